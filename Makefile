@@ -1,0 +1,40 @@
+# Each target sets up everything it needs on a Debian or Ubuntu with git, make and python3.
+#   make demo    a model turned into thresholds, pushed to a lab on this machine, and measured
+#   make test    every check and every test
+#   make check   lint, types and layers only
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SETUP := $(VENV)/.installed
+
+.PHONY: demo test check lint golden lock clean
+.DELETE_ON_ERROR:
+
+demo: $(SETUP)
+	@$(BIN)/python -m demo
+
+test: check
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered tests
+
+check: $(SETUP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Rewrites the golden files from what the code renders now; read the difference before you commit it.
+golden: $(SETUP)
+	$(BIN)/python -m pytest -q tests/golden --update-golden
+
+# Resolves the lock file anew from pyproject.toml; the only step that chooses versions.
+lock: $(SETUP)
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
+	    --extra deploy --extra lab --extra dev --quiet --output-file requirements.lock
+
+$(SETUP): requirements.lock pyproject.toml scripts/setup
+	@PYTHON=$(PYTHON) scripts/setup $(VENV)
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build demo-output *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,5 @@
+"""`python -m mltswitch` is the console script."""
+
+from mltswitch.cli import main
+
+main()

@@ -1,0 +1,61 @@
+"""One device's capabilities: every figure with its source, everything unproven named."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortNumbering:
+    """How a device names its ports: `pattern` with `{n}` = first, first + step, …."""
+
+    pattern: str
+    first: int = 1
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdCapability:
+    """What an ECN/RED threshold may be."""
+
+    step_bytes: int
+    """The device works in multiples of this; a finer threshold is rounded up."""
+    minimum_bytes: int
+    maximum_bytes: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitCapability:
+    """What bounds a queue, and in which steps."""
+
+    kind: Literal["bytes", "alpha", "none"]
+    source: str
+    step_bytes: int = 1
+    maximum_bytes: int = 2**31 - 1
+    alpha_exponents: tuple[int, ...] = ()
+    pool_bytes: int | None = None
+    """Size of the pool whose free part alpha multiplies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What one hardware model can do under one switch OS."""
+
+    platform: str
+    """Switch OS: the name of the target."""
+    hardware: str
+    description: str
+    queues: tuple[int, ...]
+    """Hardware numbers of the strict queues that a plan may use, served first first."""
+    reserved_queues: tuple[tuple[int, str], ...] = ()
+    """(queue, why it is not ours)."""
+    threshold: ThresholdCapability
+    limit: LimitCapability
+    averaging: str
+    """How the queue length is averaged before it is compared with the threshold."""
+    marks_at: Literal["enqueue", "dequeue"]
+    port_numbering: PortNumbering
+    can_shape: bool = False
+    """Whether a port can be held to a rate below its link's."""
+    unverified: tuple[str, ...] = ()
+    """What the sources leave open and nobody has tested on this hardware."""

@@ -1,0 +1,47 @@
+"""The three ways in which switches bound a queue: bytes, a share of the free pool, or not at all."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class BytesLimit:
+    """Tail drop above a fixed number of waiting bytes."""
+
+    size_bytes: int
+    kind: Literal["bytes"] = "bytes"
+
+    def __str__(self) -> str:
+        return f"{self.size_bytes} B"
+
+
+@dataclass(frozen=True, slots=True)
+class AlphaLimit:
+    """Dynamic threshold: a queue may hold alpha = 2**exponent times the free bytes of its pool.
+
+    Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.
+    """
+
+    exponent: int
+    kind: Literal["alpha"] = "alpha"
+
+    def resting_bytes(self, pool_bytes: int) -> int:
+        """Length at which one congested queue alone in the pool comes to rest: q = alpha (pool - q)."""
+        alpha = 2.0**self.exponent
+        return int(pool_bytes * alpha / (1 + alpha))
+
+    def __str__(self) -> str:
+        return f"alpha 2^{self.exponent}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unlimited:
+    """The device bounds the queue only by the port's buffer."""
+
+    kind: Literal["none"] = "none"
+
+    def __str__(self) -> str:
+        return "none"
+
+
+Limit = BytesLimit | AlphaLimit | Unlimited

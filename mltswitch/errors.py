@@ -1,0 +1,59 @@
+"""The one exception tree: every error says what, where, what was expected and what to do.
+
+The leaves tell who can mend it (user input, the machine, a device), and each knows its exit code.
+"""
+
+from typing import ClassVar
+
+
+class MltswitchError(Exception):
+    """Base of every error that mltswitch raises on purpose; never raised itself."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, where: str = "", expected: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        """Device, file or field, most general first: `fabric.yaml: classes.control.dscp`."""
+        self.expected = expected
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """One line for the user."""
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        if self.expected:
+            text += f" (expected {self.expected})"
+        if self.hint:
+            text += f". {self.hint[0].upper()}{self.hint[1:]}"
+        return " ".join(text.split())
+
+
+class UserInputError(MltswitchError):
+    """A file, an option or a value that the user gave cannot be used."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class UnsupportedPlanError(MltswitchError):
+    """A device cannot express the plan at all; names the device, the field and the limit."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class MachineError(MltswitchError):
+    """This machine lacks something: a privilege, a kernel feature, a program or an optional package."""
+
+    exit_code: ClassVar[int] = 3
+
+
+class DeviceError(MltswitchError):
+    """A switch could not be reached, refused a line, or answered what we cannot read."""
+
+    exit_code: ClassVar[int] = 4
+
+
+class VerificationError(MltswitchError):
+    """What runs differs from the plan."""
+
+    exit_code: ClassVar[int] = 5

@@ -1,0 +1,42 @@
+"""The Plan: built from a model profile and a fabric, read by every renderer and agent."""
+
+from mltswitch.plan.build import CapabilityLookup, build_plan
+from mltswitch.plan.document import (
+    ClassKind,
+    LayerRange,
+    PathPrediction,
+    Paths,
+    Plan,
+    PortProfile,
+    Prediction,
+    Provenance,
+    QueueSettings,
+    TrafficClass,
+)
+from mltswitch.plan.fabric import Fabric, PortRole, SwitchRole
+from mltswitch.plan.predict import predict_port
+from mltswitch.plan.topology import Host, Port, Route, Switch, Topology
+
+__all__ = [
+    "CapabilityLookup",
+    "ClassKind",
+    "Fabric",
+    "Host",
+    "LayerRange",
+    "PathPrediction",
+    "Paths",
+    "Plan",
+    "Port",
+    "PortProfile",
+    "PortRole",
+    "Prediction",
+    "Provenance",
+    "QueueSettings",
+    "Route",
+    "Switch",
+    "SwitchRole",
+    "Topology",
+    "TrafficClass",
+    "build_plan",
+    "predict_port",
+]

@@ -1,0 +1,101 @@
+"""Traffic classes of a plan: which layers, which DSCP, which part of the load."""
+
+from collections.abc import Sequence
+
+from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.plan.document import ClassKind, LayerRange, TrafficClass
+from mltswitch.plan.fabric import Classes, Fabric
+from mltswitch.profile import ModelProfile
+
+OTHER_CLASSES = 3
+"""Classes that are no gradients: network control, control, background."""
+
+
+def gradient_class_count(fabric: Fabric, free_queues: Sequence[tuple[str, int, str]], layers: int) -> int:
+    """P: the least number of free strict queues over the fabric's devices after the other classes.
+
+    Args:
+        fabric: may ask for fewer, or for more than a device has, which is refused.
+        free_queues: (switch, queues that a plan may use, hardware).
+        layers: of the model; a class needs at least one.
+    """
+    switch, queues, hardware = min(free_queues, key=lambda entry: entry[1])
+    most = queues - OTHER_CLASSES
+    if most < 1:
+        raise UnsupportedPlanError(
+            f"{hardware} has {queues} usable queues, {OTHER_CLASSES} other classes and a gradient need more",
+            where=switch,
+        )
+    wanted = fabric.classes.gradients.queues
+    if wanted is not None:
+        if wanted > most:
+            raise UnsupportedPlanError(
+                f"{wanted} gradient queues and {OTHER_CLASSES} other classes do not fit the {queues} queues "
+                f"that a plan may use on {hardware}",
+                where=f"{switch}: classes.gradients.queues",
+                expected=f"at most {most}",
+            )
+        if wanted > layers:
+            raise UserInputError(
+                f"{wanted} gradient queues for a model of {layers} layers", where="classes.gradients.queues"
+            )
+        return wanted
+    return min(most, len(fabric.classes.gradients.dscp), layers)
+
+
+def traffic_classes(profile: ModelProfile, fabric: Fabric, count: int) -> tuple[TrafficClass, ...]:
+    """All classes in order of service; layer i of L goes to gradient class i·P // L."""
+    given = fabric.classes
+    entries = [
+        TrafficClass(
+            name="network-control",
+            kind=ClassKind.NETWORK_CONTROL,
+            dscp=given.network_control.dscp,
+            load=given.network_control.load,
+        ),
+        TrafficClass(
+            name="control", kind=ClassKind.CONTROL, dscp=given.control.dscp, load=given.control.load
+        ),
+    ]
+    cap = _gradient_rate_cap(given)
+    for number in range(count):
+        layers = _layer_range(profile, number, count)
+        entries.append(
+            TrafficClass(
+                name=f"gradient-{number}",
+                kind=ClassKind.GRADIENT,
+                dscp=(given.gradients.dscp[number],),
+                layers=layers,
+                load=fabric.traffic.load * layers.size_bytes / profile.total_bytes,
+                rate_cap_share=cap,
+            )
+        )
+    background = given.background
+    entries.append(
+        TrafficClass(name="background", kind=ClassKind.BACKGROUND, dscp=background.dscp, load=background.load)
+    )
+    return tuple(entries)
+
+
+def _gradient_rate_cap(given: Classes) -> float:
+    """What senders may use for all gradients together, so that background keeps its guaranteed share."""
+    cap = 1.0 - given.network_control.load - given.control.load - given.background.guaranteed_share
+    if cap <= 0:
+        raise UserInputError(
+            "network control, control and the guaranteed share of background leave nothing for gradients",
+            where="classes",
+        )
+    return round(cap, 6)
+
+
+def _layer_range(profile: ModelProfile, number: int, count: int) -> LayerRange:
+    total = len(profile.layers)
+    first = -(-number * total // count)
+    last = -(-(number + 1) * total // count) - 1
+    return LayerRange(
+        first=first,
+        last=last,
+        first_name=profile.layers[first].name,
+        last_name=profile.layers[last].name,
+        size_bytes=sum(layer.size_bytes for layer in profile.layers[first : last + 1]),
+    )

@@ -1,0 +1,167 @@
+"""The Plan: the one document that renderers and host agents read."""
+
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mltswitch.capabilities import Limit
+from mltswitch.errors import UserInputError
+from mltswitch.plan.fabric import DscpValue, Fabric, Name, PortRole
+from mltswitch.plan.topology import Topology
+
+PLAN_SCHEMA: Literal["mltswitch/plan/v1"] = "mltswitch/plan/v1"
+
+Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ClassKind(StrEnum):
+    """What a traffic class carries; the order is the order of service."""
+
+    NETWORK_CONTROL = "network-control"
+    CONTROL = "control"
+    GRADIENT = "gradient"
+    BACKGROUND = "background"
+
+
+class LayerRange(_Document):
+    """The layers of one gradient class, 0-based in forward order, both ends included."""
+
+    first: int = Field(ge=0)
+    last: int = Field(ge=0)
+    first_name: str
+    last_name: str
+    size_bytes: int = Field(ge=0)
+
+
+class TrafficClass(_Document):
+    """What a packet's DSCP means; which hardware queue it gets is the target's business."""
+
+    name: Name
+    kind: ClassKind
+    dscp: tuple[DscpValue, ...] = Field(min_length=1)
+    layers: LayerRange | None = None
+    """Gradient classes only."""
+    load: float = Field(ge=0, allow_inf_nan=False)
+    """Offered bits over the port's rate; a port's own load scales that of the gradient classes."""
+    rate_cap_share: Ratio | None = None
+    """Senders keep all gradient classes together below this share of the port, so that background lives."""
+
+
+class Prediction(_Document):
+    """What the model expects of one queue of one port at the planned load."""
+
+    loss_unimportant: Ratio
+    loss_important: Ratio
+    mean_delay_seconds: float | None = None
+    p99_delay_seconds: float | None = None
+    """None: the model predicts no delay."""
+
+
+class QueueSettings(_Document):
+    """Thresholds of one class on one port, in bytes of waiting packets."""
+
+    traffic_class: Name
+    ecn_threshold_bytes: int | None = Field(default=None, gt=0)
+    """S: above it capable packets are marked and others dropped; None: neither."""
+    limit: Limit = Field(discriminator="kind")
+    """L: above it everything is dropped."""
+    prediction: Prediction | None = None
+
+
+class PortProfile(_Document):
+    """Thresholds of all ports that have platform, hardware, rate and role in common."""
+
+    platform: Name
+    hardware: Name
+    role: PortRole
+    rate_bps: int = Field(gt=0)
+    shaped: bool
+    """The switch itself must shape the port to its rate (virtual Linux ports)."""
+    packet_bytes: int = Field(gt=0)
+    """A full-size packet as a queue counts it."""
+    buffer_bytes: int = Field(gt=0)
+    load: float = Field(gt=0, allow_inf_nan=False)
+    queues: tuple[QueueSettings, ...] = Field(min_length=1)
+    extra_rounds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Objective of this port's thresholds, loss counted over `hops` equal ports: extra training rounds."""
+
+    @property
+    def key(self) -> tuple[str, str, PortRole]:
+        """What finds the profile of a port."""
+        return self.platform, self.hardware, self.role
+
+
+class PathPrediction(_Document):
+    """End-to-end loss of one class over the worst path: 1 - Π(1 - r)."""
+
+    traffic_class: Name
+    loss_unimportant: Ratio
+    loss_important: Ratio
+    extra_rounds: float = Field(ge=0, allow_inf_nan=False)
+
+
+class Paths(_Document):
+    """The rule by which hosts name a path; routes are expanded per switch on demand."""
+
+    mode: Literal["alias"]
+    rule: Literal["address = alias prefix of the spine + host index"]
+    burst_packets: int = Field(ge=1)
+    """Packets that share one path decision and one DSCP/ECN byte."""
+
+
+class Provenance(_Document):
+    """Where the plan comes from; same input, same bytes."""
+
+    tool_version: str
+    queueing_model: str
+    profile_name: str
+    profile_sha256: str
+    fabric_sha256: str
+    sensitivity: str
+    """Whether the loss tolerance was measured or is a default."""
+
+
+class Plan(_Document):
+    """Thresholds, classes and paths for one model on one fabric."""
+
+    schema_version: Literal["mltswitch/plan/v1"] = Field(alias="schema")
+    provenance: Provenance
+    unimportant_share: Ratio
+    classes: tuple[TrafficClass, ...] = Field(min_length=1)
+    """In order of service."""
+    port_profiles: tuple[PortProfile, ...] = Field(min_length=1)
+    end_to_end: tuple[PathPrediction, ...]
+    hops: int = Field(ge=1)
+    """Queues on the longest path."""
+    paths: Paths
+    fabric: Fabric
+
+    @cached_property
+    def topology(self) -> Topology:
+        """The fabric expanded."""
+        return Topology(self.fabric)
+
+    @cached_property
+    def class_by_name(self) -> dict[str, TrafficClass]:
+        """Classes by name."""
+        return {traffic_class.name: traffic_class for traffic_class in self.classes}
+
+    @property
+    def gradient_classes(self) -> tuple[TrafficClass, ...]:
+        """Gradient classes, front layers first."""
+        return tuple(entry for entry in self.classes if entry.kind is ClassKind.GRADIENT)
+
+    def port_profile(self, platform: str, hardware: str, role: PortRole) -> PortProfile:
+        """Profile of one port; raises UserInputError when the plan has none."""
+        for profile in self.port_profiles:
+            if profile.key == (platform, hardware, role):
+                return profile
+        raise UserInputError(
+            f"the plan has no port profile for {platform}/{hardware} {role}", where="port_profiles"
+        )

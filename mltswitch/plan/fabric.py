@@ -1,0 +1,261 @@
+"""The fabric file: topology, addressing, ports, traffic and classes, checked as it is read."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from ipaddress import IPv4Network
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from mltswitch.units import parse_bps, parse_bytes
+from mltswitch.wire import CS6, CS7
+
+FABRIC_SCHEMA = "mltswitch/fabric/v1"
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+PortName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}$")]
+PortReference = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}:[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}$")
+]
+DscpValue = Annotated[int, Field(ge=0, le=63)]
+RateBps = Annotated[int, BeforeValidator(parse_bps), Field(gt=0)]
+SizeBytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SwitchRole(StrEnum):
+    """Where a switch stands in a leaf-spine fabric."""
+
+    LEAF = "leaf"
+    SPINE = "spine"
+
+
+class PortRole(StrEnum):
+    """What an egress port serves; ports of one role share their thresholds."""
+
+    LEAF_DOWN = "leaf-down"
+    """Leaf to host: where incast meets."""
+    LEAF_UP = "leaf-up"
+    SPINE_DOWN = "spine-down"
+
+
+class PortNames(_Document):
+    """How a device numbers its ports: `Ethernet{n}` with first 0 and step 4 gives Ethernet0, Ethernet4, …."""
+
+    pattern: Annotated[str, Field(pattern=r"^[A-Za-z0-9/_.-]*\{n\}[A-Za-z0-9/_.-]*$", max_length=24)]
+    first: int = Field(default=1, ge=0)
+    step: int = Field(default=1, ge=1)
+
+    def name(self, index: int) -> str:
+        """Name of the port with this 0-based index."""
+        return self.pattern.replace("{n}", str(self.first + index * self.step))
+
+
+class SwitchGroup(_Document):
+    """Switches of one tier that differ in their number only."""
+
+    count: int = Field(ge=1, le=4096)
+    platform: Name
+    hardware: Name | None = None
+    name: Name | None = None
+    """Prefix of the names; the tier's own name by default: leaf1, leaf2, …."""
+    port_names: PortNames | None = None
+
+
+class LeafSpine(_Document):
+    """Every leaf has one link to every spine; every leaf has the same number of hosts."""
+
+    spines: SwitchGroup
+    leaves: SwitchGroup
+    hosts_per_leaf: int = Field(ge=0, le=4096)
+
+
+class SwitchEntry(_Document):
+    """One switch, listed by name."""
+
+    name: Name
+    role: SwitchRole
+    platform: Name
+    hardware: Name | None = None
+
+
+class HostEntry(_Document):
+    """One host, listed by name."""
+
+    name: Name
+
+
+class LinkEntry(_Document):
+    """One cable; a host's end needs no port name of a switch, but has one all the same (its interface)."""
+
+    a: PortReference
+    b: PortReference
+
+
+class TopologyDocument(_Document):
+    """A generated leaf-spine, listed switches and links, or both: lists extend what is generated."""
+
+    leaf_spine: LeafSpine | None = None
+    switches: tuple[SwitchEntry, ...] = ()
+    hosts: tuple[HostEntry, ...] = ()
+    links: tuple[LinkEntry, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_switches(self) -> Self:
+        if self.leaf_spine is None and not self.switches:
+            raise ValueError("needs leaf_spine, or switches and links")
+        return self
+
+
+class Addressing(_Document):
+    """Address rules: `address = prefix + host index`; a host's index is leaf number · leaf_stride + place."""
+
+    hosts: IPv4Network
+    """One /30 per host: leaf port .1, host .2."""
+    links: IPv4Network
+    """One /30 per leaf-spine link: leaf .1, spine .2."""
+    alias: dict[Name, IPv4Network] = Field(min_length=1)
+    """Spine → prefix; an address below it reaches its host through that spine."""
+    leaf_stride: int = Field(default=64, ge=2)
+    """Host indices reserved for each leaf, a power of two, so that a spine needs one route per leaf."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.leaf_stride & (self.leaf_stride - 1):
+            raise ValueError(f"leaf_stride {self.leaf_stride} is not a power of two")
+        named = [("hosts", self.hosts), ("links", self.links)]
+        named += [(f"alias.{spine}", prefix) for spine, prefix in self.alias.items()]
+        for position, (name, prefix) in enumerate(named):
+            for other_name, other in named[:position]:
+                if prefix.overlaps(other):
+                    raise ValueError(f"{name} {prefix} overlaps {other_name} {other}")
+        return self
+
+
+class RolePorts(_Document):
+    """What one role's ports have different from the fabric's."""
+
+    rate_bps: RateBps | None = Field(default=None, alias="rate")
+    buffer_bytes: SizeBytes | None = Field(default=None, alias="buffer")
+    load: float | None = Field(default=None, gt=0, le=10, allow_inf_nan=False)
+
+
+class Ports(_Document):
+    """Rate, packet size and buffer of every port; `overrides` names the roles that differ."""
+
+    rate_bps: RateBps = Field(alias="rate")
+    buffer_bytes: SizeBytes = Field(alias="buffer")
+    """What one port may fill of the switch's packet memory, all classes together."""
+    mtu_bytes: int = Field(default=1500, ge=576, le=9216)
+    shaped: bool = False
+    """Linux only: the port has no rate of its own (veth, tap), so the switch shapes it to `rate`."""
+    overrides: dict[PortRole, RolePorts] = {}
+
+
+class Traffic(_Document):
+    """What the thresholds are made for."""
+
+    load: float = Field(gt=0, le=10, allow_inf_nan=False)
+    """Gradient bits offered to a port over its rate, in the busy phase; above 1 is overload."""
+    burst_packets: int = Field(default=1, ge=1, le=1024)
+    """Packets that a sender emits back to back with one tag (its segmentation offload)."""
+    source_rate_ratio: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
+    """Rate of a sender's link over the rate of the port: how fast a burst arrives."""
+
+
+class NetworkControlClass(_Document):
+    """Routing protocols; served first, never dropped early."""
+
+    dscp: tuple[DscpValue, ...] = (CS6, CS7)
+    load: float = Field(default=0.001, ge=0, lt=1, allow_inf_nan=False)
+    limit_packets: int = Field(default=16, ge=1)
+
+
+class ControlClass(_Document):
+    """The agents' control channel: stop, probe, bitmap."""
+
+    dscp: tuple[DscpValue, ...] = Field(min_length=1)
+    load: float = Field(default=0.005, ge=0, lt=1, allow_inf_nan=False)
+    limit_packets: int = Field(default=32, ge=1)
+
+
+class GradientClasses(_Document):
+    """The DSCPs of the gradient classes, front layers first."""
+
+    dscp: tuple[DscpValue, ...] = Field(min_length=1)
+    queues: int | None = Field(default=None, ge=1)
+    """How many gradient classes; by default as many as every device and the DSCP list allow."""
+
+
+class BackgroundClass(_Document):
+    """Everything else, and what carries no DSCP of the plan."""
+
+    dscp: tuple[DscpValue, ...] = (0,)
+    load: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
+    guaranteed_share: float = Field(default=0.05, ge=0, lt=1, allow_inf_nan=False)
+    """Share of the port that strict gradients may not take: senders cap their gradient rate by it."""
+    limit_packets: int = Field(default=32, ge=1)
+
+
+class Classes(_Document):
+    """Traffic classes in order of service, with the fabric's DSCPs."""
+
+    network_control: NetworkControlClass = NetworkControlClass()
+    control: ControlClass
+    gradients: GradientClasses
+    background: BackgroundClass = BackgroundClass()
+
+    @model_validator(mode="after")
+    def _code_points(self) -> Self:
+        for name in ("control", "gradients", "background"):
+            reserved = set(getattr(self, name).dscp) & {CS6, CS7}
+            if reserved:
+                raise ValueError(
+                    f"{name}.dscp: {min(reserved)} is {'CS6' if CS6 in reserved else 'CS7'}, "
+                    "which belongs to routing protocols (RFC 4594)"
+                )
+        _refuse_shared(
+            ("network_control", self.network_control.dscp),
+            ("control", self.control.dscp),
+            ("gradients", self.gradients.dscp),
+            ("background", self.background.dscp),
+        )
+        wanted = self.gradients.queues
+        if wanted is not None and wanted > len(self.gradients.dscp):
+            raise ValueError(
+                f"gradients.queues is {wanted}, gradients.dscp lists {len(self.gradients.dscp)} code points"
+            )
+        return self
+
+
+def _refuse_shared(*classes: tuple[str, Iterable[int]]) -> None:
+    owner: dict[int, str] = {}
+    for name, code_points in classes:
+        for dscp in code_points:
+            if dscp in owner:
+                raise ValueError(f"DSCP {dscp} is given to {owner[dscp]} and to {name}")
+            owner[dscp] = name
+
+
+class Spraying(_Document):
+    """How a packet names its path; `alias` is one destination address per spine."""
+
+    mode: Literal["alias"] = "alias"
+
+
+class Fabric(_Document):
+    """One fabric; see inventories/lab/fabric.yaml for a commented example."""
+
+    schema_version: Literal["mltswitch/fabric/v1"] = Field(alias="schema")
+    name: Name
+    topology: TopologyDocument
+    addressing: Addressing
+    ports: Ports
+    trusted_ports: Literal["all"] | tuple[PortReference, ...] = "all"
+    """Ports whose DSCP is believed; traffic from any other port is background."""
+    traffic: Traffic
+    classes: Classes
+    spraying: Spraying = Spraying()

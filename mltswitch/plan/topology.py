@@ -1,0 +1,339 @@
+"""A fabric document expanded into switches, ports, hosts and addresses."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from ipaddress import IPv4Address, IPv4Network
+
+from mltswitch.errors import UserInputError
+from mltswitch.plan.fabric import Fabric, PortRole, SwitchGroup, SwitchRole
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One switch port of the fabric, with both ends' addresses."""
+
+    name: str
+    role: PortRole
+    peer: str
+    peer_port: str
+    peer_is_host: bool
+    address: IPv4Address
+    peer_address: IPv4Address
+    trusted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One switch and its ports in the order in which the device numbers them."""
+
+    name: str
+    role: SwitchRole
+    platform: str
+    hardware: str | None
+    index: int
+    """0-based place within its tier."""
+    ports: tuple[Port, ...]
+
+    def port(self, name: str) -> Port:
+        """The port of this name; raises KeyError."""
+        for port in self.ports:
+            if port.name == name:
+                return port
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host: its index decides all its addresses."""
+
+    name: str
+    interface: str
+    leaf: str
+    leaf_port: str
+    index: int
+    address: IPv4Address
+    gateway: IPv4Address
+    aliases: tuple[tuple[str, IPv4Address], ...]
+    """(spine, address): sending to the address crosses that spine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One static route of the plan: an alias prefix and the next hop that makes it one path."""
+
+    prefix: IPv4Network
+    next_hop: IPv4Address
+    port: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    name: str
+    role: SwitchRole
+    platform: str
+    hardware: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    a: tuple[str, str]
+    b: tuple[str, str]
+
+
+class Topology:
+    """Switches, hosts and routes of one fabric, in a fixed order."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        """Expand the document; raises UserInputError naming the link, switch or prefix that does not fit."""
+        self._fabric = fabric
+        self._addressing = fabric.addressing
+        nodes, hosts, links = _collect(fabric)
+        self._nodes = {node.name: node for node in nodes}
+        _check_names(nodes, hosts)
+        _check_links(links, {node.name: node.role for node in nodes}, set(hosts))
+        self._tier_index = _tier_indices(nodes)
+        self._check_alias_spines()
+        self._host_index = self._number_hosts(hosts, links)
+        self.switches, self.hosts = self._connect(links)
+        self._check_trusted()
+
+    @cached_property
+    def by_name(self) -> dict[str, Switch]:
+        """Switches by name."""
+        return {switch.name: switch for switch in self.switches}
+
+    def switch(self, name: str) -> Switch:
+        """The switch of this name; raises UserInputError."""
+        try:
+            return self.by_name[name]
+        except KeyError:
+            raise UserInputError(
+                f"no switch {name!r} in fabric {self._fabric.name}",
+                expected=f"one of {', '.join(self.by_name)}",
+            ) from None
+
+    def routes(self, switch_name: str) -> tuple[Route, ...]:
+        """Alias routes of one switch, expanded on demand: the path rule, not a list of host pairs."""
+        switch = self.switch(switch_name)
+        return tuple(
+            self._leaf_routes(switch) if switch.role is SwitchRole.LEAF else self._spine_routes(switch)
+        )
+
+    def _leaf_routes(self, leaf: Switch) -> Iterator[Route]:
+        for port in leaf.ports:
+            if not port.peer_is_host:
+                yield Route(self._addressing.alias[port.peer], port.peer_address, port.name)
+        for port in leaf.ports:
+            if port.peer_is_host:
+                for prefix in self._addressing.alias.values():
+                    alias = prefix.network_address + self._host_index[port.peer]
+                    yield Route(IPv4Network(alias), port.peer_address, port.name)
+
+    def _spine_routes(self, spine: Switch) -> Iterator[Route]:
+        stride = self._addressing.leaf_stride
+        prefix_length = 32 - (stride.bit_length() - 1)
+        alias = self._addressing.alias[spine.name].network_address
+        for port in spine.ports:
+            first = alias + self._tier_index[port.peer] * stride
+            yield Route(IPv4Network((first, prefix_length)), port.peer_address, port.name)
+
+    def _check_alias_spines(self) -> None:
+        spines = {node.name for node in self._nodes.values() if node.role is SwitchRole.SPINE}
+        for name in self._addressing.alias:
+            if name not in spines:
+                raise UserInputError(
+                    f"{name!r} is no spine of the topology",
+                    where="addressing.alias",
+                    expected=f"one of {', '.join(sorted(spines)) or 'no spine exists'}",
+                )
+        for name in sorted(spines - self._addressing.alias.keys()):
+            raise UserInputError(f"spine {name} has no alias prefix", where="addressing.alias")
+        leaves = sum(node.role is SwitchRole.LEAF for node in self._nodes.values())
+        needed = leaves * self._addressing.leaf_stride
+        prefixes = [
+            (f"addressing.alias.{name}", prefix, 1) for name, prefix in self._addressing.alias.items()
+        ]
+        for where, prefix, addresses_each in [*prefixes, ("addressing.hosts", self._addressing.hosts, 4)]:
+            if prefix.num_addresses < needed * addresses_each:
+                raise UserInputError(
+                    f"{prefix} holds {prefix.num_addresses} addresses, {leaves} leaves with leaf_stride "
+                    f"{self._addressing.leaf_stride} need {needed * addresses_each}",
+                    where=where,
+                )
+
+    def _number_hosts(self, hosts: list[str], links: list[_Link]) -> dict[str, int]:
+        leaf_of: dict[str, str] = {}
+        known = set(hosts)
+        for link in links:
+            for (name, _), (peer, _) in ((link.a, link.b), (link.b, link.a)):
+                if name in known:
+                    if name in leaf_of:
+                        raise UserInputError(f"host {name} has two links", where="topology.links")
+                    leaf_of[name] = peer
+        index: dict[str, int] = {}
+        seen: Counter[str] = Counter()
+        for host in hosts:
+            if host not in leaf_of:
+                raise UserInputError(f"host {host} has no link", where="topology.links")
+            leaf = leaf_of[host]
+            seen[leaf] += 1
+            if seen[leaf] >= self._addressing.leaf_stride:
+                raise UserInputError(
+                    f"leaf {leaf} has {seen[leaf]} hosts or more",
+                    where="addressing.leaf_stride",
+                    expected=f"fewer than leaf_stride {self._addressing.leaf_stride}",
+                )
+            index[host] = self._tier_index[leaf] * self._addressing.leaf_stride + seen[leaf]
+        return index
+
+    def _connect(self, links: list[_Link]) -> tuple[tuple[Switch, ...], tuple[Host, ...]]:
+        ports: dict[str, list[Port]] = {name: [] for name in self._nodes}
+        hosts: list[Host] = []
+        trusted = self._fabric.trusted_ports
+        fabric_links = 0
+
+        def add(
+            end: tuple[str, str],
+            peer: tuple[str, str],
+            role: PortRole,
+            address: IPv4Address,
+            far: IPv4Address,
+        ) -> None:
+            is_trusted = trusted == "all" or ":".join(end) in trusted
+            is_host = peer[0] in self._host_index
+            ports[end[0]].append(Port(end[1], role, peer[0], peer[1], is_host, address, far, is_trusted))
+
+        for link in links:
+            near, far = link.a, link.b
+            if near[0] in self._host_index or self._role(near) is SwitchRole.SPINE:
+                near, far = far, near
+            if far[0] in self._host_index:
+                index = self._host_index[far[0]]
+                base = self._addressing.hosts.network_address + 4 * index
+                add(near, far, PortRole.LEAF_DOWN, base + 1, base + 2)
+                hosts.append(self._host(far, near, index))
+                continue
+            base = self._addressing.links.network_address + 4 * fabric_links
+            fabric_links += 1
+            if base + 3 not in self._addressing.links:
+                raise UserInputError(
+                    f"{self._addressing.links} has no room for link {fabric_links}", where="addressing.links"
+                )
+            add(near, far, PortRole.LEAF_UP, base + 1, base + 2)
+            add(far, near, PortRole.SPINE_DOWN, base + 2, base + 1)
+        switches = tuple(
+            Switch(
+                node.name, node.role, node.platform, node.hardware, self._tier_index[name], tuple(ports[name])
+            )
+            for name, node in self._nodes.items()
+        )
+        return switches, tuple(sorted(hosts, key=lambda host: host.index))
+
+    def _role(self, end: tuple[str, str]) -> SwitchRole:
+        return self._nodes[end[0]].role
+
+    def _host(self, end: tuple[str, str], leaf: tuple[str, str], index: int) -> Host:
+        base = self._addressing.hosts.network_address + 4 * index
+        aliases = tuple(
+            (spine, prefix.network_address + index) for spine, prefix in self._addressing.alias.items()
+        )
+        return Host(end[0], end[1], leaf[0], leaf[1], index, base + 2, base + 1, aliases)
+
+    def _check_trusted(self) -> None:
+        if self._fabric.trusted_ports == "all":
+            return
+        known = {f"{switch.name}:{port.name}" for switch in self.switches for port in switch.ports}
+        for reference in self._fabric.trusted_ports:
+            if reference not in known:
+                raise UserInputError(f"{reference} is no port of the fabric", where="trusted_ports")
+
+
+def _collect(fabric: Fabric) -> tuple[list[_Node], list[str], list[_Link]]:
+    document = fabric.topology
+    nodes: list[_Node] = []
+    hosts: list[str] = []
+    links: list[_Link] = []
+    if document.leaf_spine is not None:
+        shape = document.leaf_spine
+        spines = _group_nodes(shape.spines, SwitchRole.SPINE)
+        leaves = _group_nodes(shape.leaves, SwitchRole.LEAF)
+        nodes += spines + leaves
+        for leaf_number, leaf in enumerate(leaves):
+            for place in range(shape.hosts_per_leaf):
+                host = f"host{leaf_number * shape.hosts_per_leaf + place + 1}"
+                hosts.append(host)
+                links.append(_Link((leaf.name, _port_name(shape.leaves, place)), (host, "eth0")))
+            for spine_number, spine in enumerate(spines):
+                leaf_port = _port_name(shape.leaves, shape.hosts_per_leaf + spine_number)
+                links.append(
+                    _Link((leaf.name, leaf_port), (spine.name, _port_name(shape.spines, leaf_number)))
+                )
+    nodes += [_Node(entry.name, entry.role, entry.platform, entry.hardware) for entry in document.switches]
+    hosts += [entry.name for entry in document.hosts]
+    for link in document.links:
+        a_node, _, a_port = link.a.partition(":")
+        b_node, _, b_port = link.b.partition(":")
+        links.append(_Link((a_node, a_port), (b_node, b_port)))
+    return nodes, hosts, links
+
+
+def _group_nodes(group: SwitchGroup, role: SwitchRole) -> list[_Node]:
+    prefix = group.name or role.value
+    return [_Node(f"{prefix}{n + 1}", role, group.platform, group.hardware) for n in range(group.count)]
+
+
+def _port_name(group: SwitchGroup, index: int) -> str:
+    if group.port_names is None:
+        raise UserInputError(
+            f"port_names is missing for platform {group.platform}",
+            where="topology.leaf_spine",
+            hint="name the pattern",
+        )
+    return group.port_names.name(index)
+
+
+def _check_names(nodes: list[_Node], hosts: list[str]) -> None:
+    for name, count in Counter([node.name for node in nodes] + hosts).items():
+        if count > 1:
+            raise UserInputError(f"the name {name!r} is given {count} times", where="topology")
+
+
+def _check_links(links: list[_Link], roles: dict[str, SwitchRole], hosts: set[str]) -> None:
+    used: set[tuple[str, str]] = set()
+    pairs: set[frozenset[str]] = set()
+    for link in links:
+        where = f"topology.links: {':'.join(link.a)} - {':'.join(link.b)}"
+        for end in (link.a, link.b):
+            if end[0] not in roles and end[0] not in hosts:
+                raise UserInputError(
+                    f"unknown switch {end[0]!r}", where=where, hint="list it under topology.switches"
+                )
+            if end in used:
+                raise UserInputError(f"port {':'.join(end)} has two cables", where=where)
+            used.add(end)
+        pair = frozenset((link.a[0], link.b[0]))
+        tiers = sorted("host" if name in hosts else roles[name].value for name in (link.a[0], link.b[0]))
+        if tiers not in (["host", "leaf"], ["leaf", "spine"]):
+            raise UserInputError(
+                f"the link joins {tiers[0]} and {tiers[1]}",
+                where=where,
+                expected="host to leaf, or leaf to spine",
+            )
+        if pair in pairs:
+            raise UserInputError(
+                "a second link between the same two",
+                where=where,
+                expected="one link per pair: a path is named by its spine",
+            )
+        pairs.add(pair)
+
+
+def _tier_indices(nodes: list[_Node]) -> dict[str, int]:
+    seen: Counter[SwitchRole] = Counter()
+    indices: dict[str, int] = {}
+    for node in nodes:
+        indices[node.name] = seen[node.role]
+        seen[node.role] += 1
+    return indices

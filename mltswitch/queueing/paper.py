@@ -1,0 +1,85 @@
+"""Loss model of MLT, appendix B: each queue is two M/M/1/m queues, strict priority a smaller service rate.
+
+The printed formula for r_i^S has a slip: both terms of its numerator take rho_i, with exponents theta S_i and
+theta S_i + 1 (compare the general loss formula that stands one sentence before it). Where the classes above
+leave no service, the paper is silent; the loss is 1 there. The model predicts no delay.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLoad:
+    """What one queue is offered: lambda_i / mu, and theta, the part of it that is unimportant."""
+
+    load: float
+    unimportant_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueueThresholds:
+    """S and L in packets; S None: the class neither marks nor drops early."""
+
+    ecn_threshold_packets: float | None
+    limit_packets: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLoss:
+    """Loss ratios of one queue."""
+
+    unimportant: float
+    important: float
+
+
+def utilisations(loads: Sequence[float]) -> FloatArray:
+    """rho_i = lambda_i / mu_i with mu_i = mu (1 - rho_1) … (1 - rho_{i-1}), highest priority first.
+
+    Infinite where the classes above leave nothing to an offered load.
+    """
+    rho = np.zeros(len(loads))
+    service = 1.0
+    for queue, load in enumerate(loads):
+        if load > 0:
+            rho[queue] = load / service if service > 0 else np.inf
+        service *= max(0.0, 1.0 - rho[queue])
+    return rho
+
+
+def blocking(rho: float, capacity: npt.ArrayLike) -> FloatArray:
+    """Loss ratio of M/M/1/m, (1 - rho) rho^m / (1 - rho^(m+1)), for m >= 0 of any shape.
+
+    Written with expm1 so that neither rho near 1 nor a large m costs digits.
+    """
+    m = np.asarray(capacity, dtype=float)
+    if rho == 0:
+        return np.where(m > 0, 0.0, 1.0)
+    if np.isinf(rho):
+        return np.ones_like(m)
+    x = np.log(rho)
+    if x == 0:
+        return np.asarray(1.0 / (m + 1.0))
+    if x > 0:
+        return np.asarray(np.expm1(-x) / np.expm1(-(m + 1.0) * x))
+    return np.asarray(np.exp(m * x) * np.expm1(x) / np.expm1((m + 1.0) * x))
+
+
+def predict(loads: Sequence[QueueLoad], thresholds: Sequence[QueueThresholds]) -> tuple[QueueLoss, ...]:
+    """Loss of each queue, highest priority first; m is theta S for unimportant packets, else L - theta S."""
+    rho = utilisations([queue.load for queue in loads])
+    losses: list[QueueLoss] = []
+    for queue, offered, limits in zip(rho, loads, thresholds, strict=True):
+        if limits.ecn_threshold_packets is None:
+            loss = float(blocking(queue, limits.limit_packets))
+            losses.append(QueueLoss(loss, loss))
+            continue
+        split = offered.unimportant_share * limits.ecn_threshold_packets
+        unimportant, important = blocking(queue, [split, max(0.0, limits.limit_packets - split)])
+        losses.append(QueueLoss(float(unimportant), float(important)))
+    return tuple(losses)
