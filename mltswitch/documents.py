@@ -115,5 +115,6 @@ def write_atomically(path: Path, text: str) -> None:
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
         raise UserInputError(f"cannot be written: {error.strerror}", where=str(path)) from None
+    finally:
+        Path(temporary).unlink(missing_ok=True)

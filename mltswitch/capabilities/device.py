@@ -49,6 +49,8 @@ class Capabilities:
     """Hardware numbers of the strict queues that a plan may use, served first first."""
     reserved_queues: tuple[tuple[int, str], ...] = ()
     """(queue, why it is not ours)."""
+    creates_queues: bool = False
+    """The device has as many of `queues` as a plan has classes; else all, and background takes the last."""
     threshold: ThresholdCapability
     limit: LimitCapability
     averaging: str

@@ -1,6 +1,6 @@
 """The Plan: built from a model profile and a fabric, read by every renderer and agent."""
 
-from mltswitch.plan.build import CapabilityLookup, build_plan
+from mltswitch.plan.build import CapabilityLookup, build_plan, resolve_fabric
 from mltswitch.plan.document import (
     ClassKind,
     LayerRange,
@@ -39,4 +39,5 @@ __all__ = [
     "TrafficClass",
     "build_plan",
     "predict_port",
+    "resolve_fabric",
 ]

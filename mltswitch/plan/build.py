@@ -52,7 +52,7 @@ def build_plan(
     """
     if model not in MODELS:
         raise UserInputError(f"unknown loss model {model!r}", expected=f"one of {', '.join(MODELS)}")
-    resolved = _resolve(fabric, capabilities)
+    resolved = resolve_fabric(fabric, capabilities)
     topology = Topology(resolved)
     free_queues = [
         (switch.name, len(capabilities(switch.platform, switch.hardware).queues), str(switch.hardware))
@@ -93,7 +93,7 @@ def build_plan(
     )
 
 
-def _resolve(fabric: Fabric, capabilities: CapabilityLookup) -> Fabric:
+def resolve_fabric(fabric: Fabric, capabilities: CapabilityLookup) -> Fabric:
     """The fabric with every default of its devices written out, so that the plan needs nothing else."""
     topology = fabric.topology
     switches = tuple(

@@ -308,7 +308,9 @@ def _check_links(links: list[_Link], roles: dict[str, SwitchRole], hosts: set[st
         for end in (link.a, link.b):
             if end[0] not in roles and end[0] not in hosts:
                 raise UserInputError(
-                    f"unknown switch {end[0]!r}", where=where, hint="list it under topology.switches"
+                    f"unknown switch or host {end[0]!r}",
+                    where=where,
+                    hint="list it under topology.switches or topology.hosts",
                 )
             if end in used:
                 raise UserInputError(f"port {':'.join(end)} has two cables", where=where)

@@ -1,7 +1,7 @@
 """Loss models and the optimiser: pure functions of numbers, no files, no devices."""
 
 from mltswitch.queueing.decision import Decision, decide
-from mltswitch.queueing.optimiser import GradientQueue, Optimum, optimise
+from mltswitch.queueing.optimiser import GradientQueue, Optimum, least_buffer_packets, optimise
 from mltswitch.queueing.paper import QueueLoad, QueueLoss, QueueThresholds, blocking, predict, utilisations
 
 MODELS = ("paper",)
@@ -17,6 +17,7 @@ __all__ = [
     "QueueThresholds",
     "blocking",
     "decide",
+    "least_buffer_packets",
     "optimise",
     "predict",
     "utilisations",

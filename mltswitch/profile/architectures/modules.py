@@ -1,0 +1,52 @@
+"""The building blocks of architectures: each function gives the layer of one module, named as in PyTorch."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from mltswitch.profile.layers import Layer, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A published model and where it comes from."""
+
+    name: str
+    description: str
+    source: str
+    parameter_convention: str
+    derive: Callable[[], Iterator[Layer]]
+    """Its layers in the order in which a forward pass runs them."""
+    model_tolerance: float | None = None
+    """Loss ratio that training tolerates (table 1 of the MLT paper); None where it has no figure."""
+
+
+def _layer(name: str, **shapes: tuple[int, ...]) -> Layer:
+    tensors = tuple(Tensor(name=f"{name}.{tensor}", shape=shape) for tensor, shape in shapes.items())
+    return Layer(name=name, tensors=tensors)
+
+
+def convolution(name: str, inputs: int, outputs: int, kernel: int, *, bias: bool = False) -> Layer:
+    """Two-dimensional convolution with a square kernel."""
+    weight = (outputs, inputs, kernel, kernel)
+    return _layer(name, weight=weight, bias=(outputs,)) if bias else _layer(name, weight=weight)
+
+
+def normalisation(name: str, channels: int, *, bias: bool = True) -> Layer:
+    """Batch or layer normalisation: scale and shift; running averages are no parameters."""
+    return _layer(name, weight=(channels,), bias=(channels,)) if bias else _layer(name, weight=(channels,))
+
+
+def linear(name: str, inputs: int, outputs: int, *, bias: bool = True) -> Layer:
+    """Fully connected layer; PyTorch stores its weight as (outputs, inputs)."""
+    weight = (outputs, inputs)
+    return _layer(name, weight=weight, bias=(outputs,)) if bias else _layer(name, weight=weight)
+
+
+def projection(name: str, inputs: int, outputs: int) -> Layer:
+    """Fully connected layer of GPT-2, which stores its weight as (inputs, outputs)."""
+    return _layer(name, weight=(inputs, outputs), bias=(outputs,))
+
+
+def embedding(name: str, entries: int, width: int) -> Layer:
+    """Table of vectors."""
+    return _layer(name, weight=(entries, width))

@@ -1,0 +1,58 @@
+"""The bundled profiles, and how a profile is found by name or file."""
+
+import os
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from mltswitch.errors import UserInputError
+from mltswitch.profile.architectures import ARCHITECTURES
+from mltswitch.profile.default import default_sensitivity
+from mltswitch.profile.document import PROFILE_SCHEMA, ModelProfile, load_profile
+
+_BY_NAME: Final = {architecture.name: architecture for architecture in ARCHITECTURES}
+
+
+def bundled_names() -> tuple[str, ...]:
+    """Names of the bundled profiles."""
+    return tuple(_BY_NAME)
+
+
+@cache
+def bundled_profile(name: str) -> ModelProfile:
+    """A bundled profile, derived from its architecture; raises UserInputError for an unknown name."""
+    architecture = _BY_NAME.get(name)
+    if architecture is None:
+        raise UserInputError(
+            f"unknown profile {name!r}",
+            expected=f"one of {', '.join(_BY_NAME)}, or a file",
+            hint=_suggestion(name),
+        )
+    layers = tuple(architecture.derive())
+    return ModelProfile(
+        schema=PROFILE_SCHEMA,
+        name=architecture.name,
+        description=architecture.description,
+        source=architecture.source,
+        parameter_convention=architecture.parameter_convention,
+        layers=layers,
+        sensitivity=default_sensitivity([layer.size_bytes for layer in layers], architecture.model_tolerance),
+    )
+
+
+def resolve_profile(name_or_path: str) -> ModelProfile:
+    """A bundled profile by its name, or one from a file; a bundled name goes before a file of that name.
+
+    Raises UserInputError where neither exists, or where the file is no profile.
+    """
+    if name_or_path in _BY_NAME:
+        return bundled_profile(name_or_path)
+    path = Path(name_or_path)
+    is_meant_as_file = os.sep in name_or_path or path.suffix in {".yaml", ".yml", ".json"} or path.is_file()
+    return load_profile(path) if is_meant_as_file else bundled_profile(name_or_path)
+
+
+def _suggestion(name: str) -> str:
+    close = get_close_matches(name.lower(), _BY_NAME, n=1)
+    return f"did you mean {close[0]}?" if close else ""

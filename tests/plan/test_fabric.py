@@ -1,0 +1,152 @@
+"""The fabric file: what is refused, and what a topology expands to."""
+
+import copy
+from ipaddress import IPv4Address, IPv4Network
+from typing import Any
+
+import pytest
+
+from mltswitch.documents import validate
+from mltswitch.errors import UserInputError
+from mltswitch.plan import Fabric, Topology
+from tests.plan.examples import LISTED, SMALL
+
+
+def changed(base: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    data = copy.deepcopy(base)
+    *parents, last = path.split(".")
+    place = data
+    for key in parents:
+        place = place[key]
+    place[last] = value
+    return data
+
+
+def topology(data: dict[str, Any]) -> Topology:
+    return Topology(validate(data, Fabric, where="fabric.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("ports.buffer", -1, "ports.buffer: Input should be greater than 0, not -1"),
+        ("ports.buffer", "lots", "'lots' is not understood, write for example 200kB or 192KiB"),
+        ("ports.rate", 0, "ports.rate"),
+        ("ports.mtu_bytes", 100, "ports.mtu_bytes"),
+        ("traffic.load", -0.5, "traffic.load"),
+        ("traffic.load", float("nan"), "traffic.load"),
+        ("traffic.burst_packets", 0, "traffic.burst_packets"),
+        ("classes.gradients.dscp", [48], "gradients.dscp: 48 is CS6, which belongs to routing protocols"),
+        ("classes.gradients.dscp", [34, 56], "gradients.dscp: 56 is CS7, which belongs to routing protocols"),
+        ("classes.gradients.dscp", [34, 64], "classes.gradients.dscp.1"),
+        ("classes.gradients.dscp", [40], "DSCP 40 is given to control and to gradients"),
+        ("classes.gradients.queues", 9, "gradients.queues is 9, gradients.dscp lists 8 code points"),
+        ("addressing.alias.spine1", "10.10.4.0/24", "overlaps hosts 10.10.0.0/16"),
+        ("addressing.leaf_stride", 48, "leaf_stride 48 is not a power of two"),
+        ("name", "lab\nreload", "name"),
+        ("topology", {}, "needs leaf_spine, or switches and links"),
+        ("colour", "blue", "colour: Extra inputs are not permitted"),
+        ("schema", "mltswitch/fabric/v9", "schema"),
+    ],
+)
+def test_refused_values(path: str, value: Any, message: str) -> None:
+    with pytest.raises(UserInputError) as refusal:
+        validate(changed(SMALL, path, value), Fabric, where="fabric.yaml")
+    assert message in str(refusal.value)
+    assert str(refusal.value).startswith("fabric.yaml")
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("link", "message"),
+    [
+        (
+            {"a": "leaf1:eth9", "b": "spine9:eth1"},
+            "topology.links: leaf1:eth9 - spine9:eth1: unknown switch or host 'spine9'",
+        ),
+        ({"a": "leaf1:eth9", "b": "host9:eth0"}, "unknown switch or host 'host9'"),
+        ({"a": "leaf1:eth1", "b": "spine2:eth7"}, "port leaf1:eth1 has two cables"),
+        ({"a": "leaf1:eth9", "b": "spine1:eth9"}, "a second link between the same two"),
+        ({"a": "leaf1:eth9", "b": "leaf2:eth9"}, "the link joins leaf and leaf"),
+        ({"a": "host1:eth1", "b": "host2:eth1"}, "the link joins host and host"),
+        ({"a": "host1:eth1", "b": "spine1:eth9"}, "the link joins host and spine"),
+    ],
+)
+def test_refused_links(link: dict[str, str], message: str) -> None:
+    with pytest.raises(UserInputError) as refusal:
+        topology(changed(LISTED, "topology.links", [*LISTED["topology"]["links"], link]))
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("addressing.alias", {"spine1": "10.101.0.0/16"}, "spine spine2 has no alias prefix"),
+        ("addressing.alias", {"spine3": "10.101.0.0/16"}, "'spine3' is no spine"),
+        (
+            "addressing.alias.spine1",
+            "10.101.0.0/26",
+            "addressing.alias.spine1: 10.101.0.0/26 holds 64 addresses",
+        ),
+        ("addressing.links", "10.20.0.0/29", "addressing.links: 10.20.0.0/29 has no room for link 3"),
+        ("addressing.leaf_stride", 2, "leaf leaf1 has 2 hosts or more"),
+        ("trusted_ports", ["leaf1:eth77"], "trusted_ports: leaf1:eth77 is no port of the fabric"),
+    ],
+)
+def test_topologies_that_do_not_fit(path: str, value: Any, message: str) -> None:
+    with pytest.raises(UserInputError) as refusal:
+        topology(changed(SMALL, path, value))
+    assert message in str(refusal.value)
+
+
+def test_generated_and_listed_topologies_agree() -> None:
+    generated, listed = topology(SMALL), topology(LISTED)
+    assert generated.switches == listed.switches
+    assert generated.hosts == listed.hosts
+
+
+def test_a_packet_to_an_alias_crosses_its_spine() -> None:
+    """Follow every host's alias of every spine through the routes, from every leaf."""
+    network = topology(SMALL)
+    for host in network.hosts:
+        for spine, alias in host.aliases:
+            for leaf in (switch for switch in network.switches if switch.role == "leaf"):
+                assert _walk(network, leaf.name, alias) == (
+                    [leaf.name, host.name]
+                    if leaf.name == host.leaf
+                    else [leaf.name, spine, host.leaf, host.name]
+                )
+
+
+def _walk(network: Topology, start: str, address: IPv4Address) -> list[str]:
+    path = [start]
+    while path[-1] in network.by_name:
+        matching = [route for route in network.routes(path[-1]) if address in route.prefix]
+        best = max(matching, key=lambda route: route.prefix.prefixlen)
+        port = network.switch(path[-1]).port(best.port)
+        assert best.next_hop == port.peer_address
+        path.append(port.peer)
+        assert len(path) < 6
+    return path
+
+
+def test_addresses_follow_the_rule() -> None:
+    host = topology(SMALL).hosts[2]
+    assert (host.name, host.leaf, host.index) == ("host3", "leaf2", 65)
+    assert host.address == IPv4Address("10.10.1.6")
+    assert dict(host.aliases)["spine2"] == IPv4Network("10.102.0.0/16").network_address + 65
+
+
+def test_every_link_has_two_ends_on_one_subnet() -> None:
+    network = topology(SMALL)
+    for switch in network.switches:
+        for port in switch.ports:
+            subnet = IPv4Network((port.address, 30), strict=False)
+            assert port.peer_address in subnet
+            if not port.peer_is_host:
+                assert network.switch(port.peer).port(port.peer_port).address == port.peer_address
+
+
+def test_unknown_switch() -> None:
+    with pytest.raises(UserInputError, match="expected one of spine1, spine2, leaf1, leaf2"):
+        topology(SMALL).routes("leaf7")

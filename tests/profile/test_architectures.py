@@ -1,0 +1,89 @@
+"""The bundled profiles against the reference implementations."""
+
+import hashlib
+
+import pytest
+
+from mltswitch.errors import UserInputError
+from mltswitch.profile import bundled_names, bundled_profile, profile_sha256
+
+PARAMETERS = {
+    "resnet50": 25_557_032,
+    "vgg16": 138_357_544,
+    "googlenet": 6_624_904,
+    "bert-base": 109_482_240,
+    "gpt2-small": 124_439_808,
+    "t5-3b": 2_851_598_336,
+}
+# SHA-256 over one line "name shape" for each parameter, in the order in which forward hooks saw them in
+# torchvision 0.28 (the first three) and transformers 5.23 (the others): made from those, not from here.
+REFERENCE_TENSORS = {
+    "resnet50": "16951cb1028a48e7df8731a7b215c74c893009acb1e9573647369f361ad03670",
+    "vgg16": "9eb5cb12aeb518661a363bb6979eee408b0ff9c6d31f82b8824f90609d03efc2",
+    "googlenet": "5e561e97fdc69eae0fa5e2e59fe01ff86b6efde6d115a6397ce74ac1f33a75d8",
+    "bert-base": "209a7160fa1f9f8c22d2bfbc4fe49f1abf90d8a1ecd103c72a457241b3e1153b",
+    "gpt2-small": "784a05d3a2d78b1fffec9e5c151c69a473f0c4425c3c1b94d950b21aa3558f93",
+    "t5-3b": "6e1498500f576eec93b7cc5b92b7550a8d3b630675497a5ce2f7891dd6864159",
+}
+
+
+def test_names() -> None:
+    assert bundled_names() == tuple(PARAMETERS)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_published_counts(name: str) -> None:
+    profile = bundled_profile(name)
+    assert profile.name == name
+    assert profile.total_parameters == PARAMETERS[name]
+    assert profile.total_bytes == 4 * PARAMETERS[name]
+    assert profile.source
+    assert profile.parameter_convention
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_tensors_in_the_order_of_the_reference_implementation(name: str) -> None:
+    lines = [
+        f"{tensor.name} {'x'.join(map(str, tensor.shape))}"
+        for layer in bundled_profile(name).layers
+        for tensor in layer.tensors
+    ]
+    assert hashlib.sha256("\n".join(lines).encode()).hexdigest() == REFERENCE_TENSORS[name]
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_tensors_belong_to_their_layer(name: str) -> None:
+    for layer in bundled_profile(name).layers:
+        assert all(tensor.name.rpartition(".")[0] == layer.name for tensor in layer.tensors)
+
+
+def test_shortcut_runs_after_the_convolutions_of_its_block() -> None:
+    names = [layer.name for layer in bundled_profile("resnet50").layers]
+    assert names[:2] == ["conv1", "bn1"]
+    assert names[-1] == "fc"
+    block = [name.removeprefix("layer2.0.") for name in names if name.startswith("layer2.0.")]
+    assert block == ["conv1", "bn1", "conv2", "bn2", "conv3", "bn3", "downsample.0", "downsample.1"]
+
+
+@pytest.mark.parametrize(("name", "layer"), [("gpt2-small", "transformer.wte"), ("t5-3b", "shared")])
+def test_tied_embedding_stands_once_in_front(name: str, layer: str) -> None:
+    profile = bundled_profile(name)
+    assert profile.layers[0].name == layer
+    assert not any("lm_head" in entry.name for entry in profile.layers)
+    assert layer in profile.parameter_convention
+
+
+def test_hash_tells_profiles_apart_and_stays() -> None:
+    first = {name: profile_sha256(bundled_profile(name)) for name in PARAMETERS}
+    assert len(set(first.values())) == len(PARAMETERS)
+    bundled_profile.cache_clear()
+    assert first == {name: profile_sha256(bundled_profile(name)) for name in PARAMETERS}
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(UserInputError) as caught:
+        bundled_profile("ResNet-50")
+    assert str(caught.value) == (
+        "unknown profile 'ResNet-50' (expected one of resnet50, vgg16, googlenet, bert-base, gpt2-small, "
+        "t5-3b, or a file). Did you mean resnet50?"
+    )
