@@ -7,7 +7,8 @@ from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
 
 from mltswitch.errors import UserInputError
-from mltswitch.plan.fabric import Fabric, PortRole, SwitchGroup, SwitchRole
+from mltswitch.plan.cabling import Link, check_links, check_names, collect, tier_indices
+from mltswitch.plan.fabric import Fabric, PortRole, SwitchRole
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +69,6 @@ class Route:
     port: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    name: str
-    role: SwitchRole
-    platform: str
-    hardware: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Link:
-    a: tuple[str, str]
-    b: tuple[str, str]
-
-
 class Topology:
     """Switches, hosts and routes of one fabric, in a fixed order."""
 
@@ -89,11 +76,11 @@ class Topology:
         """Expand the document; raises UserInputError naming the link, switch or prefix that does not fit."""
         self._fabric = fabric
         self._addressing = fabric.addressing
-        nodes, hosts, links = _collect(fabric)
+        nodes, hosts, links = collect(fabric)
         self._nodes = {node.name: node for node in nodes}
-        _check_names(nodes, hosts)
-        _check_links(links, {node.name: node.role for node in nodes}, set(hosts))
-        self._tier_index = _tier_indices(nodes)
+        check_names(nodes, hosts)
+        check_links(links, {node.name: node.role for node in nodes}, set(hosts))
+        self._tier_index = tier_indices(nodes)
         self._check_alias_spines()
         self._host_index = self._number_hosts(hosts, links)
         self.switches, self.hosts = self._connect(links)
@@ -163,7 +150,7 @@ class Topology:
                     where=where,
                 )
 
-    def _number_hosts(self, hosts: list[str], links: list[_Link]) -> dict[str, int]:
+    def _number_hosts(self, hosts: list[str], links: list[Link]) -> dict[str, int]:
         leaf_of: dict[str, str] = {}
         known = set(hosts)
         for link in links:
@@ -188,7 +175,7 @@ class Topology:
             index[host] = self._tier_index[leaf] * self._addressing.leaf_stride + seen[leaf]
         return index
 
-    def _connect(self, links: list[_Link]) -> tuple[tuple[Switch, ...], tuple[Host, ...]]:
+    def _connect(self, links: list[Link]) -> tuple[tuple[Switch, ...], tuple[Host, ...]]:
         ports: dict[str, list[Port]] = {name: [] for name in self._nodes}
         hosts: list[Host] = []
         trusted = self._fabric.trusted_ports
@@ -248,94 +235,3 @@ class Topology:
         for reference in self._fabric.trusted_ports:
             if reference not in known:
                 raise UserInputError(f"{reference} is no port of the fabric", where="trusted_ports")
-
-
-def _collect(fabric: Fabric) -> tuple[list[_Node], list[str], list[_Link]]:
-    document = fabric.topology
-    nodes: list[_Node] = []
-    hosts: list[str] = []
-    links: list[_Link] = []
-    if document.leaf_spine is not None:
-        shape = document.leaf_spine
-        spines = _group_nodes(shape.spines, SwitchRole.SPINE)
-        leaves = _group_nodes(shape.leaves, SwitchRole.LEAF)
-        nodes += spines + leaves
-        for leaf_number, leaf in enumerate(leaves):
-            for place in range(shape.hosts_per_leaf):
-                host = f"host{leaf_number * shape.hosts_per_leaf + place + 1}"
-                hosts.append(host)
-                links.append(_Link((leaf.name, _port_name(shape.leaves, place)), (host, "eth0")))
-            for spine_number, spine in enumerate(spines):
-                leaf_port = _port_name(shape.leaves, shape.hosts_per_leaf + spine_number)
-                links.append(
-                    _Link((leaf.name, leaf_port), (spine.name, _port_name(shape.spines, leaf_number)))
-                )
-    nodes += [_Node(entry.name, entry.role, entry.platform, entry.hardware) for entry in document.switches]
-    hosts += [entry.name for entry in document.hosts]
-    for link in document.links:
-        a_node, _, a_port = link.a.partition(":")
-        b_node, _, b_port = link.b.partition(":")
-        links.append(_Link((a_node, a_port), (b_node, b_port)))
-    return nodes, hosts, links
-
-
-def _group_nodes(group: SwitchGroup, role: SwitchRole) -> list[_Node]:
-    prefix = group.name or role.value
-    return [_Node(f"{prefix}{n + 1}", role, group.platform, group.hardware) for n in range(group.count)]
-
-
-def _port_name(group: SwitchGroup, index: int) -> str:
-    if group.port_names is None:
-        raise UserInputError(
-            f"port_names is missing for platform {group.platform}",
-            where="topology.leaf_spine",
-            hint="name the pattern",
-        )
-    return group.port_names.name(index)
-
-
-def _check_names(nodes: list[_Node], hosts: list[str]) -> None:
-    for name, count in Counter([node.name for node in nodes] + hosts).items():
-        if count > 1:
-            raise UserInputError(f"the name {name!r} is given {count} times", where="topology")
-
-
-def _check_links(links: list[_Link], roles: dict[str, SwitchRole], hosts: set[str]) -> None:
-    used: set[tuple[str, str]] = set()
-    pairs: set[frozenset[str]] = set()
-    for link in links:
-        where = f"topology.links: {':'.join(link.a)} - {':'.join(link.b)}"
-        for end in (link.a, link.b):
-            if end[0] not in roles and end[0] not in hosts:
-                raise UserInputError(
-                    f"unknown switch or host {end[0]!r}",
-                    where=where,
-                    hint="list it under topology.switches or topology.hosts",
-                )
-            if end in used:
-                raise UserInputError(f"port {':'.join(end)} has two cables", where=where)
-            used.add(end)
-        pair = frozenset((link.a[0], link.b[0]))
-        tiers = sorted("host" if name in hosts else roles[name].value for name in (link.a[0], link.b[0]))
-        if tiers not in (["host", "leaf"], ["leaf", "spine"]):
-            raise UserInputError(
-                f"the link joins {tiers[0]} and {tiers[1]}",
-                where=where,
-                expected="host to leaf, or leaf to spine",
-            )
-        if pair in pairs:
-            raise UserInputError(
-                "a second link between the same two",
-                where=where,
-                expected="one link per pair: a path is named by its spine",
-            )
-        pairs.add(pair)
-
-
-def _tier_indices(nodes: list[_Node]) -> dict[str, int]:
-    seen: Counter[SwitchRole] = Counter()
-    indices: dict[str, int] = {}
-    for node in nodes:
-        indices[node.name] = seen[node.role]
-        seen[node.role] += 1
-    return indices

@@ -1,6 +1,6 @@
 """The optimiser against brute force, and its constraints on random problems."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -63,7 +63,7 @@ def brute_force(queues: list[GradientQueue], buffer_packets: int, hops: int) -> 
         if sum(limits) > buffer_packets:
             continue
         for thresholds in product(*(range(1, limit + 1) for limit in limits)):
-            if all(a < b for a, b in zip(thresholds, thresholds[1:], strict=False)):
+            if all(a < b for a, b in pairwise(thresholds)):
                 best = min(best, cost(queues, thresholds, limits, hops))
     return best
 
@@ -86,14 +86,14 @@ def test_keeps_its_constraints(queues: list[GradientQueue], buffer_packets: int,
     assert sum(limits) <= buffer_packets
     assert thresholds[0] >= 1
     assert all(limit >= s for s, limit in zip(thresholds, limits, strict=True))
-    assert all(low < high for low, high in zip(thresholds, thresholds[1:], strict=False))
+    assert all(low < high for low, high in pairwise(thresholds))
     assert found == optimise(queues, buffer_packets, hops)
 
 
 @settings(max_examples=10, deadline=None)
 @given(queues=problems(st.integers(2, 4)))
 def test_refined_grid_is_near_the_complete_search(queues: list[GradientQueue]) -> None:
-    """Above MAXIMUM_UNITS the search is coarse; what it finds is no worse than for a smaller, fully searched buffer."""
+    """Above MAXIMUM_UNITS the search is coarse; it must not lose against a smaller buffer, searched fully."""
     complete = optimise(queues, MAXIMUM_UNITS, 3)
     larger = optimise(queues, MAXIMUM_UNITS + 40, 3)
     assert not larger.is_global

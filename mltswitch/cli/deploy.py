@@ -1,0 +1,130 @@
+"""`mltswitch diff`, `push` and `verify`: a plan and the switches that should run it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from mltswitch import deploy
+from mltswitch.cli.output import json_option, print_json, stderr_console
+from mltswitch.cli.render import print_roundings
+from mltswitch.deploy import DeviceReport, FleetReport, Status
+from mltswitch.documents import load_document
+from mltswitch.inventory import Inventory, load_inventory
+from mltswitch.plan import Plan
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+DEFAULT_CONCURRENCY: Final = 20
+
+
+def _arguments(command: Command) -> Command:
+    for decorate in (
+        json_option,
+        click.option(
+            "--concurrency",
+            default=DEFAULT_CONCURRENCY,
+            show_default=True,
+            type=click.IntRange(1, 500),
+            help="Devices at once.",
+        ),
+        click.option("--limit", help="Devices or groups, separated by commas."),
+        click.option("-i", "--inventory", "inventory_path", required=True, type=click.Path(path_type=Path)),
+        click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN"),
+    ):
+        command = decorate(command)
+    return command
+
+
+@click.command(epilog="\b\nExample:\n  mltswitch diff plan.yaml -i inventories/lab --limit leaf1")
+@_arguments
+def diff(plan_file: Path, inventory_path: Path, limit: str | None, concurrency: int, as_json: bool) -> int:
+    """Show, device by device, what a push of PLAN would send. Sends nothing."""
+    plan, inventory = _load(plan_file, inventory_path)
+    with _Bar("comparing", len(inventory.select(limit))) as bar:
+        report = deploy.diff(plan, inventory, limit=limit, concurrency=concurrency, progress=bar.done)
+    return _print(report, as_json, with_changes=True)
+
+
+@click.command(
+    epilog="\b\nExamples:\n  mltswitch push plan.yaml -i inventories/lab\n"
+    "  mltswitch push plan.yaml -i inventories/lab --dry-run"
+)
+@_arguments
+@click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
+def push(
+    plan_file: Path, inventory_path: Path, limit: str | None, concurrency: int, as_json: bool, dry_run: bool
+) -> int:
+    """Make the switches run PLAN: change, read back, compare, save."""
+    plan, inventory = _load(plan_file, inventory_path)
+    with _Bar("pushing", len(inventory.select(limit))) as bar:
+        report = deploy.push(
+            plan, inventory, limit=limit, dry_run=dry_run, concurrency=concurrency, progress=bar.done
+        )
+    return _print(report, as_json, with_changes=dry_run)
+
+
+@click.command(epilog="\b\nExample:\n  mltswitch verify plan.yaml -i inventories/lab --json")
+@_arguments
+def verify(plan_file: Path, inventory_path: Path, limit: str | None, concurrency: int, as_json: bool) -> int:
+    """Compare what the switches run with PLAN; exit code 5 when something differs."""
+    plan, inventory = _load(plan_file, inventory_path)
+    with _Bar("verifying", len(inventory.select(limit))) as bar:
+        report = deploy.verify(plan, inventory, limit=limit, concurrency=concurrency, progress=bar.done)
+    return _print(report, as_json, with_changes=False)
+
+
+def _load(plan_file: Path, inventory_path: Path) -> tuple[Plan, Inventory]:
+    return load_document(plan_file, Plan), load_inventory(inventory_path)
+
+
+class _Bar:
+    """Progress on standard error; nothing where that is no terminal."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self._progress = Progress(
+            TextColumn(title),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            console=stderr_console(),
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=total)
+
+    def __enter__(self) -> "_Bar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def done(self, report: DeviceReport) -> None:
+        self._progress.update(self._task, advance=1, description=f"{report.device}: {report.status}")
+
+
+def _print(report: FleetReport, as_json: bool, *, with_changes: bool) -> int:
+    if as_json:
+        counts = {status.value: len(report.with_status(status)) for status in Status}
+        print_json({"summary": counts, "warnings": report.warnings, "devices": report.devices})
+        return report.exit_code
+    for warning in report.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    for device in report.devices:
+        click.echo(f"{device.device} ({device.platform}): {device.status}, {device.seconds:.1f} s")
+        if device.error:
+            click.echo(f"  {device.error}")
+        if device.status in (Status.DIFFERS, Status.FAILED):
+            for difference in device.differences:
+                click.echo(f"  {difference}")
+        if with_changes and device.change:
+            click.echo("".join(f"    {line}\n" for line in device.change.splitlines()), nl=False)
+    if with_changes:
+        print_roundings({device.device: device.roundings for device in report.devices})
+    click.echo(
+        ", ".join(
+            f"{len(report.with_status(status))} {status}" for status in Status if report.with_status(status)
+        )
+    )
+    return report.exit_code

@@ -1,0 +1,151 @@
+"""`mltswitch lab`: a leaf-spine network on this machine, and a probe that measures one of its ports."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from mltswitch.cli.output import console, json_option, print_json, progress, table
+from mltswitch.cli.probe import print_probe
+from mltswitch.documents import load_document
+from mltswitch.errors import UserInputError
+from mltswitch.inventory import load_inventory
+from mltswitch.lab import DeviceAddress, Lab, LabStatus, lab_bottleneck
+from mltswitch.measure import judge, probe
+from mltswitch.plan import Fabric, Plan, resolve_fabric
+from mltswitch.targets import hardware_capabilities
+
+STATE_FOLDER: Final = ".lab"
+"""Below the inventory, whose group variables point to its keys."""
+PROBE_FAILED: Final = 5
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _inventory_option(command: Command) -> Command:
+    return click.option(
+        "-i",
+        "--inventory",
+        "inventory_path",
+        default="inventories/lab",
+        show_default=True,
+        type=click.Path(path_type=Path, file_okay=False),
+    )(command)
+
+
+@click.group()
+def lab() -> None:
+    """A network on this machine: real Linux queues, emulated Onyx and SONiC, SSH to all of them."""
+
+
+@lab.command(epilog="\b\nExample:\n  mltswitch lab up --fabric inventories/lab/fabric.yaml")
+@_inventory_option
+@click.option(
+    "--fabric", "fabric_file", type=click.Path(path_type=Path), help="Default: fabric.yaml of the inventory."
+)
+@json_option
+def up(inventory_path: Path, fabric_file: Path | None, as_json: bool) -> None:
+    """Build the network; returns when every device answers SSH."""
+    fabric = load_document(fabric_file or inventory_path / "fabric.yaml", Fabric)
+    devices = [
+        DeviceAddress(device.switch, device.platform, device.address, device.port)
+        for device in load_inventory(inventory_path).devices
+    ]
+    status = _lab(inventory_path).up(
+        resolve_fabric(fabric, hardware_capabilities), devices, progress=progress
+    )
+    _print_status(status, as_json)
+
+
+@lab.command(epilog="\b\nExample:\n  mltswitch lab status --json")
+@_inventory_option
+@json_option
+def status(inventory_path: Path, as_json: bool) -> None:
+    """What runs, where it is reached, and what is missing."""
+    _print_status(_lab(inventory_path).status(), as_json)
+
+
+@lab.command(epilog="\b\nExample:\n  mltswitch lab down")
+@_inventory_option
+def down(inventory_path: Path) -> None:
+    """Remove everything that `up` made, also after a crash."""
+    _lab(inventory_path).down(progress)
+
+
+@lab.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog="\b\nExample:\n  mltswitch lab run -- mltswitch push plan.yaml -i inventories/lab",
+)
+@_inventory_option
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(inventory_path: Path, command: tuple[str, ...]) -> int:
+    """Run COMMAND where the lab can be reached: without root that is inside the lab's own kernel."""
+    return _lab(inventory_path).run(command)
+
+
+@lab.command("probe", epilog="\b\nExample:\n  mltswitch lab probe plan.yaml --loads 0.8,1.1,1.5 --seconds 4")
+@click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN")
+@_inventory_option
+@click.option("--loads", default="0.8,1.1,1.5", show_default=True, help="Gradient load over the port rate.")
+@click.option(
+    "--seconds", default=4.0, show_default=True, type=click.FloatRange(0.5, 120), help="Length of a run."
+)
+@click.option("--receiver", help="Host behind the port under test; default: the last host.")
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(0, 2**31), help="Of the arrivals.")
+@json_option
+def probe_command(
+    plan_file: Path,
+    inventory_path: Path,
+    loads: str,
+    seconds: float,
+    receiver: str | None,
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Send tagged packets through one overloaded port; exit code 5 if it breaks a promise of PLAN."""
+    plan = load_document(plan_file, Plan)
+    bottleneck = lab_bottleneck(_lab(inventory_path), plan, receiver)
+    result = probe(plan, bottleneck, loads=_loads(loads), seconds=seconds, seed=seed, progress=progress)
+    verdicts = judge(plan, result)
+    if as_json:
+        print_json({"result": result, "verdicts": verdicts})
+    else:
+        print_probe(result, verdicts)
+    return 0 if all(verdict.holds for verdict in verdicts) else PROBE_FAILED
+
+
+def _lab(inventory_path: Path) -> Lab:
+    return Lab(inventory_path / STATE_FOLDER)
+
+
+def _loads(text: str) -> list[float]:
+    try:
+        loads = [float(part) for part in text.split(",")]
+    except ValueError:
+        loads = []
+    if not loads or not all(0 < load <= 10 for load in loads):
+        raise UserInputError(
+            f"{text!r} is not understood", where="--loads", expected="numbers such as 0.8,1.1,1.5"
+        )
+    return loads
+
+
+def _print_status(found: LabStatus, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    screen = console()
+    screen.print(f"Lab {found.fabric or '(none)'}: {found.mode}", markup=False)
+    for line in found.missing:
+        screen.print(f"missing: {line}", markup=False)
+    if found.devices:
+        rows = [
+            (d.name, d.platform, d.kind, f"{d.address}:{d.port}", "yes" if d.answers_ssh else "no")
+            for d in found.devices
+        ]
+        screen.print(table("Devices", ("name", "platform", "kind", "address", "answers SSH"), rows))
+    if found.hosts:
+        rows = [
+            (h.name, h.leaf, h.address, " ".join(h.aliases.values()), h.namespace or "-") for h in found.hosts
+        ]
+        screen.print(table("Hosts", ("name", "leaf", "address", "alias addresses", "namespace"), rows))

@@ -1,0 +1,70 @@
+"""Printing: JSON for programs, tables for people, progress on standard error."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import click
+from pydantic import BaseModel
+from rich import box
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+PIPE_WIDTH: Final = 160
+"""Columns where no terminal says how many there are."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def json_option(command: Command) -> Command:
+    """`--json`: one JSON document on standard output instead of text."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(command)
+
+
+def console() -> Console:
+    """Standard output as people read it."""
+    return Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def print_json(value: object) -> None:
+    """One JSON document on standard output."""
+    click.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(entry) for entry in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return str(value)
+
+
+def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Group:
+    """A title and a table; columns whose name ends with `#` or with a unit in brackets stand to the right."""
+    made = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        made.add_column(
+            Text(column.removesuffix(" #")), justify="right" if column.endswith(("]", "#")) else "left"
+        )
+    for row in rows:
+        made.add_row(*(Text(str(cell)) for cell in row))
+    return Group(Text(f"\n{title}", style="bold"), made)
+
+
+def progress(line: str) -> None:
+    """One line about work under way, on standard error."""
+    click.echo(line, err=True)
+
+
+def stderr_console() -> Console:
+    """Standard error, for progress bars."""
+    return Console(stderr=True)

@@ -1,0 +1,84 @@
+"""How a probe's result is printed."""
+
+from collections.abc import Sequence
+
+import click
+from rich.console import Group
+
+from mltswitch.cli.output import console, table
+from mltswitch.measure import LoadResult, ProbeResult, Verdict
+from mltswitch.units import format_bps, format_ratio
+
+
+def print_probe(result: ProbeResult, verdicts: Sequence[Verdict]) -> None:
+    """Thresholds as seen, losses at each load, and what they prove."""
+    screen = console()
+    screen.print(
+        f"Port {result.port}, {format_bps(result.rate_bps)}, packets of {result.packet_bytes} B; idle delay "
+        f"{result.idle_delay_seconds * 1e3:.2f} ms. Losses and delays are measured unless they say predicted "
+        f"(loss model '{result.model}').",
+        markup=False,
+    )
+    rows = [
+        (
+            ramp.traffic_class,
+            f"{ramp.ecn_threshold_bytes:,}",
+            _bytes(ramp.deepest_unimportant_bytes),
+            _bytes(ramp.shallowest_mark_bytes),
+            f"{ramp.limit_bytes:,}",
+            _bytes(ramp.deepest_important_bytes),
+        )
+        for ramp in result.ramps
+    ]
+    columns = (
+        "class",
+        "S planned [B]",
+        "longest queue Not-ECT survived [B]",
+        "shortest queue marked [B]",
+        "L planned [B]",
+        "longest queue ECT survived [B]",
+    )
+    screen.print(table("Thresholds seen from outside", columns, rows))
+    for load in result.loads:
+        screen.print(_load_table(load))
+    for verdict in verdicts:
+        click.echo(f"{'ok  ' if verdict.holds else 'FAIL'} {verdict.promise}: {verdict.figures}")
+
+
+def _load_table(load: LoadResult) -> Group:
+    rows = [
+        (
+            entry.traffic_class,
+            "important" if entry.is_important else "unimportant",
+            f"{entry.sent:,}",
+            f"{entry.received:,}",
+            f"{entry.ce_marked:,}",
+            f"{entry.lost:,}",
+            "-" if entry.loss is None else format_ratio(entry.loss),
+            format_ratio(entry.predicted_loss),
+            _milliseconds(entry.delay_p50_seconds),
+            _milliseconds(entry.delay_p99_seconds),
+        )
+        for entry in load.classes
+    ]
+    columns = (
+        "class",
+        "importance",
+        "sent #",
+        "received #",
+        "CE #",
+        "lost #",
+        "loss #",
+        "predicted #",
+        "p50 [ms]",
+        "p99 [ms]",
+    )
+    return table(f"Load {load.load:g} of the port rate, {load.duration_seconds:g} s", columns, rows)
+
+
+def _bytes(size: int | None) -> str:
+    return "-" if size is None else f"{size:,}"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.2f}"

@@ -1,0 +1,103 @@
+"""`mltswitch render`: a plan in the language of every switch."""
+
+from pathlib import Path
+
+import click
+
+from mltswitch.cli.output import console, json_option, print_json, table
+from mltswitch.documents import load_document, write_atomically
+from mltswitch.errors import UserInputError
+from mltswitch.inventory import Device, load_inventory
+from mltswitch.plan import Plan
+from mltswitch.targets import Quantised, Rounding, target_for
+from mltswitch.units import format_ratio
+
+
+@click.command(
+    epilog="\b\nExample:\n  mltswitch render plan.yaml -i inventories/lab -o configs\n"
+    "  mltswitch render plan.yaml -i inventories/lab -o configs --limit leaf1,onyx"
+)
+@click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN")
+@click.option("-i", "--inventory", "inventory_path", required=True, type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False))
+@click.option("--limit", help="Devices or groups, separated by commas.")
+@json_option
+def render(plan_file: Path, inventory_path: Path, output: Path, limit: str | None, as_json: bool) -> None:
+    """Write each device's configuration below OUTPUT, and report what a device cannot express exactly."""
+    plan = load_document(plan_file, Plan)
+    devices = load_inventory(inventory_path).select(limit)
+    quantised: dict[str, Quantised] = {}
+    files: dict[Path, str] = {}
+    for device in devices:
+        quantised[device.name], texts = _render_device(plan, device)
+        files |= {output / device.name / name: text for name, text in texts.items()}
+    _write(files)
+    roundings = {name: entry.roundings for name, entry in quantised.items()}
+    if as_json:
+        print_json({"files": sorted(str(path) for path in files), "roundings": roundings})
+        return
+    for path in files:
+        click.echo(path)
+    print_roundings(roundings)
+
+
+def _render_device(plan: Plan, device: Device) -> tuple[Quantised, dict[str, str]]:
+    target = target_for(device.platform, where=device.name)
+    quantised = target.quantise(plan, device.switch)
+    return quantised, target.render(quantised.state)
+
+
+def _write(files: dict[Path, str]) -> None:
+    for path, text in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserInputError(f"cannot be made: {error.strerror}", where=str(path.parent)) from None
+        write_atomically(path, text)
+
+
+def print_roundings(roundings: dict[str, tuple[Rounding, ...]]) -> None:
+    """What devices cannot express exactly, alike ports in one row."""
+    rows: dict[tuple[object, ...], list[str]] = {}
+    for device, entries in roundings.items():
+        for entry in entries:
+            key = (
+                device,
+                entry.queue,
+                entry.traffic_class,
+                entry.field,
+                entry.wanted,
+                entry.given,
+                _effect(entry.loss_unimportant),
+                _effect(entry.loss_important),
+            )
+            rows.setdefault(key, []).append(entry.port)
+    if not rows:
+        click.echo("Every device expresses the plan exactly.")
+        return
+    columns = (
+        "device",
+        "queue #",
+        "class",
+        "field",
+        "planned",
+        "rendered",
+        "loss unimportant",
+        "loss important",
+        "ports",
+    )
+    console().print(
+        table(
+            "What devices cannot express exactly (losses predicted, planned → rendered)",
+            columns,
+            [(*key, _ports(ports)) for key, ports in rows.items()],
+        )
+    )
+
+
+def _ports(ports: list[str]) -> str:
+    return ", ".join(ports) if len(ports) <= 3 else f"{len(ports)} ports"
+
+
+def _effect(losses: tuple[float, float] | None) -> str:
+    return "-" if losses is None else f"{format_ratio(losses[0])} → {format_ratio(losses[1])}"

@@ -1,0 +1,170 @@
+"""One run of a probe: a receiver and some senders, each a process on its own host."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from mltswitch.errors import MachineError
+from mltswitch.measure.receiver import ReceiveTask
+from mltswitch.measure.sender import BurstTask, RampTask, SendReport, SendTask
+from mltswitch.plan import Plan
+from mltswitch.units import ETHERNET_HEADER_BYTES
+
+START_SECONDS: Final = 1.0
+"""From asking the senders to their first packet: longer than Python needs to start everywhere."""
+PATIENCE_SECONDS: Final = 20.0
+"""Beyond the planned end of a run; then its processes are ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeHost:
+    """A host that can run our Python."""
+
+    name: str
+    prefix: tuple[str, ...]
+    """What runs a command there: `ip netns exec …`, `ssh …`; empty for this machine."""
+    addresses: tuple[IPv4Address, ...]
+    """Where to reach it, one per path."""
+
+    def command(self, module: str) -> list[str]:
+        """Command line of one of our modules there."""
+        return [*self.prefix, sys.executable, "-m", module]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What was sent, by (class, importance), and what arrived."""
+
+    records: npt.NDArray[np.void]
+    sent: Counter[tuple[int, bool]]
+    late_seconds: float
+
+    def sent_important(self, class_index: int) -> int:
+        """Important packets sent in a class."""
+        return self.sent[class_index, True]
+
+    def require_some(self, port: str) -> None:
+        """Raise MachineError when nothing at all came through the port."""
+        if not len(self.records):
+            raise MachineError(
+                "nothing arrived", where=port, hint="push the plan first: the alias routes may be missing"
+            )
+
+
+def run(
+    plan: Plan,
+    receiver: ProbeHost,
+    tasks: Mapping[ProbeHost, BurstTask | RampTask],
+    seconds: float,
+    seed: int,
+) -> Received:
+    """Start the receiver, then the senders at one moment; returns when all have ended.
+
+    Raises:
+        MachineError: a process on a host failed; its last line is in the message.
+    """
+    run_number = (seed * 2654435761 + time.time_ns()) % 2**32
+    with tempfile.TemporaryDirectory(prefix="mltswitch-probe-") as folder:
+        output = Path(folder) / "received.npy"
+        start_ns = time.time_ns() + round((2 * START_SECONDS) * 1e9)
+        sends = {
+            host: SendTask(
+                run=run_number,
+                sender=number,
+                destinations=receiver.addresses,
+                class_dscps=tuple(entry.dscp[0] for entry in plan.classes),
+                packet_bytes=plan.port_profiles[0].packet_bytes - ETHERNET_HEADER_BYTES,
+                start_ns=start_ns,
+                duration_seconds=seconds,
+                traffic=traffic,
+            )
+            for number, (host, traffic) in enumerate(tasks.items())
+        }
+        schedules = [task.schedule() for task in sends.values()]
+        listen = ReceiveTask(
+            run=run_number,
+            end_ns=start_ns + round(seconds * 1e9),
+            output=output,
+            maximum_packets=sum(map(len, schedules)) + 1,
+        )
+        reports = _converse(receiver, listen, sends, seconds)
+        sent: Counter[tuple[int, bool]] = Counter()
+        for schedule in schedules:
+            sent.update(zip(schedule.class_index.tolist(), schedule.is_important.tolist(), strict=True))
+        return Received(np.load(output), sent, max(report.late_seconds for report in reports))
+
+
+def _converse(
+    receiver: ProbeHost, listen: ReceiveTask, sends: Mapping[ProbeHost, SendTask], seconds: float
+) -> list[SendReport]:
+    limit = 2 * START_SECONDS + seconds + PATIENCE_SECONDS
+    listening = _start(receiver, "mltswitch.measure.receiver")
+    running: list[tuple[ProbeHost, subprocess.Popen[str]]] = [(receiver, listening)]
+    try:
+        _feed(listening, listen.model_dump_json() + "\n")
+        for host, task in sends.items():
+            process = _start(host, "mltswitch.measure.sender")
+            running.append((host, process))
+            _feed(process, task.model_dump_json())
+            if process.stdin:
+                process.stdin.close()
+                process.stdin = None
+        reports = [_report(host, process, limit) for host, process in running[1:]]
+        _finish(receiver, listening, limit)
+        return reports
+    finally:
+        for _, process in running:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def _start(host: ProbeHost, module: str) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
+            host.command(module),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    except OSError as error:
+        raise MachineError(f"cannot start a probe process: {error.strerror}", where=host.name) from None
+
+
+def _feed(process: subprocess.Popen[str], text: str) -> None:
+    if process.stdin is not None:
+        process.stdin.write(text)
+        process.stdin.flush()
+
+
+def _finish(host: ProbeHost, process: subprocess.Popen[str], limit_seconds: float) -> str:
+    try:
+        output, errors = process.communicate(timeout=limit_seconds)
+    except subprocess.TimeoutExpired:
+        raise MachineError(
+            f"a probe process did not end within {limit_seconds:.0f} s", where=host.name
+        ) from None
+    if process.returncode:
+        last = errors.strip().splitlines()[-1] if errors.strip() else f"exit code {process.returncode}"
+        raise MachineError(f"a probe process failed: {last}", where=host.name)
+    return output
+
+
+def _report(host: ProbeHost, process: subprocess.Popen[str], limit_seconds: float) -> SendReport:
+    output = _finish(host, process, limit_seconds)
+    try:
+        return SendReport.model_validate_json(output)
+    except ValidationError:
+        raise MachineError(f"a probe process answered {output[:80]!r}", where=host.name) from None

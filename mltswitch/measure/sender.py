@@ -1,0 +1,114 @@
+"""One sending host of a probe: `python -m mltswitch.measure.sender` reads its task from standard input."""
+
+import socket
+import sys
+import time
+from itertools import cycle
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress
+
+from mltswitch.measure.packet import IPV4_UDP_HEADER_BYTES, PROBE_PORT, ProbePacket
+from mltswitch.measure.schedule import Flow, Schedule, alternating, poisson_bursts
+from mltswitch.wire import Ecn, TrafficClassByte
+
+SPIN_SECONDS = 100e-6
+"""Below this a sleep is less exact than not sleeping."""
+
+
+class BurstTask(BaseModel):
+    """Poisson bursts of several classes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["bursts"] = "bursts"
+    flows: tuple[Flow, ...]
+    seed: int
+
+
+class RampTask(BaseModel):
+    """One class, important and unimportant in turn."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["ramp"] = "ramp"
+    class_index: int
+    packets_per_second: float = Field(gt=0)
+
+
+class SendTask(BaseModel):
+    """What one host sends, and when."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    run: int
+    sender: int
+    destinations: tuple[IPvAnyAddress, ...] = Field(min_length=1)
+    """One address per path; packets take them in turn."""
+    class_dscps: tuple[int, ...]
+    packet_bytes: int = Field(ge=64)
+    """IP packet, headers included."""
+    start_ns: int
+    """When to start, ns since the epoch."""
+    duration_seconds: float = Field(gt=0)
+    traffic: Annotated[BurstTask | RampTask, Field(discriminator="kind")]
+
+    def schedule(self) -> Schedule:
+        """Every packet's time, class and importance."""
+        if isinstance(self.traffic, RampTask):
+            return alternating(
+                self.traffic.class_index, self.traffic.packets_per_second, self.duration_seconds
+            )
+        return poisson_bursts(self.traffic.flows, self.duration_seconds, self.traffic.seed)
+
+
+class SendReport(BaseModel):
+    """How it went."""
+
+    packets: int
+    refused: int
+    """Packets that the sending host's own kernel did not take."""
+    late_seconds: float
+    """Longest delay behind the schedule."""
+
+
+def send(task: SendTask) -> SendReport:
+    """Send everything on schedule; blocks until the last packet has left."""
+    schedule = task.schedule()
+    padding = bytes(task.packet_bytes - IPV4_UDP_HEADER_BYTES - len(_header(task, 0, 0, is_important=False)))
+    tags = {
+        (index, important): int(TrafficClassByte(dscp, Ecn.ECT_0 if important else Ecn.NOT_ECT)).to_bytes(
+            1, "little"
+        )
+        for index, dscp in enumerate(task.class_dscps)
+        for important in (False, True)
+    }
+    paths = cycle([(str(address), PROBE_PORT) for address in task.destinations])
+    refused, late = 0, 0.0
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
+        start = task.start_ns / 1e9
+        entries = zip(
+            schedule.time_seconds.tolist(),
+            schedule.class_index.tolist(),
+            schedule.is_important.tolist(),
+            strict=True,
+        )
+        for sequence, (due, class_index, is_important) in enumerate(entries):
+            ahead = start + due - time.time()
+            if ahead > SPIN_SECONDS:
+                time.sleep(ahead)
+            late = max(late, -ahead)
+            header = _header(task, class_index, sequence, is_important=is_important)
+            tag = (socket.IPPROTO_IP, socket.IP_TOS, tags[class_index, is_important])
+            try:
+                channel.sendmsg([header, padding], [tag], 0, next(paths))
+            except (BlockingIOError, OSError) as error:
+                if not isinstance(error, BlockingIOError) and error.errno != 105:
+                    raise
+                refused += 1
+    return SendReport(packets=len(schedule), refused=refused, late_seconds=late)
+
+
+def _header(task: SendTask, class_index: int, sequence: int, *, is_important: bool) -> bytes:
+    return ProbePacket(task.run, task.sender, class_index, is_important, sequence, time.time_ns()).pack()
+
+
+if __name__ == "__main__":
+    print(send(SendTask.model_validate_json(sys.stdin.read())).model_dump_json())  # noqa: T201  (the answer)

@@ -1,0 +1,120 @@
+"""Nodes and cables of a topology document, generated and listed alike, before they have addresses."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from mltswitch.errors import UserInputError
+from mltswitch.plan.fabric import Fabric, SwitchGroup, SwitchRole
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One switch."""
+
+    name: str
+    role: SwitchRole
+    platform: str
+    hardware: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One cable: (node, port) at either end."""
+
+    a: tuple[str, str]
+    b: tuple[str, str]
+
+
+def collect(fabric: Fabric) -> tuple[list[Node], list[str], list[Link]]:
+    """(switches, hosts, cables): first what is generated, then what is listed."""
+    document = fabric.topology
+    nodes: list[Node] = []
+    hosts: list[str] = []
+    links: list[Link] = []
+    if document.leaf_spine is not None:
+        shape = document.leaf_spine
+        spines = _group_nodes(shape.spines, SwitchRole.SPINE)
+        leaves = _group_nodes(shape.leaves, SwitchRole.LEAF)
+        nodes += spines + leaves
+        for leaf_number, leaf in enumerate(leaves):
+            for place in range(shape.hosts_per_leaf):
+                host = f"host{leaf_number * shape.hosts_per_leaf + place + 1}"
+                hosts.append(host)
+                links.append(Link((leaf.name, _port_name(shape.leaves, place)), (host, "eth0")))
+            for spine_number, spine in enumerate(spines):
+                leaf_port = _port_name(shape.leaves, shape.hosts_per_leaf + spine_number)
+                links.append(
+                    Link((leaf.name, leaf_port), (spine.name, _port_name(shape.spines, leaf_number)))
+                )
+    nodes += [Node(entry.name, entry.role, entry.platform, entry.hardware) for entry in document.switches]
+    hosts += [entry.name for entry in document.hosts]
+    for link in document.links:
+        a_node, _, a_port = link.a.partition(":")
+        b_node, _, b_port = link.b.partition(":")
+        links.append(Link((a_node, a_port), (b_node, b_port)))
+    return nodes, hosts, links
+
+
+def _group_nodes(group: SwitchGroup, role: SwitchRole) -> list[Node]:
+    prefix = group.name or role.value
+    return [Node(f"{prefix}{n + 1}", role, group.platform, group.hardware) for n in range(group.count)]
+
+
+def _port_name(group: SwitchGroup, index: int) -> str:
+    if group.port_names is None:
+        raise UserInputError(
+            f"port_names is missing for platform {group.platform}",
+            where="topology.leaf_spine",
+            hint="name the pattern",
+        )
+    return group.port_names.name(index)
+
+
+def check_names(nodes: list[Node], hosts: list[str]) -> None:
+    """Raise UserInputError for a name given twice."""
+    for name, count in Counter([node.name for node in nodes] + hosts).items():
+        if count > 1:
+            raise UserInputError(f"the name {name!r} is given {count} times", where="topology")
+
+
+def check_links(links: list[Link], roles: dict[str, SwitchRole], hosts: set[str]) -> None:
+    """Raise UserInputError for a cable that does not join leaf and spine, or host and leaf, once."""
+    used: set[tuple[str, str]] = set()
+    pairs: set[frozenset[str]] = set()
+    for link in links:
+        where = f"topology.links: {':'.join(link.a)} - {':'.join(link.b)}"
+        for end in (link.a, link.b):
+            if end[0] not in roles and end[0] not in hosts:
+                raise UserInputError(
+                    f"unknown switch or host {end[0]!r}",
+                    where=where,
+                    hint="list it under topology.switches or topology.hosts",
+                )
+            if end in used:
+                raise UserInputError(f"port {':'.join(end)} has two cables", where=where)
+            used.add(end)
+        pair = frozenset((link.a[0], link.b[0]))
+        tiers = sorted("host" if name in hosts else roles[name].value for name in (link.a[0], link.b[0]))
+        if tiers not in (["host", "leaf"], ["leaf", "spine"]):
+            raise UserInputError(
+                f"the link joins {tiers[0]} and {tiers[1]}",
+                where=where,
+                expected="host to leaf, or leaf to spine",
+            )
+        if pair in pairs:
+            raise UserInputError(
+                "a second link between the same two",
+                where=where,
+                expected="one link per pair: a path is named by its spine",
+            )
+        pairs.add(pair)
+
+
+def tier_indices(nodes: list[Node]) -> dict[str, int]:
+    """Place of each switch among those of its role, from 0."""
+    seen: Counter[SwitchRole] = Counter()
+    indices: dict[str, int] = {}
+    for node in nodes:
+        indices[node.name] = seen[node.role]
+        seen[node.role] += 1
+    return indices

@@ -1,0 +1,27 @@
+"""Fixtures that several rooms share."""
+
+from pathlib import Path
+
+import pytest
+
+from mltswitch.documents import load_document
+from mltswitch.plan import Fabric, Plan, build_plan
+from mltswitch.profile import bundled_profile
+from mltswitch.targets import hardware_capabilities
+
+LAB_FABRIC = Path(__file__).parents[1] / "inventories" / "lab" / "fabric.yaml"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="Rewrite the golden files.")
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(scope="session")
+def lab_plan() -> Plan:
+    """ResNet-50 on the example fabric."""
+    return build_plan(bundled_profile("resnet50"), load_document(LAB_FABRIC, Fabric), hardware_capabilities)

@@ -1,0 +1,81 @@
+"""Verdicts: each promise can break."""
+
+from dataclasses import replace
+
+import pytest
+
+from mltswitch.measure import LoadResult, ProbeResult, RampResult, judge
+from mltswitch.measure.probe import ClassLoss
+from mltswitch.plan import Plan
+
+PACKET = 1514
+
+
+def ramp(**changes: object) -> RampResult:
+    good = RampResult(
+        traffic_class="gradient-2",
+        ecn_threshold_bytes=40 * PACKET,
+        limit_bytes=80 * PACKET,
+        deepest_unimportant_bytes=40 * PACKET,
+        shallowest_mark_bytes=41 * PACKET,
+        deepest_important_bytes=79 * PACKET,
+        unmarked_above_threshold=0,
+        lost_important=10,
+    )
+    return replace(good, **changes)  # type: ignore[arg-type]  # names and types are the test's own
+
+
+def entry(name: str, p50_seconds: float | None, *, lost: int = 0, is_important: bool = True) -> ClassLoss:
+    return ClassLoss(name, is_important, 100, 100 - lost, 0, lost, lost / 100, 0.0, p50_seconds, p50_seconds)
+
+
+def result(ramps: tuple[RampResult, ...] = (), *entries: ClassLoss) -> ProbeResult:
+    loads = (LoadResult(1.1, 1.0, 0.0, entries),) if entries else ()
+    return ProbeResult("leaf2:eth2", "paper", 50_000_000, PACKET, 1e-3, loads, ramps)
+
+
+def broken(plan: Plan, found: ProbeResult) -> list[str]:
+    return [verdict.promise for verdict in judge(plan, found) if not verdict.holds]
+
+
+GOOD_LOAD = (
+    entry("control", 0.001, is_important=False),
+    entry("gradient-0", 0.002),
+    entry("gradient-1", 0.004),
+    entry("gradient-2", 0.02, lost=30),
+)
+
+
+def test_a_good_probe_passes(lab_plan: Plan) -> None:
+    verdicts = judge(lab_plan, result((ramp(),), *GOOD_LOAD))
+    assert len(verdicts) == 6
+    assert all(verdict.holds for verdict in verdicts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "promise"),
+    [
+        ({"deepest_unimportant_bytes": 60 * PACKET}, "gradient-2: Not-ECT is dropped above S"),
+        ({"deepest_unimportant_bytes": 20 * PACKET}, "gradient-2: Not-ECT is dropped above S"),
+        ({"deepest_unimportant_bytes": None}, "gradient-2: Not-ECT is dropped above S"),
+        ({"shallowest_mark_bytes": None}, "gradient-2: ECT is marked above S"),
+        ({"shallowest_mark_bytes": 10 * PACKET}, "gradient-2: ECT is marked above S"),
+        ({"unmarked_above_threshold": 3}, "gradient-2: no ECT passes unmarked above S"),
+        ({"deepest_important_bytes": 160 * PACKET}, "gradient-2: everything is dropped at L"),
+        ({"deepest_important_bytes": 41 * PACKET}, "gradient-2: everything is dropped at L"),
+    ],
+)
+def test_every_threshold_promise_can_break(lab_plan: Plan, changes: dict[str, object], promise: str) -> None:
+    assert broken(lab_plan, result((ramp(**changes),))) == [promise]
+
+
+def test_inverted_priorities(lab_plan: Plan) -> None:
+    upside_down = (entry("gradient-0", 0.02), entry("gradient-1", 0.004), entry("gradient-2", 0.03))
+    assert broken(lab_plan, result((), *upside_down)) == [
+        "load 1.1: strict priority, delays rise from class to class"
+    ]
+
+
+@pytest.mark.parametrize("control", [entry("control", 0.001, lost=1), entry("control", None, lost=100)])
+def test_touched_control(lab_plan: Plan, control: ClassLoss) -> None:
+    assert broken(lab_plan, result((), control, *GOOD_LOAD[1:])) == ["load 1.1: control untouched"]

@@ -1,0 +1,47 @@
+"""Arrival processes: rates, bursts, reproducibility."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mltswitch.measure.schedule import Flow, alternating, poisson_bursts
+
+
+def test_rates_and_shares_are_as_asked() -> None:
+    flows = [Flow(0, 1000, 8, 0.5), Flow(3, 3000, 1, 0.2)]
+    schedule = poisson_bursts(flows, 20.0, seed=1)
+    counts = np.bincount(schedule.class_index, minlength=4)
+    assert counts[0] == pytest.approx(20_000, rel=0.1)
+    assert counts[3] == pytest.approx(60_000, rel=0.05)
+    assert schedule.is_important[schedule.class_index == 3].mean() == pytest.approx(0.8, abs=0.02)
+
+
+@settings(max_examples=30)
+@given(
+    rate=st.floats(10, 2000), burst=st.integers(1, 45), seconds=st.floats(0.1, 5), seed=st.integers(0, 2**31)
+)
+def test_bursts_stay_together(rate: float, burst: int, seconds: float, seed: int) -> None:
+    schedule = poisson_bursts([Flow(0, rate, burst, 0.5)], seconds, seed)
+    assert len(schedule) % burst == 0
+    starts = schedule.time_seconds.reshape(-1, burst)
+    assert (starts == starts[:, :1]).all()
+    assert (np.diff(schedule.time_seconds) >= 0).all()
+    assert ((schedule.time_seconds >= 0) & (schedule.time_seconds <= seconds)).all()
+    again = poisson_bursts([Flow(0, rate, burst, 0.5)], seconds, seed)
+    assert np.array_equal(schedule.time_seconds, again.time_seconds)
+    assert np.array_equal(schedule.is_important, again.is_important)
+
+
+def test_another_seed_gives_other_arrivals() -> None:
+    flows = [Flow(0, 500, 4, 0.5)]
+    one, two = (poisson_bursts(flows, 2.0, seed).time_seconds for seed in (1, 2))
+    assert len(one) != len(two) or not np.array_equal(one, two)
+
+
+def test_ramp_alternates() -> None:
+    ramp = alternating(2, 1000.0, 0.5)
+    assert len(ramp) == 500
+    assert ramp.is_important[::2].all()
+    assert not ramp.is_important[1::2].any()
+    assert np.diff(ramp.time_seconds) == pytest.approx(0.001)
