@@ -1,0 +1,109 @@
+"""What a target is: the contract between one switch OS and everything above it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from mltswitch.capabilities import Capabilities
+from mltswitch.plan import Plan
+from mltswitch.targets.state import SwitchState
+
+
+class Session(StrEnum):
+    """How one talks to the device over SSH."""
+
+    CLI = "cli"
+    """An interactive vendor command line with a configuration mode."""
+    SHELL = "shell"
+    """A POSIX shell: one exec channel per command, with standard input and an exit status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing sent to a device.
+
+    CLI: `command` is one configuration line. Shell: one command, fed `stdin`; a non-zero exit is a refusal.
+    """
+
+    command: str
+    stdin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What takes a device from what it runs to what it should run."""
+
+    steps: tuple[Step, ...]
+    save: tuple[Step, ...] = ()
+    """What makes it survive a reboot; sent only after the change was read back and found right."""
+    text: str = ""
+    """The change as the operator sees it, in the device's own language."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the device already runs the plan."""
+        return not self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class RunningState:
+    """What a device answered: the part that we own, as state, and the raw answers by query."""
+
+    state: SwitchState
+    answers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """One value that the device cannot express exactly, and what that does to the predicted loss."""
+
+    port: str
+    queue: int
+    traffic_class: str
+    field: str
+    wanted: str
+    given: str
+    loss_unimportant: tuple[float, float] | None = None
+    """(wanted, given), predicted; None where nothing is predicted."""
+    loss_important: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quantised:
+    """The plan for one switch as the device can express it, and how that differs from the plan."""
+
+    state: SwitchState
+    roundings: tuple[Rounding, ...]
+    class_queues: Mapping[str, int]
+    """Traffic class → hardware queue."""
+
+
+class Target(Protocol):
+    """One switch OS. Stateless; the same plan always gives the same text."""
+
+    platform: str
+    session: Session
+    netmiko_type: str
+    """netmiko's name for the device type."""
+
+    def hardware(self, name: str | None) -> Capabilities:
+        """Capabilities of a hardware model (None: the default); raises UserInputError for unknown ones."""
+
+    def quantise(self, plan: Plan, switch: str) -> Quantised:
+        """The plan for one switch in the device's units; raises UnsupportedPlanError."""
+
+    def render(self, state: SwitchState) -> dict[str, str]:
+        """File name → text: the whole state in the device's own language."""
+
+    def parse(self, files: Mapping[str, str]) -> SwitchState:
+        """Inverse of `render`; raises UserInputError for a line outside the target's own grammar."""
+
+    def queries(self, wanted: SwitchState) -> tuple[str, ...]:
+        """Commands whose answers `read` needs, in order."""
+
+    def read(self, answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+        """State of `wanted`'s ports from the device's answers; raises DeviceError for what cannot be read."""
+
+    def diff(self, running: RunningState, wanted: SwitchState) -> Change:
+        """What takes the device from `running` to `wanted`, touching only what we own."""

@@ -1,0 +1,89 @@
+"""The Linux target: ties its parts to the contract."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from mltswitch.capabilities import Capabilities
+from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.plan import Plan
+from mltswitch.targets.base import Change, Quantised, RunningState, Session
+from mltswitch.targets.linux.capabilities import HARDWARE, SOFTWARE
+from mltswitch.targets.linux.diff import change_between
+from mltswitch.targets.linux.parse import parse_files
+from mltswitch.targets.linux.read import queries_for, read_answers
+from mltswitch.targets.linux.render import render_files
+from mltswitch.targets.quantise import quantise
+from mltswitch.targets.state import SwitchState
+from mltswitch.units import BITS_PER_BYTE
+
+LEAST_BANDS: Final = 2
+"""prio refuses fewer (linux net/sched/sch_prio.c, prio_tune)."""
+_INTERFACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
+
+
+class LinuxTarget:
+    """Linux with tc and ip, over a shell as root.
+
+    Nothing survives a reboot: tc keeps no configuration, so `diff` leaves `save` empty.
+    """
+
+    platform = "linux"
+    session = Session.SHELL
+    netmiko_type = "linux"
+
+    def hardware(self, name: str | None) -> Capabilities:
+        """Capabilities of the one model; raises UserInputError for another name."""
+        try:
+            return HARDWARE[name or SOFTWARE.hardware]
+        except KeyError:
+            raise UserInputError(
+                f"unknown hardware {name!r} for platform {self.platform}",
+                expected=f"one of {', '.join(HARDWARE)}",
+            ) from None
+
+    def quantise(self, plan: Plan, switch: str) -> Quantised:
+        """Exact but for names, rates and class counts that Linux refuses: UnsupportedPlanError."""
+        capabilities = self.hardware(plan.topology.switch(switch).hardware)
+        quantised = quantise(plan, switch, capabilities)
+        for port in quantised.state.ports:
+            if not _INTERFACE.fullmatch(port.name):
+                raise UnsupportedPlanError(
+                    f"{port.name!r} is no name for an interface",
+                    where=switch,
+                    expected="at most 15 letters, digits, '.', '_' or '-'",
+                )
+            if port.shaped_bps is not None and port.shaped_bps % BITS_PER_BYTE:
+                raise UnsupportedPlanError(
+                    f"tc shapes to whole bytes per second, not to {port.shaped_bps} bit/s",
+                    where=f"{switch}: ports.rate",
+                    expected=f"a multiple of {BITS_PER_BYTE} bit/s",
+                )
+            if len(port.queues) < LEAST_BANDS:
+                raise UnsupportedPlanError(
+                    f"prio needs {LEAST_BANDS} bands or more", where=f"{switch}: classes"
+                )
+        return quantised
+
+    def render(self, state: SwitchState) -> dict[str, str]:
+        """`qdiscs.tc` and `routes.ip`, parsed again before they leave."""
+        files = render_files(state)
+        if parse_files(files) != state:
+            raise UserInputError("the rendered files do not say what the plan says", where="templates/linux")
+        return files
+
+    def parse(self, files: Mapping[str, str]) -> SwitchState:
+        """Inverse of `render`."""
+        return parse_files(files)
+
+    def queries(self, wanted: SwitchState) -> tuple[str, ...]:
+        """Commands whose answers `read` needs."""
+        return queries_for(wanted)
+
+    def read(self, answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+        """State from the answers."""
+        return read_answers(answers, wanted)
+
+    def diff(self, running: RunningState, wanted: SwitchState) -> Change:
+        """Batches for tc and ip."""
+        return change_between(running, wanted)

@@ -1,0 +1,46 @@
+"""The targets by name: every package in this folder that has a `TARGET`, and what other packages install."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
+from types import MappingProxyType
+
+import mltswitch.targets as room
+from mltswitch.capabilities import Capabilities
+from mltswitch.errors import UserInputError
+from mltswitch.targets.base import Target
+
+ENTRY_POINT_GROUP = "mltswitch.targets"
+"""An installed package adds a target by an entry point of this group that names a `Target` object."""
+
+
+@cache
+def targets() -> Mapping[str, Target]:
+    """Platform name → target, in alphabetical order."""
+    found = {target.platform: target for target in _discover()}
+    return MappingProxyType(dict(sorted(found.items())))
+
+
+def _discover() -> Iterator[Target]:
+    for module in iter_modules(room.__path__):
+        if module.ispkg:
+            yield import_module(f"{room.__name__}.{module.name}").TARGET
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        yield entry.load()
+
+
+def target_for(platform: str, *, where: str = "") -> Target:
+    """The target of a platform; raises UserInputError listing the known ones."""
+    try:
+        return targets()[platform]
+    except KeyError:
+        raise UserInputError(
+            f"unknown platform {platform!r}", where=where, expected=f"one of {', '.join(targets())}"
+        ) from None
+
+
+def hardware_capabilities(platform: str, hardware: str | None) -> Capabilities:
+    """Capabilities of a device by platform and hardware model (None: the platform's default)."""
+    return target_for(platform, where="topology").hardware(hardware)

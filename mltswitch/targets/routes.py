@@ -1,0 +1,33 @@
+"""Which static routes are ours on a switch OS whose configuration cannot mark them."""
+
+from collections.abc import Iterable
+from ipaddress import IPv4Network
+
+from mltswitch.targets.state import RouteState
+
+
+class OwnPrefixes:
+    """A route is ours when its prefix is, or lies within, the prefix of a route of the plan.
+
+    A more specific route within an alias prefix takes packets off the plan's path, as a second next hop does:
+    neither may stay. Whatever lies outside belongs to somebody else, even if an older plan wrote it.
+    """
+
+    def __init__(self, wanted: Iterable[RouteState]) -> None:
+        self._prefixes = {route.prefix for route in wanted}
+        self._lengths = sorted({prefix.prefixlen for prefix in self._prefixes})
+
+    def __contains__(self, prefix: object) -> bool:
+        """Whether a route to this prefix is ours."""
+        return isinstance(prefix, IPv4Network) and any(
+            length <= prefix.prefixlen and prefix.supernet(new_prefix=length) in self._prefixes
+            for length in self._lengths
+        )
+
+
+def in_order_of(wanted: Iterable[RouteState], found: Iterable[RouteState]) -> tuple[RouteState, ...]:
+    """`found`, the plan's routes first and in its order; of two to one prefix the foreign one is last."""
+    place = {route: index for index, route in enumerate(wanted)}
+    return tuple(
+        sorted(found, key=lambda route: (place.get(route, len(place)), route.prefix, route.next_hop))
+    )

@@ -1,0 +1,124 @@
+"""What one switch runs, as far as mltswitch owns it: what is rendered, read back and compared."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+
+from mltswitch.capabilities import Limit
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """One egress queue of one port."""
+
+    queue: int
+    """The hardware's number."""
+    dscps: tuple[int, ...]
+    """Code points that lead here, ascending; all 64 are spread over a port's queues."""
+    ecn_threshold_bytes: int | None
+    """S: capable packets are marked and others dropped above it; None: neither."""
+    limit: Limit
+
+
+@dataclass(frozen=True, slots=True)
+class PortState:
+    """One port: its queues in order of service, strict priority."""
+
+    name: str
+    trusted: bool
+    """Whether the DSCP of packets that arrive here is believed."""
+    shaped_bps: int | None
+    """Rate to which the switch itself shapes the port; None: the link's own rate."""
+    queues: tuple[QueueState, ...]
+    unexpected: tuple[str, ...] = ()
+    """What a device runs here that no plan asks for and no other field can say; empty in a wanted state."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteState:
+    """One static route of ours."""
+
+    prefix: IPv4Network
+    next_hop: IPv4Address
+    port: str
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchState:
+    """Everything of ours on one switch; ports and routes in a fixed order."""
+
+    ports: tuple[PortState, ...]
+    routes: tuple[RouteState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One value that is not as it should be."""
+
+    port: str
+    queue: int | None
+    field: str
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        place = f"port {self.port}" if self.port else "routes"
+        if self.queue is not None:
+            place += f", queue {self.queue}"
+        return f"{place}: {self.field} expected {self.expected}, found {self.found}"
+
+
+def differences(expected: SwitchState, found: SwitchState) -> tuple[Difference, ...]:
+    """Every value in which `found` differs; ports that `expected` does not name are not ours to judge."""
+    return (*_port_differences(expected, found), *_route_differences(expected, found))
+
+
+def _port_differences(expected: SwitchState, found: SwitchState) -> Iterator[Difference]:
+    found_ports = {port.name: port for port in found.ports}
+    for port in expected.ports:
+        other = found_ports.get(port.name)
+        if other is None:
+            yield Difference(port.name, None, "configuration", "present", "absent")
+            continue
+        for field in ("trusted", "shaped_bps"):
+            wanted, actual = getattr(port, field), getattr(other, field)
+            if wanted != actual:
+                yield Difference(port.name, None, field, str(wanted), str(actual))
+        yield from _queue_differences(port, other)
+        for fault in other.unexpected:
+            yield Difference(port.name, None, "configuration", "as planned", fault)
+
+
+def _queue_differences(expected: PortState, found: PortState) -> Iterator[Difference]:
+    found_queues = {queue.queue: queue for queue in found.queues}
+    for queue in expected.queues:
+        other = found_queues.pop(queue.queue, None)
+        if other is None:
+            yield Difference(expected.name, queue.queue, "queue", "present", "absent")
+            continue
+        for field in ("dscps", "ecn_threshold_bytes", "limit"):
+            wanted, actual = getattr(queue, field), getattr(other, field)
+            if wanted != actual:
+                yield Difference(expected.name, queue.queue, field, str(wanted), str(actual))
+    for number in found_queues:
+        yield Difference(expected.name, number, "queue", "absent", "present")
+
+
+def _route_differences(expected: SwitchState, found: SwitchState) -> Iterator[Difference]:
+    found_routes = {route.prefix: route for route in found.routes}
+    for route in expected.routes:
+        other = found_routes.pop(route.prefix, None)
+        if other is None:
+            yield Difference(
+                "", None, f"route {route.prefix}", f"via {route.next_hop} {route.port}", "absent"
+            )
+        elif other != route:
+            yield Difference(
+                "",
+                None,
+                f"route {route.prefix}",
+                f"via {route.next_hop} {route.port}",
+                f"via {other.next_hop} {other.port}",
+            )
+    for route in found_routes.values():
+        yield Difference("", None, f"route {route.prefix}", "absent", f"via {route.next_hop} {route.port}")

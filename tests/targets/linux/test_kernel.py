@@ -1,0 +1,285 @@
+"""The same laws against real tc and ip: what is loaded is what is read, and a change leads to the plan."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from mltswitch.capabilities import BytesLimit
+from mltswitch.errors import DeviceError
+from mltswitch.plan import Plan
+from mltswitch.targets import Change, QueueState, RunningState, SwitchState
+from mltswitch.targets.linux import TARGET
+from mltswitch.targets.state import differences
+from tests.targets.linux.uml import Machine, NoMachineError, machine
+from tests.targets.strategies import plans
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def linux(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    folder: Path = tmp_path_factory.mktemp("linux")
+    try:
+        with machine(folder) as instance:
+            yield instance
+    except NoMachineError as error:
+        pytest.skip(str(error))
+
+
+def do(linux: Machine, command: str, stdin: str = "") -> str:
+    answer = linux.run(command, stdin)
+    assert answer.status == 0, f"{command}: {answer.error}"
+    return answer.output
+
+
+def load(linux: Machine, state: SwitchState) -> None:
+    files = TARGET.render(state)
+    do(linux, "tc -batch -", files["qdiscs.tc"])
+    do(linux, "ip -batch -", files["routes.ip"])
+
+
+def read(linux: Machine, state: SwitchState) -> RunningState:
+    return TARGET.read({query: do(linux, query) for query in TARGET.queries(state)}, state)
+
+
+def apply(linux: Machine, change: Change) -> None:
+    for step in change.steps:
+        do(linux, step.command, step.stdin)
+
+
+def connect(linux: Machine, plan: Plan, switch: str) -> None:
+    """Empty interfaces with the plan's addresses."""
+    lines = ["link set lo up"]
+    for port in plan.topology.switch(switch).ports:
+        lines += [
+            f"link add {port.name} type dummy",
+            f"addr add {port.address}/30 dev {port.name}",
+            f"link set {port.name} up",
+        ]
+    do(linux, "for port in $(ls /sys/class/net | grep eth); do ip link del $port; done")
+    do(linux, "ip -batch -", "".join(f"{line}\n" for line in lines))
+
+
+@pytest.fixture
+def running(linux: Machine, small_plan: Plan, state: SwitchState) -> SwitchState:
+    connect(linux, small_plan, "leaf1")
+    load(linux, state)
+    assert read(linux, state).state == state
+    return state
+
+
+@settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(plans(TARGET.hardware(None)))
+def test_random_plans_are_read_back_exactly(linux: Machine, plan: Plan) -> None:
+    switch = plan.topology.switches[-1].name
+    state = TARGET.quantise(plan, switch).state
+    connect(linux, plan, switch)
+    load(linux, state)
+    found = read(linux, state)
+    assert differences(state, found.state) == ()
+    assert found.state == state
+    assert TARGET.diff(found, state).is_empty
+    load(linux, state)
+    assert read(linux, state).state == state
+
+
+def test_an_empty_switch_is_built_by_a_change(linux: Machine, small_plan: Plan, state: SwitchState) -> None:
+    connect(linux, small_plan, "leaf1")
+    found = read(linux, state)
+    assert found.state == SwitchState((), ())
+    assert [str(entry) for entry in differences(state, found.state)][:2] == [
+        "port eth1: configuration expected present, found absent",
+        "port eth2: configuration expected present, found absent",
+    ]
+    apply(linux, TARGET.diff(found, state))
+    assert read(linux, state).state == state
+
+
+BACKGROUND = tuple(dscp for dscp in range(64) if dscp not in {10, 12, 40, 48, 56})
+BACKGROUND_WITHOUT_20 = tuple(dscp for dscp in BACKGROUND if dscp != 20)
+BY_HAND = {
+    "threshold": (
+        "tc qdisc change dev eth2 parent 10:3 handle 103: red limit 200000 min 25000 max 25000 "
+        "avpkt 1000 burst 25 bandwidth 10gbit probability 1 ecn",
+        ["port eth2, queue 3: ecn_threshold_bytes expected 30280, found 25000"],
+        1,
+    ),
+    "limit": (
+        "tc qdisc change dev eth2 parent 10:2 handle 102: bfifo limit 48447",
+        ["port eth2, queue 2: limit expected 48448 B, found 48447 B"],
+        1,
+    ),
+    "no ecn": (
+        "tc qdisc change dev eth2 parent 10:4 handle 104: red limit 100000 min 60560 max 60560 "
+        "avpkt 993 burst 61 bandwidth 10gbit probability 1",
+        ["port eth2: configuration expected as planned, found queue 4: red ecn False, not True"],
+        None,
+    ),
+    "slow average": (
+        "tc qdisc change dev eth2 parent 10:4 handle 104: red limit 100000 min 60560 max 60560 "
+        "avpkt 1000 burst 80 bandwidth 10gbit probability 1 ecn",
+        ["port eth2: configuration expected as planned, found queue 4: red ewma 5, not 1"],
+        None,
+    ),
+    "DSCP": (
+        "tc filter add dev eth2 parent 10: protocol ip prio 4 flower ip_tos 0x50/0xfc classid 10:2",
+        [
+            "port eth2, queue 2: dscps expected (40,), found (20, 40)",
+            f"port eth2, queue 5: dscps expected {BACKGROUND}, found {BACKGROUND_WITHOUT_20}",
+            "port eth2: configuration expected as planned, found no filter ipv6 ip_tos 0x50/0xfc to queue 2",
+        ],
+        None,
+    ),
+    "lost filter": (
+        "tc filter del dev eth2 parent 10: protocol arp prio 2",
+        ["port eth2: configuration expected as planned, found no filter arp to queue 1"],
+        None,
+    ),
+    "trust": (
+        "tc filter del dev eth2 parent 10: protocol all prio 1; tc filter del dev eth1 parent 10: prio 1",
+        ["port eth1: trusted expected False, found True"],
+        None,
+    ),
+    "rate": (
+        "tc qdisc change dev eth1 root handle 1: tbf rate 99mbit burst 9230 limit 9230",
+        ["port eth1: shaped_bps expected 100000000, found 99000000"],
+        None,
+    ),
+    "priomap": (
+        "tc qdisc change dev eth2 root handle 10: prio bands 5 priomap 4 4 4 4 4 4 4 4 4 4 4 4 4 4 4 0",
+        [f"port eth2: configuration expected as planned, found priomap {[4] * 15 + [0]}"],
+        None,
+    ),
+    "foreign queue": (
+        "tc qdisc replace dev eth2 parent 10:3 handle 203: pfifo limit 10",
+        [
+            "port eth2, queue 3: ecn_threshold_bytes expected 30280, found None",
+            "port eth2, queue 3: limit expected 200000 B, found none",
+            "port eth2: configuration expected as planned, found queue 3: pfifo",
+        ],
+        None,
+    ),
+    "trust on one port": (
+        "tc filter del dev eth2 parent 10: protocol all prio 1",
+        ["port eth2: configuration expected as planned, found no filter all indev eth1 to queue 5"],
+        None,
+    ),
+    "untrusted port emptied": (
+        "tc qdisc del dev eth1 root",
+        ["port eth1: configuration expected present, found absent"],
+        None,
+    ),
+    "route": (
+        "ip route del 10.100.0.1/32 proto 173; ip route add 10.77.0.0/16 dev eth2 proto 173",
+        [
+            "routes: route 10.100.0.1/32 expected via 10.0.0.6 eth1, found absent",
+            "routes: route 10.77.0.0/16 expected absent, found via 0.0.0.0 eth2",
+        ],
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_a_change_by_hand_is_named_and_mended(linux: Machine, running: SwitchState, name: str) -> None:
+    command, expected, lines = BY_HAND[name]
+    do(linux, command)
+    found = read(linux, running)
+    named = [str(entry) for entry in differences(running, found.state)]
+    assert named == expected
+    change = TARGET.diff(found, running)
+    if lines is not None:
+        assert sum(step.stdin.count("\n") for step in change.steps) == lines
+    apply(linux, change)
+    assert read(linux, running).state == running
+
+
+def test_a_route_of_somebody_else_is_never_replaced(
+    linux: Machine, small_plan: Plan, state: SwitchState
+) -> None:
+    connect(linux, small_plan, "leaf1")
+    do(linux, "ip route add 10.100.0.0/16 dev eth1 proto static")
+    batch = TARGET.diff(read(linux, state), state).steps[1]
+    answer = linux.run(batch.command, batch.stdin)
+    assert answer.status != 0
+    assert "File exists" in answer.error
+    assert "proto static" in do(linux, "ip route show 10.100.0.0/16")
+
+
+def test_a_route_with_a_metric_is_reported(linux: Machine, running: SwitchState) -> None:
+    do(linux, "ip route add 10.77.0.0/16 dev eth2 proto 173 metric 7")
+    with pytest.raises(DeviceError, match="Somebody else"):
+        read(linux, running)
+    do(linux, "ip route del 10.77.0.0/16 proto 173")
+
+
+def test_a_second_change_moves_only_what_differs(linux: Machine, running: SwitchState) -> None:
+    port = running.ports[0]
+    queues = tuple(
+        replace(queue, ecn_threshold_bytes=15140) if queue.queue == 4 else queue for queue in port.queues
+    )
+    wanted = SwitchState((replace(port, queues=queues), *running.ports[1:]), running.routes)
+    change = TARGET.diff(read(linux, wanted), wanted)
+    assert change.steps[0].stdin.count("\n") == 1
+    apply(linux, change)
+    assert read(linux, wanted).state == wanted
+    apply(linux, TARGET.diff(read(linux, running), running))
+    assert read(linux, running).state == running
+
+
+def test_sixteen_queues(linux: Machine, small_plan: Plan, running: SwitchState) -> None:
+    port = running.ports[1]
+    queues = tuple(QueueState(n, (n,), 3000 + n, BytesLimit(9000 + n)) for n in range(1, 17))
+    last = replace(queues[-1], dscps=(0, *range(16, 64)))
+    wanted = SwitchState((replace(port, trusted=True, queues=(*queues[:-1], last)),), ())
+    load(linux, wanted)
+    found = TARGET.read({query: do(linux, query) for query in TARGET.queries(wanted)}, wanted).state
+    assert found.ports == wanted.ports
+
+
+def test_who_may_use_which_queue(linux: Machine, state: SwitchState) -> None:
+    """A real ping: the untrusted host's DSCP is not believed, the answer's is; ARP goes first."""
+    do(linux, "for port in $(ls /sys/class/net | grep eth); do ip link del $port; done")
+    try:
+        do(linux, HOSTS_UP)
+        do(linux, "tc -batch -", TARGET.render(state)["qdiscs.tc"])
+        do(linux, "nsenter -t $(cat near.pid) -n ping -c 3 -i 0.2 -Q 0x28 10.1.0.2")
+        assert packets(linux, "eth2") == {1: 1, 2: 0, 3: 0, 4: 0, 5: 3}
+        assert packets(linux, "eth1") == {1: 1, 2: 0, 3: 3, 4: 0, 5: 0}
+    finally:
+        do(linux, "kill $(cat near.pid far.pid)")
+
+
+HOSTS_UP = """
+set -e
+sysctl -qw net.ipv4.ip_forward=1
+for host in near far; do unshare -n sleep 60 >/dev/null 2>&1 & echo $! >$host.pid; done
+sleep 0.3
+ip link add eth1 type veth peer name eth0 netns $(cat near.pid)
+ip link add eth2 type veth peer name eth0 netns $(cat far.pid)
+for port in eth1 eth2; do sysctl -eqw net.ipv6.conf.$port.disable_ipv6=1; done
+ip addr add 10.0.0.5/30 dev eth1
+ip addr add 10.1.0.1/30 dev eth2
+ip link set eth1 up
+ip link set eth2 up
+up() {
+    nsenter -t $(cat $1.pid) -n sh -ec "
+        sysctl -eqw net.ipv6.conf.all.disable_ipv6=1
+        ip addr add $2/30 dev eth0
+        ip link set eth0 up
+        ip route add 0.0.0.0/0 via $3"
+}
+up near 10.0.0.6 10.0.0.5
+up far 10.1.0.2 10.1.0.1
+"""
+
+
+def packets(linux: Machine, port: str) -> dict[int, int]:
+    """Queue → packets sent."""
+    entries = json.loads(do(linux, f"tc -s -j qdisc show dev {port}"))
+    parents = {entry["parent"]: entry["packets"] for entry in entries if "parent" in entry}
+    return {number: parents[f"10:{number}"] for number in range(1, 6)}

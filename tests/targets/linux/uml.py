@@ -1,0 +1,241 @@
+"""A throw-away Linux to try tc on: a namespace where the kernel has the queues, else user-mode-linux."""
+
+import contextlib
+import ctypes
+import os
+import selectors
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+BOOT_SECONDS = 60.0
+COMMAND_SECONDS = 60.0
+MODULES = ("sch_prio", "sch_red", "sch_tbf", "cls_flower", "dummy", "veth")
+PROBE = """
+link add probe type dummy
+"""
+PROBE_QUEUES = """
+qdisc add dev probe root handle 10: prio bands 2
+qdisc add dev probe parent 10:1 red limit 9000 min 3000 max 3000 avpkt 1000 burst 3 probability 1 ecn
+filter add dev probe parent 10: protocol ip prio 1 flower ip_tos 0x20/0xfc classid 10:1
+qdisc del dev probe root
+qdisc add dev probe root tbf rate 1mbit burst 9230 limit 9230
+"""
+
+INIT = """#!/bin/sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t tmpfs tmpfs /run
+mkdir -p /run/kernel/lib/modules /run/exchange
+ln -s /usr/lib/uml/modules/$(uname -r) /run/kernel/lib/modules/
+mount -t hostfs -o {exchange} none /run/exchange
+stty raw -echo
+for module in {modules}; do modprobe -d /run/kernel $module; done
+ip link set lo up
+echo ready
+while read -r job; do
+    cd /run/exchange
+    sh $job.command <$job.input >$job.output 2>$job.error
+    echo $? >$job.status
+    sync
+    echo "done $job"
+done
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command left behind."""
+
+    status: int
+    output: str
+    error: str
+
+
+class NoMachineError(Exception):
+    """Neither this kernel nor user-mode-linux can hold our queues."""
+
+
+class Machine(Protocol):
+    """Something that runs shell commands as root, away from the host's own network."""
+
+    def run(self, command: str, stdin: str = "") -> Answer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A network namespace of this kernel."""
+
+    name: str
+    folder: Path
+
+    def run(self, command: str, stdin: str = "") -> Answer:
+        done = subprocess.run(
+            ["ip", "netns", "exec", self.name, "sh", "-c", command],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            cwd=self.folder,
+            check=False,
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+
+@dataclass(slots=True)
+class UserModeLinux:
+    """A kernel as a process: commands travel as files, their numbers over the console."""
+
+    exchange: Path
+    process: "subprocess.Popen[bytes]"
+    jobs: int = field(default=0)
+
+    def run(self, command: str, stdin: str = "") -> Answer:
+        self.jobs += 1
+        job = self.exchange / str(self.jobs)
+        job.with_suffix(".command").write_text(command)
+        job.with_suffix(".input").write_text(stdin)
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{self.jobs}\n".encode())
+        self.process.stdin.flush()
+        self.wait_for(f"done {self.jobs}", COMMAND_SECONDS)
+        status = int(job.with_suffix(".status").read_text())
+        return Answer(status, job.with_suffix(".output").read_text(), job.with_suffix(".error").read_text())
+
+    def wait_for(self, mark: str, seconds: float) -> None:
+        assert self.process.stdout is not None
+        console, deadline = b"", time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            while f"{mark}\n".encode() not in console:
+                left = deadline - time.monotonic()
+                data = b""
+                if left > 0 and selector.select(left):
+                    data = os.read(self.process.stdout.fileno(), 65536)
+                if not data:
+                    raise RuntimeError(f"user-mode-linux never said {mark!r}: {console.decode()[-2000:]}")
+                console += data
+
+
+@contextlib.contextmanager
+def machine(folder: Path) -> Iterator[Machine]:
+    """A machine with prio, red, tbf and flower; raises NoMachineError saying why there is none."""
+    with _namespace(folder) as namespace:
+        if namespace is not None:
+            yield namespace
+            return
+    with _user_mode_linux(folder) as instance:
+        yield instance
+
+
+@contextlib.contextmanager
+def _namespace(folder: Path) -> Iterator[Namespace | None]:
+    if os.geteuid() != 0:
+        yield None
+        return
+    name = f"mlt-{uuid.uuid4().hex[:8]}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
+    if made.returncode:
+        yield None
+        return
+    try:
+        namespace = Namespace(name, folder)
+        able = (
+            namespace.run("ip -batch -", PROBE).status == 0
+            and namespace.run("tc -batch -", PROBE_QUEUES).status == 0
+            and namespace.run("ip link del probe").status == 0
+        )
+        yield namespace if able else None
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+@contextlib.contextmanager
+def _user_mode_linux(folder: Path) -> Iterator[UserModeLinux]:
+    program = shutil.which("linux.uml")
+    if program is None or shutil.which("modprobe") is None:
+        raise NoMachineError(
+            "this kernel lacks prio, red, tbf or flower, and linux.uml or modprobe is missing"
+        )
+    exchange = folder / "exchange"
+    exchange.mkdir()
+    init = folder / "init"
+    init.write_text(INIT.format(exchange=exchange, modules=" ".join(MODULES)))
+    init.chmod(0o755)
+    arguments = ["mem=96M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", f"init={init}"]
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            __file__,
+            program,
+            *arguments,
+            "con=null",
+            "con0=fd:0,fd:1",
+            "quiet",
+            PLAIN_REGISTERS,
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        instance = UserModeLinux(exchange, process)
+        instance.wait_for("ready", BOOT_SECONDS)
+        yield instance
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+PLAIN_REGISTERS = "GLIBC_TUNABLES=glibc.cpu.hwcaps=" + ",".join(
+    f"-{feature}" for feature in ("AVX", "AVX2", "AVX512F", "AVX512VL", "AVX512BW", "AVX512CD", "AVX512DQ")
+)
+"""Environment of everything inside: its C library keeps to the registers that are left."""
+
+
+def hide_extended_registers() -> None:
+    """Let ptrace refuse the XSAVE area, in this process and what it starts.
+
+    User-mode-linux 6.1 writes back an area of fixed size, which the host refuses on processors whose own is
+    larger (AMX). When it cannot read the area at the start, it falls back to the classic 512 bytes, and what
+    is beyond them (AVX) is lost at every page fault: see PLAIN_REGISTERS.
+    """
+    load, jump_equal, give_back = 0x20, 0x15, 0x06
+    ptrace, get_set, set_set, xstate, no_device, allow = 101, 0x4204, 0x4205, 0x202, 0x00050013, 0x7FFF0000
+    program = b"".join(
+        struct.pack("HBBI", *instruction)
+        for instruction in (
+            (load, 0, 0, 0),
+            (jump_equal, 0, 6, ptrace),
+            (load, 0, 0, 16),
+            (jump_equal, 1, 0, get_set),
+            (jump_equal, 0, 3, set_set),
+            (load, 0, 0, 32),
+            (jump_equal, 0, 1, xstate),
+            (give_back, 0, 0, no_device),
+            (give_back, 0, 0, allow),
+        )
+    )
+    text = ctypes.create_string_buffer(program, len(program))
+    filter_program = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(text))
+    library = ctypes.CDLL(None, use_errno=True)
+    set_no_new_privileges, set_seccomp, mode_filter = 38, 22, 2
+    if library.prctl(set_no_new_privileges, 1, 0, 0, 0) or library.prctl(
+        set_seccomp, mode_filter, filter_program, 0, 0
+    ):
+        raise OSError(ctypes.get_errno(), "seccomp")
+
+
+if __name__ == "__main__":
+    hide_extended_registers()
+    os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606  (this process becomes user-mode-linux: no shell is wanted)

@@ -1,0 +1,177 @@
+"""Random valid plans for one hardware model, built as documents: no profile, no optimiser."""
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from mltswitch.capabilities import BytesLimit, Capabilities
+from mltswitch.plan import (
+    ClassKind,
+    Fabric,
+    LayerRange,
+    Paths,
+    Plan,
+    PortProfile,
+    PortRole,
+    Provenance,
+    QueueSettings,
+    Topology,
+    TrafficClass,
+)
+from mltswitch.units import frame_bytes
+
+MAXIMUM_GRADIENT_CLASSES = 8
+OTHER_CLASSES = 3
+LARGEST_BUFFER_BYTES = 16_000_000
+CONTROL_CODE_POINTS = (48, 56)
+
+
+@st.composite
+def plans(draw: DrawFn, capabilities: Capabilities) -> Plan:
+    """A leaf-spine of 1-3 spines and 1-4 leaves of this hardware, with random classes and thresholds."""
+    gradients = draw(st.integers(1, min(MAXIMUM_GRADIENT_CLASSES, len(capabilities.queues) - OTHER_CLASSES)))
+    fabric = draw(fabrics(capabilities, gradients))
+    classes = _classes(fabric)
+    roles = sorted({port.role for switch in Topology(fabric).switches for port in switch.ports})
+    return Plan(
+        schema="mltswitch/plan/v1",
+        provenance=Provenance(
+            tool_version="0",
+            queueing_model="paper",
+            profile_name="random",
+            profile_sha256="0" * 64,
+            fabric_sha256="0" * 64,
+            sensitivity="random",
+        ),
+        unimportant_share=draw(st.floats(0, 1)),
+        classes=classes,
+        port_profiles=tuple(draw(_port_profiles(capabilities, fabric, classes, role)) for role in roles),
+        end_to_end=(),
+        hops=3,
+        paths=Paths(mode="alias", rule="address = alias prefix of the spine + host index", burst_packets=1),
+        fabric=fabric,
+    )
+
+
+def switch_names(plan: Plan) -> SearchStrategy[str]:
+    """Any switch of a plan."""
+    return st.sampled_from([switch.name for switch in plan.topology.switches])
+
+
+@st.composite
+def fabrics(draw: DrawFn, capabilities: Capabilities, gradients: int) -> Fabric:
+    """Fabric with `gradients` gradient DSCPs, some of its ports untrusted."""
+    spines, leaves = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    numbering = capabilities.port_numbering
+    group = {
+        "platform": capabilities.platform,
+        "hardware": capabilities.hardware,
+        "port_names": {"pattern": numbering.pattern, "first": numbering.first, "step": numbering.step},
+    }
+    document = {
+        "schema": "mltswitch/fabric/v1",
+        "name": "random",
+        "topology": {
+            "leaf_spine": {
+                "spines": group | {"count": spines},
+                "leaves": group | {"count": leaves},
+                "hosts_per_leaf": draw(st.integers(0, 3)),
+            }
+        },
+        "addressing": {
+            "hosts": "10.0.0.0/16",
+            "links": "10.1.0.0/16",
+            "alias": {f"spine{n + 1}": f"10.{100 + n}.0.0/16" for n in range(spines)},
+            "leaf_stride": draw(st.sampled_from([4, 64, 256])),
+        },
+        "ports": {
+            "rate": draw(st.integers(10_000, 100_000)) * 1000,
+            "buffer": LARGEST_BUFFER_BYTES,
+            "mtu_bytes": draw(st.sampled_from([1500, 4096, 9000])),
+            "shaped": capabilities.can_shape and draw(st.booleans()),
+        },
+        "traffic": {"load": draw(st.floats(0.1, 1.5))},
+        "classes": draw(_code_points(gradients)),
+    }
+    fabric = Fabric.model_validate(document)
+    ports = [f"{switch.name}:{port.name}" for switch in Topology(fabric).switches for port in switch.ports]
+    trusted = draw(st.just("all") | st.lists(st.sampled_from(ports), unique=True).map(tuple))
+    return fabric.model_copy(update={"trusted_ports": trusted})
+
+
+@st.composite
+def _code_points(draw: DrawFn, gradients: int) -> dict[str, dict[str, object]]:
+    free = [dscp for dscp in range(64) if dscp not in CONTROL_CODE_POINTS]
+    shuffled = draw(st.permutations(free))
+    control, background = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    return {
+        "control": {"dscp": shuffled[:control]},
+        "background": {"dscp": shuffled[control : control + background]},
+        "gradients": {"dscp": shuffled[-gradients:]},
+    }
+
+
+def _classes(fabric: Fabric) -> tuple[TrafficClass, ...]:
+    given = fabric.classes
+    gradients = [
+        TrafficClass(
+            name=f"gradient-{n}",
+            kind=ClassKind.GRADIENT,
+            dscp=(dscp,),
+            layers=LayerRange(first=n, last=n, first_name=f"l{n}", last_name=f"l{n}", size_bytes=1),
+            load=fabric.traffic.load / len(given.gradients.dscp),
+        )
+        for n, dscp in enumerate(given.gradients.dscp)
+    ]
+    return (
+        TrafficClass(
+            name="network-control",
+            kind=ClassKind.NETWORK_CONTROL,
+            dscp=given.network_control.dscp,
+            load=given.network_control.load,
+        ),
+        TrafficClass(
+            name="control", kind=ClassKind.CONTROL, dscp=given.control.dscp, load=given.control.load
+        ),
+        *gradients,
+        TrafficClass(
+            name="background",
+            kind=ClassKind.BACKGROUND,
+            dscp=given.background.dscp,
+            load=given.background.load,
+        ),
+    )
+
+
+@st.composite
+def _port_profiles(
+    draw: DrawFn,
+    capabilities: Capabilities,
+    fabric: Fabric,
+    classes: tuple[TrafficClass, ...],
+    role: PortRole,
+) -> PortProfile:
+    packet_bytes = frame_bytes(fabric.ports.mtu_bytes)
+    can = capabilities.threshold
+    queues: list[QueueSettings] = []
+    for entry in classes:
+        threshold = None
+        if entry.kind is ClassKind.GRADIENT:
+            least = max(packet_bytes, can.minimum_bytes)
+            threshold = draw(st.integers(least, min(LARGEST_BUFFER_BYTES // 2, can.maximum_bytes)))
+        limit = draw(st.integers(threshold or packet_bytes, LARGEST_BUFFER_BYTES))
+        queues.append(
+            QueueSettings(
+                traffic_class=entry.name, ecn_threshold_bytes=threshold, limit=BytesLimit(size_bytes=limit)
+            )
+        )
+    return PortProfile(
+        platform=capabilities.platform,
+        hardware=capabilities.hardware,
+        role=role,
+        rate_bps=fabric.ports.rate_bps,
+        shaped=fabric.ports.shaped,
+        packet_bytes=packet_bytes,
+        buffer_bytes=LARGEST_BUFFER_BYTES,
+        load=fabric.traffic.load,
+        queues=tuple(queues),
+    )

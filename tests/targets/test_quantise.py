@@ -1,0 +1,169 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, find, given, settings
+from hypothesis import strategies as st
+
+from mltswitch.capabilities import (
+    AlphaLimit,
+    BytesLimit,
+    Capabilities,
+    LimitCapability,
+    PortNumbering,
+    ThresholdCapability,
+    Unlimited,
+)
+from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.plan import Plan
+from mltswitch.targets.quantise import assign_queues, quantise
+from tests.targets.strategies import plans, switch_names
+
+SLOW = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+
+COARSE = Capabilities(
+    platform="coarse",
+    hardware="chip",
+    description="a chip of cells",
+    queues=(7, 6, 5, 4, 3, 2, 1, 0),
+    threshold=ThresholdCapability(step_bytes=6144, minimum_bytes=6144, maximum_bytes=2**24, source="test"),
+    limit=LimitCapability(kind="bytes", source="test", step_bytes=1024, maximum_bytes=2**20 + 5),
+    averaging="none",
+    marks_at="enqueue",
+    port_numbering=PortNumbering(pattern="port{n}"),
+)
+POOL_BYTES = 12_000_000
+SHARED = replace(
+    COARSE,
+    limit=LimitCapability(
+        kind="alpha", source="test", alpha_exponents=(-3, -2, -1, 0, 1, 2, 3), pool_bytes=POOL_BYTES
+    ),
+)
+UNBOUNDED = replace(COARSE, limit=LimitCapability(kind="none", source="test"))
+
+
+@SLOW
+@given(plans(COARSE), st.data())
+def test_values_are_multiples_of_the_steps_and_near_the_plan(plan: Plan, data: st.DataObject) -> None:
+    name = data.draw(switch_names(plan))
+    switch = plan.topology.switch(name)
+    state = quantise(plan, name, COARSE).state
+    for port, place in zip(state.ports, switch.ports, strict=True):
+        wanted = plan.port_profile("coarse", "chip", place.role).queues
+        for queue, settings_of_queue in zip(port.queues, wanted, strict=True):
+            threshold, planned = queue.ecn_threshold_bytes, settings_of_queue.ecn_threshold_bytes
+            assert (threshold is None) == (planned is None)
+            if threshold is not None and planned is not None:
+                assert threshold % 6144 == 0
+                assert 0 <= threshold - planned < 6144
+            assert isinstance(queue.limit, BytesLimit)
+            assert isinstance(settings_of_queue.limit, BytesLimit)
+            assert queue.limit.size_bytes % 1024 == 0
+            assert queue.limit.size_bytes <= settings_of_queue.limit.size_bytes
+            assert queue.limit.size_bytes <= 2**20
+
+
+@SLOW
+@given(plans(COARSE), st.data())
+def test_every_code_point_has_one_queue(plan: Plan, data: st.DataObject) -> None:
+    for port in quantise(plan, data.draw(switch_names(plan)), COARSE).state.ports:
+        assert sorted(dscp for queue in port.queues for dscp in queue.dscps) == list(range(64))
+
+
+@SLOW
+@given(plans(COARSE), st.data())
+def test_what_differs_from_the_plan_is_reported_and_nothing_else(plan: Plan, data: st.DataObject) -> None:
+    name = data.draw(switch_names(plan))
+    quantised = quantise(plan, name, COARSE)
+    reported = {(entry.port, entry.queue, entry.field) for entry in quantised.roundings}
+    assert len(reported) == len(quantised.roundings)
+    differing = set()
+    for port, place in zip(quantised.state.ports, plan.topology.switch(name).ports, strict=True):
+        for queue, wanted in zip(
+            port.queues, plan.port_profile("coarse", "chip", place.role).queues, strict=True
+        ):
+            for field in ("ecn_threshold_bytes", "limit"):
+                if getattr(queue, field) != getattr(wanted, field):
+                    differing.add((port.name, queue.queue, field))
+    assert reported == differing
+
+
+@SLOW
+@given(plans(SHARED), st.data())
+def test_alpha_is_the_nearest_of_its_steps(plan: Plan, data: st.DataObject) -> None:
+    name = data.draw(switch_names(plan))
+    state = quantise(plan, name, SHARED).state
+    steps = [AlphaLimit(exponent) for exponent in SHARED.limit.alpha_exponents]
+    for port, place in zip(state.ports, plan.topology.switch(name).ports, strict=True):
+        wanted = plan.port_profile("coarse", "chip", place.role).queues
+        for queue, planned in zip(port.queues, wanted, strict=True):
+            assert isinstance(queue.limit, AlphaLimit)
+            assert isinstance(planned.limit, BytesLimit)
+            target = planned.limit.size_bytes
+            error = abs(queue.limit.resting_bytes(POOL_BYTES) - target)
+            assert error == min(abs(step.resting_bytes(POOL_BYTES) - target) for step in steps)
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return find(plans(COARSE), lambda plan: bool(plan.topology.switch("leaf1").ports))
+
+
+def test_background_takes_the_last_queue_of_a_chip(plan: Plan) -> None:
+    queues = assign_queues(plan, "leaf1", COARSE)
+    assert list(queues.items()) == [
+        ("network-control", 7),
+        ("control", 6),
+        ("gradient-0", 5),
+        ("background", 0),
+    ]
+
+
+def test_a_software_switch_makes_no_queue_too_many(plan: Plan) -> None:
+    queues = assign_queues(plan, "leaf1", replace(COARSE, creates_queues=True))
+    assert list(queues.values()) == [7, 6, 5, 4]
+
+
+def test_too_few_queues_are_refused_with_a_way_out(plan: Plan) -> None:
+    wide = plan.model_copy(update={"classes": (*plan.classes[:3], *plan.classes[2:])})
+    few = replace(COARSE, queues=(3, 2, 1, 0), reserved_queues=((3, "lossless"),))
+    with pytest.raises(UnsupportedPlanError) as caught:
+        quantise(wide, "leaf1", few)
+    assert str(caught.value) == (
+        "leaf1: classes: the plan has 5 classes, chip has 4 queues that a plan may use; queue 3: lossless. "
+        "Set classes.gradients.queues to 1 or fewer"
+    )
+
+
+def test_a_chip_without_limits_is_reported(plan: Plan) -> None:
+    quantised = quantise(plan, "leaf1", UNBOUNDED)
+    assert {queue.limit for port in quantised.state.ports for queue in port.queues} == {Unlimited()}
+    assert {entry.given for entry in quantised.roundings if entry.field == "limit"} == {"none"}
+
+
+def test_alpha_without_a_known_pool_is_refused(plan: Plan) -> None:
+    limit = replace(SHARED.limit, pool_bytes=None)
+    with pytest.raises(UnsupportedPlanError, match="pool size of chip is unknown"):
+        quantise(plan, "leaf1", replace(COARSE, limit=limit))
+
+
+def test_a_threshold_beyond_the_chip_is_refused(plan: Plan) -> None:
+    small = replace(COARSE, threshold=replace(COARSE.threshold, step_bytes=64, maximum_bytes=128))
+    with pytest.raises(UnsupportedPlanError, match="at most 128 B"):
+        quantise(plan, "leaf1", small)
+
+
+def test_a_chip_that_cannot_shape_is_not_asked_to(plan: Plan) -> None:
+    profiles = tuple(entry.model_copy(update={"shaped": True}) for entry in plan.port_profiles)
+    with pytest.raises(UnsupportedPlanError, match="cannot hold a port"):
+        quantise(plan.model_copy(update={"port_profiles": profiles}), "leaf1", COARSE)
+
+
+def test_a_code_point_of_two_classes_is_refused(plan: Plan) -> None:
+    classes = (plan.classes[0], plan.classes[1].model_copy(update={"dscp": (48,)}), *plan.classes[2:])
+    with pytest.raises(UserInputError, match="DSCP 48 is given to network-control and to control"):
+        quantise(plan.model_copy(update={"classes": classes}), "leaf1", COARSE)
+
+
+def test_a_switch_that_the_plan_lacks_is_refused(plan: Plan) -> None:
+    with pytest.raises(UserInputError, match="no switch 'leaf99'"):
+        quantise(plan, "leaf99", COARSE)
