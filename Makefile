@@ -12,7 +12,7 @@ SETUP := $(VENV)/.installed
 .DELETE_ON_ERROR:
 
 demo: $(SETUP)
-	@$(BIN)/python -m demo
+	@$(BIN)/python scripts/demo.py
 
 test: check
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered tests

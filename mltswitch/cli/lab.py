@@ -6,9 +6,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from mltswitch.cli.output import console, json_option, print_json, progress, table
+from mltswitch.cli.output import console, json_option, json_text, print_json, progress, table
 from mltswitch.cli.probe import print_probe
-from mltswitch.documents import load_document
+from mltswitch.documents import load_document, write_atomically
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import load_inventory
 from mltswitch.lab import DeviceAddress, Lab, LabStatus, lab_bottleneck
@@ -91,6 +91,9 @@ def run(inventory_path: Path, command: tuple[str, ...]) -> int:
     "--seconds", default=4.0, show_default=True, type=click.FloatRange(0.5, 120), help="Length of a run."
 )
 @click.option("--receiver", help="Host behind the port under test; default: the last host.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the JSON here, too."
+)
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(0, 2**31), help="Of the arrivals.")
 @json_option
 def probe_command(
@@ -99,6 +102,7 @@ def probe_command(
     loads: str,
     seconds: float,
     receiver: str | None,
+    output: Path | None,
     seed: int,
     as_json: bool,
 ) -> int:
@@ -107,8 +111,11 @@ def probe_command(
     bottleneck = lab_bottleneck(_lab(inventory_path), plan, receiver)
     result = probe(plan, bottleneck, loads=_loads(loads), seconds=seconds, seed=seed, progress=progress)
     verdicts = judge(plan, result)
+    document = json_text({"result": result, "verdicts": verdicts})
+    if output is not None:
+        write_atomically(output, document)
     if as_json:
-        print_json({"result": result, "verdicts": verdicts})
+        click.echo(document)
     else:
         print_probe(result, verdicts)
     return 0 if all(verdict.holds for verdict in verdicts) else PROBE_FAILED
@@ -140,7 +147,7 @@ def _print_status(found: LabStatus, as_json: bool) -> None:
         screen.print(f"missing: {line}", markup=False)
     if found.devices:
         rows = [
-            (d.name, d.platform, d.kind, f"{d.address}:{d.port}", "yes" if d.answers_ssh else "no")
+            (d.name, d.platform, str(d.kind), f"{d.address}:{d.port}", "yes" if d.answers_ssh else "no")
             for d in found.devices
         ]
         screen.print(table("Devices", ("name", "platform", "kind", "address", "answers SSH"), rows))

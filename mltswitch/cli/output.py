@@ -29,9 +29,14 @@ def console() -> Console:
     return Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
+def json_text(value: object) -> str:
+    """Documents, dataclasses and plain data as JSON."""
+    return json.dumps(_plain(value), indent=2, ensure_ascii=False)
+
+
 def print_json(value: object) -> None:
     """One JSON document on standard output."""
-    click.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+    click.echo(json_text(value))
 
 
 def _plain(value: Any) -> Any:

@@ -2,9 +2,9 @@
 
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mltswitch.capabilities import Limit
 from mltswitch.errors import UserInputError
@@ -141,6 +141,16 @@ class Plan(_Document):
     """Queues on the longest path."""
     paths: Paths
     fabric: Fabric
+
+    @model_validator(mode="after")
+    def _profiles_cover_the_classes(self) -> Self:
+        names = [entry.name for entry in self.classes]
+        for profile in self.port_profiles:
+            if [queue.traffic_class for queue in profile.queues] != names:
+                raise ValueError(
+                    f"port_profiles: {profile.platform} {profile.role} does not list the plan's classes"
+                )
+        return self
 
     @cached_property
     def topology(self) -> Topology:

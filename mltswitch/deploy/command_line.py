@@ -1,0 +1,125 @@
+"""A conversation with a vendor's command line, through netmiko."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from netmiko import BaseConnection, ConnectHandler
+
+from mltswitch.deploy.conversation import place, refusal
+from mltswitch.deploy.ssh import AUTHENTICATION_SECONDS, BANNER_SECONDS, CONNECT_SECONDS, translated
+from mltswitch.errors import DeviceError
+from mltswitch.inventory import Device
+from mltswitch.targets import Step
+
+LINE_SECONDS: Final = 30.0
+"""For one configuration line."""
+SHOW_SECONDS: Final = 60.0
+"""For one show command; the running configuration of a full chassis takes a while."""
+REFUSAL: Final = re.compile(r"^[ \t]*(?:%|(?i:error|invalid|failed)\b).*", re.MULTILINE)
+"""How command lines begin a refusal: `% Unrecognized command`, `% Invalid input`, `Error: ...`."""
+MAXIMUM_QUOTED_CHARACTERS: Final = 300
+
+
+class CommandLineConversation:
+    """Shows and configuration lines over one netmiko connection; see `Conversation`."""
+
+    def __init__(self, device: Device, connection: BaseConnection) -> None:
+        self._device = device
+        self._connection = connection
+        self._configuring = False
+
+    def ask(self, command: str) -> str:
+        """Answer to a show command in privileged mode; raises DeviceError where it is refused."""
+        with _spoken(self._device):
+            self._leave_configuration()
+            # The prompt ends the answer only where nothing follows it: show commands may quote it.
+            prompt = rf"(?m:^){re.escape(self._connection.base_prompt)}[^\n]*[>#]\s*\Z"
+            answer = str(
+                self._connection.send_command(command, expect_string=prompt, read_timeout=SHOW_SECONDS)
+            )
+        first = answer.lstrip()
+        if REFUSAL.match(first):
+            raise DeviceError(f"refuses {command!r}: {_quoted(first)}", where=place(self._device))
+        return answer
+
+    def apply(self, steps: Sequence[Step]) -> None:
+        """Enter configuration lines one by one; raises DeviceError at the first that is refused."""
+        for index, step in enumerate(steps):
+            with _spoken(self._device):
+                self._enter_configuration()
+                answer = self._connection.send_config_set(
+                    [step.command],
+                    enter_config_mode=False,
+                    exit_config_mode=False,
+                    read_timeout=LINE_SECONDS,
+                    bypass_commands="",
+                )
+            if REFUSAL.search(answer):
+                raise refusal(self._device, steps, index, _quoted(self._without_frame(answer)))
+
+    def _enter_configuration(self) -> None:
+        if not self._configuring:
+            self._connection.config_mode()
+            self._configuring = True
+
+    def _leave_configuration(self) -> None:
+        if self._configuring:
+            self._connection.exit_config_mode()
+            self._configuring = False
+
+    def _without_frame(self, answer: str) -> str:
+        """The answer without the echo before it and the prompt after it."""
+        lines = answer.splitlines()[1:]
+        return "\n".join(line for line in lines if not line.startswith(self._connection.base_prompt))
+
+
+@contextmanager
+def _spoken(device: Device) -> Iterator[None]:
+    """netmiko's errors as ours; a ValueError is a prompt or a mode that it waited for in vain."""
+    with translated(device):
+        try:
+            yield
+        except ValueError as error:
+            raise DeviceError(
+                f"does not behave as its platform should: {error}", where=place(device)
+            ) from None
+
+
+def _quoted(text: str) -> str:
+    return " ".join(text.split())[:MAXIMUM_QUOTED_CHARACTERS]
+
+
+@contextmanager
+def open_command_line(device: Device, netmiko_type: str) -> Iterator[CommandLineConversation]:
+    """Connect, check the host key, authenticate, enter privileged mode; disconnects afterwards."""
+    with _spoken(device):
+        connection = _open(device, netmiko_type)
+    try:
+        with _spoken(device):
+            connection.enable()
+        yield CommandLineConversation(device, connection)
+    finally:
+        connection.disconnect()
+
+
+def _open(device: Device, netmiko_type: str) -> BaseConnection:
+    password = device.password()
+    return ConnectHandler(
+        device_type=netmiko_type,
+        host=device.address,
+        port=device.port,
+        username=device.user,
+        password=None if password is None else password.get_secret_value(),
+        use_keys=device.key_file is not None,
+        key_file=None if device.key_file is None else str(device.key_file),
+        allow_agent=False,
+        ssh_strict=True,
+        system_host_keys=False,
+        alt_host_keys=True,
+        alt_key_file=str(device.known_hosts_file),
+        conn_timeout=CONNECT_SECONDS,
+        banner_timeout=BANNER_SECONDS,
+        auth_timeout=AUTHENTICATION_SECONDS,
+    )

@@ -1,0 +1,85 @@
+"""Doing one thing on many devices at once, with nornir; one device's failure stops no other."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from mltswitch.deploy.prepare import Job
+from mltswitch.deploy.results import DeviceReport, Status
+from mltswitch.errors import MltswitchError, UserInputError
+
+if TYPE_CHECKING:
+    from nornir.core.task import Result
+
+DEFAULT_CONCURRENCY: Final = 20
+MAXIMUM_CONCURRENCY: Final = 256
+"""Connections at once; each costs a thread, and the jump host's files are not without limit."""
+
+Work = Callable[[Job], DeviceReport]
+Progress = Callable[[DeviceReport], None]
+
+
+def run_fleet(
+    jobs: Sequence[Job], work: Work, concurrency: int, progress: Progress | None
+) -> tuple[DeviceReport, ...]:
+    """A report per job, in order; `progress` hears of each as it ends, one at a time.
+
+    An interrupt lets devices finish that are being worked on, and starts no other.
+    """
+    from nornir.core import Nornir  # noqa: PLC0415  (optional package)
+    from nornir.core.inventory import Host, Hosts, Inventory  # noqa: PLC0415
+    from nornir.core.task import Result, Task  # noqa: PLC0415
+    from nornir.plugins.runners import ThreadedRunner  # noqa: PLC0415
+
+    if not 1 <= concurrency <= MAXIMUM_CONCURRENCY:
+        raise UserInputError(f"{concurrency} devices at once", expected=f"1 to {MAXIMUM_CONCURRENCY}")
+    # nornir prints what its inventory holds; so it gets names only, and credentials stay in our devices.
+    hosts = Hosts({job.device.name: Host(job.device.name) for job in jobs})
+    by_name = {job.device.name: job for job in jobs}
+    interrupted = threading.Event()
+    reporting = threading.Lock()
+
+    def task(task: Task) -> Result:
+        if interrupted.is_set():
+            return Result(host=task.host)
+        report = _guarded(work, by_name[task.host.name])
+        if progress is not None:
+            with reporting:
+                progress(report)
+        return Result(host=task.host, result=report)
+
+    fleet = Nornir(inventory=Inventory(hosts), runner=ThreadedRunner(num_workers=concurrency))
+    try:
+        results = fleet.run(task)
+    except KeyboardInterrupt:
+        interrupted.set()
+        raise
+    return tuple(_report(job, results[job.device.name][0]) for job in jobs)
+
+
+def _guarded(work: Work, job: Job) -> DeviceReport:
+    started = time.monotonic()
+    try:
+        return work(job)
+    except MltswitchError as error:
+        return failed(job, str(error), time.monotonic() - started)
+
+
+def failed(job: Job, error: str, seconds: float) -> DeviceReport:
+    """Report of a device that failed."""
+    return DeviceReport(
+        job.device.name,
+        job.device.platform,
+        Status.FAILED,
+        seconds,
+        roundings=job.quantised.roundings,
+        error=error,
+    )
+
+
+def _report(job: Job, result: "Result") -> DeviceReport:
+    """nornir catches what we do not raise on purpose: a bug of ours, which concerns this device alone."""
+    if isinstance(result.result, DeviceReport):
+        return result.result
+    return failed(job, f"{job.device.name}: a bug in mltswitch: {result.exception!r}", 0.0)

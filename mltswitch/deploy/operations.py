@@ -1,0 +1,192 @@
+"""Diff, push and verify: what is done with one device, and the three operations over a fleet."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from mltswitch.deploy.conversation import Connector, Conversation, place
+from mltswitch.deploy.fleet import DEFAULT_CONCURRENCY, Progress, run_fleet
+from mltswitch.deploy.prepare import Job, prepare
+from mltswitch.deploy.results import DeviceDifference, DeviceReport, FleetReport, Status
+from mltswitch.deploy.ssh import connect
+from mltswitch.errors import MltswitchError, UserInputError
+from mltswitch.inventory import Inventory
+from mltswitch.plan import Plan
+from mltswitch.targets import Change, RunningState, Step
+from mltswitch.targets.state import differences
+
+_HALF_DONE: Final = (
+    "Nothing is saved; the change may be partly in effect, and `mltswitch diff` shows what is left"
+)
+
+
+def diff(
+    plan: Plan,
+    inventory: Inventory,
+    *,
+    limit: str | None = None,
+    concurrency: int = DEFAULT_CONCURRENCY,
+    progress: Progress | None = None,
+    connector: Connector = connect,
+) -> FleetReport:
+    """What a push would change; sends nothing.
+
+    Raises what `prepare` raises; a device's failure is reported.
+    """
+    jobs, warnings = prepare(plan, inventory, limit)
+    return FleetReport(run_fleet(jobs, _Diff(connector), concurrency, progress), warnings)
+
+
+def push(
+    plan: Plan,
+    inventory: Inventory,
+    *,
+    limit: str | None = None,
+    dry_run: bool = False,
+    concurrency: int = DEFAULT_CONCURRENCY,
+    progress: Progress | None = None,
+    connector: Connector = connect,
+) -> FleetReport:
+    """Make the devices run the plan: change, read back, compare, and only then save.
+
+    Nothing is sent to any device before the plan was rendered for all of them. A device that already runs the
+    plan is left alone. Raises what `prepare` raises; a device's failure is reported and stops no other.
+    """
+    jobs, warnings = prepare(plan, inventory, limit)
+    work = _Diff(connector) if dry_run else _Push(connector)
+    return FleetReport(run_fleet(jobs, work, concurrency, progress), warnings)
+
+
+def verify(
+    plan: Plan,
+    inventory: Inventory,
+    *,
+    limit: str | None = None,
+    concurrency: int = DEFAULT_CONCURRENCY,
+    progress: Progress | None = None,
+    connector: Connector = connect,
+) -> FleetReport:
+    """Compare what the devices run with the plan, value by value; sends nothing.
+
+    Raises what `prepare` raises; a device's failure is reported.
+    """
+    jobs, warnings = prepare(plan, inventory, limit)
+    return FleetReport(run_fleet(jobs, _Verify(connector), concurrency, progress), warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Diff:
+    connector: Connector
+
+    def __call__(self, job: Job) -> DeviceReport:
+        started = time.monotonic()
+        with self.connector(job.device, job.target) as conversation:
+            running = _read(conversation, job)
+        change = job.target.diff(running, job.quantised.state)
+        status = Status.OK if change.is_empty else Status.WOULD_CHANGE
+        return _report(job, status, started, change=change.text, differences=_differences(job, running))
+
+
+@dataclass(frozen=True, slots=True)
+class _Verify:
+    connector: Connector
+
+    def __call__(self, job: Job) -> DeviceReport:
+        started = time.monotonic()
+        with self.connector(job.device, job.target) as conversation:
+            found = _differences(job, _read(conversation, job))
+        return _report(job, Status.DIFFERS if found else Status.OK, started, differences=found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Push:
+    connector: Connector
+
+    def __call__(self, job: Job) -> DeviceReport:
+        started = time.monotonic()
+        with self.connector(job.device, job.target) as conversation:
+            running = _read(conversation, job)
+            change = job.target.diff(running, job.quantised.state)
+            if change.is_empty:
+                return _report(job, Status.OK, started)
+            try:
+                left = _change(conversation, job, change)
+            except MltswitchError as error:
+                return _report(
+                    job, Status.FAILED, started, change=change.text, error=f"{error}. {_HALF_DONE}"
+                )
+        if left:
+            return _report(
+                job,
+                Status.FAILED,
+                started,
+                change=change.text,
+                differences=left,
+                error=f"{place(job.device)}: runs something else than the plan after the push. {_HALF_DONE}",
+            )
+        return _report(
+            job, Status.CHANGED, started, change=change.text, differences=_differences(job, running)
+        )
+
+
+def _change(conversation: Conversation, job: Job, change: Change) -> tuple[DeviceDifference, ...]:
+    """Apply, read back, and save if it is right; returns what is not."""
+    _check_steps((*change.steps, *change.save))
+    conversation.apply(change.steps)
+    left = _differences(job, _read(conversation, job))
+    if not left:
+        conversation.apply(change.save)
+    return left
+
+
+def _check_steps(steps: Iterable[Step]) -> None:
+    """The last gate before the wire: a line end would make two commands of one."""
+    for step in steps:
+        if not step.command.isprintable():
+            raise UserInputError(
+                f"the line {step.command!r} has a control character in it, so it is not sent"
+            )
+
+
+def _read(conversation: Conversation, job: Job) -> RunningState:
+    wanted = job.quantised.state
+    answers = {query: conversation.ask(query) for query in job.target.queries(wanted)}
+    return job.target.read(answers, wanted)
+
+
+def _differences(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
+    class_of = {queue: name for name, queue in job.quantised.class_queues.items()}
+    return tuple(
+        DeviceDifference(
+            job.device.name,
+            found.port,
+            found.queue,
+            None if found.queue is None else class_of.get(found.queue),
+            found.field,
+            found.expected,
+            found.found,
+        )
+        for found in differences(job.quantised.state, running.state)
+    )
+
+
+def _report(
+    job: Job,
+    status: Status,
+    started: float,
+    *,
+    change: str = "",
+    differences: tuple[DeviceDifference, ...] = (),
+    error: str = "",
+) -> DeviceReport:
+    return DeviceReport(
+        job.device.name,
+        job.device.platform,
+        status,
+        time.monotonic() - started,
+        change,
+        differences,
+        job.quantised.roundings,
+        error,
+    )

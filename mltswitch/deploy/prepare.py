@@ -1,0 +1,106 @@
+"""Everything that can be found wrong before the first connection is opened."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mltswitch.deploy.ssh import require_packages
+from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.inventory import Device, Inventory
+from mltswitch.plan import Plan
+from mltswitch.targets import Quantised, Target, target_for
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One device and what it should run."""
+
+    device: Device
+    target: Target
+    quantised: Quantised
+
+
+def prepare(plan: Plan, inventory: Inventory, limit: str | None) -> tuple[tuple[Job, ...], tuple[str, ...]]:
+    """(jobs of the selected devices, warnings about the rest of the fabric).
+
+    Raises UserInputError where inventory and fabric disagree or a credential is missing, UnsupportedPlanError
+    where one device cannot express the plan, MachineError where a package is missing; nothing was sent then.
+    """
+    require_packages()
+    _match(plan, inventory)
+    devices = inventory.select(limit)
+    for device in devices:
+        _check_credentials(device)
+    _check_known_hosts(devices)
+    return tuple(_job(plan, device) for device in devices), _uncovered(plan, inventory)
+
+
+def _match(plan: Plan, inventory: Inventory) -> None:
+    owners: dict[str, str] = {}
+    for device in inventory.devices:
+        where = f"{inventory.path}: {device.name}"
+        switch = plan.topology.by_name.get(device.switch)
+        if switch is None:
+            raise UserInputError(
+                f"fabric {plan.fabric.name} has no switch {device.switch!r}",
+                where=where,
+                hint="set mltswitch_switch to the switch's name in the fabric",
+            )
+        if switch.platform != device.platform:
+            raise UserInputError(
+                f"its platform is {device.platform} in the inventory, {switch.platform} in the plan's fabric",
+                where=where,
+            )
+        if owners.setdefault(device.switch, device.name) != device.name:
+            raise UserInputError(f"is switch {device.switch}, as {owners[device.switch]} is", where=where)
+
+
+def _check_credentials(device: Device) -> None:
+    if device.key_file is None and device.password() is None:
+        raise UserInputError(
+            "has neither a key nor a password",
+            where=device.name,
+            hint="set ansible_ssh_private_key_file or mltswitch_password_env",
+        )
+    if device.key_file is not None:
+        try:
+            with device.key_file.open("rb"):
+                pass
+        except OSError as error:
+            raise UserInputError(
+                f"the private key cannot be read: {error.strerror}", where=f"{device.name}: {device.key_file}"
+            ) from None
+
+
+def _check_known_hosts(devices: Iterable[Device]) -> None:
+    from paramiko import HostKeys  # noqa: PLC0415  (optional package)
+    from paramiko.hostkeys import InvalidHostKey  # noqa: PLC0415
+
+    for path in sorted({device.known_hosts_file for device in devices}):
+        if path.is_file():  # where there is none, every host key is unknown, and each device says so
+            try:
+                HostKeys(str(path))
+            except (OSError, ValueError, InvalidHostKey):
+                raise UserInputError(
+                    "cannot be read",
+                    where=str(path),
+                    expected="host keys, one a line, as OpenSSH writes them",
+                ) from None
+
+
+def _job(plan: Plan, device: Device) -> Job:
+    target = target_for(device.platform, where=device.name)
+    quantised = target.quantise(plan, device.switch)
+    if target.parse(target.render(quantised.state)) != quantised.state:
+        raise UnsupportedPlanError(
+            "what is rendered for it does not say what the plan says", where=device.name
+        )
+    return Job(device, target, quantised)
+
+
+def _uncovered(plan: Plan, inventory: Inventory) -> tuple[str, ...]:
+    covered = {device.switch for device in inventory.devices}
+    return tuple(
+        f"switch {switch.name} of fabric {plan.fabric.name} is not in the inventory {inventory.path}"
+        for switch in plan.topology.switches
+        if switch.name not in covered
+    )

@@ -1,0 +1,82 @@
+"""What came of a fleet operation, device by device, ready to be printed as JSON."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mltswitch.errors import DeviceError, VerificationError
+from mltswitch.targets import Rounding
+
+
+class Status(StrEnum):
+    """How one device stands."""
+
+    OK = "ok"
+    """It runs the plan, and ran it before."""
+    CHANGED = "changed"
+    """It runs the plan now; read back and saved."""
+    WOULD_CHANGE = "would-change"
+    """A push would change it."""
+    DIFFERS = "differs"
+    """Verification found something else than the plan."""
+    FAILED = "failed"
+    """See `error`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDifference:
+    """One value on one device that is not as the plan has it."""
+
+    device: str
+    port: str
+    """Empty for routes."""
+    queue: int | None
+    """The hardware's number."""
+    traffic_class: str | None
+    """The plan's class in that queue."""
+    field: str
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        place = [self.device, f"port {self.port}" if self.port else "routes"]
+        if self.queue is not None:
+            place.append(f"queue {self.queue}" + (f" ({self.traffic_class})" if self.traffic_class else ""))
+        return f"{', '.join(place)}: {self.field} expected {self.expected}, found {self.found}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReport:
+    """What came of one device."""
+
+    device: str
+    platform: str
+    status: Status
+    seconds: float
+    """Measured, from before the connection until after it."""
+    change: str = ""
+    """What was, or would be, sent, in the device's own language."""
+    differences: tuple[DeviceDifference, ...] = ()
+    """Before the change; of a failed push: after it."""
+    roundings: tuple[Rounding, ...] = ()
+    """Where the device cannot express the plan exactly."""
+    error: str = ""
+    """One line, where it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReport:
+    """What came of one operation, in the inventory's order."""
+
+    devices: tuple[DeviceReport, ...]
+    warnings: tuple[str, ...] = ()
+
+    def with_status(self, status: Status) -> tuple[DeviceReport, ...]:
+        """The devices that stand like this."""
+        return tuple(report for report in self.devices if report.status is status)
+
+    @property
+    def exit_code(self) -> int:
+        """0 where all is well; a device that failed weighs more than one that differs."""
+        if self.with_status(Status.FAILED):
+            return DeviceError.exit_code
+        return VerificationError.exit_code if self.with_status(Status.DIFFERS) else 0

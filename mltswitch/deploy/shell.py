@@ -1,0 +1,170 @@
+"""A conversation with a POSIX shell: one SSH exec channel per command."""
+
+import select
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+import paramiko
+
+from mltswitch.deploy.conversation import place, refusal
+from mltswitch.deploy.ssh import AUTHENTICATION_SECONDS, BANNER_SECONDS, CONNECT_SECONDS, translated
+from mltswitch.errors import DeviceError
+from mltswitch.inventory import Device
+from mltswitch.targets import Step
+
+COMMAND_SECONDS: Final = 120.0
+"""For one command, from start to exit status; loading a large SONiC patch takes tens of seconds."""
+MAXIMUM_ANSWER_BYTES: Final = 32 * 2**20
+"""Standard output, and as much standard error; the whole configuration of the largest switch is below it."""
+MAXIMUM_QUOTED_CHARACTERS: Final = 300
+
+_CHUNK_BYTES: Final = 1 << 16
+_TICK_MILLISECONDS: Final = 50
+"""How soon a full window for standard input is looked at again; output wakes us at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a remote command printed and returned."""
+
+    stdout: bytes
+    stderr: bytes
+    status: int
+    """-1 where the command ended without one, by a signal for instance."""
+
+    @property
+    def complaint(self) -> str:
+        """Why it failed, on one line."""
+        text = (self.stderr.strip() or self.stdout.strip()).decode("utf-8", "replace")
+        quoted = " ".join(text.split())[:MAXIMUM_QUOTED_CHARACTERS]
+        return f"{quoted or 'no message'} (exit status {self.status})"
+
+
+class ShellConversation:
+    """Commands over an authenticated SSH connection; see `Conversation`."""
+
+    def __init__(self, device: Device, client: paramiko.SSHClient) -> None:
+        self._device = device
+        self._client = client
+
+    def ask(self, command: str) -> str:
+        """Standard output of a command; raises DeviceError where it fails."""
+        outcome = self.run(command)
+        if outcome.status != 0:
+            raise DeviceError(f"refuses {command!r}: {outcome.complaint}", where=place(self._device))
+        return outcome.stdout.decode("utf-8", "replace")
+
+    def apply(self, steps: Sequence[Step]) -> None:
+        """Run the steps in order; raises DeviceError at the first that fails."""
+        for index, step in enumerate(steps):
+            outcome = self.run(step.command, step.stdin.encode())
+            if outcome.status != 0:
+                raise refusal(self._device, steps, index, outcome.complaint)
+
+    def run(self, command: str, stdin: bytes = b"") -> Outcome:
+        """Run one command, byte for byte; raises DeviceError when it takes too long or prints too much."""
+        with translated(self._device):
+            transport = self._client.get_transport()
+            if transport is None:
+                raise EOFError
+            channel = transport.open_session(timeout=CONNECT_SECONDS)
+            with channel:
+                channel.settimeout(COMMAND_SECONDS)
+                channel.exec_command(command)
+                return _Exchange(self._device, command, channel).finish(stdin)
+
+
+class _Exchange:
+    """Writes and reads in turns, so that neither side waits for the other for ever."""
+
+    def __init__(self, device: Device, command: str, channel: paramiko.Channel) -> None:
+        self._device = device
+        self._command = command
+        self._channel = channel
+        self._deadline = time.monotonic() + COMMAND_SECONDS
+        self._stdout = bytearray()
+        self._stderr = bytearray()
+        self._poll = select.poll()
+        self._poll.register(channel, select.POLLIN)
+
+    def finish(self, stdin: bytes) -> Outcome:
+        unsent = memoryview(stdin)
+        open_for_input = True
+        while True:
+            if open_for_input:
+                unsent = self._write(unsent)
+                if not unsent:
+                    self._end_input()
+                    open_for_input = False
+            ended = self._channel.eof_received or self._channel.closed
+            if not self._read() and ended:
+                break
+            self._check_deadline()
+            if not ended:
+                self._poll.poll(_TICK_MILLISECONDS)
+        if not self._channel.status_event.wait(max(0.0, self._deadline - time.monotonic())):
+            self._check_deadline()
+        return Outcome(bytes(self._stdout), bytes(self._stderr), self._channel.exit_status)
+
+    def _write(self, unsent: memoryview) -> memoryview:
+        try:
+            while unsent and self._channel.send_ready():
+                unsent = unsent[self._channel.send(bytes(unsent[:_CHUNK_BYTES])) :]
+        except OSError:
+            # A command that ends early does not read what is left; its exit status tells how it ended.
+            return memoryview(b"")
+        return unsent
+
+    def _end_input(self) -> None:
+        with suppress(OSError):  # the command has ended by itself
+            self._channel.shutdown_write()
+
+    def _read(self) -> bool:
+        found = False
+        if self._channel.recv_ready():
+            self._stdout += self._channel.recv(_CHUNK_BYTES)
+            found = True
+        if self._channel.recv_stderr_ready():
+            self._stderr += self._channel.recv_stderr(_CHUNK_BYTES)
+            found = True
+        if max(len(self._stdout), len(self._stderr)) > MAXIMUM_ANSWER_BYTES:
+            raise DeviceError(
+                f"answers {self._command!r} with more than {MAXIMUM_ANSWER_BYTES} bytes",
+                where=place(self._device),
+            )
+        return found
+
+    def _check_deadline(self) -> None:
+        if time.monotonic() >= self._deadline:
+            raise DeviceError(
+                f"has not finished {self._command!r} after {COMMAND_SECONDS:g} s", where=place(self._device)
+            )
+
+
+@contextmanager
+def open_shell(device: Device) -> Iterator[ShellConversation]:
+    """Connect, check the host key, authenticate; closes the connection afterwards."""
+    client = paramiko.SSHClient()
+    try:
+        if device.known_hosts_file.is_file():
+            client.load_host_keys(str(device.known_hosts_file))
+        client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        password = device.password()
+        client.connect(
+            device.address,
+            port=device.port,
+            username=device.user,
+            password=None if password is None else password.get_secret_value(),
+            key_filename=None if device.key_file is None else str(device.key_file),
+            look_for_keys=False,
+            allow_agent=False,
+            timeout=CONNECT_SECONDS,
+            banner_timeout=BANNER_SECONDS,
+            auth_timeout=AUTHENTICATION_SECONDS,
+        )
+        yield ShellConversation(device, client)
+    finally:
+        client.close()

@@ -1,0 +1,219 @@
+"""A small plan, a target whose switches keep their configuration in a file, and scripted conversations."""
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mltswitch.capabilities import BytesLimit, Capabilities
+from mltswitch.errors import DeviceError, UnsupportedPlanError
+from mltswitch.inventory import Device, Inventory
+from mltswitch.plan import ClassKind, Fabric, Paths, Plan, Provenance, QueueSettings, TrafficClass
+from mltswitch.plan.document import PortProfile
+from mltswitch.plan.fabric import PortRole
+from mltswitch.targets import (
+    Change,
+    PortState,
+    Quantised,
+    QueueState,
+    Rounding,
+    RunningState,
+    Session,
+    Step,
+    SwitchState,
+    Target,
+)
+from tests.plan.examples import SMALL
+
+SWITCHES = ("spine1", "spine2", "leaf1", "leaf2")
+PLANNED_LIMIT_BYTES = 60_000
+ROUNDING = Rounding("eth1", 0, "background", "limit", "60001", "60000")
+
+
+def small_plan() -> Plan:
+    """Two spines and two leaves of platform `file`, one class."""
+    fabric = Fabric.model_validate(SMALL)
+    shape = fabric.topology.leaf_spine
+    assert shape is not None
+    groups = {
+        tier: getattr(shape, tier).model_copy(update={"platform": "file"}) for tier in ("spines", "leaves")
+    }
+    topology = fabric.topology.model_copy(update={"leaf_spine": shape.model_copy(update=groups)})
+    limit = BytesLimit(size_bytes=PLANNED_LIMIT_BYTES)
+    return Plan(
+        schema="mltswitch/plan/v1",
+        provenance=Provenance(
+            tool_version="0",
+            queueing_model="paper",
+            profile_name="test",
+            profile_sha256="0" * 64,
+            fabric_sha256="0" * 64,
+            sensitivity="none",
+        ),
+        unimportant_share=0.5,
+        classes=(TrafficClass(name="background", kind=ClassKind.BACKGROUND, dscp=(0,), load=0.1),),
+        port_profiles=(
+            PortProfile(
+                platform="file",
+                hardware="file",
+                role=PortRole.LEAF_UP,
+                rate_bps=10**9,
+                shaped=False,
+                packet_bytes=1500,
+                buffer_bytes=100_000,
+                load=0.5,
+                queues=(QueueSettings(traffic_class="background", limit=limit),),
+            ),
+        ),
+        end_to_end=(),
+        hops=3,
+        paths=Paths(mode="alias", rule="address = alias prefix of the spine + host index", burst_packets=1),
+        fabric=fabric.model_copy(update={"topology": topology}),
+    )
+
+
+def device(name: str, **changes: object) -> Device:
+    """A device that nobody connects to; its key file is any readable file."""
+    fields: dict[str, object] = {
+        "name": name,
+        "platform": "file",
+        "switch": name,
+        "address": "127.0.0.1",
+        "port": 22,
+        "user": "admin",
+        "key_file": Path(__file__),
+        "known_hosts_file": Path("/nonexistent/known_hosts"),
+        "password_variable": None,
+        "groups": ("all",),
+    }
+    return Device(**(fields | changes))  # type: ignore[arg-type]  # the fields' types are those above
+
+
+def inventory(*names: str) -> Inventory:
+    """Devices of these names."""
+    return Inventory(tuple(device(name) for name in names), Path("inventory"))
+
+
+def state_of(port: str, limit_bytes: int) -> SwitchState:
+    """One port with one queue."""
+    queue = QueueState(0, tuple(range(64)), None, BytesLimit(size_bytes=limit_bytes))
+    return SwitchState((PortState(port, trusted=True, shaped_bps=None, queues=(queue,)),), ())
+
+
+@dataclass
+class FileTarget:
+    """A switch is a file with the limit of its only queue; saved is a second file."""
+
+    folder: Path
+    unable: frozenset[str] = frozenset()
+    """Switches that cannot express any plan."""
+    quantised: list[str] = field(default_factory=list)
+    platform = "file"
+    session = Session.SHELL
+    netmiko_type = "linux"
+
+    def running(self, switch: str) -> Path:
+        """Where a switch keeps what it runs."""
+        return self.folder / f"{switch}.conf"
+
+    def saved(self, switch: str) -> Path:
+        """Where it keeps what survives a reboot."""
+        return self.folder / f"{switch}.saved"
+
+    def hardware(self, name: str | None) -> Capabilities:
+        """Nobody asks."""
+        raise NotImplementedError
+
+    def quantise(self, plan: Plan, switch: str) -> Quantised:
+        """The port is named after the switch."""
+        self.quantised.append(switch)
+        if switch in self.unable:
+            raise UnsupportedPlanError("no such queue", where=switch)
+        return Quantised(state_of(switch, PLANNED_LIMIT_BYTES), (ROUNDING,), {"background": 0})
+
+    def render(self, state: SwitchState) -> dict[str, str]:
+        """One file, one number."""
+        return {state.ports[0].name: f"{_limit_bytes(state)}\n"}
+
+    def parse(self, files: Mapping[str, str]) -> SwitchState:
+        """Inverse of `render`."""
+        [(name, text)] = files.items()
+        return state_of(name, int(text))
+
+    def queries(self, wanted: SwitchState) -> tuple[str, ...]:
+        """Read the file."""
+        return (f"cat {shlex.quote(str(self.running(wanted.ports[0].name)))}",)
+
+    def read(self, answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+        """The file's number; anything else is not readable."""
+        [text] = answers.values()
+        try:
+            return RunningState(state_of(wanted.ports[0].name, int(text)), answers)
+        except ValueError:
+            raise DeviceError(f"answers {text!r}", where=wanted.ports[0].name) from None
+
+    def diff(self, running: RunningState, wanted: SwitchState) -> Change:
+        """Write the file, and copy it to save it."""
+        if running.state == wanted:
+            return Change(())
+        name = wanted.ports[0].name
+        old, new = _limit_bytes(running.state), _limit_bytes(wanted)
+        path, saved = (shlex.quote(str(file)) for file in (self.running(name), self.saved(name)))
+        return Change(
+            (Step(f"cat > {path}", f"{new}\n"),),
+            (Step(f"cp {path} {saved}"),),
+            f"-limit {old}\n+limit {new}\n",
+        )
+
+
+def _limit_bytes(state: SwitchState) -> int:
+    limit = state.ports[0].queues[0].limit
+    assert isinstance(limit, BytesLimit)
+    return limit.size_bytes
+
+
+@dataclass
+class ScriptedSwitches:
+    """Conversations that never leave the process, and a log of everything that was said."""
+
+    limits: dict[str, int]
+    """Switch → limit that it runs; one that is missing cannot be reached."""
+    deaf: frozenset[str] = frozenset()
+    """Take every step and change nothing."""
+    refusing: Mapping[str, str] = field(default_factory=dict)
+    """Switch → beginning of the command that it refuses."""
+    log: list[tuple[str, str]] = field(default_factory=list)
+
+    @contextmanager
+    def connect(self, device: Device, target: Target) -> Iterator["_ScriptedConversation"]:
+        """A `Connector`."""
+        if device.name not in self.limits:
+            raise DeviceError("cannot be reached", where=device.name)
+        self.log.append((device.name, "connected"))
+        yield _ScriptedConversation(self, device.name, lambda said: self.log.append((device.name, said)))
+        self.log.append((device.name, "closed"))
+
+    def said(self, name: str) -> list[str]:
+        """What one device heard."""
+        return [said for device, said in self.log if device == name]
+
+
+@dataclass
+class _ScriptedConversation:
+    switches: ScriptedSwitches
+    name: str
+    note: Callable[[str], None]
+
+    def ask(self, command: str) -> str:
+        self.note("asked")
+        return f"{self.switches.limits[self.name]}\n"
+
+    def apply(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            refused = self.switches.refusing.get(self.name)
+            if refused and step.command.startswith(refused):
+                raise DeviceError(f"refuses {step.command!r}", where=self.name)
+            self.note("saved" if step.command.startswith("cp ") else "changed")
+            if step.stdin and self.name not in self.switches.deaf:
+                self.switches.limits[self.name] = int(step.stdin)

@@ -1,0 +1,201 @@
+"""The command-line session against the Onyx emulator: answers, refusals, host keys, lost connections."""
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mltswitch.deploy import command_line
+from mltswitch.deploy.command_line import CommandLineConversation, open_command_line
+from mltswitch.deploy.ssh import connect
+from mltswitch.errors import DeviceError
+from mltswitch.inventory import Device
+from mltswitch.lab.emulators.faults import DropBeforeLine, Faults, RefuseLine
+from mltswitch.lab.emulators.keys import load_authorized_keys, load_host_key
+from mltswitch.lab.emulators.onyx import OnyxDevice
+from mltswitch.lab.emulators.ssh_server import EmulatorServer
+from mltswitch.targets import Session, Step
+from tests.deploy.doubles import FileTarget, device
+from tests.deploy.sshd import make_key
+
+NETMIKO_TYPE = "mellanox_mlnxos"
+ONE_LINE_MODE = Step("no cli default prefix-modes enable")
+PASSWORD = "tr0ub4dor&3"  # noqa: S105 (of an emulator that lives as long as its test)
+
+
+@contextmanager
+def onyx(
+    folder: Path, faults: Faults | None = None, password: str | None = None
+) -> Iterator[tuple[OnyxDevice, Device]]:
+    """An emulated switch and the device by which one reaches it."""
+    host_key = make_key(folder / "host")
+    make_key(folder / "id")
+    switch = OnyxDevice()
+    server = EmulatorServer(
+        switch,
+        host_key=load_host_key(folder / "host"),
+        authorized_keys=load_authorized_keys(folder / "id.pub"),
+        faults=faults,
+        password=password,
+    )
+    with server:
+        (folder / "known_hosts").write_text(f"[127.0.0.1]:{server.port} {host_key}\n")
+        yield (
+            switch,
+            device(
+                "onyx1", port=server.port, key_file=folder / "id", known_hosts_file=folder / "known_hosts"
+            ),
+        )
+
+
+@pytest.fixture(scope="module")
+def switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OnyxDevice, Device]]:
+    with onyx(tmp_path_factory.mktemp("onyx")) as running:
+        yield running
+
+
+@pytest.fixture
+def conversation(switch: tuple[OnyxDevice, Device]) -> Iterator[CommandLineConversation]:
+    with open_command_line(switch[1], NETMIKO_TYPE) as made:
+        yield made
+
+
+def trust(port: int, mode: str = "L3") -> Step:
+    return Step(f"interface ethernet 1/{port} qos trust {mode}")
+
+
+def test_answers_are_exact_between_changes(
+    switch: tuple[OnyxDevice, Device], conversation: CommandLineConversation
+) -> None:
+    show = "show qos interface ethernet 1/1 | json-print"
+    before = json.loads(conversation.ask(show))
+    conversation.apply((ONE_LINE_MODE, trust(1)))
+    after = json.loads(conversation.ask(show))
+    assert before != after
+    assert switch[0].ports["1/1"].trust == "L3"
+    conversation.apply((trust(1, "L2"), Step("configuration write")))
+    assert json.loads(conversation.ask(show)) == before
+    assert "Unsaved changes : no" in conversation.ask("show configuration files")
+
+
+def test_no_line_is_sent_after_a_refused_one(
+    switch: tuple[OnyxDevice, Device], conversation: CommandLineConversation
+) -> None:
+    steps = (ONE_LINE_MODE, trust(2), Step("interface ethernet 1/2 traffic-class 9 dcb ets strict"), trust(3))
+    with pytest.raises(DeviceError) as caught:
+        conversation.apply(steps)
+    text = str(caught.value)
+    assert text.startswith(f"onyx1 ({switch[1].endpoint}): refuses step 3 of 4, '{steps[2].command}': %")
+    assert "standalone" not in text
+    assert "\n" not in text
+    assert switch[0].ports["1/2"].trust == "L3"
+    assert switch[0].ports["1/3"].trust == "L2"
+    assert conversation.ask("show version")
+
+
+def test_a_refused_question_names_it(conversation: CommandLineConversation) -> None:
+    with pytest.raises(DeviceError, match=r"refuses 'show nonsense': % Unrecognized command"):
+        conversation.ask("show nonsense")
+    assert conversation.ask("show version")
+
+
+def test_a_refusal_text_inside_an_answer_is_no_refusal(conversation: CommandLineConversation) -> None:
+    assert "Running database" in conversation.ask("show running-config")
+
+
+@pytest.mark.parametrize("text", ["% Buffer is full", "Error: out of memory", "error while committing"])
+def test_every_way_of_refusing_is_noticed(tmp_path: Path, text: str) -> None:
+    with (
+        onyx(tmp_path, RefuseLine("1/2 qos trust", f"{text}\n")) as (switch, reached),
+        open_command_line(reached, NETMIKO_TYPE) as conversation,
+    ):
+        with pytest.raises(DeviceError) as caught:
+            conversation.apply((ONE_LINE_MODE, trust(1), trust(2), trust(3)))
+        assert str(caught.value).endswith(text)
+        assert [switch.ports[f"1/{port}"].trust == "L3" for port in (1, 2, 3)] == [True, False, False]
+
+
+def test_a_lost_connection_is_a_device_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # netmiko does not notice that the channel is closed; it waits for the prompt.
+    monkeypatch.setattr(command_line, "LINE_SECONDS", 2.0)
+    started = time.monotonic()
+    with (
+        onyx(tmp_path, DropBeforeLine(pattern="1/2 qos trust")) as (switch, reached),
+        open_command_line(reached, NETMIKO_TYPE) as conversation,
+    ):
+        with pytest.raises(DeviceError, match=r"^onyx1 \("):
+            conversation.apply((ONE_LINE_MODE, trust(1), trust(2), trust(3)))
+        assert switch.ports["1/1"].trust == "L3"
+        assert switch.ports["1/3"].trust == "L2"
+    assert time.monotonic() - started < 20
+
+
+def refused(reached: Device, target: FileTarget) -> str:
+    """The one line with which a connection fails."""
+    target.session, target.netmiko_type = Session.CLI, NETMIKO_TYPE
+    with pytest.raises(DeviceError) as caught, connect(reached, target):
+        pass
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def changed(reached: Device, **changes: object) -> Device:
+    fields = {name: getattr(reached, name) for name in Device.__dataclass_fields__}
+    return Device(**(fields | changes))
+
+
+def test_a_wrong_host_key_is_refused_with_both_fingerprints(
+    switch: tuple[OnyxDevice, Device], target: FileTarget, tmp_path: Path
+) -> None:
+    known_hosts = tmp_path / "known_hosts"
+    known_hosts.write_text(f"[127.0.0.1]:{switch[1].port} {make_key(tmp_path / 'other')}\n")
+    text = refused(changed(switch[1], known_hosts_file=known_hosts), target)
+    assert f"is not the one in {known_hosts}; nothing was sent" in text
+    assert text.count("ssh-ed25519 SHA256:") == 2
+
+
+def test_an_unknown_host_key_is_refused(
+    switch: tuple[OnyxDevice, Device], target: FileTarget, tmp_path: Path
+) -> None:
+    text = refused(changed(switch[1], known_hosts_file=tmp_path / "none"), target)
+    assert "host key is not known; nothing was sent" in text
+
+
+def test_a_closed_port_is_unreachable(switch: tuple[OnyxDevice, Device], target: FileTarget) -> None:
+    assert "cannot be reached: Connection refused" in refused(changed(switch[1], port=1), target)
+
+
+def test_a_key_that_the_switch_does_not_know(
+    switch: tuple[OnyxDevice, Device], target: FileTarget, tmp_path: Path
+) -> None:
+    make_key(tmp_path / "stranger")
+    text = refused(changed(switch[1], key_file=tmp_path / "stranger"), target)
+    assert "refuses user admin with the key" in text
+
+
+@pytest.mark.parametrize("correct", [True, False])
+def test_a_password_comes_from_the_environment_and_is_never_shown(
+    tmp_path: Path,
+    target: FileTarget,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    correct: bool,
+) -> None:
+    monkeypatch.setenv("RACK_SECRET", PASSWORD if correct else f"not-{PASSWORD}")
+    with onyx(tmp_path, password=PASSWORD) as (_, with_key), caplog.at_level(logging.DEBUG):
+        reached = changed(with_key, key_file=None, password_variable="RACK_SECRET")  # noqa: S106 (a name)
+        if correct:
+            target.session, target.netmiko_type = Session.CLI, NETMIKO_TYPE
+            with connect(reached, target) as conversation:
+                text = conversation.ask("show version")
+        else:
+            text = refused(reached, target)
+            assert "refuses user admin with a password" in text
+    assert PASSWORD not in text
+    assert PASSWORD not in caplog.text
+    assert PASSWORD not in repr(reached)

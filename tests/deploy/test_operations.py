@@ -1,0 +1,253 @@
+"""Order of phases, isolation of failures and idempotence, without a network."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from mltswitch.deploy import Conversation, DeviceReport, FleetReport, Status, diff, push, verify
+from mltswitch.errors import (
+    DeviceError,
+    MachineError,
+    UnsupportedPlanError,
+    UserInputError,
+    VerificationError,
+)
+from mltswitch.inventory import Device, Inventory
+from mltswitch.targets import Change, RunningState, Step, SwitchState, Target
+from tests.deploy.doubles import (
+    PLANNED_LIMIT_BYTES,
+    ROUNDING,
+    SWITCHES,
+    FileTarget,
+    ScriptedSwitches,
+    device,
+    inventory,
+    small_plan,
+)
+
+PLAN = small_plan()
+
+
+def statuses(report: FleetReport) -> dict[str, Status]:
+    return {entry.device: entry.status for entry in report.devices}
+
+
+def test_push_changes_reads_back_and_saves_then_has_nothing_to_do(target: FileTarget) -> None:
+    switches = ScriptedSwitches(dict.fromkeys(SWITCHES, 1) | {"leaf2": PLANNED_LIMIT_BYTES})
+    report = push(PLAN, inventory(*SWITCHES), connector=switches.connect)
+    assert statuses(report) == dict.fromkeys(SWITCHES, Status.CHANGED) | {"leaf2": Status.OK}
+    assert switches.said("leaf1") == ["connected", "asked", "changed", "asked", "saved", "closed"]
+    assert switches.said("leaf2") == ["connected", "asked", "closed"]
+    assert report.exit_code == 0
+    assert report.warnings == ()
+    again = push(PLAN, inventory(*SWITCHES), connector=switches.connect)
+    assert statuses(again) == dict.fromkeys(SWITCHES, Status.OK)
+
+
+def test_a_report_says_what_was_changed_and_rounded(target: FileTarget) -> None:
+    switches = ScriptedSwitches({"leaf1": 7})
+    [report] = push(PLAN, inventory("leaf1"), connector=switches.connect).devices
+    assert report.change == f"-limit 7\n+limit {PLANNED_LIMIT_BYTES}\n"
+    assert report.roundings == (ROUNDING,)
+    [found] = report.differences
+    assert (found.traffic_class, found.queue, found.field) == ("background", 0, "limit")
+    assert str(found).startswith("leaf1, port leaf1, queue 0 (background): limit expected ")
+
+
+@pytest.mark.parametrize("operation", ["diff", "dry run"])
+def test_diff_and_dry_run_send_nothing(target: FileTarget, operation: str) -> None:
+    switches = ScriptedSwitches({"leaf1": 7, "leaf2": PLANNED_LIMIT_BYTES})
+    rack = inventory("leaf1", "leaf2")
+    if operation == "diff":
+        report = diff(PLAN, rack, connector=switches.connect)
+    else:
+        report = push(PLAN, rack, dry_run=True, connector=switches.connect)
+    assert statuses(report) == {"leaf1": Status.WOULD_CHANGE, "leaf2": Status.OK}
+    assert not {"changed", "saved"} & {said for _, said in switches.log}
+    assert report.exit_code == 0
+
+
+def test_verify_names_the_difference_and_its_exit_code(target: FileTarget) -> None:
+    switches = ScriptedSwitches({"leaf1": 7, "leaf2": PLANNED_LIMIT_BYTES})
+    report = verify(PLAN, inventory("leaf1", "leaf2"), connector=switches.connect)
+    assert statuses(report) == {"leaf1": Status.DIFFERS, "leaf2": Status.OK}
+    [found] = report.devices[0].differences
+    assert (found.device, found.port, found.queue, found.found) == ("leaf1", "leaf1", 0, "7 B")
+    assert report.exit_code == VerificationError.exit_code
+
+
+def test_one_device_that_fails_stops_no_other(target: FileTarget) -> None:
+    switches = ScriptedSwitches({"leaf1": 1, "leaf2": 1, "spine1": 1}, refusing={"leaf2": "cat >"})
+    report = push(PLAN, inventory(*SWITCHES), connector=switches.connect)
+    assert statuses(report) == {
+        "spine1": Status.CHANGED,
+        "spine2": Status.FAILED,
+        "leaf1": Status.CHANGED,
+        "leaf2": Status.FAILED,
+    }
+    refused = report.devices[3]
+    assert "refuses 'cat > " in refused.error
+    assert "Nothing is saved" in refused.error
+    assert refused.change
+    assert "saved" not in switches.said("leaf2")
+    assert report.exit_code == DeviceError.exit_code
+
+
+def test_what_reads_back_wrong_is_not_saved(target: FileTarget) -> None:
+    switches = ScriptedSwitches({"leaf1": 1}, deaf=frozenset({"leaf1"}))
+    [report] = push(PLAN, inventory("leaf1"), connector=switches.connect).devices
+    assert report.status is Status.FAILED
+    assert [found.found for found in report.differences] == ["1 B"]
+    assert "runs something else than the plan" in report.error
+    assert "saved" not in switches.said("leaf1")
+
+
+def test_a_bug_of_ours_concerns_one_device(target: FileTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(answers: object, wanted: SwitchState) -> RunningState:
+        raise KeyError(wanted.ports[0].name)
+
+    monkeypatch.setattr(target, "read", read)
+    switches = ScriptedSwitches({"leaf1": 1})
+    [report] = verify(PLAN, inventory("leaf1"), connector=switches.connect).devices
+    assert report.status is Status.FAILED
+    assert report.error == "leaf1: a bug in mltswitch: KeyError('leaf1')"
+
+
+def test_nothing_is_sent_where_one_device_cannot_express_the_plan(target: FileTarget) -> None:
+    target.unable = frozenset({"leaf2"})
+    switches = ScriptedSwitches(dict.fromkeys(SWITCHES, 1))
+    with pytest.raises(UnsupportedPlanError, match="leaf2"):
+        push(PLAN, inventory(*SWITCHES), connector=switches.connect)
+    assert switches.log == []
+
+
+def test_nothing_is_sent_where_a_rendering_does_not_parse_back(
+    target: FileTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target, "render", lambda state: {state.ports[0].name: "1\n"})
+    switches = ScriptedSwitches(dict.fromkeys(SWITCHES, 1))
+    with pytest.raises(UnsupportedPlanError, match="spine1: what is rendered"):
+        push(PLAN, inventory(*SWITCHES), connector=switches.connect)
+    assert switches.log == []
+
+
+def test_a_step_with_a_line_end_is_not_sent(target: FileTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    smuggled = Change((Step("true\nreboot"),))
+    monkeypatch.setattr(target, "diff", lambda running, wanted: smuggled)
+    switches = ScriptedSwitches({"leaf1": 1})
+    [report] = push(PLAN, inventory("leaf1"), connector=switches.connect).devices
+    assert report.status is Status.FAILED
+    assert "control character" in report.error
+    assert switches.said("leaf1") == ["connected", "asked", "closed"]
+
+
+def rack_of(*devices: Device) -> Inventory:
+    return Inventory(devices, inventory().path)
+
+
+@pytest.mark.parametrize(
+    ("rack", "line"),
+    [
+        (rack_of(device("leaf9")), "inventory: leaf9: fabric small has no switch 'leaf9'"),
+        (
+            rack_of(device("leaf1", platform="onyx")),
+            "inventory: leaf1: its platform is onyx in the inventory, file in the plan's fabric",
+        ),
+        (
+            rack_of(device("leaf1"), device("tor", switch="leaf1")),
+            "inventory: tor: is switch leaf1, as leaf1 is",
+        ),
+        (rack_of(device("leaf1", key_file=None)), "leaf1: has neither a key nor a password"),
+    ],
+)
+def test_inventory_and_fabric_must_agree(target: FileTarget, rack: Inventory, line: str) -> None:
+    with pytest.raises(UserInputError) as caught:
+        push(PLAN, rack, connector=ScriptedSwitches({}).connect)
+    assert str(caught.value).startswith(line)
+
+
+def test_a_switch_outside_the_inventory_is_a_warning_and_a_limit_is_none(target: FileTarget) -> None:
+    switches = ScriptedSwitches(dict.fromkeys(SWITCHES, 1))
+    report = diff(PLAN, inventory("leaf1", "leaf2", "spine1"), limit="leaf1", connector=switches.connect)
+    assert statuses(report) == {"leaf1": Status.WOULD_CHANGE}
+    assert report.warnings == ("switch spine2 of fabric small is not in the inventory inventory",)
+
+
+def test_progress_is_told_of_each_device_as_it_ends(target: FileTarget) -> None:
+    switches = ScriptedSwitches(dict.fromkeys(SWITCHES[1:], 1))
+    heard: list[DeviceReport] = []
+    report = push(PLAN, inventory(*SWITCHES), connector=switches.connect, progress=heard.append)
+    assert sorted(entry.device for entry in heard) == sorted(SWITCHES)
+    assert {entry.device: entry for entry in heard} == {entry.device: entry for entry in report.devices}
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_no_more_connections_at_once_than_asked_for(target: FileTarget, concurrency: int) -> None:
+    switches = ScriptedSwitches(dict.fromkeys(SWITCHES, 1))
+    gate = threading.Semaphore(concurrency)
+    together = threading.Barrier(concurrency, timeout=20)
+    waited = iter(range(concurrency))
+
+    @contextmanager
+    def connector(device: Device, target: Target) -> Iterator[Conversation]:
+        assert gate.acquire(blocking=False)
+        if next(waited, None) is not None:
+            together.wait()
+        with switches.connect(device, target) as conversation:
+            yield conversation
+        gate.release()
+
+    report = diff(PLAN, inventory(*SWITCHES), concurrency=concurrency, connector=connector)
+    assert set(statuses(report).values()) == {Status.WOULD_CHANGE}
+
+
+@pytest.mark.parametrize("concurrency", [0, -1, 10_000])
+def test_a_useless_concurrency_is_refused(target: FileTarget, concurrency: int) -> None:
+    with pytest.raises(UserInputError, match="devices at once"):
+        diff(PLAN, inventory("leaf1"), concurrency=concurrency, connector=ScriptedSwitches({}).connect)
+
+
+def test_an_interrupt_starts_no_further_device(target: FileTarget) -> None:
+    switches = ScriptedSwitches(dict.fromkeys(SWITCHES, 1))
+    heard: list[str] = []
+
+    def progress(report: DeviceReport) -> None:
+        heard.append(report.device)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.5)  # the main thread takes note before this device ends
+
+    with pytest.raises(KeyboardInterrupt):
+        push(PLAN, inventory(*SWITCHES), concurrency=1, connector=switches.connect, progress=progress)
+    for thread in threading.enumerate():
+        if thread.name.startswith("ThreadPoolExecutor"):
+            thread.join(20)
+    assert heard == ["spine1"]
+    assert {name for name, _ in switches.log} == {"spine1"}
+
+
+def test_a_missing_package_is_named_with_the_extra_that_has_it(
+    target: FileTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def import_module(name: str) -> None:
+        if name == "netmiko":
+            raise ImportError(name)
+
+    monkeypatch.setattr("mltswitch.deploy.ssh.import_module", import_module)
+    with pytest.raises(
+        MachineError, match=r"netmiko is missing. Install it with pip install 'mltswitch\[deploy\]'"
+    ):
+        push(PLAN, inventory("leaf1"))
+
+
+def test_the_room_opens_without_its_optional_packages() -> None:
+    program = (
+        "import sys, mltswitch.deploy; sys.exit(bool({'netmiko', 'nornir', 'paramiko'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

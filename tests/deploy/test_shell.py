@@ -1,0 +1,233 @@
+"""The shell session against a real sshd: exactness, host keys, refusals, time and size limits."""
+
+import logging
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from mltswitch.deploy import Status, connect, push, shell, verify
+from mltswitch.deploy.shell import open_shell
+from mltswitch.errors import DeviceError, UserInputError
+from mltswitch.inventory import Device, Inventory
+from mltswitch.targets import Step
+from tests.deploy.doubles import PLANNED_LIMIT_BYTES, FileTarget, small_plan
+from tests.deploy.sshd import Sshd, make_key
+
+
+def line(device: Device, target: FileTarget) -> str:
+    """The one line with which a connection fails."""
+    with pytest.raises(DeviceError) as caught, connect(device, target):
+        pass
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith(f"leaf1 (127.0.0.1:{device.port}): ")
+    return text
+
+
+def test_output_error_output_status_and_input_are_exact(sshd: Sshd) -> None:
+    data = bytes(range(256)) * 4 + b"\r\n\x00\xff"
+    with open_shell(sshd.device()) as conversation:
+        outcome = conversation.run("cat; printf 'to stderr\\n' >&2; exit 3", data)
+    assert outcome.stdout == data
+    assert outcome.stderr == b"to stderr\n"
+    assert outcome.status == 3
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_536, 1_000_000, 5_000_000])
+def test_large_input_and_output_at_once_do_not_deadlock(sshd: Sshd, size: int) -> None:
+    data = b"0123456789abcdef" * (size // 16) + b"x" * (size % 16)
+    with open_shell(sshd.device()) as conversation:
+        outcome = conversation.run("cat", data)
+    assert outcome.stdout == data
+
+
+def test_large_outputs_on_both_channels(sshd: Sshd) -> None:
+    command = "head -c 3000000 /dev/zero >&2; head -c 3000000 /dev/zero"
+    with open_shell(sshd.device()) as conversation:
+        outcome = conversation.run(command)
+    assert (len(outcome.stdout), len(outcome.stderr)) == (3_000_000, 3_000_000)
+
+
+def test_a_command_that_does_not_read_its_input_decides_by_its_status(sshd: Sshd) -> None:
+    with open_shell(sshd.device()) as conversation:
+        assert conversation.run("true", b"x" * 4_000_000).status == 0
+        assert conversation.run("false", b"x" * 4_000_000).status == 1
+
+
+def test_many_commands_share_one_connection(sshd: Sshd) -> None:
+    with open_shell(sshd.device()) as conversation:
+        answers = [conversation.ask(f"echo {number}") for number in range(25)]
+    assert answers == [f"{number}\n" for number in range(25)]
+
+
+def test_a_failed_question_names_device_command_and_complaint(sshd: Sshd) -> None:
+    device = sshd.device()
+    with open_shell(device) as conversation, pytest.raises(DeviceError) as caught:
+        conversation.ask("echo 'Cannot find device\n \"eth9\"' >&2; exit 2")
+    text = str(caught.value)
+    assert text.startswith(f"leaf1 (127.0.0.1:{sshd.port}): refuses ")
+    assert text.endswith('Cannot find device "eth9" (exit status 2)')
+
+
+def test_no_step_is_sent_after_a_refused_one(sshd: Sshd, tmp_path: Path) -> None:
+    steps = (
+        Step(f"cat > {tmp_path}/one", "1"),
+        Step("cat >&2; exit 1", "no"),
+        Step(f"touch {tmp_path}/three"),
+    )
+    with (
+        open_shell(sshd.device()) as conversation,
+        pytest.raises(DeviceError, match=r"step 2 of 3.*: no \(exit"),
+    ):
+        conversation.apply(steps)
+    assert (tmp_path / "one").read_text() == "1"
+    assert not (tmp_path / "three").exists()
+
+
+def test_a_command_ended_by_a_signal_is_refused(sshd: Sshd) -> None:
+    with open_shell(sshd.device()) as conversation, pytest.raises(DeviceError, match="exit status -1"):
+        conversation.ask("kill -9 $$")
+
+
+def test_a_command_that_never_ends_is_given_up(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "COMMAND_SECONDS", 0.5)
+    started = time.monotonic()
+    with (
+        open_shell(sshd.device()) as conversation,
+        pytest.raises(DeviceError, match=r"not finished 'sleep 60'"),
+    ):
+        conversation.ask("sleep 60")
+    assert time.monotonic() - started < 10
+
+
+def test_an_answer_without_end_is_given_up(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "MAXIMUM_ANSWER_BYTES", 100_000)
+    with (
+        open_shell(sshd.device()) as conversation,
+        pytest.raises(DeviceError, match="more than 100000 bytes"),
+    ):
+        conversation.ask("yes")
+
+
+def test_a_connection_that_breaks_is_a_device_error(sshd: Sshd) -> None:
+    with open_shell(sshd.device()) as conversation:
+        with pytest.raises(DeviceError, match="leaf1"):
+            conversation.ask("kill $PPID; sleep 5")
+        with pytest.raises(DeviceError, match="leaf1"):
+            conversation.ask("true")
+
+
+def test_a_wrong_host_key_is_refused_with_both_fingerprints(
+    sshd: Sshd, target: FileTarget, tmp_path: Path
+) -> None:
+    other = make_key(tmp_path / "other")
+    known_hosts = tmp_path / "known_hosts"
+    known_hosts.write_text(f"[127.0.0.1]:{sshd.port} {other}\n")
+    text = line(sshd.device(known_hosts_file=known_hosts), target)
+    assert f"is not the one in {known_hosts}; nothing was sent" in text
+    assert text.count("ssh-ed25519 SHA256:") == 2
+
+
+@pytest.mark.parametrize("content", [None, "", "127.0.0.1 ssh-ed25519 AAAA\n"])
+def test_an_unknown_host_key_is_refused(
+    sshd: Sshd, target: FileTarget, tmp_path: Path, content: str | None
+) -> None:
+    known_hosts = tmp_path / "known_hosts"
+    if content == "":
+        known_hosts.write_text("")
+    elif content is not None:
+        # Without the port it is another host's key.
+        known_hosts.write_text(f"127.0.0.1 {make_key(tmp_path / 'other')}\n")
+    text = line(sshd.device(known_hosts_file=known_hosts), target)
+    assert f"host key is not known; nothing was sent (expected a line for [127.0.0.1]:{sshd.port}" in text
+    assert f"ssh-keyscan -p {sshd.port} 127.0.0.1" in text
+
+
+def test_a_closed_port_is_unreachable(sshd: Sshd, target: FileTarget) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    assert "cannot be reached: Connection refused" in line(sshd.device(port=port), target)
+
+
+def test_a_port_that_never_answers_times_out(
+    sshd: Sshd, target: FileTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "BANNER_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        line(sshd.device(port=silent.getsockname()[1]), target)
+
+
+def test_a_name_that_does_not_resolve(sshd: Sshd, target: FileTarget) -> None:
+    with (
+        pytest.raises(DeviceError, match="cannot be resolved"),
+        connect(sshd.device(address="no-such-host.invalid"), target),
+    ):
+        pass
+
+
+def test_a_key_that_the_device_does_not_know(sshd: Sshd, target: FileTarget, tmp_path: Path) -> None:
+    make_key(tmp_path / "stranger")
+    text = line(sshd.device(key_file=tmp_path / "stranger"), target)
+    assert f"with the key {tmp_path / 'stranger'}" in text
+
+
+def test_an_encrypted_key_is_said_to_be_one(sshd: Sshd, target: FileTarget, tmp_path: Path) -> None:
+    make_key(tmp_path / "locked", "correct horse")
+    text = line(sshd.device(key_file=tmp_path / "locked"), target)
+    assert "is encrypted (expected a key without passphrase)" in text
+
+
+def test_a_key_file_that_holds_no_key(sshd: Sshd, target: FileTarget, tmp_path: Path) -> None:
+    (tmp_path / "garbage").write_text("no key\n")
+    line(sshd.device(key_file=tmp_path / "garbage"), target)
+
+
+def test_a_password_reaches_no_message_and_no_log(
+    sshd: Sshd, target: FileTarget, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = SecretStr("tr0ub4dor&3")
+    monkeypatch.setenv("RACK_PASSWORD", secret.get_secret_value())
+    device = sshd.device(key_file=None, password_variable="RACK_PASSWORD")  # noqa: S106 (a name, no password)
+    with caplog.at_level(logging.DEBUG):
+        text = line(device, target)
+    assert "refuses user" in text
+    assert "with a password" in text
+    for place in (text, caplog.text, repr(device)):
+        assert secret.get_secret_value() not in place
+        assert "RACK_PASSWORD" not in place
+
+
+def test_push_and_verify_over_ssh(sshd: Sshd, target: FileTarget) -> None:
+    plan = small_plan()
+    rack = Inventory((sshd.device("leaf1"), sshd.device("leaf2"), sshd.device("spine1")), Path("inventory"))
+    for name in ("leaf1", "leaf2"):
+        target.running(name).write_text("1\n")
+    first = push(plan, rack)
+    assert [report.status for report in first.devices] == [Status.CHANGED, Status.CHANGED, Status.FAILED]
+    assert "No such file" in first.devices[2].error
+    assert target.saved("leaf1").read_text() == f"{PLANNED_LIMIT_BYTES}\n"
+    assert [report.status for report in push(plan, rack, limit="leaf1,leaf2").devices] == [Status.OK] * 2
+    target.running("leaf2").write_text("2\n")
+    assert [report.status for report in verify(plan, rack, limit="leaf1,leaf2").devices] == [
+        Status.OK,
+        Status.DIFFERS,
+    ]
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[127.0.0.1]:22 ssh-ed25519 !!!x\n"])
+def test_a_broken_known_hosts_file_stops_before_anything_is_sent(
+    sshd: Sshd, target: FileTarget, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "known_hosts").write_bytes(content)
+    rack = Inventory((sshd.device(known_hosts_file=tmp_path / "known_hosts"),), Path("inventory"))
+    with pytest.raises(UserInputError, match="known_hosts: cannot be read"):
+        push(small_plan(), rack)
+
+
+def test_a_missing_key_file_stops_before_anything_is_sent(sshd: Sshd, target: FileTarget) -> None:
+    rack = Inventory((sshd.device(key_file=Path("/nonexistent/key")),), Path("inventory"))
+    with pytest.raises(UserInputError, match="leaf1: /nonexistent/key: the private key cannot be read"):
+        push(small_plan(), rack)
