@@ -1,0 +1,26 @@
+"""Switch emulators that speak SSH: stateful, strict stand-ins for NVIDIA/Mellanox Onyx and for SONiC.
+
+A public fixture, for users' own tests, too:
+
+    with EmulatorServer(OnyxDevice("onyx1", ports=4), host_key=key, authorized_keys=[public]) as server:
+        ...  # connect to server.address, server.port; look at server.device.ports["1/1"]
+"""
+
+from mltswitch.lab.emulators.faults import Drop, DropBeforeLine, Faults, Refuse, RefuseLine
+from mltswitch.lab.emulators.keys import load_authorized_keys, load_host_key
+from mltswitch.lab.emulators.onyx import OnyxDevice
+from mltswitch.lab.emulators.sonic import SonicDevice
+from mltswitch.lab.emulators.ssh_server import EmulatorServer
+
+__all__ = [
+    "Drop",
+    "DropBeforeLine",
+    "EmulatorServer",
+    "Faults",
+    "OnyxDevice",
+    "Refuse",
+    "RefuseLine",
+    "SonicDevice",
+    "load_authorized_keys",
+    "load_host_key",
+]

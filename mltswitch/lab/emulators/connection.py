@@ -1,0 +1,254 @@
+"""One SSH connection to an emulated device: authentication, shells and remote commands."""
+
+import contextlib
+import hmac
+import logging
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+import paramiko
+from paramiko.common import (
+    AUTH_FAILED,
+    AUTH_SUCCESSFUL,
+    OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED,
+    OPEN_FAILED_RESOURCE_SHORTAGE,
+    OPEN_SUCCEEDED,
+)
+
+from mltswitch.lab.emulators.device import Answer, CommandLine, CommandResult
+from mltswitch.lab.emulators.faults import Drop, Refuse
+from mltswitch.lab.emulators.shell import Echo, EndOfInput, Line, LineEditor
+
+if TYPE_CHECKING:
+    from mltswitch.lab.emulators.ssh_server import EmulatorServer
+
+MAX_CHANNELS: Final = 10
+"""As sshd's MaxSessions."""
+MAX_STDIN_BYTES: Final = 16 << 20
+IDLE_SECONDS: Final = 600.0
+HANDSHAKE_SECONDS: Final = 30.0
+
+_READ_BYTES: Final = 1 << 16
+_REPLY_SECONDS: Final = 0.01
+"""Head start of the reply to a shell or exec request, which leaves only after the callback has returned."""
+_LOG_NAME: Final = "mltswitch.lab.emulators.transport"
+
+
+class Connection(paramiko.ServerInterface):
+    """Authenticates one client and gives each of its channels a thread."""
+
+    def __init__(self, server: "EmulatorServer", client: socket.socket) -> None:
+        self._server = server
+        self._client = client
+        self._username = server.username
+        self._lines = 0
+        self._lock = threading.Lock()
+        self._terminals: set[int] = set()
+        self._channels: dict[int, threading.Thread | None] = {}
+        self._transport: paramiko.Transport | None = None
+        self._name = server.device.name
+        self._thread = threading.Thread(target=self._run, name=f"{self._name} connection", daemon=True)
+
+    def start(self) -> None:
+        """Begin the handshake in a thread of its own."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Close at once; the threads end on their own."""
+        transport = self._transport
+        if transport is not None:
+            transport.close()
+        self._client.close()
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for the connection's threads."""
+        self._thread.join(timeout_seconds)
+
+    def _run(self) -> None:
+        try:
+            transport = self._transport = paramiko.Transport(self._client)
+            transport.set_log_channel(_LOG_NAME)
+            transport.handshake_timeout = transport.auth_timeout = HANDSHAKE_SECONDS
+            transport.add_server_key(self._server.host_key)
+            transport.start_server(server=self)
+            self._expect_authentication(transport)
+            transport.join()
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            logging.getLogger(_LOG_NAME).debug("connection to %s ended: %s", self._name, error)
+        finally:
+            self.close()
+            for thread in filter(None, self._channels.values()):
+                thread.join(HANDSHAKE_SECONDS)
+            self._server.forget(self)
+
+    @staticmethod
+    def _expect_authentication(transport: paramiko.Transport) -> None:
+        deadline = time.monotonic() + HANDSHAKE_SECONDS
+        while transport.is_active() and not transport.is_authenticated():
+            if time.monotonic() > deadline:
+                transport.close()
+            time.sleep(0.05)
+
+    # --- the callbacks of paramiko.ServerInterface -------------------------------------------------------
+
+    def get_allowed_auths(self, username: str) -> str:
+        """Public keys, and passwords where the server has one."""
+        del username
+        return "publickey" if self._server.password is None else "publickey,password"
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        """Accept the device's user with an authorized key."""
+        known = username == self._username and key.asbytes() in self._server.authorized_keys
+        return AUTH_SUCCESSFUL if known else AUTH_FAILED
+
+    def check_auth_password(self, username: str, password: str) -> int:
+        """Accept the device's user with the server's password."""
+        expected = self._server.password
+        if expected is None or username != self._username:
+            return AUTH_FAILED
+        return AUTH_SUCCESSFUL if hmac.compare_digest(password.encode(), expected.encode()) else AUTH_FAILED
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        """Sessions only: no forwarding, no SFTP."""
+        if kind != "session":
+            return OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
+        with self._lock:
+            busy = sum(thread is None or thread.is_alive() for thread in self._channels.values())
+            if busy >= MAX_CHANNELS:
+                return OPEN_FAILED_RESOURCE_SHORTAGE
+            self._channels[chanid] = None
+        return OPEN_SUCCEEDED
+
+    def check_channel_pty_request(
+        self,
+        channel: paramiko.Channel,
+        term: bytes,
+        width: int,
+        height: int,
+        pixelwidth: int,
+        pixelheight: int,
+        modes: bytes,
+    ) -> bool:
+        """Every terminal will do."""
+        del term, width, height, pixelwidth, pixelheight, modes
+        self._terminals.add(channel.get_id())
+        return True
+
+    def check_channel_window_change_request(
+        self, channel: paramiko.Channel, width: int, height: int, pixelwidth: int, pixelheight: int
+    ) -> bool:
+        """The size does not matter: there is no paging."""
+        del channel, width, height, pixelwidth, pixelheight
+        return True
+
+    def check_channel_shell_request(self, channel: paramiko.Channel) -> bool:
+        """Start an interactive session."""
+        return self._start(channel, None)
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        """Start one remote command."""
+        return self._start(channel, command.decode("utf-8", "replace"))
+
+    def _start(self, channel: paramiko.Channel, command: str | None) -> bool:
+        identity = channel.get_id()
+        with self._lock:
+            if self._channels.get(identity) is not None:
+                return False
+            thread = threading.Thread(
+                target=self._serve,
+                args=(channel, command),
+                name=f"{self._server.device.name} channel",
+                daemon=True,
+            )
+            self._channels[identity] = thread
+        thread.start()
+        return True
+
+    # --- one channel, in its thread ----------------------------------------------------------------------
+
+    def _serve(self, channel: paramiko.Channel, command: str | None) -> None:
+        time.sleep(_REPLY_SECONDS)
+        channel.settimeout(IDLE_SECONDS)
+        try:
+            if command is None:
+                self._serve_shell(channel)
+            else:
+                self._serve_command(channel, command)
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            logging.getLogger(_LOG_NAME).debug("channel of %s ended: %s", self._name, error)
+        finally:
+            with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the peer has gone already
+                channel.close()
+
+    def _serve_shell(self, channel: paramiko.Channel) -> None:
+        has_terminal = channel.get_id() in self._terminals
+        session = self._server.device.open_session(self._username)
+        editor = LineEditor()
+
+        shown = [session.prompt] if has_terminal else []
+        is_over = False
+
+        def flush() -> None:
+            text = "".join(shown)
+            shown.clear()
+            channel.sendall((text.replace("\n", "\r\n") if has_terminal else text).encode())
+
+        flush()
+        while not is_over and (data := channel.recv(_READ_BYTES)):
+            for event in editor.feed(data):
+                match event:
+                    case Echo(text) if has_terminal:
+                        shown.append(text)
+                    case Line(text):
+                        flush()  # what the line prints comes after its echo, also if it ends the connection
+                        answer = self._deliver(session, text)
+                        shown.append(answer.text)
+                        is_over = answer.closes
+                        if has_terminal and not is_over:
+                            shown.append(session.prompt)
+                    case EndOfInput():
+                        is_over = True
+                if is_over:
+                    break
+            flush()
+        channel.send_exit_status(0)
+
+    def _deliver(self, session: CommandLine, line: str) -> Answer:
+        refusal = self._fault(line)
+        return session.enter(line) if refusal is None else Answer(refusal)
+
+    def _serve_command(self, channel: paramiko.Channel, command: str) -> None:
+        refusal = self._fault(command)
+        if refusal is None:
+            result = self._server.device.execute(self._username, command, lambda: _read_all(channel))
+        else:
+            result = CommandResult(stderr=refusal.encode(), status=1)
+        if result is None:
+            result = CommandResult(stderr=b"This switch runs no remote commands [emulator]\n", status=1)
+        channel.sendall(result.stdout)
+        channel.sendall_stderr(result.stderr)
+        channel.send_exit_status(result.status)
+
+    def _fault(self, line: str) -> str | None:
+        """Text of an injected refusal; an injected drop ends the connection by OSError."""
+        with self._lock:
+            self._lines += 1
+            fault = self._server.faults.on_line(self._lines, line)
+        if isinstance(fault, Drop):
+            self.close()
+            raise ConnectionResetError("dropped by a fault that a test injected")
+        return fault.text.rstrip("\n") + "\n" if isinstance(fault, Refuse) else None
+
+
+def _read_all(channel: paramiko.Channel) -> bytes:
+    """Standard input up to its end; what is longer than MAX_STDIN_BYTES ends the channel."""
+    chunks: list[bytes] = []
+    length = 0
+    while chunk := channel.recv(_READ_BYTES):
+        length += len(chunk)
+        if length > MAX_STDIN_BYTES:
+            raise ConnectionAbortedError(f"more than {MAX_STDIN_BYTES} B of standard input")
+        chunks.append(chunk)
+    return b"".join(chunks)

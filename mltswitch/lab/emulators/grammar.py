@@ -1,0 +1,127 @@
+"""A command-line grammar: patterns of keywords and arguments, matched word by word.
+
+Keywords may be shortened while they stay unambiguous, as on Onyx (`conf t`). Error texts: `% Unrecognized
+command` and `% Invalid input` open as the switch's do; what follows the latter, `% Incomplete command` and
+`% Ambiguous command` are ours, and end in `[emulator]`.
+"""
+
+import enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+_Action = TypeVar("_Action")
+
+
+class RefusalError(Exception):
+    """A line that the switch refuses; carries the text that it prints."""
+
+
+def invalid(reason: str) -> RefusalError:
+    """A refusal because of a value, marked as ours."""
+    return RefusalError(f"% Invalid input: {reason} [emulator]")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A word with a value; `parse` raises ValueError with the reason. `repeated` takes one or more words."""
+
+    name: str
+    parse: Callable[[str], object]
+    repeated: bool = False
+
+
+Element = str | Argument
+
+
+@dataclass(frozen=True, slots=True)
+class Command(Generic[_Action]):
+    """One pattern and what it does."""
+
+    pattern: tuple[Element, ...]
+    action: _Action
+
+
+class _Rank(enum.IntEnum):
+    EXACT = 0
+    ARGUMENT = 1
+    SHORTENED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Thread(Generic[_Action]):
+    """One command that still fits: `position` is the next element, or the repeated one being collected."""
+
+    command: Command[_Action]
+    position: int = 0
+    values: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        return any(position == len(self.command.pattern) for position in self._positions())
+
+    def _positions(self) -> tuple[int, ...]:
+        """Where the next word may belong: a repeated argument that has a value may also be left."""
+        pattern = self.command.pattern
+        if self.position < len(pattern):
+            element = pattern[self.position]
+            if isinstance(element, Argument) and element.repeated and self._has(element.name):
+                return self.position, self.position + 1
+        return (self.position,)
+
+    def _has(self, name: str) -> bool:
+        return any(key == name for key, _ in self.values)
+
+    def advance(self, word: str, reasons: list[str]) -> Iterator[tuple[_Rank, str, "_Thread[_Action]"]]:
+        """Ways to take one word: how well it fits, the keyword meant, what follows."""
+        for position in self._positions():
+            if position == len(self.command.pattern):
+                continue
+            element = self.command.pattern[position]
+            if isinstance(element, str):
+                if element == word:
+                    yield _Rank.EXACT, element, _Thread(self.command, position + 1, self.values)
+                elif element.startswith(word):
+                    yield _Rank.SHORTENED, element, _Thread(self.command, position + 1, self.values)
+                continue
+            try:
+                value = element.parse(word)
+            except ValueError as error:
+                reasons.append(str(error))
+                continue
+            values = (*self.values, (element.name, value))
+            yield _Rank.ARGUMENT, "", _Thread(self.command, position + (not element.repeated), values)
+
+
+@dataclass(frozen=True, slots=True)
+class Match(Generic[_Action]):
+    """A line understood: the command's action, and values by argument name."""
+
+    action: _Action
+    values: Mapping[str, Sequence[object]]
+    """Each name holds all its words, in order."""
+
+
+def match(commands: Sequence[Command[_Action]], words: Sequence[str]) -> Match[_Action]:
+    """Find the one command that fits; raises RefusalError."""
+    line = " ".join(words)
+    threads = [_Thread(command) for command in commands]
+    for word in words:
+        reasons: list[str] = []
+        taken = [step for thread in threads for step in thread.advance(word, reasons)]
+        if not taken:
+            if reasons:
+                raise invalid(f"{word!r}: {reasons[0]}")
+            raise RefusalError(f'% Unrecognized command "{line}".\nType "?" for help.')
+        best = min(rank for rank, _, _ in taken)
+        meant = {keyword for rank, keyword, _ in taken if rank is best}
+        if len(meant) > 1:
+            raise RefusalError(f'% Ambiguous command "{line}": {", ".join(sorted(meant))} [emulator]')
+        threads = [thread for rank, _, thread in taken if rank is best]
+    for thread in threads:
+        if thread.is_complete:
+            values: dict[str, list[object]] = {}
+            for name, value in thread.values:
+                values.setdefault(name, []).append(value)
+            return Match(thread.command.action, values)
+    raise RefusalError(f'% Incomplete command "{line}" [emulator]')

@@ -1,0 +1,276 @@
+"""An emulated NVIDIA/Mellanox Onyx switch: modes, prompts and what each line does.
+
+Stateful and strict: a line that the grammar lacks, or whose values are out of range, changes nothing and is
+answered with a line that starts with `%`. Prefix modes are on by default, as on the switch: then `interface
+ethernet 1/1` alone opens a sub-mode in which every line but `exit` and `show` is prefixed. Each line takes
+effect at once; `configuration write` saves. There is no paging, and no remote command (`ssh host command`).
+"""
+
+import json
+import threading
+from collections.abc import Callable
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
+
+from mltswitch.lab.emulators import onyx_arguments as argument
+from mltswitch.lab.emulators import onyx_show
+from mltswitch.lab.emulators.device import Answer, CommandResult
+from mltswitch.lab.emulators.grammar import Command, RefusalError, invalid, match
+from mltswitch.lab.emulators.onyx_commands import COMMANDS, Change, Values, positive
+from mltswitch.lab.emulators.onyx_state import OnyxConfiguration, Port, default_configuration
+
+ACTIVE_FILE: Final = "initial"
+MAX_FILES: Final = 16
+
+
+class OnyxDevice:
+    """One switch with ports 1/1 to 1/`ports`; `configuration` is what runs, `files` what is saved."""
+
+    def __init__(self, name: str = "onyx1", ports: int = 16) -> None:
+        if not 1 <= ports <= argument.MAX_PORTS:
+            raise ValueError(f"{ports} ports, expected 1 to {argument.MAX_PORTS}")
+        self._name = name
+        self._lock = threading.RLock()
+        self.configuration = default_configuration(ports)
+        self.files: dict[str, OnyxConfiguration] = {ACTIVE_FILE: self.configuration}
+
+    @property
+    def name(self) -> str:
+        """Host name."""
+        return self._name
+
+    @property
+    def ports(self) -> MappingProxyType[str, Port]:
+        """`1/1` → port, as it runs."""
+        return MappingProxyType(dict(self.configuration.ports))
+
+    def open_session(self, username: str) -> "OnyxSession":
+        """A session in user mode, whoever it is."""
+        del username
+        return OnyxSession(self)
+
+    def execute(self, username: str, command: str, read_stdin: Callable[[], bytes]) -> CommandResult | None:
+        """Onyx runs no remote commands."""
+        del username, command, read_stdin
+        return None
+
+    def configure(self, *lines: str) -> str:
+        """Enter lines in configuration mode, without SSH; returns what they print."""
+        session = OnyxSession(self)
+        answers = [session.enter(line).text for line in ("enable", "configure terminal", *lines)]
+        return "".join(answers)
+
+    def exclusively(self) -> threading.RLock:
+        """The lock under which lines are executed."""
+        return self._lock
+
+
+class Mode(IntEnum):
+    """A session's mode; each allows what the lower ones show."""
+
+    USER = 0
+    ENABLE = 1
+    CONFIG = 2
+
+
+Action = Callable[["OnyxSession", Values], Answer]
+
+
+class OnyxSession:
+    """One command line, with its mode."""
+
+    def __init__(self, device: OnyxDevice) -> None:
+        self.device = device
+        self.mode = Mode.USER
+        self.prefix: tuple[str, ...] = ()
+        """Words that a sub-mode puts before each line."""
+
+    @property
+    def prompt(self) -> str:
+        """`onyx1 [standalone: master] (config) # ` and the like."""
+        stem = f"{self.device.name} [standalone: master] "
+        if self.mode is Mode.CONFIG:
+            return f"{stem}({' '.join(('config', *self.prefix))}) # "
+        return f"{stem}# " if self.mode is Mode.ENABLE else f"{stem}> "
+
+    def enter(self, line: str) -> Answer:
+        """Execute one line."""
+        command, pipe, filter_text = line.partition("|")
+        words = command.split()
+        if not words:
+            return Answer() if not pipe else Answer('% Unrecognized command "|".\nType "?" for help.\n')
+        if self.prefix and words[0] not in {"exit", "show"}:
+            words = [*self.prefix, *words]
+        try:
+            found = match(_BY_MODE[self.mode], positive(words))
+            with self.device.exclusively():
+                answer = found.action(self, Values({**found.values, **_filter(pipe, filter_text)}))
+        except RefusalError as refusal:
+            return Answer(f"{refusal}\n")
+        return answer
+
+
+def _filter(pipe: str, text: str) -> dict[str, list[object]]:
+    words = text.split()
+    if not pipe:
+        return {}
+    if words != ["json-print"]:
+        raise RefusalError(f'% Unrecognized command "{" ".join(words)}".\nType "?" for help.')
+    return {"json-print": [True]}
+
+
+def _switch_mode(mode: Mode) -> Action:
+    def action(session: OnyxSession, values: Values) -> Answer:
+        _no_filter(values)
+        session.mode = mode
+        return Answer()
+
+    return action
+
+
+def _exit(session: OnyxSession, values: Values) -> Answer:
+    _no_filter(values)
+    if session.prefix:
+        session.prefix = ()
+        return Answer()
+    if session.mode is Mode.CONFIG:
+        session.mode = Mode.ENABLE
+        return Answer()
+    return Answer(closes=True)
+
+
+def _ignore(_session: OnyxSession, values: Values) -> Answer:
+    _no_filter(values)
+    return Answer()
+
+
+def _no_filter(values: Values) -> None:
+    if values.raw.get("json-print"):
+        raise invalid("only a show command takes `| json-print`")
+
+
+def _configure(change: Change) -> Action:
+    def action(session: OnyxSession, values: Values) -> Answer:
+        _no_filter(values)
+        session.device.configuration = change(session.device.configuration, values)
+        return Answer()
+
+    return action
+
+
+def _open_interface(session: OnyxSession, values: Values) -> Answer:
+    _no_filter(values)
+    ports = values.one("ports", tuple)
+    if not session.device.configuration.prefix_modes:
+        raise RefusalError("% Incomplete command: prefix modes are off [emulator]")
+    for name in ports:
+        _port(session, name)
+    spelled = ports[0] if len(ports) == 1 else f"{ports[0]}-{ports[-1]}"
+    session.prefix = ("interface", "ethernet", spelled)
+    return Answer()
+
+
+def _save(session: OnyxSession, values: Values) -> Answer:
+    _no_filter(values)
+    files = session.device.files
+    name = next(iter(values.all("name", str)), ACTIVE_FILE)
+    if name not in files and len(files) >= MAX_FILES:
+        raise invalid(f"there are {MAX_FILES} configuration files already")
+    files[name] = session.device.configuration
+    return Answer()
+
+
+def _port(session: OnyxSession, name: str) -> Port:
+    port = session.device.configuration.ports.get(name)
+    if port is None:
+        raise invalid(f"there is no interface ethernet {name}")
+    return port
+
+
+def _show_port(show: Callable[[str, Port], list[onyx_show.JsonValue]]) -> Action:
+    def action(session: OnyxSession, values: Values) -> Answer:
+        name = values.one("port", str)
+        return _print(show(name, _port(session, name)), values)
+
+    return action
+
+
+def _show_version(_session: OnyxSession, values: Values) -> Answer:
+    return _print(onyx_show.version(), values)
+
+
+def _print(shown: onyx_show.JsonValue, values: Values) -> Answer:
+    if values.raw.get("json-print"):
+        return Answer(json.dumps(shown, indent=4) + "\n")
+    return Answer(_plain(shown))
+
+
+def _plain(shown: onyx_show.JsonValue, indentation: str = "") -> str:
+    """The same facts as `name: value` lines; this text form is ours, the JSON form is the switch's."""
+    if isinstance(shown, str):
+        return f"{indentation}{shown}\n"
+    if isinstance(shown, list):
+        return "".join(_plain(entry, indentation) for entry in shown)
+    text = ""
+    for name, value in shown.items():
+        if isinstance(value, str):
+            text += f"{indentation}{name}: {value}\n"
+        else:
+            text += f"{indentation}{name}:\n{_plain(value, indentation + '  ')}"
+    return text
+
+
+def _show_running_config(session: OnyxSession, values: Values) -> Answer:
+    _no_json(values)
+    return Answer(onyx_show.running_config(session.device.name, session.device.configuration))
+
+
+def _show_ip_route(session: OnyxSession, values: Values) -> Answer:
+    _no_json(values)
+    return Answer(onyx_show.ip_route(session.device.configuration))
+
+
+def _show_files(session: OnyxSession, values: Values) -> Answer:
+    _no_json(values)
+    device = session.device
+    names = "".join(f"{name}{' (active)' if name == ACTIVE_FILE else ''}\n" for name in device.files)
+    unsaved = "no" if device.files[ACTIVE_FILE] == device.configuration else "yes"
+    return Answer(f"{names}\nActive configuration: {ACTIVE_FILE}\nUnsaved changes : {unsaved}\n")
+
+
+def _no_json(values: Values) -> None:
+    if values.raw.get("json-print"):
+        raise invalid("this command has no JSON form")
+
+
+_USER: Final[tuple[Command[Action], ...]] = (
+    Command(("enable",), _switch_mode(Mode.ENABLE)),
+    Command(("exit",), _exit),
+    Command(("no", "cli", "session", "paging", "enable"), _ignore),
+    Command(("cli", "session", "paging", "enable"), _ignore),
+    Command(("show", "version"), _show_version),
+    Command(
+        ("show", "interfaces", "ethernet", argument.PORT, "congestion-control"),
+        _show_port(onyx_show.congestion_control),
+    ),
+    Command(("show", "dcb", "ets", "interface", "ethernet", argument.PORT), _show_port(onyx_show.ets)),
+    Command(("show", "qos", "interface", "ethernet", argument.PORT), _show_port(onyx_show.qos)),
+    Command(("show", "ip", "route"), _show_ip_route),
+)
+_ENABLE: Final[tuple[Command[Action], ...]] = (
+    *_USER,
+    Command(("disable",), _switch_mode(Mode.USER)),
+    Command(("configure", "terminal"), _switch_mode(Mode.CONFIG)),
+    Command(("show", "running-config"), _show_running_config),
+    Command(("show", "configuration", "files"), _show_files),
+)
+_CONFIG: Final[tuple[Command[Action], ...]] = (
+    *(command for command in _ENABLE if command.pattern[0] not in {"enable", "disable", "configure"}),
+    *(Command(command.pattern, _configure(command.action)) for command in COMMANDS),
+    Command(("interface", "ethernet", argument.PORTS), _open_interface),
+    Command(("configuration", "write"), _save),
+    Command(("configuration", "write", "to", argument.NAME, "no-switch"), _save),
+    Command(("write", "memory"), _save),
+)
+_BY_MODE: Final = {Mode.USER: _USER, Mode.ENABLE: _ENABLE, Mode.CONFIG: _CONFIG}

@@ -1,0 +1,167 @@
+"""The programs of an emulated SONiC switch other than `config`: show, database tools, a few file tools."""
+
+import fnmatch
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from mltswitch.lab.emulators.device import CommandResult
+from mltswitch.lab.emulators.sonic_config import config
+from mltswitch.lab.emulators.sonic_filesystem import FileError
+from mltswitch.lab.emulators.sonic_process import Process, Program, UsageError, failure, options, output
+from mltswitch.lab.emulators.sonic_yang import Database, Entry
+
+_VERSION: Final = """
+SONiC Software Version: SONiC.master.0-emulator
+Distribution: Debian 12
+Platform: {platform}
+HwSKU: {hwsku}
+ASIC: mellanox
+ASIC Count: 1
+"""
+
+
+def _show(process: Process) -> CommandResult:
+    match list(process.arguments):
+        case ["runningconfiguration", "all"]:
+            return output(process.device.print_data())
+        case ["version"]:
+            metadata = process.device.config_db.get("DEVICE_METADATA", {}).get("localhost", {})
+            return output(_VERSION.format(platform=metadata.get("platform"), hwsku=metadata.get("hwsku")))
+        case arguments:
+            usage = 'Usage: show [OPTIONS] COMMAND [ARGS]...\nTry "show -h" for help.\n'
+            return failure(f'{usage}\nError: No such command "{" ".join(arguments)}".\n', 2)
+
+
+def _sonic_cfggen(process: Process) -> CommandResult:
+    if sorted(process.arguments) != ["--print-data", "-d"]:
+        return failure("sonic-cfggen: error: only -d --print-data is emulated [emulator]\n", 2)
+    return output(process.device.print_data())
+
+
+def _sonic_db_cli(process: Process) -> CommandResult:
+    """Redis commands on CONFIG_DB; as Redis, they check nothing, so a test may break what it likes."""
+    match list(process.arguments):
+        case ["CONFIG_DB", verb, *operands] if verb.lower() in _REDIS and operands:
+            try:
+                return output(_redis(process, verb.lower(), operands))
+            except UsageError as error:
+                return failure(f"(error) ERR {error}\n")
+        case _:
+            return failure("Invalid database or command [emulator]\n")
+
+
+_REDIS: Final = frozenset({"hgetall", "hget", "hset", "hdel", "keys", "del", "exists"})
+
+
+def _redis(process: Process, verb: str, operands: list[str]) -> str:
+    key, *rest = operands
+    table, _, name = key.partition("|")
+    if verb == "keys":
+        return _keys(process.device.config_db, key)
+    database = {kept: dict(entries) for kept, entries in process.device.config_db.items()}
+    fields: Entry = dict(database.get(table, {}).get(name, {}))
+    match verb, rest:
+        case "hgetall", []:
+            exists = name in database.get(table, {})
+            return f"{fields or ({'NULL': 'NULL'} if exists else {})}\n"
+        case "exists", []:
+            return f"{int(name in database.get(table, {}))}\n"
+        case "hget", [field]:
+            return f"{fields.get(field, '')}\n"
+        case "hset", [_, *_] if len(rest) % 2 == 0 and name:
+            changed = dict(zip(rest[::2], rest[1::2], strict=True))
+            answer = len(changed.keys() - fields.keys())
+            fields.update(changed)
+        case "hdel", [_, *_]:
+            answer = sum(fields.pop(field, None) is not None for field in rest)
+        case "del", []:
+            answer = int(name in database.get(table, {}))
+            fields = {}
+        case _:
+            raise UsageError(f"wrong number of arguments for '{verb}' command")
+    _store(database, table, name, fields)
+    process.device.config_db = database
+    return f"{answer}\n"
+
+
+def _store(database: Database, table: str, name: str, fields: Entry) -> None:
+    """An entry without fields, and a table without entries, do not exist in Redis."""
+    entries = database.setdefault(table, {})
+    if fields:
+        entries[name] = fields
+    else:
+        entries.pop(name, None)
+    if not entries:
+        del database[table]
+
+
+def _keys(database: Database, pattern: str) -> str:
+    keys = (f"{table}|{name}" for table, entries in database.items() for name in entries)
+    return "".join(f"{key}\n" for key in sorted(keys) if fnmatch.fnmatchcase(key, pattern))
+
+
+def _cat(process: Process) -> CommandResult:
+    contents: list[bytes] = []
+    errors = ""
+    for path in process.arguments or ["-"]:
+        try:
+            contents.append(process.read_stdin() if path == "-" else process.read(path))
+        except FileError as error:
+            errors += f"cat: {path}: {error}\n"
+    return CommandResult(b"".join(contents), errors.encode(), 1 if errors else 0)
+
+
+def _tee(process: Process) -> CommandResult:
+    chosen, paths = options(process.arguments, {"-a"}, set())
+    contents = process.read_stdin()
+    errors = ""
+    for path in paths:
+        try:
+            before = process.read(path) if "-a" in chosen and process.device.files.exists(path) else b""
+            process.write(path, before + contents)
+        except FileError as error:
+            errors += f"tee: {path}: {error}\n"
+    return CommandResult(contents, errors.encode(), 1 if errors else 0)
+
+
+def _rm(process: Process) -> CommandResult:
+    chosen, paths = options(process.arguments, {"-f", "--"}, set())
+    errors = ""
+    for path in paths:
+        try:
+            process.device.files.remove(path, as_root=process.is_root)
+        except FileError as error:
+            if "-f" not in chosen or str(error) != "No such file or directory":
+                errors += f"rm: cannot remove '{path}': {error}\n"
+    return failure(errors) if errors else CommandResult()
+
+
+def _echo(process: Process) -> CommandResult:
+    words = list(process.arguments)
+    end = "" if words[:1] == ["-n"] else "\n"
+    return output(" ".join(words if end else words[1:]) + end)
+
+
+def _true(_process: Process) -> CommandResult:
+    return CommandResult()
+
+
+def _false(_process: Process) -> CommandResult:
+    return CommandResult(status=1)
+
+
+PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
+    {
+        "show": _show,
+        "config": config,
+        "sonic-cfggen": _sonic_cfggen,
+        "sonic-db-cli": _sonic_db_cli,
+        "cat": _cat,
+        "tee": _tee,
+        "rm": _rm,
+        "echo": _echo,
+        "true": _true,
+        "false": _false,
+    }
+)
