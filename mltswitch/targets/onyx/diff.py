@@ -1,0 +1,92 @@
+"""The lines that take an Onyx switch to the plan; each takes effect at once, so their order matters.
+
+Nothing between old and new may drop what neither of them would: first the queues get the more lenient of
+both thresholds and strict service, highest first; then ports are no longer trusted, where they were; then
+packets are led to the queues; then thresholds are tightened; then ports are trusted. A phase covers all ports
+before the next begins, because packets that one port classifies leave through the others.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+from mltswitch.targets.base import Change, RunningState, Step
+from mltswitch.targets.onyx.grammar import (
+    PREAMBLE,
+    Bind,
+    Congestion,
+    KeepDscp,
+    MapDscp,
+    PortLine,
+    RouteLine,
+    Strict,
+    Trust,
+    parse_lines,
+)
+from mltswitch.targets.onyx.read import read_port
+from mltswitch.targets.onyx.render import render_text
+from mltswitch.targets.onyx.settings import ABSOLUTE, TRUSTED, PortSettings
+from mltswitch.targets.state import SwitchState
+
+SAVE: Final = (Step("configuration write"),)
+
+
+class _Phase(IntEnum):
+    LOOSEN = 0
+    SCHEDULE = 1
+    DISTRUST = 2
+    BIND = 3
+    MAP = 4
+    TIGHTEN = 5
+    TRUST = 6
+
+
+def change_between(running: RunningState, wanted: SwitchState) -> Change:
+    """Lines of the rendered file that would change something, and removals of routes that are not planned."""
+    present = set(running.state.routes)
+    ports = {port.name: read_port(running.answers, port.name) for port in wanted.ports}
+    settings: list[tuple[_Phase, int, str]] = []
+    routes: list[str] = []
+    for _, line in parse_lines(render_text(wanted)):
+        if isinstance(line, RouteLine):
+            if line.route not in present:
+                routes.append(line.text)
+        elif line.setting.apply(ports[line.port]) != ports[line.port]:
+            settings.append((*_place(line, ports[line.port]), line.text))
+    planned = set(wanted.routes)
+    removals = [
+        f"no ip route vrf default {route.prefix} {route.next_hop}"
+        for route in running.state.routes
+        if route not in planned
+    ]
+    # The sort is stable: within a phase the ports keep their order.
+    lines = [text for _, _, text in sorted(settings, key=lambda entry: entry[:2])] + routes + removals
+    if not lines:
+        return Change(())
+    lines.insert(0, PREAMBLE)
+    return Change(tuple(Step(line) for line in lines), SAVE, "\n".join(lines) + "\n")
+
+
+def _place(line: PortLine, port: PortSettings) -> tuple[_Phase, int]:
+    match line.setting:
+        case Congestion():
+            return (_Phase.LOOSEN if _loosens(line.setting, port) else _Phase.TIGHTEN), 0
+        case KeepDscp():
+            return _Phase.LOOSEN, 0
+        case Strict(traffic_class):
+            return _Phase.SCHEDULE, -traffic_class
+        case Bind():
+            return _Phase.BIND, 0
+        case MapDscp():
+            return _Phase.MAP, 0
+        case Trust(mode):
+            return (_Phase.TRUST if mode == TRUSTED else _Phase.DISTRUST), 0
+
+
+def _loosens(setting: Congestion, port: PortSettings) -> bool:
+    """Whether the queue drops no packet that it keeps now."""
+    new, old = setting.control, port.classes[setting.traffic_class].congestion_control
+    if new is None:
+        return True
+    if old is None or old.control == "ecn" or old.threshold_mode != ABSOLUTE:
+        return False
+    return new.minimum >= old.maximum

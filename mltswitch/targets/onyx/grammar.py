@@ -1,0 +1,199 @@
+"""The lines that mltswitch writes for Onyx, each as a value: what it sets, on which port."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv4Network
+from typing import Final, TypeVar
+
+from mltswitch.targets.onyx.settings import (
+    ABSOLUTE,
+    PLANNED_CONTROL,
+    TRUSTED,
+    UNTRUSTED,
+    CongestionControl,
+    PortSettings,
+)
+from mltswitch.targets.state import RouteState
+from mltswitch.wire.tos import DSCP_COUNT
+
+PREAMBLE: Final = "no cli default prefix-modes enable"
+"""Without it `interface ethernet 1/1 …` may open a sub-mode, and later lines mean something else."""
+
+PORT_NAME: Final = re.compile(r"[1-9][0-9]?/[1-9][0-9]?(?:/[1-4])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """`qos trust`."""
+
+    mode: str
+
+    def apply(self, port: PortSettings) -> PortSettings:
+        """The port with this set."""
+        return replace(port, trust=self.mode)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepDscp:
+    """`no qos rewrite dscp`."""
+
+    def apply(self, port: PortSettings) -> PortSettings:
+        """The port with this set."""
+        return replace(port, rewrites_dscp=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MapDscp:
+    """`qos map dscp`."""
+
+    dscps: tuple[int, ...]
+    switch_priority: int
+
+    def apply(self, port: PortSettings) -> PortSettings:
+        """The port with this set."""
+        priorities = list(port.switch_priorities)
+        for dscp in self.dscps:
+            priorities[dscp] = self.switch_priority
+        return replace(port, switch_priorities=tuple(priorities))
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """`traffic-class N bind switch-priority`."""
+
+    traffic_class: int
+    switch_priority: int
+
+    def apply(self, port: PortSettings) -> PortSettings:
+        """The port with this set."""
+        return replace(port, bindings=_with(port.bindings, self.switch_priority, self.traffic_class))
+
+
+@dataclass(frozen=True, slots=True)
+class Congestion:
+    """`traffic-class N congestion-control`, or none."""
+
+    traffic_class: int
+    control: CongestionControl | None
+
+    def apply(self, port: PortSettings) -> PortSettings:
+        """The port with this set."""
+        entry = replace(port.classes[self.traffic_class], congestion_control=self.control)
+        return replace(port, classes=_with(port.classes, self.traffic_class, entry))
+
+
+@dataclass(frozen=True, slots=True)
+class Strict:
+    """`traffic-class N dcb ets strict`."""
+
+    traffic_class: int
+
+    def apply(self, port: PortSettings) -> PortSettings:
+        """The port with this set."""
+        entry = replace(port.classes[self.traffic_class], scheduling="strict")
+        return replace(port, classes=_with(port.classes, self.traffic_class, entry))
+
+
+Setting = Trust | KeepDscp | MapDscp | Bind | Congestion | Strict
+
+_Value = TypeVar("_Value")
+
+
+def _with(values: tuple[_Value, ...], index: int, value: _Value) -> tuple[_Value, ...]:
+    return (*values[:index], value, *values[index + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class PortLine:
+    """One line that concerns a port."""
+
+    text: str
+    port: str
+    setting: Setting
+
+
+@dataclass(frozen=True, slots=True)
+class RouteLine:
+    """One line that adds a route; its port is the one that the last comment about routes named."""
+
+    text: str
+    route: RouteState
+
+
+_INTERFACE: Final = re.compile(rf"interface ethernet ({PORT_NAME.pattern}) (\S.*)")
+_ROUTE: Final = re.compile(r"ip route vrf default ([0-9.]{7,15}/[0-9]{1,2}) ([0-9.]{7,15})")
+_ROUTE_PORT: Final = re.compile(rf"## routes through ethernet ({PORT_NAME.pattern})")
+_COMMENT: Final = re.compile(r"##[ -~]*|")
+_NUMBER: Final = r"([1-9][0-9]{0,6})"
+
+
+def _map_dscp(match: re.Match[str]) -> Setting:
+    dscps = tuple(int(word) for word in match[1].split())
+    if max(dscps) >= DSCP_COUNT or len(set(dscps)) < len(dscps):
+        raise ValueError("not a list of different code points below 64")
+    return MapDscp(dscps, int(match[2]))
+
+
+def _congestion(match: re.Match[str]) -> Setting:
+    if match[2] != match[3]:
+        raise ValueError("minimum and maximum differ")
+    threshold_kb = int(match[2])
+    return Congestion(int(match[1]), CongestionControl(PLANNED_CONTROL, ABSOLUTE, threshold_kb, threshold_kb))
+
+
+_SETTINGS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Setting]], ...]] = (
+    (re.compile(f"qos trust ({TRUSTED}|{UNTRUSTED})"), lambda match: Trust(match[1])),
+    (re.compile("no qos rewrite dscp"), lambda _: KeepDscp()),
+    (re.compile(r"qos map dscp ((?:[0-9]{1,2} )+)to switch-priority ([0-7])"), _map_dscp),
+    (
+        re.compile(r"traffic-class ([0-7]) bind switch-priority ([0-7])"),
+        lambda match: Bind(int(match[1]), int(match[2])),
+    ),
+    (
+        re.compile(
+            rf"traffic-class ([0-7]) congestion-control {PLANNED_CONTROL} "
+            rf"minimum-{ABSOLUTE} {_NUMBER} maximum-{ABSOLUTE} {_NUMBER}"
+        ),
+        _congestion,
+    ),
+    (
+        re.compile(r"no traffic-class ([0-7]) congestion-control"),
+        lambda match: Congestion(int(match[1]), None),
+    ),
+    (re.compile(r"traffic-class ([0-7]) dcb ets strict"), lambda match: Strict(int(match[1]))),
+)
+
+
+def parse_lines(text: str) -> Iterator[tuple[int, PortLine | RouteLine]]:
+    """Lines with their numbers, comments and the preamble left out; raises LineError."""
+    route_port = ""
+    # Not splitlines: what is pasted into the command line ends a line at a line feed only.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if match := _ROUTE_PORT.fullmatch(line):
+            route_port = match[1]
+        elif _COMMENT.fullmatch(line) or line == PREAMBLE:
+            continue
+        else:
+            try:
+                yield number, _parse_line(line, route_port)
+            except ValueError as error:
+                raise LineError(number, line, str(error)) from None
+
+
+class LineError(Exception):
+    """A line outside the grammar; `number` counts from 1."""
+
+    def __init__(self, number: int, line: str, problem: str) -> None:
+        super().__init__(f"{problem}: {line[:120]!r}")
+        self.number = number
+
+
+def _parse_line(line: str, route_port: str) -> PortLine | RouteLine:
+    if match := _ROUTE.fullmatch(line):
+        return RouteLine(line, RouteState(IPv4Network(match[1]), IPv4Address(match[2]), route_port))
+    if interface := _INTERFACE.fullmatch(line):
+        for pattern, make in _SETTINGS:
+            if match := pattern.fullmatch(interface[2]):
+                return PortLine(line, interface[1], make(match))
+    raise ValueError("not a line that mltswitch writes")

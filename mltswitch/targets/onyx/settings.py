@@ -1,0 +1,107 @@
+"""The QoS settings of one Onyx port, and what they mean as state.
+
+A packet gets a switch-priority from its DSCP where the port on which it arrives trusts layer 3; on the port
+on which it leaves, the switch-priority is bound to a traffic class, the queue. An untrusted port gives all
+packets the port's own switch-priority, 0 (`qos trust port`): trust L2, the default, would believe the
+priority in a VLAN tag.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mltswitch.capabilities import Unlimited
+from mltswitch.targets.onyx.capabilities import TRAFFIC_CLASSES
+from mltswitch.targets.state import PortState, QueueState
+from mltswitch.units import KIBIBYTE
+from mltswitch.wire.tos import DSCP_COUNT
+
+TRUSTED: Final = "L3"
+UNTRUSTED: Final = "port"
+PLANNED_CONTROL: Final = "both"
+ABSOLUTE: Final = "absolute"
+
+
+@dataclass(frozen=True, slots=True)
+class CongestionControl:
+    """RED/ECN of one traffic class."""
+
+    control: str
+    """red, ecn or both."""
+    threshold_mode: str
+    """absolute (KB) or relative (%)."""
+    minimum: int
+    maximum: int
+
+    @property
+    def threshold_bytes(self) -> int | None:
+        """S, where this is a threshold as plans have it."""
+        planned = (PLANNED_CONTROL, ABSOLUTE, self.maximum)
+        if (self.control, self.threshold_mode, self.minimum) != planned:
+            return None
+        return self.minimum * KIBIBYTE
+
+    def __str__(self) -> str:
+        mode = self.threshold_mode
+        return (
+            f"congestion-control {self.control} minimum-{mode} {self.minimum} maximum-{mode} {self.maximum}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClassSettings:
+    """One traffic class: scheduling in the words of `dcb ets`, and RED/ECN."""
+
+    scheduling: str = "wrr"
+    congestion_control: CongestionControl | None = None
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether it is served in strict priority."""
+        return self.scheduling == "strict"
+
+
+@dataclass(frozen=True, slots=True)
+class PortSettings:
+    """One port; as delivered unless said otherwise (Onyx user manual, Quality of Service)."""
+
+    trust: str = "L2"
+    rewrites_dscp: bool = False
+    switch_priorities: tuple[int, ...] = tuple(dscp >> 3 for dscp in range(DSCP_COUNT))
+    """DSCP → switch-priority."""
+    bindings: tuple[int, ...] = tuple(range(TRAFFIC_CLASSES))
+    """Switch-priority → traffic class."""
+    classes: tuple[ClassSettings, ...] = (ClassSettings(),) * TRAFFIC_CLASSES
+
+    def dscps_of(self, traffic_class: int) -> tuple[int, ...]:
+        """Code points that lead to a traffic class."""
+        return tuple(
+            dscp
+            for dscp, priority in enumerate(self.switch_priorities)
+            if self.bindings[priority] == traffic_class
+        )
+
+    @property
+    def used_classes(self) -> tuple[int, ...]:
+        """Traffic classes to which code points lead, served first first."""
+        return tuple(sorted({self.bindings[each] for each in self.switch_priorities}, reverse=True))
+
+
+def port_state(name: str, settings: PortSettings, queues: Sequence[int]) -> PortState:
+    """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in Onyx's words."""
+    unexpected: list[str] = []
+    if settings.trust not in {TRUSTED, UNTRUSTED}:
+        unexpected.append(f"qos trust {settings.trust}")
+    if settings.rewrites_dscp:
+        unexpected.append("qos rewrite dscp")
+    states: list[QueueState] = []
+    for queue in queues:
+        entry = settings.classes[queue]
+        if not entry.is_strict:
+            unexpected.append(f"traffic-class {queue} dcb ets {entry.scheduling}")
+        control = entry.congestion_control
+        threshold = None if control is None else control.threshold_bytes
+        if control is not None and threshold is None:
+            unexpected.append(f"traffic-class {queue} {control}")
+        states.append(QueueState(queue, settings.dscps_of(queue), threshold, Unlimited()))
+    return PortState(name, settings.trust == TRUSTED, None, tuple(states), tuple(unexpected))

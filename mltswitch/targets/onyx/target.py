@@ -1,0 +1,72 @@
+"""The Onyx target: ties its parts to the contract."""
+
+from collections.abc import Mapping
+
+from mltswitch.capabilities import Capabilities
+from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.plan import Plan
+from mltswitch.targets.base import Change, Quantised, RunningState, Session
+from mltswitch.targets.onyx.capabilities import HARDWARE, SN2100
+from mltswitch.targets.onyx.diff import change_between
+from mltswitch.targets.onyx.parse import parse_files
+from mltswitch.targets.onyx.read import queries_for, read_answers
+from mltswitch.targets.onyx.render import FILE, check_expressible, render_text
+from mltswitch.targets.quantise import quantise
+from mltswitch.targets.state import SwitchState
+
+
+class OnyxTarget:
+    """Onyx over its command line; a line takes effect at once, `configuration write` keeps it.
+
+    Ours on a device: trust, DSCP map, bindings, RED/ECN and scheduling of the used traffic classes on the
+    plan's ports, and static routes within the plan's prefixes. Unused traffic classes, buffers, addresses and
+    `ip routing` stay as they are.
+    """
+
+    platform = "onyx"
+    session = Session.CLI
+    netmiko_type = "mellanox_mlnxos"
+
+    def hardware(self, name: str | None) -> Capabilities:
+        """Capabilities of a model; raises UserInputError for an unknown one."""
+        try:
+            return HARDWARE[name or SN2100.hardware]
+        except KeyError:
+            raise UserInputError(
+                f"unknown hardware {name!r} for platform {self.platform}",
+                expected=f"one of {', '.join(HARDWARE)}",
+            ) from None
+
+    def quantise(self, plan: Plan, switch: str) -> Quantised:
+        """The plan in steps of 6 KB; raises UnsupportedPlanError."""
+        quantised = quantise(plan, switch, self.hardware(plan.topology.switch(switch).hardware))
+        try:
+            check_expressible(quantised.state)
+        except UnsupportedPlanError as error:
+            raise UnsupportedPlanError(
+                error.what, where=f"{switch}: {error.where}", expected=error.expected, hint=error.hint
+            ) from None
+        return quantised
+
+    def render(self, state: SwitchState) -> dict[str, str]:
+        """`mltswitch.txt`, parsed again before it leaves."""
+        files = {FILE: render_text(state)}
+        if parse_files(files) != state:
+            raise UserInputError("the rendered lines do not say what the plan says", where="templates/onyx")
+        return files
+
+    def parse(self, files: Mapping[str, str]) -> SwitchState:
+        """Inverse of `render`."""
+        return parse_files(files)
+
+    def queries(self, wanted: SwitchState) -> tuple[str, ...]:
+        """Commands whose answers `read` needs."""
+        return queries_for(wanted)
+
+    def read(self, answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+        """State from the answers."""
+        return read_answers(answers, wanted)
+
+    def diff(self, running: RunningState, wanted: SwitchState) -> Change:
+        """One-line commands in a safe order."""
+        return change_between(running, wanted)

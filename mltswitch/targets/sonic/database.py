@@ -1,0 +1,84 @@
+"""CONFIG_DB as data: loading it from JSON, and the keys that name one or several queues."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+Value = str | list[str]
+Entry = dict[str, Value]
+Table = dict[str, Entry]
+Database = dict[str, Table]
+
+_QUEUE_KEY: Final = re.compile(r"(?P<ports>[^|]+)\|(?P<first>[0-9]{1,2})(?:-(?P<last>[0-9]{1,2}))?")
+
+
+def load(text: str) -> Database:
+    """A database from JSON; raises ValueError for another form or a key that stands twice."""
+    document = json.loads(text, object_pairs_hook=_unique)
+    if not isinstance(document, dict):
+        raise ValueError("not an object of tables")  # noqa: TRY004 (the text is wrong, not a type of ours)
+    for table, entries in document.items():
+        if not isinstance(entries, dict):
+            raise ValueError(f"{table} is no table")  # noqa: TRY004 (as above)
+        for key, fields in entries.items():
+            if not isinstance(fields, dict) or not all(map(_is_value, fields.values())):
+                raise ValueError(f"{table}|{key} has values that are no text")
+    return document
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice")
+    return found
+
+
+def _is_value(value: object) -> bool:
+    return isinstance(value, str) or (
+        isinstance(value, list) and all(isinstance(each, str) for each in value)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueKey:
+    """The key of QUEUE or BUFFER_QUEUE: ports (older releases list several) and queues, `Ethernet0|0-2`."""
+
+    ports: tuple[str, ...]
+    queues: tuple[int, ...]
+    """Empty for a reversed range, which the YANG models accept and orchagent does not."""
+
+    @classmethod
+    def parse(cls, key: str) -> "QueueKey | None":
+        """None for a key of another form, such as those of chassis."""
+        match = _QUEUE_KEY.fullmatch(key)
+        if match is None:
+            return None
+        first, last = int(match["first"]), int(match["last"] or match["first"])
+        return cls(tuple(match["ports"].split(",")), tuple(range(first, last + 1)))
+
+    @property
+    def covered(self) -> Iterator[tuple[str, int]]:
+        """(port, queue) of all that the key names."""
+        return ((port, queue) for port in self.ports for queue in self.queues)
+
+
+def queue_keys(port: str, queues: list[int]) -> Iterator[str]:
+    """Keys for some queues of one port, neighbours joined to a range."""
+    for _, group in groupby(enumerate(sorted(queues)), key=lambda pair: pair[1] - pair[0]):
+        run = [queue for _, queue in group]
+        yield f"{port}|{run[0]}" if len(run) == 1 else f"{port}|{run[0]}-{run[-1]}"
+
+
+def entries_of(table: Mapping[str, Entry], port: str) -> dict[int, list[str]]:
+    """Queue → keys that name it, for one port; more than one where they overlap."""
+    found: dict[int, list[str]] = {}
+    for key in table:
+        parsed = QueueKey.parse(key)
+        if parsed is not None and port in parsed.ports:
+            for queue in parsed.queues:
+                found.setdefault(queue, []).append(key)
+    return found

@@ -1,0 +1,59 @@
+"""A rendered document back into state: exactly the objects that this state needs."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.targets.sonic.database import Database, entries_of, load
+from mltswitch.targets.sonic.document import document
+from mltswitch.targets.sonic.interpret import port_state, routes_of
+from mltswitch.targets.state import SwitchState
+
+FILE: Final = "mltswitch.json"
+
+
+def parse_files(files: Mapping[str, str]) -> SwitchState:
+    """Inverse of `render`; raises UserInputError naming the object that does not belong."""
+    if set(files) != {FILE}:
+        raise UserInputError(f"the files are {', '.join(sorted(files)) or 'none'}", expected=FILE)
+    try:
+        database = load(files[FILE])
+    except (ValueError, RecursionError) as error:
+        raise UserInputError(f"no configuration: {error}", where=FILE) from None
+    state = _state(database)
+    for port in state.ports:
+        if port.unexpected:
+            raise UserInputError(f"{port.unexpected[0]}", where=f"{FILE}: port {port.name}")
+    try:
+        _compare(database, document(state))
+    except UnsupportedPlanError as error:
+        raise UserInputError(error.what, where=f"{FILE}: {error.where}", expected=error.expected) from None
+    return state
+
+
+def _state(database: Database) -> SwitchState:
+    ports = []
+    for name in database.get("PORT_QOS_MAP", {}):
+        # The document writes a port's queues in order of service.
+        queues = list(entries_of(database.get("QUEUE", {}), name))
+        ports.append(port_state(database, name, queues))
+    routes = (
+        route for key, fields in database.get("STATIC_ROUTE", {}).items() for route in routes_of(key, fields)
+    )
+    return SwitchState(tuple(ports), tuple(routes))
+
+
+def _compare(found: Database, needed: Database) -> None:
+    for table in sorted({*found, *needed}):
+        entries, wanted = found.get(table, {}), needed.get(table, {})
+        for key in sorted({*entries, *wanted}):
+            if key not in wanted:
+                raise UserInputError("is nothing that mltswitch writes", where=f"{FILE}: {table}|{key}")
+            if entries.get(key) != wanted[key]:
+                raise UserInputError(
+                    f"is {entries.get(key, 'missing')}",
+                    where=f"{FILE}: {table}|{key}",
+                    expected=str(wanted[key]),
+                )
+        if table not in needed:
+            raise UserInputError("is nothing that mltswitch writes", where=f"{FILE}: {table}")

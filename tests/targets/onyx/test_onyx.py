@@ -1,0 +1,228 @@
+"""Onyx in particular: what it writes, reads, refuses, and in which order it changes a switch."""
+
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
+from itertools import pairwise
+
+import pytest
+
+from mltswitch.capabilities import BytesLimit, Unlimited
+from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
+from mltswitch.lab.emulators.onyx import OnyxDevice
+from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
+from mltswitch.targets.onyx import TARGET
+from mltswitch.targets.state import differences
+from tests.targets.onyx.device import apply, read
+
+FILE = "mltswitch.txt"
+OTHERS = tuple(dscp for dscp in range(64) if dscp not in {48, 56, 10, 12})
+QUEUES = (
+    QueueState(7, (48, 56), None, Unlimited()),
+    QueueState(6, (10,), 18432, Unlimited()),
+    QueueState(5, (12,), 61440, Unlimited()),
+    QueueState(0, OTHERS, None, Unlimited()),
+)
+STATE = SwitchState(
+    (PortState("1/2", True, None, QUEUES), PortState("1/1", False, None, QUEUES)),
+    (
+        RouteState(IPv4Network("10.101.0.0/16"), IPv4Address("10.20.0.2"), "1/2"),
+        RouteState(IPv4Network("10.101.0.1/32"), IPv4Address("10.10.0.2"), "1/1"),
+    ),
+)
+
+
+def pushed() -> OnyxDevice:
+    device = OnyxDevice()
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    return device
+
+
+def commands(device: OnyxDevice, wanted: SwitchState = STATE) -> list[str]:
+    return [step.command for step in TARGET.diff(read(device, wanted), wanted).steps]
+
+
+def test_text_of_one_port() -> None:
+    lines = TARGET.render(STATE)[FILE].splitlines()
+    assert lines[0] == "no cli default prefix-modes enable"
+    assert (
+        "interface ethernet 1/2 traffic-class 6 congestion-control both "
+        "minimum-absolute 18 maximum-absolute 18" in lines
+    )
+    assert "interface ethernet 1/2 no traffic-class 7 congestion-control" in lines
+    assert "interface ethernet 1/2 qos trust L3" in lines
+    assert "interface ethernet 1/1 qos trust port" in lines
+    assert lines[-4:] == [
+        "ip route vrf default 10.101.0.0/16 10.20.0.2",
+        "",
+        "## routes through ethernet 1/1",
+        "ip route vrf default 10.101.0.1/32 10.10.0.2",
+    ]
+
+
+def test_an_empty_switch() -> None:
+    empty = SwitchState((), ())
+    assert TARGET.parse(TARGET.render(empty)) == empty
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("reload", "mltswitch.txt:2: not a line that mltswitch writes"),
+        ("interface ethernet 1/2 qos trust both", "mltswitch.txt:2: not a line"),
+        ("interface ethernet 1/2-1/9 qos trust L3", "mltswitch.txt:2: not a line"),
+        ("interface ethernet 1/2 qos trust L3; reload", "mltswitch.txt:2: not a line"),
+        ("## fine\rreload", "mltswitch.txt:2: not a line"),
+        ("interface ethernet 1/2 qos map dscp 64 to switch-priority 6", "mltswitch.txt:2: not a list"),
+        ("ip route vrf default 10.0.0.1/8 10.0.0.1", "mltswitch.txt:2: 10.0.0.1/8 has host bits set"),
+        ("interface ethernet 1/2 traffic-class 3 dcb ets strict", "mltswitch.txt:2: does not fit the other"),
+        ("interface ethernet 1/9 qos trust L3", "lines|does not fit|lacks"),
+        (
+            "interface ethernet 1/2 traffic-class 6 congestion-control both "
+            "minimum-absolute 18 maximum-absolute 24",
+            "mltswitch.txt:2: minimum and maximum differ",
+        ),
+    ],
+)
+def test_a_line_outside_the_grammar_is_refused(line: str, what: str) -> None:
+    first, *rest = TARGET.render(STATE)[FILE].split("\n")
+    with pytest.raises(UserInputError, match=what):
+        TARGET.parse({FILE: "\n".join([first, line, *rest])})
+
+
+def test_a_missing_line_is_refused() -> None:
+    text = TARGET.render(STATE)[FILE].replace("interface ethernet 1/1 traffic-class 6 dcb ets strict\n", "")
+    with pytest.raises(UserInputError, match="lacks the line 'interface ethernet 1/1 traffic-class 6 dcb"):
+        TARGET.parse({FILE: text})
+
+
+def test_what_onyx_cannot_express_is_refused() -> None:
+    for port, what in [
+        (replace(STATE.ports[0], shaped_bps=10**9), "not shaped"),
+        (replace(STATE.ports[0], name="eth1"), "port eth1: is no name for a port"),
+        (replace(STATE.ports[0], queues=(replace(QUEUES[1], ecn_threshold_bytes=1000),)), "KB"),
+        (replace(STATE.ports[0], queues=(replace(QUEUES[1], limit=BytesLimit(9)),)), "no limit of its own"),
+    ]:
+        with pytest.raises(UnsupportedPlanError, match=what):
+            TARGET.render(SwitchState((port,), ()))
+
+
+def test_a_switch_as_delivered_is_read() -> None:
+    running = read(OnyxDevice(), STATE)
+    found = {str(difference) for difference in differences(STATE, running.state)}
+    assert "port 1/2: trusted expected True, found False" in found
+    assert "port 1/2: configuration expected as planned, found qos trust L2" in found
+    assert "port 1/2, queue 6: ecn_threshold_bytes expected 18432, found None" in found
+    assert "port 1/2: configuration expected as planned, found traffic-class 6 dcb ets wrr 12" in found
+    assert "routes: route 10.101.0.0/16 expected via 10.20.0.2 1/2, found absent" in found
+
+
+def test_a_switch_as_delivered_is_changed_in_a_safe_order() -> None:
+    lines = commands(OnyxDevice())
+    assert lines[0] == "no cli default prefix-modes enable"
+    kinds = ["dcb ets strict", "qos map", "congestion-control both", "qos trust L3", "ip route"]
+    places = [[index for index, line in enumerate(lines) if kind in line] for kind in kinds]
+    for before, after in pairwise(places):
+        assert max(before) < min(after)
+    strict = [line.split()[4] for line in lines if "strict" in line]
+    assert strict == sorted(strict, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "found"),
+    [
+        (
+            "interface ethernet 1/2 traffic-class 6 congestion-control both "
+            "minimum-absolute 60 maximum-absolute 60",
+            "port 1/2, queue 6: ecn_threshold_bytes expected 18432, found 61440",
+        ),
+        (
+            "interface ethernet 1/2 traffic-class 6 congestion-control ecn "
+            "minimum-absolute 18 maximum-absolute 18",
+            "port 1/2, queue 6: ecn_threshold_bytes expected 18432, found None",
+        ),
+        (
+            "interface ethernet 1/2 traffic-class 7 congestion-control red "
+            "minimum-relative 5 maximum-relative 9",
+            "port 1/2: configuration expected as planned, found traffic-class 7 congestion-control red "
+            "minimum-relative 5 maximum-relative 9",
+        ),
+        (
+            "interface ethernet 1/2 traffic-class 5 dcb ets wrr 20",
+            "port 1/2: configuration expected as planned, found traffic-class 5 dcb ets wrr 20",
+        ),
+        ("interface ethernet 1/2 qos trust both", "port 1/2: trusted expected True, found False"),
+        (
+            "interface ethernet 1/2 qos rewrite dscp",
+            "port 1/2: configuration expected as planned, found qos rewrite dscp",
+        ),
+        (
+            "interface ethernet 1/2 traffic-class 0 bind switch-priority 6",
+            "port 1/2, queue 6: dscps expected (10,), found ()",
+        ),
+        (
+            "ip route vrf default 10.101.0.0/16 10.20.0.6",
+            "routes: route 10.101.0.0/16 expected via 10.20.0.2 1/2, found via 10.20.0.6 ",
+        ),
+        (
+            "ip route vrf default 10.101.3.0/24 10.20.0.6",
+            "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.6 ",
+        ),
+    ],
+)
+def test_a_change_by_hand_is_found_and_mended_by_one_line(by_hand: str, found: str) -> None:
+    device = pushed()
+    assert device.configure(by_hand) == ""
+    assert found in {str(difference) for difference in differences(STATE, read(device, STATE).state)}
+    change = TARGET.diff(read(device, STATE), STATE)
+    assert len(change.steps) == 2  # the preamble, and the line
+    apply(device, change)
+    assert commands(device) == []
+
+
+def test_what_is_not_ours_stays() -> None:
+    device = pushed()
+    theirs = (
+        "interface ethernet 1/3 qos trust both",
+        "interface ethernet 1/2 traffic-class 3 congestion-control red minimum-relative 5 maximum-relative 9",
+        "ip route vrf default 0.0.0.0/0 10.20.0.9",
+    )
+    for line in theirs:
+        assert device.configure(line) == ""
+    assert commands(device) == []
+
+
+def test_a_threshold_is_tightened_late_and_loosened_early() -> None:
+    device = pushed()
+    loose, tight = replace(QUEUES[1], ecn_threshold_bytes=61440), replace(QUEUES[2], ecn_threshold_bytes=6144)
+    queues = (QUEUES[0], replace(loose, dscps=(12,)), replace(tight, dscps=(10,)), QUEUES[3])
+    wanted = SwitchState((replace(STATE.ports[0], queues=queues),), STATE.routes)
+    assert [" ".join(line.split()[3:8]) for line in commands(device, wanted)[1:]] == [
+        "traffic-class 6 congestion-control both minimum-absolute",
+        "qos map dscp 12 to",
+        "qos map dscp 10 to",
+        "traffic-class 5 congestion-control both minimum-absolute",
+    ]
+
+
+def test_answers_with_noise_and_other_words() -> None:
+    device = pushed()
+    session = device.open_session("admin")
+    session.enter("enable")
+    answers = {
+        query: f"[mlag-domain: master]\n{session.enter(query).text}\nother state: ready\n".replace(
+            '"BOTH"', '"ECN/RED"'
+        )
+        for query in TARGET.queries(STATE)
+    }
+    assert TARGET.read(answers, STATE).state == STATE
+
+
+@pytest.mark.parametrize("answer", ["", "% Unrecognized command", "{}", "[1, 2]", '[{"Trust mode": []}]'])
+def test_an_answer_of_another_form_is_one_error(answer: str) -> None:
+    with pytest.raises(DeviceError, match="another form"):
+        TARGET.read(dict.fromkeys(TARGET.queries(STATE), answer), STATE)
+
+
+def test_unknown_hardware() -> None:
+    with pytest.raises(UserInputError, match="sn9999"):
+        TARGET.hardware("sn9999")

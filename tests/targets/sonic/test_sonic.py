@@ -1,0 +1,287 @@
+"""SONiC in particular: what it writes, reads, refuses, and what it leaves alone."""
+
+import json
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
+
+import pytest
+
+from mltswitch.capabilities import AlphaLimit, Unlimited
+from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
+from mltswitch.lab.emulators.sonic import SonicDevice
+from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
+from mltswitch.targets.sonic import TARGET
+from mltswitch.targets.sonic.database import QueueKey, load, queue_keys
+from mltswitch.targets.state import differences
+from tests.targets.sonic.device import apply, read
+
+FILE = "mltswitch.json"
+OTHERS = tuple(dscp for dscp in range(64) if dscp not in {48, 56, 10, 12})
+QUEUES = (
+    QueueState(7, (48, 56), None, AlphaLimit(-7)),
+    QueueState(6, (10,), 18432, AlphaLimit(-6)),
+    QueueState(1, (12,), 61440, AlphaLimit(-4)),
+    QueueState(0, OTHERS, None, AlphaLimit(0)),
+)
+UP_QUEUES = (*QUEUES[:1], replace(QUEUES[1], ecn_threshold_bytes=24576), *QUEUES[2:])
+STATE = SwitchState(
+    (
+        PortState("Ethernet4", True, None, UP_QUEUES),
+        PortState("Ethernet0", False, None, QUEUES),
+        PortState("Ethernet8", True, None, UP_QUEUES),
+    ),
+    (
+        RouteState(IPv4Network("10.101.0.0/16"), IPv4Address("10.20.0.2"), "Ethernet4"),
+        RouteState(IPv4Network("10.101.0.1/32"), IPv4Address("10.10.0.2"), "Ethernet0"),
+    ),
+)
+
+
+def pushed() -> SonicDevice:
+    device = SonicDevice()
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    return device
+
+
+def operations(device: SonicDevice, wanted: SwitchState = STATE) -> list[tuple[str, str]]:
+    steps = TARGET.diff(read(device, wanted), wanted).steps
+    patches = [json.loads(step.stdin) for step in steps if step.stdin]
+    return [(entry["op"], entry["path"]) for patch in patches for entry in patch]
+
+
+def by_hand(device: SonicDevice, command: str) -> None:
+    assert device.execute("admin", f"sudo sonic-db-cli CONFIG_DB {command}").status == 0
+
+
+def test_document() -> None:
+    tables = json.loads(TARGET.render(STATE)[FILE])
+    assert tables["DSCP_TO_TC_MAP"]["MLT"]["10"] == "6"
+    assert set(tables["DSCP_TO_TC_MAP"]["MLT_UNTRUSTED"].values()) == {"0"}
+    assert tables["TC_TO_PRIORITY_GROUP_MAP"]["MLT"]["3"] == "3"
+    assert tables["PORT_QOS_MAP"]["Ethernet0"]["dscp_to_tc_map"] == "MLT_UNTRUSTED"
+    assert tables["QUEUE"]["Ethernet8|6"] == {"scheduler": "mlt_strict", "wred_profile": "MLT_Q6_Ethernet4"}
+    assert tables["QUEUE"]["Ethernet8|7"] == {"scheduler": "mlt_strict"}
+    assert tables["WRED_PROFILE"]["MLT_Q6_Ethernet4"] == {
+        "wred_green_enable": "true",
+        "ecn": "ecn_green",
+        "green_min_threshold": "24576",
+        "green_max_threshold": "24576",
+        "green_drop_probability": "100",
+    }
+    assert tables["BUFFER_PROFILE"]["MLT_Q7_Ethernet0"]["dynamic_th"] == "-7"
+    assert tables["STATIC_ROUTE"]["default|10.101.0.0/16"] == {"nexthop": "10.20.0.2", "ifname": "Ethernet4"}
+
+
+def test_an_empty_switch() -> None:
+    empty = SwitchState((), ())
+    assert TARGET.parse(TARGET.render(empty)) == empty
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "what"),
+    [
+        (
+            ("PORT", "Ethernet0"),
+            {"admin_status": "down"},
+            r"PORT\|Ethernet0: is nothing that mltswitch writes",
+        ),
+        (("PORT",), {}, "PORT: is nothing that mltswitch writes"),
+        (("WRED_PROFILE", "MLT_Q6_Ethernet4", "green_min_threshold"), "1", "queue 6 wred_profile"),
+        (("WRED_PROFILE", "AZURE"), {"ecn": "ecn_all"}, r"WRED_PROFILE\|AZURE: is nothing"),
+        (("SCHEDULER", "mlt_strict", "weight"), "5", "scheduler mlt_strict"),
+        (("QUEUE", "Ethernet4|5-6"), {}, "QUEUE has Ethernet4"),
+        (("QUEUE", "Ethernet4|3"), {"scheduler": "mlt_strict"}, "queue 3 buffer profile none"),
+        (("TC_TO_QUEUE_MAP", "MLT", "6"), "3", "code points lead elsewhere|TC_TO_QUEUE_MAP|DSCP_TO_TC_MAP"),
+        (("STATIC_ROUTE", "10.9.0.0/16"), {"nexthop": "10.0.0.1", "ifname": "Ethernet4"}, "STATIC_ROUTE"),
+        (("STATIC_ROUTE", "default|10.101.0.0/16", "blackhole"), "true", "STATIC_ROUTE"),
+    ],
+)
+def test_an_object_that_does_not_belong_is_refused(path: tuple[str, ...], value: object, what: str) -> None:
+    tables = json.loads(TARGET.render(STATE)[FILE])
+    place = tables
+    for part in path[:-1]:
+        place = place.setdefault(part, {})
+    place[path[-1]] = value
+    with pytest.raises(UserInputError, match=what):
+        TARGET.parse({FILE: json.dumps(tables)})
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"QUEUE": []}', '{"QUEUE": {"a": {"b": 1}}}', "[" * 100_000])
+def test_text_that_is_no_configuration_is_one_error(text: str) -> None:
+    with pytest.raises(UserInputError, match="no configuration"):
+        TARGET.parse({FILE: text})
+    with pytest.raises(DeviceError, match="cannot read"):
+        TARGET.read({"show runningconfiguration all": text.replace("{}", "")}, STATE)
+
+
+def test_a_key_that_stands_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="'QUEUE' stands twice"):
+        load('{"QUEUE": {}, "QUEUE": {}}')
+
+
+def test_queue_keys() -> None:
+    assert QueueKey.parse("Ethernet0,Ethernet4|1-3") == QueueKey(("Ethernet0", "Ethernet4"), (1, 2, 3))
+    assert QueueKey.parse("Ethernet0|5-2") == QueueKey(("Ethernet0",), ())
+    assert QueueKey.parse("switch1|asic0|Ethernet0|1") is None
+    assert list(queue_keys("Ethernet0", [1, 5, 3, 2])) == ["Ethernet0|1-3", "Ethernet0|5"]
+
+
+def test_what_sonic_cannot_express_is_refused() -> None:
+    port = STATE.ports[0]
+    for changed, what in [
+        (replace(port, shaped_bps=10**9), "not shaped"),
+        (replace(port, name="eth1"), "port eth1: is no name for a port"),
+        (replace(port, queues=(replace(QUEUES[1], ecn_threshold_bytes=2**31),)), "ECN threshold 2147483648"),
+        (replace(port, queues=(replace(QUEUES[1], limit=Unlimited()),)), "no share of a pool"),
+    ]:
+        with pytest.raises(UnsupportedPlanError, match=what):
+            TARGET.render(SwitchState((changed,), ()))
+
+
+def test_ranges_of_the_vendor_are_split_and_lossless_queues_kept() -> None:
+    database = pushed().config_db
+    queues = {key: entry["profile"] for key, entry in database["BUFFER_QUEUE"].items() if "Ethernet4|" in key}
+    assert queues == {
+        "Ethernet4|0": "MLT_Q0_Ethernet4",
+        "Ethernet4|1": "MLT_Q1_Ethernet4",
+        "Ethernet4|2": "q_lossy_profile",
+        "Ethernet4|3-4": "egress_lossless_profile",
+        "Ethernet4|5": "q_lossy_profile",
+        "Ethernet4|6": "MLT_Q6_Ethernet4",
+        "Ethernet4|7": "MLT_Q7_Ethernet4",
+    }
+    before = SonicDevice().config_db
+    assert database["QUEUE"]["Ethernet4|3"] == before["QUEUE"]["Ethernet4|3"]
+    assert database["PORT_QOS_MAP"]["Ethernet4"]["pfc_enable"] == "3,4"
+    for table in ("PORT", "BUFFER_POOL", "BUFFER_PG", "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP"):
+        assert database[table] == before[table]
+    for table in ("QUEUE", "BUFFER_QUEUE", "PORT_QOS_MAP"):
+        theirs = {
+            key: entry for key, entry in database[table].items() if key.startswith(("global", "Ethernet12"))
+        }
+        assert theirs.items() <= before[table].items()
+
+
+def test_the_first_push_says_which_ports_go_down_and_leaves_a_checkpoint() -> None:
+    device = SonicDevice()
+    before = device.config_db
+    change = TARGET.diff(read(device, STATE), STATE)
+    assert "takes down for a moment: Ethernet4, Ethernet0, Ethernet8" in change.text.splitlines()[0]
+    apply(device, change)
+    assert device.execute("admin", "sudo config rollback mltswitch").status == 0
+    assert device.config_db == before
+
+
+def test_a_new_threshold_changes_the_profile_in_place() -> None:
+    device = pushed()
+    queues = (QUEUES[0], replace(QUEUES[1], ecn_threshold_bytes=6144), *QUEUES[2:])
+    wanted = replace(STATE, ports=(STATE.ports[0], replace(STATE.ports[1], queues=queues), STATE.ports[2]))
+    assert operations(device, wanted) == [("replace", "/WRED_PROFILE/MLT_Q6_Ethernet0")]
+    assert "takes down" not in TARGET.diff(read(device, wanted), wanted).text
+
+
+def test_an_unused_profile_is_removed_after_its_last_reference() -> None:
+    device = pushed()
+    wanted = replace(STATE, ports=tuple(replace(port, trusted=True, queues=QUEUES) for port in STATE.ports))
+    found = operations(device, wanted)
+    assert ("remove", "/DSCP_TO_TC_MAP/MLT_UNTRUSTED") in found
+    assert found.index(("remove", "/WRED_PROFILE/MLT_Q6_Ethernet0")) > found.index(
+        ("replace", "/QUEUE/Ethernet0|6")
+    )
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    assert operations(device, wanted) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        (
+            "hset 'WRED_PROFILE|MLT_Q6_Ethernet0' green_min_threshold 6144 green_max_threshold 6144",
+            "port Ethernet0, queue 6: ecn_threshold_bytes expected 18432, found 6144",
+        ),
+        (
+            "hset 'WRED_PROFILE|MLT_Q6_Ethernet0' ecn ecn_none",
+            "port Ethernet0, queue 6: ecn_threshold_bytes expected 18432, found None",
+        ),
+        (
+            "hset 'SCHEDULER|mlt_strict' type DWRR",
+            "port Ethernet0: configuration expected as planned, found queue 6 scheduler mlt_strict",
+        ),
+        (
+            "hset 'BUFFER_PROFILE|MLT_Q6_Ethernet0' dynamic_th 3",
+            "port Ethernet0, queue 6: limit expected alpha 2^-6, found alpha 2^3",
+        ),
+        (
+            "hset 'DSCP_TO_TC_MAP|MLT' 10 3",
+            "port Ethernet4, queue 6: dscps expected (10,), found ()",
+        ),
+        (
+            "hset 'DSCP_TO_TC_MAP|MLT_UNTRUSTED' 10 6",
+            "port Ethernet0: configuration expected as planned, found "
+            "DSCP_TO_TC_MAP|MLT_UNTRUSTED is not background alone",
+        ),
+        (
+            "hset 'PORT_QOS_MAP|Ethernet4' dscp_to_tc_map AZURE",
+            "port Ethernet4: configuration expected as planned, found dscp_to_tc_map AZURE",
+        ),
+        (
+            "hdel 'PORT_QOS_MAP|Ethernet4' tc_to_queue_map",
+            "port Ethernet4, queue 6: dscps expected (10,), found ()",
+        ),
+        (
+            "hset 'QUEUE|Ethernet0|5-6' scheduler scheduler.0",
+            "port Ethernet0: configuration expected as planned, found QUEUE has Ethernet0|5-6 and "
+            "Ethernet0|6 for queue 6",
+        ),
+        ("del 'BUFFER_QUEUE|Ethernet0|6'", "port Ethernet0, queue 6: limit expected alpha 2^-6, found none"),
+        (
+            "hset 'STATIC_ROUTE|10.101.3.0/24' nexthop 10.20.0.6 ifname Ethernet8",
+            "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.6 Ethernet8",
+        ),
+        (
+            "hset 'STATIC_ROUTE|default|10.101.0.0/16' nexthop 10.20.0.2,10.20.0.6 "
+            "ifname Ethernet4,Ethernet8",
+            "routes: route 10.101.0.0/16 expected via 10.20.0.2 Ethernet4, found via 10.20.0.6 Ethernet8",
+        ),
+        (
+            "hset 'STATIC_ROUTE|default|10.101.0.0/16' blackhole true",
+            "routes: route 10.101.0.0/16 expected via 10.20.0.2 Ethernet4, found via 10.20.0.2 Ethernet4 "
+            "blackhole true",
+        ),
+    ],
+)
+def test_a_change_by_hand_is_found_and_mended(command: str, found: str) -> None:
+    device = pushed()
+    by_hand(device, command)
+    assert found in {str(difference) for difference in differences(STATE, read(device, STATE).state)}
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    assert read(device, STATE).state == STATE
+    assert operations(device) == []
+
+
+def test_routes_of_others_stay() -> None:
+    device = pushed()
+    by_hand(device, "hset 'STATIC_ROUTE|0.0.0.0/0' nexthop 10.20.0.9 ifname Ethernet8")
+    by_hand(device, "hset 'STATIC_ROUTE|Vrf_red|10.101.3.0/24' nexthop 10.20.0.9 ifname Ethernet8")
+    assert operations(device) == []
+
+
+def test_a_device_without_queues_of_its_own() -> None:
+    device = SonicDevice()
+    for table in ("QUEUE", "BUFFER_QUEUE", "PORT_QOS_MAP", "WRED_PROFILE", "SCHEDULER"):
+        del device.config_db[table]
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    assert read(device, STATE).state == STATE
+
+
+def test_what_the_device_lacks_is_named() -> None:
+    wanted = SwitchState((replace(STATE.ports[0], name="Ethernet200"),), ())
+    device = SonicDevice()
+    with pytest.raises(DeviceError, match="no port Ethernet200"):
+        TARGET.diff(read(device, wanted), wanted)
+    assert [str(each) for each in differences(wanted, read(device, wanted).state)] == [
+        "port Ethernet200: configuration expected present, found absent"
+    ]
+    device.config_db["BUFFER_POOL"]["egress_lossy_pool"]["mode"] = "static"
+    with pytest.raises(DeviceError, match="egress_lossy_pool is static"):
+        TARGET.diff(read(device, STATE), STATE)
