@@ -105,7 +105,8 @@ class _Rounder:
         states: list[QueueState] = []
         given: list[QueueSettings] = []
         for settings in self.profile.queues:
-            threshold, limit = self._threshold(settings), self._limit(settings)
+            threshold = self._threshold(settings)
+            limit = self._limit(settings, threshold or 0)
             name = settings.traffic_class
             states.append(QueueState(class_queues[name], dscps[name], threshold, limit))
             given.append(settings.model_copy(update={"ecn_threshold_bytes": threshold, "limit": limit}))
@@ -126,7 +127,8 @@ class _Rounder:
             )
         return rounded
 
-    def _limit(self, settings: QueueSettings) -> Limit:
+    def _limit(self, settings: QueueSettings, threshold_bytes: int) -> Limit:
+        """Down to the device's step, but never below the rounded threshold: there it would never act."""
         wanted, can = settings.limit, self.capabilities.limit
         if can.kind == "none":
             return Unlimited()
@@ -136,10 +138,17 @@ class _Rounder:
             )
         if can.kind == "bytes":
             steps = min(wanted.size_bytes, can.maximum_bytes) // can.step_bytes
-            return BytesLimit(max(steps, 1) * can.step_bytes)
-        return self._alpha(wanted)
+            least = -(-threshold_bytes // can.step_bytes)
+            if least * can.step_bytes > can.maximum_bytes:
+                raise UnsupportedPlanError(
+                    f"no limit above the threshold {threshold_bytes} B of {settings.traffic_class}",
+                    where=self._where,
+                    expected=f"at most {can.maximum_bytes} B",
+                )
+            return BytesLimit(max(steps, least, 1) * can.step_bytes)
+        return self._alpha(wanted, threshold_bytes)
 
-    def _alpha(self, wanted: BytesLimit) -> AlphaLimit:
+    def _alpha(self, wanted: BytesLimit, threshold_bytes: int) -> AlphaLimit:
         can = self.capabilities.limit
         if can.pool_bytes is None:
             raise UnsupportedPlanError(
@@ -147,8 +156,9 @@ class _Rounder:
                 where=self._where,
             )
         pool_bytes = can.pool_bytes
-        steps = [AlphaLimit(exponent) for exponent in can.alpha_exponents]
-        return min(steps, key=lambda step: abs(step.resting_bytes(pool_bytes) - wanted.size_bytes))
+        steps = [AlphaLimit(exponent) for exponent in sorted(can.alpha_exponents)]
+        above = [step for step in steps if step.resting_bytes(pool_bytes) > threshold_bytes] or steps[-1:]
+        return min(above, key=lambda step: abs(step.resting_bytes(pool_bytes) - wanted.size_bytes))
 
     def _effective_bytes(self, limit: Limit) -> int:
         """What a limit amounts to when this queue alone is congested."""

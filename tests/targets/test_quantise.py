@@ -25,7 +25,7 @@ COARSE = Capabilities(
     hardware="chip",
     description="a chip of cells",
     queues=(7, 6, 5, 4, 3, 2, 1, 0),
-    threshold=ThresholdCapability(step_bytes=6144, minimum_bytes=6144, maximum_bytes=2**24, source="test"),
+    threshold=ThresholdCapability(step_bytes=6144, minimum_bytes=6144, maximum_bytes=80 * 6144, source="test"),
     limit=LimitCapability(kind="bytes", source="test", step_bytes=1024, maximum_bytes=2**20 + 5),
     averaging="none",
     marks_at="enqueue",
@@ -58,7 +58,8 @@ def test_values_are_multiples_of_the_steps_and_near_the_plan(plan: Plan, data: s
             assert isinstance(queue.limit, BytesLimit)
             assert isinstance(settings_of_queue.limit, BytesLimit)
             assert queue.limit.size_bytes % 1024 == 0
-            assert queue.limit.size_bytes <= settings_of_queue.limit.size_bytes
+            assert queue.limit.size_bytes >= (threshold or 0)
+            assert queue.limit.size_bytes <= max(settings_of_queue.limit.size_bytes, threshold or 0)
             assert queue.limit.size_bytes <= 2**20
 
 
@@ -89,7 +90,7 @@ def test_what_differs_from_the_plan_is_reported_and_nothing_else(plan: Plan, dat
 
 @SLOW
 @given(plans(SHARED), st.data())
-def test_alpha_is_the_nearest_of_its_steps(plan: Plan, data: st.DataObject) -> None:
+def test_alpha_is_the_nearest_step_that_rests_above_the_threshold(plan: Plan, data: st.DataObject) -> None:
     name = data.draw(switch_names(plan))
     state = quantise(plan, name, SHARED).state
     steps = [AlphaLimit(exponent) for exponent in SHARED.limit.alpha_exponents]
@@ -99,8 +100,11 @@ def test_alpha_is_the_nearest_of_its_steps(plan: Plan, data: st.DataObject) -> N
             assert isinstance(queue.limit, AlphaLimit)
             assert isinstance(planned.limit, BytesLimit)
             target = planned.limit.size_bytes
+            threshold = queue.ecn_threshold_bytes or 0
             error = abs(queue.limit.resting_bytes(POOL_BYTES) - target)
-            assert error == min(abs(step.resting_bytes(POOL_BYTES) - target) for step in steps)
+            above = [step for step in steps if step.resting_bytes(POOL_BYTES) > threshold]
+            assert queue.limit.resting_bytes(POOL_BYTES) > threshold
+            assert error == min(abs(step.resting_bytes(POOL_BYTES) - target) for step in above)
 
 
 @pytest.fixture(scope="module")
@@ -167,3 +171,9 @@ def test_a_code_point_of_two_classes_is_refused(plan: Plan) -> None:
 def test_a_switch_that_the_plan_lacks_is_refused(plan: Plan) -> None:
     with pytest.raises(UserInputError, match="no switch 'leaf99'"):
         quantise(plan, "leaf99", COARSE)
+
+
+def test_a_limit_that_cannot_reach_the_threshold_is_refused(plan: Plan) -> None:
+    small = replace(COARSE, limit=replace(COARSE.limit, maximum_bytes=2048))
+    with pytest.raises(UnsupportedPlanError, match="no limit above the threshold"):
+        quantise(plan, "leaf1", small)
