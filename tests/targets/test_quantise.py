@@ -25,7 +25,9 @@ COARSE = Capabilities(
     hardware="chip",
     description="a chip of cells",
     queues=(7, 6, 5, 4, 3, 2, 1, 0),
-    threshold=ThresholdCapability(step_bytes=6144, minimum_bytes=6144, maximum_bytes=80 * 6144, source="test"),
+    threshold=ThresholdCapability(
+        step_bytes=6144, minimum_bytes=6144, maximum_bytes=80 * 6144, source="test"
+    ),
     limit=LimitCapability(kind="bytes", source="test", step_bytes=1024, maximum_bytes=2**20 + 5),
     averaging="none",
     marks_at="enqueue",
