@@ -1,0 +1,111 @@
+"""What this machine can do for the lab, found out by trying."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mltswitch.lab import uml, xstate
+from mltswitch.lab.model import LabMode
+
+TRIAL_SECONDS: Final = 20.0
+
+_PROGRAMS: Final = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "unshare": "util-linux",
+    "ethtool": "ethtool",
+    "sshd": "openssh-server",
+}
+# Each by itself, so that everything that fails can be named. The namespace ends with the process.
+_TRIAL_DEVICE: Final = "ip link add name trial0 type veth peer name trial1 || { echo veth; exit 0; }"
+_TRIAL_STEPS: Final = {
+    "prio": "tc qdisc replace dev trial0 root handle 1: prio bands 8 priomap" + 16 * " 7",
+    "red": "tc qdisc replace dev trial1 root handle 2: red limit 60000 min 20000 max 20000 avpkt 1000 "
+    "burst 20 bandwidth 10mbit probability 1 ecn",
+    "tbf": "tc qdisc replace dev trial1 root handle 3: tbf rate 10mbit burst 10000 limit 100000",
+    "flower": "tc qdisc replace dev trial1 root handle 4: prio && "
+    "tc filter add dev trial1 parent 4: protocol ip prio 1 flower ip_tos 0x88/0xfc classid 4:1",
+    "dummy interfaces": "ip link add name trial2 type dummy",
+    "bridges": "ip link add name trial3 type bridge",
+    "writable /proc/sys": "echo 1 >/proc/sys/net/ipv4/ip_forward",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The lab's best mode here, and why it is not a better one."""
+
+    mode: LabMode
+    missing: tuple[str, ...]
+
+
+def examine() -> Machine:
+    """Try what the lab needs; changes nothing."""
+    programs = tuple(_missing_programs())
+    if programs:
+        return Machine(LabMode.EMULATORS_ONLY, programs)
+    is_root = os.geteuid() == 0
+    missing: list[str] = []
+    if is_root:
+        lacking = failing_features()
+        if not lacking:
+            return Machine(LabMode.NATIVE, ())
+        missing.append(
+            f"this kernel has no {' and no '.join(lacking)}, so the switches run in user-mode-linux"
+        )
+    else:
+        missing.append("not root, so the whole lab runs in user-mode-linux: use `mltswitch lab run`")
+    obstacles = tuple(_uml_obstacles(is_root=is_root))
+    if not obstacles:
+        return Machine(LabMode.USER_MODE_LINUX if is_root else LabMode.ROOTLESS, tuple(missing))
+    reason = missing[0].split(",")[0]
+    return Machine(LabMode.EMULATORS_ONLY, tuple(f"no Linux switches: {reason}, and {o}" for o in obstacles))
+
+
+def failing_features() -> tuple[str, ...]:
+    """What a Linux switch needs and what fails in a throw-away namespace of this kernel."""
+    steps = "\n".join(f"{{ {step}; }} >/dev/null 2>&1 || echo {name}" for name, step in _TRIAL_STEPS.items())
+    try:
+        done = subprocess.run(
+            ["unshare", "--net", "sh", "-c", f"{_TRIAL_DEVICE}\n{steps}"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TRIAL_SECONDS,
+            env={**os.environ, "PATH": _path()},
+        )
+    except subprocess.TimeoutExpired:
+        return ("network namespace that answers in time",)
+    if done.returncode:
+        return ("network namespaces",)
+    return tuple(done.stdout.split("\n")[:-1])
+
+
+def _missing_programs() -> Iterator[str]:
+    for program, package in _PROGRAMS.items():
+        if shutil.which(program, path=_path()) is None:
+            yield f"no Linux switches: {program} is not installed (Debian package {package})"
+
+
+def _uml_obstacles(*, is_root: bool) -> Iterator[str]:
+    if uml.binary() is None:
+        yield "linux.uml is not installed (Debian package user-mode-linux)"
+        return
+    if uml.is_this_kernel():
+        yield "this is user-mode-linux already"
+    if not uml.MODULE_ROOT.is_dir():
+        yield f"the modules of user-mode-linux are missing from {uml.MODULE_ROOT}"
+    if shutil.which("perl", path=_path()) is None:
+        yield "perl, which loads them, is not installed (Debian package perl-base)"
+    if xstate.needed() and xstate.compiler() is None:
+        yield "user-mode-linux needs a C compiler on processors with AMX (Debian package gcc)"
+    if is_root and not Path("/dev/net/tun").exists():
+        yield "/dev/net/tun, which connects user-mode-linux, does not exist"
+
+
+def _path() -> str:
+    return os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin"

@@ -1,0 +1,231 @@
+"""Bringing a lab up and down, and telling how it is."""
+
+import secrets
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from mltswitch.errors import MachineError, MltswitchError, UserInputError
+from mltswitch.lab import native, rootless, uml
+from mltswitch.lab.daemon import start_supervisor, stop_supervisor
+from mltswitch.lab.kernel import Machine, examine
+from mltswitch.lab.keys import create_lab_keys
+from mltswitch.lab.layout import LINUX_PLATFORM, Layout, lay_out
+from mltswitch.lab.model import DeviceAddress, DeviceKind, DeviceStatus, HostStatus, LabMode, LabStatus
+from mltswitch.lab.namespaces import NamespaceHandle, our_namespaces, remove_namespace
+from mltswitch.lab.paths import LabPaths
+from mltswitch.lab.ssh_banner import answers_ssh
+from mltswitch.lab.state import (
+    Device,
+    LabState,
+    boot_identity,
+    describe,
+    locked,
+    read_state,
+    write_state,
+)
+from mltswitch.plan.fabric import Fabric
+
+Progress = Callable[[str], None]
+
+READY_SECONDS: Final = 60.0
+"""How long `up` waits for the last device to answer SSH."""
+
+
+class Lab:
+    """The lab of one state directory."""
+
+    def __init__(self, state_directory: Path) -> None:
+        self.paths = LabPaths(state_directory.absolute())
+
+    def up(self, fabric: Fabric, devices: Sequence[DeviceAddress], *, progress: Progress) -> LabStatus:
+        """Build the lab and return when every device answers SSH.
+
+        Raises UserInputError for a fabric or devices that cannot be built, MachineError when something is in
+        the way or fails; what was begun is removed again, its logs are kept.
+        """
+        machine = examine()
+        with_switches = machine.mode is not LabMode.EMULATORS_ONLY
+        layout = lay_out(fabric, devices, with_switches=with_switches)
+        self.paths.create()
+        with locked(self.paths):
+            self._refuse_second()
+            self.paths.forget_logs()
+            for line in machine.missing:
+                progress(line)
+            try:
+                state = self._build(layout, machine, fabric, progress)
+            except (MltswitchError, OSError, subprocess.SubprocessError) as error:
+                tail = self.paths.log_tail()
+                self._tear_down(progress, keep_logs=True)
+                if isinstance(error, UserInputError):
+                    raise
+                raise MachineError(
+                    f"the lab did not start: {error}", hint=f"log: {tail}" if tail else ""
+                ) from error
+            except BaseException:  # interrupted: leave nothing behind either
+                self._tear_down(progress, keep_logs=True)
+                raise
+        return self._status(state)
+
+    def down(self, progress: Progress) -> None:
+        """Remove the lab, whatever is left of it; nothing to do is no error. Raises MachineError."""
+        if not self.paths.root.is_dir() and not our_namespaces():
+            progress("no lab is up")
+            return
+        with locked(self.paths):
+            self._tear_down(progress, keep_logs=False)
+
+    def status(self) -> LabStatus:
+        """What runs; asks every device for its SSH banner."""
+        state = read_state(self.paths)
+        return self._status(state)
+
+    def run(self, argv: Sequence[str]) -> int:
+        """Run a command where the lab can be reached, with this terminal's output; returns its exit code."""
+        state = self._require()
+        if state.mode is LabMode.ROOTLESS:
+            return rootless.run(self.paths, argv)
+        try:
+            return subprocess.run(list(argv), check=False).returncode
+        except OSError as error:
+            raise UserInputError(f"cannot be run: {error.strerror}", where=argv[0]) from None
+
+    def host_namespace(self, name: str) -> NamespaceHandle:
+        """The network namespace of one host.
+
+        Raises UserInputError where it has none, MachineError where it lies in another kernel.
+        """
+        state = self._require()
+        if state.mode is LabMode.ROOTLESS:
+            raise MachineError(
+                "the lab's hosts are inside user-mode-linux", hint="run the command by `mltswitch lab run --`"
+            )
+        known = {host.name: host.namespace for host in state.hosts if host.namespace}
+        if name not in known:
+            raise UserInputError(
+                f"{name!r} is no host with packets behind it",
+                expected=f"one of {', '.join(known)}" if known else "a lab with Linux switches",
+            )
+        return NamespaceHandle(known[name])
+
+    def _require(self) -> LabState:
+        state = read_state(self.paths)
+        if state is None or not state.ready:
+            raise MachineError("no lab is up", where=str(self.paths.root), hint="run `mltswitch lab up`")
+        if state.boot != boot_identity():
+            raise MachineError(
+                "the lab was started before this machine was", hint="run `mltswitch lab down`, then `up`"
+            )
+        return state
+
+    def _refuse_second(self) -> None:
+        state_exists = self.paths.state.exists()
+        left = our_namespaces()
+        if state_exists or left:
+            what = "a lab is up already, or was not removed"
+            where = str(self.paths.root) if state_exists else f"network namespaces {', '.join(left)}"
+            raise MachineError(what, where=where, hint="run `mltswitch lab down` first")
+
+    def _build(self, layout: Layout, machine: Machine, fabric: Fabric, progress: Progress) -> LabState:
+        instance = secrets.token_hex(6)
+        state = describe(layout, mode=machine.mode, instance=instance, missing=machine.missing)
+        write_state(self.paths, state)
+        if machine.mode is LabMode.ROOTLESS:
+            rootless.boot(self.paths, state, fabric, layout.devices, progress)
+        else:
+            self._build_here(layout, state, progress)
+        state = state.model_copy(update={"ready": True})
+        write_state(self.paths, state)
+        return state
+
+    def _build_here(self, layout: Layout, state: LabState, progress: Progress) -> None:
+        paths = self.paths
+        create_lab_keys(paths.private_key, paths.known_hosts, paths.host_keys, layout.devices)
+        if state.mode is LabMode.NATIVE:
+            native.build(layout, paths, progress)
+        elif state.mode is LabMode.USER_MODE_LINUX:
+            native.build_around_uml(layout, paths, state.instance, progress)
+        daemon = start_supervisor(paths)
+        progress("waiting for the devices to answer SSH")
+        self._wait_for_devices(state, daemon)
+
+    def _wait_for_devices(self, state: LabState, daemon: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        waiting = [device for device in state.devices if device.present]
+        while waiting:
+            if daemon.poll() is not None:
+                raise MachineError("the lab's supervisor ended")
+            waiting = [device for device, answers in _probe(waiting) if not answers]
+            if waiting and time.monotonic() > deadline:
+                names = ", ".join(device.name for device in waiting)
+                raise MachineError(f"no answer to SSH after {READY_SECONDS:g} s", where=names)
+            if waiting:
+                time.sleep(0.1)
+
+    def _tear_down(self, progress: Progress, *, keep_logs: bool) -> None:
+        paths = self.paths
+        state = self._readable_state()
+        if state is None or state.boot == boot_identity():
+            stop_supervisor(paths)
+            uml.stop(paths, state.instance if state is not None else None)
+        removed = our_namespaces()
+        for name in removed:
+            remove_namespace(name)
+        had_state = paths.state.exists()
+        paths.remove(keep_logs=keep_logs)
+        progress(f"removed {len(removed)} network namespaces" if removed or had_state else "no lab is up")
+
+    def _readable_state(self) -> LabState | None:
+        """The record, or none where it is damaged: `down` then goes by names alone."""
+        try:
+            return read_state(self.paths)
+        except MachineError:
+            return None
+
+    def _status(self, state: LabState | None) -> LabStatus:
+        if state is None:
+            return LabStatus(LabMode.DOWN, "", str(self.paths.root), "", "", (), (), ())
+        if state.mode is LabMode.ROOTLESS and state.ready:
+            return rootless.status(self.paths, state)
+        return LabStatus(
+            mode=state.mode,
+            fabric=state.fabric,
+            state_directory=str(self.paths.root),
+            private_key=str(self.paths.private_key),
+            known_hosts=str(self.paths.known_hosts),
+            devices=tuple(_device_status(device, answers) for device, answers in _probe(state.devices)),
+            hosts=tuple(
+                HostStatus(host.name, host.leaf, host.address, host.aliases, host.namespace)
+                for host in state.hosts
+            ),
+            missing=(*state.missing, *_absent(state)),
+        )
+
+
+def _probe(devices: Sequence[Device]) -> list[tuple[Device, bool]]:
+    if not devices:
+        return []
+    with ThreadPoolExecutor(max_workers=min(len(devices), 32)) as pool:
+        answers = pool.map(
+            lambda device: device.present and answers_ssh(device.address, device.port), devices
+        )
+        return list(zip(devices, answers, strict=True))
+
+
+def _device_status(device: Device, answers: bool) -> DeviceStatus:
+    kind = DeviceKind.ABSENT
+    if device.present:
+        kind = DeviceKind.REAL if device.real else DeviceKind.EMULATED
+    return DeviceStatus(device.name, device.platform, device.address, device.port, kind, answers)
+
+
+def _absent(state: LabState) -> tuple[str, ...]:
+    return tuple(
+        f"{device.name}: the lab has no emulator of {device.platform}"
+        for device in state.devices
+        if not device.present and device.platform != LINUX_PLATFORM
+    )

@@ -1,0 +1,210 @@
+"""The fabric as the lab builds it: namespaces, cables, addresses and the rack's existing routes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from typing import Final
+
+from mltswitch.errors import UserInputError
+from mltswitch.lab.model import DeviceAddress
+from mltswitch.plan.fabric import Fabric, SwitchRole
+from mltswitch.plan.topology import Port, Switch, Topology
+
+PREFIX: Final = "mlt-"
+"""Every network namespace of ours starts with it, and none of anybody else's is touched."""
+MANAGEMENT_NAMESPACE: Final = PREFIX + "mgmt"
+MANAGEMENT_NETWORK: Final = IPv4Network("169.254.0.0/16")
+"""Link-local (RFC 3927), so that it cannot collide with a fabric's addresses."""
+MANAGEMENT_PORT: Final = "mgmt0"
+LINUX_PLATFORM: Final = "linux"
+EMULATED_PLATFORMS: Final = {"onyx": 16, "sonic": 32}
+"""Platform → ports of the emulated box (SN2100, SN2700)."""
+
+_MAXIMUM_INTERFACE_NAME: Final = 15
+
+
+@dataclass(frozen=True, slots=True)
+class LabPort:
+    """One port of a Linux switch; without a namespace at the other end it is a dummy that is up."""
+
+    name: str
+    address: IPv4Address
+    peer_address: IPv4Address
+    peer_namespace: str
+    peer_port: str
+    peer_is_host: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LabRoute:
+    """One route of the rack; several next hops share the load."""
+
+    prefix: IPv4Network
+    next_hops: tuple[IPv4Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LabSwitch:
+    """One Linux switch: a namespace with an SSH server on its management interface."""
+
+    name: str
+    namespace: str
+    management_address: IPv4Address
+    ports: tuple[LabPort, ...]
+    routes: tuple[LabRoute, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LabHost:
+    """One host; the namespace is empty behind an emulated switch."""
+
+    name: str
+    namespace: str
+    interface: str
+    leaf: str
+    address: IPv4Address
+    gateway: IPv4Address
+    aliases: tuple[tuple[str, IPv4Address], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LabEmulator:
+    """One emulated command line."""
+
+    name: str
+    kind: str
+    ports: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Everything that `up` creates, known before anything is created."""
+
+    fabric: str
+    mtu_bytes: int
+    switches: tuple[LabSwitch, ...]
+    hosts: tuple[LabHost, ...]
+    emulators: tuple[LabEmulator, ...]
+    devices: tuple[DeviceAddress, ...]
+
+    @property
+    def real_hosts(self) -> tuple[LabHost, ...]:
+        """Hosts that exist as a namespace."""
+        return tuple(host for host in self.hosts if host.namespace)
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """All namespaces, the management network first."""
+        if not self.switches:
+            return ()
+        return (
+            MANAGEMENT_NAMESPACE,
+            *(switch.namespace for switch in self.switches),
+            *(host.namespace for host in self.real_hosts),
+        )
+
+
+def hardware_address(address: IPv4Address) -> str:
+    """The locally administered MAC address that an interface with this address has."""
+    return "02:4d:" + ":".join(f"{octet:02x}" for octet in address.packed)
+
+
+def lay_out(fabric: Fabric, devices: Sequence[DeviceAddress], *, with_switches: bool) -> Layout:
+    """The lab of one fabric; raises UserInputError for a device or a port name that cannot be built.
+
+    `with_switches` is false where this machine can run no Linux switch: emulators are all that is left.
+    """
+    topology = Topology(fabric)
+    _check_devices(topology, devices)
+    linux = [switch for switch in topology.switches if switch.platform == LINUX_PLATFORM]
+    real = {switch.name for switch in linux} if with_switches else set[str]()
+    real_hosts = {host.name for host in topology.hosts if host.leaf in real}
+    switches = tuple(
+        LabSwitch(
+            name=switch.name,
+            namespace=PREFIX + switch.name,
+            management_address=MANAGEMENT_NETWORK.network_address + 0x100 + position,
+            ports=tuple(_lab_port(switch, port, real | real_hosts) for port in switch.ports),
+            routes=_underlay(fabric, topology, switch, real),
+        )
+        for position, switch in enumerate(linux, start=1)
+        if switch.name in real
+    )
+    hosts = tuple(
+        LabHost(
+            name=host.name,
+            namespace=PREFIX + host.name if host.name in real_hosts else "",
+            interface=host.interface,
+            leaf=host.leaf,
+            address=host.address,
+            gateway=host.gateway,
+            aliases=host.aliases,
+        )
+        for host in topology.hosts
+    )
+    emulators = tuple(
+        LabEmulator(switch.name, switch.platform, _emulated_ports(switch))
+        for switch in topology.switches
+        if switch.platform in EMULATED_PLATFORMS
+    )
+    return Layout(fabric.name, fabric.ports.mtu_bytes, switches, hosts, emulators, tuple(devices))
+
+
+def _check_devices(topology: Topology, devices: Sequence[DeviceAddress]) -> None:
+    places: dict[tuple[str, int], str] = {}
+    for device in devices:
+        switch = topology.switch(device.name)
+        if switch.platform != device.platform:
+            raise UserInputError(
+                f"the inventory says platform {device.platform}", where=device.name, expected=switch.platform
+            )
+        other = places.setdefault((device.address, device.port), device.name)
+        if other != device.name:
+            raise UserInputError(
+                f"{device.address} port {device.port} is given to {other} as well", where=device.name
+            )
+
+
+def _lab_port(switch: Switch, port: Port, real: set[str]) -> LabPort:
+    where = f"{switch.name}:{port.name}"
+    if len(port.name) > _MAXIMUM_INTERFACE_NAME or "/" in port.name or port.name in {MANAGEMENT_PORT, "lo"}:
+        raise UserInputError(
+            "is no free name of a Linux interface",
+            where=where,
+            expected=f"at most {_MAXIMUM_INTERFACE_NAME} characters, no '/', not lo or {MANAGEMENT_PORT}",
+        )
+    peer = PREFIX + port.peer if port.peer in real else ""
+    return LabPort(port.name, port.address, port.peer_address, peer, port.peer_port, port.peer_is_host)
+
+
+def _underlay(fabric: Fabric, topology: Topology, switch: Switch, real: set[str]) -> tuple[LabRoute, ...]:
+    """What the rack routes without us: a leaf sends to every host over all spines, a spine to each leaf.
+
+    Spines and leaves that are emulated are left out: nothing is forwarded behind them.
+    """
+    up = [port for port in switch.ports if not port.peer_is_host and port.peer in real]
+    if not up:
+        return ()
+    if switch.role is SwitchRole.LEAF:
+        return (LabRoute(fabric.addressing.hosts, tuple(port.peer_address for port in up)),)
+    stride = fabric.addressing.leaf_stride
+    prefix_length = 32 - (4 * stride).bit_length() + 1
+    first = fabric.addressing.hosts.network_address
+    return tuple(
+        LabRoute(
+            IPv4Network((first + 4 * stride * topology.switch(port.peer).index, prefix_length)),
+            (port.peer_address,),
+        )
+        for port in up
+    )
+
+
+def _emulated_ports(switch: Switch) -> int:
+    """Ports that the emulated box needs: those of the hardware, more where the fabric cables more."""
+    step = 4 if switch.platform == "sonic" else 1
+    highest = 0
+    for port in switch.ports:
+        digits = port.name[len(port.name.rstrip("0123456789")) :]
+        number = int(digits) if digits else 0
+        highest = max(highest, number // step + 1 if step > 1 else number)
+    return max(EMULATED_PLATFORMS[switch.platform], highest)

@@ -1,0 +1,73 @@
+"""Building the lab as root: all of it on this kernel, or its switches in user-mode-linux."""
+
+import subprocess
+from collections.abc import Callable
+from typing import Final
+
+from mltswitch.errors import MachineError
+from mltswitch.lab import uml
+from mltswitch.lab.keys import write_private
+from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, Layout
+from mltswitch.lab.paths import LabPaths
+from mltswitch.lab.script import (
+    hosts_script,
+    native_script,
+    switch_files,
+    switches_script,
+    taps_script,
+    vector_arguments,
+)
+
+SCRIPT_SECONDS: Final = 120.0
+
+
+def build(layout: Layout, paths: LabPaths, progress: Callable[[str], None]) -> None:
+    """Switches and hosts as network namespaces of this kernel; raises MachineError."""
+    if not layout.switches:
+        return
+    progress(f"building {len(layout.switches)} Linux switches and {len(layout.real_hosts)} hosts")
+    _write_switch_files(layout, paths)
+    _run(paths, "build", native_script(layout, paths))
+
+
+def build_around_uml(layout: Layout, paths: LabPaths, instance: str, progress: Callable[[str], None]) -> None:
+    """Switches in one user-mode-linux instance, hosts as namespaces of this kernel; raises MachineError."""
+    if not layout.switches:
+        return
+    progress(f"starting {len(layout.switches)} Linux switches in user-mode-linux")
+    _write_switch_files(layout, paths)
+    _run(paths, "taps", taps_script(layout))
+    process = uml.start(
+        paths,
+        uml.switches_init(switches_script(layout, paths)),
+        instance,
+        vectors=vector_arguments(layout),
+        namespace=MANAGEMENT_NAMESPACE,
+    )
+    uml.wait_until_ready(paths, process)
+    progress(f"connecting {len(layout.real_hosts)} hosts")
+    _run(paths, "hosts", hosts_script(layout))
+
+
+def _write_switch_files(layout: Layout, paths: LabPaths) -> None:
+    for name, text in switch_files(layout).items():
+        write_private(paths.work / name, text)
+
+
+def _run(paths: LabPaths, name: str, script: str) -> None:
+    """Run a script whose background processes outlive it; its output goes to a log of its own."""
+    file = paths.work / f"{name}.sh"
+    write_private(file, script)
+    log_file = paths.logs / f"{name}.log"
+    with log_file.open("ab") as log:
+        done = subprocess.run(
+            ["sh", str(file)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            check=False,
+            timeout=SCRIPT_SECONDS,
+        )
+    if done.returncode:
+        raise MachineError(f"ended with {done.returncode}", where=str(file))

@@ -1,0 +1,126 @@
+"""Processes that outlive the command that started them: recorded before they run, ended by identity."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+KILL_SECONDS: Final = 5.0
+
+_RECORD_THEN_RUN: Final = 'read -r line </proc/$$/stat && printf "%s\\n" "$line" >"$1" && shift && exec "$@"'
+_START_TICKS_FIELD: Final = 19
+"""proc(5): starttime is field 22, the 20th after the command's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """A process and its start time, so that another one with a recycled number is never taken for it."""
+
+    pid: int
+    start_ticks: int
+
+    @classmethod
+    def parse(cls, stat: str) -> "ProcessIdentity":
+        """From a line of /proc/PID/stat, whose command may hold spaces and brackets; raises ValueError."""
+        head, bracket, tail = stat.rpartition(")")
+        fields = tail.split()
+        if not bracket or len(fields) <= _START_TICKS_FIELD:
+            raise ValueError("no line of /proc/PID/stat")
+        return cls(int(head.split(maxsplit=1)[0]), int(fields[_START_TICKS_FIELD]))
+
+    @property
+    def alive(self) -> bool:
+        """Whether this very process runs; one that ended and waits for its parent does not."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return False
+        return ProcessIdentity.parse(stat) == self and stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+def start_recorded(
+    argv: Sequence[str],
+    record: Path,
+    *,
+    log: IO[bytes],
+    environment: Mapping[str, str] | None = None,
+    namespace: str = "",
+) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own; it writes its identity into `record` before it becomes `argv`.
+
+    So whoever is killed between two steps leaves no process behind that `down` cannot find.
+    """
+    prefix = ["ip", "netns", "exec", namespace] if namespace else []
+    return subprocess.Popen(
+        ["sh", "-c", _RECORD_THEN_RUN, "sh", str(record), *prefix, *argv],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        env=None if environment is None else {**os.environ, **environment},
+    )
+
+
+def read_record(record: Path) -> ProcessIdentity | None:
+    """The recorded process; none where the record is missing or was cut short."""
+    try:
+        return ProcessIdentity.parse(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def end(identity: ProcessIdentity, *, grace_seconds: float = 0.0) -> None:
+    """SIGTERM, after the grace SIGKILL; nothing where the number belongs to another process by now."""
+    if grace_seconds and identity.alive:
+        _signal(identity.pid, signal.SIGTERM)
+        _wait_until_gone([identity], grace_seconds)
+    if identity.alive:
+        _signal(identity.pid, signal.SIGKILL)
+        _wait_until_gone([identity], KILL_SECONDS)
+
+
+def kill_and_wait(process_ids: Iterable[int]) -> None:
+    """SIGKILL them and wait until they are gone."""
+    identities = [identity for pid in process_ids if (identity := identify(pid)) is not None]
+    for identity in identities:
+        _signal(identity.pid, signal.SIGKILL)
+    _wait_until_gone(identities, KILL_SECONDS)
+
+
+def identify(pid: int) -> ProcessIdentity | None:
+    """Identity of a process that runs now."""
+    return read_record(Path(f"/proc/{pid}/stat"))
+
+
+def processes_with_argument(argument: str) -> list[int]:
+    """Processes that carry this very argument on their command line, zombies excepted (theirs is empty)."""
+    wanted = argument.encode()
+    return [
+        int(directory.name)
+        for directory in Path("/proc").iterdir()
+        if directory.name.isdecimal() and wanted in _arguments(directory)
+    ]
+
+
+def _arguments(directory: Path) -> list[bytes]:
+    try:
+        return (directory / "cmdline").read_bytes().split(b"\0")
+    except OSError:  # it ended meanwhile
+        return []
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _wait_until_gone(identities: Sequence[ProcessIdentity], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while any(identity.alive for identity in identities) and time.monotonic() < deadline:
+        time.sleep(0.02)

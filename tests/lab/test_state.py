@@ -1,0 +1,104 @@
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from mltswitch.errors import MachineError, UserInputError
+from mltswitch.lab import Lab, LabMode
+from mltswitch.lab import state as state_module
+from mltswitch.lab.layout import Layout
+from mltswitch.lab.paths import LabPaths
+from mltswitch.lab.state import describe, locked, read_state, write_state
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> LabPaths:
+    paths = LabPaths(tmp_path / "lab")
+    paths.create()
+    return paths
+
+
+def test_state_is_read_as_written(paths: LabPaths, layout: Layout) -> None:
+    state = describe(layout, mode=LabMode.NATIVE, instance="abc", missing=("one line",))
+    write_state(paths, state)
+    assert read_state(paths) == state
+    assert [relay.name for relay in state.relays] == ["spine1", "spine2", "leaf1", "leaf2"]
+    assert state.namespaces == layout.namespaces
+    assert not state.ready
+
+
+def test_no_state(paths: LabPaths) -> None:
+    assert read_state(paths) is None
+
+
+def test_damaged_state_is_named(paths: LabPaths) -> None:
+    paths.state.write_text('{"schema_version": "mltswitch/lab/v1"')
+    with pytest.raises(MachineError, match=r"state\.json: cannot be understood"):
+        read_state(paths)
+
+
+def test_second_lock_is_refused(paths: LabPaths, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(state_module, "MACHINE_LOCK", tmp_path / "lock")
+    with locked(paths), pytest.raises(MachineError, match="is at work"), locked(paths):
+        pytest.fail("the lock was given twice")
+    with locked(paths):
+        pass
+
+
+def test_the_lock_ends_with_its_holder(
+    paths: LabPaths, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lock = tmp_path / "lock"
+    monkeypatch.setattr(state_module, "MACHINE_LOCK", lock)
+    target = lock if os.geteuid() == 0 else paths.root
+    lock.touch()
+    child = os.fork()
+    if child == 0:
+        fcntl.flock(os.open(target, os.O_RDONLY), fcntl.LOCK_EX)
+        os._exit(0)
+    os.waitpid(child, 0)
+    with locked(paths):
+        pass
+
+
+def test_folders_are_private_and_all_removed(paths: LabPaths) -> None:
+    assert paths.root.stat().st_mode & 0o077 == 0
+    assert paths.host_keys.stat().st_mode & 0o077 == 0
+    (paths.logs / "a.log").write_text("why\n")
+    paths.remove(keep_logs=True)
+    assert [entry.name for entry in paths.root.iterdir()] == ["logs"]
+    paths.remove()
+    assert not paths.root.exists()
+
+
+def test_somebody_elses_files_are_kept(paths: LabPaths) -> None:
+    (paths.root / "notes.txt").write_text("mine")
+    paths.remove()
+    assert [entry.name for entry in paths.root.iterdir()] == ["notes.txt"]
+
+
+def test_a_path_that_a_kernel_command_line_would_cut(tmp_path: Path) -> None:
+    with pytest.raises(UserInputError, match="a space or a comma"):
+        LabPaths(tmp_path / "my lab").create()
+
+
+def test_log_tail_leaves_out_stack_dumps(paths: LabPaths) -> None:
+    (paths.logs / "k.log").write_text("Kernel panic\n [<6002d37a>] ? show\n 60000000 0000\nStack:\nend\n")
+    assert paths.log_tail() == "k.log: Kernel panic | k.log: end"
+
+
+def test_commands_need_a_lab(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "none")
+    assert lab.status().mode is LabMode.DOWN
+    with pytest.raises(MachineError, match="no lab is up"):
+        lab.run(["true"])
+    with pytest.raises(MachineError, match="no lab is up"):
+        lab.host_namespace("host1")
+
+
+def test_a_lab_of_an_earlier_boot_is_told(paths: LabPaths, layout: Layout) -> None:
+    state = describe(layout, mode=LabMode.NATIVE, instance="abc", missing=())
+    write_state(paths, state.model_copy(update={"boot": "another", "ready": True}))
+    with pytest.raises(MachineError, match="before this machine was"):
+        Lab(paths.root).run(["true"])
