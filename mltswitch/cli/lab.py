@@ -90,6 +90,11 @@ def run(inventory_path: Path, command: tuple[str, ...]) -> int:
 @click.option(
     "--seconds", default=4.0, show_default=True, type=click.FloatRange(0.5, 120), help="Length of a run."
 )
+@click.option(
+    "--burst",
+    type=click.IntRange(1, 64),
+    help="Packets that leave a sender back to back; default: the plan's.",
+)
 @click.option("--receiver", help="Host behind the port under test; default: the last host.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the JSON here, too."
@@ -101,6 +106,7 @@ def probe_command(
     inventory_path: Path,
     loads: str,
     seconds: float,
+    burst: int | None,
     receiver: str | None,
     output: Path | None,
     seed: int,
@@ -109,7 +115,15 @@ def probe_command(
     """Send tagged packets through one overloaded port; exit code 5 if it breaks a promise of PLAN."""
     plan = load_document(plan_file, Plan)
     bottleneck = lab_bottleneck(_lab(inventory_path), plan, receiver)
-    result = probe(plan, bottleneck, loads=_loads(loads), seconds=seconds, seed=seed, progress=progress)
+    result = probe(
+        plan,
+        bottleneck,
+        loads=_loads(loads),
+        seconds=seconds,
+        burst_packets=burst or plan.paths.burst_packets,
+        seed=seed,
+        progress=progress,
+    )
     verdicts = judge(plan, result)
     document = json_text({"result": result, "verdicts": verdicts})
     if output is not None:

@@ -23,20 +23,20 @@ def print_probe(result: ProbeResult, verdicts: Sequence[Verdict]) -> None:
         (
             ramp.traffic_class,
             f"{ramp.ecn_threshold_bytes:,}",
-            _bytes(ramp.deepest_unimportant_bytes),
-            _bytes(ramp.shallowest_mark_bytes),
+            _bytes(ramp.drop_seen_bytes),
+            _bytes(ramp.mark_seen_bytes),
             f"{ramp.limit_bytes:,}",
-            _bytes(ramp.deepest_important_bytes),
+            _bytes(ramp.full_seen_bytes),
         )
         for ramp in result.ramps
     ]
     columns = (
         "class",
         "S planned [B]",
-        "longest queue Not-ECT survived [B]",
-        "shortest queue marked [B]",
+        "Not-ECT dropped above [B]",
+        "ECT marked above [B]",
         "L planned [B]",
-        "longest queue ECT survived [B]",
+        "all dropped at [B]",
     )
     screen.print(table("Thresholds seen from outside", columns, rows))
     for load in result.loads:
@@ -73,7 +73,11 @@ def _load_table(load: LoadResult) -> Group:
         "p50 [ms]",
         "p99 [ms]",
     )
-    return table(f"Load {load.load:g} of the port rate, {load.duration_seconds:g} s", columns, rows)
+    return table(
+        f"Load {load.load:g} of the port rate in bursts of {load.burst_packets}, {load.duration_seconds:g} s",
+        columns,
+        rows,
+    )
 
 
 def _bytes(size: int | None) -> str:

@@ -4,24 +4,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from mltswitch.measure.ramp import RampResult, packets_per_second, ramp
 from mltswitch.measure.run import ProbeHost, Received, run
 from mltswitch.measure.schedule import Flow
 from mltswitch.measure.sender import BurstTask, RampTask
 from mltswitch.plan import ClassKind, Plan, PortProfile, Prediction, TrafficClass, predict_port
-from mltswitch.units import BITS_PER_BYTE
 from mltswitch.wire import Ecn
 
 CONTROL_PACKETS_PER_SECOND = 50.0
 """Control traffic of a probe, whatever the plan's load: enough packets to see a loss of 1 %."""
-RAMP_OVERLOAD = 3.0
-"""Offered over port rate: above 2, important packets alone (every other one) fill the queue to L."""
-RAMP_SECONDS = 0.4
 IDLE_PACKETS_PER_SECOND = 50.0
 IDLE_SECONDS = 1.0
-THRESHOLD_TOLERANCE_PACKETS = 8
-"""How far an observed threshold may stand from the planned one: averaging and timing count."""
 Progress = Callable[[str], None]
 
 
@@ -48,31 +42,12 @@ class LoadResult:
 
     load: float
     """Gradient bits offered over the port's rate."""
+    burst_packets: int
+    """Gradient packets that leave a sender back to back."""
     duration_seconds: float
     late_seconds: float
     """How far the slowest sender fell behind its schedule."""
     classes: tuple[ClassLoss, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RampResult:
-    """Thresholds of one class as they show from outside: how long the queue was for what came through.
-
-    The waiting bytes before a packet are its delay above the idle path's, times the port rate.
-    """
-
-    traffic_class: str
-    ecn_threshold_bytes: int
-    limit_bytes: int
-    deepest_unimportant_bytes: int | None
-    """Longest queue that a Not-ECT packet survived: S."""
-    shallowest_mark_bytes: int | None
-    """Shortest queue at which a packet was marked, while the queue grew: S."""
-    deepest_important_bytes: int | None
-    """Longest queue that an ECT packet survived: L."""
-    unmarked_above_threshold: int
-    """ECT packets that came unmarked through a queue longer than S by more than the tolerance."""
-    lost_important: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +81,23 @@ def probe(
     *,
     loads: Sequence[float],
     seconds: float,
+    burst_packets: int,
     seed: int,
     progress: Progress,
 ) -> ProbeResult:
     """Measure thresholds and losses at the given loads; raises MachineError when a host fails."""
     progress(f"probing {bottleneck.port}: idle path")
     idle_delay_ns = _idle_delay_ns(plan, bottleneck, seed)
+    hosts = (bottleneck.near_sender, bottleneck.receiver)
     ramps = []
     for position, entry in enumerate(plan.classes):
         if entry.kind is ClassKind.GRADIENT:
             progress(f"probing {bottleneck.port}: thresholds of {entry.name}")
-            ramps.append(_ramp(plan, bottleneck, position, idle_delay_ns, seed))
+            ramps.append(ramp(plan, bottleneck.profile, hosts, position, idle_delay_ns, seed))
     results = []
     for number, load in enumerate(loads):
         progress(f"probing {bottleneck.port}: load {load:g} for {seconds:g} s")
-        results.append(_at_load(plan, bottleneck, load, seconds, seed + number))
+        results.append(_at_load(plan, bottleneck, load, burst_packets, seconds, seed + number))
     profile = bottleneck.profile
     return ProbeResult(
         bottleneck.port,
@@ -133,10 +110,6 @@ def probe(
     )
 
 
-def _packets_per_second(profile: PortProfile) -> float:
-    return profile.rate_bps / BITS_PER_BYTE / profile.packet_bytes
-
-
 def _idle_delay_ns(plan: Plan, bottleneck: Bottleneck, seed: int) -> float:
     """Delay through the empty port: the least of a few lone packets of the first gradient class."""
     position = next(n for n, entry in enumerate(plan.classes) if entry.kind is ClassKind.GRADIENT)
@@ -146,42 +119,11 @@ def _idle_delay_ns(plan: Plan, bottleneck: Bottleneck, seed: int) -> float:
     return float(np.median(received.records["delay_ns"]))
 
 
-def _ramp(plan: Plan, bottleneck: Bottleneck, position: int, idle_delay_ns: float, seed: int) -> RampResult:
-    """Fill one otherwise idle queue with ECT and Not-ECT in turn."""
-    profile = bottleneck.profile
-    entry = plan.classes[position]
-    settings = next(queue for queue in profile.queues if queue.traffic_class == entry.name)
-    task = RampTask(class_index=position, packets_per_second=RAMP_OVERLOAD * _packets_per_second(profile))
-    received = run(plan, bottleneck.receiver, {bottleneck.near_sender: task}, RAMP_SECONDS, seed)
-    received.require_some(bottleneck.port)
-    records = received.records
-    waiting = (records["delay_ns"] - idle_delay_ns) / 1e9 * profile.rate_bps / BITS_PER_BYTE
-    important = records["is_important"]
-    marked = (records["tos"] & Ecn.CE) == Ecn.CE
-    threshold = settings.ecn_threshold_bytes or 0
-    tolerance = THRESHOLD_TOLERANCE_PACKETS * profile.packet_bytes
-    return RampResult(
-        traffic_class=entry.name,
-        ecn_threshold_bytes=threshold,
-        limit_bytes=getattr(settings.limit, "size_bytes", profile.buffer_bytes),
-        deepest_unimportant_bytes=_extreme(waiting[~important], np.max),
-        shallowest_mark_bytes=_extreme(waiting[important & marked], np.min),
-        deepest_important_bytes=_extreme(waiting[important], np.max),
-        unmarked_above_threshold=int(np.sum(important & ~marked & (waiting > threshold + tolerance))),
-        lost_important=received.sent_important(position) - int(np.sum(important)),
-    )
-
-
-def _extreme(
-    values: npt.NDArray[np.float64], of: Callable[[npt.NDArray[np.float64]], np.float64]
-) -> int | None:
-    return round(float(of(values))) if len(values) else None
-
-
-def _at_load(plan: Plan, bottleneck: Bottleneck, load: float, seconds: float, seed: int) -> LoadResult:
+def _at_load(
+    plan: Plan, bottleneck: Bottleneck, load: float, burst_packets: int, seconds: float, seed: int
+) -> LoadResult:
     flows = [
-        _flow(plan, bottleneck, position, entry, load / plan.fabric.traffic.load)
-        for position, entry in enumerate(plan.classes)
+        _flow(plan, bottleneck, position, load, burst_packets) for position, entry in enumerate(plan.classes)
     ]
     tasks = {
         sender: BurstTask(flows=tuple(flow for flow in flows if flow is not None), seed=seed * 1000 + number)
@@ -195,7 +137,7 @@ def _at_load(plan: Plan, bottleneck: Bottleneck, load: float, seconds: float, se
         for is_important in (False, True)
         if flows[position] is not None and _is_sent(entry, is_important=is_important)
     ]
-    return LoadResult(load, seconds, received.late_seconds, tuple(classes))
+    return LoadResult(load, burst_packets, seconds, received.late_seconds, tuple(classes))
 
 
 def _is_sent(entry: TrafficClass, *, is_important: bool) -> bool:
@@ -203,20 +145,17 @@ def _is_sent(entry: TrafficClass, *, is_important: bool) -> bool:
     return entry.kind is ClassKind.GRADIENT or not is_important
 
 
-def _flow(
-    plan: Plan, bottleneck: Bottleneck, position: int, entry: TrafficClass, gradient_scale: float
-) -> Flow | None:
+def _flow(plan: Plan, bottleneck: Bottleneck, position: int, load: float, burst_packets: int) -> Flow | None:
     """One sender's part of a class; None where the plan expects no traffic."""
-    share = 1.0 / len(bottleneck.senders)
-    port_packets_per_second = _packets_per_second(bottleneck.profile)
+    entry = plan.classes[position]
+    line = packets_per_second(bottleneck.profile) / len(bottleneck.senders)
     if entry.kind is ClassKind.GRADIENT:
-        rate = entry.load * gradient_scale * port_packets_per_second
-        return Flow(position, rate * share, plan.paths.burst_packets, plan.unimportant_share)
-    if entry.kind is ClassKind.BACKGROUND:
-        rate = entry.load * port_packets_per_second
-        return Flow(position, rate * share, 1, 1.0) if rate else None
+        rate = entry.load * load / plan.fabric.traffic.load * line
+        return Flow(position, rate, burst_packets, plan.unimportant_share)
     if entry.kind is ClassKind.CONTROL:
-        return Flow(position, CONTROL_PACKETS_PER_SECOND * share, 1, 1.0)
+        return Flow(position, CONTROL_PACKETS_PER_SECOND / len(bottleneck.senders), 1, 1.0)
+    if entry.kind is ClassKind.BACKGROUND and entry.load > 0:
+        return Flow(position, entry.load * line, 1, 1.0)
     return None
 
 

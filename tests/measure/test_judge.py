@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mltswitch.measure import LoadResult, ProbeResult, RampResult, judge
-from mltswitch.measure.probe import ClassLoss
+from mltswitch.measure import ClassLoss, LoadResult, ProbeResult, RampResult, judge
 from mltswitch.plan import Plan
 
 PACKET = 1514
@@ -16,11 +15,11 @@ def ramp(**changes: object) -> RampResult:
         traffic_class="gradient-2",
         ecn_threshold_bytes=40 * PACKET,
         limit_bytes=80 * PACKET,
-        deepest_unimportant_bytes=40 * PACKET,
-        shallowest_mark_bytes=41 * PACKET,
-        deepest_important_bytes=79 * PACKET,
-        unmarked_above_threshold=0,
-        lost_important=10,
+        drop_seen_bytes=41 * PACKET,
+        mark_seen_bytes=40 * PACKET,
+        wrong_marks=0.001,
+        full_seen_bytes=79 * PACKET,
+        survivors_when_full=0.0,
     )
     return replace(good, **changes)  # type: ignore[arg-type]  # names and types are the test's own
 
@@ -30,7 +29,7 @@ def entry(name: str, p50_seconds: float | None, *, lost: int = 0, is_important: 
 
 
 def result(ramps: tuple[RampResult, ...] = (), *entries: ClassLoss) -> ProbeResult:
-    loads = (LoadResult(1.1, 1.0, 0.0, entries),) if entries else ()
+    loads = (LoadResult(1.1, 1, 1.0, 0.0, entries),) if entries else ()
     return ProbeResult("leaf2:eth2", "paper", 50_000_000, PACKET, 1e-3, loads, ramps)
 
 
@@ -48,21 +47,23 @@ GOOD_LOAD = (
 
 def test_a_good_probe_passes(lab_plan: Plan) -> None:
     verdicts = judge(lab_plan, result((ramp(),), *GOOD_LOAD))
-    assert len(verdicts) == 6
+    assert len(verdicts) == 7
     assert all(verdict.holds for verdict in verdicts)
 
 
 @pytest.mark.parametrize(
     ("changes", "promise"),
     [
-        ({"deepest_unimportant_bytes": 60 * PACKET}, "gradient-2: Not-ECT is dropped above S"),
-        ({"deepest_unimportant_bytes": 20 * PACKET}, "gradient-2: Not-ECT is dropped above S"),
-        ({"deepest_unimportant_bytes": None}, "gradient-2: Not-ECT is dropped above S"),
-        ({"shallowest_mark_bytes": None}, "gradient-2: ECT is marked above S"),
-        ({"shallowest_mark_bytes": 10 * PACKET}, "gradient-2: ECT is marked above S"),
-        ({"unmarked_above_threshold": 3}, "gradient-2: no ECT passes unmarked above S"),
-        ({"deepest_important_bytes": 160 * PACKET}, "gradient-2: everything is dropped at L"),
-        ({"deepest_important_bytes": 41 * PACKET}, "gradient-2: everything is dropped at L"),
+        ({"drop_seen_bytes": 60 * PACKET}, "gradient-2: Not-ECT is dropped above S"),
+        ({"drop_seen_bytes": 20 * PACKET}, "gradient-2: Not-ECT is dropped above S"),
+        ({"drop_seen_bytes": None}, "gradient-2: Not-ECT is dropped above S"),
+        ({"mark_seen_bytes": None}, "gradient-2: ECT is marked above S"),
+        ({"mark_seen_bytes": 10 * PACKET}, "gradient-2: ECT is marked above S"),
+        ({"wrong_marks": 0.2}, "gradient-2: marks stand on one side of S only"),
+        ({"wrong_marks": None}, "gradient-2: marks stand on one side of S only"),
+        ({"survivors_when_full": 0.3}, "gradient-2: no Not-ECT passes a full queue"),
+        ({"full_seen_bytes": 160 * PACKET}, "gradient-2: everything is dropped at L"),
+        ({"full_seen_bytes": 41 * PACKET}, "gradient-2: everything is dropped at L"),
     ],
 )
 def test_every_threshold_promise_can_break(lab_plan: Plan, changes: dict[str, object], promise: str) -> None:
@@ -79,3 +80,17 @@ def test_inverted_priorities(lab_plan: Plan) -> None:
 @pytest.mark.parametrize("control", [entry("control", 0.001, lost=1), entry("control", None, lost=100)])
 def test_touched_control(lab_plan: Plan, control: ClassLoss) -> None:
     assert broken(lab_plan, result((), control, *GOOD_LOAD[1:])) == ["load 1.1: control untouched"]
+
+
+def test_important_packets_lost_first(lab_plan: Plan) -> None:
+    found = result(
+        (), entry("gradient-2", 0.01, lost=10, is_important=False), entry("gradient-2", 0.01, lost=50)
+    )
+    assert broken(lab_plan, found) == ["load 1.1: unimportant packets are lost first"]
+
+
+def test_a_difference_by_chance_breaks_nothing(lab_plan: Plan) -> None:
+    found = result(
+        (), entry("gradient-2", 0.01, lost=10, is_important=False), entry("gradient-2", 0.01, lost=14)
+    )
+    assert broken(lab_plan, found) == []
