@@ -28,6 +28,8 @@ class Step:
 
     command: str
     stdin: str = ""
+    seconds: float | None = None
+    """How long the device may take for it; None: the session's usual bound."""
 
 
 @dataclass(frozen=True, slots=True)

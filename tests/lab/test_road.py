@@ -1,0 +1,163 @@
+"""The whole road on the real lab: push, push again, a change by hand, faults on the way, and the probe."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mltswitch.cli import main
+from mltswitch.documents import dump_yaml
+from mltswitch.lab import lab_bottleneck
+from mltswitch.measure import judge, probe
+from mltswitch.plan import ClassKind, Plan
+from tests.lab.conftest import DEVICES, RunningLab
+
+pytestmark = [pytest.mark.lab, pytest.mark.root]
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+class Rack:
+    """A plan and an inventory of the running lab, as files."""
+
+    def __init__(self, folder: Path, running: RunningLab, plan: Plan) -> None:
+        self.running = running
+        self.folder = folder
+        self.plan = folder / "plan.yaml"
+        self.plan.write_text(dump_yaml(plan))
+        self.inventory = folder / "inventory"
+        self.inventory.mkdir()
+        self.write()
+
+    def write(self, **changes: dict[str, object]) -> None:
+        """Write the inventory, with some hosts' variables changed."""
+        hosts = {
+            device.name: {
+                "ansible_host": device.address,
+                "ansible_port": device.port,
+                "ansible_user": "root" if device.platform == "linux" else "admin",
+                "mltswitch_platform": device.platform,
+                "ansible_ssh_private_key_file": str(self.running.lab.paths.private_key),
+                "mltswitch_known_hosts_file": str(self.running.lab.paths.known_hosts),
+                **changes.get(device.name, {}),
+            }
+            for device in DEVICES
+        }
+        (self.inventory / "hosts.yaml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
+
+
+@pytest.fixture
+def rack(tmp_path: Path, running_lab: RunningLab, lab_plan: Plan) -> Rack:
+    return Rack(tmp_path, running_lab, lab_plan)
+
+
+@pytest.fixture
+def run(rack: Rack, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `mltswitch COMMAND plan -i inventory --json …`; returns exit code, JSON, standard error."""
+
+    def call(command: str, *options: str) -> tuple[int, Any, str]:
+        with pytest.raises(SystemExit) as end:
+            main([command, str(rack.plan), "-i", str(rack.inventory), "--json", *options])
+        captured = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return end.value.code, json.loads(captured.out) if captured.out else None, captured.err
+
+    return call
+
+
+def test_push_twice_then_a_change_by_hand(run: Run, rack: Rack, lab_plan: Plan) -> None:
+    code, _, _ = run("push")
+    assert code == 0
+    code, again, _ = run("push")
+    assert (code, again["summary"]["ok"], again["summary"]["changed"]) == (0, len(DEVICES), 0)
+    assert run("diff")[1]["summary"]["ok"] == len(DEVICES)
+    assert run("verify")[0] == 0
+
+    band = next(n for n, entry in enumerate(lab_plan.classes, 1) if entry.kind is ClassKind.GRADIENT) + 2
+    red = "red limit 200000 min 30280 max 30280 avpkt 1000 burst 31 bandwidth 10gbit probability 1 ecn"
+    done = rack.running.ssh("leaf2", f"tc qdisc change dev eth2 parent 10:{band} handle 10{band}: {red}")
+    assert done.returncode == 0, done.stderr
+    code, report, _ = run("verify")
+    assert code == 5
+    (device,) = [entry for entry in report["devices"] if entry["status"] != "ok"]
+    found = {entry["field"]: entry for entry in device["differences"]}
+    assert set(found) == {"ecn_threshold_bytes", "limit"}
+    threshold = found["ecn_threshold_bytes"]
+    assert (threshold["device"], threshold["port"], threshold["queue"]) == ("leaf2", "eth2", band)
+    assert threshold["found"] == "30280"
+    profile = lab_plan.port_profiles[0]
+    planned = next(q for q in profile.queues if q.traffic_class == threshold["traffic_class"])
+    assert threshold["expected"] == str(planned.ecn_threshold_bytes)
+
+    code, mended, _ = run("push")
+    assert (code, mended["summary"]["changed"]) == (0, 1)
+    assert run("verify")[0] == 0
+
+
+def test_an_unreachable_device_does_not_stop_the_others(run: Run, rack: Rack) -> None:
+    rack.write(spine2={"ansible_port": 2})
+    code, report, _ = run("push")
+    assert code == 4
+    statuses = {entry["device"]: entry["status"] for entry in report["devices"]}
+    assert statuses.pop("spine2") == "failed"
+    assert set(statuses.values()) <= {"ok", "changed"}
+    (error,) = [entry["error"] for entry in report["devices"] if entry["error"]]
+    assert "spine2" in error
+    assert "127.77.9.2:2" in error
+    assert "\n" not in error
+
+
+def test_a_wrong_host_key_stops_the_device(run: Run, rack: Rack) -> None:
+    known = rack.folder / "known_hosts"
+    lines = rack.running.lab.paths.known_hosts.read_text().splitlines()
+    keys = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines}
+    names = sorted(keys)
+    swapped = dict(zip(names, [keys[name] for name in names[1:] + names[:1]], strict=True))
+    known.write_text("".join(f"{name} {key}\n" for name, key in swapped.items()))
+    rack.write(leaf1={"mltswitch_known_hosts_file": str(known)})
+    code, report, _ = run("verify", "--limit", "leaf1")
+    assert code == 4
+    assert "host key" in report["devices"][0]["error"]
+
+
+def test_a_device_that_refuses_a_line_is_reported(run: Run, rack: Rack) -> None:
+    """A port of the plan is gone from the switch: tc refuses, and nothing is called done."""
+    assert run("push")[0] == 0
+    assert rack.running.ssh("spine2", "ip link set eth3 name hidden").returncode == 0
+    try:
+        code, report, _ = run("push", "--limit", "spine2")
+    finally:
+        assert (
+            rack.running.ssh("spine2", "ip link set hidden name eth3 && ip link set eth3 up").returncode == 0
+        )
+    assert code == 4
+    assert report["devices"][0]["status"] == "failed"
+    assert "eth3" in report["devices"][0]["error"]
+
+
+def test_the_probe_sees_the_plan_and_a_sabotaged_one(run: Run, rack: Rack, lab_plan: Plan) -> None:
+    assert run("push")[0] == 0
+    bottleneck = lab_bottleneck(rack.running.lab, lab_plan, None)
+    assert bottleneck.port == "leaf2:eth2"
+
+    def broken(loads: tuple[float, ...]) -> set[str]:
+        result = probe(
+            lab_plan, bottleneck, loads=loads, seconds=2.0, burst_packets=1, seed=7, progress=lambda _: None
+        )
+        return {verdict.promise for verdict in judge(lab_plan, result) if not verdict.holds}
+
+    failed = broken((1.3,))
+    if failed:  # once more: the machine may have been busy, a switch that is wrong stays wrong
+        failed &= broken((1.3,))
+    assert not failed
+
+    last = lab_plan.gradient_classes[-1].name
+    band = [entry.name for entry in lab_plan.classes].index(last) + 1
+    red = "red limit 400000 min 300000 max 300000 avpkt 1000 burst 300 bandwidth 10gbit probability 1 ecn"
+    change = f"tc qdisc change dev eth2 parent 10:{band} handle 10{band}: {red}"
+    assert rack.running.ssh("leaf2", change).returncode == 0
+    assert f"{last}: Not-ECT is dropped above S" in broken(())
+    assert run("push")[0] == 0
