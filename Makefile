@@ -7,6 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
+TORCH := $(VENV)/.torch
 
 .PHONY: demo test check lint golden lock clean
 .DELETE_ON_ERROR:
@@ -14,7 +15,7 @@ SETUP := $(VENV)/.installed
 demo: $(SETUP)
 	@$(BIN)/python scripts/demo.py
 
-test: check
+test: check $(TORCH)
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered tests
 
 check: $(SETUP)
@@ -34,6 +35,12 @@ lock: $(SETUP)
 
 $(SETUP): requirements.lock pyproject.toml scripts/setup
 	@PYTHON=$(PYTHON) scripts/setup $(VENV)
+	@touch $@
+
+# Only `profile from-torch` is tested with it; where no small build is to be had, those tests skip and say so.
+$(TORCH): $(SETUP) requirements-torch.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-torch.lock \
+	    2>/dev/null || echo "setup: no CPU build of torch for this Python here; tests that need torch skip"
 	@touch $@
 
 clean:

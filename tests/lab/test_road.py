@@ -17,7 +17,7 @@ from tests.lab.conftest import DEVICES, RunningLab
 
 pytestmark = [pytest.mark.lab, pytest.mark.root]
 
-Run = Callable[..., tuple[int, str, str]]
+Run = Callable[..., tuple[int, Any, str]]
 
 
 class Rack:
@@ -126,13 +126,12 @@ def test_a_wrong_host_key_stops_the_device(run: Run, rack: Rack) -> None:
 def test_a_device_that_refuses_a_line_is_reported(run: Run, rack: Rack) -> None:
     """A port of the plan is gone from the switch: tc refuses, and nothing is called done."""
     assert run("push")[0] == 0
-    assert rack.running.ssh("spine2", "ip link set eth3 name hidden").returncode == 0
+    assert rack.running.ssh("spine2", "ip link set eth3 down && ip link set eth3 name hidden").returncode == 0
     try:
         code, report, _ = run("push", "--limit", "spine2")
     finally:
-        assert (
-            rack.running.ssh("spine2", "ip link set hidden name eth3 && ip link set eth3 up").returncode == 0
-        )
+        mend = "ip link set hidden name eth3 && ip link set eth3 up"
+        assert rack.running.ssh("spine2", mend).returncode == 0
     assert code == 4
     assert report["devices"][0]["status"] == "failed"
     assert "eth3" in report["devices"][0]["error"]
