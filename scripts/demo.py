@@ -136,8 +136,12 @@ def summarise(plan: dict[str, Any], second: dict[str, Any], found: str, probe: d
         f"{load['load']:g} times the port rate offered: {_losses(load, gradients)}"
         for load in probe["result"]["loads"]
     ]
-    held = sum(verdict["holds"] for verdict in verdicts)
-    lines.append(f"{held} of {len(verdicts)} promises of the plan held on the wire (listed above)")
+    judged = [verdict for verdict in verdicts if verdict["holds"] is not None]
+    held = sum(verdict["holds"] for verdict in judged)
+    lines.append(
+        f"{held} of {len(judged)} promises of the plan held on the wire; "
+        f"{len(verdicts) - len(judged)} more could not be told from outside (all listed above)"
+    )
     return lines
 
 

@@ -88,7 +88,7 @@ def run(inventory_path: Path, command: tuple[str, ...]) -> int:
 @_inventory_option
 @click.option("--loads", default="0.8,1.1,1.5", show_default=True, help="Gradient load over the port rate.")
 @click.option(
-    "--seconds", default=4.0, show_default=True, type=click.FloatRange(0.5, 120), help="Length of a run."
+    "--seconds", default=6.0, show_default=True, type=click.FloatRange(0.5, 120), help="Length of a run."
 )
 @click.option(
     "--burst",
@@ -114,6 +114,8 @@ def probe_command(
 ) -> int:
     """Send tagged packets through one overloaded port; exit code 5 if it breaks a promise of PLAN."""
     plan = load_document(plan_file, Plan)
+    if output is not None and not output.absolute().parent.is_dir():
+        raise UserInputError("no such folder", where=str(output.parent))
     bottleneck = lab_bottleneck(_lab(inventory_path), plan, receiver)
     result = probe(
         plan,
@@ -132,7 +134,7 @@ def probe_command(
         click.echo(document)
     else:
         print_probe(result, verdicts)
-    return 0 if all(verdict.holds for verdict in verdicts) else PROBE_FAILED
+    return PROBE_FAILED if any(verdict.holds is False for verdict in verdicts) else 0
 
 
 def _lab(inventory_path: Path) -> Lab:

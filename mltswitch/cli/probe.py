@@ -1,6 +1,7 @@
 """How a probe's result is printed."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import click
 from rich.console import Group
@@ -8,6 +9,9 @@ from rich.console import Group
 from mltswitch.cli.output import console, table
 from mltswitch.measure import LoadResult, ProbeResult, Verdict
 from mltswitch.units import format_bps, format_ratio
+
+MARKS: Final = {True: "ok  ", False: "FAIL", None: "n/a "}
+"""How a verdict begins; n/a: the figures cannot tell."""
 
 
 def print_probe(result: ProbeResult, verdicts: Sequence[Verdict]) -> None:
@@ -42,7 +46,7 @@ def print_probe(result: ProbeResult, verdicts: Sequence[Verdict]) -> None:
     for load in result.loads:
         screen.print(_load_table(load))
     for verdict in verdicts:
-        click.echo(f"{'ok  ' if verdict.holds else 'FAIL'} {verdict.promise}: {verdict.figures}")
+        click.echo(f"{MARKS[verdict.holds]} {verdict.promise}: {verdict.figures}")
 
 
 def _load_table(load: LoadResult) -> Group:
@@ -74,7 +78,8 @@ def _load_table(load: LoadResult) -> Group:
         "p99 [ms]",
     )
     return table(
-        f"Load {load.load:g} of the port rate in bursts of {load.burst_packets}, {load.duration_seconds:g} s",
+        f"Load {load.load:g} of the port rate, bursts of {load.burst_packets}, {load.duration_seconds:g} s, "
+        f"senders at most {load.late_seconds * 1e3:.1f} ms late",
         columns,
         rows,
     )

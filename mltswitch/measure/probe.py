@@ -111,7 +111,7 @@ def probe(
 
 
 def _idle_delay_ns(plan: Plan, bottleneck: Bottleneck, seed: int) -> float:
-    """Delay through the empty port: the least of a few lone packets of the first gradient class."""
+    """Delay through the empty port: the median of lone packets of the first gradient class."""
     position = next(n for n, entry in enumerate(plan.classes) if entry.kind is ClassKind.GRADIENT)
     task = RampTask(class_index=position, packets_per_second=IDLE_PACKETS_PER_SECOND)
     received = run(plan, bottleneck.receiver, {bottleneck.near_sender: task}, IDLE_SECONDS, seed)

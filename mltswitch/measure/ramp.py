@@ -18,13 +18,13 @@ from mltswitch.plan import Plan, PortProfile, QueueSettings
 from mltswitch.units import BITS_PER_BYTE
 from mltswitch.wire import Ecn
 
-THRESHOLD_TOLERANCE_PACKETS: Final = 6
-"""How far an observed threshold may stand from the planned one: switches average, shapers send in bursts."""
+MARK_TOLERANCE_PACKETS: Final = 3
+"""A packet marked, or not, this far on the wrong side of the threshold counts as an exception."""
 HOLD_OVERLOAD: Final = 1.6
 """Offered over port rate at which ECT alone do not fill the port: Not-ECT drops hold the queue at S."""
-FILL_OVERLOAD: Final = 3.0
+FILL_OVERLOAD: Final = 2.6
 """At which ECT alone overload it: the queue stands at L."""
-RUN_SECONDS: Final = 0.6
+RUN_SECONDS: Final = 1.0
 SETTLING_RUNS: Final = 4.0
 """A run lasts at least this many times what the queue needs to fill."""
 FEWEST_PACKETS: Final = 20
@@ -144,7 +144,7 @@ def _marking(settled: _Settled, packet_bytes: int) -> tuple[int | None, float | 
     if np.sum(marked) < FEWEST_PACKETS:
         return None, None
     split = _best_split(waiting, marked)
-    tolerance = THRESHOLD_TOLERANCE_PACKETS * packet_bytes
+    tolerance = MARK_TOLERANCE_PACKETS * packet_bytes
     wrong = (marked & (waiting < split - tolerance)) | (~marked & (waiting > split + tolerance))
     return round(split), float(np.mean(wrong))
 

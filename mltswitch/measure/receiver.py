@@ -15,6 +15,7 @@ from mltswitch.measure.packet import PROBE_PORT, RECORD, ProbePacket
 RECEIVE_BUFFER_BYTES = 16 * 2**20
 SO_RCVBUFFORCE = 33
 SO_TIMESTAMPNS = 35
+SO_RXQ_OVFL = 40
 """Linux socket options that Python does not name; SCM_TIMESTAMPNS has the same number."""
 TIMESPEC = struct.Struct("@ll")
 SILENCE_SECONDS = 0.5
@@ -34,10 +35,10 @@ class ReceiveTask(BaseModel):
     maximum_packets: int = Field(gt=0)
 
 
-def receive(task: ReceiveTask, channel: socket.socket) -> npt.NDArray[np.void]:
-    """Datagrams of the run in order of arrival; ends by itself."""
+def receive(task: ReceiveTask, channel: socket.socket) -> tuple[npt.NDArray[np.void], int]:
+    """(datagrams of the run in order of arrival, datagrams that this host itself dropped); ends by itself."""
     records = np.zeros(task.maximum_packets, dtype=RECORD)
-    count = 0
+    count = dropped = 0
     channel.settimeout(SILENCE_SECONDS)
     while count < task.maximum_packets:
         try:
@@ -49,7 +50,8 @@ def receive(task: ReceiveTask, channel: socket.socket) -> npt.NDArray[np.void]:
         packet = ProbePacket.unpack(datagram)
         if packet is None or packet.run != task.run:
             continue
-        tos, arrived_ns = _ancillary(ancillary)
+        tos, arrived_ns, overflow = _ancillary(ancillary)
+        dropped = max(dropped, overflow)
         records[count] = (
             packet.sender,
             packet.class_index,
@@ -59,7 +61,7 @@ def receive(task: ReceiveTask, channel: socket.socket) -> npt.NDArray[np.void]:
             arrived_ns - packet.sent_ns,
         )
         count += 1
-    return records[:count]
+    return records[:count], dropped
 
 
 def open_channel() -> socket.socket:
@@ -71,19 +73,23 @@ def open_channel() -> socket.socket:
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
     channel.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
     channel.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    channel.setsockopt(socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
     channel.bind(("0.0.0.0", PROBE_PORT))  # noqa: S104  (a probing host answers nothing; every alias must arrive)
     return channel
 
 
-def _ancillary(messages: list[tuple[int, int, bytes]]) -> tuple[int, int]:
-    tos, arrived_ns = 0, time.time_ns()
+def _ancillary(messages: list[tuple[int, int, bytes]]) -> tuple[int, int, int]:
+    """(DSCP/ECN byte, kernel's time of arrival, drops at this socket so far)."""
+    tos, arrived_ns, overflow = 0, time.time_ns(), 0
     for level, kind, data in messages:
         if level == socket.IPPROTO_IP and kind == socket.IP_TOS:
             tos = data[0]
         elif level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
             seconds, nanoseconds = TIMESPEC.unpack(data)
             arrived_ns = seconds * 10**9 + nanoseconds
-    return tos, arrived_ns
+        elif level == socket.SOL_SOCKET and kind == SO_RXQ_OVFL:
+            overflow = int.from_bytes(data, sys.byteorder)
+    return tos, arrived_ns, overflow
 
 
 def main() -> None:
@@ -91,7 +97,9 @@ def main() -> None:
     task = ReceiveTask.model_validate_json(sys.stdin.readline())
     with open_channel() as channel:
         print("ready", flush=True)  # noqa: T201  (the probe waits for this line)
-        np.save(task.output, receive(task, channel))
+        records, dropped = receive(task, channel)
+    np.save(task.output, records)
+    print(dropped)  # noqa: T201  (the rest of the answer)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,10 @@ START_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 20.0
 """Beyond the planned end of a run; then its processes are ended."""
 
+LARGEST_STRETCH: Final = 0.05
+LARGEST_REFUSED_SHARE: Final = 0.001
+"""Beyond these the offered load was not the one that was asked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProbeHost:
@@ -49,10 +53,6 @@ class Received:
     records: npt.NDArray[np.void]
     sent: Counter[tuple[int, bool]]
     late_seconds: float
-
-    def sent_important(self, class_index: int) -> int:
-        """Important packets sent in a class."""
-        return self.sent[class_index, True]
 
     def require_some(self, port: str) -> None:
         """Raise MachineError when nothing at all came through the port."""
@@ -99,6 +99,7 @@ def run(
             maximum_packets=sum(map(len, schedules)) + 1,
         )
         reports = _converse(receiver, listen, sends, seconds)
+        _require_on_time(tuple(tasks), reports)
         sent: Counter[tuple[int, bool]] = Counter()
         for schedule in schedules:
             sent.update(zip(schedule.class_index.tolist(), schedule.is_important.tolist(), strict=True))
@@ -121,13 +122,38 @@ def _converse(
                 process.stdin.close()
                 process.stdin = None
         reports = [_report(host, process, limit) for host, process in running[1:]]
-        _finish(receiver, listening, limit)
+        _require_no_drops(receiver, _finish(receiver, listening, limit))
         return reports
     finally:
         for _, process in running:
             if process.poll() is None:
                 process.kill()
             process.wait()
+
+
+def _require_on_time(hosts: tuple[ProbeHost, ...], reports: list[SendReport]) -> None:
+    """What a host did not send, or not in time, must not count as the switch's doing."""
+    for host, report in zip(hosts, reports, strict=True):
+        if report.stretch > LARGEST_STRETCH:
+            raise MachineError(
+                f"sending took {report.stretch:.0%} longer than planned: too slow for the rate",
+                where=host.name,
+                hint="lower ports.rate in the fabric, or the loads",
+            )
+        if report.refused > LARGEST_REFUSED_SHARE * report.packets:
+            raise MachineError(
+                f"its own kernel refused {report.refused} of {report.packets} packets", where=host.name
+            )
+
+
+def _require_no_drops(receiver: ProbeHost, answer: str) -> None:
+    dropped = answer.strip().splitlines()[-1] if answer.strip() else "nothing"
+    if dropped != "0":
+        raise MachineError(
+            f"the receiving host itself dropped packets ({dropped})",
+            where=receiver.name,
+            hint="raise net.core.rmem_max, or lower the rate",
+        )
 
 
 def _start(host: ProbeHost, module: str) -> subprocess.Popen[str]:

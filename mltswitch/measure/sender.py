@@ -1,5 +1,6 @@
 """One sending host of a probe: `python -m mltswitch.measure.sender` reads its task from standard input."""
 
+import errno
 import socket
 import sys
 import time
@@ -12,6 +13,8 @@ from mltswitch.measure.packet import IPV4_UDP_HEADER_BYTES, PROBE_PORT, ProbePac
 from mltswitch.measure.schedule import Flow, Schedule, alternating, poisson_bursts
 from mltswitch.wire import Ecn, TrafficClassByte
 
+SHORTEST_SECONDS = 0.1
+"""Of a shorter run one cannot say whether it was on time."""
 SPIN_SECONDS = 100e-6
 """Below this a sleep is less exact than not sleeping."""
 
@@ -67,6 +70,8 @@ class SendReport(BaseModel):
     """Packets that the sending host's own kernel did not take."""
     late_seconds: float
     """Longest delay behind the schedule."""
+    stretch: float
+    """How much longer sending took than planned: 0.05 is 5 % below the planned rate."""
 
 
 def send(task: SendTask) -> SendReport:
@@ -99,11 +104,14 @@ def send(task: SendTask) -> SendReport:
             tag = (socket.IPPROTO_IP, socket.IP_TOS, tags[class_index, is_important])
             try:
                 channel.sendmsg([header, padding], [tag], 0, next(paths))
-            except (BlockingIOError, OSError) as error:
-                if not isinstance(error, BlockingIOError) and error.errno != 105:
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.ENOBUFS):
                     raise
                 refused += 1
-    return SendReport(packets=len(schedule), refused=refused, late_seconds=late)
+    took = time.time() - start
+    planned = float(schedule.time_seconds[-1]) if len(schedule) else task.duration_seconds
+    stretch = max(0.0, took / max(planned, SHORTEST_SECONDS) - 1.0)
+    return SendReport(packets=len(schedule), refused=refused, late_seconds=late, stretch=stretch)
 
 
 def _header(task: SendTask, class_index: int, sequence: int, *, is_important: bool) -> bytes:

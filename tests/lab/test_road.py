@@ -146,7 +146,7 @@ def test_the_probe_sees_the_plan_and_a_sabotaged_one(run: Run, rack: Rack, lab_p
         result = probe(
             lab_plan, bottleneck, loads=loads, seconds=2.0, burst_packets=1, seed=7, progress=lambda _: None
         )
-        return {verdict.promise for verdict in judge(lab_plan, result) if not verdict.holds}
+        return {verdict.promise for verdict in judge(lab_plan, result) if verdict.holds is False}
 
     failed = broken((1.3,))
     if failed:  # once more: the machine may have been busy, a switch that is wrong stays wrong

@@ -30,11 +30,11 @@ def entry(name: str, p50_seconds: float | None, *, lost: int = 0, is_important: 
 
 def result(ramps: tuple[RampResult, ...] = (), *entries: ClassLoss) -> ProbeResult:
     loads = (LoadResult(1.1, 1, 1.0, 0.0, entries),) if entries else ()
-    return ProbeResult("leaf2:eth2", "paper", 50_000_000, PACKET, 1e-3, loads, ramps)
+    return ProbeResult("leaf2:eth2", "paper", 10_000_000, PACKET, 1e-3, loads, ramps)
 
 
 def broken(plan: Plan, found: ProbeResult) -> list[str]:
-    return [verdict.promise for verdict in judge(plan, found) if not verdict.holds]
+    return [verdict.promise for verdict in judge(plan, found) if verdict.holds is False]
 
 
 GOOD_LOAD = (
@@ -47,8 +47,8 @@ GOOD_LOAD = (
 
 def test_a_good_probe_passes(lab_plan: Plan) -> None:
     verdicts = judge(lab_plan, result((ramp(),), *GOOD_LOAD))
-    assert len(verdicts) == 7
-    assert all(verdict.holds for verdict in verdicts)
+    assert len(verdicts) == 8
+    assert all(verdict.holds is not False for verdict in verdicts)
 
 
 @pytest.mark.parametrize(
@@ -94,3 +94,21 @@ def test_a_difference_by_chance_breaks_nothing(lab_plan: Plan) -> None:
         (), entry("gradient-2", 0.01, lost=10, is_important=False), entry("gradient-2", 0.01, lost=14)
     )
     assert broken(lab_plan, found) == []
+
+
+def test_a_starved_class_above_a_served_one(lab_plan: Plan) -> None:
+    found = result(
+        (), entry("gradient-0", None, lost=100), entry("gradient-1", 0.001), entry("gradient-2", 0.01)
+    )
+    assert broken(lab_plan, found) == ["load 1.1: strict priority, delays rise from class to class"]
+
+
+def test_starvation_from_below_is_strict_priority(lab_plan: Plan) -> None:
+    found = result((), entry("gradient-0", 0.001), entry("gradient-1", None, lost=100))
+    assert broken(lab_plan, found) == []
+
+
+def test_what_cannot_be_told_is_said(lab_plan: Plan) -> None:
+    close = ramp(limit_bytes=41 * PACKET, full_seen_bytes=41 * PACKET, mark_seen_bytes=None, wrong_marks=None)
+    verdicts = judge(lab_plan, result((close,)))
+    assert [verdict.holds for verdict in verdicts] == [True, None, True]
