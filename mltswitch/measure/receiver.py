@@ -1,4 +1,7 @@
-"""The receiving host of a probe: `python -m mltswitch.measure.receiver` notes every datagram of one run."""
+"""The receiving host of a probe: `python -m mltswitch.measure.receiver` notes every datagram of one run.
+
+Reads its task, says that it is ready, reads when the senders stop (ns since the epoch), receives, reports.
+"""
 
 import socket
 import struct
@@ -28,14 +31,12 @@ class ReceiveTask(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     run: int
-    end_ns: int
-    """When the senders stop, ns since the epoch."""
     output: Path
     """Becomes a NumPy file of RECORDs."""
     maximum_packets: int = Field(gt=0)
 
 
-def receive(task: ReceiveTask, channel: socket.socket) -> tuple[npt.NDArray[np.void], int]:
+def receive(task: ReceiveTask, channel: socket.socket, end_ns: int) -> tuple[npt.NDArray[np.void], int]:
     """(datagrams of the run in order of arrival, datagrams that this host itself dropped); ends by itself."""
     records = np.zeros(task.maximum_packets, dtype=RECORD)
     count = dropped = 0
@@ -44,7 +45,7 @@ def receive(task: ReceiveTask, channel: socket.socket) -> tuple[npt.NDArray[np.v
         try:
             datagram, ancillary, _, _ = channel.recvmsg(MAXIMUM_DATAGRAM_BYTES, 256)
         except TimeoutError:
-            if time.time_ns() > task.end_ns:
+            if time.time_ns() > end_ns:
                 break
             continue
         packet = ProbePacket.unpack(datagram)
@@ -97,7 +98,7 @@ def main() -> None:
     task = ReceiveTask.model_validate_json(sys.stdin.readline())
     with open_channel() as channel:
         print("ready", flush=True)  # noqa: T201  (the probe waits for this line)
-        records, dropped = receive(task, channel)
+        records, dropped = receive(task, channel, int(sys.stdin.readline()))
     np.save(task.output, records)
     print(dropped)  # noqa: T201  (the rest of the answer)
 

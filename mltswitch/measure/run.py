@@ -3,9 +3,11 @@
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -21,12 +23,13 @@ from mltswitch.measure.sender import BurstTask, RampTask, SendReport, SendTask
 from mltswitch.plan import Plan
 from mltswitch.units import ETHERNET_HEADER_BYTES
 
-START_SECONDS: Final = 1.0
-"""From asking the senders to their first packet: longer than Python needs to start everywhere."""
+START_SECONDS: Final = 0.3
+"""From telling the senders when to start to that moment."""
 PATIENCE_SECONDS: Final = 20.0
 """Beyond the planned end of a run; then its processes are ended."""
 
 LARGEST_STRETCH: Final = 0.05
+LARGEST_LATE_SECONDS: Final = 0.5
 LARGEST_REFUSED_SHARE: Final = 0.001
 """Beyond these the offered load was not the one that was asked for."""
 
@@ -77,7 +80,6 @@ def run(
     run_number = (seed * 2654435761 + time.time_ns()) % 2**32
     with tempfile.TemporaryDirectory(prefix="mltswitch-probe-") as folder:
         output = Path(folder) / "received.npy"
-        start_ns = time.time_ns() + round((2 * START_SECONDS) * 1e9)
         sends = {
             host: SendTask(
                 run=run_number,
@@ -85,19 +87,13 @@ def run(
                 destinations=receiver.addresses,
                 class_dscps=tuple(entry.dscp[0] for entry in plan.classes),
                 packet_bytes=plan.port_profiles[0].packet_bytes - ETHERNET_HEADER_BYTES,
-                start_ns=start_ns,
                 duration_seconds=seconds,
                 traffic=traffic,
             )
             for number, (host, traffic) in enumerate(tasks.items())
         }
         schedules = [task.schedule() for task in sends.values()]
-        listen = ReceiveTask(
-            run=run_number,
-            end_ns=start_ns + round(seconds * 1e9),
-            output=output,
-            maximum_packets=sum(map(len, schedules)) + 1,
-        )
+        listen = ReceiveTask(run=run_number, output=output, maximum_packets=sum(map(len, schedules)) + 1)
         reports = _converse(receiver, listen, sends, seconds)
         _require_on_time(tuple(tasks), reports)
         sent: Counter[tuple[int, bool]] = Counter()
@@ -109,34 +105,51 @@ def run(
 def _converse(
     receiver: ProbeHost, listen: ReceiveTask, sends: Mapping[ProbeHost, SendTask], seconds: float
 ) -> list[SendReport]:
-    limit = 2 * START_SECONDS + seconds + PATIENCE_SECONDS
-    listening = _start(receiver, "mltswitch.measure.receiver")
-    running: list[tuple[ProbeHost, subprocess.Popen[str]]] = [(receiver, listening)]
+    running: list[tuple[ProbeHost, subprocess.Popen[str]]] = []
     try:
-        _feed(listening, listen.model_dump_json() + "\n")
-        for host, task in sends.items():
-            process = _start(host, "mltswitch.measure.sender")
+        for host, module, task in (
+            (receiver, "mltswitch.measure.receiver", listen.model_dump_json()),
+            *((host, "mltswitch.measure.sender", send.model_dump_json()) for host, send in sends.items()),
+        ):
+            process = _start(host, module)
             running.append((host, process))
-            _feed(process, task.model_dump_json())
-            if process.stdin:
-                process.stdin.close()
-                process.stdin = None
+            _feed(process, task)
+        for host, process in running:
+            _await_ready(host, process)
+        start_ns = time.time_ns() + round(START_SECONDS * 1e9)
+        for _, process in running[1:]:
+            _feed(process, str(start_ns))
+        _feed(running[0][1], str(start_ns + round(seconds * 1e9)))
+        limit = START_SECONDS + seconds + PATIENCE_SECONDS
         reports = [_report(host, process, limit) for host, process in running[1:]]
-        _require_no_drops(receiver, _finish(receiver, listening, limit))
+        _require_no_drops(receiver, _finish(receiver, running[0][1], limit))
         return reports
     finally:
         for _, process in running:
             if process.poll() is None:
                 process.kill()
-            process.wait()
+            process.communicate()
+
+
+def _await_ready(host: ProbeHost, process: subprocess.Popen[str]) -> None:
+    """Wait for the process's first line; raises MachineError when it ends or stays silent."""
+    watchdog = threading.Timer(PATIENCE_SECONDS, process.kill)
+    watchdog.start()
+    try:
+        line = process.stdout.readline() if process.stdout else ""
+    finally:
+        watchdog.cancel()
+    if line != "ready\n":
+        _finish(host, process, PATIENCE_SECONDS)
+        raise MachineError(f"a probe process began with {line[:80]!r}", where=host.name)
 
 
 def _require_on_time(hosts: tuple[ProbeHost, ...], reports: list[SendReport]) -> None:
     """What a host did not send, or not in time, must not count as the switch's doing."""
     for host, report in zip(hosts, reports, strict=True):
-        if report.stretch > LARGEST_STRETCH:
+        if report.stretch > LARGEST_STRETCH or report.late_seconds > LARGEST_LATE_SECONDS:
             raise MachineError(
-                f"sending took {report.stretch:.0%} longer than planned: too slow for the rate",
+                f"sent up to {report.late_seconds:.1f} s late: this machine is too slow, or too busy",
                 where=host.name,
                 hint="lower ports.rate in the fabric, or the loads",
             )
@@ -171,8 +184,9 @@ def _start(host: ProbeHost, module: str) -> subprocess.Popen[str]:
 
 def _feed(process: subprocess.Popen[str], text: str) -> None:
     if process.stdin is not None:
-        process.stdin.write(text)
-        process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended, and its exit code says why
+            process.stdin.write(f"{text}\n")
+            process.stdin.flush()
 
 
 def _finish(host: ProbeHost, process: subprocess.Popen[str], limit_seconds: float) -> str:

@@ -1,4 +1,7 @@
-"""One sending host of a probe: `python -m mltswitch.measure.sender` reads its task from standard input."""
+"""One sending host of a probe: `python -m mltswitch.measure.sender`.
+
+Reads its task, says that it is ready, reads when to start (ns since the epoch), sends, and reports.
+"""
 
 import errno
 import socket
@@ -48,8 +51,6 @@ class SendTask(BaseModel):
     class_dscps: tuple[int, ...]
     packet_bytes: int = Field(ge=64)
     """IP packet, headers included."""
-    start_ns: int
-    """When to start, ns since the epoch."""
     duration_seconds: float = Field(gt=0)
     traffic: Annotated[BurstTask | RampTask, Field(discriminator="kind")]
 
@@ -74,9 +75,8 @@ class SendReport(BaseModel):
     """How much longer sending took than planned: 0.05 is 5 % below the planned rate."""
 
 
-def send(task: SendTask) -> SendReport:
+def send(task: SendTask, schedule: Schedule, start_ns: int) -> SendReport:
     """Send everything on schedule; blocks until the last packet has left."""
-    schedule = task.schedule()
     padding = bytes(task.packet_bytes - IPV4_UDP_HEADER_BYTES - len(_header(task, 0, 0, is_important=False)))
     tags = {
         (index, important): int(TrafficClassByte(dscp, Ecn.ECT_0 if important else Ecn.NOT_ECT)).to_bytes(
@@ -88,7 +88,7 @@ def send(task: SendTask) -> SendReport:
     paths = cycle([(str(address), PROBE_PORT) for address in task.destinations])
     refused, late = 0, 0.0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
-        start = task.start_ns / 1e9
+        start = start_ns / 1e9
         entries = zip(
             schedule.time_seconds.tolist(),
             schedule.class_index.tolist(),
@@ -118,5 +118,14 @@ def _header(task: SendTask, class_index: int, sequence: int, *, is_important: bo
     return ProbePacket(task.run, task.sender, class_index, is_important, sequence, time.time_ns()).pack()
 
 
+def main() -> None:
+    """Everything slow happens before the start is known, so that all senders begin together."""
+    task = SendTask.model_validate_json(sys.stdin.readline())
+    schedule = task.schedule()
+    print("ready", flush=True)  # noqa: T201  (the probe waits for this line)
+    report = send(task, schedule, int(sys.stdin.readline()))
+    print(report.model_dump_json())  # noqa: T201  (the rest of the answer)
+
+
 if __name__ == "__main__":
-    print(send(SendTask.model_validate_json(sys.stdin.read())).model_dump_json())  # noqa: T201  (the answer)
+    main()
