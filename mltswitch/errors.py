@@ -26,7 +26,14 @@ class MltswitchError(Exception):
             text += f" (expected {self.expected})"
         if self.hint:
             text += f". {self.hint[0].upper()}{self.hint[1:]}"
-        return " ".join(text.split())
+        return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """Escape what is no printable character, line ends too: what a device says must not steer a terminal."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
+    )
 
 
 class UserInputError(MltswitchError):

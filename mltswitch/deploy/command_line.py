@@ -5,21 +5,29 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from netmiko import BaseConnection, ConnectHandler
+from netmiko import BaseConnection, ConnectHandler, ReadTimeout
 
-from mltswitch.deploy.conversation import place, refusal
-from mltswitch.deploy.ssh import AUTHENTICATION_SECONDS, BANNER_SECONDS, CONNECT_SECONDS, translated
+from mltswitch.deploy.conversation import place, quoted, refusal, too_late
+from mltswitch.deploy.ssh import (
+    AUTHENTICATION_SECONDS,
+    BANNER_SECONDS,
+    CONNECT_SECONDS,
+    KEEPALIVE_SECONDS,
+    bounded,
+    translated,
+)
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device
 from mltswitch.targets import Step
 
+OPEN_SECONDS: Final = 90.0
+"""From the TCP connection to the first prompt."""
 LINE_SECONDS: Final = 30.0
-"""For one configuration line."""
+"""For one configuration line, where its step says nothing else."""
 SHOW_SECONDS: Final = 60.0
 """For one show command; the running configuration of a full chassis takes a while."""
 REFUSAL: Final = re.compile(r"^[ \t]*(?:%|(?i:error|invalid|failed)\b).*", re.MULTILINE)
 """How command lines begin a refusal: `% Unrecognized command`, `% Invalid input`, `Error: ...`."""
-MAXIMUM_QUOTED_CHARACTERS: Final = 300
 
 
 class CommandLineConversation:
@@ -41,7 +49,7 @@ class CommandLineConversation:
             )
         first = answer.lstrip()
         if REFUSAL.match(first):
-            raise DeviceError(f"refuses {command!r}: {_quoted(first)}", where=place(self._device))
+            raise DeviceError(f"refuses {command!r}: {quoted(first)}", where=place(self._device))
         return answer
 
     def apply(self, steps: Sequence[Step]) -> None:
@@ -49,15 +57,21 @@ class CommandLineConversation:
         for index, step in enumerate(steps):
             with _spoken(self._device):
                 self._enter_configuration()
-                answer = self._connection.send_config_set(
-                    [step.command],
-                    enter_config_mode=False,
-                    exit_config_mode=False,
-                    read_timeout=LINE_SECONDS,
-                    bypass_commands="",
-                )
+                answer = self._send(step.command, LINE_SECONDS if step.seconds is None else step.seconds)
             if REFUSAL.search(answer):
-                raise refusal(self._device, steps, index, _quoted(self._without_frame(answer)))
+                raise refusal(self._device, steps, index, quoted(self._without_frame(answer)))
+
+    def _send(self, line: str, seconds: float) -> str:
+        try:
+            return self._connection.send_config_set(
+                [line],
+                enter_config_mode=False,
+                exit_config_mode=False,
+                read_timeout=seconds,
+                bypass_commands="",
+            )
+        except ReadTimeout:
+            raise too_late(self._device, line, seconds) from None
 
     def _enter_configuration(self) -> None:
         if not self._configuring:
@@ -83,28 +97,30 @@ def _spoken(device: Device) -> Iterator[None]:
             yield
         except ValueError as error:
             raise DeviceError(
-                f"does not behave as its platform should: {error}", where=place(device)
+                f"does not behave as its platform should: {quoted(str(error))}", where=place(device)
             ) from None
-
-
-def _quoted(text: str) -> str:
-    return " ".join(text.split())[:MAXIMUM_QUOTED_CHARACTERS]
 
 
 @contextmanager
 def open_command_line(device: Device, netmiko_type: str) -> Iterator[CommandLineConversation]:
     """Connect, check the host key, authenticate, enter privileged mode; disconnects afterwards."""
-    with _spoken(device):
-        connection = _open(device, netmiko_type)
+    connection = _unconnected(device, netmiko_type)
+    late = DeviceError(f"has not opened a session after {OPEN_SECONDS:g} s", where=place(device))
+
+    def hang_up() -> None:
+        if connection.remote_conn_pre is not None:
+            connection.remote_conn_pre.close()
+
     try:
-        with _spoken(device):
+        with _spoken(device), bounded(OPEN_SECONDS, hang_up, late):
+            connection._open()
             connection.enable()
         yield CommandLineConversation(device, connection)
     finally:
         connection.disconnect()
 
 
-def _open(device: Device, netmiko_type: str) -> BaseConnection:
+def _unconnected(device: Device, netmiko_type: str) -> BaseConnection:
     password = device.password()
     return ConnectHandler(
         device_type=netmiko_type,
@@ -112,7 +128,7 @@ def _open(device: Device, netmiko_type: str) -> BaseConnection:
         port=device.port,
         username=device.user,
         password=None if password is None else password.get_secret_value(),
-        use_keys=device.key_file is not None,
+        use_keys=False,  # with True, netmiko offers the operator's personal keys besides `key_file`
         key_file=None if device.key_file is None else str(device.key_file),
         allow_agent=False,
         ssh_strict=True,
@@ -122,4 +138,6 @@ def _open(device: Device, netmiko_type: str) -> BaseConnection:
         conn_timeout=CONNECT_SECONDS,
         banner_timeout=BANNER_SECONDS,
         auth_timeout=AUTHENTICATION_SECONDS,
+        keepalive=KEEPALIVE_SECONDS,
+        auto_connect=False,  # so that there is something to hang up while it connects
     )

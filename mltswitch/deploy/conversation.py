@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Final, Protocol
 
-from mltswitch.errors import DeviceError
+from mltswitch.errors import DeviceError, MltswitchError
 from mltswitch.inventory import Device
 from mltswitch.targets import Step, Target
+
+MAXIMUM_QUOTED_CHARACTERS: Final = 300
 
 
 class Conversation(Protocol):
@@ -28,6 +30,28 @@ def refusal(device: Device, steps: Sequence[Step], index: int, answer: str) -> D
     return DeviceError(
         f"refuses step {index + 1} of {len(steps)}, {steps[index].command!r}: {answer}", where=place(device)
     )
+
+
+def too_late(device: Device, command: str, seconds: float) -> DeviceError:
+    """The device took longer than we wait; nothing tells it to stop."""
+    return DeviceError(
+        f"has not finished {command!r} after {seconds:g} s; it may still be running", where=place(device)
+    )
+
+
+def explained(device: Device, error: Exception) -> str:
+    """One line for the report; what we did not raise on purpose is a bug of ours, of any length."""
+    if isinstance(error, MltswitchError):
+        return str(error)
+    bug = DeviceError(
+        f"a bug in mltswitch: {type(error).__name__}: {quoted(str(error))}", where=place(device)
+    )
+    return str(bug)
+
+
+def quoted(text: str) -> str:
+    """What a device answered, on one line of bounded length."""
+    return " ".join(text.split())[:MAXIMUM_QUOTED_CHARACTERS]
 
 
 def place(device: Device) -> str:

@@ -3,14 +3,12 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from mltswitch.deploy.conversation import explained
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import DeviceReport, Status
-from mltswitch.errors import MltswitchError, UserInputError
-
-if TYPE_CHECKING:
-    from nornir.core.task import Result
+from mltswitch.errors import UserInputError
 
 DEFAULT_CONCURRENCY: Final = 20
 MAXIMUM_CONCURRENCY: Final = 256
@@ -37,33 +35,34 @@ def run_fleet(
     # nornir prints what its inventory holds; so it gets names only, and credentials stay in our devices.
     hosts = Hosts({job.device.name: Host(job.device.name) for job in jobs})
     by_name = {job.device.name: job for job in jobs}
+    reports: dict[str, DeviceReport] = {}
     interrupted = threading.Event()
     reporting = threading.Lock()
 
     def task(task: Task) -> Result:
         if interrupted.is_set():
             return Result(host=task.host)
-        report = _guarded(work, by_name[task.host.name])
+        report = reports[task.host.name] = _guarded(work, by_name[task.host.name])
         if progress is not None:
             with reporting:
                 progress(report)
-        return Result(host=task.host, result=report)
+        return Result(host=task.host)
 
     fleet = Nornir(inventory=Inventory(hosts), runner=ThreadedRunner(num_workers=concurrency))
     try:
-        results = fleet.run(task)
+        fleet.run(task)
     except KeyboardInterrupt:
         interrupted.set()
         raise
-    return tuple(_report(job, results[job.device.name][0]) for job in jobs)
+    return tuple(reports[job.device.name] for job in jobs)
 
 
 def _guarded(work: Work, job: Job) -> DeviceReport:
     started = time.monotonic()
     try:
         return work(job)
-    except MltswitchError as error:
-        return failed(job, str(error), time.monotonic() - started)
+    except Exception as error:  # noqa: BLE001 (a bug of ours concerns this device alone)
+        return failed(job, explained(job.device, error), time.monotonic() - started)
 
 
 def failed(job: Job, error: str, seconds: float) -> DeviceReport:
@@ -76,10 +75,3 @@ def failed(job: Job, error: str, seconds: float) -> DeviceReport:
         roundings=job.quantised.roundings,
         error=error,
     )
-
-
-def _report(job: Job, result: "Result") -> DeviceReport:
-    """nornir catches what we do not raise on purpose: a bug of ours, which concerns this device alone."""
-    if isinstance(result.result, DeviceReport):
-        return result.result
-    return failed(job, f"{job.device.name}: a bug in mltswitch: {result.exception!r}", 0.0)

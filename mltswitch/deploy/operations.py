@@ -5,19 +5,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from mltswitch.deploy.conversation import Connector, Conversation, place
+from mltswitch.deploy.conversation import Connector, Conversation, explained, place
 from mltswitch.deploy.fleet import DEFAULT_CONCURRENCY, Progress, run_fleet
 from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.results import DeviceDifference, DeviceReport, FleetReport, Status
 from mltswitch.deploy.ssh import connect
-from mltswitch.errors import MltswitchError, UserInputError
+from mltswitch.errors import UserInputError
 from mltswitch.inventory import Inventory
 from mltswitch.plan import Plan
 from mltswitch.targets import Change, RunningState, Step
 from mltswitch.targets.state import differences
 
+_NOTHING_SENT: Final = "Nothing was sent"
 _HALF_DONE: Final = (
     "Nothing is saved; the change may be partly in effect, and `mltswitch diff` shows what is left"
+)
+_NOT_SAVED: Final = (
+    "The plan is applied and read back, but not saved, so a reboot may lose it; the next push saves it"
 )
 
 
@@ -51,7 +55,8 @@ def push(
     """Make the devices run the plan: change, read back, compare, and only then save.
 
     Nothing is sent to any device before the plan was rendered for all of them. A device that already runs the
-    plan is left alone. Raises what `prepare` raises; a device's failure is reported and stops no other.
+    plan is only told to save it: the push before may have ended between change and save. Raises what
+    `prepare` raises; a device's failure is reported and stops no other.
     """
     jobs, warnings = prepare(plan, inventory, limit)
     work = _Diff(connector) if dry_run else _Push(connector)
@@ -84,8 +89,11 @@ class _Diff:
         with self.connector(job.device, job.target) as conversation:
             running = _read(conversation, job)
         change = job.target.diff(running, job.quantised.state)
-        status = Status.OK if change.is_empty else Status.WOULD_CHANGE
-        return _report(job, status, started, change=change.text, differences=_differences(job, running))
+        found = _differences(job, running)
+        status = Status.WOULD_CHANGE
+        if change.is_empty:
+            status = Status.DIFFERS if found else Status.OK
+        return _report(job, status, started, change=change.text, differences=found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,37 +115,33 @@ class _Push:
         started = time.monotonic()
         with self.connector(job.device, job.target) as conversation:
             running = _read(conversation, job)
+            before = _differences(job, running)
             change = job.target.diff(running, job.quantised.state)
-            if change.is_empty:
-                return _report(job, Status.OK, started)
-            try:
-                left = _change(conversation, job, change)
-            except MltswitchError as error:
-                return _report(
-                    job, Status.FAILED, started, change=change.text, error=f"{error}. {_HALF_DONE}"
-                )
+            left, error = _change(conversation, job, change, before)
+        if error:
+            return _report(job, Status.FAILED, started, change=change.text, differences=left, error=error)
+        status = Status.OK if change.is_empty else Status.CHANGED
+        return _report(job, status, started, change=change.text, differences=before)
+
+
+def _change(
+    conversation: Conversation, job: Job, change: Change, before: tuple[DeviceDifference, ...]
+) -> tuple[tuple[DeviceDifference, ...], str]:
+    """Apply, read back, and save if it is right; returns what is not, and why it failed where it did."""
+    left, state = before, _NOTHING_SENT
+    try:
+        _check_steps((*change.steps, *change.save))
+        if not change.is_empty:
+            state = _HALF_DONE
+            conversation.apply(change.steps)
+            left = _differences(job, _read(conversation, job))
         if left:
-            return _report(
-                job,
-                Status.FAILED,
-                started,
-                change=change.text,
-                differences=left,
-                error=f"{place(job.device)}: runs something else than the plan after the push. {_HALF_DONE}",
-            )
-        return _report(
-            job, Status.CHANGED, started, change=change.text, differences=_differences(job, running)
-        )
-
-
-def _change(conversation: Conversation, job: Job, change: Change) -> tuple[DeviceDifference, ...]:
-    """Apply, read back, and save if it is right; returns what is not."""
-    _check_steps((*change.steps, *change.save))
-    conversation.apply(change.steps)
-    left = _differences(job, _read(conversation, job))
-    if not left:
+            return left, f"{place(job.device)}: runs something else than the plan. {state}"
+        state = _NOT_SAVED
         conversation.apply(change.save)
-    return left
+    except Exception as error:  # noqa: BLE001 (whatever it is, the operator must learn how far it came)
+        return (), f"{explained(job.device, error)}. {state}"
+    return left, ""
 
 
 def _check_steps(steps: Iterable[Step]) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mltswitch.errors import DeviceError, VerificationError
+from mltswitch.errors import DeviceError, VerificationError, printable
 from mltswitch.targets import Rounding
 
 
@@ -13,11 +13,11 @@ class Status(StrEnum):
     OK = "ok"
     """It runs the plan, and ran it before."""
     CHANGED = "changed"
-    """It runs the plan now; read back and saved."""
+    """It runs the plan now; read back, and saved where the target can."""
     WOULD_CHANGE = "would-change"
     """A push would change it."""
     DIFFERS = "differs"
-    """Verification found something else than the plan."""
+    """It runs something else than the plan, which a push does not mend in the case of `diff`."""
     FAILED = "failed"
     """See `error`."""
 
@@ -36,6 +36,11 @@ class DeviceDifference:
     field: str
     expected: str
     found: str
+
+    def __post_init__(self) -> None:
+        """What a device says must not steer the terminal on which it is printed."""
+        for name in ("port", "expected", "found"):
+            object.__setattr__(self, name, printable(getattr(self, name)))
 
     def __str__(self) -> str:
         place = [self.device, f"port {self.port}" if self.port else "routes"]
@@ -61,6 +66,11 @@ class DeviceReport:
     """Where the device cannot express the plan exactly."""
     error: str = ""
     """One line, where it failed."""
+
+    def __post_init__(self) -> None:
+        """The change quotes what the device runs, and it has more than one line."""
+        change = "\n".join(printable(line) for line in self.change.split("\n"))
+        object.__setattr__(self, "change", change)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """A conversation with a POSIX shell: one SSH exec channel per command."""
 
 import select
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -9,17 +8,23 @@ from typing import Final
 
 import paramiko
 
-from mltswitch.deploy.conversation import place, refusal
-from mltswitch.deploy.ssh import AUTHENTICATION_SECONDS, BANNER_SECONDS, CONNECT_SECONDS, translated
+from mltswitch.deploy.conversation import place, quoted, refusal, too_late
+from mltswitch.deploy.ssh import (
+    AUTHENTICATION_SECONDS,
+    BANNER_SECONDS,
+    CONNECT_SECONDS,
+    KEEPALIVE_SECONDS,
+    bounded,
+    translated,
+)
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device
 from mltswitch.targets import Step
 
 COMMAND_SECONDS: Final = 120.0
-"""For one command, from start to exit status; loading a large SONiC patch takes tens of seconds."""
+"""For one command, from start to exit status, where its step says nothing else."""
 MAXIMUM_ANSWER_BYTES: Final = 32 * 2**20
 """Standard output, and as much standard error; the whole configuration of the largest switch is below it."""
-MAXIMUM_QUOTED_CHARACTERS: Final = 300
 
 _CHUNK_BYTES: Final = 1 << 16
 _TICK_MILLISECONDS: Final = 50
@@ -39,16 +44,15 @@ class Outcome:
     def complaint(self) -> str:
         """Why it failed, on one line."""
         text = (self.stderr.strip() or self.stdout.strip()).decode("utf-8", "replace")
-        quoted = " ".join(text.split())[:MAXIMUM_QUOTED_CHARACTERS]
-        return f"{quoted or 'no message'} (exit status {self.status})"
+        return f"{quoted(text) or 'no message'} (exit status {self.status})"
 
 
 class ShellConversation:
     """Commands over an authenticated SSH connection; see `Conversation`."""
 
-    def __init__(self, device: Device, client: paramiko.SSHClient) -> None:
+    def __init__(self, device: Device, transport: paramiko.Transport) -> None:
         self._device = device
-        self._client = client
+        self._transport = transport
 
     def ask(self, command: str) -> str:
         """Standard output of a command; raises DeviceError where it fails."""
@@ -60,21 +64,24 @@ class ShellConversation:
     def apply(self, steps: Sequence[Step]) -> None:
         """Run the steps in order; raises DeviceError at the first that fails."""
         for index, step in enumerate(steps):
-            outcome = self.run(step.command, step.stdin.encode())
+            outcome = self.run(step.command, step.stdin.encode(), step.seconds)
             if outcome.status != 0:
                 raise refusal(self._device, steps, index, outcome.complaint)
 
-    def run(self, command: str, stdin: bytes = b"") -> Outcome:
-        """Run one command, byte for byte; raises DeviceError when it takes too long or prints too much."""
-        with translated(self._device):
-            transport = self._client.get_transport()
-            if transport is None:
-                raise EOFError
-            channel = transport.open_session(timeout=CONNECT_SECONDS)
-            with channel:
-                channel.settimeout(COMMAND_SECONDS)
-                channel.exec_command(command)
-                return _Exchange(self._device, command, channel).finish(stdin)
+    def run(self, command: str, stdin: bytes = b"", seconds: float | None = None) -> Outcome:
+        """Run one command, byte for byte; raises DeviceError when it takes too long or prints too much.
+
+        The connection is closed then, for nobody knows what the device still does.
+        """
+        seconds = COMMAND_SECONDS if seconds is None else seconds
+        late = too_late(self._device, command, seconds)
+        with (
+            translated(self._device),
+            bounded(seconds, self._transport.close, late),
+            self._transport.open_session(timeout=CONNECT_SECONDS) as channel,
+        ):
+            channel.exec_command(command)
+            return _Exchange(self._device, command, channel).finish(stdin)
 
 
 class _Exchange:
@@ -84,7 +91,6 @@ class _Exchange:
         self._device = device
         self._command = command
         self._channel = channel
-        self._deadline = time.monotonic() + COMMAND_SECONDS
         self._stdout = bytearray()
         self._stderr = bytearray()
         self._poll = select.poll()
@@ -102,11 +108,9 @@ class _Exchange:
             ended = self._channel.eof_received or self._channel.closed
             if not self._read() and ended:
                 break
-            self._check_deadline()
             if not ended:
                 self._poll.poll(_TICK_MILLISECONDS)
-        if not self._channel.status_event.wait(max(0.0, self._deadline - time.monotonic())):
-            self._check_deadline()
+        self._channel.status_event.wait()
         return Outcome(bytes(self._stdout), bytes(self._stderr), self._channel.exit_status)
 
     def _write(self, unsent: memoryview) -> memoryview:
@@ -137,12 +141,6 @@ class _Exchange:
             )
         return found
 
-    def _check_deadline(self) -> None:
-        if time.monotonic() >= self._deadline:
-            raise DeviceError(
-                f"has not finished {self._command!r} after {COMMAND_SECONDS:g} s", where=place(self._device)
-            )
-
 
 @contextmanager
 def open_shell(device: Device) -> Iterator[ShellConversation]:
@@ -165,6 +163,10 @@ def open_shell(device: Device) -> Iterator[ShellConversation]:
             banner_timeout=BANNER_SECONDS,
             auth_timeout=AUTHENTICATION_SECONDS,
         )
-        yield ShellConversation(device, client)
+        transport = client.get_transport()
+        if transport is None:
+            raise EOFError
+        transport.set_keepalive(KEEPALIVE_SECONDS)
+        yield ShellConversation(device, transport)
     finally:
         client.close()

@@ -2,12 +2,13 @@
 
 import logging
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from mltswitch.deploy.conversation import Conversation, place
+from mltswitch.deploy.conversation import Conversation, place, quoted
 from mltswitch.errors import DeviceError, MachineError
 from mltswitch.inventory import Device
 from mltswitch.targets import Session, Target
@@ -20,6 +21,8 @@ CONNECT_SECONDS: Final = 10.0
 BANNER_SECONDS: Final = 15.0
 """From there to the SSH version line and the key exchange."""
 AUTHENTICATION_SECONDS: Final = 15.0
+KEEPALIVE_SECONDS: Final = 15
+"""Firewalls forget a connection on which nothing is said while the switch works on a long step."""
 
 for _name in ("paramiko", "netmiko", "nornir"):
     # Without a handler of its own, Python prints their tracebacks on the user's screen.
@@ -74,6 +77,32 @@ def translated(device: Device) -> Iterator[None]:
         raise _explained(device, cause if isinstance(cause, expected) else error) from None
 
 
+@contextmanager
+def bounded(seconds: float, hang_up: Callable[[], None], error: DeviceError) -> Iterator[None]:
+    """Raise `error` where the work inside takes longer.
+
+    `hang_up` closes what the work waits for: paramiko waits without end for the answer to a channel request.
+    """
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        hang_up()
+
+    watchdog = threading.Timer(seconds, give_up)
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        yield
+    except Exception:
+        if not late.is_set():
+            raise
+    finally:
+        watchdog.cancel()
+    if late.is_set():
+        raise error
+
+
 def _explained(device: Device, error: Exception) -> DeviceError:
     import paramiko  # noqa: PLC0415  (optional package)
 
@@ -102,7 +131,7 @@ def _reason(error: Exception) -> tuple[str, str]:
         return f"cannot be reached: {reason}", "check its address and port, and the route to it"
     if isinstance(error, EOFError):
         return "it closed the connection", ""
-    return f"the SSH session failed: {error}", ""
+    return f"the SSH session failed: {quoted(str(error))}", ""
 
 
 def _wrong_host_key(device: Device, error: "paramiko.BadHostKeyException") -> DeviceError:

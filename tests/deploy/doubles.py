@@ -155,14 +155,15 @@ class FileTarget:
 
     def diff(self, running: RunningState, wanted: SwitchState) -> Change:
         """Write the file, and copy it to save it."""
-        if running.state == wanted:
-            return Change(())
         name = wanted.ports[0].name
         old, new = _limit_bytes(running.state), _limit_bytes(wanted)
         path, saved = (shlex.quote(str(file)) for file in (self.running(name), self.saved(name)))
+        save = (Step(f"cp {path} {saved}"),)
+        if running.state == wanted:
+            return Change((), save)
         return Change(
             (Step(f"cat > {path}", f"{new}\n"),),
-            (Step(f"cp {path} {saved}"),),
+            save,
             f"-limit {old}\n+limit {new}\n",
         )
 

@@ -1,13 +1,16 @@
 """The command-line session against the Onyx emulator: answers, refusals, host keys, lost connections."""
 
+import dataclasses
 import json
 import logging
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from netmiko import ReadTimeout
 
 from mltswitch.deploy import command_line
 from mltswitch.deploy.command_line import CommandLineConversation, open_command_line
@@ -20,6 +23,7 @@ from mltswitch.lab.emulators.onyx import OnyxDevice
 from mltswitch.lab.emulators.ssh_server import EmulatorServer
 from mltswitch.targets import Session, Step
 from tests.deploy.doubles import FileTarget, device
+from tests.deploy.silent import silent_server
 from tests.deploy.sshd import make_key
 
 NETMIKO_TYPE = "mellanox_mlnxos"
@@ -168,6 +172,46 @@ def test_an_unknown_host_key_is_refused(
 
 def test_a_closed_port_is_unreachable(switch: tuple[OnyxDevice, Device], target: FileTarget) -> None:
     assert "cannot be reached: Connection refused" in refused(changed(switch[1], port=1), target)
+
+
+def test_a_session_that_never_opens_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_line, "OPEN_SECONDS", 1.0)
+    started = time.monotonic()
+    with (
+        silent_server(tmp_path) as reached,
+        pytest.raises(DeviceError, match=r"leaf1 \(.*\): has not opened a session after 1 s"),
+        open_command_line(reached, NETMIKO_TYPE),
+    ):
+        pass
+    assert time.monotonic() - started < 10
+
+
+def test_a_line_has_the_time_that_its_step_says(
+    conversation: CommandLineConversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+
+    def send_config_set(lines: list[str], *, read_timeout: float, **_: object) -> str:
+        given.append(read_timeout)
+        raise ReadTimeout("a page of advice")
+
+    monkeypatch.setattr(conversation._connection, "send_config_set", send_config_set)
+    for step, seconds in ((trust(1), "30"), (dataclasses.replace(trust(1), seconds=900.0), "900")):
+        with pytest.raises(DeviceError, match=f"after {seconds} s; it may still be running$"):
+            conversation.apply((step,))
+    assert given == [30.0, 900.0]
+
+
+def test_the_operator_s_own_keys_are_not_offered(
+    switch: tuple[OnyxDevice, Device], target: FileTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = switch[1].key_file
+    assert known is not None
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    shutil.copy(known, tmp_path / ".ssh" / "id_ed25519")
+    make_key(tmp_path / "stranger")
+    assert "refuses user admin" in refused(changed(switch[1], key_file=tmp_path / "stranger"), target)
 
 
 def test_a_key_that_the_switch_does_not_know(

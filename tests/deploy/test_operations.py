@@ -1,17 +1,28 @@
 """Order of phases, isolation of failures and idempotence, without a network."""
 
+import dataclasses
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
 
-from mltswitch.deploy import Conversation, DeviceReport, FleetReport, Status, diff, push, verify
+from mltswitch.deploy import (
+    Conversation,
+    DeviceDifference,
+    DeviceReport,
+    FleetReport,
+    Status,
+    diff,
+    push,
+    verify,
+)
 from mltswitch.errors import (
     DeviceError,
     MachineError,
@@ -44,7 +55,7 @@ def test_push_changes_reads_back_and_saves_then_has_nothing_to_do(target: FileTa
     report = push(PLAN, inventory(*SWITCHES), connector=switches.connect)
     assert statuses(report) == dict.fromkeys(SWITCHES, Status.CHANGED) | {"leaf2": Status.OK}
     assert switches.said("leaf1") == ["connected", "asked", "changed", "asked", "saved", "closed"]
-    assert switches.said("leaf2") == ["connected", "asked", "closed"]
+    assert switches.said("leaf2") == ["connected", "asked", "saved", "closed"]
     assert report.exit_code == 0
     assert report.warnings == ()
     again = push(PLAN, inventory(*SWITCHES), connector=switches.connect)
@@ -59,6 +70,17 @@ def test_a_report_says_what_was_changed_and_rounded(target: FileTarget) -> None:
     [found] = report.differences
     assert (found.traffic_class, found.queue, found.field) == ("background", 0, "limit")
     assert str(found).startswith("leaf1, port leaf1, queue 0 (background): limit expected ")
+
+
+def test_what_a_device_says_does_not_steer_the_terminal() -> None:
+    found = DeviceDifference("leaf1", "eth\x1b[2J", 0, None, "unexpected", "", "qdisc \x9b1m\r\n")
+    assert str(found).isprintable()
+    assert "eth\\x1b[2J" in str(found)
+    report = DeviceReport(
+        "leaf1", "linux", Status.WOULD_CHANGE, 0.0, "- limit \x1b[2J\r\n+ limit 1\n", (found,)
+    )
+    assert report.change == "- limit \\x1b[2J\\r\n+ limit 1\n"
+    assert json.dumps(dataclasses.asdict(report), ensure_ascii=False).isprintable()
 
 
 @pytest.mark.parametrize("operation", ["diff", "dry run"])
@@ -117,7 +139,59 @@ def test_a_bug_of_ours_concerns_one_device(target: FileTarget, monkeypatch: pyte
     switches = ScriptedSwitches({"leaf1": 1})
     [report] = verify(PLAN, inventory("leaf1"), connector=switches.connect).devices
     assert report.status is Status.FAILED
-    assert report.error == "leaf1: a bug in mltswitch: KeyError('leaf1')"
+    assert report.error == "leaf1 (127.0.0.1:22): a bug in mltswitch: KeyError: 'leaf1'"
+
+
+def test_what_was_not_saved_is_saved_by_the_next_push(target: FileTarget) -> None:
+    switches = ScriptedSwitches({"leaf1": 1}, refusing={"leaf1": "cp "})
+    for change in (f"-limit 1\n+limit {PLANNED_LIMIT_BYTES}\n", ""):
+        [refused] = push(PLAN, inventory("leaf1"), connector=switches.connect).devices
+        assert (refused.status, refused.change) == (Status.FAILED, change)
+        assert "refuses 'cp " in refused.error
+        assert "applied and read back, but not saved" in refused.error
+        assert "saved" not in switches.said("leaf1")
+    switches.refusing = {}
+    [mended] = push(PLAN, inventory("leaf1"), connector=switches.connect).devices
+    assert (mended.status, mended.error) == (Status.OK, "")
+    assert switches.said("leaf1")[-3:] == ["asked", "saved", "closed"]
+
+
+@pytest.mark.parametrize("operation", [diff, verify])
+def test_comparing_saves_nothing(target: FileTarget, operation: Callable[..., FleetReport]) -> None:
+    switches = ScriptedSwitches({"leaf1": PLANNED_LIMIT_BYTES})
+    operation(PLAN, inventory("leaf1"), connector=switches.connect)
+    assert switches.said("leaf1") == ["connected", "asked", "closed"]
+
+
+def test_what_no_step_mends_is_neither_ok_nor_saved(
+    target: FileTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target, "diff", lambda running, wanted: Change((), (Step("cp a b"),)))
+    switches = ScriptedSwitches({"leaf1": 1})
+    [report] = push(PLAN, inventory("leaf1"), connector=switches.connect).devices
+    assert report.status is Status.FAILED
+    assert report.error.endswith("runs something else than the plan. Nothing was sent")
+    assert [found.found for found in report.differences] == ["1 B"]
+    assert "saved" not in switches.said("leaf1")
+
+
+def test_a_bug_after_the_change_does_not_hide_it(target: FileTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = target.read
+
+    def read_once(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+        if answers != dict.fromkeys(answers, "1\n"):
+            raise KeyError("tc says\n" + "x" * 10_000)
+        return read(answers, wanted)
+
+    monkeypatch.setattr(target, "read", read_once)
+    switches = ScriptedSwitches({"leaf1": 1})
+    [report] = push(PLAN, inventory("leaf1"), connector=switches.connect).devices
+    assert report.status is Status.FAILED
+    assert report.change == f"-limit 1\n+limit {PLANNED_LIMIT_BYTES}\n"
+    assert "a bug in mltswitch: KeyError: " in report.error
+    assert "the change may be partly in effect" in report.error
+    assert len(report.error) < 600
+    assert "\n" not in report.error
 
 
 def test_nothing_is_sent_where_one_device_cannot_express_the_plan(target: FileTarget) -> None:
@@ -139,12 +213,14 @@ def test_nothing_is_sent_where_a_rendering_does_not_parse_back(
 
 
 def test_a_step_with_a_line_end_is_not_sent(target: FileTarget, monkeypatch: pytest.MonkeyPatch) -> None:
-    smuggled = Change((Step("true\nreboot"),))
+    smuggled = Change((Step("true\nreboot"),), text="true\n")
     monkeypatch.setattr(target, "diff", lambda running, wanted: smuggled)
     switches = ScriptedSwitches({"leaf1": 1})
     [report] = push(PLAN, inventory("leaf1"), connector=switches.connect).devices
     assert report.status is Status.FAILED
     assert "control character" in report.error
+    assert report.error.endswith("Nothing was sent")
+    assert report.change == "true\n"
     assert switches.said("leaf1") == ["connected", "asked", "closed"]
 
 
@@ -206,6 +282,15 @@ def test_no_more_connections_at_once_than_asked_for(target: FileTarget, concurre
 
     report = diff(PLAN, inventory(*SWITCHES), concurrency=concurrency, connector=connector)
     assert set(statuses(report).values()) == {Status.WOULD_CHANGE}
+
+
+def test_progress_that_fails_costs_no_report(target: FileTarget) -> None:
+    def progress(report: DeviceReport) -> None:
+        raise BrokenPipeError
+
+    switches = ScriptedSwitches({"leaf1": 1})
+    report = push(PLAN, inventory("leaf1"), connector=switches.connect, progress=progress)
+    assert statuses(report) == {"leaf1": Status.CHANGED}
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, 10_000])

@@ -14,6 +14,7 @@ from mltswitch.errors import DeviceError, UserInputError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.targets import Step
 from tests.deploy.doubles import PLANNED_LIMIT_BYTES, FileTarget, small_plan
+from tests.deploy.silent import silent_server
 from tests.deploy.sshd import Sshd, make_key
 
 
@@ -100,6 +101,27 @@ def test_a_command_that_never_ends_is_given_up(sshd: Sshd, monkeypatch: pytest.M
         pytest.raises(DeviceError, match=r"not finished 'sleep 60'"),
     ):
         conversation.ask("sleep 60")
+    assert time.monotonic() - started < 10
+
+
+def test_a_step_may_take_longer_than_others(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "COMMAND_SECONDS", 0.5)
+    with open_shell(sshd.device()) as conversation:
+        conversation.apply((Step("sleep 1", seconds=20.0),))
+        with pytest.raises(DeviceError, match=r"'sleep 30' after 0.2 s; it may still be running"):
+            conversation.apply((Step("sleep 30", seconds=0.2),))
+
+
+def test_a_server_that_never_answers_a_request_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "COMMAND_SECONDS", 0.5)
+    started = time.monotonic()
+    with silent_server(tmp_path) as reached, open_shell(reached) as conversation:
+        with pytest.raises(DeviceError, match=r"not finished 'true' after 0.5 s"):
+            conversation.ask("true")
+        with pytest.raises(DeviceError, match=r"leaf1 \("):
+            conversation.ask("true")
     assert time.monotonic() - started < 10
 
 
