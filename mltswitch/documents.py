@@ -3,66 +3,140 @@
 import hashlib
 import json
 import os
-import tempfile
-from collections.abc import Hashable
+import secrets
+import stat
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from mltswitch.errors import UserInputError
 
 MAXIMUM_DOCUMENT_BYTES: Final = 64 * 2**20
 """More than the plan of the largest fabric needs; what is larger is no document of ours."""
+MAXIMUM_DEPTH: Final = 100
+"""Lists and mappings inside each other; the YAML library recurses, and crashes far above this."""
+MAXIMUM_NODES: Final = 5_000_000
+"""Values of a document, those behind an alias counted each time that it is used."""
+MAXIMUM_DIGITS: Final = 40
+"""Of a whole number; Python neither prints nor divides one of some thousand digits."""
+MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 
 Document = TypeVar("Document", bound=BaseModel)
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml, where PyYAML was built with it."""
 
 
-class _StrictLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # libyaml may be absent
-    """Safe YAML that refuses a key given twice, where YAML would silently keep the last."""
+class _StrictLoader(_Loader):  # type: ignore[misc]  # chosen at run time
+    """Safe YAML that refuses a key given twice, where YAML would silently keep the last, and merge keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Hashable] = set()
         for key_node, _ in node.value:
+            if key_node.tag == MERGE_TAG:
+                raise _refusal("the merge key << is not read, write the fields out", key_node)
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable):
                 if key in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key!r} stands twice", key_node.start_mark
-                    )
+                    raise _refusal(f"the key {_shown(key)} stands twice", key_node)
                 seen.add(key)
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return mapping
 
+    def construct_whole_number(self, node: yaml.ScalarNode) -> int:
+        if len(node.value) > MAXIMUM_DIGITS:
+            raise _refusal(f"a number of more than {MAXIMUM_DIGITS} digits", node)
+        number: int = super().construct_yaml_int(node)
+        return number
 
-def parse_yaml(text: str, *, where: str) -> Any:
-    """Plain Python data from YAML (of which JSON is a part); raises UserInputError with line and column."""
+
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", _StrictLoader.construct_whole_number)
+
+
+def parse_yaml(text: str, *, where: str, is_expanded: bool = False) -> Any:
+    """Plain Python data from YAML (of which JSON is a part); raises UserInputError with line and column.
+
+    With `is_expanded`, an alias counts as what it names, for readers that follow every one: a loop, or
+    aliases that multiply to too many values, are refused.
+    """
     try:
+        _check_shape(text, is_expanded=is_expanded)
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506  (a subclass of the safe loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"{where}:{mark.line + 1}:{mark.column + 1}" if mark else where
         raise UserInputError(f"not valid YAML: {error.problem}", where=place) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise UserInputError(f"not valid YAML: {error}", where=where) from None
 
 
+def _check_shape(text: str, *, is_expanded: bool) -> None:
+    """Refuse depth, size, loops and tags on the flat stream of events, before anything recurses over it."""
+    sizes = [0]
+    anchors: list[str | None] = [None]
+    finished: dict[str | None, int] = {}
+    for event in yaml.parse(text, Loader=_Loader):
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            raise _refusal(f"the tag {_shown(tag)} is not read", event)
+        if isinstance(event, yaml.CollectionStartEvent):
+            sizes.append(1)
+            anchors.append(event.anchor)
+            if len(sizes) > MAXIMUM_DEPTH:
+                raise _refusal(f"more than {MAXIMUM_DEPTH} levels deep", event)
+            continue
+        if isinstance(event, yaml.CollectionEndEvent):
+            size, anchor = sizes.pop(), anchors.pop()
+        elif isinstance(event, yaml.ScalarEvent):
+            size, anchor = 1, event.anchor
+        elif isinstance(event, yaml.AliasEvent):
+            if is_expanded and event.anchor not in finished:
+                raise _refusal("an alias stands before the end of what it names", event)
+            size, anchor = finished[event.anchor] if is_expanded else 1, None
+        else:
+            continue
+        if anchor is not None:
+            finished[anchor] = size
+        sizes[-1] += size
+        if sizes[-1] > MAXIMUM_NODES:
+            raise _refusal(f"more than {MAXIMUM_NODES} values", event)
+
+
+def _refusal(problem: str, at: yaml.Event | yaml.Node) -> yaml.MarkedYAMLError:
+    mark: Any = at.start_mark  # libyaml has a class of its own for it
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+
+
 def read_text(path: Path) -> str:
-    """Text of a file; raises UserInputError when it is missing, unreadable, too large or no text."""
+    """Text of a regular file; raises UserInputError when it is missing, unreadable, too large or no text."""
     try:
-        if path.stat().st_size > MAXIMUM_DOCUMENT_BYTES:
-            raise UserInputError(f"larger than {MAXIMUM_DOCUMENT_BYTES} bytes", where=str(path))
-        return path.read_text(encoding="utf-8")
+        # a pipe without a writer must not block the opening
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise UserInputError("is no regular file", where=str(path))
+            with os.fdopen(descriptor, "rb", closefd=False) as stream:
+                content = stream.read(MAXIMUM_DOCUMENT_BYTES + 1)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise UserInputError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    if len(content) > MAXIMUM_DOCUMENT_BYTES:
+        raise UserInputError(f"larger than {MAXIMUM_DOCUMENT_BYTES} bytes", where=str(path))
+    try:
+        return content.decode("utf-8")
     except UnicodeDecodeError:
         raise UserInputError("is not UTF-8 text", where=str(path)) from None
 
 
 def load_document(path: Path, model: type[Document]) -> Document:
     """One checked document from a YAML or JSON file; raises UserInputError naming file and field."""
-    return validate(parse_yaml(read_text(path), where=str(path)), model, where=str(path))
+    data = parse_yaml(read_text(path), where=str(path), is_expanded=True)
+    return validate(data, model, where=str(path))
 
 
 def validate(data: Any, model: type[Document], *, where: str) -> Document:
@@ -74,21 +148,50 @@ def validate(data: Any, model: type[Document], *, where: str) -> Document:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise UserInputError(_first_problem(error), where=_field(error, where)) from None
+        raise _first_problem(error.errors(include_url=False), data, where) from None
 
 
-def _field(error: ValidationError, where: str) -> str:
-    location = ".".join(str(part) for part in error.errors()[0]["loc"])
-    return f"{where}: {location}" if location else where
+def _first_problem(problems: list[ErrorDetails], data: Any, where: str) -> UserInputError:
+    """The first field's problem; where a field may be of several kinds, of the kind that comes closest."""
+    fields = [_field(problem, data) for problem in problems]
+    same = [field for field in fields if field[: len(fields[0])] == fields[0]]
+    field = max(same, key=len)
+    texts = [_message(problem) for problem, other in zip(problems, fields, strict=True) if other == field]
+    text = ", or: ".join(dict.fromkeys(texts))
+    given = next(problem["input"] for problem, other in zip(problems, fields, strict=True) if other == field)
+    if isinstance(given, str | int | float) and not isinstance(given, bool) and _shown(given) not in text:
+        text += f", not {_shown(given)}"
+    others = len({*fields} - {*same})
+    name = ".".join(field)
+    return UserInputError(
+        f"{text} (and {others} more)" if others else text, where=f"{where}: {name}" if name else where
+    )
 
 
-def _first_problem(error: ValidationError) -> str:
-    problems = error.errors()
-    text = problems[0]["msg"].removeprefix("Value error, ")
-    given = problems[0]["input"]
-    if isinstance(given, str | int | float) and not isinstance(given, bool) and repr(given)[:60] not in text:
-        text += f", not {repr(given)[:60]}"
-    return text if len(problems) == 1 else f"{text} (and {len(problems) - 1} more)"
+def _message(problem: ErrorDetails) -> str:
+    if problem["type"] == "model_type":
+        return "Input should be a mapping of fields"
+    return problem["msg"].removeprefix("Value error, ")
+
+
+def _field(problem: ErrorDetails, data: Any) -> tuple[str, ...]:
+    """The location as the document has it: pydantic adds the names of its own alternatives to it."""
+    location = problem["loc"]
+    parts: list[str] = []
+    place = data
+    for number, part in enumerate(location, start=1):
+        if isinstance(place, Mapping) and part in place:
+            place = place[part]
+        elif isinstance(place, list | tuple) and isinstance(part, int):
+            place = place[part] if part < len(place) else None
+        elif not (problem["type"] == "missing" and number == len(location)):
+            continue
+        parts.append(str(part))
+    return tuple(parts)
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:60]
 
 
 def dump_yaml(document: BaseModel) -> str:
@@ -104,17 +207,54 @@ def sha256(document: BaseModel) -> str:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write the whole file or nothing; raises UserInputError when the folder cannot be written."""
+    """Write the whole file or nothing; raises UserInputError when it cannot be written."""
+    write_together({path: text})
+
+
+def write_together(files: Mapping[Path, str]) -> None:
+    """Write all files or none: every text is on the disk before the first one takes its place.
+
+    A link is followed, and an old file keeps its permissions.
+
+    Raises:
+        UserInputError: naming the file that cannot be written, or that is no regular file.
+    """
+    staged: list[tuple[Path, Path]] = []
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise UserInputError(f"cannot be written: {error.strerror}", where=str(path)) from None
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except OSError as error:
-        raise UserInputError(f"cannot be written: {error.strerror}", where=str(path)) from None
+        for path, text in files.items():
+            with _writing(path):
+                target = Path(os.path.realpath(path))
+                temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+                permissions = _permissions(path, target)
+                with temporary.open("x", encoding="utf-8") as stream:
+                    staged.append((temporary, target))
+                    stream.write(text)
+                    if permissions is not None:
+                        os.fchmod(stream.fileno(), permissions)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+        for path, (temporary, target) in zip(files, staged, strict=True):
+            with _writing(path):
+                temporary.replace(target)
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        for temporary, _ in staged:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserInputError(f"cannot be written: {error.strerror}", where=str(path)) from None
+
+
+def _permissions(path: Path, target: Path) -> int | None:
+    """Of the file that stands there; None when there is none yet."""
+    try:
+        mode = target.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        raise UserInputError("is no regular file", where=str(path))
+    return stat.S_IMODE(mode)

@@ -1,6 +1,6 @@
 """The one place that converts and prints units."""
 
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, DecimalException
 from typing import Final
 
 BITS_PER_BYTE: Final = 8
@@ -8,42 +8,57 @@ ETHERNET_HEADER_BYTES: Final = 14
 """Header that a queue stores with each packet; the 4-byte check sequence is not stored by a Linux qdisc."""
 KIBIBYTE: Final = 1024
 MAXIMUM_VALUE: Final = 10**18
+"""Beyond every rate in bit/s and every size in bytes."""
 
 _DECIMAL_PREFIXES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY_PREFIXES: Final = {"ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
-def _parse(text: str, suffixes: tuple[str, ...], prefixes: dict[str, int], example: str) -> int:
+def _parse(
+    value: object, suffixes: tuple[str, ...], prefixes: dict[str, int], *, wrong: str, example: str
+) -> int:
+    is_short = value is None or isinstance(value, str | float | bool)
+    shown = repr(value)[:60] if is_short else f"a value of type {type(value).__name__}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = Decimal(value)
+    elif isinstance(value, str):
+        if wrong in value:
+            meaning = "bytes, and rates are in bits" if wrong == "B" else "bits, and sizes are in bytes"
+            raise ValueError(f"{shown}: {wrong} means {meaning}, write for example {example}")
+        number = _scaled(value, suffixes, prefixes, shown, example)
+    else:
+        raise ValueError(f"{shown} is not understood, write for example {example}")  # noqa: TRY004  (pydantic reads ValueError)
+    if not number.is_finite() or abs(number) > MAXIMUM_VALUE:
+        raise ValueError(f"{shown} is not a number that a network could have")
+    if number != int(number):
+        raise ValueError(f"{shown} is not a whole number of units")
+    return int(number)
+
+
+def _scaled(
+    text: str, suffixes: tuple[str, ...], prefixes: dict[str, int], shown: str, example: str
+) -> Decimal:
     body = text.strip().lower().replace(" ", "")
     for suffix in suffixes:
         if body.endswith(suffix):
             body = body.removesuffix(suffix)
             break
     number = body.rstrip("abcdefghijklmnopqrstuvwxyz")
-    prefix = body[len(number) :]
     try:
-        value = Decimal(number) * prefixes[prefix]
-    except (InvalidOperation, KeyError):
-        raise ValueError(f"{text!r} is not understood, write for example {example}") from None
-    if not value.is_finite() or abs(value) > MAXIMUM_VALUE:
-        raise ValueError(f"{text!r} is not a number that a network could have")
-    if value != int(value):
-        raise ValueError(f"{text!r} is not a whole number of units")
-    return int(value)
+        return Decimal(number) * prefixes[body[len(number) :]]
+    except (DecimalException, KeyError):
+        raise ValueError(f"{shown} is not understood, write for example {example}") from None
 
 
-def parse_bps(value: int | str) -> int:
+def parse_bps(value: object) -> int:
     """Rate in bits per second from `25000000000` or `"25Gbps"`; raises ValueError."""
-    if isinstance(value, int):
-        return value
-    return _parse(value, ("bit/s", "bps", "bit"), _DECIMAL_PREFIXES, "25Gbps or 100Mbps")
+    return _parse(value, ("bit/s", "bps", "bit"), _DECIMAL_PREFIXES, wrong="B", example="25Gbps or 100Mbps")
 
 
-def parse_bytes(value: int | str) -> int:
+def parse_bytes(value: object) -> int:
     """Size in bytes from `200000`, `"200kB"` (decimal) or `"192KiB"` (binary); raises ValueError."""
-    if isinstance(value, int):
-        return value
-    return _parse(value, ("b",), _DECIMAL_PREFIXES | _BINARY_PREFIXES, "200kB or 192KiB")
+    prefixes = _DECIMAL_PREFIXES | _BINARY_PREFIXES
+    return _parse(value, ("b",), prefixes, wrong="b", example="200kB or 192KiB")
 
 
 def format_bps(rate_bps: float) -> str:
@@ -64,7 +79,7 @@ def format_ratio(ratio: float) -> str:
     if ratio == 0:
         return "0"
     if ratio < 1e-5:
-        return f"{ratio:.1e}"
+        return "< 0.001 %"
     return f"{ratio * 100:.3g} %"
 
 

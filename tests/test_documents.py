@@ -1,19 +1,27 @@
 """Documents at the border: one line for whatever is wrong, and never half a file."""
 
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mltswitch.documents import (
+    MAXIMUM_DEPTH,
+    MAXIMUM_DOCUMENT_BYTES,
     dump_yaml,
     load_document,
     parse_yaml,
+    read_text,
     sha256,
     validate,
     write_atomically,
+    write_together,
 )
 from mltswitch.errors import UserInputError
 
@@ -41,6 +49,56 @@ def test_a_key_given_twice_is_refused() -> None:
 def test_objects_are_not_constructed() -> None:
     with pytest.raises(UserInputError, match="not valid YAML"):
         parse_yaml("!!python/object/apply:os.system ['true']", where="file.yaml")
+
+
+@pytest.mark.parametrize(
+    "text", ["a: !!int ''", "a: !!bool x", "a: !!timestamp x", "a: !vault x", "!!set {a}", "a: !!binary =="]
+)
+def test_tags_are_refused(text: str) -> None:
+    with pytest.raises(UserInputError, match=r"file.yaml:1:\d+: not valid YAML: the tag '.*' is not read"):
+        parse_yaml(text, where="file.yaml")
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "{a: " * 200_000, "- " * 200_000, "? " * 200_000])
+def test_depth_does_not_end_the_process(text: str) -> None:
+    with pytest.raises(UserInputError, match=f"more than {MAXIMUM_DEPTH} levels deep"):
+        parse_yaml(text, where="file.yaml")
+
+
+def test_depth_that_a_document_may_have() -> None:
+    assert parse_yaml("[" * (MAXIMUM_DEPTH - 1) + "]" * (MAXIMUM_DEPTH - 1), where="file.yaml")
+
+
+def bomb(levels: int) -> str:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, levels + 1)]
+    return "\n".join(lines)
+
+
+def test_aliases_that_multiply(tmp_path: Path) -> None:
+    assert parse_yaml(bomb(2), where="file.yaml", is_expanded=True)["a2"][9][9] == ["x"] * 10
+    path = tmp_path / "sample.yaml"
+    path.write_text(bomb(30))
+    with pytest.raises(UserInputError, match="more than 5000000 values"):
+        load_document(path, Sample)
+
+
+def test_a_loop_of_aliases(tmp_path: Path) -> None:
+    path = tmp_path / "sample.yaml"
+    path.write_text("name: &a [*a]\n")
+    with pytest.raises(UserInputError, match="an alias stands before the end of what it names"):
+        load_document(path, Sample)
+
+
+def test_merge_keys_are_refused() -> None:
+    with pytest.raises(UserInputError, match=r"file.yaml:2:5: .*the merge key << is not read"):
+        parse_yaml("a: &a {x: 1}\nb: {<<: *a}\n", where="file.yaml")
+
+
+@pytest.mark.parametrize("text", ["a: 0x" + "f" * 9000, "a: 1" + "0" * 400, "1" + "0" * 500 + ": a"])
+def test_numbers_without_end(text: str) -> None:
+    with pytest.raises(UserInputError, match="a number of more than 40 digits"):
+        parse_yaml(text, where="file.yaml")
 
 
 @pytest.mark.parametrize(
@@ -90,6 +148,109 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(UserInputError, match="cannot be written"):
         write_atomically(tmp_path / "no" / "folder.yaml", "new")
+
+
+@pytest.fixture
+def umask() -> Iterator[None]:
+    old = os.umask(0o027)
+    yield
+    os.umask(old)
+
+
+@pytest.mark.usefixtures("umask")
+def test_permissions(tmp_path: Path) -> None:
+    new, old = tmp_path / "new.yaml", tmp_path / "old.yaml"
+    old.touch()
+    old.chmod(0o604)
+    write_together({new: "a", old: "b"})
+    assert stat.S_IMODE(new.stat().st_mode) == 0o640
+    assert stat.S_IMODE(old.stat().st_mode) == 0o604
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    link = tmp_path / "link.yaml"
+    link.symlink_to("folder/file.yaml")
+    for text in ("first", "second"):
+        write_atomically(link, text)
+        assert link.is_symlink()
+        assert (tmp_path / "folder" / "file.yaml").read_text() == text
+
+
+def test_what_is_no_regular_file(tmp_path: Path) -> None:
+    fifo, folder, loop = tmp_path / "fifo", tmp_path / "folder", tmp_path / "loop"
+    os.mkfifo(fifo)
+    folder.mkdir()
+    loop.symlink_to("loop")
+    for path in (fifo, folder):
+        with pytest.raises(UserInputError, match="is no regular file"):
+            write_atomically(path, "new")
+        with pytest.raises(UserInputError, match="is no regular file"):
+            read_text(path)
+    for use in (lambda: write_atomically(loop, "new"), lambda: read_text(loop)):
+        with pytest.raises(UserInputError, match="loop: "):
+            use()
+    assert stat.S_ISFIFO(fifo.lstat().st_mode)
+    assert sorted(tmp_path.iterdir()) == [fifo, folder, loop]
+
+
+def test_all_files_or_none(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text("old")
+    second.mkdir()
+    with pytest.raises(UserInputError, match="second: is no regular file"):
+        write_together({first: "new", second: "new"})
+    assert first.read_text() == "old"
+    assert sorted(tmp_path.iterdir()) == [first, second]
+
+
+def test_a_file_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "sparse.yaml"
+    with path.open("wb") as stream:
+        stream.truncate(MAXIMUM_DOCUMENT_BYTES * 1000)
+    with pytest.raises(UserInputError, match="larger than"):
+        read_text(path)
+
+
+class Bytes(BaseModel):
+    kind: Literal["bytes"]
+    size: int = Field(gt=0)
+
+
+class Alpha(BaseModel):
+    kind: Literal["alpha"]
+
+
+class Place(BaseModel):
+    ports: Literal["all"] | tuple[Annotated[str, Field(pattern="^[a-z]+$")], ...] = "all"
+    limit: Bytes | Alpha = Field(discriminator="kind", default=Alpha(kind="alpha"))
+    names: dict[Literal["a", "b"], int] = {}
+    inner: Alpha | None = None
+
+    @model_validator(mode="after")
+    def _never(self) -> "Place":
+        raise ValueError("wrong as a whole")
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        ({}, "f: wrong as a whole"),
+        ({"ports": 3}, "f: ports: Input should be 'all', or: Input should be a valid tuple, not 3"),
+        ({"ports": ["a", "B"]}, "f: ports.1: String should match pattern '^[a-z]+$', not 'B'"),
+        (
+            {"limit": {"kind": "bytes", "size": -1}},
+            "f: limit.size: Input should be greater than 0, not -1",
+        ),
+        ({"limit": {"kind": "bytes"}}, "f: limit.size: Field required"),
+        ({"names": {"c": 1}}, "f: names.c: Input should be 'a' or 'b', not 'c'"),
+        ({"inner": 7}, "f: inner: Input should be a mapping of fields, not 7"),
+    ],
+)
+def test_a_field_is_named_as_the_document_has_it(data: dict[str, object], line: str) -> None:
+    with pytest.raises(UserInputError) as refusal:
+        validate(data, Place, where="f")
+    assert str(refusal.value) == line
 
 
 def test_validation_counts_the_other_problems() -> None:

@@ -24,7 +24,14 @@ def test_rates(text: int | str, expected: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("200kB", 200_000), ("192KiB", 196_608), ("16MiB", 2**24), ("7", 7), ("1.5kb", 1500)],
+    [
+        ("200kB", 200_000),
+        ("192KiB", 196_608),
+        ("16MiB", 2**24),
+        ("7", 7),
+        ("1.5kB", 1500),
+        (" 2 MB ", 2_000_000),
+    ],
 )
 def test_sizes(text: int | str, expected: int) -> None:
     assert units.parse_bytes(text) == expected
@@ -36,6 +43,28 @@ def test_nonsense(text: str) -> None:
         units.parse_bps(text)
 
 
+@pytest.mark.parametrize(
+    "value", [2.5e10, None, True, [1], {}, 10**400, -(10**30), "1e999999G", "9" * 5000, "25GBps", "1GB"]
+)
+def test_no_rate(value: object) -> None:
+    with pytest.raises(ValueError, match=r"write for example 25Gbps|not a number that a network") as refusal:
+        units.parse_bps(value)
+    assert len(str(refusal.value)) < 160
+
+
+@pytest.mark.parametrize("value", [0.5, None, False, [1], 10**30, "16Mb", "1kbit", "1.5 B"])
+def test_no_size(value: object) -> None:
+    with pytest.raises(ValueError, match=r"200kB|not a number|not a whole"):
+        units.parse_bytes(value)
+
+
+def test_bits_are_no_bytes() -> None:
+    with pytest.raises(ValueError, match="b means bits, and sizes are in bytes"):
+        units.parse_bytes("16Mb")
+    with pytest.raises(ValueError, match="B means bytes, and rates are in bits"):
+        units.parse_bps("25GBps")
+
+
 @given(st.integers(0, 10**13))
 def test_printed_rates_can_be_read(rate_bps: int) -> None:
     assert units.parse_bps(units.format_bps(rate_bps)) == pytest.approx(rate_bps, rel=1e-5)
@@ -44,6 +73,15 @@ def test_printed_rates_can_be_read(rate_bps: int) -> None:
 @given(st.floats(0, 1))
 def test_small_ratios_are_not_printed_as_zero(ratio: float) -> None:
     assert (units.format_ratio(ratio) == "0") == (ratio == 0)
+
+
+def test_ratios_of_one_column_look_alike() -> None:
+    assert [units.format_ratio(ratio) for ratio in (0.0, 1e-48, 0.000952, 0.5)] == [
+        "0",
+        "< 0.001 %",
+        "0.0952 %",
+        "50 %",
+    ]
 
 
 def test_packets() -> None:

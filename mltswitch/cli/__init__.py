@@ -1,14 +1,23 @@
 """The command line: parse, call, print. One module per command group, loaded when it is used."""
 
+import errno
 import importlib
+import io
+import os
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from mltswitch import __version__
-from mltswitch.errors import MltswitchError
+from mltswitch.errors import MltswitchError, printable
+
+DEBUG_VARIABLE: Final = "MLTSWITCH_DEBUG"
+"""Environment variable: when it is set, a bug of ours ends in a traceback."""
+OUTPUT_ERRORS: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+"""What printing meets where standard output takes nothing."""
 
 COMMANDS: Final = {
     "profile": ("mltswitch.cli.profile", "profile", "List, show and make model profiles."),
@@ -18,6 +27,7 @@ COMMANDS: Final = {
     "diff": ("mltswitch.cli.deploy", "diff", "Show what a push would change."),
     "push": ("mltswitch.cli.deploy", "push", "Make the switches run a plan."),
     "verify": ("mltswitch.cli.deploy", "verify", "Compare what the switches run with a plan."),
+    "targets": ("mltswitch.cli.targets", "targets_command", "What each switch OS can do."),
     "lab": ("mltswitch.cli.lab", "lab", "A leaf-spine network on this machine."),
 }
 """Command → module, attribute, one line of help (so that `--help` loads none of them)."""
@@ -54,19 +64,36 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and leave with its exit code; our errors are one line on standard error."""
+    """Run one command and leave with its exit code; whatever goes wrong is one line on standard error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         code = cli.main(args=arguments, prog_name="mltswitch", standalone_mode=False)
-    except click.ClickException as error:
+    except NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
+    except click.ClickException as error:
+        _fail(_usage(error), error.exit_code)
     except MltswitchError as error:
-        click.echo(f"mltswitch: {error}", err=True)
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("mltswitch: interrupted", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
+        _fail("interrupted", 130)
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        if isinstance(error, OSError) and error.filename is None and error.errno in OUTPUT_ERRORS:
+            _fail(f"standard output cannot be written: {error.strerror}", 1)
+        _fail(f"bug: {type(error).__name__}: {error}; set {DEBUG_VARIABLE}=1 for the traceback", 1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(line: str, exit_code: int) -> NoReturn:
+    click.echo(f"mltswitch: {printable(' '.join(line.split()))}", err=True)
+    sys.exit(exit_code)
+
+
+def _usage(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    message = error.format_message().rstrip(".")
+    return f"{message} (see {context.command_path} --help)" if context else message

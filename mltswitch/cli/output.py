@@ -26,7 +26,8 @@ def json_option(command: Command) -> Command:
 
 def console() -> Console:
     """Standard output as people read it."""
-    return Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()  # None: the shell closed it
+    return Console(highlight=False, soft_wrap=False, width=None if is_terminal else PIPE_WIDTH)
 
 
 def json_text(value: object) -> str:

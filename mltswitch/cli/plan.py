@@ -8,6 +8,7 @@ from rich.console import Group
 from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.documents import dump_yaml, load_document, write_atomically
+from mltswitch.errors import MltswitchError
 from mltswitch.plan import Fabric, Plan, PortProfile, build_plan
 from mltswitch.profile import ModelProfile, resolve_profile
 from mltswitch.queueing import MODELS
@@ -37,9 +38,7 @@ DOCUMENTS: dict[str, type[Plan | Fabric | ModelProfile]] = {
 @json_option
 def plan(profile_name: str, fabric_file: Path, model: str, output: Path | None, as_json: bool) -> None:
     """Derive queue thresholds, and print or write the plan."""
-    made = build_plan(
-        resolve_profile(profile_name), load_document(fabric_file, Fabric), hardware_capabilities, model
-    )
+    made = _build(resolve_profile(profile_name), fabric_file, model)
     if output is not None:
         write_atomically(output, dump_yaml(made))
     if as_json:
@@ -55,6 +54,15 @@ def plan(profile_name: str, fabric_file: Path, model: str, output: Path | None, 
 def schema(document: str) -> None:
     """Print the JSON Schema of DOCUMENT."""
     print_json(DOCUMENTS[document].model_json_schema(by_alias=True))
+
+
+def _build(profile: ModelProfile, fabric_file: Path, model: str) -> Plan:
+    fabric = load_document(fabric_file, Fabric)
+    try:
+        return build_plan(profile, fabric, hardware_capabilities, model)
+    except MltswitchError as error:
+        error.where = f"{fabric_file}: {error.where}" if error.where else str(fabric_file)
+        raise
 
 
 def print_plan(made: Plan) -> None:
@@ -85,6 +93,8 @@ def print_plan(made: Plan) -> None:
         )
     )
     screen.print(f"Loss tolerance: {provenance.sensitivity}", markup=False)
+    for note in getattr(made, "notes", ()):
+        click.echo(f"note: {note}")
 
 
 def _alike(profiles: tuple[PortProfile, ...]) -> list[list[PortProfile]]:

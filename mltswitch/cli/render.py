@@ -1,12 +1,14 @@
 """`mltswitch render`: a plan in the language of every switch."""
 
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from mltswitch.cli.output import console, json_option, print_json, table
-from mltswitch.documents import load_document, write_atomically
-from mltswitch.errors import UserInputError
+from mltswitch.documents import load_document, write_together
+from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.inventory import Device, load_inventory
 from mltswitch.plan import Plan
 from mltswitch.targets import Quantised, Rounding, target_for
@@ -33,12 +35,16 @@ def render(plan_file: Path, inventory_path: Path, output: Path, limit: str | Non
         files |= {output / device.name / name: text for name, text in texts.items()}
     _write(files)
     roundings = {name: entry.roundings for name, entry in quantised.items()}
+    untested = unverified(plan, devices)
     if as_json:
-        print_json({"files": sorted(str(path) for path in files), "roundings": roundings})
+        print_json(
+            {"files": sorted(str(path) for path in files), "roundings": roundings, "unverified": untested}
+        )
         return
     for path in files:
         click.echo(path)
     print_roundings(roundings)
+    print_unverified(untested)
 
 
 def _render_device(plan: Plan, device: Device) -> tuple[Quantised, dict[str, str]]:
@@ -47,13 +53,47 @@ def _render_device(plan: Plan, device: Device) -> tuple[Quantised, dict[str, str
     return quantised, target.render(quantised.state)
 
 
-def _write(files: dict[Path, str]) -> None:
-    for path, text in files.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserInputError(f"cannot be made: {error.strerror}", where=str(path.parent)) from None
-        write_atomically(path, text)
+def _write(files: Mapping[Path, str]) -> None:
+    """All files or none; folders that were made for them go again when one cannot be written."""
+    made: list[Path] = []
+    try:
+        for folder in dict.fromkeys(path.parent for path in files):
+            _make_folder(folder, made)
+        write_together(files)
+    except MltswitchError:
+        for folder in reversed(made):
+            with suppress(OSError):  # somebody else's files lie in it by now
+                folder.rmdir()
+        raise
+
+
+def _make_folder(folder: Path, made: list[Path]) -> None:
+    missing = [step for step in (folder, *folder.parents) if not step.exists()]
+    try:
+        for step in reversed(missing):
+            step.mkdir()
+            made.append(step)
+    except OSError as error:
+        raise UserInputError(f"cannot be made: {error.strerror}", where=str(folder)) from None
+
+
+def unverified(plan: Plan, devices: Iterable[Device]) -> dict[str, tuple[str, ...]]:
+    """`platform/hardware` → what nobody has tested on the real device, for the devices in use."""
+    found: dict[str, tuple[str, ...]] = {}
+    for device in devices:
+        capabilities = target_for(device.platform, where=device.name).hardware(
+            plan.topology.switch(device.switch).hardware
+        )
+        if capabilities.unverified:
+            found[f"{device.platform}/{capabilities.hardware}"] = capabilities.unverified
+    return dict(sorted(found.items()))
+
+
+def print_unverified(untested: Mapping[str, Iterable[str]]) -> None:
+    """One line for each thing that nobody has tested on real hardware."""
+    for hardware, items in untested.items():
+        for item in items:
+            click.echo(f"unverified on {hardware}: {item}")
 
 
 def print_roundings(roundings: dict[str, tuple[Rounding, ...]]) -> None:

@@ -14,7 +14,7 @@ PAGE_HEAD = """\
 
 What a switch can do, as planning and rendering see it. This page is made from the same data:
 `mltswitch targets --markdown > docs/targets.md`. A plan that a device cannot express exactly is rounded, and
-`render` reports each rounding with its effect on the predicted loss; one that it cannot express at all is refused.
+`render` reports each rounding with its effect on the predicted loss; one that it cannot express is refused.
 
 *Unverified* is what the sources leave open and nobody has tested on that hardware. Test it before you rely on
 it.
