@@ -38,7 +38,10 @@ class Change:
 
     steps: tuple[Step, ...]
     save: tuple[Step, ...] = ()
-    """What makes it survive a reboot; sent only after the change was read back and found right."""
+    """What makes it survive a reboot; sent only after the change was read back and found right.
+
+    Also filled where `steps` is empty: the change before may have been applied, but never saved.
+    """
     text: str = ""
     """The change as the operator sees it, in the device's own language."""
 

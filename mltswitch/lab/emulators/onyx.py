@@ -196,6 +196,10 @@ def _show_port(show: Callable[[str, Port], list[onyx_show.JsonValue]]) -> Action
     return action
 
 
+def _show_flow_control(session: OnyxSession, values: Values) -> Answer:
+    return _print(onyx_show.priority_flow_control(session.device.configuration), values)
+
+
 def _show_version(_session: OnyxSession, values: Values) -> Answer:
     return _print(onyx_show.version(), values)
 
@@ -256,6 +260,7 @@ _USER: Final[tuple[Command[Action], ...]] = (
     ),
     Command(("show", "dcb", "ets", "interface", "ethernet", argument.PORT), _show_port(onyx_show.ets)),
     Command(("show", "qos", "interface", "ethernet", argument.PORT), _show_port(onyx_show.qos)),
+    Command(("show", "dcb", "priority-flow-control"), _show_flow_control),
     Command(("show", "ip", "route"), _show_ip_route),
 )
 _ENABLE: Final[tuple[Command[Action], ...]] = (

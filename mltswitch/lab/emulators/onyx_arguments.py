@@ -5,7 +5,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Final
 
 from mltswitch.lab.emulators.grammar import Argument
-from mltswitch.lab.emulators.onyx_state import DSCP_COUNT, TRAFFIC_CLASSES, Control, Trust
+from mltswitch.lab.emulators.onyx_state import DSCP_COUNT, NULL0, TRAFFIC_CLASSES, Control, Trust
 
 MAX_PORTS: Final = 64
 MAX_THRESHOLD_KB: Final = 13_619
@@ -89,6 +89,10 @@ def _parse_size(word: str) -> int:
     return int(float(found[1]) * _FACTORS[found[2]])
 
 
+def _parse_next_hop(word: str) -> IPv4Address:
+    return NULL0 if word == "null0" else IPv4Address(word)
+
+
 def _parse_prefix(word: str) -> IPv4Network:
     return IPv4Network(_with_length(word))
 
@@ -131,5 +135,6 @@ POOL_MODE: Final = choice("type", "dynamic", "static")
 NAME: Final = pattern("name", _NAME, "a name of at most 20 characters")
 EGRESS_BUFFER: Final = pattern("buffer", re.compile(r"ePort\.tc[0-7]\Z"), "ePort.tc0 to ePort.tc7")
 PREFIX: Final = Argument("prefix", _parse_prefix)
-NEXT_HOP: Final = Argument("next-hop", IPv4Address)
+NEXT_HOP: Final = Argument("next-hop", _parse_next_hop)
+DISTANCE: Final = whole("distance", 1, 255)
 ADDRESS: Final = Argument("address", _parse_interface)

@@ -2,8 +2,8 @@
 
 Source: "Quality of Service", "QoS Commands" and "Shared Buffer Commands" of the Onyx manual, the Ansible
 collection mellanox.onyx, and saved configurations. Every command is a full one-liner; the sub-mode prefixes
-its lines. Ours, because no source says: the bounds of weight, percentages and thresholds, and that the host
-bits of a route are 0.
+its lines. Ours, because no source says: the bounds of weight, percentages and thresholds, that the host
+bits of a route are 0, where a route's distance stands, and that another distance replaces it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from mltswitch.lab.emulators import onyx_arguments as argument
 from mltswitch.lab.emulators.grammar import Command, Element, invalid
 from mltswitch.lab.emulators.onyx_state import (
+    DEFAULT_DISTANCE,
     CongestionControl,
     Control,
     EgressBuffer,
@@ -133,12 +134,16 @@ def _address(port: Port, values: Values) -> Port:
 
 
 def _add_route(configuration: OnyxConfiguration, values: Values) -> OnyxConfiguration:
-    route = Route("default", values.one("prefix", IPv4Network), values.one("next-hop", IPv4Address))
+    distance = next(iter(values.all("distance", int)), DEFAULT_DISTANCE)
+    route = Route("default", values.one("prefix", IPv4Network), values.one("next-hop", IPv4Address), distance)
     if route in configuration.routes:
         return configuration
     if len(configuration.routes) >= MAX_ROUTES:
         raise invalid(f"there are {MAX_ROUTES} routes already")
-    return replace(configuration, routes=(*configuration.routes, route))
+    kept = (
+        old for old in configuration.routes if (old.prefix, old.next_hop) != (route.prefix, route.next_hop)
+    )
+    return replace(configuration, routes=(*kept, route))
 
 
 def _remove_route(configuration: OnyxConfiguration, values: Values) -> OnyxConfiguration:
@@ -300,6 +305,9 @@ _GLOBAL_COMMANDS: Final[tuple[Command[Change], ...]] = (
         lambda old, _: replace(old, routing_vrfs=old.routing_vrfs - {"default"}),
     ),
     Command(("ip", "route", "vrf", "default", argument.PREFIX, argument.NEXT_HOP), _add_route),
+    Command(
+        ("ip", "route", "vrf", "default", argument.PREFIX, argument.NEXT_HOP, argument.DISTANCE), _add_route
+    ),
     Command(("no", "ip", "route", "vrf", "default", argument.PREFIX, argument.NEXT_HOP), _remove_route),
     Command(("no", "ip", "route", "vrf", "default", argument.PREFIX), _remove_route),
     Command(("dcb", "priority-flow-control", "enable", "force"), lambda old, _: replace(old, pfc=True)),

@@ -2,8 +2,8 @@
 
 The JSON shapes of `show interfaces ethernet N congestion-control`, `show dcb ets interface ethernet N`,
 `show qos interface ethernet N` and `show version` are those of the Ansible collection mellanox.onyx (its
-unit-test fixtures, release 3.6). Ours: the "Mode" string BOTH, which no source shows, and the text of
-`show ip route`.
+unit-test fixtures, release 3.6), that of `show dcb priority-flow-control` is a public poller's record of a
+switch. Ours: the "Mode" string BOTH, which no source shows, and the text of `show ip route`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -72,15 +72,18 @@ def ets(name: str, port: Port) -> list[JsonValue]:
                 "S.Mode": "Strict" if entry.strict else "WRR",
                 "W": str(weights[index]),
                 "W(%)": str(percent),
-                "BW Gr.(Mbps)": "0",
-                "BW Sh.(Mbps)": "N/A",
+                "BW Gr.(Mbps)": str(entry.guaranteed_mbps),
+                "BW Sh.(Mbps)": _rate(entry.shaper_mbps),
             }
         ]
         for index, (entry, percent) in enumerate(
             zip(port.traffic_classes, _percentages(weights), strict=True)
         )
     }
-    general: JsonValue = {"Multicast unaware mapping": "disabled", "Interface Bandwidth Shape [Mbps]": "N/A"}
+    general: JsonValue = {
+        "Multicast unaware mapping": "disabled",
+        "Interface Bandwidth Shape [Mbps]": _rate(port.shaper_mbps),
+    }
     flags: JsonValue = {
         "Flags": [
             {
@@ -93,6 +96,10 @@ def ets(name: str, port: Port) -> list[JsonValue]:
         ]
     }
     return [{f"Eth{name}": [general, flags, {"ETS per TC": [per_class]}]}]
+
+
+def _rate(mbps: int | None) -> str:
+    return "N/A" if mbps is None else str(mbps)
 
 
 def _percentages(weights: Sequence[int]) -> list[int]:
@@ -109,7 +116,7 @@ def qos(name: str, port: Port) -> list[JsonValue]:
     """`show qos interface ethernet N`."""
     general: JsonValue = {
         "Trust mode": port.trust,
-        "Default switch-priority": "0",
+        "Default switch-priority": str(port.default_switch_priority),
         "Default PCP": "0",
         "Default DEI": "0",
         "PCP,DEI rewrite": "enabled" if port.rewrite_pcp else "disabled",
@@ -141,6 +148,25 @@ def _numbers(sequence: Sequence[int], value: int) -> str:
     return " ".join(str(index) for index, entry in enumerate(sequence) if entry == value)
 
 
+def priority_flow_control(configuration: OnyxConfiguration) -> list[JsonValue]:
+    """`show dcb priority-flow-control`."""
+    enabled = configuration.pfc_priorities
+    ports: dict[str, JsonValue] = {
+        f"Eth{name}": [
+            {"PFC admin": "Auto", "PFC oper": "Enabled" if configuration.pfc and port.pfc else "Disabled"}
+        ]
+        for name, port in configuration.ports.items()
+    }
+    return [
+        {
+            "PFC": "enabled" if configuration.pfc else "disabled",
+            "Priority Enabled List": " ".join(map(str, sorted(enabled))),
+            "Priority Disabled List": " ".join(str(n) for n in range(TRAFFIC_CLASSES) if n not in enabled),
+        },
+        ports,
+    ]
+
+
 def ip_route(configuration: OnyxConfiguration) -> str:
     """`show ip route`: only active routes, those whose next hop lies on a port's network."""
     columns = "{:<18}{:<18}{:<6}{:<18}{:<15}{:<11}{}\n"
@@ -160,7 +186,7 @@ def ip_route(configuration: OnyxConfiguration) -> str:
                 prefix = route.prefix
                 text += columns.format(
                     *(str(prefix.network_address), str(prefix.netmask), ""),
-                    *(str(route.next_hop), f"Eth{name}", "static", "1/1"),
+                    *(str(route.next_hop), f"Eth{name}", "static", f"{route.distance}/1"),
                 )
     return text
 
@@ -290,4 +316,4 @@ def _routing_lines(configuration: OnyxConfiguration) -> list[str]:
 
 
 def _route_lines(configuration: OnyxConfiguration) -> list[str]:
-    return [f"ip route vrf {route.vrf} {route.prefix} {route.next_hop}" for route in configuration.routes]
+    return [str(route) for route in configuration.routes]

@@ -63,6 +63,10 @@ class TrafficClass:
 
     weight: int
     strict: bool = False
+    shaper_mbps: int | None = None
+    """Greatest rate. No source that we have names the command, so a test sets it by hand."""
+    guaranteed_mbps: int = 0
+    """As `shaper_mbps`."""
     congestion_control: CongestionControl | None = None
     buffer: EgressBuffer | None = None
 
@@ -72,6 +76,9 @@ class Port:
     """One Ethernet port, as delivered unless said otherwise."""
 
     trust: Trust = Trust.L2
+    default_switch_priority: int = 0
+    """As `TrafficClass.shaper_mbps`, set by hand; so is `shaper_mbps`."""
+    shaper_mbps: int | None = None
     dscp_to_switch_priority: tuple[int, ...] = tuple(dscp >> 3 for dscp in range(DSCP_COUNT))
     switch_priority_to_class: tuple[int, ...] = tuple(range(TRAFFIC_CLASSES))
     traffic_classes: tuple[TrafficClass, ...] = tuple(TrafficClass(weight) for weight in DEFAULT_WEIGHTS)
@@ -92,6 +99,11 @@ class Pool:
     mode: str
 
 
+NULL0: Final = IPv4Address(0)
+"""Stands for the next hop `null0`, which drops."""
+DEFAULT_DISTANCE: Final = 1
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """One static route."""
@@ -99,6 +111,12 @@ class Route:
     vrf: str
     prefix: IPv4Network
     next_hop: IPv4Address
+    distance: int = DEFAULT_DISTANCE
+
+    def __str__(self) -> str:
+        target = "null0" if self.next_hop == NULL0 else str(self.next_hop)
+        distance = f" {self.distance}" if self.distance != DEFAULT_DISTANCE else ""
+        return f"ip route vrf {self.vrf} {self.prefix} {target}{distance}"
 
 
 def _empty() -> Mapping[str, Pool]:

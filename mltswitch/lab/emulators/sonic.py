@@ -23,6 +23,9 @@ from mltswitch.lab.emulators.sonic_yang import Database, Entry
 
 _NOT_FOUND: Final = 127
 _SYNTAX: Final = 2
+_BGP: Final = (
+    "Building configuration...\n\nCurrent configuration:\n!\nfrr defaults traditional\nhostname {}\nend\n"
+)
 
 
 class SonicDevice:
@@ -59,6 +62,11 @@ class SonicDevice:
     def print_data(self) -> str:
         """The database as `sonic-cfggen -d --print-data` prints it."""
         return json.dumps(self.config_db, indent=4, sort_keys=True) + "\n"
+
+    def print_running(self) -> str:
+        """`show runningconfiguration all`: the database, and the routing daemon's configuration as text."""
+        running = json.loads(self.print_data()) | {"bgpraw": _BGP.format(self._name)}
+        return json.dumps(running, indent=4) + "\n"
 
     def open_session(self, username: str) -> "SonicSession":
         """A login shell."""

@@ -24,7 +24,7 @@ ASIC Count: 1
 def _show(process: Process) -> CommandResult:
     match list(process.arguments):
         case ["runningconfiguration", "all"]:
-            return output(process.device.print_data())
+            return output(process.device.print_running())
         case ["version"]:
             metadata = process.device.config_db.get("DEVICE_METADATA", {}).get("localhost", {})
             return output(_VERSION.format(platform=metadata.get("platform"), hwsku=metadata.get("hwsku")))

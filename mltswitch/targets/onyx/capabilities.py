@@ -40,7 +40,11 @@ SN2100 = Capabilities(
         "show interfaces congestion-control: how it prints the mode of `both`",
         "strict traffic classes: the higher number is served first",
         "marks at dequeue, drops at enqueue",
-        "qos trust port: every packet gets switch-priority 0, whatever its VLAN tag or DSCP says",
+        "qos trust port: every packet gets the port's default switch-priority, whatever its VLAN tag or DSCP "
+        "says",
+        "show dcb priority-flow-control: a port with PFC shows it as enabled, in operation or by hand",
+        "no cli default prefix-modes enable: a setting of the whole switch, saved with the rest; a form for "
+        "one session is documented for sister products only",
     ),
 )
 HARDWARE = MappingProxyType({SN2100.hardware: SN2100})

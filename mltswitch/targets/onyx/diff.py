@@ -4,6 +4,9 @@ Nothing between old and new may drop what neither of them would: first the queue
 both thresholds and strict service, highest first; then ports are no longer trusted, where they were; then
 packets are led to the queues; then thresholds are tightened; then ports are trusted. A phase covers all ports
 before the next begins, because packets that one port classifies leave through the others.
+
+A route of ours with another distance, say, is removed before it is added again; other routes within our
+prefixes are removed last.
 """
 
 from enum import IntEnum
@@ -22,10 +25,10 @@ from mltswitch.targets.onyx.grammar import (
     Trust,
     parse_lines,
 )
-from mltswitch.targets.onyx.read import read_port
+from mltswitch.targets.onyx.read import NO_NEXT_HOP, read_port
 from mltswitch.targets.onyx.render import render_text
 from mltswitch.targets.onyx.settings import ABSOLUTE, TRUSTED, PortSettings
-from mltswitch.targets.state import SwitchState
+from mltswitch.targets.state import RouteState, SwitchState
 
 SAVE: Final = (Step("configuration write"),)
 
@@ -52,18 +55,22 @@ def change_between(running: RunningState, wanted: SwitchState) -> Change:
                 routes.append(line.text)
         elif line.setting.apply(ports[line.port]) != ports[line.port]:
             settings.append((*_place(line, ports[line.port]), line.text))
-    planned = set(wanted.routes)
-    removals = [
-        f"no ip route vrf default {route.prefix} {route.next_hop}"
-        for route in running.state.routes
-        if route not in planned
-    ]
+    planned = {(route.prefix, route.next_hop) for route in wanted.routes}
+    removed = [route for route in running.state.routes if route not in wanted.routes]
+    removed_first = [_removal(route) for route in removed if (route.prefix, route.next_hop) in planned]
+    removed_last = [_removal(route) for route in removed if (route.prefix, route.next_hop) not in planned]
     # The sort is stable: within a phase the ports keep their order.
-    lines = [text for _, _, text in sorted(settings, key=lambda entry: entry[:2])] + routes + removals
+    lines = [text for _, _, text in sorted(settings, key=lambda entry: entry[:2])]
+    lines += removed_first + routes + removed_last
     if not lines:
-        return Change(())
+        return Change((), SAVE)
     lines.insert(0, PREAMBLE)
     return Change(tuple(Step(line) for line in lines), SAVE, "\n".join(lines) + "\n")
+
+
+def _removal(route: RouteState) -> str:
+    target = str(route.next_hop) if route.next_hop != NO_NEXT_HOP else route.port.partition(" ")[0]
+    return f"no ip route vrf default {route.prefix} {target}"
 
 
 def _place(line: PortLine, port: PortSettings) -> tuple[_Phase, int]:

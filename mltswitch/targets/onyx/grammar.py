@@ -18,7 +18,10 @@ from mltswitch.targets.state import RouteState
 from mltswitch.wire.tos import DSCP_COUNT
 
 PREAMBLE: Final = "no cli default prefix-modes enable"
-"""Without it `interface ethernet 1/1 …` may open a sub-mode, and later lines mean something else."""
+"""Without it `interface ethernet 1/1 …` may open a sub-mode, and later lines mean something else.
+
+Not ours, and saved with the rest: it changes the command line of all later sessions, not what is forwarded.
+"""
 
 PORT_NAME: Final = re.compile(r"[1-9][0-9]?/[1-9][0-9]?(?:/[1-4])?")
 

@@ -2,12 +2,14 @@
 
 Queues and maps are read from the JSON form of the show commands: that is what is in force, defaults included,
 where `show running-config` leaves them out and compresses interface ranges. Static routes stand in
-`show running-config` only, complete with those that are not active.
+`show running-config` only, complete with those that are not active. A route keeps what stands behind its
+next hop, such as a distance, in `RouteState.port`; null0 is the next hop 0.0.0.0.
 """
 
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any, Final
@@ -21,11 +23,16 @@ from mltswitch.targets.state import RouteState, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
 
 RUNNING_CONFIG: Final = "show running-config"
+NO_NEXT_HOP: Final = IPv4Address(0)
 _QOS: Final = "show qos interface ethernet {} | json-print"
 _SCHEDULING: Final = "show dcb ets interface ethernet {} | json-print"
 _CONGESTION: Final = "show interfaces ethernet {} congestion-control | json-print"
+_FLOW_CONTROL: Final = "show dcb priority-flow-control | json-print"
 
-_ROUTE: Final = re.compile(r"[ \t]*ip route (?:vrf default )?([0-9.]+(?:/| /)[0-9]+) ([0-9.]+)(?: .*)?")
+_ROUTE: Final = re.compile(
+    r"ip route (?:vrf (?P<vrf>\S+) )?(?P<address>[0-9.]+)(?: ?/(?P<length>[0-9]+)| (?P<mask>[0-9.]+))"
+    r" (?P<target>\S+)(?P<others>.*)"
+)
 _THRESHOLD: Final = re.compile(r"([0-9]+) ?(KB|%)")
 _BRACKET: Final = re.compile(r"^[ \t]*(?=[\[{])", re.MULTILINE)
 _CONTROLS: Final = {
@@ -38,16 +45,25 @@ _CONTROLS: Final = {
 }
 """Words of the mode shown → word of the command line; no source tells how Onyx shows `both`."""
 _MODES: Final = {"KB": "absolute", "%": "relative"}
+_NO_RATE: Final = frozenset({"N/A", "0", ""})
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
-    """Three shows for each port, and the running configuration for the routes."""
+    """Three shows for each port, one for PFC, and the running configuration for the routes."""
     shows = (_QOS, _SCHEDULING, _CONGESTION)
-    return (*(show.format(port.name) for port in wanted.ports for show in shows), RUNNING_CONFIG)
+    return (
+        *(show.format(port.name) for port in wanted.ports for show in shows),
+        _FLOW_CONTROL,
+        RUNNING_CONFIG,
+    )
 
 
 def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
-    """State of the wanted ports and queues, and our routes; raises DeviceError."""
+    """State of the wanted ports and queues, and our routes.
+
+    Raises DeviceError for what cannot be read, and for PFC on a switch-priority of ours.
+    """
+    _check_flow_control(answers, wanted)
     ports = tuple(
         port_state(port.name, read_port(answers, port.name), [queue.queue for queue in port.queues])
         for port in wanted.ports
@@ -57,20 +73,31 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
 
 def read_port(answers: Mapping[str, str], name: str) -> PortSettings:
     """Settings of one port; raises DeviceError for an answer of another form."""
-    query = _QOS.format(name)
+    qos, scheduling, congestion = (show.format(name) for show in (_QOS, _SCHEDULING, _CONGESTION))
+    with _known_form(qos):
+        settings = _qos(_json(answers, qos))
+    with _known_form(scheduling):
+        shown = _json(answers, scheduling)
+        classes = _scheduling(shown)
+        settings = replace(settings, shaper_mbps=_rate(_only(shown, "Interface Bandwidth Shape")))
+    with _known_form(congestion):
+        controls = _congestion_controls(_json(answers, congestion))
+    return replace(
+        settings,
+        classes=tuple(
+            replace(entry, congestion_control=controls.get(number)) for number, entry in enumerate(classes)
+        ),
+    )
+
+
+@contextmanager
+def _known_form(query: str) -> Iterator[None]:
     try:
-        settings = _qos(_json(answers, query))
-        query = _SCHEDULING.format(name)
-        scheduling = _scheduling(_json(answers, query))
-        query = _CONGESTION.format(name)
-        controls = _congestion_controls(_json(answers, query))
+        yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise DeviceError(
-            f"the answer to {query!r} has another form than known ({type(error).__name__}: {error})",
-            where=f"port {name}",
+            f"the answer to {query!r} has another form than known ({type(error).__name__}: {error})"
         ) from None
-    classes = (ClassSettings(scheduling[number], controls.get(number)) for number in range(TRAFFIC_CLASSES))
-    return replace(settings, classes=tuple(classes))
 
 
 def read_routes(answers: Mapping[str, str], wanted: SwitchState) -> tuple[RouteState, ...]:
@@ -78,17 +105,53 @@ def read_routes(answers: Mapping[str, str], wanted: SwitchState) -> tuple[RouteS
     own = OwnPrefixes(wanted.routes)
     port_of = {route.next_hop: route.port for route in wanted.routes}
     found: list[RouteState] = []
-    for line in answers[RUNNING_CONFIG].splitlines():
+    for line in map(str.strip, answers[RUNNING_CONFIG].splitlines()):
+        if not line.startswith("ip route "):
+            continue
         match = _ROUTE.fullmatch(line)
         if match is None:
-            continue
+            raise DeviceError(f"cannot read {line!r}", where=RUNNING_CONFIG)
         try:
-            prefix, next_hop = IPv4Network(match[1].replace(" ", ""), strict=False), IPv4Address(match[2])
+            prefix = IPv4Network(f"{match['address']}/{match['length'] or match['mask']}", strict=False)
         except ValueError as error:
-            raise DeviceError(f"cannot read {line.strip()!r}: {error}", where=RUNNING_CONFIG) from None
-        if prefix in own:
-            found.append(RouteState(prefix, next_hop, port_of.get(next_hop, "")))
+            raise DeviceError(f"cannot read {line!r}: {error}", where=RUNNING_CONFIG) from None
+        if prefix in own and match["vrf"] in {None, "default"}:
+            next_hop, words = _next_hop(match["target"])
+            port = " ".join((port_of.get(next_hop, ""), *words, *match["others"].split())).strip()
+            found.append(RouteState(prefix, next_hop, port))
     return in_order_of(wanted.routes, found)
+
+
+def _next_hop(word: str) -> tuple[IPv4Address, list[str]]:
+    """Next hop, and the word itself where it is none, such as null0."""
+    try:
+        return IPv4Address(word), []
+    except ValueError:
+        return NO_NEXT_HOP, [word]
+
+
+def _check_flow_control(answers: Mapping[str, str], wanted: SwitchState) -> None:
+    with _known_form(_FLOW_CONTROL):
+        shown = {key: value for part in _json(answers, _FLOW_CONTROL) for key, value in part.items()}
+        if shown["PFC"].lower() != "enabled":
+            return
+        lossless = {int(word) for word in shown["Priority Enabled List"].split()}
+        ports = [port for port in wanted.ports if _has_flow_control(*shown[f"Eth{port.name}"])]
+    for port in ports:
+        for queue in port.queues:
+            # Switch-priority n leads to traffic class n, see templates/onyx.
+            if queue.queue in lossless:
+                raise DeviceError(
+                    f"PFC is on for switch-priority {queue.queue}, which the plan uses: RED on a lossless "
+                    "queue drops packets that are not ECN-capable",
+                    where=f"port {port.name}",
+                    hint="switch PFC off for it first: "
+                    f"`no dcb priority-flow-control priority {queue.queue} enable`",
+                )
+
+
+def _has_flow_control(row: dict[str, str]) -> bool:
+    return row["PFC oper"].lower() == "enabled" or row["PFC admin"].lower() == "on"
 
 
 # Onyx gives its JSON no schema; whatever has not the known form ends in a DeviceError above.
@@ -139,18 +202,27 @@ def _qos(shown: Any) -> PortSettings:
     }
     return PortSettings(
         trust=_only(shown, "Trust mode"),
+        default_priority=int(_only(shown, "Default switch-priority")),
         rewrites_dscp=_only(shown, "DSCP rewrite").startswith("enable"),
         switch_priorities=tuple(priorities[dscp] for dscp in range(DSCP_COUNT)),
         bindings=tuple(bindings[number] for number in range(TRAFFIC_CLASSES)),
     )
 
 
-def _scheduling(shown: Any) -> dict[int, str]:
-    words: dict[int, str] = {}
+def _scheduling(shown: Any) -> list[ClassSettings]:
+    classes: dict[int, ClassSettings] = {}
     for key, row in _rows(_only(shown, "ETS per TC")):
         mode = row["S.Mode"].lower()
-        words[int(key)] = mode if mode == "strict" else f"{mode} {row['W']}"
-    return words
+        classes[int(key)] = ClassSettings(
+            mode if mode == "strict" else f"{mode} {row['W']}",
+            _rate(row["BW Sh.(Mbps)"]),
+            _rate(row["BW Gr.(Mbps)"]),
+        )
+    return [classes[number] for number in range(TRAFFIC_CLASSES)]
+
+
+def _rate(text: str) -> str:
+    return "" if text in _NO_RATE else text
 
 
 def _congestion_controls(shown: Any) -> dict[int, CongestionControl]:

@@ -2,8 +2,8 @@
 
 A packet gets a switch-priority from its DSCP where the port on which it arrives trusts layer 3; on the port
 on which it leaves, the switch-priority is bound to a traffic class, the queue. An untrusted port gives all
-packets the port's own switch-priority, 0 (`qos trust port`): trust L2, the default, would believe the
-priority in a VLAN tag.
+packets the port's own switch-priority, which has to be 0, background (`qos trust port`): trust L2, the
+default, would believe the priority in a VLAN tag.
 """
 
 from collections.abc import Sequence
@@ -53,6 +53,10 @@ class ClassSettings:
     """One traffic class: scheduling in the words of `dcb ets`, and RED/ECN."""
 
     scheduling: str = "wrr"
+    shaper_mbps: str = ""
+    """Greatest rate, as shown; empty: none."""
+    guaranteed_mbps: str = ""
+    """Rate served ahead of other classes, as shown; empty: none."""
     congestion_control: CongestionControl | None = None
 
     @property
@@ -66,6 +70,10 @@ class PortSettings:
     """One port; as delivered unless said otherwise (Onyx user manual, Quality of Service)."""
 
     trust: str = "L2"
+    default_priority: int = 0
+    """Switch-priority of what has no trusted field."""
+    shaper_mbps: str = ""
+    """Greatest rate of the whole port, as shown; empty: the link's own."""
     rewrites_dscp: bool = False
     switch_priorities: tuple[int, ...] = tuple(dscp >> 3 for dscp in range(DSCP_COUNT))
     """DSCP → switch-priority."""
@@ -92,6 +100,10 @@ def port_state(name: str, settings: PortSettings, queues: Sequence[int]) -> Port
     unexpected: list[str] = []
     if settings.trust not in {TRUSTED, UNTRUSTED}:
         unexpected.append(f"qos trust {settings.trust}")
+    if settings.trust != TRUSTED and settings.default_priority != 0:
+        unexpected.append(f"default switch-priority {settings.default_priority}")
+    if settings.shaper_mbps:
+        unexpected.append(f"bandwidth shape {settings.shaper_mbps} Mbps")
     if settings.rewrites_dscp:
         unexpected.append("qos rewrite dscp")
     states: list[QueueState] = []
@@ -99,6 +111,10 @@ def port_state(name: str, settings: PortSettings, queues: Sequence[int]) -> Port
         entry = settings.classes[queue]
         if not entry.is_strict:
             unexpected.append(f"traffic-class {queue} dcb ets {entry.scheduling}")
+        if entry.shaper_mbps:
+            unexpected.append(f"traffic-class {queue} bandwidth shape {entry.shaper_mbps} Mbps")
+        if entry.guaranteed_mbps:
+            unexpected.append(f"traffic-class {queue} bandwidth guaranteed {entry.guaranteed_mbps} Mbps")
         control = entry.congestion_control
         threshold = None if control is None else control.threshold_bytes
         if control is not None and threshold is None:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.errors import UnsupportedPlanError
 from mltswitch.plan import Plan
 from mltswitch.targets.base import Change, Quantised, RunningState, Session
+from mltswitch.targets.common import checked_render, lookup
 from mltswitch.targets.onyx.capabilities import HARDWARE, SN2100
 from mltswitch.targets.onyx.diff import change_between
 from mltswitch.targets.onyx.parse import parse_files
@@ -20,7 +21,8 @@ class OnyxTarget:
 
     Ours on a device: trust, DSCP map, bindings, RED/ECN and scheduling of the used traffic classes on the
     plan's ports, and static routes within the plan's prefixes. Unused traffic classes, buffers, addresses and
-    `ip routing` stay as they are.
+    `ip routing` stay as they are. One setting that is not ours changes: prefix modes are switched off for the
+    whole switch, and stay so (`grammar.PREAMBLE`).
     """
 
     platform = "onyx"
@@ -29,13 +31,7 @@ class OnyxTarget:
 
     def hardware(self, name: str | None) -> Capabilities:
         """Capabilities of a model; raises UserInputError for an unknown one."""
-        try:
-            return HARDWARE[name or SN2100.hardware]
-        except KeyError:
-            raise UserInputError(
-                f"unknown hardware {name!r} for platform {self.platform}",
-                expected=f"one of {', '.join(HARDWARE)}",
-            ) from None
+        return lookup(HARDWARE, name or SN2100.hardware, self.platform)
 
     def quantise(self, plan: Plan, switch: str) -> Quantised:
         """The plan in steps of 6 KB; raises UnsupportedPlanError."""
@@ -50,10 +46,7 @@ class OnyxTarget:
 
     def render(self, state: SwitchState) -> dict[str, str]:
         """`mltswitch.txt`, parsed again before it leaves."""
-        files = {FILE: render_text(state)}
-        if parse_files(files) != state:
-            raise UserInputError("the rendered lines do not say what the plan says", where="templates/onyx")
-        return files
+        return checked_render({FILE: render_text(state)}, parse_files, state)
 
     def parse(self, files: Mapping[str, str]) -> SwitchState:
         """Inverse of `render`."""

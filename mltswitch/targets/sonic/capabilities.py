@@ -39,7 +39,7 @@ SN2700 = Capabilities(
     port_numbering=PortNumbering(pattern="Ethernet{n}", first=0, step=4),
     unverified=(
         "strict queues: the higher number is served first",
-        f"{POOL} has {POOL_BYTES} B, as for a top-of-rack switch, and other queues leave it free",
+        f"{POOL} has {POOL_BYTES} B also where the device does not say so, and other queues leave it free",
         "ecn_green with yellow and red off in the newest SAI of the vendor",
         "code points that led to the lossless queues become background unless the fabric names them",
         "config apply-patch takes a port down and up when it changes the port's queues or maps",

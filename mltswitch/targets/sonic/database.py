@@ -15,11 +15,16 @@ Database = dict[str, Table]
 _QUEUE_KEY: Final = re.compile(r"(?P<ports>[^|]+)\|(?P<first>[0-9]{1,2})(?:-(?P<last>[0-9]{1,2}))?")
 
 
-def load(text: str) -> Database:
-    """A database from JSON; raises ValueError for another form or a key that stands twice."""
+def load(text: str, *, skip_text: bool = False) -> Database:
+    """A database from JSON; raises ValueError for another form or a key that stands twice.
+
+    `skip_text` leaves out what is plain text where a table should stand.
+    """
     document = json.loads(text, object_pairs_hook=_unique)
     if not isinstance(document, dict):
         raise ValueError("not an object of tables")  # noqa: TRY004 (the text is wrong, not a type of ours)
+    if skip_text:
+        document = {table: entries for table, entries in document.items() if not isinstance(entries, str)}
     for table, entries in document.items():
         if not isinstance(entries, dict):
             raise ValueError(f"{table} is no table")  # noqa: TRY004 (as above)

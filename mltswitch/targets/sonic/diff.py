@@ -1,5 +1,6 @@
 """The commands that take a SONiC switch to the plan: a checkpoint, then patches, each all or nothing."""
 
+import hashlib
 import json
 from typing import Final
 
@@ -10,9 +11,10 @@ from mltswitch.targets.sonic.patch import Operation, patches_between
 from mltswitch.targets.sonic.read import running_database
 from mltswitch.targets.state import SwitchState
 
-PATCH_FILE: Final = "/tmp/mltswitch-patch.json"  # noqa: S108 (a path on the switch; its kernel protects /tmp)
-CHECKPOINT: Final = "mltswitch"
-"""State before the last change: `sudo config rollback mltswitch` returns to it."""
+APPLY: Final = "cat | sudo config apply-patch /dev/stdin"
+"""`cat` because sshd may give a command a socket as standard input, and a socket cannot be opened by name."""
+APPLY_SECONDS: Final = 900.0
+"""The updater finds an order of small steps, and waits for services between them."""
 SAVE: Final = (Step("sudo config save -y"),)
 _PORT_TABLES: Final = (*QUEUE_TABLES, "PORT_QOS_MAP")
 
@@ -23,14 +25,19 @@ def change_between(running: RunningState, wanted: SwitchState) -> Change:
     after = merged(before, wanted)
     patches = patches_between(before, after)
     if not patches:
-        return Change(())
-    steps = [Step(f"sudo config checkpoint {CHECKPOINT}")]
-    for patch in patches:
-        steps.append(Step(f"tee {PATCH_FILE} > /dev/null", json.dumps(patch)))
-        steps.append(Step(f"sudo config apply-patch {PATCH_FILE}"))
-    steps.append(Step(f"rm -f {PATCH_FILE}"))
+        return Change((), SAVE)
+    checkpoint = checkpoint_of(before)
+    steps = [Step(f"sudo config checkpoint {checkpoint}")]
+    steps += [Step(APPLY, json.dumps(patch), APPLY_SECONDS) for patch in patches]
     operations = [operation for patch in patches for operation in patch]
-    return Change(tuple(steps), SAVE, _text(operations, _ports_taken_down(before, after, wanted)))
+    text = _text(operations, _ports_taken_down(before, after, wanted), checkpoint)
+    return Change(tuple(steps), SAVE, text)
+
+
+def checkpoint_of(database: Database) -> str:
+    """Name of a configuration's checkpoint, which that of no other configuration overwrites."""
+    contents = json.dumps(database, sort_keys=True).encode()
+    return f"mltswitch-{hashlib.sha256(contents).hexdigest()[:8]}"
 
 
 def _ports_taken_down(before: Database, after: Database, wanted: SwitchState) -> list[str]:
@@ -45,8 +52,9 @@ def _ports_taken_down(before: Database, after: Database, wanted: SwitchState) ->
     return [port.name for port in wanted.ports if port.name in changed]
 
 
-def _text(operations: list[Operation], ports: list[str]) -> str:
-    lines = [json.dumps(operation) for operation in operations]
+def _text(operations: list[Operation], ports: list[str], checkpoint: str) -> str:
+    lines = [f"# back to the state before: sudo config rollback {checkpoint}"]
+    lines += [json.dumps(operation) for operation in operations]
     if ports:
         lines.insert(0, f"# the switch takes down for a moment: {', '.join(ports)}")
     return "\n".join(lines) + "\n"

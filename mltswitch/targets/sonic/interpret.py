@@ -14,12 +14,20 @@ from mltswitch.targets.sonic.document import (
     UNTRUSTED_MAP,
     VRF,
     buffer_fields,
+    port_maps,
     untrusted_map,
     wred_fields,
 )
 from mltswitch.targets.state import PortState, QueueState, RouteState
 from mltswitch.wire.tos import DSCP_COUNT
 
+_PORT_FIELDS: Final = frozenset(
+    {
+        *port_maps(trusted=True),
+        *("pfc_to_queue_map", "pfc_to_pg_map", "pfc_enable", "pfcwd_sw_enable"),
+    }
+)
+"""Of PORT_QOS_MAP: ours, and those of PFC, which the other queues keep."""
 _NUMBER: Final = re.compile(r"-?[0-9]{1,10}")
 _NO_NEXT_HOP: Final = IPv4Address(0)
 
@@ -27,6 +35,15 @@ _NO_NEXT_HOP: Final = IPv4Address(0)
 def port_state(database: Database, port: str, queues: Sequence[int]) -> PortState:
     """State of some queues of one port; what no plan asks for is in `unexpected`, in SONiC's words."""
     return _PortReader(database, port).state(queues)
+
+
+def lossless_queues(database: Database, port: str) -> set[int]:
+    """Queues of a port in which PFC may hold packets back."""
+    fields = database.get("PORT_QOS_MAP", {}).get(port, {})
+    bound = fields.get("pfc_to_queue_map")
+    leads_to = database.get("MAP_PFC_PRIORITY_TO_QUEUE", {}).get(bound, {}) if isinstance(bound, str) else {}
+    queues = (_number(leads_to.get(word, word)) for word in _words(fields.get("pfc_enable", "")))
+    return {queue for queue in queues if queue is not None}
 
 
 def route_of(key: str) -> IPv4Network | None:
@@ -76,6 +93,7 @@ class _PortReader:
         trusted = self._trusted(queues)
         leads_to = self._classification(trusted=trusted)
         self._check_priority_groups()
+        self._check_other_fields()
         settings = self._by_queue("QUEUE", queues)
         buffers = self._by_queue("BUFFER_QUEUE", queues)
         states = tuple(
@@ -119,6 +137,12 @@ class _PortReader:
         bound = self._maps.get("tc_to_pg_map")
         if self._object("TC_TO_PRIORITY_GROUP_MAP", bound) != TC_TO_PRIORITY_GROUP:
             self._unexpected.append(f"tc_to_pg_map {bound or 'none'}")
+
+    def _check_other_fields(self) -> None:
+        """Such as a shaper of the whole port, or a map that classifies or rewrites by something else."""
+        self._unexpected += (
+            f"{name} {_text(value)}" for name, value in self._maps.items() if name not in _PORT_FIELDS
+        )
 
     def _by_queue(self, name: str, queues: Sequence[int]) -> dict[int, Entry]:
         table = self._database.get(name, {})

@@ -7,7 +7,6 @@ from typing import Final
 
 from mltswitch.errors import DeviceError
 from mltswitch.targets.routes import OwnPrefixes
-from mltswitch.targets.sonic.capabilities import POOL
 from mltswitch.targets.sonic.database import Database, QueueKey, Table, queue_keys
 from mltswitch.targets.sonic.document import UNTRUSTED_MAP, document
 from mltswitch.targets.sonic.interpret import route_of
@@ -24,8 +23,8 @@ _OUR_NAMES: Final = {
 
 
 def merged(running: Database, wanted: SwitchState) -> Database:
-    """`running` changed as the plan wants it; raises DeviceError where the device lacks a foundation."""
-    check_foundation(running, wanted)
+    """`running` changed as the plan wants it; raises DeviceError where the device lacks a port."""
+    check_ports(running, wanted)
     target = copy.deepcopy(running)
     for table, entries in document(wanted).items():
         if table in QUEUE_TABLES:
@@ -41,21 +40,14 @@ def merged(running: Database, wanted: SwitchState) -> Database:
     return {table: entries for table, entries in target.items() if entries or table in running}
 
 
-def check_foundation(running: Database, wanted: SwitchState) -> None:
-    """Ports and the buffer pool must exist: SONiC's own messages about them are hard to read."""
+def check_ports(running: Database, wanted: SwitchState) -> None:
+    """Ports must exist: SONiC's own message about them is hard to read."""
     known = running.get("PORT", {})
     for port in wanted.ports:
         if port.name not in known:
             raise DeviceError(
                 f"the device has no port {port.name}", hint="compare with `show interfaces status`"
             )
-    mode = running.get("BUFFER_POOL", {}).get(POOL, {}).get("mode")
-    if wanted.ports and mode != "dynamic":
-        raise DeviceError(
-            f"buffer pool {POOL} is {mode or 'missing'}",
-            expected="dynamic",
-            hint="load the vendor's buffers with `config qos reload`, before mltswitch",
-        )
 
 
 def _carved(existing: Table, ours: Table) -> Table:

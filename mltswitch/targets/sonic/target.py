@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.errors import UnsupportedPlanError
 from mltswitch.plan import Plan
 from mltswitch.targets.base import Change, Quantised, RunningState, Session
+from mltswitch.targets.common import checked_render, lookup
 from mltswitch.targets.quantise import quantise
 from mltswitch.targets.sonic.capabilities import HARDWARE, SN2700
 from mltswitch.targets.sonic.diff import change_between
@@ -34,13 +35,7 @@ class SonicTarget:
 
     def hardware(self, name: str | None) -> Capabilities:
         """Capabilities of a model; raises UserInputError for an unknown one."""
-        try:
-            return HARDWARE[name or SN2700.hardware]
-        except KeyError:
-            raise UserInputError(
-                f"unknown hardware {name!r} for platform {self.platform}",
-                expected=f"one of {', '.join(HARDWARE)}",
-            ) from None
+        return lookup(HARDWARE, name or SN2700.hardware, self.platform)
 
     def quantise(self, plan: Plan, switch: str) -> Quantised:
         """The plan in steps of 6 KB and powers of two; raises UnsupportedPlanError."""
@@ -51,10 +46,7 @@ class SonicTarget:
     def render(self, state: SwitchState) -> dict[str, str]:
         """`mltswitch.json`, a document for `config load`, parsed again before it leaves."""
         _check_ports(state)
-        files = {FILE: json.dumps(document(state), indent=2) + "\n"}
-        if parse_files(files) != state:
-            raise UserInputError("the rendered document does not say what the plan says", where=FILE)
-        return files
+        return checked_render({FILE: json.dumps(document(state), indent=2) + "\n"}, parse_files, state)
 
     def parse(self, files: Mapping[str, str]) -> SwitchState:
         """Inverse of `render`."""

@@ -43,6 +43,8 @@ ACCEPTED = [
     "interface ethernet 1/1 dcb priority-flow-control mode on force",
     "ip routing vrf default",
     "ip route vrf default 10.8.1.0/24 10.0.1.2",
+    "ip route vrf default 10.8.2.0/24 10.0.1.2 120",
+    "ip route vrf default 10.8.3.0/24 null0",
     "advanced buffer management force",
     "configuration write",
     "write memory",
@@ -92,6 +94,8 @@ REFUSED = [
     "ip route vrf default 10.8.1.0/255.255.255.0 10.0.1.2",
     "ip route vrf default 10.8.1.0/24",
     "ip route vrf mlt 10.8.1.0/24 10.0.1.2",
+    "ip route vrf default 10.8.1.0/24 10.0.1.2 0",
+    "ip route vrf default 10.8.1.0/24 null1",
     "no ip route vrf default 10.8.1.0/24",
     "pool ePool1 size 1M type dynamic",  # simple buffer mode
     "interface ethernet 1/1 egress-buffer ePort.tc6 map pool ePool0 reserved 1500 shared alpha 2",
@@ -301,6 +305,14 @@ def test_shows_have_a_text_form(device: OnyxDevice) -> None:
 def test_priority_flow_control(device: OnyxDevice) -> None:
     device.configure("dcb priority-flow-control enable force", "dcb priority-flow-control priority 3 enable")
     assert (device.configuration.pfc, device.configuration.pfc_priorities) == (True, frozenset({3}))
+    device.configure("interface ethernet 1/2 dcb priority-flow-control mode on force")
+    general, ports = json.loads(device.configure("show dcb priority-flow-control | json-print"))
+    assert general == {
+        "PFC": "enabled",
+        "Priority Enabled List": "3",
+        "Priority Disabled List": "0 1 2 4 5 6 7",
+    }
+    assert [ports[f"Eth1/{number}"][0]["PFC oper"] for number in (1, 2)] == ["Disabled", "Enabled"]
     device.configure(
         "no dcb priority-flow-control priority 3 enable", "no dcb priority-flow-control enable force"
     )

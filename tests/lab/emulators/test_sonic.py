@@ -266,12 +266,11 @@ def test_questions_without_an_answer_abort(device: SonicDevice, command: str) ->
 
 def test_reading_and_a_change_by_hand(device: SonicDevice) -> None:
     apply_patch(device, [wred()])
-    for command in (
-        "show runningconfiguration all",
-        "sonic-cfggen -d --print-data",
-        "sudo sonic-cfggen --print-data -d",
-    ):
+    for command in ("sonic-cfggen -d --print-data", "sudo sonic-cfggen --print-data -d"):
         assert json.loads(device.execute("admin", command).stdout) == device.config_db
+    running = json.loads(device.execute("admin", "show runningconfiguration all").stdout)
+    assert "frr defaults" in running.pop("bgpraw")
+    assert running == device.config_db
     change = "sonic-db-cli CONFIG_DB hset 'WRED_PROFILE|MLT_Q6' green_max_threshold 122880"
     assert device.execute("admin", change).stdout == b"0\n"
     shown = device.execute("admin", "sonic-db-cli CONFIG_DB hgetall 'WRED_PROFILE|MLT_Q6'").stdout

@@ -65,7 +65,7 @@ def test_netmiko_drives_sonic(serve: Serve, connect: Connect) -> None:
     device = SonicDevice(ports=2)
     connection = connect(serve(device))
     assert connection.find_prompt() == "admin@sonic1:~$"
-    assert json.loads(str(connection.send_command("show runningconfiguration all"))) == device.config_db
+    assert json.loads(str(connection.send_command("sonic-cfggen -d --print-data"))) == device.config_db
     assert "command not found" in str(connection.send_command("frobnicate"))
     assert connection.send_command("echo $?") == "127"
     assert connection.send_command("sudo config checkpoint a") == "Checkpoint created successfully."

@@ -3,18 +3,21 @@
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from mltswitch.capabilities import BytesLimit, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.lab.emulators.onyx import OnyxDevice
+from mltswitch.lab.emulators.onyx_state import TrafficClass
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.onyx import TARGET
 from mltswitch.targets.state import differences
 from tests.targets.onyx.device import apply, read
 
 FILE = "mltswitch.txt"
+CONFIG = "show running-config"
 OTHERS = tuple(dscp for dscp in range(64) if dscp not in {48, 56, 10, 12})
 QUEUES = (
     QueueState(7, (48, 56), None, Unlimited()),
@@ -75,7 +78,7 @@ def test_an_empty_switch() -> None:
         ("interface ethernet 1/2 qos map dscp 64 to switch-priority 6", "mltswitch.txt:2: not a list"),
         ("ip route vrf default 10.0.0.1/8 10.0.0.1", "mltswitch.txt:2: 10.0.0.1/8 has host bits set"),
         ("interface ethernet 1/2 traffic-class 3 dcb ets strict", "mltswitch.txt:2: does not fit the other"),
-        ("interface ethernet 1/9 qos trust L3", "lines|does not fit|lacks"),
+        ("interface ethernet 1/9 qos trust L3", "mltswitch.txt: lacks the line 'interface ethernet 1/9 no"),
         (
             "interface ethernet 1/2 traffic-class 6 congestion-control both "
             "minimum-absolute 18 maximum-absolute 24",
@@ -167,6 +170,14 @@ def test_a_switch_as_delivered_is_changed_in_a_safe_order() -> None:
             "ip route vrf default 10.101.3.0/24 10.20.0.6",
             "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.6 ",
         ),
+        (
+            "ip route vrf default 10.101.3.0/24 10.20.0.2 5",
+            "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.2 1/2 5",
+        ),
+        (
+            "ip route vrf default 10.101.3.0/24 null0 9",
+            "routes: route 10.101.3.0/24 expected absent, found via 0.0.0.0 null0 9",
+        ),
     ],
 )
 def test_a_change_by_hand_is_found_and_mended_by_one_line(by_hand: str, found: str) -> None:
@@ -179,16 +190,144 @@ def test_a_change_by_hand_is_found_and_mended_by_one_line(by_hand: str, found: s
     assert commands(device) == []
 
 
+def test_another_distance_of_our_route_is_found_and_mended() -> None:
+    device = pushed()
+    assert device.configure("ip route vrf default 10.101.0.0/16 10.20.0.2 5") == ""
+    assert [str(difference) for difference in differences(STATE, read(device, STATE).state)] == [
+        "routes: route 10.101.0.0/16 expected via 10.20.0.2 1/2, found via 10.20.0.2 1/2 5"
+    ]
+    assert commands(device)[1:] == [
+        "no ip route vrf default 10.101.0.0/16 10.20.0.2",
+        "ip route vrf default 10.101.0.0/16 10.20.0.2",
+    ]
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    assert read(device, STATE).state == STATE
+
+
+@pytest.mark.parametrize(
+    ("line", "port"),
+    [
+        ("ip route 10.101.3.0 255.255.255.0 10.20.0.2", "1/2"),
+        ("   ip route vrf default 10.101.3.0 /24 10.20.0.2 10 ", "1/2 10"),
+        ("ip route vrf default 10.101.3.0 255.255.255.0 null0", "null0"),
+    ],
+)
+def test_every_form_of_a_route_is_read(line: str, port: str) -> None:
+    running = read(pushed(), STATE)
+    config = running.answers[CONFIG] + f"{line}\nip route vrf red 10.101.4.0/24 10.20.0.2\n"
+    found = TARGET.read({**running.answers, CONFIG: config}, STATE).state.routes
+    hop = IPv4Address("0.0.0.0" if port == "null0" else "10.20.0.2")  # noqa: S104 (no address to listen on)
+    assert found == (*STATE.routes, RouteState(IPv4Network("10.101.3.0/24"), hop, port))
+
+
+@pytest.mark.parametrize("line", ["ip route vrf default 10.101.3.0/33 10.20.0.2", "ip route 10.101.3.0"])
+def test_a_route_that_cannot_be_read_is_one_error(line: str) -> None:
+    answers = read(pushed(), STATE).answers
+    with pytest.raises(DeviceError, match=f"^show running-config: cannot read '{line}'"):
+        TARGET.read({**answers, CONFIG: answers[CONFIG] + line}, STATE)
+
+
+def by_hand(device: OnyxDevice, name: str, **changed: Any) -> None:
+    """What the emulated command line has no command for."""
+    ports = {**device.configuration.ports, name: replace(device.ports[name], **changed)}
+    device.configuration = replace(device.configuration, ports=ports)
+
+
+def classes_with(number: int, **changed: Any) -> tuple[TrafficClass, ...]:
+    classes = list(pushed().ports["1/2"].traffic_classes)
+    classes[number] = replace(classes[number], **changed)
+    return tuple(classes)
+
+
+@pytest.mark.parametrize(
+    ("port", "changed", "found"),
+    [
+        ("1/1", {"default_switch_priority": 6}, ["default switch-priority 6"]),
+        ("1/2", {"default_switch_priority": 6}, []),
+        ("1/2", {"shaper_mbps": 1000}, ["bandwidth shape 1000 Mbps"]),
+        (
+            "1/2",
+            {"traffic_classes": classes_with(6, shaper_mbps=99)},
+            ["traffic-class 6 bandwidth shape 99 Mbps"],
+        ),
+        (
+            "1/2",
+            {"traffic_classes": classes_with(0, guaranteed_mbps=5)},
+            ["traffic-class 0 bandwidth guaranteed 5 Mbps"],
+        ),
+        ("1/2", {"traffic_classes": classes_with(3, shaper_mbps=99)}, []),
+    ],
+)
+def test_a_foreign_setting_of_our_port_is_found(port: str, changed: dict[str, Any], found: list[str]) -> None:
+    device = pushed()
+    by_hand(device, port, **changed)
+    assert [str(each) for each in differences(STATE, read(device, STATE).state)] == [
+        f"port {port}: configuration expected as planned, found {each}" for each in found
+    ]
+    assert commands(device) == []
+
+
+def test_flow_control_on_a_priority_of_ours_is_refused() -> None:
+    device = OnyxDevice()
+    lines = (
+        "dcb priority-flow-control priority 3 enable",
+        "dcb priority-flow-control priority 6 enable",
+        "interface ethernet 1/1-1/16 dcb priority-flow-control mode on force",
+        "dcb priority-flow-control enable force",
+    )
+    for line in lines:
+        assert read(device, STATE).state.ports
+        assert device.configure(line) == ""
+    with pytest.raises(DeviceError, match=r"^port 1/2: PFC is on for switch-priority 6, which the plan uses"):
+        read(device, STATE)
+    device.configure("interface ethernet 1/2 no dcb priority-flow-control mode force")
+    with pytest.raises(DeviceError, match=r"^port 1/1: PFC is on for switch-priority 6"):
+        read(device, STATE)
+    device.configure("no dcb priority-flow-control priority 6 enable")
+    assert read(device, STATE).state.ports
+
+
+def test_what_already_runs_is_saved_again() -> None:
+    device = pushed()
+    device.files["initial"] = OnyxDevice().configuration
+    change = TARGET.diff(read(device, STATE), STATE)
+    assert (change.steps, change.text) == ((), "")
+    apply(device, change)
+    assert device.files["initial"] == device.configuration
+
+
 def test_what_is_not_ours_stays() -> None:
     device = pushed()
     theirs = (
         "interface ethernet 1/3 qos trust both",
+        "interface ethernet 1/3 traffic-class 6 dcb ets wrr 20",
         "interface ethernet 1/2 traffic-class 3 congestion-control red minimum-relative 5 maximum-relative 9",
-        "ip route vrf default 0.0.0.0/0 10.20.0.9",
+        "interface ethernet 1/2 mtu 9216 force",
+        "interface ethernet 1/2 dcb priority-flow-control mode on force",
+        "dcb priority-flow-control priority 3 enable",
+        "ip route vrf default 0.0.0.0/0 10.20.0.9 7",
+        "ip routing vrf default",
     )
     for line in theirs:
         assert device.configure(line) == ""
     assert commands(device) == []
+    before = device.configuration
+    queues = (QUEUES[0], replace(QUEUES[1], ecn_threshold_bytes=6144), *QUEUES[2:])
+    wanted = SwitchState((PortState("1/2", False, None, queues),), STATE.routes[:1])
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    assert read(device, wanted).state == wanted
+    after = device.configuration
+    assert replace(after, ports=before.ports, routes=before.routes) == before
+    assert {name: port for name, port in after.ports.items() if name != "1/2"} == {
+        name: port for name, port in before.ports.items() if name != "1/2"
+    }
+    new, old = after.ports["1/2"], before.ports["1/2"]
+    assert replace(new, trust=old.trust, traffic_classes=old.traffic_classes) == old
+    assert [new.traffic_classes[n] for n in range(8) if n != 6] == [
+        old.traffic_classes[n] for n in range(8) if n != 6
+    ]
+    assert set(after.routes) < set(before.routes)
+    assert str(after.routes[-1]) == "ip route vrf default 0.0.0.0/0 10.20.0.9 7"
 
 
 def test_a_threshold_is_tightened_late_and_loosened_early() -> None:

@@ -1,5 +1,6 @@
 """SONiC in particular: what it writes, reads, refuses, and what it leaves alone."""
 
+import copy
 import json
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
@@ -9,7 +10,7 @@ import pytest
 from mltswitch.capabilities import AlphaLimit, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.lab.emulators.sonic import SonicDevice
-from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
+from mltswitch.targets import Change, PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.sonic import TARGET
 from mltswitch.targets.sonic.database import QueueKey, load, queue_keys
 from mltswitch.targets.state import differences
@@ -91,7 +92,7 @@ def test_an_empty_switch() -> None:
         (("SCHEDULER", "mlt_strict", "weight"), "5", "scheduler mlt_strict"),
         (("QUEUE", "Ethernet4|5-6"), {}, "QUEUE has Ethernet4"),
         (("QUEUE", "Ethernet4|3"), {"scheduler": "mlt_strict"}, "queue 3 buffer profile none"),
-        (("TC_TO_QUEUE_MAP", "MLT", "6"), "3", "code points lead elsewhere|TC_TO_QUEUE_MAP|DSCP_TO_TC_MAP"),
+        (("TC_TO_QUEUE_MAP", "MLT", "6"), "3", r"DSCP_TO_TC_MAP\|MLT: is \{"),
         (("STATIC_ROUTE", "10.9.0.0/16"), {"nexthop": "10.0.0.1", "ifname": "Ethernet4"}, "STATIC_ROUTE"),
         (("STATIC_ROUTE", "default|10.101.0.0/16", "blackhole"), "true", "STATIC_ROUTE"),
     ],
@@ -168,8 +169,50 @@ def test_the_first_push_says_which_ports_go_down_and_leaves_a_checkpoint() -> No
     change = TARGET.diff(read(device, STATE), STATE)
     assert "takes down for a moment: Ethernet4, Ethernet0, Ethernet8" in change.text.splitlines()[0]
     apply(device, change)
-    assert device.execute("admin", "sudo config rollback mltswitch").status == 0
+    [name] = device.checkpoints
+    assert f"sudo config rollback {name}" in change.text
+    assert device.execute("admin", f"sudo config rollback {name}").status == 0
     assert device.config_db == before
+
+
+def test_a_second_push_after_a_half_done_one_keeps_the_state_before_both() -> None:
+    device = SonicDevice()
+    before = copy.deepcopy(device.config_db)
+    change = TARGET.diff(read(device, STATE), STATE)
+    apply(device, Change(change.steps[:1]))
+    [first] = device.checkpoints
+    by_hand(device, "hset 'SCHEDULER|mlt_strict' type STRICT")
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    assert len(device.checkpoints) == 2
+    assert device.execute("admin", f"sudo config rollback {first}").status == 0
+    assert device.config_db == before
+
+
+def test_a_patch_leaves_no_file_behind_even_where_it_is_refused() -> None:
+    device = SonicDevice()
+    steps = TARGET.diff(read(device, STATE), STATE).steps
+    assert [step.command for step in steps[1:]] == ["cat | sudo config apply-patch /dev/stdin"]
+    assert all(step.seconds == 900 for step in steps[1:])
+    device.config_db["PORT"]["Ethernet4"]["speed"] = "fast"
+    assert device.execute("admin", steps[1].command, steps[1].stdin.encode).status == 2
+    assert device.files.paths("/tmp") == []  # noqa: S108 (a folder of the emulated switch)
+
+
+def test_a_patch_that_arrives_in_part_changes_nothing() -> None:
+    device = SonicDevice()
+    before = copy.deepcopy(device.config_db)
+    [step] = TARGET.diff(read(device, STATE), STATE).steps[1:]
+    assert device.execute("admin", step.command, lambda: step.stdin.encode()[:-10]).status == 2
+    assert device.config_db == before
+
+
+def test_what_already_runs_is_saved_again() -> None:
+    device = pushed()
+    device.files.remove("/etc/sonic/config_db.json", as_root=True)
+    change = TARGET.diff(read(device, STATE), STATE)
+    assert (change.steps, change.text) == ((), "")
+    apply(device, change)
+    assert json.loads(device.files.read("/etc/sonic/config_db.json")) == device.config_db
 
 
 def test_a_new_threshold_changes_the_profile_in_place() -> None:
@@ -257,6 +300,61 @@ def test_a_change_by_hand_is_found_and_mended(command: str, found: str) -> None:
     apply(device, TARGET.diff(read(device, STATE), STATE))
     assert read(device, STATE).state == STATE
     assert operations(device) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("scheduler", "scheduler.0"),
+        ("dot1p_to_tc_map", "AZURE"),
+        ("tc_to_dscp_map", "AZURE"),
+    ],
+)
+def test_a_foreign_setting_of_our_port_is_found_and_left(field: str, value: str) -> None:
+    device = pushed()
+    by_hand(device, f"hset 'PORT_QOS_MAP|Ethernet4' {field} {value}")
+    assert [str(each) for each in differences(STATE, read(device, STATE).state)] == [
+        f"port Ethernet4: configuration expected as planned, found {field} {value}"
+    ]
+    assert operations(device) == []
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        ("hset 'PORT_QOS_MAP|Ethernet4' pfc_enable 3,4,6",),
+        (
+            "hset 'PORT_QOS_MAP|Ethernet4' pfc_to_queue_map MOVED",
+            "hset 'MAP_PFC_PRIORITY_TO_QUEUE|MOVED' 3 6 4 4",
+        ),
+    ],
+)
+def test_flow_control_on_a_queue_of_ours_is_refused(commands: tuple[str, ...]) -> None:
+    device = SonicDevice()
+    for command in commands:
+        by_hand(device, command)
+    with pytest.raises(DeviceError, match=r"^port Ethernet4: PFC is on for queue 6, which the plan uses"):
+        read(device, STATE)
+    others = SwitchState(STATE.ports[1:], ())
+    assert read(device, others).state.ports
+
+
+def test_another_buffer_pool_is_refused() -> None:
+    device = SonicDevice()
+    pool = device.config_db["BUFFER_POOL"]["egress_lossy_pool"]
+    pool["size"] = "7326924"
+    with pytest.raises(DeviceError, match=r"has 7326924 B, .* \(expected 4580864 B\)"):
+        read(device, STATE)
+    del pool["size"]  # the dynamic buffer model
+    assert read(device, STATE).state.ports
+    assert read(device, SwitchState((), STATE.routes)).state.ports == ()
+
+
+def test_text_among_the_tables_is_left_out_of_an_answer_alone() -> None:
+    answer = json.dumps(pushed().config_db | {"bgpraw": "!\n"})
+    assert TARGET.read({"show runningconfiguration all": answer}, STATE).state == STATE
+    with pytest.raises(UserInputError, match="bgpraw is no table"):
+        TARGET.parse({FILE: answer})
 
 
 def test_routes_of_others_stay() -> None:
