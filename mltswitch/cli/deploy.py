@@ -1,6 +1,6 @@
 """`mltswitch diff`, `push` and `verify`: a plan and the switches that should run it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from mltswitch import deploy
 from mltswitch.cli.output import json_option, print_json, stderr_console
-from mltswitch.cli.render import print_roundings
+from mltswitch.cli.render import print_roundings, unverified
 from mltswitch.deploy import DeviceReport, FleetReport, Status
 from mltswitch.documents import load_document
 from mltswitch.inventory import Inventory, load_inventory
@@ -44,7 +44,7 @@ def diff(plan_file: Path, inventory_path: Path, limit: str | None, concurrency: 
     plan, inventory = _load(plan_file, inventory_path)
     with _Bar("comparing", len(inventory.select(limit))) as bar:
         report = deploy.diff(plan, inventory, limit=limit, concurrency=concurrency, progress=bar.done)
-    return _print(report, as_json, with_changes=True)
+    return _print(report, as_json, with_changes=True, untested=unverified(plan, inventory.select(limit)))
 
 
 @click.command(
@@ -62,7 +62,7 @@ def push(
         report = deploy.push(
             plan, inventory, limit=limit, dry_run=dry_run, concurrency=concurrency, progress=bar.done
         )
-    return _print(report, as_json, with_changes=dry_run)
+    return _print(report, as_json, with_changes=dry_run, untested=unverified(plan, inventory.select(limit)))
 
 
 @click.command(epilog="\b\nExample:\n  mltswitch verify plan.yaml -i inventories/lab --json")
@@ -72,7 +72,7 @@ def verify(plan_file: Path, inventory_path: Path, limit: str | None, concurrency
     plan, inventory = _load(plan_file, inventory_path)
     with _Bar("verifying", len(inventory.select(limit))) as bar:
         report = deploy.verify(plan, inventory, limit=limit, concurrency=concurrency, progress=bar.done)
-    return _print(report, as_json, with_changes=False)
+    return _print(report, as_json, with_changes=False, untested={})
 
 
 def _load(plan_file: Path, inventory_path: Path) -> tuple[Plan, Inventory]:
@@ -104,10 +104,19 @@ class _Bar:
         self._progress.update(self._task, advance=1, description=f"{report.device}: {report.status}")
 
 
-def _print(report: FleetReport, as_json: bool, *, with_changes: bool) -> int:
+def _print(
+    report: FleetReport, as_json: bool, *, with_changes: bool, untested: Mapping[str, tuple[str, ...]]
+) -> int:
     if as_json:
         counts = {status.value: len(report.with_status(status)) for status in Status}
-        print_json({"summary": counts, "warnings": report.warnings, "devices": report.devices})
+        print_json(
+            {
+                "summary": counts,
+                "warnings": report.warnings,
+                "unverified": untested,
+                "devices": report.devices,
+            }
+        )
         return report.exit_code
     for warning in report.warnings:
         click.echo(f"warning: {warning}", err=True)

@@ -146,9 +146,9 @@ class _Rounder:
                     expected=f"at most {can.maximum_bytes} B",
                 )
             return BytesLimit(max(steps, least, 1) * can.step_bytes)
-        return self._alpha(wanted, threshold_bytes)
+        return self._alpha(wanted, threshold_bytes, settings.traffic_class)
 
-    def _alpha(self, wanted: BytesLimit, threshold_bytes: int) -> AlphaLimit:
+    def _alpha(self, wanted: BytesLimit, threshold_bytes: int, traffic_class: str) -> AlphaLimit:
         can = self.capabilities.limit
         if can.pool_bytes is None:
             raise UnsupportedPlanError(
@@ -157,7 +157,14 @@ class _Rounder:
             )
         pool_bytes = can.pool_bytes
         steps = [AlphaLimit(exponent) for exponent in sorted(can.alpha_exponents)]
-        above = [step for step in steps if step.resting_bytes(pool_bytes) > threshold_bytes] or steps[-1:]
+        above = [step for step in steps if step.resting_bytes(pool_bytes) > threshold_bytes]
+        if not above:
+            raise UnsupportedPlanError(
+                f"no alpha of {self.capabilities.hardware} rests above the threshold {threshold_bytes} B of "
+                f"{traffic_class}",
+                where=self._where,
+                expected=f"below {steps[-1].resting_bytes(pool_bytes)} B, where {steps[-1]} rests",
+            )
         return min(above, key=lambda step: abs(step.resting_bytes(pool_bytes) - wanted.size_bytes))
 
     def _effective_bytes(self, limit: Limit) -> int:

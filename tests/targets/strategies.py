@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from mltswitch.capabilities import BytesLimit, Capabilities
+from mltswitch.capabilities import AlphaLimit, BytesLimit, Capabilities
 from mltswitch.plan import (
     ClassKind,
     Fabric,
@@ -157,7 +157,7 @@ def _port_profiles(
         threshold = None
         if entry.kind is ClassKind.GRADIENT:
             least = max(packet_bytes, can.minimum_bytes)
-            threshold = draw(st.integers(least, min(LARGEST_BUFFER_BYTES // 2, can.maximum_bytes)))
+            threshold = draw(st.integers(least, _largest_threshold_bytes(capabilities)))
         limit = draw(st.integers(threshold or packet_bytes, LARGEST_BUFFER_BYTES))
         queues.append(
             QueueSettings(
@@ -174,4 +174,15 @@ def _port_profiles(
         buffer_bytes=LARGEST_BUFFER_BYTES,
         load=fabric.traffic.load,
         queues=tuple(queues),
+    )
+
+
+def _largest_threshold_bytes(capabilities: Capabilities) -> int:
+    """Rounded up by a step, it still lies below a limit that the hardware can set."""
+    can, limit = capabilities.threshold, capabilities.limit
+    largest = min(LARGEST_BUFFER_BYTES // 2, can.maximum_bytes)
+    if limit.pool_bytes is None:
+        return largest
+    return min(
+        largest, AlphaLimit(max(limit.alpha_exponents)).resting_bytes(limit.pool_bytes) - can.step_bytes
     )

@@ -179,3 +179,10 @@ def test_a_limit_that_cannot_reach_the_threshold_is_refused(plan: Plan) -> None:
     small = replace(COARSE, limit=replace(COARSE.limit, maximum_bytes=2048))
     with pytest.raises(UnsupportedPlanError, match="no limit above the threshold"):
         quantise(plan, "leaf1", small)
+
+
+def test_an_alpha_that_rests_below_the_threshold_is_refused(plan: Plan) -> None:
+    limit = replace(SHARED.limit, alpha_exponents=(-3, -2), pool_bytes=10_000)
+    with pytest.raises(UnsupportedPlanError, match="no alpha of chip rests above the threshold") as caught:
+        quantise(plan, "leaf1", replace(COARSE, limit=limit))
+    assert caught.value.expected == "below 2000 B, where alpha 2^-2 rests"

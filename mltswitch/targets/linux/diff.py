@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from difflib import unified_diff
 
+from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
+from mltswitch.targets.linux.read import INGRESS_PARENT, QDISC_QUERY, Qdisc, standing_qdiscs
 from mltswitch.targets.linux.render import port_text, route_lines
 from mltswitch.targets.linux.tree import Band, Tree, absent_untrusted, trees
 from mltswitch.targets.state import RouteState, SwitchState
@@ -14,7 +16,9 @@ def change_between(running: RunningState, wanted: SwitchState) -> Change:
 
     A changed threshold replaces one queue. The kernel gives red a new inner queue whenever it is set, by
     `change` as by `replace`, so the packets that wait in it are lost (red_change in sch_red.c; measured
-    on Linux 6.1). Anything else builds the port anew.
+    on Linux 6.1). Anything else builds the port anew, whoever's queues stood there.
+
+    Raises DeviceError for an ingress or clsact qdisc: replacing the root leaves it, and it is not ours.
     """
     present = [port.name for port in running.state.ports]
     old = trees(running.state, absent_untrusted(wanted, present))
@@ -22,7 +26,9 @@ def change_between(running: RunningState, wanted: SwitchState) -> Change:
     sent: list[str] = []
     shown: list[str] = []
     for name, tree in new.items():
-        lines, text = _port_change(name, old.get(name), tree)
+        standing = standing_qdiscs(running.answers, name)
+        _check_ingress(name, standing)
+        lines, text = _port_change(name, old.get(name), tree, standing)
         sent += lines
         shown += text
     routes, text = _route_change(running.state.routes, wanted.routes)
@@ -32,11 +38,23 @@ def change_between(running: RunningState, wanted: SwitchState) -> Change:
     return Change(steps=tuple(steps), text="".join(f"{line}\n" for line in shown + text))
 
 
+def _check_ingress(name: str, standing: list[Qdisc]) -> None:
+    for qdisc in standing:
+        if qdisc.parent == INGRESS_PARENT:
+            raise DeviceError(
+                f"{name} has {qdisc.kind}, which may drop, mark or redirect packets beside the plan's queues",
+                where=QDISC_QUERY,
+                hint=f"somebody else made it; remove it: tc qdisc del dev {name} {qdisc.kind}",
+            )
+
+
 def _batch(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _port_change(name: str, old: Tree | None, new: Tree) -> tuple[list[str], list[str]]:
+def _port_change(
+    name: str, old: Tree | None, new: Tree, standing: list[Qdisc]
+) -> tuple[list[str], list[str]]:
     """(lines to send, lines to show)."""
     if old == new:
         return [], []
@@ -49,7 +67,10 @@ def _port_change(name: str, old: Tree | None, new: Tree) -> tuple[list[str], lis
             shown += [f"- {before}", f"+ {after}"]
         return [after for _, after in pairs], shown
     shown = [f"# {name}: built anew; all packets that wait in its queues are dropped"]
-    shown += [f"# {name}: found {fault}" for fault in (old.unexpected if old else ())]
+    if old is None:
+        shown += [f"# {name}: removes {qdisc}" for qdisc in standing]
+    else:
+        shown += [f"# {name}: found {fault}" for fault in old.unexpected]
     return wanted, [*shown, *_marked(present, wanted)]
 
 

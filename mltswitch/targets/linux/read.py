@@ -1,5 +1,6 @@
 """The answers of `tc -j` and `ip -j` as state; foreign queues and filters are seen, not touched."""
 
+import re
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any, Final, TypeVar
@@ -9,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
-from mltswitch.targets.linux.render import ROUTE_PROTOCOL
+from mltswitch.targets.linux.render import ROUTE_PROTOCOL, shaper_burst_bytes
 from mltswitch.targets.linux.tree import (
     DSCP_MASK,
     NO_LIMIT,
@@ -22,12 +23,14 @@ from mltswitch.targets.linux.tree import (
     absent_untrusted,
     switch_state,
 )
-from mltswitch.targets.routes import in_order_of
+from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.state import RouteState, SwitchState
 from mltswitch.units import BITS_PER_BYTE
 
 QDISC_QUERY: Final = "tc -j -d qdisc show"
-ROUTE_QUERY: Final = f"ip -j route show proto {ROUTE_PROTOCOL}"
+ROUTE_QUERY: Final = "ip -j -d -N route show"
+INGRESS_PARENT: Final = "ffff:fff1"
+"""Where ingress and clsact stand, and stay when the root is replaced (linux pkt_sched.h, TC_H_INGRESS)."""
 
 
 class _Answer(BaseModel):
@@ -35,13 +38,19 @@ class _Answer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class _Qdisc(_Answer):
+class Qdisc(_Answer):
+    """One entry of `tc qdisc show`."""
+
     kind: str
     handle: str
     dev: str
     parent: str = ""
     root: bool = False
     options: dict[str, Any] = {}
+
+    def __str__(self) -> str:
+        name = f"{self.kind} {self.handle}"
+        return f"root {name}" if self.root else f"{name} below {self.parent}"
 
 
 class _FilterOptions(_Answer):
@@ -60,13 +69,14 @@ class _Filter(_Answer):
 
 class _Route(_Answer):
     prefix: str = Field(alias="dst")
+    protocol: str
     gateway: IPv4Address = IPv4Address(0)
     port: str = Field(alias="dev", default="")
     metric: int = 0
     nexthops: list[Any] = []
 
 
-_QDISCS: Final = TypeAdapter(list[_Qdisc])
+_QDISCS: Final = TypeAdapter(list[Qdisc])
 _FILTERS: Final = TypeAdapter(list[_Filter])
 _ROUTES: Final = TypeAdapter(list[_Route])
 _Entries = TypeVar("_Entries")
@@ -90,9 +100,18 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
         tree = _tree([entry for entry in qdiscs if entry.dev == port.name], filters)
         if tree is not None:
             found[port.name] = tree
-    routes = [_route(entry) for entry in _load(_ROUTES, answers, ROUTE_QUERY)]
+    entries = _load(_ROUTES, answers, ROUTE_QUERY)
+    routes = _routes(entries, OwnPrefixes(wanted.routes))
     absent = absent_untrusted(wanted, found)
     return RunningState(switch_state(found, in_order_of(wanted.routes, routes), absent), dict(answers))
+
+
+def standing_qdiscs(answers: Mapping[str, str], port: str) -> list[Qdisc]:
+    """What somebody gave the port, ours included; the kernel's own default queues have no handle."""
+    if QDISC_QUERY not in answers:
+        return []
+    entries = _load(_QDISCS, answers, QDISC_QUERY)
+    return [entry for entry in entries if entry.dev == port and entry.handle != "0:"]
 
 
 def _load(kind: TypeAdapter[_Entries], answers: Mapping[str, str], query: str) -> _Entries:
@@ -110,25 +129,57 @@ def _load(kind: TypeAdapter[_Entries], answers: Mapping[str, str], query: str) -
         ) from None
 
 
-def _tree(qdiscs: Sequence[_Qdisc], filters: Sequence[_Filter]) -> Tree | None:
+def _tree(qdiscs: Sequence[Qdisc], filters: Sequence[_Filter]) -> Tree | None:
     root = next((entry for entry in qdiscs if entry.root), None)
     prio = next((entry for entry in qdiscs if entry.kind == "prio" and entry.handle == PRIO_HANDLE), None)
     if root is None or prio is None:
         return None
     shaped_bps: int | None = None
+    unexpected: list[str] = []
     if root is not prio:
         rate = root.options.get("rate")
         if root.kind != "tbf" or root.handle != SHAPER_HANDLE or not isinstance(rate, int):
             return None
         shaped_bps = rate * BITS_PER_BYTE
+        unexpected += _shaper_faults(root.options, rate)
     count = int(prio.options.get("bands", 0))
-    unexpected: list[str] = []
     if prio.options.get("priomap") != [count - 1] * PRIOMAP_LENGTH:
         unexpected.append(f"priomap {prio.options.get('priomap')}")
-    children = {entry.parent: entry for entry in qdiscs}
-    bands = tuple(_band(n, children.get(f"{PRIO_HANDLE}{n:x}"), unexpected) for n in range(1, count + 1))
+    children = {f"{PRIO_HANDLE}{n:x}": n for n in range(1, count + 1)}
+    queues = {children[entry.parent]: entry for entry in qdiscs if entry.parent in children}
+    bands = tuple(_band(number, queues.get(number), unexpected) for number in children.values())
+    ours = (root, prio, *queues.values())
+    unexpected += [str(entry) for entry in qdiscs if entry not in ours]
     entries = frozenset(_filter(entry, entry.options) for entry in filters if entry.options is not None)
     return Tree(shaped_bps, bands, entries, tuple(unexpected)) if bands else None
+
+
+_SIZE: Final = re.compile(r"(?P<number>[0-9]{1,18})(?P<unit>b|Kb|Mb|)(/[0-9]+)?")
+_UNITS: Final = {"": (1, 0), "b": (1, 0), "Kb": (2**10, 16), "Mb": (2**20, 2**10)}
+"""Unit → its bytes, and how far from a multiple of them tc still uses it (iproute2, sprint_size)."""
+_TICK_SECONDS: Final = 1e-6
+"""tc counts burst and latency in whole microseconds of the rate (iproute2, tc_calc_xmittime)."""
+
+
+def _shaper_faults(options: Mapping[str, Any], rate_bytes_per_second: int) -> list[str]:
+    """Latency is the limit beyond the burst; where tc finds none, it prints the limit itself."""
+    burst_bytes = shaper_burst_bytes(rate_bytes_per_second * BITS_PER_BYTE)
+    right = {
+        "burst": _is_size(options.get("burst"), burst_bytes, rate_bytes_per_second * _TICK_SECONDS),
+        "lat": options.get("lat", 0) in (0, 1),
+        "limit": options.get("limit", burst_bytes) == burst_bytes,
+        "mpu": _is_size(options.get("mpu", 0), 0),
+        "linklayer": options.get("linklayer", "ethernet") == "ethernet",
+    } | {name: name not in options for name in ("overhead", "peakrate", "minburst", "mtu")}
+    return [f"shaper {name} {options.get(name)}" for name, is_right in right.items() if not is_right]
+
+
+def _is_size(printed: object, wanted_bytes: int, slack_bytes: float = 0) -> bool:
+    match = _SIZE.fullmatch(str(printed))
+    if match is None:
+        return False
+    unit_bytes, rounding_bytes = _UNITS[match["unit"]]
+    return abs(int(match["number"]) * unit_bytes - wanted_bytes) <= rounding_bytes + slack_bytes
 
 
 _RED_SETTINGS: Final = {
@@ -141,7 +192,7 @@ _RED_SETTINGS: Final = {
 }
 
 
-def _band(number: int, child: _Qdisc | None, unexpected: list[str]) -> Band:
+def _band(number: int, child: Qdisc | None, unexpected: list[str]) -> Band:
     if child is None:
         return Band(number, None, NO_LIMIT)
     size_bytes = child.options.get("limit")
@@ -184,15 +235,32 @@ def _hexadecimal(value: object, base: int) -> int:
         raise DeviceError(f"{value!r} is no number", where="tc -j filter show") from None
 
 
-def _route(entry: _Route) -> RouteState:
-    if entry.nexthops or entry.metric:
-        raise DeviceError(
-            f"route {entry.prefix} has the protocol number of mltswitch, but a metric or several next hops",
-            where=ROUTE_QUERY,
-            hint=f"somebody else made it; remove it: ip route del {entry.prefix} proto {ROUTE_PROTOCOL}",
-        )
+def _routes(entries: Sequence[_Route], own: OwnPrefixes) -> list[RouteState]:
+    """Those with our protocol number; anybody else's in an alias prefix takes packets off the plan's path."""
+    routes: list[RouteState] = []
+    for entry in entries:
+        prefix = _prefix(entry)
+        if entry.protocol == str(ROUTE_PROTOCOL):
+            if entry.nexthops or entry.metric:
+                raise _refuse(
+                    entry, "has the protocol number of mltswitch, but a metric or several next hops"
+                )
+            routes.append(RouteState(prefix, entry.gateway, entry.port))
+        elif prefix in own:
+            raise _refuse(entry, "lies within an alias prefix of the plan")
+    return routes
+
+
+def _refuse(entry: _Route, problem: str) -> DeviceError:
+    return DeviceError(
+        f"route {entry.prefix} {problem}",
+        where=ROUTE_QUERY,
+        hint=f"somebody else made it; remove it: ip route del {entry.prefix} proto {entry.protocol}",
+    )
+
+
+def _prefix(entry: _Route) -> IPv4Network:
     try:
-        prefix = IPv4Network("0.0.0.0/0" if entry.prefix == "default" else entry.prefix)
+        return IPv4Network("0.0.0.0/0" if entry.prefix == "default" else entry.prefix)
     except ValueError:
         raise DeviceError(f"{entry.prefix!r} is no IPv4 prefix", where=ROUTE_QUERY) from None
-    return RouteState(prefix, entry.gateway, entry.port)

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.errors import UnsupportedPlanError
 from mltswitch.plan import Plan
 from mltswitch.targets.base import Change, Quantised, RunningState, Session
+from mltswitch.targets.common import checked_render, lookup
 from mltswitch.targets.linux.capabilities import HARDWARE, SOFTWARE
 from mltswitch.targets.linux.diff import change_between
 from mltswitch.targets.linux.parse import parse_files
@@ -25,7 +26,9 @@ _INTERFACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 class LinuxTarget:
     """Linux with tc and ip, over a shell as root.
 
-    Nothing survives a reboot: tc keeps no configuration, so `diff` leaves `save` empty.
+    Ours on a device: every qdisc that sends packets by the plan's ports, whoever made it, and routes with our
+    protocol number. Ingress and clsact qdiscs of these ports and routes of others within an alias prefix are
+    reported, never removed. Nothing survives a reboot: tc keeps no configuration, so `save` is always empty.
     """
 
     platform = "linux"
@@ -34,13 +37,7 @@ class LinuxTarget:
 
     def hardware(self, name: str | None) -> Capabilities:
         """Capabilities of the one model; raises UserInputError for another name."""
-        try:
-            return HARDWARE[name or SOFTWARE.hardware]
-        except KeyError:
-            raise UserInputError(
-                f"unknown hardware {name!r} for platform {self.platform}",
-                expected=f"one of {', '.join(HARDWARE)}",
-            ) from None
+        return lookup(HARDWARE, name or SOFTWARE.hardware, self.platform)
 
     def quantise(self, plan: Plan, switch: str) -> Quantised:
         """Exact but for names, rates and class counts that Linux refuses: UnsupportedPlanError."""
@@ -67,10 +64,7 @@ class LinuxTarget:
 
     def render(self, state: SwitchState) -> dict[str, str]:
         """`qdiscs.tc` and `routes.ip`, parsed again before they leave."""
-        files = render_files(state)
-        if parse_files(files) != state:
-            raise UserInputError("the rendered files do not say what the plan says", where="templates/linux")
-        return files
+        return checked_render(render_files(state), parse_files, state)
 
     def parse(self, files: Mapping[str, str]) -> SwitchState:
         """Inverse of `render`."""

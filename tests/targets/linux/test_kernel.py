@@ -149,6 +149,40 @@ BY_HAND = {
         ["port eth1: shaped_bps expected 100000000, found 99000000"],
         None,
     ),
+    "burst": (
+        "tc qdisc change dev eth1 root handle 1: tbf rate 100mbit burst 9300 limit 9300",
+        ["port eth1: configuration expected as planned, found shaper burst 9300b/1"],
+        None,
+    ),
+    "latency": (
+        "tc qdisc change dev eth1 root handle 1: tbf rate 100mbit burst 9230 limit 20000",
+        ["port eth1: configuration expected as planned, found shaper lat 862"],
+        None,
+    ),
+    "peak rate": (
+        "tc qdisc change dev eth1 root handle 1: tbf rate 100mbit burst 9230 limit 9230 peakrate 200mbit "
+        "mtu 9300",
+        ["port eth1: configuration expected as planned, found shaper mtu 9275b/1"],
+        None,
+    ),
+    "cells": (
+        "tc qdisc change dev eth1 root handle 1: tbf rate 100mbit burst 9230 limit 9230 overhead 1 mpu 64",
+        [
+            "port eth1: configuration expected as planned, found shaper mpu 64",
+            "port eth1: configuration expected as planned, found shaper overhead 1",
+        ],
+        None,
+    ),
+    "queue below a queue": (
+        "tc qdisc replace dev eth2 parent 103:1 handle 203: pfifo limit 1",
+        ["port eth2: configuration expected as planned, found pfifo 203: below 103:1"],
+        None,
+    ),
+    "delay below a queue": (
+        "tc qdisc replace dev eth2 parent 104:1 handle 204: netem delay 1ms",
+        ["port eth2: configuration expected as planned, found netem 204: below 104:1"],
+        None,
+    ),
     "priomap": (
         "tc qdisc change dev eth2 root handle 10: prio bands 5 priomap 4 4 4 4 4 4 4 4 4 4 4 4 4 4 4 0",
         [f"port eth2: configuration expected as planned, found priomap {[4] * 15 + [0]}"],
@@ -202,12 +236,61 @@ def test_a_route_of_somebody_else_is_never_replaced(
     linux: Machine, small_plan: Plan, state: SwitchState
 ) -> None:
     connect(linux, small_plan, "leaf1")
-    do(linux, "ip route add 10.100.0.0/16 dev eth1 proto static")
     batch = TARGET.diff(read(linux, state), state).steps[1]
+    do(linux, "ip route add 10.100.0.0/16 dev eth1 proto static")
     answer = linux.run(batch.command, batch.stdin)
     assert answer.status != 0
     assert "File exists" in answer.error
     assert "proto static" in do(linux, "ip route show 10.100.0.0/16")
+
+
+@pytest.mark.parametrize(
+    "route",
+    ["10.100.3.0/24 dev eth1 proto static", "blackhole 10.100.0.0/17", "10.100.0.1/32 dev eth2 metric 7"],
+)
+def test_a_route_of_somebody_else_inside_an_alias_prefix_is_reported(
+    linux: Machine, running: SwitchState, route: str
+) -> None:
+    do(linux, f"ip route add {route}")
+    with pytest.raises(DeviceError, match="within an alias prefix") as caught:
+        read(linux, running)
+    do(linux, caught.value.hint.split("remove it: ")[1])
+    assert read(linux, running).state == running
+
+
+def test_other_routes_are_not_ours_to_judge(linux: Machine, running: SwitchState) -> None:
+    do(linux, "ip route add 10.0.0.0/8 dev eth1 metric 9; ip route add blackhole 10.99.0.0/16")
+    assert read(linux, running).state == running
+    do(linux, "ip route del 10.0.0.0/8 metric 9; ip route del blackhole 10.99.0.0/16")
+
+
+@pytest.mark.parametrize("kind", ["ingress", "clsact"])
+def test_a_filter_of_incoming_packets_is_seen_and_not_removed(
+    linux: Machine, running: SwitchState, kind: str
+) -> None:
+    do(linux, f"tc qdisc add dev eth2 {kind}")
+    found = read(linux, running)
+    assert [str(entry) for entry in differences(running, found.state)] == [
+        f"port eth2: configuration expected as planned, found {kind} ffff: below ffff:fff1"
+    ]
+    with pytest.raises(DeviceError, match=f"eth2 has {kind}") as caught:
+        TARGET.diff(found, running)
+    do(linux, caught.value.hint.split("remove it: ")[1])
+    assert read(linux, running).state == running
+
+
+def test_queues_of_somebody_else_are_shown_before_they_go(
+    linux: Machine, small_plan: Plan, state: SwitchState
+) -> None:
+    connect(linux, small_plan, "leaf1")
+    do(linux, "tc qdisc add dev eth1 root handle 77: htb")
+    change = TARGET.diff(read(linux, state), state)
+    assert change.text.startswith(
+        "# eth1: built anew; all packets that wait in its queues are dropped\n# eth1: removes root htb 77:\n"
+    )
+    assert "# eth2: removes" not in change.text
+    apply(linux, change)
+    assert read(linux, state).state == state
 
 
 def test_a_route_with_a_metric_is_reported(linux: Machine, running: SwitchState) -> None:

@@ -18,7 +18,17 @@ from typing import Protocol
 
 BOOT_SECONDS = 60.0
 COMMAND_SECONDS = 60.0
-MODULES = ("sch_prio", "sch_red", "sch_tbf", "cls_flower", "dummy", "veth")
+MODULES = (
+    "sch_prio",
+    "sch_red",
+    "sch_tbf",
+    "cls_flower",
+    "sch_htb",
+    "sch_ingress",
+    "sch_netem",
+    "dummy",
+    "veth",
+)
 PROBE = """
 link add probe type dummy
 """
