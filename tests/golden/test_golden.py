@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from mltswitch.cli.targets import targets_page
 from mltswitch.documents import dump_yaml
 from mltswitch.inventory import load_inventory
 from mltswitch.plan import Plan
-from mltswitch.targets import target_for
+from mltswitch.targets import target_for, targets
 
 GOLDEN = Path(__file__).parent / "files"
 INVENTORY = Path(__file__).parents[2] / "inventories" / "lab"
@@ -21,6 +22,14 @@ def rendered(plan: Plan) -> dict[str, str]:
         texts = target.render(target.quantise(plan, device.switch).state)
         files |= {f"{device.name}/{name}": text for name, text in texts.items()}
     return files
+
+
+def test_the_page_of_targets_is_current(update_golden: bool) -> None:
+    page = targets_page([target.hardware(None) for target in targets().values()])
+    file = INVENTORY.parents[1] / "docs" / "targets.md"
+    if update_golden:
+        file.write_text(page, encoding="utf-8")
+    assert file.read_text(encoding="utf-8") == page, "docs/targets.md is out of date: make golden"
 
 
 def test_golden_files(lab_plan: Plan, update_golden: bool) -> None:
