@@ -22,6 +22,8 @@ from mltswitch.lab.state import (
     Device,
     LabState,
     boot_identity,
+    claim,
+    claimed_by_another,
     describe,
     locked,
     read_state,
@@ -39,7 +41,7 @@ class Lab:
     """The lab of one state directory."""
 
     def __init__(self, state_directory: Path) -> None:
-        self.paths = LabPaths(state_directory.absolute())
+        self.paths = LabPaths(state_directory.resolve())
 
     def up(self, fabric: Fabric, devices: Sequence[DeviceAddress], *, progress: Progress) -> LabStatus:
         """Build the lab and return when every device answers SSH.
@@ -72,8 +74,14 @@ class Lab:
         return self._status(state)
 
     def down(self, progress: Progress) -> None:
-        """Remove the lab, whatever is left of it; nothing to do is no error. Raises MachineError."""
-        if not self.paths.root.is_dir() and not our_namespaces():
+        """Remove the lab, whatever is left of it; nothing to do is no error. Raises MachineError.
+
+        The lab of another state directory stays.
+        """
+        other = claimed_by_another(self.paths)
+        if other is not None:
+            progress(f"the lab of {other} is up, and stays")
+        if not self.paths.root.is_dir() and (other is not None or not our_namespaces()):
             progress("no lab is up")
             return
         with locked(self.paths):
@@ -123,16 +131,18 @@ class Lab:
         return state
 
     def _refuse_second(self) -> None:
-        state_exists = self.paths.state.exists()
+        root = self.paths.root if self.paths.state.exists() else claimed_by_another(self.paths)
         left = our_namespaces()
-        if state_exists or left:
+        if root is not None or left:
             what = "a lab is up already, or was not removed"
-            where = str(self.paths.root) if state_exists else f"network namespaces {', '.join(left)}"
-            raise MachineError(what, where=where, hint="run `mltswitch lab down` first")
+            where = str(root) if root is not None else f"network namespaces {', '.join(left)}"
+            raise MachineError(what, where=where, hint="run `mltswitch lab down` first, for its inventory")
 
     def _build(self, layout: Layout, machine: Machine, fabric: Fabric, progress: Progress) -> LabState:
         instance = secrets.token_hex(6)
         state = describe(layout, mode=machine.mode, instance=instance, missing=machine.missing)
+        if state.namespaces:
+            claim(self.paths)
         write_state(self.paths, state)
         if machine.mode is LabMode.ROOTLESS:
             rootless.boot(self.paths, state, fabric, layout.devices, progress)
@@ -170,14 +180,26 @@ class Lab:
         paths = self.paths
         state = self._readable_state()
         if state is None or state.boot == boot_identity():
+            native.stop(paths)
             stop_supervisor(paths)
             uml.stop(paths, state.instance if state is not None else None)
-        removed = our_namespaces()
-        for name in removed:
-            remove_namespace(name)
+        removed = 0
+        while names := self._namespaces(state):
+            for name in names:
+                remove_namespace(name)
+            removed += len(names)
         had_state = paths.state.exists()
         paths.remove(keep_logs=keep_logs)
-        progress(f"removed {len(removed)} network namespaces" if removed or had_state else "no lab is up")
+        progress(f"removed {removed} network namespaces" if removed or had_state else "no lab is up")
+
+    def _namespaces(self, state: LabState | None) -> tuple[str, ...]:
+        """Those of our record that exist; without one of this boot all that no other lab has."""
+        if claimed_by_another(self.paths) is not None:
+            return ()
+        left = our_namespaces()
+        if state is None or state.boot != boot_identity():
+            return left
+        return tuple(name for name in left if name in state.namespaces)
 
     def _readable_state(self) -> LabState | None:
         """The record, or none where it is damaged: `down` then goes by names alone."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import AddressValueError, IPv4Address, IPv4Network
 from typing import Final
 
 from mltswitch.errors import UserInputError
@@ -158,11 +158,26 @@ def _check_devices(topology: Topology, devices: Sequence[DeviceAddress]) -> None
             raise UserInputError(
                 f"the inventory says platform {device.platform}", where=device.name, expected=switch.platform
             )
+        _check_loopback(device)
         other = places.setdefault((device.address, device.port), device.name)
         if other != device.name:
             raise UserInputError(
                 f"{device.address} port {device.port} is given to {other} as well", where=device.name
             )
+
+
+def _check_loopback(device: DeviceAddress) -> None:
+    """Who reaches a switch of the lab reaches a shell of root's."""
+    try:
+        is_loopback = IPv4Address(device.address).is_loopback
+    except AddressValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise UserInputError(
+            f"the lab does not listen on {device.address}",
+            where=device.name,
+            expected="an address of 127.0.0.0/8, which only this machine reaches",
+        )
 
 
 def _lab_port(switch: Switch, port: Port, real: set[str]) -> LabPort:

@@ -9,6 +9,7 @@ from mltswitch.lab import uml
 from mltswitch.lab.keys import write_private
 from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, Layout
 from mltswitch.lab.paths import LabPaths
+from mltswitch.lab.processes import end_group, read_record, start_recorded
 from mltswitch.lab.script import (
     hosts_script,
     native_script,
@@ -19,6 +20,8 @@ from mltswitch.lab.script import (
 )
 
 SCRIPT_SECONDS: Final = 120.0
+
+_RECORD: Final = "script"
 
 
 def build(layout: Layout, paths: LabPaths, progress: Callable[[str], None]) -> None:
@@ -49,6 +52,13 @@ def build_around_uml(layout: Layout, paths: LabPaths, instance: str, progress: C
     _run(paths, "hosts", hosts_script(layout))
 
 
+def stop(paths: LabPaths) -> None:
+    """End the script that an `up` left at work when it was killed or gave up."""
+    leader = read_record(paths.processes / _RECORD)
+    if leader is not None:
+        end_group(leader)
+
+
 def _write_switch_files(layout: Layout, paths: LabPaths) -> None:
     for name, text in switch_files(layout).items():
         write_private(paths.work / name, text)
@@ -56,18 +66,14 @@ def _write_switch_files(layout: Layout, paths: LabPaths) -> None:
 
 def _run(paths: LabPaths, name: str, script: str) -> None:
     """Run a script whose background processes outlive it; its output goes to a log of its own."""
-    file = paths.work / f"{name}.sh"
+    file, record = paths.work / f"{name}.sh", paths.processes / _RECORD
     write_private(file, script)
-    log_file = paths.logs / f"{name}.log"
-    with log_file.open("ab") as log:
-        done = subprocess.run(
-            ["sh", str(file)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            check=False,
-            timeout=SCRIPT_SECONDS,
-        )
-    if done.returncode:
-        raise MachineError(f"ended with {done.returncode}", where=str(file))
+    with (paths.logs / f"{name}.log").open("ab") as log:
+        process = start_recorded(["sh", str(file)], record, log=log)
+    try:
+        code = process.wait(SCRIPT_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"was not done after {SCRIPT_SECONDS:g} s", where=str(file)) from None
+    record.unlink(missing_ok=True)
+    if code:
+        raise MachineError(f"ended with {code}", where=str(file))

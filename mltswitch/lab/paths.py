@@ -8,7 +8,21 @@ from typing import Final
 
 from mltswitch.errors import UserInputError
 
+_PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/._+-]+")
 _STACK_DUMP: Final = re.compile(r"\s*(\[<[0-9a-f]+>\]|[0-9a-f]{8}( |$)|Stack:|Call Trace:)")
+
+
+def check_plain(path: Path, what: str) -> None:
+    """Refuse a path that root's shell, mount(8) or a kernel's command line would read as more than a path.
+
+    Raises UserInputError.
+    """
+    if _PLAIN_PATH.fullmatch(str(path)) is None:
+        raise UserInputError(
+            f"{what} has a path that no script can hold",
+            where=ascii(str(path)),
+            expected="letters and digits of ASCII, '/', '.', '_', '+' and '-'",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +83,7 @@ class LabPaths:
 
     def create(self) -> None:
         """Make the directories for their owner only; raises UserInputError."""
-        if any(character.isspace() or character == "," for character in str(self.root)):
-            raise UserInputError(
-                "the lab's state directory has a space or a comma in its path", where=str(self.root)
-            )
+        check_plain(self.root, "the lab's state directory")
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             for folder in (self.host_keys.parent, self.host_keys, self.logs, self.processes, self.work):

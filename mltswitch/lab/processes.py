@@ -83,6 +83,18 @@ def end(identity: ProcessIdentity, *, grace_seconds: float = 0.0) -> None:
         _wait_until_gone([identity], KILL_SECONDS)
 
 
+def end_group(leader: ProcessIdentity) -> None:
+    """SIGKILL a leader that still runs together with its process group; nothing once it ended by itself.
+
+    What a finished script left running in its group is no part of the script.
+    """
+    if not leader.alive:
+        return
+    _signal(-leader.pid, signal.SIGKILL)  # kill(2): a negative number is a group
+    members = [pid for pid in _process_ids() if _group_of(pid) == leader.pid]
+    _wait_until_gone([identity for pid in members if (identity := identify(pid)) is not None], KILL_SECONDS)
+
+
 def kill_and_wait(process_ids: Iterable[int]) -> None:
     """SIGKILL them and wait until they are gone."""
     identities = [identity for pid in process_ids if (identity := identify(pid)) is not None]
@@ -99,18 +111,25 @@ def identify(pid: int) -> ProcessIdentity | None:
 def processes_with_argument(argument: str) -> list[int]:
     """Processes that carry this very argument on their command line, zombies excepted (theirs is empty)."""
     wanted = argument.encode()
-    return [
-        int(directory.name)
-        for directory in Path("/proc").iterdir()
-        if directory.name.isdecimal() and wanted in _arguments(directory)
-    ]
+    return [pid for pid in _process_ids() if wanted in _arguments(pid)]
 
 
-def _arguments(directory: Path) -> list[bytes]:
+def _process_ids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+
+
+def _arguments(pid: int) -> list[bytes]:
     try:
-        return (directory / "cmdline").read_bytes().split(b"\0")
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:  # it ended meanwhile
         return []
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:  # likewise
+        return None
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -71,11 +71,26 @@ def serve(spool: Path) -> None:
     """Run what is handed in, each command in a thread, for ever."""
     while True:
         for file in sorted(spool.glob("*.request")):
-            if file.stat().st_size <= MAXIMUM_REQUEST_BYTES:
-                request = Request(**json.loads(file.read_bytes()))
-                threading.Thread(target=_execute, args=(file.with_suffix(""), request), daemon=True).start()
+            base = file.with_suffix("")
+            try:
+                request = _read(file)
+            except (ValueError, TypeError, RecursionError) as error:
+                _refuse(base, f"the command cannot be understood: {error}")
+            else:
+                threading.Thread(target=_execute, args=(base, request), daemon=True).start()
             file.unlink()
         time.sleep(POLL_SECONDS)
+
+
+def _read(file: Path) -> Request:
+    if file.stat().st_size > MAXIMUM_REQUEST_BYTES:
+        raise ValueError(f"it is longer than {MAXIMUM_REQUEST_BYTES} bytes")
+    return Request(**json.loads(file.read_bytes()))
+
+
+def _refuse(base: Path, reason: str) -> None:
+    _write(base.with_suffix(".err"), f"{reason}\n".encode(errors="replace"))
+    _write(base.with_suffix(".exit"), str(NOT_RUN).encode())
 
 
 def _execute(base: Path, request: Request) -> None:
@@ -90,8 +105,10 @@ def _execute(base: Path, request: Request) -> None:
             start_new_session=True,
         )
     except OSError as error:
-        _write(base.with_suffix(".err"), f"{request.argv[0]}: {error.strerror}\n".encode())
-        _write(base.with_suffix(".exit"), str(NOT_RUN).encode())
+        _refuse(base, f"{request.argv[0]}: {error.strerror}")
+        return
+    except (ValueError, TypeError, LookupError) as error:
+        _refuse(base, f"the command cannot be started: {error}")
         return
     copies = [
         threading.Thread(target=_copy_to, args=(stream, base.with_suffix(suffix)), daemon=True)

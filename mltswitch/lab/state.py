@@ -16,7 +16,7 @@ from mltswitch.lab.model import LabMode
 from mltswitch.lab.paths import LabPaths
 
 MACHINE_LOCK: Final = Path("/run/mltswitch-lab.lock")
-"""Root's labs share the machine's namespaces, so they share this lock."""
+"""Root's labs share the machine's namespaces, so they share this lock; it names the one that has them."""
 
 
 class _Record(BaseModel):
@@ -160,6 +160,21 @@ def read_state(paths: LabPaths) -> LabState | None:
 def write_state(paths: LabPaths, state: LabState) -> None:
     """Replace the record as a whole."""
     write_atomically(paths.state, state.model_dump_json(indent=2) + "\n")
+
+
+def claim(paths: LabPaths) -> None:
+    """Take the machine's namespaces for this lab, for as long as its state.json exists; within the lock."""
+    MACHINE_LOCK.write_text(f"{paths.root}\n", encoding="utf-8")
+
+
+def claimed_by_another(paths: LabPaths) -> Path | None:
+    """State directory of the lab that has the machine's namespaces, unless it is this one."""
+    try:
+        name = MACHINE_LOCK.read_text(encoding="utf-8").strip()
+    except OSError:  # never taken, or root's while we are not
+        return None
+    root = Path(name)
+    return root if name and root != paths.root and LabPaths(root).state.exists() else None
 
 
 def boot_identity() -> str:

@@ -1,6 +1,7 @@
 """One user-mode-linux instance: its init script, its command line, its start and its end."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Final
 
 from mltswitch.errors import MachineError
 from mltswitch.lab import xstate
-from mltswitch.lab.paths import LabPaths
+from mltswitch.lab.paths import LabPaths, check_plain
 from mltswitch.lab.processes import end, kill_and_wait, processes_with_argument, read_record, start_recorded
 from mltswitch.lab.script import HEADER
 
@@ -86,19 +87,21 @@ def rootless_init(paths: LabPaths, directory: Path) -> str:
     """Init of an instance that holds the whole lab: mounts, then our own server of commands.
 
     The state directory's `inside` takes the directory's own place, so that every path means the same on
-    both sides; /tmp and the working directory are the user's, all else is read-only.
+    both sides; /tmp and the working directory are the user's, all else is read-only. Raises UserInputError
+    for a working directory that cannot be mounted.
     """
+    check_plain(directory, "the working directory")
     writable = [Path("/tmp")]  # noqa: S108  (the user's own, as outside)
     if len(directory.parts) > 1 and directory.parts[1] not in _OWN_MOUNTS:
         writable.append(directory)
     hostfs = "".join(f"mount -t hostfs -o '{place}' none '{place}'\n" for place in writable)
-    package = Path(__file__).parents[2]
+    package = shlex.quote(str(Path(__file__).parents[2]))
     return (
         f"{HEADER}{_MOUNTS}{hostfs}{_load_modules()}"
         f"mount -t hostfs -o '{paths.inside}' none '{paths.root}'\n"
         f"cd '{directory}'\n"
-        f"export HOME=/run PYTHONDONTWRITEBYTECODE=1 PYTHONPATH='{package}'\n"
-        f"'{sys.executable}' -m mltswitch.lab.inside serve '{paths.root}' </dev/null || "
+        f"export HOME=/run PYTHONDONTWRITEBYTECODE=1 PYTHONPATH={package}\n"
+        f"{shlex.quote(sys.executable)} -m mltswitch.lab.inside serve '{paths.root}' </dev/null || "
         f"echo '{FAILED_LINE}'\n"
         f"{_FOREVER}"
     )

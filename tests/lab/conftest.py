@@ -12,6 +12,7 @@ from mltswitch.documents import load_document
 from mltswitch.lab import DeviceAddress, Lab, LabMode
 from mltswitch.lab.kernel import examine
 from mltswitch.lab.layout import Layout, lay_out
+from mltswitch.lab.state import claimed_by_another
 from mltswitch.plan import Fabric
 from mltswitch.plan.fabric import PortNames
 
@@ -115,6 +116,9 @@ def session_lab(
 ) -> Iterator[SessionLab]:
     """For tests that break the lab or take it down."""
     session_lab = SessionLab(tmp_path_factory.mktemp("lab") / "state", lab_fabric)
+    other = claimed_by_another(session_lab.lab.paths)
+    if other is not None:
+        pytest.skip(f"the lab of {other} is up")
     yield session_lab
     session_lab.down()
 

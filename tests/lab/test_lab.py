@@ -122,6 +122,13 @@ def test_a_second_lab_is_refused(running_lab: RunningLab, tmp_path: Path) -> Non
     assert running_lab.lab.status().all_answer
 
 
+def test_down_of_another_directory_leaves_the_lab(running_lab: RunningLab, tmp_path: Path) -> None:
+    said: list[str] = []
+    Lab(tmp_path / "other").down(said.append)
+    assert said == [f"the lab of {running_lab.lab.paths.root} is up, and stays", "no lab is up"]
+    assert running_lab.lab.status().all_answer
+
+
 def test_down_leaves_nothing(session_lab: SessionLab) -> None:
     session_lab.up()
     session_lab.down()
@@ -139,8 +146,9 @@ def test_down_after_everything_was_killed(session_lab: SessionLab) -> None:
     assert_nothing_left(session_lab.lab)
 
 
-@pytest.mark.parametrize("seconds", [1.2, 3.0])
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 2.0])
 def test_down_after_up_was_killed(session_lab: SessionLab, tmp_path: Path, seconds: float) -> None:
+    """At the first namespace, and later."""
     session_lab.down()
     devices = [(d.name, d.platform, d.address, d.port) for d in DEVICES]
     code = (
@@ -155,10 +163,13 @@ def test_down_after_up_was_killed(session_lab: SessionLab, tmp_path: Path, secon
     assert process.stdin is not None
     process.stdin.write(session_lab.fabric.model_dump_json(by_alias=True).encode())
     process.stdin.close()
+    while not our_namespaces() and process.poll() is None:
+        time.sleep(0.001)
     time.sleep(seconds)
     process.kill()
     process.wait()
     lab.down(lambda _: None)
+    time.sleep(0.5)  # for what still makes namespaces
     assert_nothing_left(lab)
 
 
@@ -166,5 +177,6 @@ def assert_nothing_left(lab: Lab) -> None:
     assert our_namespaces() == ()
     assert not lab.paths.root.exists()
     assert lab.status().mode is LabMode.DOWN
-    for module in ("mltswitch.lab.supervisor", "mltswitch.lab.emulators", f"uml_dir={lab.paths.work}/"):
-        assert processes_with_argument(module) == []
+    keys = [str(lab.paths.host_keys / device.name) for device in DEVICES]
+    for argument in (str(lab.paths.root), f"uml_dir={lab.paths.work}/", *keys):
+        assert processes_with_argument(argument) == []

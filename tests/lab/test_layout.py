@@ -79,6 +79,15 @@ def test_two_platforms_for_one_device(lab_fabric: Fabric) -> None:
         lay_out(lab_fabric, [replace(DEVICES[0], platform="onyx")], with_switches=True)
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["0.0.0.0", "10.0.0.1", "128.0.0.1", "::1", "::", "localhost"],  # noqa: S104  (to be refused)
+)
+def test_an_address_that_others_may_reach(lab_fabric: Fabric, address: str) -> None:
+    with pytest.raises(UserInputError, match=f"spine1: the lab does not listen on {address}"):
+        lay_out(lab_fabric, [replace(DEVICES[0], address=address)], with_switches=True)
+
+
 def test_one_address_for_two_devices(lab_fabric: Fabric) -> None:
     with pytest.raises(UserInputError, match="is given to spine1 as well"):
         lay_out(lab_fabric, [DEVICES[0], replace(DEVICES[1], address=DEVICES[0].address)], with_switches=True)

@@ -1,13 +1,15 @@
 """What the machine offers, and what `up` makes of less."""
 
 import os
+import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from mltswitch.errors import MachineError
+from mltswitch.errors import MachineError, UserInputError
 from mltswitch.lab import DeviceKind, Lab, LabMode, kernel, uml, xstate
 from mltswitch.lab import lab as lab_module
 from mltswitch.lab.kernel import Machine, examine
@@ -92,6 +94,17 @@ def test_modules_come_after_what_they_need() -> None:
     names = [file.name.partition(".")[0] for file in uml._module_files(release, ["bridge", "sch_red"])]
     assert names.index("llc") < names.index("stp") < names.index("bridge")
     assert names[-1] == "sch_red"
+
+
+def test_no_path_becomes_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mltswitch.lab.paths import LabPaths
+
+    monkeypatch.setattr(uml, "_load_modules", lambda: "")
+    monkeypatch.setattr(sys, "executable", "/opt/o'neil;id/python")
+    init = uml.rootless_init(LabPaths(Path("/srv/lab")), Path("/srv"))
+    assert "/opt/o'neil;id/python" in shlex.split(init, comments=True)
+    with pytest.raises(UserInputError, match="the working directory has a path that no script can hold"):
+        uml.rootless_init(LabPaths(Path("/srv/lab")), Path("/srv/a';id;'"))
 
 
 def test_a_command_line_that_the_kernel_would_cut(tmp_path: Path) -> None:

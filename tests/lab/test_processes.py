@@ -1,7 +1,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mltswitch.lab.processes import (
     ProcessIdentity,
     end,
+    end_group,
     identify,
     kill_and_wait,
     processes_with_argument,
@@ -52,6 +53,52 @@ def test_a_recycled_number_is_spared(sleeper: tuple[Path, subprocess.Popen[bytes
     other = ProcessIdentity(sleeper[1].pid, start_ticks=1)
     end(other, grace_seconds=1)
     assert sleeper[1].poll() is None
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Iterator[Callable[[str], tuple[ProcessIdentity, int]]]:
+    """Starts a shell that leaves a child; its identity and the child's number come back."""
+    child_file, record = tmp_path / "child", tmp_path / "record"
+    started = []
+
+    def start(then: str) -> tuple[ProcessIdentity, int]:
+        script = f"sleep 60 & echo $! >{child_file}.new; mv {child_file}.new {child_file}; {then}"
+        with (tmp_path / "log").open("wb") as log:
+            process = start_recorded(["sh", "-c", script], record, log=log)
+        while not child_file.exists():
+            time.sleep(0.01)
+        started.append((process, int(child_file.read_text())))
+        leader = read_record(record)
+        assert leader is not None
+        return leader, started[-1][1]
+
+    yield start
+    for process, child in started:
+        process.kill()
+        process.wait()
+        kill_and_wait([child])
+
+
+def test_a_group_ends_with_its_leader(family: Callable[[str], tuple[ProcessIdentity, int]]) -> None:
+    leader, child_pid = family("wait")
+    child = identify(child_pid)
+    assert child is not None
+    assert child.alive
+    end_group(leader)
+    assert not leader.alive
+    assert not child.alive
+
+
+def test_what_a_finished_leader_left_is_spared(
+    family: Callable[[str], tuple[ProcessIdentity, int]],
+) -> None:
+    leader, child_pid = family("exit")
+    while leader.alive:
+        time.sleep(0.01)
+    end_group(leader)
+    child = identify(child_pid)
+    assert child is not None
+    assert child.alive
 
 
 def test_a_process_is_found_by_its_whole_argument() -> None:

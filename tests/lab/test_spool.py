@@ -2,6 +2,7 @@
 
 import io
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,36 @@ def test_a_program_that_does_not_exist(served: Path) -> None:
     code, _, err = run(served, "no-such-program")
     assert code == spool.NOT_RUN
     assert err == b"no-such-program: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"",
+        b"\xff",
+        b"[1]",
+        b"[" * 100_000,
+        b'{"argv": ["true"]}',
+        b'{"argv": [], "directory": "/", "environment": {}}',
+        b'{"argv": [1], "directory": "/", "environment": {}}',
+        b'{"argv": ["a\\u0000"], "directory": "/", "environment": {}}',
+        b'{"argv": ["true"], "directory": "/", "environment": null}',
+    ],
+)
+def test_a_damaged_request_is_answered_and_the_next_one_runs(served: Path, request_bytes: bytes) -> None:
+    spool._write(served / "damaged.request", request_bytes)
+    deadline = time.monotonic() + 5
+    while not (served / "damaged.exit").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (served / "damaged.exit").read_text() == str(spool.NOT_RUN)
+    assert b"the command cannot be" in (served / "damaged.err").read_bytes()
+    assert run(served, "echo", "next") == (0, b"next\n", b"")
+
+
+def test_a_command_that_is_too_long(served: Path) -> None:
+    code, _, err = run(served, "echo", "x" * spool.MAXIMUM_REQUEST_BYTES)
+    assert code == spool.NOT_RUN
+    assert err == b"the command cannot be understood: it is longer than 1048576 bytes\n"
 
 
 def test_nothing_is_left(served: Path) -> None:

@@ -6,10 +6,13 @@ import pytest
 
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.lab import Lab, LabMode
+from mltswitch.lab import lab as lab_module
 from mltswitch.lab import state as state_module
 from mltswitch.lab.layout import Layout
 from mltswitch.lab.paths import LabPaths
-from mltswitch.lab.state import describe, locked, read_state, write_state
+from mltswitch.lab.state import claim, claimed_by_another, describe, locked, read_state, write_state
+from mltswitch.plan import Fabric
+from tests.lab.conftest import DEVICES
 
 
 @pytest.fixture
@@ -62,6 +65,81 @@ def test_the_lock_ends_with_its_holder(
         pass
 
 
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> set[str]:
+    """Namespaces of an imagined machine, on which no lab is up."""
+    names = {"mlt-mgmt", "mlt-leaf1", "mlt-somebody"}
+    monkeypatch.setattr(lab_module, "our_namespaces", lambda: tuple(sorted(names)))
+    monkeypatch.setattr(lab_module, "remove_namespace", names.remove)
+    monkeypatch.setattr(state_module, "MACHINE_LOCK", tmp_path / "lock")
+    return names
+
+
+def test_down_removes_what_is_recorded(paths: LabPaths, layout: Layout, left: set[str]) -> None:
+    write_state(paths, describe(layout, mode=LabMode.NATIVE, instance="abc", missing=()))
+    claim(paths)
+    Lab(paths.root).down(lambda _: None)
+    assert left == {"mlt-somebody"}
+
+
+@pytest.mark.parametrize("boot", ["", "another"])
+def test_down_without_a_record_removes_what_nobody_has(
+    paths: LabPaths, layout: Layout, left: set[str], boot: str
+) -> None:
+    if boot:
+        state = describe(layout, mode=LabMode.NATIVE, instance="abc", missing=())
+        write_state(paths, state.model_copy(update={"boot": boot}))
+    claim(LabPaths(paths.root.parent / "removed"))
+    Lab(paths.root).down(lambda _: None)
+    assert left == set()
+
+
+@pytest.mark.parametrize("has_record", [True, False])
+def test_down_leaves_another_lab_alone(
+    paths: LabPaths, layout: Layout, left: set[str], tmp_path: Path, has_record: bool
+) -> None:
+    state = describe(layout, mode=LabMode.NATIVE, instance="abc", missing=())
+    if has_record:
+        write_state(paths, state)
+    other = LabPaths(tmp_path / "other")
+    other.create()
+    claim(other)
+    write_state(other, state)
+    said: list[str] = []
+    Lab(paths.root).down(said.append)
+    assert said[0] == f"the lab of {other.root} is up, and stays"
+    assert len(left) == 3
+    assert read_state(other) == state
+
+
+def test_an_empty_lock_names_no_lab(
+    paths: LabPaths, layout: Layout, left: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_state(paths, describe(layout, mode=LabMode.NATIVE, instance="abc", missing=()))
+    state_module.MACHINE_LOCK.touch()
+    monkeypatch.chdir(paths.root)
+    assert claimed_by_another(LabPaths(paths.root.parent / "second")) is None
+
+
+def test_one_directory_by_two_names_is_one_lab(
+    paths: LabPaths, layout: Layout, left: set[str], tmp_path: Path
+) -> None:
+    (tmp_path / "alias").symlink_to(paths.root.parent)
+    write_state(paths, describe(layout, mode=LabMode.NATIVE, instance="abc", missing=()))
+    claim(paths)
+    Lab(tmp_path / "alias" / "lab").down(lambda _: None)
+    assert left == {"mlt-somebody"}
+
+
+def test_up_names_the_lab_that_is_up(
+    paths: LabPaths, layout: Layout, left: set[str], tmp_path: Path, lab_fabric: Fabric
+) -> None:
+    claim(paths)
+    write_state(paths, describe(layout, mode=LabMode.NATIVE, instance="abc", missing=()))
+    with pytest.raises(MachineError, match=rf"{paths.root}: a lab is up already.* for its inventory"):
+        Lab(tmp_path / "second").up(lab_fabric, DEVICES, progress=lambda _: None)
+
+
 def test_folders_are_private_and_all_removed(paths: LabPaths) -> None:
     assert paths.root.stat().st_mode & 0o077 == 0
     assert paths.host_keys.stat().st_mode & 0o077 == 0
@@ -78,9 +156,11 @@ def test_somebody_elses_files_are_kept(paths: LabPaths) -> None:
     assert [entry.name for entry in paths.root.iterdir()] == ["notes.txt"]
 
 
-def test_a_path_that_a_kernel_command_line_would_cut(tmp_path: Path) -> None:
-    with pytest.raises(UserInputError, match="a space or a comma"):
-        LabPaths(tmp_path / "my lab").create()
+@pytest.mark.parametrize("name", ["a';id;'", "my lab", "a,b", "$(id)", "`id`", "a\nb", 'a"b', "müll"])
+def test_a_path_that_a_script_would_misread(tmp_path: Path, name: str, lab_fabric: Fabric) -> None:
+    with pytest.raises(UserInputError, match="a path that no script can hold"):
+        Lab(tmp_path / name).up(lab_fabric, DEVICES, progress=lambda _: None)
+    assert not list(tmp_path.iterdir())
 
 
 def test_log_tail_leaves_out_stack_dumps(paths: LabPaths) -> None:
