@@ -1,14 +1,20 @@
 """The three ways in which switches bound a queue: bytes, a share of the free pool, or not at all."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+LARGEST_EXPONENT: Final = 16
+"""Of alpha = 2**exponent, up and down: beyond what any switch offers."""
 
 
 @dataclass(frozen=True, slots=True)
 class BytesLimit:
     """Tail drop above a fixed number of waiting bytes."""
 
-    size_bytes: int
+    size_bytes: Annotated[int, Field(gt=0)]
+    """Checked where a document is read."""
     kind: Literal["bytes"] = "bytes"
 
     def __str__(self) -> str:
@@ -22,7 +28,8 @@ class AlphaLimit:
     Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.
     """
 
-    exponent: int
+    exponent: Annotated[int, Field(ge=-LARGEST_EXPONENT, le=LARGEST_EXPONENT)]
+    """Checked where a document is read."""
     kind: Literal["alpha"] = "alpha"
 
     def resting_bytes(self, pool_bytes: int) -> int:

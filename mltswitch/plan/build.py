@@ -22,6 +22,7 @@ from mltswitch.plan.document import (
     TrafficClass,
 )
 from mltswitch.plan.fabric import Fabric, PortNames, PortRole, SwitchGroup
+from mltswitch.plan.notes import plan_notes
 from mltswitch.plan.predict import class_loads, predict_port, rounded
 from mltswitch.plan.topology import Topology
 from mltswitch.profile import ModelProfile, profile_sha256, queue_curves
@@ -89,7 +90,11 @@ def build_plan(
     )
     profiles = tuple(_with_predictions(draft, entry) for entry in draft.port_profiles)
     return draft.model_copy(
-        update={"port_profiles": profiles, "end_to_end": _end_to_end(profile, classes, profiles)}
+        update={
+            "port_profiles": profiles,
+            "end_to_end": _end_to_end(profile, classes, profiles),
+            "notes": tuple(plan_notes(draft)),
+        }
     )
 
 
@@ -166,6 +171,7 @@ class _PortSolver:
             load=load,
             queues=self._queues(optimum),
             extra_rounds=rounded(optimum.extra_rounds),
+            optimum="global" if optimum.is_global else "refined",
         )
 
     def _fixed_limits(self) -> dict[ClassKind, int]:

@@ -2,9 +2,13 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
 from mltswitch.errors import UserInputError
 from mltswitch.plan.fabric import Fabric, SwitchGroup, SwitchRole
+
+MAXIMUM_LINKS: Final = 2**18
+"""Cables that are expanded: 2048 leaves with 64 spines and 64 hosts each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +30,25 @@ class Link:
 
 
 def collect(fabric: Fabric) -> tuple[list[Node], list[str], list[Link]]:
-    """(switches, hosts, cables): first what is generated, then what is listed."""
+    """(switches, hosts, cables): first what is generated, then what is listed.
+
+    Raises:
+        UserInputError: more than MAXIMUM_LINKS cables, told before one of them is made.
+    """
     document = fabric.topology
     nodes: list[Node] = []
     hosts: list[str] = []
     links: list[Link] = []
     if document.leaf_spine is not None:
         shape = document.leaf_spine
+        count = shape.leaves.count * (shape.hosts_per_leaf + shape.spines.count)
+        if count > MAXIMUM_LINKS:
+            raise UserInputError(
+                f"{shape.leaves.count} leaves, each with {shape.hosts_per_leaf} hosts and "
+                f"{shape.spines.count} spines, have {count} links",
+                where="topology.leaf_spine",
+                expected=f"at most {MAXIMUM_LINKS}",
+            )
         spines = _group_nodes(shape.spines, SwitchRole.SPINE)
         leaves = _group_nodes(shape.leaves, SwitchRole.LEAF)
         nodes += spines + leaves
@@ -108,6 +124,23 @@ def check_links(links: list[Link], roles: dict[str, SwitchRole], hosts: set[str]
                 expected="one link per pair: a path is named by its spine",
             )
         pairs.add(pair)
+
+
+def check_complete(nodes: list[Node], links: list[Link]) -> None:
+    """Raise UserInputError where a path would not exist: each leaf needs a link to each spine."""
+    spines = [node.name for node in nodes if node.role is SwitchRole.SPINE]
+    leaves = [node.name for node in nodes if node.role is SwitchRole.LEAF]
+    if not leaves:
+        raise UserInputError("the fabric has no leaf", where="topology")
+    joined = {pair for link in links for pair in ((link.a[0], link.b[0]), (link.b[0], link.a[0]))}
+    for leaf in leaves:
+        for spine in spines:
+            if (leaf, spine) not in joined:
+                raise UserInputError(
+                    f"leaf {leaf} has no link to {spine}",
+                    where="topology.links",
+                    hint="each spine is a path to every host, so each leaf needs a link to each spine",
+                )
 
 
 def tier_indices(nodes: list[Node]) -> dict[str, int]:

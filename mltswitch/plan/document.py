@@ -1,15 +1,18 @@
 """The Plan: the one document that renderers and host agents read."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mltswitch.capabilities import Limit
+from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.errors import UserInputError
 from mltswitch.plan.fabric import DscpValue, Fabric, Name, PortRole
 from mltswitch.plan.topology import Topology
+from mltswitch.wire import CS6, CS7
 
 PLAN_SCHEMA: Literal["mltswitch/plan/v1"] = "mltswitch/plan/v1"
 
@@ -38,6 +41,12 @@ class LayerRange(_Document):
     last_name: str
     size_bytes: int = Field(ge=0)
 
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.last < self.first:
+            raise ValueError(f"layers end at {self.last}, before they begin at {self.first}")
+        return self
+
 
 class TrafficClass(_Document):
     """What a packet's DSCP means; which hardware queue it gets is the target's business."""
@@ -50,7 +59,15 @@ class TrafficClass(_Document):
     load: float = Field(ge=0, allow_inf_nan=False)
     """Offered bits over the port's rate; a port's own load scales that of the gradient classes."""
     rate_cap_share: Ratio | None = None
-    """Senders keep all gradient classes together below this share of the port, so that background lives."""
+    """Senders are to keep all gradient classes together below this share of the port: background lives."""
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Self:
+        if (self.layers is not None) != (self.kind is ClassKind.GRADIENT):
+            raise ValueError(f"{self.name}: gradient classes carry layers, and no others do")
+        if self.kind is not ClassKind.NETWORK_CONTROL and {CS6, CS7} & set(self.dscp):
+            raise ValueError(f"{self.name}: CS6 and CS7 belong to routing protocols (RFC 4594)")
+        return self
 
 
 class Prediction(_Document):
@@ -73,6 +90,13 @@ class QueueSettings(_Document):
     """L: above it everything is dropped."""
     prediction: Prediction | None = None
 
+    @model_validator(mode="after")
+    def _marks_below_its_limit(self) -> Self:
+        threshold = self.ecn_threshold_bytes
+        if threshold and isinstance(self.limit, BytesLimit) and self.limit.size_bytes < threshold:
+            raise ValueError(f"{self.traffic_class}: the limit {self.limit} lies below S = {threshold} B")
+        return self
+
 
 class PortProfile(_Document):
     """Thresholds of all ports that have platform, hardware, rate and role in common."""
@@ -83,13 +107,28 @@ class PortProfile(_Document):
     rate_bps: int = Field(gt=0)
     shaped: bool
     """The switch itself must shape the port to its rate (virtual Linux ports)."""
-    packet_bytes: int = Field(gt=0)
+    packet_bytes: int = Field(ge=64)
     """A full-size packet as a queue counts it."""
     buffer_bytes: int = Field(gt=0)
     load: float = Field(gt=0, allow_inf_nan=False)
     queues: tuple[QueueSettings, ...] = Field(min_length=1)
     extra_rounds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Objective of this port's thresholds, loss counted over `hops` equal ports: extra training rounds."""
+    optimum: Literal["global", "refined"] = "refined"
+    """Every combination was compared, or the best of a grid refined packet by packet."""
+
+    @model_validator(mode="after")
+    def _fits_the_port(self) -> Self:
+        limits = [queue.limit.size_bytes for queue in self.queues if isinstance(queue.limit, BytesLimit)]
+        if sum(limits) > self.buffer_bytes:
+            raise ValueError(f"limits of {sum(limits)} B in a buffer of {self.buffer_bytes} B")
+        marking = [queue for queue in self.queues if queue.ecn_threshold_bytes is not None]
+        for above, below in pairwise(marking):
+            if (above.ecn_threshold_bytes or 0) >= (below.ecn_threshold_bytes or 0):
+                raise ValueError(
+                    f"S of {below.traffic_class} does not lie above that of {above.traffic_class}"
+                )
+        return self
 
     @property
     def key(self) -> tuple[str, str, PortRole]:
@@ -141,15 +180,31 @@ class Plan(_Document):
     """Queues on the longest path."""
     paths: Paths
     fabric: Fabric
+    notes: tuple[str, ...] = ()
+    """What a reader of the thresholds should know, a sentence each."""
+
+    @model_validator(mode="after")
+    def _classes_in_order_of_service(self) -> Self:
+        _refuse_twice("class", (entry.name for entry in self.classes))
+        _refuse_twice("DSCP", (dscp for entry in self.classes for dscp in entry.dscp))
+        kinds = [entry.kind for entry in self.classes]
+        _refuse_twice("class of kind", (kind for kind in kinds if kind is not ClassKind.GRADIENT))
+        if kinds != sorted(kinds, key=list(ClassKind).index):
+            raise ValueError(f"classes: out of the order of service {', '.join(ClassKind)}")
+        if kinds[-1] is not ClassKind.BACKGROUND:
+            raise ValueError("classes: no background, which takes what carries no DSCP of the plan")
+        return self
 
     @model_validator(mode="after")
     def _profiles_cover_the_classes(self) -> Self:
-        names = [entry.name for entry in self.classes]
+        _refuse_twice("port profile", ("/".join(profile.key) for profile in self.port_profiles))
+        marking = [(entry.name, entry.kind is ClassKind.GRADIENT) for entry in self.classes]
         for profile in self.port_profiles:
-            if [queue.traffic_class for queue in profile.queues] != names:
-                raise ValueError(
-                    f"port_profiles: {profile.platform} {profile.role} does not list the plan's classes"
-                )
+            where = f"port_profiles: {profile.platform} {profile.role}"
+            if [queue.traffic_class for queue in profile.queues] != [name for name, _ in marking]:
+                raise ValueError(f"{where} does not list the plan's classes")
+            if [(q.traffic_class, q.ecn_threshold_bytes is not None) for q in profile.queues] != marking:
+                raise ValueError(f"{where}: gradient classes have an S, and no others do")
         return self
 
     @cached_property
@@ -175,3 +230,11 @@ class Plan(_Document):
         raise UserInputError(
             f"the plan has no port profile for {platform}/{hardware} {role}", where="port_profiles"
         )
+
+
+def _refuse_twice(what: str, values: Iterable[object]) -> None:
+    seen: set[object] = set()
+    for value in values:
+        if value in seen:
+            raise ValueError(f"{what} {value} stands twice")
+        seen.add(value)

@@ -3,14 +3,12 @@
 from collections.abc import Iterable
 from enum import StrEnum
 from ipaddress import IPv4Network
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from mltswitch.units import parse_bps, parse_bytes
 from mltswitch.wire import CS6, CS7
-
-FABRIC_SCHEMA = "mltswitch/fabric/v1"
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
 PortName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}$")]
@@ -20,6 +18,15 @@ PortReference = Annotated[
 DscpValue = Annotated[int, Field(ge=0, le=63)]
 RateBps = Annotated[int, BeforeValidator(parse_bps), Field(gt=0)]
 SizeBytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
+LimitPackets = Annotated[int, Field(ge=1, le=1_000_000)]
+
+UNUSABLE_PREFIXES: Final = {
+    IPv4Network("0.0.0.0/8"): "this network",
+    IPv4Network("127.0.0.0/8"): "loopback",
+    IPv4Network("169.254.0.0/16"): "link-local",
+    IPv4Network("224.0.0.0/3"): "multicast and reserved",
+}
+"""What no link and no host can have for an address (RFC 6890)."""
 
 
 class _Document(BaseModel):
@@ -43,11 +50,16 @@ class PortRole(StrEnum):
 
 
 class PortNames(_Document):
-    """How a device numbers its ports: `Ethernet{n}` with first 0 and step 4 gives Ethernet0, Ethernet4, …."""
+    """How a device numbers its ports: `Ethernet{n}` with first 0 and step 4 gives Ethernet0, Ethernet4, ….
 
-    pattern: Annotated[str, Field(pattern=r"^[A-Za-z0-9/_.-]*\{n\}[A-Za-z0-9/_.-]*$", max_length=24)]
-    first: int = Field(default=1, ge=0)
-    step: int = Field(default=1, ge=1)
+    The bounds make every generated name a PortName.
+    """
+
+    pattern: Annotated[
+        str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9/_.-]*)?\{n\}[A-Za-z0-9/_.-]*$", max_length=24)
+    ]
+    first: int = Field(default=1, ge=0, le=10_000)
+    step: int = Field(default=1, ge=1, le=1000)
 
     def name(self, index: int) -> str:
         """Name of the port with this 0-based index."""
@@ -60,7 +72,7 @@ class SwitchGroup(_Document):
     count: int = Field(ge=1, le=4096)
     platform: Name
     hardware: Name | None = None
-    name: Name | None = None
+    name: Annotated[Name, Field(max_length=32)] | None = None
     """Prefix of the names; the tier's own name by default: leaf1, leaf2, …."""
     port_names: PortNames | None = None
 
@@ -128,6 +140,10 @@ class Addressing(_Document):
             raise ValueError(f"leaf_stride {self.leaf_stride} is not a power of two")
         named = [("hosts", self.hosts), ("links", self.links)]
         named += [(f"alias.{spine}", prefix) for spine, prefix in self.alias.items()]
+        for name, prefix in named:
+            for unusable, meaning in UNUSABLE_PREFIXES.items():
+                if prefix.overlaps(unusable):
+                    raise ValueError(f"{name} {prefix} overlaps {unusable}, which is {meaning}")
         for position, (name, prefix) in enumerate(named):
             for other_name, other in named[:position]:
                 if prefix.overlaps(other):
@@ -169,9 +185,9 @@ class Traffic(_Document):
 class NetworkControlClass(_Document):
     """Routing protocols; served first, never dropped early."""
 
-    dscp: tuple[DscpValue, ...] = (CS6, CS7)
+    dscp: tuple[DscpValue, ...] = Field(default=(CS6, CS7), min_length=1)
     load: float = Field(default=0.001, ge=0, lt=1, allow_inf_nan=False)
-    limit_packets: int = Field(default=16, ge=1)
+    limit_packets: LimitPackets = 16
 
 
 class ControlClass(_Document):
@@ -179,7 +195,7 @@ class ControlClass(_Document):
 
     dscp: tuple[DscpValue, ...] = Field(min_length=1)
     load: float = Field(default=0.005, ge=0, lt=1, allow_inf_nan=False)
-    limit_packets: int = Field(default=32, ge=1)
+    limit_packets: LimitPackets = 32
 
 
 class GradientClasses(_Document):
@@ -193,11 +209,11 @@ class GradientClasses(_Document):
 class BackgroundClass(_Document):
     """Everything else, and what carries no DSCP of the plan."""
 
-    dscp: tuple[DscpValue, ...] = (0,)
+    dscp: tuple[DscpValue, ...] = Field(default=(0,), min_length=1)
     load: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
     guaranteed_share: float = Field(default=0.05, ge=0, lt=1, allow_inf_nan=False)
     """Share of the port that strict gradients may not take: senders cap their gradient rate by it."""
-    limit_packets: int = Field(default=32, ge=1)
+    limit_packets: LimitPackets = 32
 
 
 class Classes(_Document):
@@ -246,6 +262,12 @@ class Spraying(_Document):
     mode: Literal["alias"] = "alias"
 
 
+def _check_trusted_ports(value: Any) -> Any:
+    if value == "all" or (isinstance(value, list | tuple) and all(isinstance(port, str) for port in value)):
+        return value
+    raise ValueError("is the word all, or a list of ports such as leaf1:eth1")
+
+
 class Fabric(_Document):
     """One fabric; see inventories/lab/fabric.yaml for a commented example."""
 
@@ -254,7 +276,9 @@ class Fabric(_Document):
     topology: TopologyDocument
     addressing: Addressing
     ports: Ports
-    trusted_ports: Literal["all"] | tuple[PortReference, ...] = "all"
+    trusted_ports: Annotated[
+        Literal["all"] | tuple[PortReference, ...], BeforeValidator(_check_trusted_ports)
+    ] = "all"
     """Ports whose DSCP is believed; traffic from any other port is background."""
     traffic: Traffic
     classes: Classes

@@ -7,7 +7,7 @@ from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
 
 from mltswitch.errors import UserInputError
-from mltswitch.plan.cabling import Link, check_links, check_names, collect, tier_indices
+from mltswitch.plan.cabling import Link, check_complete, check_links, check_names, collect, tier_indices
 from mltswitch.plan.fabric import Fabric, PortRole, SwitchRole
 
 
@@ -56,8 +56,13 @@ class Host:
     index: int
     address: IPv4Address
     gateway: IPv4Address
-    aliases: tuple[tuple[str, IPv4Address], ...]
-    """(spine, address): sending to the address crosses that spine."""
+    alias_prefixes: tuple[tuple[str, IPv4Network], ...]
+    """(spine, its alias prefix), the same for all hosts."""
+
+    @property
+    def aliases(self) -> tuple[tuple[str, IPv4Address], ...]:
+        """(spine, address): sending to the address crosses that spine."""
+        return tuple((spine, prefix.network_address + self.index) for spine, prefix in self.alias_prefixes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +81,14 @@ class Topology:
         """Expand the document; raises UserInputError naming the link, switch or prefix that does not fit."""
         self._fabric = fabric
         self._addressing = fabric.addressing
+        self._alias_prefixes = tuple(fabric.addressing.alias.items())
         nodes, hosts, links = collect(fabric)
         self._nodes = {node.name: node for node in nodes}
         check_names(nodes, hosts)
         check_links(links, {node.name: node.role for node in nodes}, set(hosts))
         self._tier_index = tier_indices(nodes)
         self._check_alias_spines()
+        check_complete(nodes, links)
         self._host_index = self._number_hosts(hosts, links)
         self.switches, self.hosts = self._connect(links)
         self._check_trusted()
@@ -178,7 +185,7 @@ class Topology:
     def _connect(self, links: list[Link]) -> tuple[tuple[Switch, ...], tuple[Host, ...]]:
         ports: dict[str, list[Port]] = {name: [] for name in self._nodes}
         hosts: list[Host] = []
-        trusted = self._fabric.trusted_ports
+        trusted = None if self._fabric.trusted_ports == "all" else frozenset(self._fabric.trusted_ports)
         fabric_links = 0
 
         def add(
@@ -188,7 +195,7 @@ class Topology:
             address: IPv4Address,
             far: IPv4Address,
         ) -> None:
-            is_trusted = trusted == "all" or ":".join(end) in trusted
+            is_trusted = trusted is None or ":".join(end) in trusted
             is_host = peer[0] in self._host_index
             ports[end[0]].append(Port(end[1], role, peer[0], peer[1], is_host, address, far, is_trusted))
 
@@ -223,10 +230,7 @@ class Topology:
 
     def _host(self, end: tuple[str, str], leaf: tuple[str, str], index: int) -> Host:
         base = self._addressing.hosts.network_address + 4 * index
-        aliases = tuple(
-            (spine, prefix.network_address + index) for spine, prefix in self._addressing.alias.items()
-        )
-        return Host(end[0], end[1], leaf[0], leaf[1], index, base + 2, base + 1, aliases)
+        return Host(end[0], end[1], leaf[0], leaf[1], index, base + 2, base + 1, self._alias_prefixes)
 
     def _check_trusted(self) -> None:
         if self._fabric.trusted_ports == "all":

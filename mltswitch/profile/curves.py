@@ -1,12 +1,18 @@
 """Piecewise-linear curves: extra training rounds over the loss ratio."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
+
+LEAST_FLOATS: Final = 2**1074
+"""How many of the least positive float make 1; every float is a whole multiple of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +35,27 @@ class Curve:
 
 
 def weighted_sum(parts: Iterable[tuple[float, Curve]]) -> Curve:
-    """The curve Σ weight · curve, exact: its points stand at the points of all parts."""
-    pairs = list(parts)
-    ratios = sorted({0.0, 1.0}.union(*(curve.loss_ratios for _, curve in pairs)))
-    total = np.zeros(len(ratios))
-    for weight, curve in pairs:
-        total += weight * curve(ratios)
-    return Curve(tuple(ratios), tuple(float(value) for value in total))
+    """The curve Σ weight · curve for weights >= 0, exact: its points stand at the points of all parts.
+
+    Sorts the points once and adds up slopes from left to right, O(n log n). Slopes are added as whole
+    multiples of the least float, so that a steep part that ends leaves nothing behind.
+    """
+    changes: defaultdict[float, int] = defaultdict(int, {0.0: 0, 1.0: 0})
+    for weight, curve in parts:
+        before = 0
+        for (ratio, rounds), (next_ratio, next_rounds) in pairwise(
+            zip(curve.loss_ratios, curve.extra_rounds, strict=True)
+        ):
+            slope = _least_floats(weight * (next_rounds - rounds) / (next_ratio - ratio))
+            changes[ratio] += slope - before
+            before = slope
+        changes[curve.loss_ratios[-1]] += 0
+    ratios = sorted(changes)
+    slopes = [total / LEAST_FLOATS for total in accumulate(changes[ratio] for ratio in ratios)]
+    rises = [slope * (end - start) for slope, (start, end) in zip(slopes[:-1], pairwise(ratios), strict=True)]
+    return Curve(tuple(ratios), tuple(accumulate(rises, initial=0.0)))
+
+
+def _least_floats(value: float) -> int:
+    numerator, denominator = value.as_integer_ratio()
+    return numerator * (LEAST_FLOATS // denominator)

@@ -20,7 +20,7 @@ LOSS_WEIGHT: Final = 1e-6
 PACKET_WEIGHT: Final = LOSS_WEIGHT * 1e-9
 """Tie-break: a packet of buffer is spent where it saves at least one packet in 10^9."""
 MAXIMUM_UNITS: Final = 192
-"""Buffer sizes up to this many packets are searched completely; above, in coarser steps and then refined."""
+"""Buffers up to this many packets are searched completely; above, in coarser steps and then refined."""
 
 IntArray = npt.NDArray[np.int64]
 RoundsCurve = Callable[[FloatArray], FloatArray]
@@ -61,11 +61,10 @@ def optimise(queues: Sequence[GradientQueue], buffer_packets: int, hops: int) ->
 
     Raises ValueError when the buffer is below `least_buffer_packets`.
     """
-    if buffer_packets < least_buffer_packets(len(queues)):
-        raise ValueError(f"{len(queues)} queues need at least {least_buffer_packets(len(queues))} packets")
-    step = -(-buffer_packets // MAXIMUM_UNITS)
-    if buffer_packets // step < least_buffer_packets(len(queues)):
-        step = 1
+    least = least_buffer_packets(len(queues))
+    if buffer_packets < least:
+        raise ValueError(f"{len(queues)} queues need at least {least} packets")
+    step = min(-(-buffer_packets // MAXIMUM_UNITS), buffer_packets // least)
     costs = [_QueueCost(queue, hops) for queue in queues]
     thresholds, limits = _search(costs, buffer_packets // step, step)
     if step > 1:
