@@ -93,7 +93,7 @@ def print_plan(made: Plan) -> None:
         )
     )
     screen.print(f"Loss tolerance: {provenance.sensitivity}", markup=False)
-    for note in getattr(made, "notes", ()):
+    for note in made.notes:
         click.echo(f"note: {note}")
 
 

@@ -5,10 +5,15 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from mltswitch.documents import validate
 from mltswitch.errors import UserInputError
 from mltswitch.plan import Fabric, Topology
+from mltswitch.plan.cabling import MAXIMUM_LINKS
+from mltswitch.plan.fabric import PortName, PortNames
 from tests.plan.examples import LISTED, SMALL
 
 
@@ -42,6 +47,20 @@ def topology(data: dict[str, Any]) -> Topology:
         ("classes.gradients.dscp", [40], "DSCP 40 is given to control and to gradients"),
         ("classes.gradients.queues", 9, "gradients.queues is 9, gradients.dscp lists 8 code points"),
         ("addressing.alias.spine1", "10.10.4.0/24", "overlaps hosts 10.10.0.0/16"),
+        ("addressing.hosts", "224.1.0.0/16", "hosts 224.1.0.0/16 overlaps 224.0.0.0/3, which is multicast"),
+        ("addressing.hosts", "0.0.0.0/0", "hosts 0.0.0.0/0 overlaps 0.0.0.0/8"),
+        ("addressing.links", "127.1.0.0/16", "links 127.1.0.0/16 overlaps 127.0.0.0/8, which is loopback"),
+        ("addressing.alias.spine2", "169.254.0.0/16", "alias.spine2 169.254.0.0/16 overlaps"),
+        ("classes.network_control", {"dscp": []}, "classes.network_control.dscp"),
+        ("classes.background", {"dscp": []}, "classes.background.dscp"),
+        ("topology.leaf_spine.leaves.port_names.pattern", "../{n}", "port_names.pattern"),
+        ("topology.leaf_spine.leaves.port_names.pattern", "-{n}", "port_names.pattern"),
+        (
+            "trusted_ports",
+            "some",
+            "trusted_ports: is the word all, or a list of ports such as leaf1:eth1, not 'some'",
+        ),
+        ("trusted_ports", [7], "trusted_ports: is the word all, or a list of ports such as leaf1:eth1"),
         ("addressing.leaf_stride", 48, "leaf_stride 48 is not a power of two"),
         ("name", "lab\nreload", "name"),
         ("topology", {}, "needs leaf_spine, or switches and links"),
@@ -97,6 +116,43 @@ def test_topologies_that_do_not_fit(path: str, value: Any, message: str) -> None
     with pytest.raises(UserInputError) as refusal:
         topology(changed(SMALL, path, value))
     assert message in str(refusal.value)
+
+
+def test_too_many_links_are_refused_before_they_are_made() -> None:
+    data = changed(SMALL, "topology.leaf_spine.hosts_per_leaf", 4096)
+    data["topology"]["leaf_spine"]["leaves"]["count"] = 4096
+    with pytest.raises(UserInputError) as refusal:
+        topology(data)
+    assert str(refusal.value) == (
+        "topology.leaf_spine: 4096 leaves, each with 4096 hosts and 2 spines, have 16785408 links "
+        f"(expected at most {MAXIMUM_LINKS})"
+    )
+
+
+def test_a_leaf_without_a_link_to_a_spine() -> None:
+    links = [link for link in LISTED["topology"]["links"] if link != {"a": "leaf2:eth4", "b": "spine2:eth2"}]
+    with pytest.raises(UserInputError, match=r"^topology.links: leaf leaf2 has no link to spine2\."):
+        topology(changed(LISTED, "topology.links", links))
+
+
+def test_spines_alone_are_no_fabric() -> None:
+    spines = [entry for entry in LISTED["topology"]["switches"] if entry["role"] == "spine"]
+    with pytest.raises(UserInputError, match=r"^topology: the fabric has no leaf"):
+        topology(changed(LISTED, "topology", {"switches": spines}))
+
+
+@given(
+    pattern=st.from_regex(r"[A-Za-z0-9/_.-]{0,21}\{n\}[A-Za-z0-9/_.-]{0,21}", fullmatch=True),
+    first=st.integers(-1, 10_001),
+    step=st.integers(0, 1001),
+    index=st.integers(0, 8191),
+)
+def test_generated_port_names_are_port_names(pattern: str, first: int, step: int, index: int) -> None:
+    try:
+        names = PortNames(pattern=pattern, first=first, step=step)
+    except ValidationError:
+        return
+    TypeAdapter(PortName).validate_python(names.name(index))
 
 
 def test_generated_and_listed_topologies_agree() -> None:

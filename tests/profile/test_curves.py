@@ -1,11 +1,14 @@
 """Curves: never falling, exact sums, the default's figures."""
 
+from time import perf_counter
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mltswitch.profile import Curve, ModelProfile, bundled_profile, default_sensitivity, queue_curves
+from mltswitch.profile.curves import weighted_sum
 from tests.profile import strategies
 
 LOSSES = np.linspace(0, 1, 201)
@@ -29,6 +32,34 @@ def test_never_falls_and_starts_at_zero(points: strategies.Points) -> None:
     values = curve(points)(LOSSES)
     assert values[0] == 0
     assert np.all(np.diff(values) >= -ROUNDING)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), strategies.points()), max_size=8))
+def test_a_sum_is_exact_at_the_points_of_all_parts(
+    parts: list[tuple[float, strategies.Points]],
+) -> None:
+    pairs = [(weight, curve(points)) for weight, points in parts]
+    whole = weighted_sum(pairs)
+    assert set(whole.loss_ratios) == {0.0, 1.0}.union(*(part.loss_ratios for _, part in pairs))
+    for losses in (LOSSES, np.array(whole.loss_ratios)):
+        expected = sum((weight * part(losses) for weight, part in pairs), np.zeros(len(losses)))
+        assert whole(losses) == pytest.approx(expected, rel=ROUNDING, abs=ROUNDING)
+
+
+def test_a_steep_part_that_ends_leaves_nothing_behind() -> None:
+    steep = curve(((0.0, 0.0), (1e-9, 1e9), (0.5, 1e9)))
+    flat = curve(((0.0, 0.0), (0.5, 0.0), (1.0, 1e-9)))
+    whole = weighted_sum([(1.0, steep), (1.0, flat)])
+    assert whole.extra_rounds[1] == whole.extra_rounds[2] == pytest.approx(1e9)
+
+
+def test_a_sum_of_many_parts_takes_no_square_of_time() -> None:
+    tolerances = np.linspace(0.001, 0.5, 30_000)
+    parts = [(1.0, curve(((0.0, 0.0), (float(t), 0.0), (1.0, 1.0)))) for t in tolerances]
+    start = perf_counter()
+    whole = weighted_sum(parts)
+    assert perf_counter() - start < 5
+    assert float(whole(1.0)) == pytest.approx(len(parts))
 
 
 @given(strategies.profiles(), st.data())

@@ -113,6 +113,14 @@ def test_fragile_important_gradients_get_the_buffer() -> None:
     assert found.ecn_thresholds_packets[0] < found.limits_packets[0] == 30
 
 
+def test_many_queues_in_a_small_buffer_still_rise() -> None:
+    """The grid is never so coarse that it has fewer steps than the queues need."""
+    queues = [GradientQueue(0.05, 0.5, 1 / 14, hinge(0, 1), hinge(0, 1))] * 14
+    found = optimise(queues, 2 * least_buffer_packets(14) - 1, 1)
+    assert sum(found.limits_packets) <= 2 * least_buffer_packets(14) - 1
+    assert all(low < high for low, high in pairwise(found.ecn_thresholds_packets))
+
+
 def test_too_small_a_buffer() -> None:
     queue = GradientQueue(0.5, 0.5, 0.5, hinge(0, 1), hinge(0, 1))
     with pytest.raises(ValueError, match="at least 3 packets"):

@@ -151,14 +151,15 @@ def _port_profiles(
     role: PortRole,
 ) -> PortProfile:
     packet_bytes = frame_bytes(fabric.ports.mtu_bytes)
-    can = capabilities.threshold
+    share_bytes = LARGEST_BUFFER_BYTES // len(classes)
+    gradients = sum(entry.kind is ClassKind.GRADIENT for entry in classes)
+    least = max(packet_bytes, capabilities.threshold.minimum_bytes)
+    possible = st.integers(least, min(share_bytes, _largest_threshold_bytes(capabilities)))
+    rising = iter(sorted(draw(st.lists(possible, min_size=gradients, max_size=gradients, unique=True))))
     queues: list[QueueSettings] = []
     for entry in classes:
-        threshold = None
-        if entry.kind is ClassKind.GRADIENT:
-            least = max(packet_bytes, can.minimum_bytes)
-            threshold = draw(st.integers(least, _largest_threshold_bytes(capabilities)))
-        limit = draw(st.integers(threshold or packet_bytes, LARGEST_BUFFER_BYTES))
+        threshold = next(rising) if entry.kind is ClassKind.GRADIENT else None
+        limit = draw(st.integers(threshold or packet_bytes, share_bytes))
         queues.append(
             QueueSettings(
                 traffic_class=entry.name, ecn_threshold_bytes=threshold, limit=BytesLimit(size_bytes=limit)

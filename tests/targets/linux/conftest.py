@@ -74,7 +74,7 @@ def small_plan() -> Plan:
                 rate_bps=100_000_000,
                 shaped=role is PortRole.LEAF_DOWN,
                 packet_bytes=1514,
-                buffer_bytes=400_000,
+                buffer_bytes=430_000,
                 load=0.9,
                 queues=tuple(
                     QueueSettings(
