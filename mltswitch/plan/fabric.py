@@ -18,6 +18,15 @@ PortReference = Annotated[
 DscpValue = Annotated[int, Field(ge=0, le=63)]
 RateBps = Annotated[int, BeforeValidator(parse_bps), Field(gt=0)]
 SizeBytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
+
+
+def _check_prefix(value: Any) -> Any:
+    if isinstance(value, str | IPv4Network):
+        return value
+    raise ValueError("is no prefix, write for example 10.10.0.0/16")
+
+
+Prefix = Annotated[IPv4Network, BeforeValidator(_check_prefix)]
 LimitPackets = Annotated[int, Field(ge=1, le=1_000_000)]
 
 UNUSABLE_PREFIXES: Final = {
@@ -125,11 +134,11 @@ class TopologyDocument(_Document):
 class Addressing(_Document):
     """Address rules: `address = prefix + host index`; a host's index is leaf number · leaf_stride + place."""
 
-    hosts: IPv4Network
+    hosts: Prefix
     """One /30 per host: leaf port .1, host .2."""
-    links: IPv4Network
+    links: Prefix
     """One /30 per leaf-spine link: leaf .1, spine .2."""
-    alias: dict[Name, IPv4Network] = Field(min_length=1)
+    alias: dict[Name, Prefix] = Field(min_length=1)
     """Spine → prefix; an address below it reaches its host through that spine."""
     leaf_stride: int = Field(default=64, ge=2)
     """Host indices reserved for each leaf, a power of two, so that a spine needs one route per leaf."""

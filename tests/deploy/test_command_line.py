@@ -4,7 +4,6 @@ import dataclasses
 import json
 import logging
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -126,7 +125,6 @@ def test_every_way_of_refusing_is_noticed(tmp_path: Path, text: str) -> None:
 def test_a_lost_connection_is_a_device_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # netmiko does not notice that the channel is closed; it waits for the prompt.
     monkeypatch.setattr(command_line, "LINE_SECONDS", 2.0)
-    started = time.monotonic()
     with (
         onyx(tmp_path, DropBeforeLine(pattern="1/2 qos trust")) as (switch, reached),
         open_command_line(reached, NETMIKO_TYPE) as conversation,
@@ -135,7 +133,6 @@ def test_a_lost_connection_is_a_device_error(tmp_path: Path, monkeypatch: pytest
             conversation.apply((ONE_LINE_MODE, trust(1), trust(2), trust(3)))
         assert switch.ports["1/1"].trust == "L3"
         assert switch.ports["1/3"].trust == "L2"
-    assert time.monotonic() - started < 20
 
 
 def refused(reached: Device, target: FileTarget) -> str:
@@ -176,14 +173,12 @@ def test_a_closed_port_is_unreachable(switch: tuple[OnyxDevice, Device], target:
 
 def test_a_session_that_never_opens_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_line, "OPEN_SECONDS", 1.0)
-    started = time.monotonic()
     with (
         silent_server(tmp_path) as reached,
         pytest.raises(DeviceError, match=r"leaf1 \(.*\): has not opened a session after 1 s"),
         open_command_line(reached, NETMIKO_TYPE),
     ):
         pass
-    assert time.monotonic() - started < 10
 
 
 def test_a_line_has_the_time_that_its_step_says(

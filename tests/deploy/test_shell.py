@@ -2,7 +2,6 @@
 
 import logging
 import socket
-import time
 from pathlib import Path
 
 import pytest
@@ -95,13 +94,11 @@ def test_a_command_ended_by_a_signal_is_refused(sshd: Sshd) -> None:
 
 def test_a_command_that_never_ends_is_given_up(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "COMMAND_SECONDS", 0.5)
-    started = time.monotonic()
     with (
         open_shell(sshd.device()) as conversation,
         pytest.raises(DeviceError, match=r"not finished 'sleep 60'"),
     ):
         conversation.ask("sleep 60")
-    assert time.monotonic() - started < 10
 
 
 def test_a_step_may_take_longer_than_others(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,13 +113,11 @@ def test_a_server_that_never_answers_a_request_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shell, "COMMAND_SECONDS", 0.5)
-    started = time.monotonic()
     with silent_server(tmp_path) as reached, open_shell(reached) as conversation:
         with pytest.raises(DeviceError, match=r"not finished 'true' after 0.5 s"):
             conversation.ask("true")
         with pytest.raises(DeviceError, match=r"leaf1 \("):
             conversation.ask("true")
-    assert time.monotonic() - started < 10
 
 
 def test_an_answer_without_end_is_given_up(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:

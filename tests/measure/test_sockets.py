@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from collections import Counter
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -85,11 +84,9 @@ def test_strangers_on_the_port_do_not_count(lab_plan: Plan, tmp_path: Path) -> N
 
 
 def test_a_host_that_cannot_be_entered(lab_plan: Plan) -> None:
-    started = time.monotonic()
     nowhere = ProbeHost("ghost", ("/nonexistent/enter",), LOOPBACK.addresses)
     with pytest.raises(MachineError, match="ghost: cannot start a probe process"):
         run(lab_plan, nowhere, {LOOPBACK: RampTask(class_index=2, packets_per_second=10)}, 0.2, seed=1)
-    assert time.monotonic() - started < 10
 
 
 def test_a_process_that_fails_is_named(lab_plan: Plan) -> None:

@@ -8,12 +8,13 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.documents import parse_yaml, validate
 from mltswitch.errors import MltswitchError
 from mltswitch.plan import Fabric, Plan, build_plan
 from mltswitch.profile import bundled_profile
 from tests.plan.examples import LISTED, SMALL
-from tests.plan.test_build import capabilities
+from tests.plan.test_build import QUEUES_OF, capabilities
 
 Path = tuple[str | int, ...]
 
@@ -94,5 +95,5 @@ def test_any_value_gives_a_plan_or_one_line(place: tuple[int, Path], value: Any)
     assert validate(plan.model_dump(mode="json", by_alias=True), Plan, where="plan") == plan
 
 
-def _capabilities(platform: str, hardware: str | None) -> Any:
-    return capabilities("linux" if platform not in ("linux", "eight") else platform, hardware)
+def _capabilities(platform: str, hardware: str | None) -> Capabilities:
+    return capabilities(platform if platform in QUEUES_OF else "linux", hardware)

@@ -48,6 +48,7 @@ def topology(data: dict[str, Any]) -> Topology:
         ("classes.gradients.queues", 9, "gradients.queues is 9, gradients.dscp lists 8 code points"),
         ("addressing.alias.spine1", "10.10.4.0/24", "overlaps hosts 10.10.0.0/16"),
         ("addressing.hosts", "224.1.0.0/16", "hosts 224.1.0.0/16 overlaps 224.0.0.0/3, which is multicast"),
+        ("addressing.hosts", 168427520, "addressing.hosts: is no prefix, write for example 10.10.0.0/16"),
         ("addressing.hosts", "0.0.0.0/0", "hosts 0.0.0.0/0 overlaps 0.0.0.0/8"),
         ("addressing.links", "127.1.0.0/16", "links 127.1.0.0/16 overlaps 127.0.0.0/8, which is loopback"),
         ("addressing.alias.spine2", "169.254.0.0/16", "alias.spine2 169.254.0.0/16 overlaps"),
