@@ -153,6 +153,8 @@ def validate(data: Any, model: type[Document], *, where: str) -> Document:
 
 def _first_problem(problems: list[ErrorDetails], data: Any, where: str) -> UserInputError:
     """The first field's problem; where a field may be of several kinds, of the kind that comes closest."""
+    # A field that nobody knows explains the one that is missing.
+    problems = sorted(problems, key=lambda problem: problem["type"] != "extra_forbidden")
     fields = [_field(problem, data) for problem in problems]
     same = [field for field in fields if field[: len(fields[0])] == fields[0]]
     field = max(same, key=len)

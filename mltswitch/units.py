@@ -7,6 +7,8 @@ BITS_PER_BYTE: Final = 8
 ETHERNET_HEADER_BYTES: Final = 14
 """Header that a queue stores with each packet; the 4-byte check sequence is not stored by a Linux qdisc."""
 KIBIBYTE: Final = 1024
+SLOWEST_PORT_BPS: Final = 1_000
+"""Below it somebody forgot the unit."""
 MAXIMUM_VALUE: Final = 10**18
 """Beyond every rate in bit/s and every size in bytes."""
 
@@ -52,7 +54,10 @@ def _scaled(
 
 def parse_bps(value: object) -> int:
     """Rate in bits per second from `25000000000` or `"25Gbps"`; raises ValueError."""
-    return _parse(value, ("bit/s", "bps", "bit"), _DECIMAL_PREFIXES, wrong="B", example="25Gbps or 100Mbps")
+    rate = _parse(value, ("bit/s", "bps", "bit"), _DECIMAL_PREFIXES, wrong="B", example="25Gbps or 100Mbps")
+    if 0 < rate < SLOWEST_PORT_BPS:
+        raise ValueError(f"{rate} bit/s is no rate of a port, write for example 25Gbps or 100Mbps")
+    return rate
 
 
 def parse_bytes(value: object) -> int:

@@ -37,9 +37,9 @@ def test_sizes(text: int | str, expected: int) -> None:
     assert units.parse_bytes(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "fast", "1Xbps", "1.2345bps", "nan", "inf", "1e400G", "--1"])
+@pytest.mark.parametrize("text", ["", "fast", "100", "1Xbps", "1.2345bps", "nan", "inf", "1e400G", "--1"])
 def test_nonsense(text: str) -> None:
-    with pytest.raises(ValueError, match=r"write for example|not a"):
+    with pytest.raises(ValueError, match=r"write for example|not a|no rate"):
         units.parse_bps(text)
 
 
@@ -65,7 +65,7 @@ def test_bits_are_no_bytes() -> None:
         units.parse_bps("25GBps")
 
 
-@given(st.integers(0, 10**13))
+@given(st.integers(1000, 10**13))
 def test_printed_rates_can_be_read(rate_bps: int) -> None:
     assert units.parse_bps(units.format_bps(rate_bps)) == pytest.approx(rate_bps, rel=1e-5)
 

@@ -57,6 +57,8 @@ class Capabilities:
     """How the queue length is averaged before it is compared with the threshold."""
     marks_at: Literal["enqueue", "dequeue"]
     port_numbering: PortNumbering
+    port_count: int | None = None
+    """Ports of the box; None: as many as the machine has."""
     can_shape: bool = False
     """Whether a port can be held to a rate below its link's."""
     unverified: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mltswitch.cli.output import console, json_option, print_json, table
+from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.documents import load_document, write_together
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.inventory import Device, load_inventory
@@ -27,7 +27,11 @@ from mltswitch.units import format_ratio
 def render(plan_file: Path, inventory_path: Path, output: Path, limit: str | None, as_json: bool) -> None:
     """Write each device's configuration below OUTPUT, and report what a device cannot express exactly."""
     plan = load_document(plan_file, Plan)
-    devices = load_inventory(inventory_path).select(limit)
+    inventory = load_inventory(inventory_path)
+    devices = inventory.select(limit)
+    absent = set(plan.topology.by_name) - {device.switch for device in inventory.devices}
+    if absent:
+        progress(f"warning: in the plan, not in the inventory: {', '.join(sorted(absent))}")
     quantised: dict[str, Quantised] = {}
     files: dict[Path, str] = {}
     for device in devices:
@@ -48,6 +52,12 @@ def render(plan_file: Path, inventory_path: Path, output: Path, limit: str | Non
 
 
 def _render_device(plan: Plan, device: Device) -> tuple[Quantised, dict[str, str]]:
+    switch = plan.topology.switch(device.switch)
+    if switch.platform != device.platform:
+        raise UserInputError(
+            f"its platform is {device.platform} in the inventory, {switch.platform} in the plan's fabric",
+            where=device.name,
+        )
     target = target_for(device.platform, where=device.name)
     quantised = target.quantise(plan, device.switch)
     return quantised, target.render(quantised.state)

@@ -11,7 +11,10 @@ def lab_bottleneck(lab: Lab, plan: Plan, receiver: str | None) -> Bottleneck:
 
     Raises UserInputError when the lab is down, the host is unknown, or no host stands beside it on its leaf.
     """
-    real = {host.name for host in lab.status().hosts if host.namespace}
+    status = lab.status()
+    if status.fabric and status.fabric != plan.fabric.name:
+        raise UserInputError(f"the plan is for fabric {plan.fabric.name}, the lab runs {status.fabric}")
+    real = {host.name for host in status.hosts if host.namespace}
     hosts = [host for host in plan.topology.hosts if host.name in real]
     if receiver is not None and receiver not in real:
         raise UserInputError(

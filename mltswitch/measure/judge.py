@@ -34,10 +34,11 @@ def judge(plan: Plan, result: ProbeResult) -> tuple[Verdict, ...]:
     """All verdicts; a probe passes when none is broken."""
     packet_seconds = result.packet_bytes * BITS_PER_BYTE / result.rate_bps
     kinds = {entry.name: entry.kind for entry in plan.classes}
+    selective = {ramp.traffic_class for ramp in result.ramps if ramp.limit_bytes > ramp.ecn_threshold_bytes}
     verdicts = [verdict for ramp in result.ramps for verdict in _thresholds(ramp, result.packet_bytes)]
     for load in result.loads:
         verdicts.append(_order(load, kinds, packet_seconds))
-        verdicts.append(_importance(load))
+        verdicts.append(_importance(load, selective))
         verdicts += _control(load, kinds)
     return tuple(verdicts)
 
@@ -110,18 +111,24 @@ def _milliseconds(seconds: float | None) -> str:
     return "starved" if seconds is None else f"{seconds * 1e3:.2f} ms"
 
 
-def _importance(load: LoadResult) -> Verdict:
-    """Unimportant packets are lost first: no class loses more important ones than chance explains."""
+def _importance(load: LoadResult, selective: set[str]) -> Verdict:
+    """Unimportant packets are lost first, in the classes whose L stands above their S."""
     by_class: dict[str, dict[bool, ClassLoss]] = {}
     for entry in load.classes:
         by_class.setdefault(entry.traffic_class, {})[entry.is_important] = entry
-    pairs = [(name, both[False], both[True]) for name, both in by_class.items() if len(both) == 2]
+    pairs = [
+        (name, both[False], both[True])
+        for name, both in by_class.items()
+        if len(both) == 2 and name in selective
+    ]
     broken = [name for name, small, large in pairs if _loses_more(large, small, load.burst_packets)]
     figures = [f"{name} {small.loss or 0:.1%} / {large.loss or 0:.1%}" for name, small, large in pairs]
     return Verdict(
         f"load {load.load:g}: unimportant packets are lost first",
         not broken if any(small.lost + large.lost for _, small, large in pairs) else None,
-        "broken by " + ", ".join(broken) if broken else "unimportant / important: " + ", ".join(figures),
+        "broken by " + ", ".join(broken)
+        if broken
+        else "unimportant / important: " + (", ".join(figures) or "S = L everywhere"),
     )
 
 

@@ -7,7 +7,7 @@ from math import prod
 from mltswitch import __version__
 from mltswitch.capabilities import BytesLimit, Capabilities
 from mltswitch.documents import sha256
-from mltswitch.errors import UserInputError
+from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.plan.classes import gradient_class_count, traffic_classes
 from mltswitch.plan.document import (
     PLAN_SCHEMA,
@@ -55,6 +55,7 @@ def build_plan(
         raise UserInputError(f"unknown loss model {model!r}", expected=f"one of {', '.join(MODELS)}")
     resolved = resolve_fabric(fabric, capabilities)
     topology = Topology(resolved)
+    _check_ports(topology, capabilities)
     free_queues = [
         (switch.name, len(capabilities(switch.platform, switch.hardware).queues), str(switch.hardware))
         for switch in topology.switches
@@ -96,6 +97,16 @@ def build_plan(
             "notes": tuple(plan_notes(draft)),
         }
     )
+
+
+def _check_ports(topology: Topology, capabilities: CapabilityLookup) -> None:
+    for switch in topology.switches:
+        device = capabilities(switch.platform, switch.hardware)
+        if device.port_count is not None and len(switch.ports) > device.port_count:
+            raise UnsupportedPlanError(
+                f"the fabric gives it {len(switch.ports)} ports, {device.hardware} has {device.port_count}",
+                where=f"{switch.name}: topology",
+            )
 
 
 def resolve_fabric(fabric: Fabric, capabilities: CapabilityLookup) -> Fabric:
@@ -156,6 +167,12 @@ class _PortSolver:
         rate_bps = (override and override.rate_bps) or ports.rate_bps
         buffer_bytes = (override and override.buffer_bytes) or ports.buffer_bytes
         load = (override and override.load) or self._fabric.traffic.load
+        pool_bytes = self._capabilities(platform, hardware).limit.pool_bytes
+        if pool_bytes is not None and buffer_bytes > pool_bytes:
+            raise UnsupportedPlanError(
+                f"{buffer_bytes} B for one port is more than the whole pool of {hardware}, {pool_bytes} B",
+                where=f"ports.buffer: {role} ports",
+            )
         setting = _PortSetting(load, self._gradient_buffer_packets(buffer_bytes, role))
         if setting not in self._solved:
             self._solved[setting] = self._optimum(setting)

@@ -11,6 +11,12 @@ def plan_notes(plan: Plan) -> Iterator[str]:
     yield from _ignored_traffic(plan)
     yield from _loads_above_cap(plan)
     yield from _classes_without_marks(plan)
+    unused = plan.fabric.classes.gradients.dscp[len(plan.gradient_classes) :]
+    if unused:
+        yield (
+            f"{len(plan.gradient_classes)} gradient classes: DSCP {' '.join(map(str, unused))} of "
+            "classes.gradients are not used and count as background"
+        )
     refined = [profile for profile in plan.port_profiles if profile.optimum == "refined"]
     if refined:
         yield (

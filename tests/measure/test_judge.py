@@ -84,14 +84,14 @@ def test_touched_control(lab_plan: Plan, control: ClassLoss) -> None:
 
 def test_important_packets_lost_first(lab_plan: Plan) -> None:
     found = result(
-        (), entry("gradient-2", 0.01, lost=10, is_important=False), entry("gradient-2", 0.01, lost=50)
+        (ramp(),), entry("gradient-2", 0.01, lost=10, is_important=False), entry("gradient-2", 0.01, lost=50)
     )
     assert broken(lab_plan, found) == ["load 1.1: unimportant packets are lost first"]
 
 
 def test_a_difference_by_chance_breaks_nothing(lab_plan: Plan) -> None:
     found = result(
-        (), entry("gradient-2", 0.01, lost=10, is_important=False), entry("gradient-2", 0.01, lost=14)
+        (ramp(),), entry("gradient-2", 0.01, lost=10, is_important=False), entry("gradient-2", 0.01, lost=14)
     )
     assert broken(lab_plan, found) == []
 

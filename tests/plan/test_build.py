@@ -1,6 +1,7 @@
 """From profile and fabric to plan: constraints, determinism, refusals."""
 
 import copy
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -219,3 +220,20 @@ def test_any_fabric_gives_a_valid_plan_or_one_line(
         assert "\n" not in str(error)
         return
     assert validate(plan.model_dump(mode="json", by_alias=True), Plan, where="plan") == plan
+
+
+def limited(platform: str, hardware: str | None) -> Capabilities:
+    """A device with three ports and a pool of a megabyte."""
+    limit = LimitCapability(kind="alpha", source="test", alpha_exponents=(0,), pool_bytes=10**6)
+    return replace(capabilities(platform, hardware), port_count=3, limit=limit)
+
+
+def test_more_ports_than_the_switch_has() -> None:
+    with pytest.raises(UnsupportedPlanError, match="leaf1: topology: the fabric gives it 4 ports"):
+        build_plan(bundled_profile("vgg16"), fabric(), limited)
+
+
+def test_a_buffer_beyond_the_pool() -> None:
+    one_host = fabric(topology__leaf_spine__hosts_per_leaf=1, ports__buffer="2MB")
+    with pytest.raises(UnsupportedPlanError, match="2000000 B for one port is more than the whole pool"):
+        build_plan(bundled_profile("vgg16"), one_host, limited)

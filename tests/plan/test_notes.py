@@ -10,7 +10,7 @@ QUIET: dict[str, Any] = {"traffic__burst_packets": 1, "classes__gradients__queue
 
 def test_a_plan_without_surprises_has_none() -> None:
     plan = plan_for("vgg16", ports__buffer="180kB", **QUIET)
-    assert [note for note in plan.notes if "S = L" not in note] == []
+    assert [note for note in plan.notes if "S = L" not in note and "not used" not in note] == []
     assert {profile.optimum for profile in plan.port_profiles} == {"global"}
 
 
@@ -45,3 +45,9 @@ def test_a_refined_optimum_is_said() -> None:
     plan = plan_for(**QUIET, ports__buffer="600kB")
     assert {profile.optimum for profile in plan.port_profiles} == {"refined"}
     assert any("best of a grid, refined" in note for note in plan.notes)
+
+
+def test_code_points_without_a_class_are_named() -> None:
+    plan = plan_for("vgg16", classes__gradients__queues=6)
+    assert any("DSCP 10 12 of classes.gradients are not used" in note for note in plan.notes)
+    assert not any("not used" in note for note in plan_for("vgg16").notes)

@@ -32,6 +32,7 @@ SN2100 = Capabilities(
     averaging="none, the instantaneous queue length (Mellanox SAI, averaging weight 0; inferred for Onyx)",
     marks_at="dequeue",
     port_numbering=PortNumbering(pattern="1/{n}"),
+    port_count=16,
     unverified=(
         "congestion-control both: marks ECN-capable packets and drops the others above the threshold",
         "congestion-control: KB is 1024 B",

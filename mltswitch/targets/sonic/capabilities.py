@@ -37,6 +37,7 @@ SN2700 = Capabilities(
     averaging="none, the instantaneous queue length (orchagent sets the averaging weight 0)",
     marks_at="dequeue",
     port_numbering=PortNumbering(pattern="Ethernet{n}", first=0, step=4),
+    port_count=32,
     unverified=(
         "strict queues: the higher number is served first",
         f"{POOL} has {POOL_BYTES} B also where the device does not say so, and other queues leave it free",
