@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, NoReturn
 
 import click
@@ -70,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="replace")
     try:
         code = cli.main(args=arguments, prog_name="mltswitch", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
@@ -83,9 +86,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if os.environ.get(DEBUG_VARIABLE):
             raise
         if isinstance(error, OSError) and error.filename is None and error.errno in OUTPUT_ERRORS:
+            _discard_output()
             _fail(f"standard output cannot be written: {error.strerror}", 1)
         _fail(f"bug: {type(error).__name__}: {error}; set {DEBUG_VARIABLE}=1 for the traceback", 1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _discard_output() -> None:
+    """What still waits to be written goes nowhere; else the interpreter fails on it once more as it ends."""
+    with Path(os.devnull).open("w") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
 
 
 def _fail(line: str, exit_code: int) -> NoReturn:
