@@ -25,10 +25,10 @@ def run_fleet(
 
     An interrupt lets devices finish that are being worked on, and starts no other.
     """
-    from nornir.core import Nornir  # noqa: PLC0415  (optional package)
-    from nornir.core.inventory import Host, Hosts, Inventory  # noqa: PLC0415
-    from nornir.core.task import Result, Task  # noqa: PLC0415
-    from nornir.plugins.runners import ThreadedRunner  # noqa: PLC0415
+    from nornir.core import Nornir
+    from nornir.core.inventory import Host, Hosts, Inventory
+    from nornir.core.task import Result, Task
+    from nornir.plugins.runners import ThreadedRunner
 
     if not 1 <= concurrency <= MAXIMUM_CONCURRENCY:
         raise UserInputError(f"{concurrency} devices at once", expected=f"1 to {MAXIMUM_CONCURRENCY}")

@@ -72,8 +72,8 @@ def _check_credentials(device: Device) -> None:
 
 
 def _check_known_hosts(devices: Iterable[Device]) -> None:
-    from paramiko import HostKeys  # noqa: PLC0415  (optional package)
-    from paramiko.hostkeys import InvalidHostKey  # noqa: PLC0415
+    from paramiko import HostKeys
+    from paramiko.hostkeys import InvalidHostKey
 
     for path in sorted({device.known_hosts_file for device in devices}):
         if path.is_file():  # where there is none, every host key is unknown, and each device says so

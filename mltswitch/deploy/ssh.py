@@ -51,12 +51,12 @@ def connect(device: Device, target: Target) -> Iterator[Conversation]:
     require_packages()
     with translated(device):
         if target.session is Session.SHELL:
-            from mltswitch.deploy.shell import open_shell  # noqa: PLC0415  (loads paramiko)
+            from mltswitch.deploy.shell import open_shell
 
             with open_shell(device) as conversation:
                 yield conversation
         else:
-            from mltswitch.deploy.command_line import open_command_line  # noqa: PLC0415  (loads netmiko)
+            from mltswitch.deploy.command_line import open_command_line
 
             with open_command_line(device, target.netmiko_type) as conversation:
                 yield conversation
@@ -65,8 +65,8 @@ def connect(device: Device, target: Target) -> Iterator[Conversation]:
 @contextmanager
 def translated(device: Device) -> Iterator[None]:
     """Whatever SSH libraries raise inside, as a DeviceError of one line."""
-    import netmiko.exceptions  # noqa: PLC0415  (optional package)
-    import paramiko  # noqa: PLC0415
+    import netmiko.exceptions
+    import paramiko
 
     expected = (paramiko.SSHException, netmiko.exceptions.NetmikoBaseException, OSError, EOFError)
     try:
@@ -104,7 +104,7 @@ def bounded(seconds: float, hang_up: Callable[[], None], error: DeviceError) -> 
 
 
 def _explained(device: Device, error: Exception) -> DeviceError:
-    import paramiko  # noqa: PLC0415  (optional package)
+    import paramiko
 
     if isinstance(error, paramiko.BadHostKeyException):
         return _wrong_host_key(device, error)
@@ -118,8 +118,8 @@ def _explained(device: Device, error: Exception) -> DeviceError:
 
 def _reason(error: Exception) -> tuple[str, str]:
     """(what happened, what to do) when connecting or talking failed."""
-    import netmiko.exceptions  # noqa: PLC0415  (optional package)
-    import paramiko.ssh_exception  # noqa: PLC0415
+    import netmiko.exceptions
+    import paramiko.ssh_exception
 
     if isinstance(error, socket.gaierror):
         return "its address cannot be resolved", "check ansible_host"
@@ -157,7 +157,7 @@ def _unknown_host_key(device: Device) -> DeviceError:
 
 
 def _refused_credentials(device: Device, error: "paramiko.AuthenticationException") -> DeviceError:
-    import paramiko  # noqa: PLC0415  (optional package)
+    import paramiko
 
     if isinstance(error, paramiko.PasswordRequiredException):
         return DeviceError(

@@ -18,8 +18,8 @@ def write_private(path: Path, text: str) -> None:
 def create_key(path: Path, comment: str) -> str:
     """Make an Ed25519 key pair (`path`, `path`.pub) and return the public half; raises MachineError."""
     try:
-        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  (an extra of the package)
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     except ImportError:
         raise MachineError(
             "the Python package cryptography is missing", hint="install mltswitch[lab]"
