@@ -30,6 +30,7 @@ golden: $(SETUP)
 
 # Resolves the lock file anew from pyproject.toml; the only step that chooses versions.
 lock: $(SETUP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
 	    --extra deploy --extra lab --extra dev --quiet --output-file requirements.lock
 

@@ -66,7 +66,8 @@ def show(name_or_file: str, as_json: bool) -> None:
     screen = console()
     screen.print(table(found.name, ("#", "layer", "tensors", "size [B]"), rows))
     screen.print(f"{found.total_parameters:,} parameters, {found.total_bytes:,} B", highlight=False)
-    screen.print(f"Count: {found.parameter_convention}", markup=False)
+    if found.parameter_convention:
+        screen.print(f"Count: {found.parameter_convention}", markup=False)
     screen.print(f"Loss tolerance: {found.sensitivity.provenance}", markup=False)
 
 
