@@ -24,10 +24,13 @@ COMMANDS: Final = {
     "profile": ("mltswitch.cli.profile", "profile", "List, show and make model profiles."),
     "plan": ("mltswitch.cli.plan", "plan", "Derive thresholds from a model and a fabric."),
     "schema": ("mltswitch.cli.plan", "schema", "Print the JSON Schema of a document."),
+    "loss": ("mltswitch.cli.loss", "loss", "What a loss model expects of a plan or a problem."),
+    "sweep": ("mltswitch.cli.sweep", "sweep", "A grid of loads, bursts and buffers into one table."),
     "render": ("mltswitch.cli.render", "render", "Write a plan in the language of every switch."),
     "diff": ("mltswitch.cli.deploy", "diff", "Show what a push would change."),
     "push": ("mltswitch.cli.deploy", "push", "Make the switches run a plan."),
     "verify": ("mltswitch.cli.deploy", "verify", "Compare what the switches run with a plan."),
+    "traffic": ("mltswitch.cli.traffic", "traffic", "Fit arrival processes to captures and counters."),
     "targets": ("mltswitch.cli.targets", "targets_command", "What each switch OS can do."),
     "lab": ("mltswitch.cli.lab", "lab", "A leaf-spine network on this machine."),
 }

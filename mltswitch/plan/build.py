@@ -1,40 +1,34 @@
 """From a model profile and a fabric to a Plan: the compiler's middle."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from mltswitch import __version__
-from mltswitch.capabilities import BytesLimit, Capabilities
+from mltswitch.capabilities import Capabilities
 from mltswitch.documents import sha256
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.plan.classes import gradient_class_count, traffic_classes
 from mltswitch.plan.document import (
     PLAN_SCHEMA,
     ClassKind,
-    LayerRange,
     PathPrediction,
     Paths,
     Plan,
     PortProfile,
+    Prediction,
     Provenance,
-    QueueSettings,
     TrafficClass,
 )
 from mltswitch.plan.fabric import Fabric, PortNames, PortRole, SwitchGroup
+from mltswitch.plan.lint import lint, loss_bound
 from mltswitch.plan.notes import plan_notes
-from mltswitch.plan.predict import class_loads, predict_port, rounded
+from mltswitch.plan.predict import predict_port, rounded
+from mltswitch.plan.thresholds import ClassCurves, PortSolver, provisional_queues
 from mltswitch.plan.topology import Topology
-from mltswitch.profile import ModelProfile, profile_sha256, queue_curves
-from mltswitch.queueing import (
-    MODELS,
-    GradientQueue,
-    Optimum,
-    least_buffer_packets,
-    optimise,
-    utilisations,
-)
-from mltswitch.units import bytes_to_packets, frame_bytes, packets_to_bytes
+from mltswitch.profile import ModelProfile, profile_sha256
+from mltswitch.queueing import MODELS, SimulationSettings
+from mltswitch.units import frame_bytes
 
 CapabilityLookup = Callable[[str, str | None], Capabilities]
 """(platform, hardware or None for its default) → capabilities; raises UserInputError for unknown ones."""
@@ -43,12 +37,25 @@ ALIAS_RULE = "address = alias prefix of the spine + host index"
 
 
 def build_plan(
-    profile: ModelProfile, fabric: Fabric, capabilities: CapabilityLookup, model: str = "paper"
+    profile: ModelProfile,
+    fabric: Fabric,
+    capabilities: CapabilityLookup,
+    model: str = MODELS[0],
+    *,
+    simulation: SimulationSettings | None = None,
 ) -> Plan:
     """The plan of one model on one fabric; the same input gives the same plan.
 
+    Args:
+        profile: of the model.
+        fabric: switches, ports and traffic.
+        capabilities: what the devices can do.
+        model: the loss model.
+        simulation: for the loss model `simulate` alone.
+
     Raises:
-        UserInputError: a value of the fabric does not fit, or the model is unknown.
+        UserInputError: a value of the fabric does not fit, or the loss model is unknown, cannot express the
+            fabric's traffic, or finds no thresholds that keep the delay bounds.
         UnsupportedPlanError: a device has too few queues.
     """
     if model not in MODELS:
@@ -61,17 +68,20 @@ def build_plan(
         for switch in topology.switches
     ]
     count = gradient_class_count(resolved, free_queues, len(profile.layers))
-    classes = traffic_classes(profile, resolved, count)
-    roles = {
-        (switch.platform, str(switch.hardware), port.role)
-        for switch in topology.switches
-        for port in switch.ports
-    }
+    unbounded = traffic_classes(profile, resolved, count)
+    curves = ClassCurves(profile, unbounded)
+    classes = _with_bounds(unbounded, curves)
+    roles = sorted(
+        {
+            (switch.platform, str(switch.hardware), port.role)
+            for switch in topology.switches
+            for port in switch.ports
+        }
+    )
     hops = 3 if any(role is PortRole.LEAF_UP for _, _, role in roles) else 1
-    solver = _PortSolver(profile, resolved, classes, capabilities, hops)
-    draft = Plan(
-        schema=PLAN_SCHEMA,
-        provenance=Provenance(
+    fields: dict[str, Any] = {
+        "schema": PLAN_SCHEMA,
+        "provenance": Provenance(
             tool_version=__version__,
             queueing_model=model,
             profile_name=profile.name,
@@ -79,24 +89,51 @@ def build_plan(
             fabric_sha256=sha256(fabric),
             sensitivity=profile.sensitivity.provenance,
         ),
-        unimportant_share=profile.sensitivity.unimportant_share,
-        classes=classes,
-        port_profiles=tuple(solver.solve(*key) for key in sorted(roles)),
-        end_to_end=(),
-        hops=hops,
-        paths=Paths(
+        "unimportant_share": profile.sensitivity.unimportant_share,
+        "classes": classes,
+        "port_profiles": tuple(
+            _draft_profile(resolved, classes, capabilities(platform, hardware), role)
+            for platform, hardware, role in roles
+        ),
+        "end_to_end": (),
+        "hops": hops,
+        "paths": Paths(
             mode=resolved.spraying.mode, rule=ALIAS_RULE, burst_packets=resolved.traffic.burst_packets
         ),
-        fabric=resolved,
+        "fabric": resolved,
+    }
+    # Thresholds that are still to be chosen keep no constraint, so the draft is not checked; the plan is.
+    draft = Plan.model_construct(**fields)
+    solver = PortSolver(draft, curves, simulation)
+    solved = tuple(
+        solver.solve(entry, capabilities(entry.platform, entry.hardware)) for entry in draft.port_profiles
     )
-    profiles = tuple(_with_predictions(draft, entry) for entry in draft.port_profiles)
-    return draft.model_copy(
-        update={
-            "port_profiles": profiles,
-            "end_to_end": _end_to_end(profile, classes, profiles),
-            "notes": tuple(plan_notes(draft)),
-        }
+    return completed(Plan(**fields | {"port_profiles": solved}), curves, simulation)
+
+
+def completed(plan: Plan, curves: ClassCurves, simulation: SimulationSettings | None = None) -> Plan:
+    """The plan with what its loss model predicts of its thresholds, notes and warnings."""
+    profiles = _with_predictions(plan, simulation)
+    predicted = plan.model_copy(
+        update={"port_profiles": profiles, "end_to_end": _end_to_end(curves, plan.classes, profiles)}
     )
+    doubts = lint(predicted)
+    return predicted.model_copy(
+        update={"notes": (*plan_notes(predicted), *doubts.notes), "warnings": doubts.warnings}
+    )
+
+
+def _with_bounds(classes: tuple[TrafficClass, ...], curves: ClassCurves) -> tuple[TrafficClass, ...]:
+    """The classes with the losses up to which training takes no extra round."""
+    bounded: list[TrafficClass] = []
+    for entry in classes:
+        if entry.kind is ClassKind.GRADIENT:
+            unimportant, important = (loss_bound(curve) for curve in curves[entry.name])
+            entry = entry.model_copy(  # noqa: PLW2901  (the same class, with its bounds)
+                update={"loss_bound_unimportant": unimportant, "loss_bound_important": important}
+            )
+        bounded.append(entry)
+    return tuple(bounded)
 
 
 def _check_ports(topology: Topology, capabilities: CapabilityLookup) -> None:
@@ -133,145 +170,63 @@ def _resolve_group(group: SwitchGroup, capabilities: CapabilityLookup) -> Switch
     return group.model_copy(update={"hardware": device.hardware, "port_names": names})
 
 
-@dataclass(frozen=True, slots=True)
-class _PortSetting:
-    """What decides a port's thresholds; ports that have it in common share one solution."""
-
-    load: float
-    buffer_packets: int
-
-
-class _PortSolver:
-    """Thresholds per (platform, hardware, role), each distinct problem solved once."""
-
-    def __init__(
-        self,
-        profile: ModelProfile,
-        fabric: Fabric,
-        classes: tuple[TrafficClass, ...],
-        capabilities: CapabilityLookup,
-        hops: int,
-    ) -> None:
-        self._profile = profile
-        self._fabric = fabric
-        self._classes = classes
-        self._capabilities = capabilities
-        self._hops = hops
-        self._packet_bytes = frame_bytes(fabric.ports.mtu_bytes)
-        self._solved: dict[_PortSetting, Optimum] = {}
-
-    def solve(self, platform: str, hardware: str, role: PortRole) -> PortProfile:
-        """The port profile without predictions."""
-        ports = self._fabric.ports
-        override = ports.overrides.get(role)
-        rate_bps = (override and override.rate_bps) or ports.rate_bps
-        buffer_bytes = (override and override.buffer_bytes) or ports.buffer_bytes
-        load = (override and override.load) or self._fabric.traffic.load
-        pool_bytes = self._capabilities(platform, hardware).limit.pool_bytes
-        if pool_bytes is not None and buffer_bytes > pool_bytes:
-            raise UnsupportedPlanError(
-                f"{buffer_bytes} B for one port is more than the whole pool of {hardware}, {pool_bytes} B",
-                where=f"ports.buffer: {role} ports",
-            )
-        setting = _PortSetting(load, self._gradient_buffer_packets(buffer_bytes, role))
-        if setting not in self._solved:
-            self._solved[setting] = self._optimum(setting)
-        optimum = self._solved[setting]
-        return PortProfile(
-            platform=platform,
-            hardware=hardware,
-            role=role,
-            rate_bps=rate_bps,
-            shaped=ports.shaped and self._capabilities(platform, hardware).can_shape,
-            packet_bytes=self._packet_bytes,
-            buffer_bytes=buffer_bytes,
-            load=load,
-            queues=self._queues(optimum),
-            extra_rounds=rounded(optimum.extra_rounds),
-            optimum="global" if optimum.is_global else "refined",
+def _draft_profile(
+    fabric: Fabric, classes: tuple[TrafficClass, ...], device: Capabilities, role: PortRole
+) -> PortProfile:
+    """The port profile before its thresholds are chosen."""
+    ports = fabric.ports
+    override = ports.overrides.get(role)
+    buffer_bytes = (override and override.buffer_bytes) or ports.buffer_bytes
+    pool_bytes = device.limit.pool_bytes
+    if pool_bytes is not None and buffer_bytes > pool_bytes:
+        raise UnsupportedPlanError(
+            f"{buffer_bytes} B for one port is more than the whole pool of {device.hardware}, {pool_bytes} B",
+            where=f"ports.buffer: {role} ports",
         )
-
-    def _fixed_limits(self) -> dict[ClassKind, int]:
-        classes = self._fabric.classes
-        return {
-            ClassKind.NETWORK_CONTROL: classes.network_control.limit_packets,
-            ClassKind.CONTROL: classes.control.limit_packets,
-            ClassKind.BACKGROUND: classes.background.limit_packets,
-        }
-
-    def _gradient_buffer_packets(self, buffer_bytes: int, role: PortRole) -> int:
-        fixed = sum(self._fixed_limits().values())
-        free = bytes_to_packets(buffer_bytes, self._packet_bytes) - fixed
-        gradients = sum(entry.kind is ClassKind.GRADIENT for entry in self._classes)
-        least = least_buffer_packets(gradients)
-        if free < least:
-            raise UserInputError(
-                f"{buffer_bytes} B on {role} ports leave {max(free, 0)} packets of {self._packet_bytes} B "
-                f"for {gradients} gradient queues after {fixed} packets for the other classes",
-                where="ports.buffer",
-                expected=f"at least {packets_to_bytes(least + fixed, self._packet_bytes)} B",
-            )
-        return free
-
-    def _optimum(self, setting: _PortSetting) -> Optimum:
-        rho = utilisations(class_loads(self._classes, self._fabric.traffic.load, setting.load))
-        queues = [
-            self._queue(entry.layers, float(utilisation))
-            for entry, utilisation in zip(self._classes, rho, strict=True)
-            if entry.layers is not None
-        ]
-        return optimise(queues, setting.buffer_packets, self._hops)
-
-    def _queue(self, layers: LayerRange, utilisation: float) -> GradientQueue:
-        unimportant, important = queue_curves(self._profile, layers.first, layers.last)
-        return GradientQueue(
-            utilisation=utilisation,
-            unimportant_share=self._profile.sensitivity.unimportant_share,
-            byte_share=layers.size_bytes / self._profile.total_bytes,
-            rounds_unimportant=unimportant,
-            rounds_important=important,
-        )
-
-    def _queues(self, optimum: Optimum) -> tuple[QueueSettings, ...]:
-        fixed = self._fixed_limits()
-        gradients = zip(optimum.ecn_thresholds_packets, optimum.limits_packets, strict=True)
-        settings: list[QueueSettings] = []
-        for entry in self._classes:
-            threshold = None
-            if entry.kind is ClassKind.GRADIENT:
-                threshold, limit = next(gradients)
-            else:
-                limit = fixed[entry.kind]
-            settings.append(
-                QueueSettings(
-                    traffic_class=entry.name,
-                    ecn_threshold_bytes=threshold and packets_to_bytes(threshold, self._packet_bytes),
-                    limit=BytesLimit(packets_to_bytes(limit, self._packet_bytes)),
-                )
-            )
-        return tuple(settings)
-
-
-def _with_predictions(plan: Plan, profile: PortProfile) -> PortProfile:
-    predictions = predict_port(plan, profile)
-    queues = tuple(
-        queue.model_copy(update={"prediction": predictions[queue.traffic_class]}) for queue in profile.queues
+    packet_bytes = frame_bytes(ports.mtu_bytes)
+    queues = provisional_queues(classes, fabric.classes, packet_bytes)
+    return PortProfile.model_construct(
+        platform=device.platform,
+        hardware=device.hardware,
+        role=role,
+        rate_bps=(override and override.rate_bps) or ports.rate_bps,
+        shaped=ports.shaped and device.can_shape,
+        packet_bytes=packet_bytes,
+        buffer_bytes=buffer_bytes,
+        pool_bytes=pool_bytes if device.limit.kind == "alpha" else None,
+        load=(override and override.load) or fabric.traffic.load,
+        queues=queues,
     )
-    return profile.model_copy(update={"queues": queues})
+
+
+def _with_predictions(plan: Plan, simulation: SimulationSettings | None) -> tuple[PortProfile, ...]:
+    """The port profiles with predictions; alike ones are predicted once."""
+    known: dict[object, dict[str, Prediction]] = {}
+    profiles: list[PortProfile] = []
+    for profile in plan.port_profiles:
+        key = (profile.rate_bps, profile.load, profile.pool_bytes, profile.buffer, profile.queues)
+        if key not in known:
+            known[key] = predict_port(plan, profile, simulation=simulation)
+        queues = tuple(
+            queue.model_copy(update={"prediction": known[key][queue.traffic_class]})
+            for queue in profile.queues
+        )
+        profiles.append(profile.model_copy(update={"queues": queues}))
+    return tuple(profiles)
 
 
 def _end_to_end(
-    profile: ModelProfile, classes: tuple[TrafficClass, ...], port_profiles: tuple[PortProfile, ...]
+    curves: ClassCurves, classes: tuple[TrafficClass, ...], port_profiles: tuple[PortProfile, ...]
 ) -> tuple[PathPrediction, ...]:
     """Loss over one port of each role, on the worst platform: 1 - Π(1 - r)."""
     predictions: list[PathPrediction] = []
     for entry in classes:
-        if entry.layers is None:
+        if entry.kind is not ClassKind.GRADIENT:
             continue
         unimportant = _path_loss(port_profiles, entry.name, "loss_unimportant")
         important = _path_loss(port_profiles, entry.name, "loss_important")
-        curves = queue_curves(profile, entry.layers.first, entry.layers.last)
-        rounds = float(curves[0](unimportant)) + float(curves[1](important))
+        costs = curves[entry.name]
+        rounds = float(costs[0](unimportant)) + float(costs[1](important))
         predictions.append(
             PathPrediction(
                 traffic_class=entry.name,

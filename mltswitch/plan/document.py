@@ -12,11 +12,14 @@ from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.errors import UserInputError
 from mltswitch.plan.fabric import DscpValue, Fabric, Name, PortRole
 from mltswitch.plan.topology import Topology
+from mltswitch.queueing.objective import Buffer
+from mltswitch.units import BITS_PER_BYTE
 from mltswitch.wire import CS6, CS7
 
 PLAN_SCHEMA: Literal["mltswitch/plan/v1"] = "mltswitch/plan/v1"
 
 Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _Document(BaseModel):
@@ -60,6 +63,9 @@ class TrafficClass(_Document):
     """Offered bits over the port's rate; a port's own load scales that of the gradient classes."""
     rate_cap_share: Ratio | None = None
     """Senders are to keep all gradient classes together below this share of the port: background lives."""
+    loss_bound_unimportant: Ratio | None = None
+    """End-to-end loss up to which training takes no extra round; None: not known, or no gradients."""
+    loss_bound_important: Ratio | None = None
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
@@ -71,13 +77,24 @@ class TrafficClass(_Document):
 
 
 class Prediction(_Document):
-    """What the model expects of one queue of one port at the planned load."""
+    """What a model expects of one queue of one port; None where it says nothing.
+
+    Delays run from a packet's arrival to the start of its transmission.
+    """
 
     loss_unimportant: Ratio
     loss_important: Ratio
-    mean_delay_seconds: float | None = None
-    p99_delay_seconds: float | None = None
-    """None: the model predicts no delay."""
+    mean_delay_seconds: Amount | None = None
+    p50_delay_seconds: Amount | None = None
+    p99_delay_seconds: Amount | None = None
+    p999_delay_seconds: Amount | None = None
+    mean_queue_bytes: Amount | None = None
+    """Waiting bytes, over time."""
+    mark_share: Ratio | None = None
+    """Share of the important packets that were let in that carry a CE mark."""
+    loss_unimportant_error: Amount | None = None
+    """Half width of the 95 % confidence interval; simulated figures only."""
+    loss_important_error: Amount | None = None
 
 
 class QueueSettings(_Document):
@@ -110,25 +127,35 @@ class PortProfile(_Document):
     packet_bytes: int = Field(ge=64)
     """A full-size packet as a queue counts it."""
     buffer_bytes: int = Field(gt=0)
+    buffer: Buffer = "static"
+    """`static`: the limits together fit into the buffer; `shared`: each fits into it alone."""
+    pool_bytes: int | None = Field(default=None, gt=0)
+    """Shared packet memory, whose free part an alpha multiplies; None: not shared, or not known."""
     load: float = Field(gt=0, allow_inf_nan=False)
     queues: tuple[QueueSettings, ...] = Field(min_length=1)
-    extra_rounds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    extra_rounds: Amount | None = None
     """Objective of this port's thresholds, loss counted over `hops` equal ports: extra training rounds."""
     optimum: Literal["global", "refined"] = "refined"
-    """Every combination was compared, or the best of a grid refined packet by packet."""
+    """Nothing better exists under this model, or nothing better was found."""
+    lower_bound_rounds: Amount | None = None
+    """No choice does better under this model; None: no bound was computed."""
+    gap: Ratio | None = None
+    """(extra_rounds - lower_bound_rounds) / extra_rounds."""
+    method: str | None = None
+    """How the thresholds were found, in a few words."""
 
     @model_validator(mode="after")
     def _fits_the_port(self) -> Self:
         limits = [queue.limit.size_bytes for queue in self.queues if isinstance(queue.limit, BytesLimit)]
-        if sum(limits) > self.buffer_bytes:
-            raise ValueError(f"limits of {sum(limits)} B in a buffer of {self.buffer_bytes} B")
-        marking = [queue for queue in self.queues if queue.ecn_threshold_bytes is not None]
-        for above, below in pairwise(marking):
-            if (above.ecn_threshold_bytes or 0) >= (below.ecn_threshold_bytes or 0):
-                raise ValueError(
-                    f"S of {below.traffic_class} does not lie above that of {above.traffic_class}"
-                )
+        held = max(limits, default=0) if self.buffer == "shared" else sum(limits)
+        if held > self.buffer_bytes:
+            raise ValueError(f"limits of {held} B in a buffer of {self.buffer_bytes} B")
         return self
+
+    @property
+    def packet_seconds(self) -> float:
+        """Transmission time of one packet: what the models count time in."""
+        return self.packet_bytes * BITS_PER_BYTE / self.rate_bps
 
     @property
     def key(self) -> tuple[str, str, PortRole]:
@@ -182,6 +209,8 @@ class Plan(_Document):
     fabric: Fabric
     notes: tuple[str, ...] = ()
     """What a reader of the thresholds should know, a sentence each."""
+    warnings: tuple[str, ...] = ()
+    """Why the thresholds may not do what they should, a sentence each."""
 
     @model_validator(mode="after")
     def _classes_in_order_of_service(self) -> Self:
@@ -205,6 +234,19 @@ class Plan(_Document):
                 raise ValueError(f"{where} does not list the plan's classes")
             if [(q.traffic_class, q.ecn_threshold_bytes is not None) for q in profile.queues] != marking:
                 raise ValueError(f"{where}: gradient classes have an S, and no others do")
+        return self
+
+    @model_validator(mode="after")
+    def _thresholds_rise_where_they_must(self) -> Self:
+        if not self.fabric.classes.gradients.is_ordered(self.provenance.queueing_model):
+            return self
+        for profile in self.port_profiles:
+            marking = [queue for queue in profile.queues if queue.ecn_threshold_bytes is not None]
+            for above, below in pairwise(marking):
+                if (above.ecn_threshold_bytes or 0) >= (below.ecn_threshold_bytes or 0):
+                    raise ValueError(
+                        f"S of {below.traffic_class} does not lie above that of {above.traffic_class}"
+                    )
         return self
 
     @cached_property

@@ -28,6 +28,8 @@ def _check_prefix(value: Any) -> Any:
 
 Prefix = Annotated[IPv4Network, BeforeValidator(_check_prefix)]
 LimitPackets = Annotated[int, Field(ge=1, le=1_000_000)]
+BurstPackets = Annotated[int, Field(ge=1, le=1024)]
+DelaySeconds = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
 
 UNUSABLE_PREFIXES: Final = {
     IPv4Network("0.0.0.0/8"): "this network",
@@ -185,10 +187,33 @@ class Traffic(_Document):
 
     load: float = Field(gt=0, le=10, allow_inf_nan=False)
     """Gradient bits offered to a port over its rate, in the busy phase; above 1 is overload."""
-    burst_packets: int = Field(default=1, ge=1, le=1024)
+    burst_packets: BurstPackets = 1
     """Packets that a sender emits back to back with one tag (its segmentation offload)."""
     source_rate_ratio: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
-    """Rate of a sender's link over the rate of the port: how fast a burst arrives."""
+    """Rate of a sender's link over the rate of the port: how fast a burst arrives.
+
+    The loss model `simulate` follows it; `completion` lets a burst arrive at once, which loses more.
+    """
+    importance: Literal["packet", "burst"] | None = None
+    """What shares one importance; by default the burst where it has more than one packet."""
+    arrivals: Literal["bursts", "geometric", "incast"] = "bursts"
+    """Bursts at random times, all equal or geometric with the same mean; or rounds of all senders."""
+    senders: int | None = Field(default=None, ge=1, le=100_000)
+    """Incast: how many hosts send to one port in each round."""
+    round_packets: int | None = Field(default=None, ge=1, le=10_000_000)
+    """Incast: packets of one gradient class that one sender sends in one round."""
+    jitter_seconds: float | None = Field(default=None, ge=0, le=1000, allow_inf_nan=False)
+    """Incast: senders start up to so much late."""
+
+    @model_validator(mode="after")
+    def _incast_is_complete(self) -> Self:
+        for name in ("senders", "round_packets", "jitter_seconds"):
+            given, needed = getattr(self, name) is not None, self.arrivals == "incast"
+            if given and not needed:
+                raise ValueError(f"{name} belongs to arrivals: incast, not to {self.arrivals}")
+            if needed and not given and name != "jitter_seconds":
+                raise ValueError(f"arrivals: incast needs {name}")
+        return self
 
 
 class NetworkControlClass(_Document):
@@ -213,6 +238,30 @@ class GradientClasses(_Document):
     dscp: tuple[DscpValue, ...] = Field(min_length=1)
     queues: int | None = Field(default=None, ge=1)
     """How many gradient classes; by default as many as every device and the DSCP list allow."""
+    burst_packets: tuple[BurstPackets, ...] | None = None
+    """Burst of each class, front layers first, where they differ from `traffic.burst_packets`."""
+    delay_bound_seconds: DelaySeconds | tuple[DelaySeconds, ...] | None = Field(
+        default=None, alias="delay_bound"
+    )
+    """Bound of the 99th percentile of a port's queueing delay; one for all classes, or one for each."""
+    ordered_thresholds: bool | None = None
+    """Whether S must rise from class to class; by default for the loss model `paper` alone."""
+
+    def is_ordered(self, model: str) -> bool:
+        """Whether a plan of this loss model keeps S rising from class to class (MLT, section 5.2)."""
+        return model == "paper" if self.ordered_thresholds is None else self.ordered_thresholds
+
+    @model_validator(mode="after")
+    def _one_for_each_class(self) -> Self:
+        most = len(self.dscp)
+        for name, values in (
+            ("burst_packets", self.burst_packets),
+            ("delay_bound", self.delay_bound_seconds),
+        ):
+            least = self.queues if self.queues is not None else most
+            if isinstance(values, tuple) and not least <= len(values) <= most:
+                raise ValueError(f"{name} lists {len(values)} values for {least} gradient classes")
+        return self
 
 
 class BackgroundClass(_Document):
@@ -292,3 +341,13 @@ class Fabric(_Document):
     traffic: Traffic
     classes: Classes
     spraying: Spraying = Spraying()
+
+    def gradient_bursts(self, count: int) -> tuple[int, ...]:
+        """Packets that share one tag, for each of the first `count` gradient classes."""
+        each = self.classes.gradients.burst_packets
+        return (self.traffic.burst_packets,) * count if each is None else each[:count]
+
+    def delay_bounds_seconds(self, count: int) -> tuple[float | None, ...]:
+        """Bound of the delay of each of the first `count` gradient classes; None: it has none."""
+        bounds = self.classes.gradients.delay_bound_seconds
+        return bounds[:count] if isinstance(bounds, tuple) else (bounds,) * count

@@ -1,9 +1,14 @@
 """What a plan's reader should know of its thresholds, in a sentence each."""
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from mltswitch.capabilities import BytesLimit
 from mltswitch.plan.document import Plan, PortProfile, QueueSettings
+from mltswitch.units import format_ratio
+
+MODELS_WITHOUT_BURSTS: Final = ("paper", "mm1k")
+"""For them packets come singly, at random."""
 
 
 def plan_notes(plan: Plan) -> Iterator[str]:
@@ -17,26 +22,44 @@ def plan_notes(plan: Plan) -> Iterator[str]:
             f"{len(plan.gradient_classes)} gradient classes: DSCP {' '.join(map(str, unused))} of "
             "classes.gradients are not used and count as background"
         )
-    refined = [profile for profile in plan.port_profiles if profile.optimum == "refined"]
-    if refined:
-        yield (
-            f"{_ports(plan, refined)}: thresholds are the best of a grid, refined; not every combination "
-            "was compared"
-        )
+    yield from _refined(plan)
+
+
+def _refined(plan: Plan) -> Iterator[str]:
+    """How far thresholds may lie from the best, as far as it is known."""
+    found: dict[str, list[PortProfile]] = {}
+    for profile in plan.port_profiles:
+        if profile.optimum != "refined":
+            continue
+        if profile.gap is None:
+            text = "thresholds are the best of a grid, refined; not every combination was compared"
+        else:
+            text = f"better thresholds may exist, by at most {format_ratio(profile.gap)} of the extra rounds"
+        found.setdefault(text, []).append(profile)
+    for text, profiles in found.items():
+        yield f"{port_names(plan, profiles)}: {text}"
 
 
 def _ignored_traffic(plan: Plan) -> Iterator[str]:
-    traffic = plan.fabric.traffic
-    given = [
-        f"{name} {value:g}"
-        for name, value in (
-            ("burst_packets", traffic.burst_packets),
-            ("source_rate_ratio", traffic.source_rate_ratio),
+    """`simulate` follows everything; `completion` knows bursts but not how fast they arrive."""
+    traffic, model = plan.fabric.traffic, plan.provenance.queueing_model
+    largest = max(plan.fabric.gradient_bursts(len(plan.gradient_classes)), default=1)
+    if model == "completion" and largest > 1 and traffic.arrivals != "incast":
+        yield (
+            f"the loss model 'completion' lets a burst arrive at once, not at source_rate_ratio "
+            f"{traffic.source_rate_ratio:g}: its losses are upper bounds (at equal rates 3 to 4 times those "
+            "simulated)"
         )
+    if model not in MODELS_WITHOUT_BURSTS:
+        return
+    given = [f"arrivals {traffic.arrivals}"] if traffic.arrivals != "bursts" else []
+    given += [
+        f"{name} {value:g}"
+        for name, value in (("burst_packets", largest), ("source_rate_ratio", traffic.source_rate_ratio))
         if value != 1
     ]
     if given:
-        yield f"the loss model '{plan.provenance.queueing_model}' ignores {' and '.join(given)}"
+        yield f"the loss model '{model}' ignores {' and '.join(given)}"
 
 
 def _loads_above_cap(plan: Plan) -> Iterator[str]:
@@ -47,7 +70,7 @@ def _loads_above_cap(plan: Plan) -> Iterator[str]:
     if cap is None:
         return
     for load in sorted({profile.load for profile in plan.port_profiles if profile.load > cap}):
-        ports = _ports(plan, (profile for profile in plan.port_profiles if profile.load == load))
+        ports = port_names(plan, (profile for profile in plan.port_profiles if profile.load == load))
         yield (
             f"{ports}: gradients are planned at load {load:g}, above the cap {cap:g} that senders should "
             "keep for background's sake"
@@ -62,14 +85,14 @@ def _classes_without_marks(plan: Plan) -> Iterator[str]:
             if any(queue.traffic_class == entry.name and _never_marks(queue) for queue in profile.queues)
         ]
         if unmarked:
-            yield f"{_ports(plan, unmarked)}: {entry.name} has S = L, nothing is marked"
+            yield f"{port_names(plan, unmarked)}: {entry.name} has S = L, nothing is marked"
 
 
 def _never_marks(queue: QueueSettings) -> bool:
     return isinstance(queue.limit, BytesLimit) and queue.limit.size_bytes == queue.ecn_threshold_bytes
 
 
-def _ports(plan: Plan, profiles: Iterable[PortProfile]) -> str:
+def port_names(plan: Plan, profiles: Iterable[PortProfile]) -> str:
     """Ports of one role share their setting on all platforms, so the roles name them."""
     roles = sorted({profile.role for profile in profiles})
     if len(roles) == len({profile.role for profile in plan.port_profiles}):

@@ -6,36 +6,14 @@ leave no service, the paper is silent; the loss is 1 there. The model predicts n
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from math import fsum
 
 import numpy as np
 import numpy.typing as npt
 
+from mltswitch.queueing.problem import Port, QueuePrediction, QueueThresholds, QueueTraffic
+
 FloatArray = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLoad:
-    """What one queue is offered: lambda_i / mu, and theta, the part of it that is unimportant."""
-
-    load: float
-    unimportant_share: float
-
-
-@dataclass(frozen=True, slots=True)
-class QueueThresholds:
-    """S and L in packets; S None: the class neither marks nor drops early."""
-
-    ecn_threshold_packets: float | None
-    limit_packets: float
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLoss:
-    """Loss ratios of one queue."""
-
-    unimportant: float
-    important: float
 
 
 def utilisations(loads: Sequence[float]) -> FloatArray:
@@ -44,11 +22,11 @@ def utilisations(loads: Sequence[float]) -> FloatArray:
     Infinite where the classes above leave nothing to an offered load.
     """
     rho = np.zeros(len(loads))
-    service = 1.0
     for queue, load in enumerate(loads):
+        # The product telescopes: what is left is 1 less the loads above, and the sum loses no digits.
+        service = fsum([1.0, *(-above for above in loads[:queue])])
         if load > 0:
             rho[queue] = load / service if service > 0 else np.inf
-        service *= max(0.0, 1.0 - rho[queue])
     return rho
 
 
@@ -70,16 +48,21 @@ def blocking(rho: float, capacity: npt.ArrayLike) -> FloatArray:
     return np.asarray(np.exp(m * x) * np.expm1(x) / np.expm1((m + 1.0) * x))
 
 
-def predict(loads: Sequence[QueueLoad], thresholds: Sequence[QueueThresholds]) -> tuple[QueueLoss, ...]:
-    """Loss of each queue, highest priority first; m is theta S for unimportant packets, else L - theta S."""
-    rho = utilisations([queue.load for queue in loads])
-    losses: list[QueueLoss] = []
-    for queue, offered, limits in zip(rho, loads, thresholds, strict=True):
+def predict(
+    _port: Port, traffic: Sequence[QueueTraffic], thresholds: Sequence[QueueThresholds]
+) -> tuple[QueuePrediction, ...]:
+    """Loss of each queue, highest priority first; m is theta S for unimportant packets, else L - theta S.
+
+    Bursts, scheduling weights and averages are unknown to the paper, and ignored.
+    """
+    rho = utilisations([queue.load for queue in traffic])
+    losses: list[QueuePrediction] = []
+    for queue, offered, limits in zip(rho, traffic, thresholds, strict=True):
         if limits.ecn_threshold_packets is None:
             loss = float(blocking(queue, limits.limit_packets))
-            losses.append(QueueLoss(loss, loss))
+            losses.append(QueuePrediction(loss, loss))
             continue
         split = offered.unimportant_share * limits.ecn_threshold_packets
         unimportant, important = blocking(queue, [split, max(0.0, limits.limit_packets - split)])
-        losses.append(QueueLoss(float(unimportant), float(important)))
+        losses.append(QueuePrediction(float(unimportant), float(important)))
     return tuple(losses)

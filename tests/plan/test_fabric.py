@@ -41,6 +41,18 @@ def topology(data: dict[str, Any]) -> Topology:
         ("traffic.load", -0.5, "traffic.load"),
         ("traffic.load", float("nan"), "traffic.load"),
         ("traffic.burst_packets", 0, "traffic.burst_packets"),
+        ("traffic.importance", "layer", "traffic.importance"),
+        ("traffic.arrivals", "poisson", "traffic.arrivals"),
+        ("traffic.source_rate_ratio", float("nan"), "traffic.source_rate_ratio"),
+        ("traffic.senders", 8, "traffic: senders belongs to arrivals: incast, not to bursts"),
+        ("traffic.jitter_seconds", 0.0, "traffic: jitter_seconds belongs to arrivals: incast"),
+        ("traffic.arrivals", "incast", "traffic: arrivals: incast needs senders"),
+        ("classes.gradients.burst_packets", [8, 0], "classes.gradients.burst_packets.1"),
+        ("classes.gradients.burst_packets", [8], "gradients: burst_packets lists 1 values for 8 gradient"),
+        ("classes.gradients.delay_bound", [0.1] * 9, "delay_bound lists 9 values for 8 gradient classes"),
+        ("classes.gradients.delay_bound", -1.0, "classes.gradients.delay_bound"),
+        ("classes.gradients.delay_bound", float("nan"), "classes.gradients.delay_bound"),
+        ("classes.gradients.ordered_thresholds", "often", "classes.gradients.ordered_thresholds"),
         ("classes.gradients.dscp", [48], "gradients.dscp: 48 is CS6, which belongs to routing protocols"),
         ("classes.gradients.dscp", [34, 56], "gradients.dscp: 56 is CS7, which belongs to routing protocols"),
         ("classes.gradients.dscp", [34, 64], "classes.gradients.dscp.1"),
@@ -140,6 +152,38 @@ def test_spines_alone_are_no_fabric() -> None:
     spines = [entry for entry in LISTED["topology"]["switches"] if entry["role"] == "spine"]
     with pytest.raises(UserInputError, match=r"^topology: the fabric has no leaf"):
         topology(changed(LISTED, "topology", {"switches": spines}))
+
+
+def test_incast_needs_no_jitter() -> None:
+    incast = {"load": 0.9, "arrivals": "incast", "senders": 16, "round_packets": 40}
+    traffic = validate(changed(SMALL, "traffic", incast), Fabric, where="fabric.yaml").traffic
+    assert (traffic.senders, traffic.round_packets, traffic.jitter_seconds) == (16, 40, None)
+
+
+def test_bursts_and_bounds_of_each_class() -> None:
+    plain = validate(SMALL, Fabric, where="fabric.yaml")
+    assert plain.gradient_bursts(3) == (8, 8, 8)
+    assert plain.delay_bounds_seconds(2) == (None, None)
+    gradients = SMALL["classes"]["gradients"] | {
+        "queues": 2,
+        "burst_packets": [4, 16],
+        "delay_bound": [0.0005, 0.002],
+    }
+    each = validate(changed(SMALL, "classes.gradients", gradients), Fabric, where="fabric.yaml")
+    assert each.gradient_bursts(2) == (4, 16)
+    assert each.delay_bounds_seconds(2) == (0.0005, 0.002)
+    one = changed(SMALL, "classes.gradients.delay_bound", 0.001)
+    assert validate(one, Fabric, where="fabric.yaml").delay_bounds_seconds(3) == (0.001,) * 3
+
+
+@pytest.mark.parametrize(
+    ("given_order", "model", "is_ordered"),
+    [(None, "paper", True), (None, "completion", False), (True, "completion", True), (False, "paper", False)],
+)
+def test_who_orders_thresholds(given_order: bool | None, model: str, is_ordered: bool) -> None:
+    data = changed(SMALL, "classes.gradients.ordered_thresholds", given_order)
+    fabric = validate(data, Fabric, where="fabric.yaml")
+    assert fabric.classes.gradients.is_ordered(model) is is_ordered
 
 
 @given(

@@ -1,0 +1,1 @@
+"""One command each: `python -m benchmarks.NAME [--quick] [--json]`; JSON is one flat object of figures."""

@@ -1,0 +1,228 @@
+"""`mltswitch sweep`: a grid over load, burst and buffer into one tidy table."""
+
+import hashlib
+import itertools
+import json
+import os
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mltswitch import __version__
+from mltswitch.cli.loss import BURSTS, LOADS, Numbers, simulation_options, simulation_settings
+from mltswitch.cli.output import json_option, print_json, progress, stderr_console
+from mltswitch.documents import load_document, sha256
+from mltswitch.errors import MltswitchError, UserInputError
+from mltswitch.plan import Fabric, Plan, PortRole, build_plan
+from mltswitch.plan.evaluate import PlanCells, with_buffer
+from mltswitch.profile import profile_sha256, resolve_profile
+from mltswitch.queueing import MODELS, SimulationSettings
+from mltswitch.targets import hardware_capabilities
+from mltswitch.traffic.problem import load_problem
+from mltswitch.traffic.sweep import (
+    JOURNAL_SUFFIX,
+    MOST_CELLS,
+    Evaluate,
+    check_table,
+    open_journal,
+    run_cells,
+    write_table,
+)
+from mltswitch.traffic.vary import Cell, ProblemCells
+from mltswitch.units import parse_bytes
+
+MOST_PROCESSES: Final = 256
+BUFFER_PACKETS: Final = Numbers(1, 1e9)
+
+
+class _Models(click.ParamType[tuple[str, ...]]):
+    name = "models"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        names = value.split(",") if isinstance(value, str) else list(value)
+        for name in names:
+            if name not in MODELS:
+                self.fail(f"{name!r} is not one of {', '.join(MODELS)}.", param, ctx)
+        return tuple(dict.fromkeys(names))
+
+
+@click.command(
+    epilog="\b\nExamples:\n"
+    "  mltswitch sweep plan.yaml --load 0.5:1.2:0.1 --burst 1,8,45 -o table.csv\n"
+    "  mltswitch sweep plan.yaml --buffer 128kB,256kB --model completion,paper -o table.parquet\n"
+    "  mltswitch sweep --profile resnet50 --fabric fabric.yaml --buffer 128kB,256kB -o table.csv\n"
+    "  mltswitch sweep --spec problem.json --load 0.5:1.2:0.1 --buffer 64,128 -o table.csv"
+)
+@click.argument("plan_file", type=click.Path(path_type=Path), metavar="[PLAN]", required=False)
+@click.option("--spec", "spec_file", type=click.Path(path_type=Path), help="Sweep a bare problem.")
+@click.option("--profile", "profile_name", help="With --fabric: plan anew for each buffer.")
+@click.option("--fabric", "fabric_file", type=click.Path(path_type=Path))
+@click.option("--load", "loads", type=LOADS, help="0.5:1.2:0.1 or 0.8,0.9; the input's own by default.")
+@click.option("--burst", "bursts", type=BURSTS, help="1,8,45; the input's own by default.")
+@click.option(
+    "--buffer", "buffers_text", help="64kB,128kB for each port (packets with --spec: 64,128); S and L follow."
+)
+@click.option("--model", "models", type=_Models(), default=(MODELS[0],), help="completion,paper,simulate")
+@click.option("--port-role", type=click.Choice([role.value for role in PortRole]))
+@click.option("--processes", type=click.IntRange(1, MOST_PROCESSES), help="One for each CPU by default.")
+@click.option("--restart", is_flag=True, help="Forget what an earlier run finished.")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help=".csv or .parquet"
+)
+@simulation_options
+@json_option
+def sweep(
+    plan_file: Path | None,
+    spec_file: Path | None,
+    profile_name: str | None,
+    fabric_file: Path | None,
+    loads: tuple[float, ...] | None,
+    bursts: tuple[float, ...] | None,
+    buffers_text: str | None,
+    models: tuple[str, ...],
+    port_role: str | None,
+    processes: int | None,
+    restart: bool,
+    output: Path,
+    packets: int | None,
+    seed: int | None,
+    as_json: bool,
+) -> None:
+    """Predict losses over a grid of loads, bursts and buffers, and write one table.
+
+    Finished cells are kept beside OUTPUT; the same command goes on where an earlier one was stopped.
+    """
+    if sum((plan_file is not None, spec_file is not None, profile_name is not None)) != 1:
+        raise click.UsageError("Give a plan, --spec, or --profile with --fabric")
+    if (profile_name is None) != (fabric_file is None):
+        raise click.UsageError("--profile and --fabric go together")
+    if spec_file is not None and port_role is not None:
+        raise click.UsageError("--port-role belongs to a plan")
+    check_table(output)
+    settings = simulation_settings(models, packets, seed)
+    buffers = _bytes(buffers_text) if spec_file is None else _packets(buffers_text)
+    cells: list[Cell] = list(itertools.product(loads or (None,), bursts or (None,), buffers, models))
+    if len(cells) > MOST_CELLS:
+        raise UserInputError(f"the grid has {len(cells)} cells", expected=f"at most {MOST_CELLS}")
+    journal_path = output.with_name(output.name + JOURNAL_SUFFIX)
+    evaluate: Evaluate
+    try:
+        if spec_file is not None:
+            problem = load_problem(spec_file)
+            evaluate, inputs = ProblemCells(problem, settings), repr(problem)
+        else:
+            if plan_file is not None:
+                plans, inputs = _scaled_plans(plan_file, _bytes(buffers_text))
+            else:
+                plans, inputs = _new_plans(str(profile_name), Path(str(fabric_file)), _bytes(buffers_text))
+            evaluate = PlanCells(plans, None if port_role is None else PortRole(port_role), settings)
+        digest = _digest(inputs, port_role, settings)
+        count = processes or os.cpu_count() or 1
+        rows, kept = _run(evaluate, cells, journal_path, digest, count, restart=restart)
+    except MltswitchError as error:
+        source = str(spec_file or plan_file or fabric_file)
+        names_a_file = error.where.startswith((source, str(journal_path), str(profile_name)))
+        if not names_a_file:
+            error.where = f"{source}: {error.where}" if error.where else source
+        raise
+    write_table(output, rows)
+    if as_json:
+        print_json(
+            {
+                "output": output,
+                "journal": journal_path,
+                "cells": len(cells),
+                "kept_cells": kept,
+                "rows": len(rows),
+            }
+        )
+        return
+    click.echo(f"Written: {output}, {len(rows)} rows of {len(cells)} cells ({', '.join(models)})")
+    click.echo(f"Finished cells are kept in {journal_path}; a larger grid goes on from there.")
+
+
+def _run(
+    evaluate: Evaluate, cells: list[Cell], journal_path: Path, digest: str, processes: int, *, restart: bool
+) -> tuple[list[dict[str, Any]], int]:
+    """(rows in the order of the grid, cells that an earlier run had finished)."""
+    with ExitStack() as stack:
+        journal = stack.enter_context(open_journal(journal_path, digest, restart=restart))
+        kept = sum(cell in journal.finished for cell in cells)
+        if kept:
+            progress(f"{kept} of {len(cells)} cells were finished before ({journal_path}), and are skipped")
+        bar = Progress(
+            TextColumn("sweep"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=stderr_console(),
+            disable=not sys.stderr.isatty(),
+        )
+        stack.enter_context(bar)
+        task = bar.add_task("", total=len(cells), completed=kept)
+        run_cells(evaluate, cells, journal, processes, lambda: bar.advance(task))
+        return [row for cell in cells for row in journal.finished[cell]], kept
+
+
+def _packets(text: str | None) -> tuple[float | int | None, ...]:
+    if text is None:
+        return (None,)
+    return BUFFER_PACKETS.convert(text, _buffer_option(), None)
+
+
+def _bytes(text: str | None) -> tuple[int | None, ...]:
+    if text is None:
+        return (None,)
+    sizes = []
+    for part in text.split(","):
+        try:
+            size = parse_bytes(int(part) if part.strip().isdecimal() else part)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param=_buffer_option()) from None
+        if size < 1:
+            raise click.BadParameter(f"{part!r} is no buffer", param=_buffer_option())
+        sizes.append(size)
+    return tuple(dict.fromkeys(sizes))
+
+
+def _buffer_option() -> click.Option:
+    return click.Option(["--buffer"])
+
+
+def _scaled_plans(plan_file: Path, buffers: tuple[int | None, ...]) -> tuple[dict[int | None, Plan], str]:
+    """The same thresholds in proportion to each buffer, and what identifies them."""
+    plan = load_document(plan_file, Plan)
+    plans = {size: plan if size is None else with_buffer(plan, size) for size in buffers}
+    return plans, sha256(plan)
+
+
+def _new_plans(
+    profile_name: str, fabric_file: Path, buffers: tuple[int | None, ...]
+) -> tuple[dict[int | None, Plan], str]:
+    """A plan made for each buffer, which all ports get, and what identifies them."""
+    profile, fabric = resolve_profile(profile_name), load_document(fabric_file, Fabric)
+    plans: dict[int | None, Plan] = {}
+    for size in buffers:
+        ports = fabric.ports
+        if size is not None:
+            overrides = {
+                role: entry.model_copy(update={"buffer_bytes": None})
+                for role, entry in ports.overrides.items()
+            }
+            ports = ports.model_copy(update={"buffer_bytes": size, "overrides": overrides})
+        changed = fabric.model_copy(update={"ports": ports})
+        plans[size] = build_plan(profile, changed, hardware_capabilities, MODELS[0])
+    return plans, profile_sha256(profile) + sha256(fabric)
+
+
+def _digest(inputs: str, port_role: str | None, settings: SimulationSettings) -> str:
+    """What cells must have in common to stand in one journal; the axes are none of it, so a grid can grow."""
+    text = json.dumps([__version__, inputs, port_role, asdict(settings)])
+    return hashlib.sha256(text.encode()).hexdigest()

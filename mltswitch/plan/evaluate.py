@@ -1,0 +1,188 @@
+"""A plan under any loss model, load, burst and buffer: what `loss` and `sweep` print."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mltswitch.capabilities import BytesLimit, Limit
+from mltswitch.errors import UserInputError
+from mltswitch.plan.document import ClassKind, Plan, PortProfile, Prediction, QueueSettings
+from mltswitch.plan.fabric import PortRole
+from mltswitch.plan.predict import predict_port, rounded
+from mltswitch.queueing import SimulationSettings
+from mltswitch.traffic.vary import Cell, kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class PortPrediction:
+    """What a model says of ports that have rate, thresholds and load in common."""
+
+    profiles: tuple[PortProfile, ...]
+    load: float
+    """Of all gradients together."""
+    burst_packets: tuple[int, ...]
+    """Of each gradient class."""
+    model: str
+    classes: Mapping[str, Prediction]
+
+
+def predict_ports(
+    plan: Plan,
+    *,
+    role: PortRole | None = None,
+    load: float | None = None,
+    burst_packets: int | None = None,
+    model: str | None = None,
+    simulation: SimulationSettings | None = None,
+) -> list[PortPrediction]:
+    """Predictions of all kinds of ports (or those of one role), equal ones computed once.
+
+    Raises:
+        UserInputError: the plan has no such port, or the model cannot express the problem.
+        MachineError: `simulate` without its extra.
+    """
+    made: list[PortPrediction] = []
+    count = len(plan.gradient_classes)
+    for group in alike(plan, role):
+        first = group[0]
+        classes = predict_port(
+            plan, first, load=load, burst_packets=burst_packets, model=model, simulation=simulation
+        )
+        made.append(
+            PortPrediction(
+                group,
+                first.load if load is None else load,
+                plan.fabric.gradient_bursts(count) if burst_packets is None else (burst_packets,) * count,
+                model or plan.provenance.queueing_model,
+                classes,
+            )
+        )
+    return made
+
+
+def class_rows(plan: Plan, entry: PortPrediction) -> list[dict[str, Any]]:
+    """One flat record for each class: what it offers, its thresholds and what the model says."""
+    scale = entry.load / plan.fabric.traffic.load
+    bursts = iter(entry.burst_packets)
+    rows = []
+    for queue in entry.profiles[0].queues:
+        given = plan.class_by_name[queue.traffic_class]
+        is_gradient = given.kind is ClassKind.GRADIENT
+        rows.append(
+            {
+                "traffic_class": given.name,
+                "class_load": rounded(given.load * (scale if is_gradient else 1.0)),
+                "class_burst_packets": next(bursts) if is_gradient else 1,
+                "ecn_threshold_bytes": queue.ecn_threshold_bytes,
+                "limit_bytes": queue.limit.size_bytes if isinstance(queue.limit, BytesLimit) else None,
+                **entry.classes[given.name].model_dump(mode="json"),
+            }
+        )
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCells:
+    """A sweep's cells (load, burst, buffer, model) of one plan; picklable."""
+
+    plans: Mapping[int | None, Plan]
+    """Buffer → the plan for it; None: the plan as it is."""
+    role: PortRole | None
+    simulation: SimulationSettings
+
+    def __call__(self, cell: Cell) -> list[dict[str, Any]]:
+        """One row for each kind of port and class."""
+        load, burst, buffer_bytes, model = cell
+        plan = self.plans[None if buffer_bytes is None else int(buffer_bytes)]
+        made = predict_ports(
+            plan,
+            role=self.role,
+            load=None if load is None else float(load),
+            burst_packets=None if burst is None else int(burst),
+            model=str(model),
+            simulation=self.simulation,
+        )
+        return [
+            {
+                "platform": profile.platform,
+                "hardware": profile.hardware,
+                "port_role": profile.role.value,
+                "model": entry.model,
+                "kind": kind_of(entry.model),
+                "load": entry.load,
+                "burst_packets": burst,
+                "buffer_bytes": profile.buffer_bytes,
+                **row,
+            }
+            for entry in made
+            for profile in entry.profiles
+            for row in class_rows(plan, entry)
+        ]
+
+
+def alike(plan: Plan, role: PortRole | None = None) -> list[tuple[PortProfile, ...]]:
+    """Port profiles in groups that no loss model can tell apart."""
+    groups: dict[tuple[object, ...], list[PortProfile]] = {}
+    for profile in plan.port_profiles:
+        if role is None or profile.role is role:
+            key = (
+                profile.rate_bps,
+                profile.packet_bytes,
+                profile.load,
+                profile.buffer_bytes,
+                profile.buffer,
+                profile.pool_bytes,
+                *((queue.ecn_threshold_bytes, queue.limit) for queue in profile.queues),
+            )
+            groups.setdefault(key, []).append(profile)
+    if not groups:
+        known = sorted({profile.role.value for profile in plan.port_profiles})
+        raise UserInputError(f"the plan has no {role} port", expected=f"one of {', '.join(known)}")
+    return [tuple(group) for group in groups.values()]
+
+
+def with_buffer(plan: Plan, buffer_bytes: int) -> Plan:
+    """The plan on ports of another buffer: every S, L and pool in proportion to it, in whole bytes.
+
+    Nothing is planned anew; predictions and optima of the old buffer are left out.
+
+    Raises:
+        UserInputError: an S or L would be smaller than one byte.
+    """
+    profiles = tuple(_rescaled(profile, buffer_bytes) for profile in plan.port_profiles)
+    return plan.model_copy(update={"port_profiles": profiles, "end_to_end": (), "notes": (), "warnings": ()})
+
+
+def _rescaled(profile: PortProfile, buffer_bytes: int) -> PortProfile:
+    factor = buffer_bytes / profile.buffer_bytes
+
+    def scaled(size: int) -> int:
+        if int(size * factor) < 1:
+            raise UserInputError(
+                f"{buffer_bytes} B leave {profile.role} ports thresholds below one byte", where="buffer"
+            )
+        return int(size * factor)
+
+    def limit(given: Limit) -> Limit:
+        return BytesLimit(scaled(given.size_bytes)) if isinstance(given, BytesLimit) else given
+
+    queues = tuple(
+        QueueSettings(
+            traffic_class=queue.traffic_class,
+            ecn_threshold_bytes=queue.ecn_threshold_bytes and scaled(queue.ecn_threshold_bytes),
+            limit=limit(queue.limit),
+        )
+        for queue in profile.queues
+    )
+    return profile.model_copy(
+        update={
+            "buffer_bytes": buffer_bytes,
+            "pool_bytes": profile.pool_bytes and scaled(profile.pool_bytes),
+            "queues": queues,
+            "extra_rounds": None,
+            "optimum": "refined",
+            "lower_bound_rounds": None,
+            "gap": None,
+            "method": None,
+        }
+    )

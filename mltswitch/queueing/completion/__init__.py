@@ -1,0 +1,10 @@
+"""The default loss model: bursts, strict priority and two thresholds, solved through completion times.
+
+docs/model.md derives it. `port` goes from class to class, `passage` and `excursions` solve one class,
+`rational` carries what one class does to the next, `counted` is the variant that counts the packet in
+transmission.
+"""
+
+from mltswitch.queueing.completion.model import predict
+
+__all__ = ["predict"]

@@ -1,0 +1,134 @@
+"""How long a class waits for its turn, and how many bursts arrive meanwhile.
+
+A duration is one packet time followed by the busy period of the classes above, which the packets that
+arrived meanwhile began. It is known by the transform of that busy period.
+"""
+
+from dataclasses import dataclass
+from math import exp
+from typing import Protocol
+
+import numpy as np
+
+from mltswitch.queueing.completion.rational import ComplexArray, FloatArray, Rational
+
+NEGLIGIBLE = 1e-17
+MOMENT_STEPS = 6
+SHOWING = 0.05
+"""Distance from s = 0 at which moments are read, in units of E T / E T^2."""
+
+
+class Duration(Protocol):
+    """A random time, in packet times."""
+
+    @property
+    def mean(self) -> float:
+        """May be infinite for practical purposes."""
+        ...
+
+    @property
+    def second_moment(self) -> float:
+        """E T^2."""
+        ...
+
+    @property
+    def third_moment(self) -> float:
+        """E T^3."""
+        ...
+
+    def transform(self, points: ComplexArray) -> ComplexArray:
+        """E exp(-s T) at each point s."""
+        ...
+
+    def counts(self, rate: float, points: ComplexArray, most: int) -> ComplexArray:
+        """E[exp(-s T); k Poisson arrivals at this rate during T], a row for each s, k = 0 … most."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Exactly one packet time: what the highest class waits for."""
+
+    mean: float = 1.0
+    second_moment: float = 1.0
+    third_moment: float = 1.0
+
+    def transform(self, points: ComplexArray) -> ComplexArray:
+        """E exp(-s)."""
+        return np.asarray(np.exp(-points))
+
+    def counts(self, rate: float, points: ComplexArray, most: int) -> ComplexArray:
+        """Poisson."""
+        return np.asarray(np.exp(-points)[:, None] * poisson(rate, most))
+
+
+@dataclass(frozen=True, slots=True)
+class BusySlot:
+    """One packet time and the busy period behind it."""
+
+    mean: float
+    busy: Rational
+    """Transform of the busy period alone."""
+
+    @property
+    def second_moment(self) -> float:
+        """E T^2, from the curvature of the transform near s = 0."""
+        return self._moments()[0]
+
+    @property
+    def third_moment(self) -> float:
+        """E T^3."""
+        return self._moments()[1]
+
+    def _moments(self) -> tuple[float, float]:
+        """2 / s · (mean - (1 - transform) / s) = E T^2 - s E T^3 / 3 + …, at s where both terms show.
+
+        The poles themselves would not do: at s = 0 they magnify what the approximation is off by.
+        """
+        # In units of the mean, which may be huge: E T^2 = ratio · mean^2.
+        ratio = 1.0
+        for _ in range(MOMENT_STEPS):
+            step = SHOWING / (ratio * self.mean)
+            near, far = self._curvature(step), self._curvature(2 * step)
+            ratio = max(1.0, (2 * near - far) / self.mean**2)
+        second = ratio * self.mean**2
+        return second, max(ratio * second * self.mean, 3 * (near - far) / step)
+
+    def _curvature(self, point: float) -> float:
+        value = float(self.transform(np.array([point], dtype=complex))[0].real)
+        return 2 / point * (self.mean - (1 - value) / point)
+
+    def transform(self, points: ComplexArray) -> ComplexArray:
+        """The product: what arrives in the slot starts the busy period, whose length is counted apart."""
+        return np.asarray(np.exp(-points) * self.busy.at(points))
+
+    def counts(self, rate: float, points: ComplexArray, most: int) -> ComplexArray:
+        """Arrivals in the slot and in the busy period, convolved."""
+        later = self.busy_counts(rate, points, most)
+        total = np.zeros_like(later)
+        for count, share in enumerate(poisson(rate, most)):
+            if share < NEGLIGIBLE and count > rate:
+                break
+            total[:, count:] += share * later[:, : most + 1 - count]
+        return np.asarray(np.exp(-points)[:, None] * total)
+
+    def busy_counts(self, rate: float, points: ComplexArray, most: int) -> ComplexArray:
+        """Arrivals in the busy period alone: each pole is an exponential phase, so counts are geometric."""
+        away = points[:, None] + rate - self.busy.poles
+        term, ratio = self.busy.residues / away, rate / away
+        counts = np.empty((len(points), most + 1), dtype=complex)
+        for count in range(most + 1):
+            counts[:, count] = term.sum(axis=1)
+            term = term * ratio
+        counts[:, 0] += self.busy.constant
+        return counts
+
+
+def poisson(mean: float, most: int) -> FloatArray:
+    """Probabilities of 0 … most."""
+    shares = np.empty(most + 1)
+    share = exp(-mean)
+    for count in range(most + 1):
+        shares[count] = share
+        share *= mean / (count + 1)
+    return shares

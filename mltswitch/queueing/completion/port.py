@@ -1,0 +1,225 @@
+"""The port: class after class from the highest down, then the balance with the classes below.
+
+For class i let T_i be the time from the start of one of its packets (or of any lower one: nothing is
+preempted) to the moment when no higher packet waits, and E_i the same from the arrival of a higher burst at
+an idle port. Then
+
+    T_i+1 = first passage of class i from one waiting packet to none,
+    E_i+1 = first passage of class i after its own burst, or after E_i,
+
+exactly: whenever class i gets its turn, the higher classes are empty, and what comes next does not depend
+on the past. Lower classes touch class i in one way only: when it and all above it are empty, a lower packet
+may be in transmission. How often that is, their throughput tells; it is found by iteration.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from mltswitch.queueing.completion.admission import Admission, ClassQueue, Offer
+from mltswitch.queueing.completion.durations import BusySlot, Duration, Slot
+from mltswitch.queueing.completion.excursions import Start, Visits, visits
+from mltswitch.queueing.completion.passage import passages
+from mltswitch.queueing.completion.rational import ComplexArray, FloatArray, circle, fit
+from mltswitch.queueing.completion.rules import admission_of
+from mltswitch.queueing.completion.state import QueueState, Stay, losses, queue_state
+
+ENDLESS: Final = 1e12
+"""Mean packet times between two turns after which a class counts as starved."""
+SWEEPS: Final = 30
+SETTLED: Final = 1e-10
+ORIGIN: Final = np.zeros(1, dtype=complex)
+REMEMBERED: Final = 512
+"""Classes whose solution is kept: a search that changes one class need not solve those above it again."""
+
+VACATION, OWN, HIGH = range(3)
+"""Kinds of excursions: a lower packet's transmission, an own burst at an idle port, a higher one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One class with what it knows of the classes above."""
+
+    queue: ClassQueue
+    admission: Admission
+    turn: Duration
+    high: Duration | None
+    rate_above: float
+    visits: Visits
+    lost: FloatArray
+    """Important packets dropped per excursion, by kind, relative to `visits.unit`."""
+
+
+def solve_port(queues: Sequence[ClassQueue]) -> list[QueueState | None]:
+    """State of every queue, highest priority first; None: starved, hardly ever served."""
+    levels = _levels(tuple(queues))
+    shares = [1.0] * len(levels)
+    for _ in range(SWEEPS):
+        before = list(shares)
+        for index, level in enumerate(levels):
+            shares[index] = losses(
+                level.admission, _stay(level, _carried_below(levels, shares, index))
+            ).carried
+        if max(abs(new - old) for new, old in zip(shares, before, strict=True)) < SETTLED:
+            break
+    states: list[QueueState | None] = [None] * len(queues)
+    for index, level in enumerate(levels):
+        states[index] = _state(level, _stay(level, _carried_below(levels, shares, index)))
+    return states
+
+
+def _carried_below(levels: Sequence[Level], shares: Sequence[float], index: int) -> float:
+    """Load that the classes below get through, as far as the others leave room for it."""
+    carried = [level.queue.load * share for level, share in zip(levels, shares, strict=True)]
+    return min(sum(carried[index + 1 :]), max(0.0, 1.0 - sum(carried[: index + 1])))
+
+
+def _levels(queues: tuple[ClassQueue, ...]) -> list[Level]:
+    """From the highest class down, as far as any is ever served."""
+    levels: list[Level] = []
+    for count in range(1, len(queues) + 1):
+        rate_below = sum(queue.rate for queue in queues[count:])
+        level = _level(queues[:count], sum(queue.rate for queue in queues))
+        if level is None:
+            break
+        levels.append(level)
+        if not rate_below:
+            break
+    return levels
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _level(queues: tuple[ClassQueue, ...], total_rate: float) -> Level | None:
+    """The last of these classes, below the others; None when it is starved."""
+    *above, queue = queues
+    turn: Duration = Slot()
+    high: Duration | None = None
+    if above:
+        upper = _level(tuple(above), total_rate)
+        if upper is None:
+            return None
+        turn, high = _durations_below(upper, total_rate - sum(entry.rate for entry in above))
+        if not turn.mean < ENDLESS:
+            return None
+    return _solved(queue, turn, high, sum(entry.rate for entry in above))
+
+
+def _solved(queue: ClassQueue, turn: Duration, high: Duration | None, rate_above: float) -> Level:
+    admission = admission_of(queue)
+    durations = [turn] if high is None else [turn, high]
+    counts = [duration.counts(queue.rate, ORIGIN, admission.most_bursts).real for duration in durations]
+    admission.trim(np.maximum(counts[0][0], counts[-1][0]))
+    counts = [np.maximum(row[:, : admission.most_bursts + 1], 0) for row in counts]
+    offers = [admission.offer(row, np.maximum(1.0, row.sum(axis=1))) for row in counts]
+    empty = admission.landing(0)
+    starts = [Start(empty, offers[0]), Start(admission.rest_of_burst(), offers[0])]
+    if high is not None:
+        starts.append(Start(empty, offers[1]))
+    found = visits(admission, offers[0], starts)
+    lost = _lost(queue, admission, durations, offers, starts, found)
+    return Level(queue, admission, turn, high, rate_above, found, lost)
+
+
+def _lost(
+    queue: ClassQueue,
+    admission: Admission,
+    durations: Sequence[Duration],
+    offers: Sequence[Offer],
+    starts: Sequence[Start],
+    found: Visits,
+) -> FloatArray:
+    """Important packets dropped in an excursion: in its first duration, and after each turn."""
+    means = [queue.load * duration.mean for duration in durations]
+    after_turn = np.concatenate([found.turns[:, 1:], np.zeros((len(starts), 1))], axis=1)
+    lost = admission.lost_important(after_turn, offers[0], means[0])
+    for kind, start in enumerate(starts):
+        which = 1 if kind == HIGH else 0
+        first = admission.lost_important(start.waiting[None], offers[which], means[which])[0]
+        lost[kind] += found.unit * (first + (admission.lost_at_idle if kind == OWN else 0.0))
+    return lost
+
+
+def _durations_below(level: Level, rate_below: float) -> tuple[Duration, Duration]:
+    """T and E of the class below."""
+    queue, admission = level.queue, level.admission
+    points = circle(rate_below)
+    offer = _offer_at(level.turn, level, points)
+    emptied = passages(admission, offer)
+    next_turn = emptied[:, 1] if admission.limit else offer.total
+    rest = admission.rest_of_burst()
+    after_own = np.einsum("w,sw->s", rest[:-1], emptied[:, 1:]) + rest[-1] * emptied[:, -1] * offer.total
+    total = level.rate_above + queue.rate
+    next_high = queue.rate / total * after_own
+    if level.high is not None:
+        next_high = next_high + level.rate_above / total * _after(level.high, level, points, emptied)
+    slot = np.exp(points)
+    busy_turn, busy_high = fit(points, [next_turn * slot, next_high * slot])
+    mean_turn, mean_high = _means(level)
+    return BusySlot(mean_turn, busy_turn), BusySlot(mean_high, busy_high)
+
+
+def _offer_at(duration: Duration, level: Level, points: ComplexArray) -> Offer:
+    counts = duration.counts(level.queue.rate, points, level.admission.most_bursts)
+    return level.admission.offer(counts, duration.transform(points))
+
+
+def _after(duration: Duration, level: Level, points: ComplexArray, emptied: ComplexArray) -> ComplexArray:
+    """Transform of a duration that finds the queue empty, and of emptying what came meanwhile."""
+    admission, threshold = level.admission, level.admission.threshold
+    offer = _offer_at(duration, level, points)
+    width = min(threshold + 1, offer.packets.shape[1])
+    below = np.einsum("sm,sm->s", offer.packets[:, :width], emptied[:, :width])
+    crossing = admission.crossing_values(offer, emptied[:, threshold:])[:, threshold]
+    return np.asarray(below + crossing)
+
+
+def _means(level: Level) -> tuple[float, float]:
+    """Mean of T and E of the class below: the first duration and a turn for each visit."""
+    unit = level.visits.unit
+    if not unit:
+        return float("inf"), float("inf")
+    turns = level.turn.mean * (level.visits.turns.sum(axis=1) / unit)
+    vacation, own = level.turn.mean + turns[VACATION], level.turn.mean + turns[OWN]
+    if level.high is None:
+        return float(vacation), float(own)
+    high = level.high.mean + turns[HIGH]
+    total = level.rate_above + level.queue.rate
+    return float(vacation), float((level.queue.rate * own + level.rate_above * high) / total)
+
+
+def _stay(level: Level, carried_below: float) -> Stay:
+    """One cycle of the class on average, when the classes below carry so much."""
+    queue, found = level.queue, level.visits
+    total = level.rate_above + queue.rate
+    kinds = len(found.turns)
+    shares = np.array([0.0, queue.rate / total, level.rate_above / total])[:kinds]
+    firsts = np.array([level.turn.mean, level.turn.mean, level.high.mean if level.high else 0.0])[:kinds]
+    # Everything below is relative to `unit` excursions, which may underflow.
+    lasting = found.unit * firsts + level.turn.mean * found.turns.sum(axis=1)
+    idle_cycle = found.unit / total + float(shares @ lasting)
+    # A vacation is one lower packet: x / (x · vacation + (1 - x) · idle) = carried below.
+    per_unit = found.unit - carried_below * (float(lasting[VACATION]) - idle_cycle)
+    vacations = min(1.0, carried_below * idle_cycle / per_unit) if per_unit > 0 else 1.0
+    weights = (1 - vacations) * shares
+    weights[VACATION] = vacations
+    excursions = weights * found.unit
+    starts = excursions[VACATION] * level.admission.landing(0)
+    starts = starts + excursions[OWN] * level.admission.rest_of_burst()
+    if level.high is not None:
+        starts = starts + excursions[HIGH] * level.admission.landing(0)
+    return Stay(
+        turns=weights @ found.turns,
+        starts=starts,
+        idle_time=(1 - vacations) * found.unit / total,
+        busy_time=float(weights @ lasting),
+        high_time=float(excursions[HIGH] * level.high.mean) if level.high is not None else 0.0,
+        served_at_once=(1 - vacations) * queue.rate / total * found.unit,
+        dropped_important=float(weights @ level.lost),
+    )
+
+
+def _state(level: Level, stay: Stay) -> QueueState:
+    return queue_state(level.admission, stay, rate=level.queue.rate, turn=level.turn, high=level.high)

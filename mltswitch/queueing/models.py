@@ -1,0 +1,46 @@
+"""The loss models by name, behind one call."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from mltswitch.errors import UserInputError
+from mltswitch.queueing import completion, mm1k, paper
+from mltswitch.queueing.problem import Port, QueuePrediction, QueueThresholds, QueueTraffic, check_problem
+from mltswitch.queueing.settings import SimulationSettings
+
+Model = Callable[[Port, Sequence[QueueTraffic], Sequence[QueueThresholds]], tuple[QueuePrediction, ...]]
+
+ANALYTIC: Final[dict[str, Model]] = {
+    "completion": completion.predict,
+    "paper": paper.predict,
+    "mm1k": mm1k.predict,
+}
+MODELS: Final = (*ANALYTIC, "simulate")
+"""Names of the loss models; the first is the default."""
+
+
+def predict(
+    port: Port,
+    traffic: Sequence[QueueTraffic],
+    thresholds: Sequence[QueueThresholds],
+    model: str = "completion",
+    *,
+    simulation: SimulationSettings | None = None,
+) -> tuple[QueuePrediction, ...]:
+    """Loss, delay, queue and marks of each queue, highest priority first.
+
+    `simulation` counts for the model `simulate` alone.
+
+    Raises:
+        UserInputError: a number is impossible (names the field), the model is unknown, or it cannot express
+            the problem (names the model that can).
+        MachineError: `simulate` without its extra.
+    """
+    check_problem(port, traffic, thresholds)
+    if model == "simulate":
+        from mltswitch.queueing.simulation import simulate
+
+        return simulate(port, traffic, thresholds, simulation or SimulationSettings())
+    if model not in ANALYTIC:
+        raise UserInputError(f"unknown loss model {model!r}", expected=f"one of {', '.join(MODELS)}")
+    return ANALYTIC[model](port, traffic, thresholds)

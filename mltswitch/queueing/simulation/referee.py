@@ -1,0 +1,156 @@
+"""Runs the engine replication by replication and sums up."""
+
+from collections.abc import Sequence
+from math import ceil, isfinite
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from mltswitch.errors import MachineError, UserInputError
+from mltswitch.queueing.problem import Port, QueuePrediction, QueueThresholds, QueueTraffic
+from mltswitch.queueing.settings import SimulationSettings
+from mltswitch.queueing.simulation.arrays import (
+    COUNTER,
+    DELAY_BINS,
+    DELAY_OCTAVES,
+    IMPORTANT,
+    QUEUE,
+    TRAIN,
+    UNIMPORTANT,
+    Floats,
+    Integers,
+    Records,
+)
+from mltswitch.queueing.simulation.rules import build_port, build_rules, ring_places
+from mltswitch.queueing.simulation.sources import build_sources, pending_capacity, random_streams
+from mltswitch.queueing.simulation.statistics import percentile, ratio_half_width
+
+MAXIMUM_LENGTHS: Final = 1 << 16
+"""Queue lengths whose probabilities are told one by one, where the limit is beyond all use."""
+
+
+class _Tally(NamedTuple):
+    counters: Records
+    delays: Integers
+    """Packets per delay bin, without those that found the line idle."""
+    length_time: Floats
+    """Time with 0, 1, 2 … packets waiting."""
+
+
+def simulate(
+    port: Port,
+    traffic: Sequence[QueueTraffic],
+    thresholds: Sequence[QueueThresholds],
+    settings: SimulationSettings,
+) -> tuple[QueuePrediction, ...]:
+    """Simulate the port packet by packet.
+
+    Losses count the packets offered after the warm-up; delays the packets whose transmission began after it,
+    so a queue that is never served has none. A loss of packets that were never offered is 0 without an error.
+
+    Raises:
+        UserInputError: a setting is out of range, or a dynamic limit has no shared buffer.
+        MachineError: numba is missing.
+    """
+    _check(settings)
+    offered, dropped, tally = replicate(port, traffic, thresholds, settings)
+    return tuple(
+        _summary(queue, thresholds[queue], offered[:, queue], dropped[:, queue], tally)
+        for queue in range(len(traffic))
+    )
+
+
+def _check(settings: SimulationSettings) -> None:
+    for name, least in (("packets", 1), ("seed", 0), ("replications", 1)):
+        value = getattr(settings, name)
+        if value < least:
+            raise UserInputError(
+                f"{value} is out of range", where=f"simulation.{name}", expected=f"at least {least}"
+            )
+    if not (isfinite(settings.warmup_share) and settings.warmup_share >= 0):
+        raise UserInputError(
+            f"{settings.warmup_share:g} is out of range",
+            where="simulation.warmup_share",
+            expected="a number at least 0",
+        )
+
+
+def replicate(
+    port: Port,
+    traffic: Sequence[QueueTraffic],
+    thresholds: Sequence[QueueThresholds],
+    settings: SimulationSettings,
+) -> tuple[Integers, Integers, _Tally]:
+    """Packets offered and dropped by replication, queue and importance; the rest over all replications."""
+    try:
+        from mltswitch.queueing.simulation import engine
+    except ImportError as error:
+        raise MachineError(
+            "the simulator needs numba", where="model simulate", hint="pip install 'mltswitch[sim]'"
+        ) from error
+
+    count = len(traffic)
+    counted = ceil(settings.packets / settings.replications)
+    warmup = ceil(counted * settings.warmup_share)
+    (sources, sizes), rules = build_sources(traffic), build_rules(port, thresholds)
+    pending = np.empty((count, pending_capacity(traffic)))
+    rings = np.empty((count, ring_places(port, traffic, thresholds, warmup + counted)))
+    tally, ignored = (_tally(count, rings.shape[1]) for _ in range(2))
+    offered = np.zeros((settings.replications, count, 2), np.int64)
+    dropped = np.zeros_like(offered)
+    if np.isinf(sources["start_gap"]).all():
+        return offered, dropped, tally
+    for replication in range(settings.replications):
+        streams = random_streams(settings.seed, replication, count)
+        queues, line, events = np.zeros(count, QUEUE), build_port(port)[0], np.zeros(count)
+        trains = np.empty((count, 4), TRAIN)
+        offered[replication] -= tally.counters["offered"]
+        dropped[replication] -= tally.counters["dropped"]
+        engine.prepare(sources, queues, events, pending, streams)
+        for packets, goal in ((warmup, ignored), (counted, tally)):
+            trains = engine.run(
+                sources, sizes, rules, queues, line, events, trains, pending, rings, streams, *goal, packets
+            )
+        offered[replication] += tally.counters["offered"]
+        dropped[replication] += tally.counters["dropped"]
+    return offered, dropped, tally
+
+
+def _tally(queues: int, lengths: int) -> _Tally:
+    return _Tally(
+        counters=np.zeros(queues, COUNTER),
+        delays=np.zeros((queues, (DELAY_OCTAVES + 2) * DELAY_BINS), np.int64),
+        length_time=np.zeros((queues, lengths)),
+    )
+
+
+def _summary(
+    queue: int, thresholds: QueueThresholds, offered: Integers, dropped: Integers, tally: _Tally
+) -> QueuePrediction:
+    losses = dropped.sum(axis=0) / np.maximum(offered.sum(axis=0), 1)
+    let_in = int(offered[:, IMPORTANT].sum() - dropped[:, IMPORTANT].sum())
+    started = int(tally.counters["started"][queue])
+    length_time = tally.length_time[queue]
+    observed = float(length_time.sum())
+    shares = length_time / observed if observed else np.eye(1, len(length_time))[0]
+    lengths = min(ceil(thresholds.limit_packets) + 1, len(shares), MAXIMUM_LENGTHS)
+    lengths = max(lengths, int(np.flatnonzero(shares)[-1]) + 1)
+    return QueuePrediction(
+        loss_unimportant=float(losses[UNIMPORTANT]),
+        loss_important=float(losses[IMPORTANT]),
+        mean_delay_packet_times=float(tally.counters["delay_sum"][queue]) / started if started else None,
+        p50_delay_packet_times=_delay(0.5, queue, tally),
+        p99_delay_packet_times=_delay(0.99, queue, tally),
+        p999_delay_packet_times=_delay(0.999, queue, tally),
+        mean_queue_packets=float(shares @ np.arange(len(shares))),
+        mark_share=int(tally.counters["marked"][queue]) / let_in if let_in else None,
+        queue_probabilities=tuple(shares[:lengths].tolist()),
+        loss_unimportant_error=ratio_half_width(dropped[:, UNIMPORTANT], offered[:, UNIMPORTANT]),
+        loss_important_error=ratio_half_width(dropped[:, IMPORTANT], offered[:, IMPORTANT]),
+    )
+
+
+def _delay(share: float, queue: int, tally: _Tally) -> float | None:
+    if not tally.counters["started"][queue]:
+        return None
+    return percentile(share, int(tally.counters["immediate"][queue]), tally.delays[queue])

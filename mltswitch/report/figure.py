@@ -1,0 +1,131 @@
+"""A picture as plotly takes it, and what all pictures have in common."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mltswitch.report.palette import GRID, INK, MUTED
+
+Part = dict[str, Any]
+"""A trace, an axis, a shape or an annotation, named as in plotly's reference."""
+
+LOSS_FLOOR: Final = 1e-7
+"""Smaller losses are drawn here."""
+_SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One picture; colours may be names of the theme, such as `@ink`."""
+
+    name: str
+    """Its id in the page."""
+    title: str
+    label: str
+    """What a reader who cannot see it is told."""
+    traces: tuple[Part, ...]
+    axes: dict[str, Part]
+    """`xaxis` and `yaxis`."""
+    height_pixels: int = 290
+    shapes: tuple[Part, ...] = ()
+    annotations: tuple[Part, ...] = ()
+    layout: Part = field(default_factory=dict)
+    """What differs from the common layout."""
+
+    def document(self) -> Part:
+        """`{data, layout}` for plotly."""
+        layout: Part = {
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "font": {"color": INK, "size": 12, "family": "system-ui, sans-serif"},
+            "hoverlabel": {"font": {"family": "system-ui, sans-serif"}},
+            "showlegend": False,
+            "margin": {"l": 62, "r": 14, "t": 22, "b": 46},
+            "height": self.height_pixels,
+            "shapes": list(self.shapes),
+            "annotations": list(self.annotations),
+        }
+        return {"data": list(self.traces), "layout": layout | self.axes | self.layout}
+
+
+def axis(title: str, **more: object) -> Part:
+    """An axis with the common grid."""
+    common = {"gridcolor": GRID, "linecolor": MUTED, "zerolinecolor": GRID, "automargin": True}
+    return common | {"title": {"text": title, "standoff": 8}} | more
+
+
+def loss_axis() -> Part:
+    """Logarithmic, from the floor to 1."""
+    exponents = range(-7, 1)
+    labels = ["≤ " * (power == min(exponents)) + power_of_ten(power) for power in exponents]
+    return axis(
+        "loss ratio",
+        type="log",
+        range=[min(exponents) - 0.25, 0.15],
+        tickvals=[10.0**power for power in exponents],
+        ticktext=labels,
+        zeroline=False,
+    )
+
+
+def power_of_ten(exponent: int) -> str:
+    """`10⁻³`, and 1 for 10⁰."""
+    return "1" if exponent == 0 else "10" + str(exponent).translate(_SUPERSCRIPTS)
+
+
+def drawn_loss(loss: float) -> float:
+    """Where a loss stands on the axis."""
+    return significant(max(loss, LOSS_FLOOR))
+
+
+def significant(value: float, digits: int = 5) -> float:
+    """A figure with as many digits as a picture shows, and the same on every machine."""
+    return float(f"{value:.{digits}g}")
+
+
+def vertical_line(at: float, text: str, *, at_log: float | None = None) -> tuple[Part, Part]:
+    """A line over the whole height and its label; `at_log`: where the label stands on a logarithmic axis."""
+    line = {
+        "type": "line",
+        "layer": "between",
+        "x0": at,
+        "x1": at,
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "line": {"color": INK, "width": 1},
+    }
+    label = {
+        "x": at if at_log is None else at_log,
+        "yref": "paper",
+        "y": 1,
+        "yanchor": "bottom",
+        "text": text,
+        "showarrow": False,
+        "font": {"size": 11},
+    }
+    return line, label
+
+
+def horizontal_line(at: float, text: str, *, at_log: float) -> tuple[Part, Part]:
+    """A dotted line over the whole width and its label, on a logarithmic axis."""
+    line = {
+        "type": "line",
+        "layer": "between",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": at,
+        "y1": at,
+        "line": {"color": MUTED, "width": 1.2, "dash": "dot"},
+    }
+    label = {
+        "xref": "paper",
+        "x": 0,
+        "xanchor": "left",
+        "y": at_log,
+        "yanchor": "bottom",
+        "text": text,
+        "showarrow": False,
+        "font": {"size": 10, "color": MUTED},
+    }
+    return line, label

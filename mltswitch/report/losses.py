@@ -1,0 +1,167 @@
+"""Pictures of loss against load and burst size: every model, and the simulator's points."""
+
+from math import log2, log10
+from typing import Final
+
+from mltswitch.plan import Plan, Prediction, TrafficClass
+from mltswitch.report.figure import (
+    LOSS_FLOOR,
+    Figure,
+    Part,
+    axis,
+    drawn_loss,
+    horizontal_line,
+    loss_axis,
+    significant,
+    vertical_line,
+)
+from mltswitch.report.headroom import Bound, error_of, importance, loss_of
+from mltswitch.report.palette import model_colour
+from mltswitch.report.ports import queue_number
+from mltswitch.report.sweep import SIMULATE, Sweep
+
+AXIS_TITLES: Final = {
+    "load": "gradient load [bits over port rate]",
+    "burst_packets": "burst size [packets]",
+}
+LINE_PIXELS: Final = {"completion": 1.6, "mm1k": 2.4, "paper": 3.2}
+"""Where models agree, the wider line shows behind the narrower one."""
+CLOSE_BOUNDS: Final = 1.6
+"""Bounds within this factor share a label."""
+
+
+def loss_figures(plan: Plan, sweep: Sweep, bounds: tuple[Bound, ...], name: str) -> tuple[Figure, ...]:
+    """One picture per gradient class."""
+    return tuple(
+        _figure(
+            plan,
+            entry,
+            sweep,
+            [bound for bound in bounds if bound.traffic_class == entry.name],
+            name,
+        )
+        for entry in plan.gradient_classes
+    )
+
+
+def _figure(
+    plan: Plan,
+    entry: TrafficClass,
+    sweep: Sweep,
+    bounds: list[Bound],
+    name: str,
+) -> Figure:
+    number = queue_number(plan, entry.name)
+    traces: list[Part] = []
+    for model in sorted(sweep.outcomes, key=lambda name: -LINE_PIXELS.get(name, 0.0)):
+        outcomes = sweep.outcomes[model]
+        points = [(at, outcome.predictions[number]) for at, outcome in outcomes if outcome.predictions]
+        if points and model == SIMULATE:
+            traces += [_simulated(points, flag) for flag in (False, True)]
+        elif points:
+            traces += [_curve(model, points, flag) for flag in (False, True)]
+    is_log = sweep.axis == "burst_packets"
+    lines = [
+        vertical_line(sweep.planned, "planned", at_log=log10(sweep.planned) if is_log else None),
+        *_bound_lines(bounds),
+    ]
+    shapes, labels = zip(*lines, strict=True)
+    return Figure(
+        f"{name}-{entry.name}",
+        class_title(entry),
+        f"Loss ratio of {entry.name} against {AXIS_TITLES[sweep.axis]}, predicted by each model and "
+        "simulated; the numbers stand in the table below.",
+        tuple(traces),
+        {"xaxis": _burst_axis(sweep) if is_log else axis(AXIS_TITLES["load"]), "yaxis": loss_axis()},
+        shapes=tuple(shapes),
+        annotations=tuple(labels),
+    )
+
+
+def class_title(entry: TrafficClass) -> str:
+    """`gradient-0 (layers 0 to 35)`."""
+    layers = entry.layers
+    return entry.name if layers is None else f"{entry.name} (layers {layers.first} to {layers.last})"
+
+
+def _burst_axis(sweep: Sweep) -> Part:
+    ticks = sorted({point for outcomes in sweep.outcomes.values() for point, _ in outcomes})
+    powers = [tick for tick in ticks if log2(tick).is_integer()]
+    return axis(
+        AXIS_TITLES["burst_packets"], type="log", tickvals=powers, ticktext=[f"{tick:g}" for tick in powers]
+    )
+
+
+def _bound_lines(bounds: list[Bound]) -> list[tuple[Part, Part]]:
+    shown = [bound for bound in bounds if LOSS_FLOOR < bound.port_loss < 1]
+    if len(shown) == 2 and max(b.port_loss for b in shown) < CLOSE_BOUNDS * min(b.port_loss for b in shown):
+        shown = [min(shown, key=lambda bound: bound.port_loss)]
+        return [_bound_line(shown[0], "bound")]
+    return [_bound_line(bound, f"bound, {importance(bound.is_important)}") for bound in shown]
+
+
+def _bound_line(bound: Bound, text: str) -> tuple[Part, Part]:
+    return horizontal_line(bound.port_loss, text, at_log=log10(bound.port_loss))
+
+
+def _curve(model: str, points: list[tuple[float, Prediction]], is_important: bool) -> Part:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"{model}, {importance(is_important)}",
+        "x": [at for at, _ in points],
+        "y": [drawn_loss(loss_of(found, is_important)) for _, found in points],
+        "customdata": [significant(loss_of(found, is_important)) for _, found in points],
+        "line": {
+            "color": model_colour(model),
+            "dash": "solid" if is_important else "dash",
+            "width": LINE_PIXELS.get(model, 2.0),
+        },
+        "hovertemplate": f"{model}, {importance(is_important)}<br>"
+        "%{x:.4g}: loss %{customdata:.3g} predicted<extra></extra>",
+    }
+
+
+def _simulated(points: list[tuple[float, Prediction]], is_important: bool) -> Part:
+    """Points with their intervals; where nothing was lost, the upper end of the interval."""
+    drawn, low, high, symbols, texts = [], [], [], [], []
+    filled = "" if is_important else "-open"
+    for _, found in points:
+        loss, error = loss_of(found, is_important), error_of(found, is_important) or 0.0
+        if loss == 0:
+            drawn.append(drawn_loss(error))
+            low.append(0.0)
+            high.append(0.0)
+            symbols.append(f"triangle-down{filled}")
+            texts.append(f"none lost; at most {error:.2g} (95 %)")
+        else:
+            drawn.append(drawn_loss(loss))
+            low.append(significant(min(error, drawn_loss(loss) - LOSS_FLOOR)))
+            high.append(significant(error))
+            symbols.append(f"diamond{filled}")
+            texts.append(f"{loss:.3g} ± {error:.2g}")
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": f"simulated, {importance(is_important)}",
+        "x": [at for at, _ in points],
+        "y": drawn,
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": high,
+            "arrayminus": low,
+            "color": model_colour(SIMULATE),
+            "thickness": 1.5,
+            "width": 4,
+        },
+        "marker": {
+            "color": model_colour(SIMULATE),
+            "symbol": symbols,
+            "size": 7 if is_important else 11,
+            "opacity": 1,
+            "line": {"width": 1.6, "color": model_colour(SIMULATE)},
+        },
+        "text": texts,
+        "hovertemplate": f"{importance(is_important)}<br>%{{x:.4g}}: loss %{{text}} simulated<extra></extra>",
+    }

@@ -1,0 +1,126 @@
+"""The report: a plan's pictures and numbers as one HTML page."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+from mltswitch.errors import MachineError
+from mltswitch.plan import Plan
+from mltswitch.profile import ModelProfile
+from mltswitch.queueing import SimulationSettings
+from mltswitch.report.headroom import bounds
+from mltswitch.report.palette import THEMES, style_variables
+from mltswitch.report.ports import PortGroup, port_groups
+from mltswitch.report.sections import (
+    Section,
+    headroom_section,
+    loss_sections,
+    note_section,
+    sensitivity_section,
+    threshold_section,
+)
+from mltswitch.report.sweep import ANALYTIC_MODELS, AXES, SIMULATE, Axis, Sweep, origin, sweep, sweep_length
+from mltswitch.report.template import PAGE, SCRIPT, STYLE, TABLE
+
+Progress = Callable[[str, int, int], None]
+"""(what is done now, steps done, steps in all)."""
+
+
+SIMULATION: Final = SimulationSettings(packets=1_000_000)
+"""How each simulated point of a report is made."""
+
+
+def plan_report(
+    plan: Plan,
+    model_profile: ModelProfile,
+    simulation: SimulationSettings = SIMULATION,
+    progress: Progress | None = None,
+) -> str:
+    """The page; the same input gives the same bytes.
+
+    Args:
+        plan: with its predictions.
+        model_profile: the one that the plan was made from; its sensitivity is drawn.
+        simulation: of each simulated point.
+        progress: told of every step.
+
+    Raises:
+        MachineError: the extra `report` is not installed.
+    """
+    plotly = _plotly_script()
+    groups = port_groups(plan, simulation)
+    sweeps = list(_sweeps(groups, progress or _silent))
+    limits = bounds(plan, model_profile)
+    sections = (
+        threshold_section(plan, groups),
+        *loss_sections(plan, groups, sweeps, limits),
+        sensitivity_section(plan, limits),
+        headroom_section(plan, groups, sweeps, limits),
+        note_section(plan),
+    )
+    return _render(plan, sections, plotly)
+
+
+def _plotly_script() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise MachineError(
+            "plotly is not installed", hint='a report needs the extra: pip install "mltswitch[report]"'
+        ) from None
+    script: str = get_plotlyjs()
+    return script
+
+
+def _silent(_what: str, _done: int, _total: int) -> None:
+    pass
+
+
+def _sweeps(groups: tuple[PortGroup, ...], progress: Progress) -> Iterator[dict[Axis, Sweep]]:
+    models = (*ANALYTIC_MODELS, SIMULATE)
+    total = sum(sweep_length(group, models) for group in groups)
+    done = 0
+
+    def advance(what: str) -> None:
+        nonlocal done
+        progress(what, done, total)
+        done += 1
+
+    for group in groups:
+        yield {axis: sweep(group, axis, models, advance) for axis in AXES}
+    progress("report", total, total)
+
+
+def _render(plan: Plan, sections: tuple[Section, ...], plotly: str) -> str:
+    provenance = plan.provenance
+    model = provenance.queueing_model
+    environment = Environment(autoescape=True)
+    table = environment.from_string(TABLE)
+    figures = [figure for section in sections for block in section.blocks for figure in block.figures]
+    pictures = {"themes": THEMES, "figures": {figure.name: figure.document() for figure in figures}}
+    return environment.from_string(PAGE).render(
+        title=f"{provenance.profile_name} on {plan.fabric.name}: thresholds",
+        head=(
+            ("Model", f"{provenance.profile_name} (sha256 {provenance.profile_sha256})"),
+            ("Fabric", f"{plan.fabric.name} (sha256 {provenance.fabric_sha256})"),
+            ("Loss model", f"{model}: figures are {origin(model)} unless they say otherwise"),
+            ("Tool", f"mltswitch {provenance.tool_version}"),
+        ),
+        sections=sections,
+        draw_table=lambda entry: Markup(table.render(table=entry)),  # noqa: S704  (escaped by its template)
+        light=Markup(style_variables("light")),  # noqa: S704  (our text)
+        dark=Markup(style_variables("dark")),  # noqa: S704
+        style=Markup(STYLE),  # noqa: S704
+        script=Markup(SCRIPT),  # noqa: S704
+        plotly=Markup(plotly),  # noqa: S704
+        pictures=_script_json(pictures),
+    )
+
+
+def _script_json(value: object) -> Markup:
+    """JSON inside of a script element: nothing in it can end the element."""
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", "\\u003c"))  # noqa: S704

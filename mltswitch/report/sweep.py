@@ -1,0 +1,85 @@
+"""Loss against load and against burst size, for every model, and simulated at a few points."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from mltswitch.queueing import MODELS
+from mltswitch.report.ports import Outcome, PortGroup, limits_packets, planned
+
+Axis = Literal["load", "burst_packets"]
+Advance = Callable[[str], None]
+"""Called before each step of the work with what it is."""
+
+AXES: Final[tuple[Axis, Axis]] = ("load", "burst_packets")
+SIMULATE: Final = "simulate"
+ANALYTIC_MODELS: Final = tuple(model for model in MODELS if model != SIMULATE)
+LOADS: Final = tuple(round(0.3 + 0.05 * step, 2) for step in range(19))
+"""0.3 to 1.2."""
+COARSE_LOADS: Final = LOADS[::2]
+COARSE_ABOVE_PACKETS: Final = 1500
+"""Ports that may hold more waiting packets are swept on the coarse grid."""
+SIMULATED_LOAD_FACTORS: Final = (0.6, 0.8, 1.0, 1.15, 1.3)
+BURSTS_PACKETS: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+SIMULATED_BURSTS_PACKETS: Final = (1, 4, 16, 64)
+
+
+def origin(model: str) -> str:
+    """How a model's figures come about."""
+    return "simulated" if model == SIMULATE else f"predicted by {model}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Outcomes of each model along one axis, the other at its planned value."""
+
+    axis: Axis
+    planned: float
+    outcomes: dict[str, tuple[tuple[float, Outcome], ...]]
+
+    def reasons(self) -> dict[str, str]:
+        """Model → why it says nothing of some points."""
+        return {
+            model: outcome.reason
+            for model, points in self.outcomes.items()
+            for _, outcome in points
+            if outcome.reason
+        }
+
+
+def sweep_points(group: PortGroup, axis: Axis, model: str) -> tuple[float, ...]:
+    """Where a model is asked; the planned point is always among them."""
+    if axis == "burst_packets":
+        bursts = SIMULATED_BURSTS_PACKETS if model == SIMULATE else BURSTS_PACKETS
+        return planned(bursts, group.burst_packets)
+    load = group.profile.load
+    if model == SIMULATE:
+        return planned([round(load * factor, 4) for factor in SIMULATED_LOAD_FACTORS], load)
+    grid = COARSE_LOADS if limits_packets(group) > COARSE_ABOVE_PACKETS else LOADS
+    beyond = [round(load * factor, 4) for factor in SIMULATED_LOAD_FACTORS if load * factor > max(grid)]
+    return planned([*grid, *beyond], load)
+
+
+def sweep_length(group: PortGroup, models: tuple[str, ...]) -> int:
+    """Steps that both sweeps of a group take."""
+    return sum(len(sweep_points(group, axis, model)) for axis in AXES for model in models)
+
+
+def sweep(group: PortGroup, axis: Axis, models: tuple[str, ...], advance: Advance) -> Sweep:
+    """Ask every model along one axis."""
+    at = group.profile.load if axis == "load" else float(group.burst_packets)
+    return Sweep(
+        axis,
+        at,
+        {model: tuple(_outcomes(group, axis, model, advance)) for model in models},
+    )
+
+
+def _outcomes(group: PortGroup, axis: Axis, model: str, advance: Advance) -> Iterator[tuple[float, Outcome]]:
+    for point in sweep_points(group, axis, model):
+        name = "load" if axis == "load" else "burst size"
+        advance(f"{model}: loss against {name}")
+        if axis == "load":
+            yield point, group.outcome(model, load=point)
+        else:
+            yield point, group.outcome(model, burst_packets=int(point))

@@ -1,0 +1,166 @@
+"""The numbers beneath the pictures."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mltswitch.plan import Plan, Prediction
+from mltswitch.report.headroom import Bound, Headroom, error_of, importance, loss_of
+from mltswitch.report.margins import PERCENT, break_text, end_to_end_loss
+from mltswitch.report.ports import PortGroup, queue_number
+from mltswitch.report.sweep import SIMULATE, Sweep, origin
+from mltswitch.report.thresholds import free_bytes, limit_bytes
+
+Row = tuple[str, ...]
+FIGURES: Final = ("loss unimportant", "loss important", "mean delay [ms]", "p99 delay [ms]")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells as text."""
+
+    title: str
+    columns: Row
+    rows: tuple[Row, ...]
+    is_open: bool = False
+    is_words: bool = False
+    """Words, to the left; else numbers, to the right."""
+
+
+def figure(value: float | None, digits: int = 3) -> str:
+    """A number, or a dash where there is none."""
+    return "-" if value is None else f"{value:.{digits}g}"
+
+
+def threshold_table(group: PortGroup) -> Table:
+    """S, L and what is predicted of each queue at the planned load."""
+    profile = group.profile
+    how = origin(group.plan.provenance.queueing_model)
+    rows = []
+    for queue in profile.queues:
+        threshold, found = queue.ecn_threshold_bytes, queue.prediction
+        limit = limit_bytes(queue)
+        rows.append(
+            (
+                queue.traffic_class,
+                "-" if threshold is None else f"{threshold:,}",
+                "-" if threshold is None else f"{threshold / profile.packet_bytes:.4g}",
+                f"{limit:,}" if limit else str(queue.limit),
+                f"{limit / profile.packet_bytes:.4g}" if limit else "-",
+                f"{limit / profile.buffer_bytes:.1%}" if limit else "-",
+                loss_text(found, is_important=False),
+                loss_text(found, is_important=True),
+                milliseconds(found.mean_delay_seconds if found else None),
+                milliseconds(found.p99_delay_seconds if found else None),
+            )
+        )
+    columns = (
+        "class",
+        "S [B]",
+        "S [packets]",
+        "L [B]",
+        "L [packets]",
+        "L [share of buffer]",
+        *(f"{name} ({how})" for name in FIGURES),
+    )
+    free = free_bytes(profile)
+    rest = f"{free:,} B not assigned" if free >= 0 else "the limits share the buffer"
+    return Table(
+        f"Numbers: thresholds in a buffer of {profile.buffer_bytes:,} B, {rest}", columns, tuple(rows)
+    )
+
+
+def loss_text(found: Prediction | None, *, is_important: bool) -> str:
+    """A loss ratio, with its confidence interval where it was simulated."""
+    if found is None:
+        return "-"
+    loss, error = loss_of(found, is_important), error_of(found, is_important)
+    if error is None:
+        return figure(loss)
+    return f"{figure(loss)} ± {figure(error, 2)}" if loss else f"0 (≤ {figure(error, 2)})"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """A delay."""
+    return figure(None if seconds is None else seconds * 1e3)
+
+
+def loss_table(plan: Plan, sweep: Sweep) -> Table:
+    """Every point of every model, unimportant / important."""
+    ticks = sorted({at for points in sweep.outcomes.values() for at, _ in points})
+    found = {
+        model: {at: outcome.predictions for at, outcome in points} for model, points in sweep.outcomes.items()
+    }
+    rows = [
+        (
+            entry.name,
+            f"{at:g}",
+            *(_losses(points.get(at, ()), queue_number(plan, entry.name)) for points in found.values()),
+        )
+        for entry in plan.gradient_classes
+        for at in ticks
+    ]
+    axis = "load" if sweep.axis == "load" else "burst [packets]"
+    columns = (
+        "class",
+        axis,
+        *(f"{origin(model)} ± 95 %" if model == SIMULATE else origin(model) for model in found),
+    )
+    return Table("Numbers: loss ratios, unimportant / important", columns, tuple(rows))
+
+
+def _losses(predictions: Sequence[Prediction], number: int) -> str:
+    if not predictions:
+        return "-"
+    return " / ".join(loss_text(predictions[number], is_important=flag) for flag in (False, True))
+
+
+def sensitivity_table(plan: Plan, bounds: Iterable[Bound]) -> Table:
+    """Tolerance and operating point of each class."""
+    how = origin(plan.provenance.queueing_model)
+    predictions = {entry.traffic_class: entry for entry in plan.end_to_end}
+    rows = []
+    for bound in bounds:
+        loss = end_to_end_loss(predictions[bound.traffic_class], bound.is_important)
+        rows.append(
+            (
+                bound.traffic_class,
+                importance(bound.is_important),
+                figure(bound.tolerance),
+                figure(loss),
+                figure(PERCENT * float(bound.curve(loss))),
+            )
+        )
+    columns = (
+        "class",
+        "importance",
+        "tolerated end-to-end loss",
+        f"end-to-end loss ({how})",
+        f"extra rounds [%] ({how})",
+    )
+    return Table("Numbers: tolerance and operating point", columns, tuple(rows))
+
+
+def headroom_table(found: dict[str, tuple[Headroom, ...]], axis: str) -> Table:
+    """Where each model sees the bound break; the plan's model first."""
+    first = next(iter(found.values()))
+    rows = [
+        (
+            entry.bound.traffic_class,
+            importance(entry.bound.is_important),
+            figure(entry.bound.port_loss),
+            figure(entry.planned, 4),
+            *(break_text(entries[number]) if entries else "-" for entries in found.values()),
+            figure(entry.simulated_break, 4),
+        )
+        for number, entry in enumerate(first)
+    ]
+    columns = (
+        "class",
+        "importance",
+        "tolerated loss per port",
+        f"planned {axis}",
+        *(origin(model) for model in found),
+        "first point above (simulated)",
+    )
+    return Table(f"Numbers: {axis} headroom", columns, tuple(rows))

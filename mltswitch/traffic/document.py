@@ -1,0 +1,149 @@
+"""The traffic document: what a capture or counters say of each class, for other commands to read."""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from mltswitch.errors import UserInputError
+from mltswitch.queueing import QueueTraffic, Trace
+from mltswitch.traffic.arrivals import FileModel, Number, RateRatio, Share, at_once_if_none
+
+TRAFFIC_SCHEMA: Final[Literal["mltswitch/traffic/v1"]] = "mltswitch/traffic/v1"
+SHARE_TOLERANCE: Final = 1e-6
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[Number, Field(gt=0)]
+NotNegative = Annotated[Number, Field(ge=0)]
+
+
+class Source(FileModel):
+    """What was fitted; all figures are measured."""
+
+    kind: Literal["capture", "counters"]
+    duration_seconds: Positive
+    packets: Count
+    """IP packets, or packets counted."""
+    size_bytes: Count
+    other_frames: Count = 0
+    """Frames without IP; they belong to no class."""
+    reordered_packets: Count = 0
+    """Packets that stood behind a later one; they were sorted."""
+    tick_seconds: Positive | None = None
+    """What the capture's clock counts in."""
+    wraps: Count = 0
+    """32-bit counters that began anew."""
+
+
+class DispersionPoint(FileModel):
+    """Variance over mean of the packets in windows of one length; 1 for Poisson packets."""
+
+    window_seconds: Positive
+    index: NotNegative
+    windows: Count
+
+
+class Fit(FileModel):
+    """How far the measured traffic is from bursts at exponential gaps."""
+
+    gap_distance: Share
+    """Kolmogorov-Smirnov distance of the distances between bursts' starts to the exponential distribution."""
+    gap_p_value: Share
+    """Of exponential gaps being as far away by chance; in long captures the smallest difference shows."""
+    fixed_size_distance: Share
+    """Kolmogorov-Smirnov distance of the burst sizes to one fixed size."""
+    geometric_size_distance: Share
+    """And to the geometric distribution of their mean."""
+    sizes: Literal["fixed", "geometric", "other"]
+    """The nearer of the two, where it is near."""
+
+
+class ClassTraffic(FileModel):
+    """What one class is offered."""
+
+    name: str
+    dscp: tuple[Annotated[int, Field(ge=0, le=63)], ...] = ()
+    """Code points seen."""
+    packets: Count
+    size_bytes: Count
+    load: NotNegative
+    """Bits over the port's rate."""
+    unimportant_share: Share | None
+    """Share of the packets that are Not-ECT; None: counters do not tell."""
+    importance: Literal["packet", "burst"]
+    importance_correlation: Number | None = None
+    """Of neighbours in a burst: 1 where bursts are alike, 0 where packets are drawn alone; None: unseen."""
+    bursts: Count | None = None
+    """None: estimated from counters."""
+    gap_seconds: NotNegative | None = None
+    """The largest spacing within a burst; 0: the spacings show no bursts; None: from counters."""
+    sizes_packets: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
+    """Burst sizes in full-size packets; at most 64, with the measured mean."""
+    probabilities: tuple[Share, ...] = Field(min_length=1)
+    mean_burst_packets: Annotated[Number, Field(ge=1)]
+    geometric_mean_packets: Annotated[Number, Field(ge=1)] | None = None
+    """From counters: the mean burst, if sizes were geometric instead of fixed."""
+    source_rate_ratio: RateRatio | None = None
+    """Rate within a burst over that of the port; None: at once, or unseen."""
+    dispersion: tuple[DispersionPoint, ...] = ()
+    index_of_dispersion: NotNegative | None = None
+    """Over long windows."""
+    independent_index: NotNegative | None = None
+    """Index of dispersion that bursts of these sizes would have if they came independently."""
+    fit: Fit | None = None
+    """None: too few bursts, or counters."""
+    verdict: str
+
+    def to_queue_traffic(self, unimportant_share: float | None = None) -> QueueTraffic:
+        """This class as the loss models take it.
+
+        Args:
+            unimportant_share: instead of the measured one, or where counters could not tell.
+
+        Raises:
+            UserInputError: the sizes do not pair up, or nobody gives the share.
+        """
+        share = self.unimportant_share if unimportant_share is None else unimportant_share
+        if share is None:
+            raise UserInputError(
+                "counters do not tell which packets are unimportant",
+                where=f"classes.{self.name}.unimportant_share",
+                expected="a share, 0 to 1",
+            )
+        if (
+            len(self.sizes_packets) != len(self.probabilities)
+            or abs(sum(self.probabilities) - 1) > SHARE_TOLERANCE
+        ):
+            raise UserInputError(
+                "do not pair up with the sizes",
+                where=f"classes.{self.name}.probabilities",
+                expected="one for each size, with a sum of 1",
+            )
+        return QueueTraffic(
+            load=self.load,
+            unimportant_share=share,
+            arrivals=Trace(
+                sizes_packets=self.sizes_packets,
+                probabilities=self.probabilities,
+                source_rate_ratio=at_once_if_none(self.source_rate_ratio),
+                index_of_dispersion=self.index_of_dispersion,
+            ),
+            importance=self.importance,
+        )
+
+
+class Traffic(FileModel):
+    """The traffic of one port, class by class."""
+
+    schema_version: Literal["mltswitch/traffic/v1"] = Field(alias="schema")
+    source: Source
+    rate_bps: Annotated[int, Field(gt=0)]
+    packet_bytes: Annotated[int, Field(gt=0)]
+    """A full-size packet as a queue counts it: what burst sizes and thresholds are counted in."""
+    classes: tuple[ClassTraffic, ...] = Field(min_length=1)
+    notes: tuple[str, ...] = ()
+    """What a reader of the figures should know, a sentence each."""
+
+
+def to_queue_traffic(traffic: Traffic) -> tuple[QueueTraffic, ...]:
+    """All classes as the loss models take them, in the document's order."""
+    return tuple(entry.to_queue_traffic() for entry in traffic.classes)

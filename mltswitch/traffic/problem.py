@@ -1,0 +1,183 @@
+"""A bare problem in a file: one port, its queues' traffic and thresholds, without a plan."""
+
+import re
+from math import fsum
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from mltswitch.documents import load_document
+from mltswitch.errors import UserInputError
+from mltswitch.queueing import Arrivals, Importance, Port, QueueThresholds, QueueTraffic, check_problem
+from mltswitch.traffic.arrivals import (
+    ArrivalsInFile,
+    BurstPackets,
+    FileModel,
+    Number,
+    Packets,
+    RateRatio,
+    Share,
+    batch,
+)
+
+MOST_LOAD: Final = 1000.0
+"""Packets per packet time; what is more is a rate without its unit."""
+SHARE_TOLERANCE: Final = 1e-6
+"""Shares written with seven digits still make one."""
+
+Load = Annotated[Number, Field(ge=0, le=MOST_LOAD)]
+
+
+class _Pattern(FileModel):
+    """How packets come; the problem gives it for all queues, and each queue may give its own."""
+
+    burst_packets: BurstPackets | None = None
+    distribution: Literal["fixed", "geometric"] | None = None
+    source_rate_ratio: RateRatio | None = None
+    """Rate of the senders' links over that of the port; None: a burst arrives at once."""
+    importance: Importance | None = None
+    arrivals: ArrivalsInFile | None = None
+    """Another process than bursts at exponential gaps: incast epochs, or a fitted trace."""
+
+    @model_validator(mode="after")
+    def _one_process(self) -> Self:
+        if self.arrivals is None:
+            return self
+        for name in ("burst_packets", "distribution", "source_rate_ratio"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} stands beside arrivals, which says it")
+        return self
+
+    def process(self) -> Arrivals:
+        """The process that the loss models take; without any of the fields: single packets."""
+        if self.arrivals is not None:
+            return self.arrivals.to_queueing()
+        return batch(self.burst_packets or 1, self.distribution or "fixed", self.source_rate_ratio)
+
+    def or_else(self, other: "_Pattern") -> "_Pattern":
+        """This pattern, with what it leaves open taken from the other one."""
+        names = tuple(_Pattern.model_fields)
+        own = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        taken = {name: getattr(other, name) for name in names}
+        if "arrivals" in own:
+            taken = {"importance": other.importance}
+        elif own.keys() - {"importance"}:
+            taken["arrivals"] = None
+        return _Pattern.model_construct(**taken | own)
+
+
+class ProblemQueue(_Pattern):
+    """One queue: its part of the load, or a load of its own, and its thresholds."""
+
+    share: Share | None = None
+    """This queue's part of the port's load."""
+    load: Load | None = None
+    """Packets per packet time, instead of a share."""
+    unimportant: Share = 0.0
+    """Share of the packets that are Not-ECT."""
+    ecn_threshold_packets: Packets | None = None
+    """S; None: the class neither marks nor drops early."""
+    limit_packets: Packets
+    """L."""
+    ecn_maximum_packets: Packets | None = None
+    mark_probability: Annotated[Share, Field(gt=0)] = 1.0
+    average_weight: Annotated[Share, Field(gt=0)] = 1.0
+    alpha: Annotated[Number, Field(gt=0)] | None = None
+
+    def thresholds(self) -> QueueThresholds:
+        """The thresholds that the loss models take."""
+        return QueueThresholds(
+            ecn_threshold_packets=self.ecn_threshold_packets,
+            limit_packets=self.limit_packets,
+            ecn_maximum_packets=self.ecn_maximum_packets,
+            mark_probability=self.mark_probability,
+            average_weight=self.average_weight,
+            alpha=self.alpha,
+        )
+
+
+class Problem(_Pattern):
+    """One port and its queues, highest priority first."""
+
+    load: Load | None = None
+    """Of the whole port: packets per packet time."""
+    queues: tuple[ProblemQueue, ...] = Field(min_length=1, max_length=64)
+    count_in_service: Annotated[bool, Field(strict=True)] = False
+    """Thresholds see the packet in transmission as part of its queue; else waiting packets only."""
+    buffer_packets: Annotated[Number, Field(gt=0, le=10**9)] | None = None
+    weights: tuple[Annotated[Number, Field(ge=0)], ...] | None = None
+    """Per queue; 0 is strict priority, the others share what the strict ones leave."""
+    service: Literal["fixed", "exponential"] = "fixed"
+
+    def port(self) -> Port:
+        """The port that the loss models take."""
+        return Port(
+            count_in_service=self.count_in_service,
+            buffer_packets=self.buffer_packets,
+            weights=self.weights,
+            service=self.service,
+        )
+
+    def traffic(self) -> tuple[QueueTraffic, ...]:
+        """What each queue is offered; raises UserInputError where shares and loads do not go together."""
+        loads = self._loads()
+        patterns = [queue.or_else(self) for queue in self.queues]
+        return tuple(
+            QueueTraffic(
+                load=load,
+                unimportant_share=queue.unimportant,
+                arrivals=pattern.process(),
+                importance=pattern.importance or "packet",
+            )
+            for queue, pattern, load in zip(self.queues, patterns, loads, strict=True)
+        )
+
+    def _loads(self) -> list[float]:
+        loads = []
+        for index, queue in enumerate(self.queues):
+            where = f"queues[{index}].share"
+            if queue.share is not None and queue.load is not None:
+                raise UserInputError(
+                    "stands beside the queue's own load", where=where, expected="one of them"
+                )
+            if queue.load is not None:
+                loads.append(queue.load)
+            elif queue.share is None:
+                raise UserInputError("is missing", where=where, expected="a share of the load, or a load")
+            elif self.load is None:
+                raise UserInputError("is missing", where="load", expected="the load that the shares divide")
+            else:
+                loads.append(queue.share * self.load)
+        total = fsum(queue.share or 0 for queue in self.queues)
+        if total > 1 + SHARE_TOLERANCE:
+            raise UserInputError(
+                f"the shares sum to {total:g}",
+                where=f"queues[{len(self.queues) - 1}].share",
+                expected="at most 1",
+            )
+        return loads
+
+
+def load_problem(path: Path) -> tuple[Port, tuple[QueueTraffic, ...], tuple[QueueThresholds, ...]]:
+    """The problem in a JSON or YAML file, as `mltswitch.queueing.predict` takes it.
+
+    Shares that sum to less than 1 leave the rest of the load away.
+
+    Raises:
+        UserInputError: names file and field, `problem.json: queues[2].limit_packets` say.
+    """
+    try:
+        problem = load_document(path, Problem)
+    except UserInputError as error:
+        place = error.where.removeprefix(str(path))
+        error.where = str(path) + re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", place)
+        raise
+    try:
+        port, traffic = problem.port(), problem.traffic()
+        thresholds = tuple(queue.thresholds() for queue in problem.queues)
+        check_problem(port, traffic, thresholds)
+    except UserInputError as error:
+        error.where = f"{path}: {error.where}"
+        raise
+    return port, traffic, thresholds

@@ -1,0 +1,231 @@
+"""A grid of cells, computed in local processes and kept in a journal: a sweep goes on where it ended."""
+
+import csv
+import fcntl
+import io
+import json
+import multiprocessing
+import os
+import secrets
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from decimal import Decimal, DecimalException
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from mltswitch.documents import write_atomically
+from mltswitch.errors import MachineError, UserInputError
+from mltswitch.traffic.vary import Cell
+
+MOST_VALUES: Final = 1000
+"""Of one axis."""
+MOST_CELLS: Final = 100_000
+JOURNAL_SUFFIX: Final = ".cells.jsonl"
+JOURNAL_SCHEMA: Final = "mltswitch/sweep-journal/v1"
+
+Rows = list[dict[str, Any]]
+Evaluate = Callable[[Cell], Rows]
+"""One cell to rows of the table; picklable, for it runs in other processes."""
+
+
+def parse_numbers(text: str, least: float, most: float, *, whole: bool = False) -> tuple[float, ...]:
+    """`0.5:1.2:0.1,1.5` → 0.5, 0.6, … 1.2, 1.5: numbers and ranges first:last:step, ends included.
+
+    Raises:
+        ValueError: it is no such list, or a number is out of bounds.
+    """
+    numbers: list[float] = []
+    for part in text.split(","):
+        for number in _range(part):
+            value = float(number)
+            if not least <= value <= most or (whole and not value.is_integer()):
+                kind = "a whole number" if whole else "a number"
+                raise ValueError(f"{part.strip()!r}: {number} is not {kind} from {least:g} to {most:g}.")
+            numbers.append(int(value) if whole else value)
+            if len(numbers) > MOST_VALUES:
+                raise ValueError(f"{text!r} has more than {MOST_VALUES} values.")
+    return tuple(dict.fromkeys(numbers))
+
+
+def _range(part: str) -> Iterator[Decimal]:
+    try:
+        bounds = [Decimal(bound.strip()) for bound in part.split(":")]
+    except DecimalException:
+        bounds = []
+    if len(bounds) not in (1, 3) or not all(bound.is_finite() for bound in bounds):
+        raise ValueError(f"{part!r} is no number and no range such as 0.5:1.2:0.1.")
+    if len(bounds) == 1:
+        yield bounds[0]
+        return
+    first, last, step = bounds
+    if step <= 0 or last < first:
+        raise ValueError(f"{part!r} does not rise from its first number to its last.")
+    while first <= last:
+        yield first
+        first += step
+
+
+class Journal:
+    """Finished cells of one sweep, a line each; the first line says of which inputs."""
+
+    def __init__(self, stream: TextIO, finished: dict[Cell, Rows]) -> None:
+        self._stream = stream
+        self.finished = finished
+
+    def add(self, cell: Cell, rows: Rows) -> None:
+        """Keep one cell; it survives whatever comes after."""
+        self._stream.write(json.dumps({"cell": cell, "rows": rows}) + "\n")
+        self._stream.flush()
+        self.finished[cell] = rows
+
+
+@contextmanager
+def open_journal(path: Path, inputs_sha256: str, *, restart: bool = False) -> Iterator[Journal]:
+    """The journal, with what an earlier run finished; a line that was cut off is computed again.
+
+    A journal without any cell is not left behind.
+
+    Raises:
+        UserInputError: it belongs to other inputs or another run writes it.
+    """
+    try:
+        stream = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise UserInputError(f"cannot be written: {error.strerror}", where=str(path)) from None
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserInputError("another sweep is writing it", where=str(path)) from None
+        if restart:
+            stream.truncate(0)
+        journal = Journal(stream, _read(stream, path, inputs_sha256))
+        try:
+            yield journal
+        finally:
+            if not journal.finished:
+                path.unlink(missing_ok=True)
+
+
+def _read(stream: TextIO, path: Path, inputs_sha256: str) -> dict[Cell, Rows]:
+    stream.seek(0)
+    text = stream.read()
+    whole = text[: text.rfind("\n") + 1]
+    stream.truncate(len(whole.encode()))
+    stream.seek(0, os.SEEK_END)
+    lines = whole.splitlines()
+    if not lines:
+        header = {"schema": JOURNAL_SCHEMA, "inputs_sha256": inputs_sha256}
+        stream.write(json.dumps(header) + "\n")
+        stream.flush()
+        return {}
+    try:
+        header, *records = [json.loads(line) for line in lines]
+        if header != {"schema": JOURNAL_SCHEMA, "inputs_sha256": inputs_sha256}:
+            raise UserInputError(
+                "it holds cells of another sweep", where=str(path), hint="--restart begins anew"
+            )
+        return {tuple(record["cell"]): record["rows"] for record in records}
+    except (ValueError, KeyError, TypeError):
+        raise UserInputError(
+            "it is no journal of a sweep", where=str(path), hint="--restart begins anew"
+        ) from None
+
+
+def run_cells(
+    evaluate: Evaluate,
+    cells: Sequence[Cell],
+    journal: Journal,
+    processes: int,
+    advance: Callable[[], None],
+) -> None:
+    """Compute the cells that the journal lacks and add each as it is finished.
+
+    Raises:
+        MltswitchError: what a cell raised.
+        MachineError: a process died.
+        KeyboardInterrupt: the journal holds what was finished before.
+    """
+    missing = [cell for cell in cells if cell not in journal.finished]
+    if processes == 1 or len(missing) <= 1:
+        for cell in missing:
+            journal.add(cell, evaluate(cell))
+            advance()
+        return
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(
+        min(processes, len(missing)), multiprocessing.get_context("spawn"), _ignore_interrupts
+    )
+    try:
+        futures = {pool.submit(evaluate, cell): cell for cell in missing}
+        for future in as_completed(futures):
+            journal.add(futures[future], future.result())
+            advance()
+    except BrokenProcessPool:
+        raise MachineError(
+            "a process of the sweep ended", hint="run it again to go on, with fewer --processes"
+        ) from None
+    except BaseException:
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches every process of the terminal; the first one ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def check_table(path: Path) -> None:
+    """Refuse a file that `write_table` could not write, before hours are spent on its rows.
+
+    Raises:
+        UserInputError: another ending than .csv or .parquet.
+        MachineError: .parquet without pyarrow.
+    """
+    if path.suffix == ".parquet":
+        _pyarrow()
+    elif path.suffix != ".csv":
+        raise UserInputError("is no table that is known", where=str(path), expected=".csv or .parquet")
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """All rows or none, as CSV (empty where nothing is known) or Parquet (null), by the name's ending."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    if path.suffix == ".parquet":
+        _write_parquet(path, columns, rows)
+        return
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue())
+
+
+def _write_parquet(path: Path, columns: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    arrow, parquet = _pyarrow()
+    table = arrow.table({name: [row.get(name) for row in rows] for name in columns})
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        parquet.write_table(table, temporary)
+        temporary.replace(path)
+    except OSError as error:
+        raise UserInputError(f"cannot be written: {error.strerror}", where=str(path)) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError:
+        raise MachineError(
+            "Parquet needs the package pyarrow", hint="install mltswitch[sim], or write a .csv"
+        ) from None
+    return arrow, parquet

@@ -1,0 +1,193 @@
+"""`mltswitch sweep`: one tidy table, and a second run that goes on where the first one ended."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mltswitch.documents import load_document
+from mltswitch.plan import Plan, PortRole
+from mltswitch.plan.evaluate import predict_ports
+from tests.cli.test_cli import Run, refused, run
+from tests.cli.test_loss import GOLDEN_PLAN, SPEC
+from tests.conftest import LAB_FABRIC
+
+__all__ = ["run"]
+
+JOURNAL = "table.csv.cells.jsonl"
+GRID = ("--load", "0.5,0.9", "--burst", "1,8", "--model", "paper,mm1k", "--processes", "1")
+
+
+@pytest.fixture(autouse=True)
+def _inputs(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN_PLAN, tmp_path / "plan.yaml")
+    (tmp_path / "problem.json").write_text(json.dumps(SPEC))
+
+
+def _table(folder: Path, name: str = "table.csv") -> list[dict[str, str]]:
+    with (folder / name).open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_one_row_for_each_combination(run: Run, tmp_path: Path) -> None:
+    outcome = run("sweep", "plan.yaml", *GRID, "--port-role", "leaf-up", "-o", "table.csv")
+    assert outcome.code == 0
+    plan = load_document(GOLDEN_PLAN, Plan)
+    ports = [profile for profile in plan.port_profiles if profile.role is PortRole.LEAF_UP]
+    rows = _table(tmp_path)
+    assert len(rows) == 2 * 2 * 2 * len(ports) * len(plan.classes)
+    keys = ("load", "burst_packets", "model", "platform", "port_role", "traffic_class")
+    assert len({tuple(row[key] for key in keys) for row in rows}) == len(rows)
+    (entry,) = predict_ports(plan, role=PortRole.LEAF_UP, load=0.9, burst_packets=8, model="mm1k")
+    (row,) = [
+        row
+        for row in rows
+        if tuple(row[key] for key in keys) == ("0.9", "8", "mm1k", ports[0].platform, "leaf-up", "gradient-2")
+    ]
+    assert row["kind"] == "predicted"
+    assert float(row["loss_unimportant"]) == entry.classes["gradient-2"].loss_unimportant
+    assert float(row["mean_delay_seconds"]) == entry.classes["gradient-2"].mean_delay_seconds
+
+
+def test_a_second_run_skips_what_is_finished_and_says_so(run: Run, tmp_path: Path) -> None:
+    arguments = ("sweep", "plan.yaml", *GRID, "-o", "table.csv")
+    first = run(*arguments)
+    assert "finished before" not in first.err
+    table, journal = (tmp_path / "table.csv").read_bytes(), (tmp_path / JOURNAL).read_text()
+    lines = journal.splitlines(keepends=True)
+    (tmp_path / JOURNAL).write_text("".join(lines[:4]) + lines[4][:10])
+    (tmp_path / "table.csv").unlink()
+    second = run(*arguments)
+    assert second.err == f"3 of 8 cells were finished before ({JOURNAL}), and are skipped\n"
+    assert (tmp_path / "table.csv").read_bytes() == table
+    assert (tmp_path / JOURNAL).read_text() == journal
+    third = run(*arguments, "--json").json()
+    assert (third["cells"], third["kept_cells"]) == (8, 8)
+
+
+def test_other_inputs_are_refused_or_begun_anew(run: Run, tmp_path: Path) -> None:
+    run("sweep", "plan.yaml", *GRID, "-o", "table.csv")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    arguments = ("sweep", "--spec", "problem.json", *GRID, "-o", "table.csv")
+    line = refused(run(*arguments), tmp_path, leaves=tuple(sorted(before)))
+    assert f"{JOURNAL}: it holds cells of another sweep. --restart begins anew" in line
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert run(*arguments, "--restart").code == 0
+    assert {row["queue"] for row in _table(tmp_path)} == {"0", "1"}
+
+
+def test_an_interrupt_leaves_a_journal_to_go_on_from(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mltswitch.plan.evaluate import PlanCells
+
+    whole = PlanCells.__call__
+    cells: list[Any] = []
+
+    def interrupted(self: PlanCells, cell: Any) -> Any:
+        if len(cells) == 3:
+            raise KeyboardInterrupt
+        cells.append(cell)
+        return whole(self, cell)
+
+    arguments = ("sweep", "plan.yaml", *GRID, "-o", "table.csv")
+    with monkeypatch.context() as patch:
+        patch.setattr(PlanCells, "__call__", interrupted)
+        outcome = run(*arguments)
+    assert outcome.code == 130
+    assert outcome.err.splitlines()[-1] == "mltswitch: interrupted"
+    assert not (tmp_path / "table.csv").exists()
+    assert run(*arguments).err.startswith("3 of 8 cells were finished before")
+
+
+def test_a_problem_with_a_buffer_in_packets(run: Run, tmp_path: Path) -> None:
+    outcome = run(
+        "sweep", "--spec", "problem.json", "--buffer", "40,80", "--load", "0.9", "-o", "table.csv",
+        "--model", "paper", "--processes", 1, "--json",
+    )  # fmt: skip
+    assert outcome.json()["rows"] == 4
+    rows = _table(tmp_path)
+    assert [(row["buffer_packets"], row["limit_packets"]) for row in rows] == [
+        ("40.0", "8.0"),
+        ("40.0", "32.0"),
+        ("80.0", "16.0"),
+        ("80.0", "64.0"),
+    ]
+    assert float(rows[0]["loss_important"]) > float(rows[2]["loss_important"])
+
+
+def test_a_plan_with_its_thresholds_in_proportion(run: Run, tmp_path: Path) -> None:
+    run(
+        "sweep", "plan.yaml", "--buffer", "128kB,256kB", "--port-role", "leaf-up", "-o", "table.csv",
+        "--model", "paper", "--processes", 1,
+    )  # fmt: skip
+    rows = [row for row in _table(tmp_path) if row["traffic_class"] == "gradient-2"]
+    half, whole = ([row for row in rows if row["buffer_bytes"] == size] for size in ("128000", "256000"))
+    assert half
+    for small, large in zip(half, whole, strict=True):
+        assert int(small["limit_bytes"]) == int(large["limit_bytes"]) // 2
+
+
+def test_planned_anew_for_each_buffer(run: Run, tmp_path: Path) -> None:
+    data = yaml.safe_load(LAB_FABRIC.read_text())
+    data["classes"]["gradients"]["queues"] = 1
+    (tmp_path / "fabric.yaml").write_text(yaml.safe_dump(data))
+    outcome = run(
+        "sweep", "--profile", "vgg16", "--fabric", "fabric.yaml", "--buffer", "256kB,300kB", "--load", "0.9",
+        "--model", "paper", "-o", "table.csv", "--processes", 1,
+    )  # fmt: skip
+    assert outcome.code == 0
+    limits: dict[tuple[str, str], set[int]] = {}
+    for row in _table(tmp_path):
+        key = (row["traffic_class"], row["buffer_bytes"])
+        limits.setdefault(key, set()).add(int(row["limit_bytes"]))
+    assert limits["control", "256000"] == limits["control", "300000"] == {48448}
+    assert max(limits["gradient-0", "256000"]) <= 256_000 - 16 * 1514 - 2 * 48_448
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("plan.yaml", "--load", "-1"), "'--load': '-1': -1 is not a number from 0 to 10"),
+        (("plan.yaml", "--load", "1.2:0.5:0.1"), "does not rise"),
+        (("plan.yaml", "--burst", "nan"), "'--burst'"),
+        (("plan.yaml", "--buffer", "64kb"), "'--buffer': '64kb': b means bits"),
+        (("plan.yaml", "--buffer", "0"), "'--buffer'"),
+        (("plan.yaml", "--buffer", "1"), "plan.yaml: buffer: 1 B leave leaf-down ports thresholds below"),
+        (("--spec", "problem.json", "--buffer", "64kB"), "'--buffer': '64kB' is no number"),
+        (("--spec", "problem.json", "--buffer", "0"), "'--buffer'"),
+        (("--spec", "problem.json", "--port-role", "leaf-up"), "--port-role belongs to a plan"),
+        (("plan.yaml", "--model", "paper,tarot"), "'--model': 'tarot' is not one of"),
+        (("plan.yaml", "--processes", "0"), "'--processes'"),
+        (("plan.yaml", "--seed", "5"), "--seed counts for --model simulate alone"),
+        (("plan.yaml", "--load", "0:10:0.01"), "'--load': '0:10:0.01' has more than 1000 values"),
+        (("plan.yaml", "--load", "0:9:0.01", "--burst", "1:900:1"), "the grid has 810900 cells"),
+        (("plan.yaml", "-o", "table.xls"), "table.xls: is no table that is known"),
+        (("--profile", "vgg16"), "--profile and --fabric go together"),
+        (("plan.yaml", "--spec", "problem.json"), "Give a plan, --spec, or --profile with --fabric"),
+        ((), "Give a plan, --spec, or --profile with --fabric"),
+    ],
+)
+def test_nonsense_is_refused_before_anything_is_written(
+    run: Run, tmp_path: Path, arguments: tuple[str, ...], text: str
+) -> None:
+    output = () if "-o" in arguments else ("-o", "table.csv")
+    line = refused(run("sweep", *arguments, *output), tmp_path, leaves=("plan.yaml", "problem.json"))
+    assert text in line
+
+
+def test_a_folder_that_does_not_exist(run: Run, tmp_path: Path) -> None:
+    outcome = run("sweep", "plan.yaml", *GRID, "-o", "no/table.csv")
+    assert "cannot be written" in refused(outcome, tmp_path, leaves=("plan.yaml", "problem.json"))
+
+
+def test_a_model_without_layers(run: Run, tmp_path: Path) -> None:
+    profile = run("profile", "show", "vgg16", "--json").json() | {"layers": []}
+    (tmp_path / "empty.yaml").write_text(yaml.safe_dump(profile))
+    outcome = run("sweep", "--profile", "./empty.yaml", "--fabric", LAB_FABRIC, "-o", "table.csv")
+    line = refused(outcome, tmp_path, leaves=("empty.yaml", "plan.yaml", "problem.json"))
+    assert "empty.yaml: layers: " in line
