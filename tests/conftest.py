@@ -24,4 +24,5 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="session")
 def lab_plan() -> Plan:
     """ResNet-50 on the example fabric."""
-    return build_plan(bundled_profile("resnet50"), load_document(LAB_FABRIC, Fabric), hardware_capabilities)
+    fabric = load_document(LAB_FABRIC, Fabric)
+    return build_plan(bundled_profile("resnet50"), fabric, hardware_capabilities, "paper")

@@ -1,7 +1,8 @@
 """Measures what a network does to tagged packets; needs hosts to send from, no knowledge of the switches."""
 
 from mltswitch.measure.judge import Verdict, judge
-from mltswitch.measure.probe import Bottleneck, ClassLoss, LoadResult, ProbeResult, probe
+from mltswitch.measure.offered import Bottleneck, Offer, offered_problem, predict_offer, sending_tasks
+from mltswitch.measure.probe import ClassLoss, LoadResult, ProbeResult, idle_delay_ns, probe, probe_load
 from mltswitch.measure.ramp import RampResult
 from mltswitch.measure.run import ProbeHost
 
@@ -9,10 +10,16 @@ __all__ = [
     "Bottleneck",
     "ClassLoss",
     "LoadResult",
+    "Offer",
     "ProbeHost",
     "ProbeResult",
     "RampResult",
     "Verdict",
+    "idle_delay_ns",
     "judge",
+    "offered_problem",
+    "predict_offer",
     "probe",
+    "probe_load",
+    "sending_tasks",
 ]

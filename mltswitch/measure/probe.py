@@ -2,18 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
+import numpy.typing as npt
 
-from mltswitch.measure.ramp import RampResult, packets_per_second, ramp
-from mltswitch.measure.run import ProbeHost, Received, run
+from mltswitch.measure.interval import by_block, loss_half_width
+from mltswitch.measure.offered import Bottleneck, Offer, offered_flows, predict_offer, sending_tasks
+from mltswitch.measure.ramp import RampResult, ramp
+from mltswitch.measure.run import Received, run
 from mltswitch.measure.schedule import Flow
-from mltswitch.measure.sender import BurstTask, RampTask
-from mltswitch.plan import ClassKind, Plan, PortProfile, Prediction, TrafficClass, predict_port
+from mltswitch.measure.sender import RampTask
+from mltswitch.plan import ClassKind, Plan, TrafficClass
+from mltswitch.queueing import MODELS, QueuePrediction
 from mltswitch.wire import Ecn
 
-CONTROL_PACKETS_PER_SECOND = 50.0
-"""Control traffic of a probe, whatever the plan's load: enough packets to see a loss of 1 %."""
 IDLE_PACKETS_PER_SECOND = 50.0
 IDLE_SECONDS = 1.0
 Progress = Callable[[str], None]
@@ -31,9 +34,15 @@ class ClassLoss:
     lost: int
     loss: float | None
     """Measured; None when nothing was sent."""
+    loss_half_width: float | None
+    """Of its 95 % interval, by batch means over time."""
     predicted_loss: float
     delay_p50_seconds: float | None
     delay_p99_seconds: float | None
+    wait_p50_seconds: float | None
+    """Measured delay above that of the idle path."""
+    predicted_wait_p50_seconds: float | None
+    """Over both importances, to the start of transmission; None: the model predicts no delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,8 @@ class LoadResult:
     """Gradient bits offered over the port's rate."""
     burst_packets: int
     """Gradient packets that leave a sender back to back."""
+    model: str
+    """The loss model of the predictions."""
     duration_seconds: float
     late_seconds: float
     """How far the slowest sender fell behind its schedule."""
@@ -52,7 +63,7 @@ class LoadResult:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """Everything measured; the loads' predictions are the plan's model at that load."""
+    """Everything measured; each load's predictions are the model's for what was sent at that load."""
 
     port: str
     model: str
@@ -63,18 +74,6 @@ class ProbeResult:
     ramps: tuple[RampResult, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Bottleneck:
-    """The port under test and the hosts around it."""
-
-    port: str
-    profile: PortProfile
-    receiver: ProbeHost
-    senders: tuple[ProbeHost, ...]
-    near_sender: ProbeHost
-    """A sender whose packets cross no other queue than the port's."""
-
-
 def probe(
     plan: Plan,
     bottleneck: Bottleneck,
@@ -82,35 +81,46 @@ def probe(
     loads: Sequence[float],
     seconds: float,
     burst_packets: int,
+    model: str = MODELS[0],
     seed: int,
     progress: Progress,
 ) -> ProbeResult:
     """Measure thresholds and losses at the given loads; raises MachineError when a host fails."""
     progress(f"probing {bottleneck.port}: idle path")
-    idle_delay_ns = _idle_delay_ns(plan, bottleneck, seed)
+    idle_ns = idle_delay_ns(plan, bottleneck, seed)
     hosts = (bottleneck.near_sender, bottleneck.receiver)
     ramps = []
     for position, entry in enumerate(plan.classes):
         if entry.kind is ClassKind.GRADIENT:
             progress(f"probing {bottleneck.port}: thresholds of {entry.name}")
-            ramps.append(ramp(plan, bottleneck.profile, hosts, position, idle_delay_ns, seed))
+            ramps.append(ramp(plan, bottleneck.profile, hosts, position, idle_ns, seed))
     results = []
     for number, load in enumerate(loads):
         progress(f"probing {bottleneck.port}: load {load:g} for {seconds:g} s")
-        results.append(_at_load(plan, bottleneck, load, burst_packets, seconds, seed + number))
+        results.append(
+            probe_load(
+                plan,
+                bottleneck,
+                Offer(load, burst_packets),
+                model=model,
+                idle_delay_seconds=idle_ns / 1e9,
+                seconds=seconds,
+                seed=seed + number,
+            )
+        )
     profile = bottleneck.profile
     return ProbeResult(
         bottleneck.port,
-        plan.provenance.queueing_model,
+        model,
         profile.rate_bps,
         profile.packet_bytes,
-        idle_delay_ns / 1e9,
+        idle_ns / 1e9,
         tuple(results),
         tuple(ramps),
     )
 
 
-def _idle_delay_ns(plan: Plan, bottleneck: Bottleneck, seed: int) -> float:
+def idle_delay_ns(plan: Plan, bottleneck: Bottleneck, seed: int) -> float:
     """Delay through the empty port: the median of lone packets of the first gradient class."""
     position = next(n for n, entry in enumerate(plan.classes) if entry.kind is ClassKind.GRADIENT)
     task = RampTask(class_index=position, packets_per_second=IDLE_PACKETS_PER_SECOND)
@@ -119,25 +129,33 @@ def _idle_delay_ns(plan: Plan, bottleneck: Bottleneck, seed: int) -> float:
     return float(np.median(received.records["delay_ns"]))
 
 
-def _at_load(
-    plan: Plan, bottleneck: Bottleneck, load: float, burst_packets: int, seconds: float, seed: int
+def probe_load(
+    plan: Plan,
+    bottleneck: Bottleneck,
+    offer: Offer,
+    *,
+    model: str,
+    idle_delay_seconds: float,
+    seconds: float,
+    seed: int,
 ) -> LoadResult:
-    flows = [
-        _flow(plan, bottleneck, position, load, burst_packets) for position, entry in enumerate(plan.classes)
-    ]
-    tasks = {
-        sender: BurstTask(flows=tuple(flow for flow in flows if flow is not None), seed=seed * 1000 + number)
-        for number, sender in enumerate(bottleneck.senders)
-    }
+    """One run at one load, beside the model's prediction for what is sent; raises MachineError."""
+    tasks = sending_tasks(plan, bottleneck, offer, seed)
+    predicted = predict_offer(plan, bottleneck.profile, offer, model)
     received = run(plan, bottleneck.receiver, tasks, seconds, seed)
-    predictions = predict_port(plan, bottleneck.profile, load=load)
+    view = _View(received, bottleneck.profile.packet_seconds, idle_delay_seconds, seconds)
     classes = [
-        _class_loss(entry, received, position, predictions[entry.name], is_important=is_important)
-        for position, entry in enumerate(plan.classes)
+        view.class_loss(
+            plan.classes[flow.class_index],
+            flow,
+            predicted[plan.classes[flow.class_index].name],
+            is_important=is_important,
+        )
+        for flow in offered_flows(plan, bottleneck.profile, offer)
         for is_important in (False, True)
-        if flows[position] is not None and _is_sent(entry, is_important=is_important)
+        if _is_sent(plan.classes[flow.class_index], is_important=is_important)
     ]
-    return LoadResult(load, burst_packets, seconds, received.late_seconds, tuple(classes))
+    return LoadResult(offer.load, offer.burst_packets, model, seconds, received.late_seconds, tuple(classes))
 
 
 def _is_sent(entry: TrafficClass, *, is_important: bool) -> bool:
@@ -145,36 +163,45 @@ def _is_sent(entry: TrafficClass, *, is_important: bool) -> bool:
     return entry.kind is ClassKind.GRADIENT or not is_important
 
 
-def _flow(plan: Plan, bottleneck: Bottleneck, position: int, load: float, burst_packets: int) -> Flow | None:
-    """One sender's part of a class; None where the plan expects no traffic."""
-    entry = plan.classes[position]
-    line = packets_per_second(bottleneck.profile) / len(bottleneck.senders)
-    if entry.kind is ClassKind.GRADIENT:
-        rate = entry.load * load / plan.fabric.traffic.load * line
-        return Flow(position, rate, burst_packets, plan.unimportant_share)
-    if entry.kind is ClassKind.CONTROL:
-        return Flow(position, CONTROL_PACKETS_PER_SECOND / len(bottleneck.senders), 1, 1.0)
-    if entry.kind is ClassKind.BACKGROUND and entry.load > 0:
-        return Flow(position, entry.load * line, 1, 1.0)
-    return None
+@dataclass(frozen=True, slots=True)
+class _View:
+    received: Received
+    packet_seconds: float
+    idle_delay_seconds: float
+    seconds: float
+
+    def class_loss(
+        self, entry: TrafficClass, flow: Flow, prediction: QueuePrediction, *, is_important: bool
+    ) -> ClassLoss:
+        records = self.received.records
+        mine = records[
+            (records["class_index"] == flow.class_index) & (records["is_important"] == is_important)
+        ]
+        sent = by_block(self.received.sent_seconds(flow.class_index, is_important=is_important), self.seconds)
+        lost = sent - by_block(self.received.received_seconds(mine), self.seconds)
+        total = int(sent.sum())
+        p50, p99 = _percentiles(mine["delay_ns"] / 1e9)
+        waiting = prediction.p50_delay_packet_times
+        return ClassLoss(
+            traffic_class=entry.name,
+            is_important=is_important,
+            sent=total,
+            received=len(mine),
+            ce_marked=int(np.sum((mine["tos"] & Ecn.CE) == Ecn.CE)),
+            lost=total - len(mine),
+            loss=(total - len(mine)) / total if total else None,
+            loss_half_width=loss_half_width(sent, lost, flow.burst_packets),
+            predicted_loss=prediction.loss_important if is_important else prediction.loss_unimportant,
+            delay_p50_seconds=p50,
+            delay_p99_seconds=p99,
+            wait_p50_seconds=None if p50 is None else max(0.0, p50 - self.idle_delay_seconds),
+            predicted_wait_p50_seconds=None
+            if waiting is None or not isfinite(waiting)
+            else waiting * self.packet_seconds,
+        )
 
 
-def _class_loss(
-    entry: TrafficClass, received: Received, position: int, prediction: Prediction, *, is_important: bool
-) -> ClassLoss:
-    records = received.records
-    mine = records[(records["class_index"] == position) & (records["is_important"] == is_important)]
-    sent = received.sent[position, is_important]
-    delays = mine["delay_ns"] / 1e9
-    return ClassLoss(
-        traffic_class=entry.name,
-        is_important=is_important,
-        sent=sent,
-        received=len(mine),
-        ce_marked=int(np.sum((mine["tos"] & Ecn.CE) == Ecn.CE)),
-        lost=sent - len(mine),
-        loss=(sent - len(mine)) / sent if sent else None,
-        predicted_loss=prediction.loss_important if is_important else prediction.loss_unimportant,
-        delay_p50_seconds=float(np.percentile(delays, 50)) if len(mine) else None,
-        delay_p99_seconds=float(np.percentile(delays, 99)) if len(mine) else None,
-    )
+def _percentiles(delays: npt.NDArray[np.float64]) -> tuple[float | None, float | None]:
+    if not len(delays):
+        return None, None
+    return float(np.percentile(delays, 50)), float(np.percentile(delays, 99))

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from mltswitch.errors import MachineError
 from mltswitch.measure.receiver import ReceiveTask
+from mltswitch.measure.schedule import Schedule
 from mltswitch.measure.sender import BurstTask, RampTask, SendReport, SendTask
 from mltswitch.plan import Plan
 from mltswitch.units import ETHERNET_HEADER_BYTES
@@ -51,11 +52,38 @@ class ProbeHost:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What was sent, by (class, importance), and what arrived."""
+    """What each sender sent, and what arrived."""
 
     records: npt.NDArray[np.void]
-    sent: Counter[tuple[int, bool]]
+    schedules: tuple[Schedule, ...]
     late_seconds: float
+
+    @property
+    def sent(self) -> Counter[tuple[int, bool]]:
+        """Packets sent, by (class, importance)."""
+        count: Counter[tuple[int, bool]] = Counter()
+        for schedule in self.schedules:
+            count.update(zip(schedule.class_index.tolist(), schedule.is_important.tolist(), strict=True))
+        return count
+
+    def sent_seconds(self, class_index: int, *, is_important: bool) -> npt.NDArray[np.float64]:
+        """When the packets of this kind were due."""
+        return np.concatenate(
+            [
+                schedule.time_seconds[
+                    (schedule.class_index == class_index) & (schedule.is_important == is_important)
+                ]
+                for schedule in self.schedules
+            ]
+        )
+
+    def received_seconds(self, records: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
+        """When these records' packets had been due at their senders."""
+        due = np.zeros(len(records))
+        for number, schedule in enumerate(self.schedules):
+            mine = records["sender"] == number
+            due[mine] = schedule.time_seconds[records["sequence"][mine]]
+        return due
 
     def require_some(self, port: str) -> None:
         """Raise MachineError when nothing at all came through the port."""
@@ -92,14 +120,11 @@ def run(
             )
             for number, (host, traffic) in enumerate(tasks.items())
         }
-        schedules = [task.schedule() for task in sends.values()]
+        schedules = tuple(task.schedule() for task in sends.values())
         listen = ReceiveTask(run=run_number, output=output, maximum_packets=sum(map(len, schedules)) + 1)
         reports = _converse(receiver, listen, sends, seconds)
         _require_on_time(tuple(tasks), reports)
-        sent: Counter[tuple[int, bool]] = Counter()
-        for schedule in schedules:
-            sent.update(zip(schedule.class_index.tolist(), schedule.is_important.tolist(), strict=True))
-        return Received(np.load(output), sent, max(report.late_seconds for report in reports))
+        return Received(np.load(output), schedules, max(report.late_seconds for report in reports))
 
 
 def _converse(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from mltswitch.queueing import Importance
+
 
 @dataclass(frozen=True, slots=True)
 class Flow:
@@ -16,6 +18,8 @@ class Flow:
     burst_packets: int
     """Packets of one burst leave back to back."""
     unimportant_share: float
+    importance: Importance = "packet"
+    """Whether it is drawn for each packet, or for each burst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class Schedule:
 
 
 def poisson_bursts(flows: Sequence[Flow], duration_seconds: float, seed: int) -> Schedule:
-    """Bursts at exponential intervals, each of one class; importance is drawn for every packet."""
+    """Bursts at exponential intervals, each of one class."""
     generator = np.random.default_rng(seed)
     times: list[npt.NDArray[np.float64]] = []
     classes: list[npt.NDArray[np.uint8]] = []
@@ -43,7 +47,10 @@ def poisson_bursts(flows: Sequence[Flow], duration_seconds: float, seed: int) ->
         packets = np.repeat(starts, flow.burst_packets)
         times.append(packets)
         classes.append(np.full(len(packets), flow.class_index, dtype=np.uint8))
-        important.append(generator.random(len(packets)) >= flow.unimportant_share)
+        if flow.importance == "burst":
+            important.append(np.repeat(generator.random(count) >= flow.unimportant_share, flow.burst_packets))
+        else:
+            important.append(generator.random(len(packets)) >= flow.unimportant_share)
     return _merged(times, classes, important)
 
 

@@ -77,6 +77,17 @@ def mean_burst_packets(arrivals: Arrivals) -> float:
             )
 
 
+def backlog_burst(arrivals: Incast) -> Batch:
+    """The burst that leaves as much at an idle port as an epoch does when it has arrived.
+
+    The epoch arrives within the jitter and the time that one sender needs; what the port sends meanwhile is
+    gone.
+    """
+    arrived_within = arrivals.jitter_packet_times + arrivals.round_packets / arrivals.source_rate_ratio
+    left = arrivals.senders * arrivals.round_packets - arrived_within
+    return Batch(max(arrivals.burst_packets, round(left)))
+
+
 def check_arrivals(arrivals: Arrivals, where: str) -> None:
     """Refuse impossible numbers.
 

@@ -5,6 +5,6 @@ docs/model.md derives it. `port` goes from class to class, `passage` and `excurs
 transmission.
 """
 
-from mltswitch.queueing.completion.model import predict
+from mltswitch.queueing.completion.model import predict, predict_losses
 
-__all__ = ["predict"]
+__all__ = ["predict", "predict_losses"]

@@ -15,7 +15,7 @@ from mltswitch.queueing.completion.durations import BusySlot, Duration, Slot, po
 from mltswitch.queueing.completion.port import ENDLESS, SETTLED, SWEEPS
 from mltswitch.queueing.completion.rational import ComplexArray, FloatArray, circle, fit
 from mltswitch.queueing.completion.rules import admission_of
-from mltswitch.queueing.completion.state import QueueState
+from mltswitch.queueing.completion.state import Losses, QueueState
 from mltswitch.queueing.completion.tables import Array
 
 ORIGIN = np.zeros(1, dtype=complex)
@@ -67,8 +67,8 @@ def solve_counted_port(queues: Sequence[ClassQueue]) -> list[QueueState | None]:
         before = list(carried)
         for index, level in enumerate(levels):
             free = max(0.0, 1.0 - sum(carried[: index + 1]))
-            states[index], share = _balance(level, min(sum(carried[index + 1 :]), free))
-            carried[index] = level.queue.load * share
+            state = _balance(level, min(sum(carried[index + 1 :]), free))
+            states[index], carried[index] = state, level.queue.load * state.losses.carried
         if max(abs(new - old) for new, old in zip(carried, before, strict=True)) < SETTLED:
             break
     return states
@@ -198,8 +198,8 @@ def _means(level: _Level) -> tuple[float, float]:
     return float(first + spent[0]), float(high)
 
 
-def _balance(level: _Level, carried_below: float) -> tuple[QueueState, float]:
-    """State and carried share. As in `port`, with the time split into own transmissions and the rest."""
+def _balance(level: _Level, carried_below: float) -> QueueState:
+    """As in `port`, with the time split into own transmissions and the rest."""
     queue, turns = level.queue, _turns(level)
     total = level.rate_above + queue.rate
     shares = np.array([0.0, queue.rate / total, level.rate_above / total])[: len(turns)]
@@ -217,7 +217,7 @@ def _balance(level: _Level, carried_below: float) -> tuple[QueueState, float]:
 
 def _state(
     level: _Level, weights: FloatArray, turns: FloatArray, idle_time: float, busy_time: float
-) -> tuple[QueueState, float]:
+) -> QueueState:
     queue, kernels, plain = level.queue, level.kernels, level.plain
     served_at_once = idle_time * queue.rate
     started = weights[1] * _rest_of_burst(level)
@@ -251,10 +251,14 @@ def _state(
     carried_share = carried / offered
     mean_queue = float(probabilities @ np.arange(len(probabilities)))
     high_time = weights[2] * level.high.mean if level.high is not None else 0.0
-    state = QueueState(
-        loss_unimportant=float((marked + full) / offered),
-        loss_important=full / offered,
-        mark_share=float(marked / (offered - full)),
+    shares = Losses(
+        unimportant=float((marked + full) / offered),
+        important=full / offered,
+        carried=carried_share,
+        marked=float(marked / (offered - full)),
+    )
+    return QueueState(
+        losses=shares,
         queue_probabilities=probabilities,
         joined=(in_slot + elsewhere) / carried,
         at_once=served_at_once / carried,
@@ -263,7 +267,6 @@ def _state(
         high=level.high,
         high_share=float(high_time / busy_time),
     )
-    return state, carried_share
 
 
 def _raised(starts: FloatArray, ends: FloatArray) -> FloatArray:

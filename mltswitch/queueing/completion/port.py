@@ -25,7 +25,7 @@ from mltswitch.queueing.completion.excursions import Start, Visits, visits
 from mltswitch.queueing.completion.passage import passages
 from mltswitch.queueing.completion.rational import ComplexArray, FloatArray, circle, fit
 from mltswitch.queueing.completion.rules import admission_of
-from mltswitch.queueing.completion.state import QueueState, Stay, losses, queue_state
+from mltswitch.queueing.completion.state import Losses, QueueState, Stay, losses, queue_state
 
 ENDLESS: Final = 1e12
 """Mean packet times between two turns after which a class counts as starved."""
@@ -56,19 +56,34 @@ class Level:
 def solve_port(queues: Sequence[ClassQueue]) -> list[QueueState | None]:
     """State of every queue, highest priority first; None: starved, hardly ever served."""
     levels = _levels(tuple(queues))
+    states: list[QueueState | None] = [None] * len(queues)
+    for index, (level, stay) in enumerate(zip(levels, _balanced(levels), strict=True)):
+        states[index] = queue_state(
+            level.admission, stay, rate=level.queue.rate, turn=level.turn, high=level.high
+        )
+    return states
+
+
+def port_losses(queues: Sequence[ClassQueue]) -> list[Losses | None]:
+    """The losses alone, in less time; None: starved."""
+    levels = _levels(tuple(queues))
+    found: list[Losses | None] = [None] * len(queues)
+    for index, (level, stay) in enumerate(zip(levels, _balanced(levels), strict=True)):
+        found[index] = losses(level.admission, stay)
+    return found
+
+
+def _balanced(levels: Sequence[Level]) -> list[Stay]:
+    """One cycle of each class, when all classes carry what they do."""
     shares = [1.0] * len(levels)
     for _ in range(SWEEPS):
         before = list(shares)
         for index, level in enumerate(levels):
-            shares[index] = losses(
-                level.admission, _stay(level, _carried_below(levels, shares, index))
-            ).carried
+            stay = _stay(level, _carried_below(levels, shares, index))
+            shares[index] = losses(level.admission, stay).carried
         if max(abs(new - old) for new, old in zip(shares, before, strict=True)) < SETTLED:
             break
-    states: list[QueueState | None] = [None] * len(queues)
-    for index, level in enumerate(levels):
-        states[index] = _state(level, _stay(level, _carried_below(levels, shares, index)))
-    return states
+    return [_stay(level, _carried_below(levels, shares, index)) for index, level in enumerate(levels)]
 
 
 def _carried_below(levels: Sequence[Level], shares: Sequence[float], index: int) -> float:
@@ -219,7 +234,3 @@ def _stay(level: Level, carried_below: float) -> Stay:
         served_at_once=(1 - vacations) * queue.rate / total * found.unit,
         dropped_important=float(weights @ level.lost),
     )
-
-
-def _state(level: Level, stay: Stay) -> QueueState:
-    return queue_state(level.admission, stay, rate=level.queue.rate, turn=level.turn, high=level.high)

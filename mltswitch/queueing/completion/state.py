@@ -30,13 +30,22 @@ class Stay:
 
 
 @dataclass(frozen=True, slots=True)
+class Losses:
+    """What of the offered packets goes where."""
+
+    unimportant: float
+    important: float
+    carried: float
+    """Packets let in over packets offered."""
+    marked: float
+    """Of the important packets let in, those that met S or more."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueueState:
     """What is known of one queue."""
 
-    loss_unimportant: float
-    loss_important: float
-    mark_share: float
-    """Of the important packets let in, those that met S or more."""
+    losses: Losses
     queue_probabilities: FloatArray
     """Share of time with 0 … L waiting."""
     joined: FloatArray
@@ -48,18 +57,6 @@ class QueueState:
     high: Duration | None
     high_share: float
     """Part of the busy time that waits for the end of a higher burst which met the port idle."""
-
-
-@dataclass(frozen=True, slots=True)
-class Losses:
-    """What of the offered packets goes where."""
-
-    unimportant: float
-    important: float
-    carried: float
-    """Packets let in over packets offered."""
-    marked: float
-    """Of the important packets let in, those that met S or more."""
 
 
 def losses(admission: Admission, stay: Stay) -> Losses:
@@ -98,9 +95,7 @@ def queue_state(
     mean_queue = float(probabilities @ np.arange(len(probabilities)))
     let_in = stay.served_at_once + float(stay.turns.sum())
     return QueueState(
-        loss_unimportant=shares.unimportant,
-        loss_important=shares.important,
-        mark_share=shares.marked,
+        losses=shares,
         queue_probabilities=probabilities,
         joined=stay.turns[1:] / let_in,
         at_once=stay.served_at_once / let_in,

@@ -9,7 +9,7 @@ from mltswitch.queueing.arrivals import mean_burst_packets
 from mltswitch.queueing.descent.choice import Choice, Constraints, resting_packets
 from mltswitch.queueing.descent.evaluation import Evaluation, Evaluator, Predictor
 from mltswitch.queueing.descent.search import descend, polish
-from mltswitch.queueing.models import predict
+from mltswitch.queueing.models import predict, predict_losses
 from mltswitch.queueing.objective import Optimum, ThresholdProblem
 from mltswitch.queueing.optimiser import optimise_separable
 
@@ -36,9 +36,11 @@ def optimise(problem: ThresholdProblem, model: str = "completion") -> Optimum:
     """
     if model in SEPARABLE:
         return optimise_separable(problem, model)
+    is_bounded = any(objective.delay_bound_packet_times is not None for objective in problem.objectives)
+    price = predict if is_bounded else predict_losses
     return optimise_by_descent(
         problem,
-        lambda thresholds: predict(problem.port, problem.traffic, thresholds, model=model),
+        lambda thresholds: price(problem.port, problem.traffic, thresholds, model),
         starts=_separable_starts(problem),
     )
 

@@ -214,7 +214,6 @@ def test_long_queues_are_solved_in_coarser_packets() -> None:
         (Port(buffer_packets=4), QueueTraffic(0.5), QueueThresholds(4, 8), "buffer_packets"),
         (PORT, QueueTraffic(0.5), QueueThresholds(4, 8, average_weight=0.5), "queues[0]"),
         (PORT, QueueTraffic(0.5), QueueThresholds(4, 8, alpha=1.0), "queues[0]"),
-        (PORT, QueueTraffic(0.5, 0.5, Incast(4, 8)), QueueThresholds(4, 8), "queues[0].arrivals"),
         (
             PORT,
             QueueTraffic(0.5, 0.5, Batch(4, "geometric"), "burst"),
@@ -230,6 +229,15 @@ def test_what_only_the_simulator_knows_is_refused(
     with pytest.raises(UserInputError, match="simulate") as caught:
         predict(port, [traffic], [thresholds])
     assert caught.value.where == where
+
+
+def test_an_incast_epoch_is_one_burst_of_its_backlog() -> None:
+    thresholds = [QueueThresholds(20, 40)]
+    # 4 senders · 16 packets, less the 16 + 10 packet times in which they arrive.
+    incast = QueueTraffic(0.6, 0.5, Incast(4, 16, jitter_packet_times=10, burst_packets=4), "burst")
+    assert predict(PORT, [incast], thresholds) == predict(
+        PORT, [QueueTraffic(0.6, 0.5, Batch(38))], thresholds
+    )
 
 
 def test_poisson_packets_are_bursts_of_one() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise, product
 
 import numpy as np
@@ -114,6 +115,13 @@ def fits_alphas(problem: ThresholdProblem, limits: list[int], alphas: tuple[floa
     )
 
 
+@cache
+def _predict_class(
+    service: mm1k.ClassService, share: float, thresholds: QueueThresholds, count_in_service: bool
+) -> QueuePrediction:
+    return mm1k.predict_class(service, share, thresholds, count_in_service=count_in_service)
+
+
 def predict_choice(problem: ThresholdProblem, model: str, queue: int, choice: _Choice) -> QueuePrediction:
     """The model's figures for one chosen queue; what the others hold does not matter."""
     own = [index for index, fixed in enumerate(problem.fixed) if fixed is None][queue]
@@ -122,9 +130,7 @@ def predict_choice(problem: ThresholdProblem, model: str, queue: int, choice: _C
     offered = problem.traffic[own]
     if model == "mm1k":
         service = mm1k.class_services([q.load for q in problem.traffic])[own]
-        return mm1k.predict_class(
-            service, offered.unimportant_share, thresholds, count_in_service=problem.port.count_in_service
-        )
+        return _predict_class(service, offered.unimportant_share, thresholds, problem.port.count_in_service)
     return paper.predict(problem.port, problem.traffic, [thresholds] * len(problem.traffic))[own]
 
 

@@ -15,6 +15,7 @@ from mltswitch.queueing.objective import TOLERANCE_ROUNDS, Optimum, QueueObjecti
 from mltswitch.queueing.optimiser import (
     columns,
     complete,
+    dual,
     least_buffer_packets,
     optimise_separable,
     pool,
@@ -79,7 +80,7 @@ def check_constraints(problem: ThresholdProblem, model: str, found: Optimum) -> 
 
 
 @pytest.mark.parametrize("model", ["paper", "mm1k"])
-@settings(NO_DEADLINE, max_examples=40)
+@settings(NO_DEADLINE, max_examples=30)
 @given(problem=SMALL)
 def test_equals_brute_force(model: str, problem: ThresholdProblem) -> None:
     best = brute_force(problem, model)
@@ -106,7 +107,7 @@ def test_methods_for_large_buffers_bound_small_ones(model: str, monkeypatch: pyt
         monkeypatch.setattr(module, "MAXIMUM_UNITS", 0)
     gaps: list[float] = []
 
-    @settings(NO_DEADLINE, max_examples=40)
+    @settings(NO_DEADLINE, max_examples=20)
     @given(problem=SMALL)
     def check(problem: ThresholdProblem) -> None:
         best = brute_force(problem, model)
@@ -188,7 +189,9 @@ def test_large_buffers_do_no_worse_than_the_largest_complete_search() -> None:
 @pytest.mark.parametrize("model", ["paper", "mm1k"])
 def test_a_curve_that_is_not_convex_is_branched_on(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three queues only some can be saved: a price alone cannot choose, branching does."""
-    step = QueueObjective(1 / 3, hinge(1, 0), lambda loss: np.minimum(1.0, 900 * np.maximum(0.0, loss - 5e-4)))
+    step = QueueObjective(
+        1 / 3, hinge(1, 0), lambda loss: np.minimum(1.0, 900 * np.maximum(0.0, loss - 5e-4))
+    )
     problem = ThresholdProblem(
         Port(),
         tuple(QueueTraffic(load, 0.0) for load in (0.95, 0.0495, 0.00049)),

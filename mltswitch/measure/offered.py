@@ -1,0 +1,97 @@
+"""What a probe sends at a load, as tasks for its senders and as the problem that a loss model takes.
+
+Both come from the same flows: a prediction is for what was sent, not for what the plan expects.
+"""
+
+from dataclasses import dataclass, replace
+
+from mltswitch.measure.ramp import packets_per_second
+from mltswitch.measure.run import ProbeHost
+from mltswitch.measure.schedule import Flow
+from mltswitch.measure.sender import BurstTask
+from mltswitch.plan import ClassKind, Plan, PortProfile
+from mltswitch.plan.predict import PortProblem, port_problem
+from mltswitch.queueing import Batch, Importance, Poisson, QueuePrediction, QueueTraffic, predict
+
+CONTROL_PACKETS_PER_SECOND = 50.0
+"""Control traffic of a probe, whatever the plan's load: enough packets to see a loss of 1 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bottleneck:
+    """The port under test and the hosts around it."""
+
+    port: str
+    profile: PortProfile
+    receiver: ProbeHost
+    senders: tuple[ProbeHost, ...]
+    near_sender: ProbeHost
+    """A sender whose packets cross no other queue than the port's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Load of the gradients and size of their bursts."""
+
+    load: float
+    """Gradient bits over the port's rate."""
+    burst_packets: int
+
+
+def offered_flows(plan: Plan, profile: PortProfile, offer: Offer) -> tuple[Flow, ...]:
+    """What all senders together send to the port; classes without traffic have no flow."""
+    line = packets_per_second(profile)
+    flows = []
+    for position, entry in enumerate(plan.classes):
+        if entry.kind is ClassKind.GRADIENT:
+            rate = entry.load * offer.load / plan.fabric.traffic.load * line
+            importance = _importance(plan, offer.burst_packets)
+            flows.append(Flow(position, rate, offer.burst_packets, plan.unimportant_share, importance))
+        elif entry.kind is ClassKind.CONTROL:
+            flows.append(Flow(position, CONTROL_PACKETS_PER_SECOND, 1, 1.0))
+        elif entry.kind is ClassKind.BACKGROUND and entry.load > 0:
+            flows.append(Flow(position, entry.load * line, 1, 1.0))
+    return tuple(flows)
+
+
+def sending_tasks(plan: Plan, bottleneck: Bottleneck, offer: Offer, seed: int) -> dict[ProbeHost, BurstTask]:
+    """The flows in equal parts; Poisson bursts of several senders are Poisson bursts again."""
+    count = len(bottleneck.senders)
+    flows = tuple(
+        replace(flow, packets_per_second=flow.packets_per_second / count)
+        for flow in offered_flows(plan, bottleneck.profile, offer)
+    )
+    return {
+        sender: BurstTask(flows=flows, seed=seed * 1000 + number)
+        for number, sender in enumerate(bottleneck.senders)
+    }
+
+
+def offered_problem(plan: Plan, profile: PortProfile, offer: Offer) -> PortProblem:
+    """The port under these flows; bursts come at once, as they do from links much faster than the port."""
+    port, _, thresholds = port_problem(plan, profile)
+    line = packets_per_second(profile)
+    traffic = [QueueTraffic(0.0) for _ in plan.classes]
+    for flow in offered_flows(plan, profile, offer):
+        traffic[flow.class_index] = QueueTraffic(
+            flow.packets_per_second / line,
+            flow.unimportant_share,
+            Batch(flow.burst_packets) if flow.burst_packets > 1 else Poisson(),
+            flow.importance,
+        )
+    return port, tuple(traffic), thresholds
+
+
+def predict_offer(plan: Plan, profile: PortProfile, offer: Offer, model: str) -> dict[str, QueuePrediction]:
+    """Class → what the model expects of these flows, in packets and packet times."""
+    port, traffic, thresholds = offered_problem(plan, profile, offer)
+    if model != "simulate":  # the others know nothing of a shared buffer
+        port = replace(port, buffer_packets=None)
+        thresholds = tuple(replace(entry, alpha=None) for entry in thresholds)
+    figures = predict(port, traffic, thresholds, model)
+    return {entry.name: figure for entry, figure in zip(plan.classes, figures, strict=True)}
+
+
+def _importance(plan: Plan, burst_packets: int) -> Importance:
+    """As the plan says; else a burst has one, since its packets share one ECN field."""
+    return plan.fabric.traffic.importance or ("burst" if burst_packets > 1 else "packet")
