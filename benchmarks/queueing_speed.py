@@ -9,6 +9,7 @@ takes stands apart. The plain simulators run the very problem that the compiled 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -76,20 +77,24 @@ FULL: Final = Effort(9, 3, 40_000_000, 250_000)
 QUICK: Final = Effort(3, 1, 4_000_000, 20_000)
 
 
-def eight_queues(limit_packets: int, burst: int) -> tuple[Port, list[QueueTraffic], list[QueueThresholds]]:
-    """Equal loads; the limits rise to the last queue's, S is half of L."""
-    traffic = [QueueTraffic(LOAD / QUEUES, 0.5, Batch(burst)) for _ in range(QUEUES)]
-    limits = [limit_packets * (QUEUES + queue + 1) // (2 * QUEUES) for queue in range(QUEUES)]
-    return Port(), traffic, [QueueThresholds(limit // 2, limit) for limit in limits]
+def eight_queues(
+    limit_packets: int, burst: int, load: float = LOAD
+) -> tuple[Port, list[QueueTraffic], list[QueueThresholds]]:
+    """Equal loads and limits; S is half of L."""
+    traffic = [QueueTraffic(load / QUEUES, 0.5, Batch(burst)) for _ in range(QUEUES)]
+    return Port(), traffic, [QueueThresholds(limit_packets // 2, limit_packets)] * QUEUES
 
 
-def median_seconds(work: Callable[[], object], runs: int) -> float:
-    """After one run that does not count: caches fill, libraries load."""
-    work()
+def median_seconds(work: Callable[[float], object], runs: int) -> float:
+    """After one run that does not count: libraries load, tables fill.
+
+    Each run gets a load of its own, a millionth more than the last, so that no solution is remembered.
+    """
+    work(1.0)
     times: list[float] = []
-    for _ in range(runs):
+    for run in range(runs):
         started = perf_counter()
-        work()
+        work(1.0 + 1e-6 * (run + 1))
         times.append(perf_counter() - started)
     return median(times)
 
@@ -98,10 +103,14 @@ def completion_times(effort: Effort) -> dict[str, float]:
     """Milliseconds of one prediction by the default model."""
     found: dict[str, float] = {}
     for key, (limit, burst) in PREDICTIONS.items():
-        problem = eight_queues(limit, burst)
         runs = effort.runs if limit <= 128 else max(1, effort.runs // 3)
-        found[key] = 1000 * median_seconds(lambda problem=problem: predict(*problem), runs)  # type: ignore[misc]
+        solve = partial(_solve, limit, burst)
+        found[key] = 1000 * median_seconds(solve, runs)
     return found
+
+
+def _solve(limit_packets: int, burst: int, scale: float) -> None:
+    predict(*eight_queues(limit_packets, burst, LOAD * scale))
 
 
 def deep_profile() -> ModelProfile:
@@ -127,13 +136,12 @@ def plan_times(effort: Effort) -> dict[str, float]:
     gradients = len(build_plan(profile, fabric, hardware_capabilities, "paper").gradient_classes)
     if gradients != QUEUES:
         raise AssertionError(f"the plan has {gradients} gradient queues instead of {QUEUES}")
-    return {
-        key: median_seconds(
-            lambda model=model: build_plan(profile, fabric, hardware_capabilities, model),  # type: ignore[misc]
-            effort.plan_runs,
-        )
-        for key, model in PLANS.items()
-    }
+
+    def plan(model: str, scale: float) -> None:
+        traffic = fabric.traffic.model_copy(update={"load": fabric.traffic.load * scale})
+        build_plan(profile, fabric.model_copy(update={"traffic": traffic}), hardware_capabilities, model)
+
+    return {key: median_seconds(partial(plan, model), effort.plan_runs) for key, model in PLANS.items()}
 
 
 def simulator_speeds(effort: Effort) -> tuple[dict[str, float], list[str]]:

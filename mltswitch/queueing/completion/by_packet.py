@@ -20,7 +20,12 @@ class PacketAdmission(Admission):
         self._most_packets = self.most_bursts * (self.fixed_burst or ceil(self.mean_burst))
         joining = binomials(self._most_packets, self.important_share, self.room)
         self._joining = joining
+        # [n, room]: important packets dropped of n offered to a queue above S with so much room.
+        joined = np.arange(self._most_packets + 1) * self.important_share
+        self._missed_of = np.tile(joined[:, None], self.room + 1)
         self._at_least = joining[:, ::-1].cumsum(axis=1)[:, ::-1]
+        self._missed_of[:, 1:] -= self._at_least[:, 1:].cumsum(axis=1)
+        np.maximum(self._missed_of, 0, out=self._missed_of)
         if self.fixed_burst is None:
             self._table = sums_of_bursts(
                 self._sizes.tobytes(), self._shares.tobytes(), self.most_bursts, self._most_packets
@@ -76,11 +81,7 @@ class PacketAdmission(Admission):
     def lost_important(self, starts: FloatArray, offer: Offer, mean_packets: float) -> FloatArray:
         """See Admission."""
         share, threshold = self.important_share, self.threshold
-        joined = np.arange(self._most_packets + 1) * share
-        missed = joined[:, None] - np.concatenate(
-            [np.zeros((len(joined), 1)), self._at_least[:, 1:].cumsum(axis=1)], axis=1
-        )
-        np.maximum(missed, 0, out=missed)
+        missed = self._missed_of
         lost: FloatArray = self._beyond(starts, offer) @ missed[:, -1]
         lost += starts[:, threshold:] @ (offer.packets[0] @ missed)[::-1]
         more = float(offer.more[0])

@@ -14,8 +14,8 @@ import numpy as np
 from mltswitch.queueing.completion.rational import FloatArray
 from mltswitch.queueing.completion.state import QueueState
 
-POINTS: Final = 160
-GROUPS: Final = 96
+POINTS: Final = 96
+GROUPS: Final = 40
 SHORTEST: Final = 0.02
 """First point of the grid on which the distribution is evaluated, in packet times."""
 
@@ -26,7 +26,7 @@ def percentiles(state: QueueState, shares: Sequence[float]) -> tuple[float, ...]
     if not weights.sum():
         return tuple(0.0 for _ in shares)
     rest_mean, rest_variance = _rest(state)
-    variance = max(0.0, state.turn.second_moment - state.turn.mean**2)
+    variance = max(0.0, state.turn.moments()[0] - state.turn.mean**2)
     means = np.maximum(rest_mean + ahead * (state.turn.mean - 1), 1e-6)
     variances = np.maximum(rest_variance + ahead * variance, 1e-9)
     largest = float((ahead + means + 8 * np.sqrt(variances)).max())
@@ -57,9 +57,8 @@ def _rest(state: QueueState) -> tuple[float, float]:
     if state.high is not None:
         parts.append((state.high_share, state.high))
     for share, duration in parts:
-        moments += share * np.array(
-            [duration.second_moment / (2 * duration.mean), duration.third_moment / (3 * duration.mean)]
-        )
+        second, third = duration.moments()
+        moments += share * np.array([second / (2 * duration.mean), third / (3 * duration.mean)])
     mean, second = float(moments[0]), float(moments[1])
     return mean, max(second - mean**2, 0.0)
 

@@ -13,7 +13,7 @@ import numpy as np
 from mltswitch.queueing.completion.rational import ComplexArray, FloatArray, Rational
 
 NEGLIGIBLE = 1e-17
-MOMENT_STEPS = 6
+MOMENT_STEPS = 4
 SHOWING = 0.05
 """Distance from s = 0 at which moments are read, in units of E T / E T^2."""
 
@@ -26,14 +26,8 @@ class Duration(Protocol):
         """May be infinite for practical purposes."""
         ...
 
-    @property
-    def second_moment(self) -> float:
-        """E T^2."""
-        ...
-
-    @property
-    def third_moment(self) -> float:
-        """E T^3."""
+    def moments(self) -> tuple[float, float]:
+        """E T^2 and E T^3."""
         ...
 
     def transform(self, points: ComplexArray) -> ComplexArray:
@@ -50,8 +44,10 @@ class Slot:
     """Exactly one packet time: what the highest class waits for."""
 
     mean: float = 1.0
-    second_moment: float = 1.0
-    third_moment: float = 1.0
+
+    def moments(self) -> tuple[float, float]:
+        """Both 1."""
+        return 1.0, 1.0
 
     def transform(self, points: ComplexArray) -> ComplexArray:
         """E exp(-s)."""
@@ -70,20 +66,11 @@ class BusySlot:
     busy: Rational
     """Transform of the busy period alone."""
 
-    @property
-    def second_moment(self) -> float:
-        """E T^2, from the curvature of the transform near s = 0."""
-        return self._moments()[0]
+    def moments(self) -> tuple[float, float]:
+        """E T^2 and E T^3, read near s = 0.
 
-    @property
-    def third_moment(self) -> float:
-        """E T^3."""
-        return self._moments()[1]
-
-    def _moments(self) -> tuple[float, float]:
-        """2 / s · (mean - (1 - transform) / s) = E T^2 - s E T^3 / 3 + …, at s where both terms show.
-
-        The poles themselves would not do: at s = 0 they magnify what the approximation is off by.
+        2 / s · (mean - (1 - transform) / s) = E T^2 - s E T^3 / 3 + …, at s where both terms show. The poles
+        themselves would not do: at s = 0 they magnify what the approximation is off by.
         """
         # In units of the mean, which may be huge: E T^2 = ratio · mean^2.
         ratio = 1.0
@@ -115,13 +102,12 @@ class BusySlot:
     def busy_counts(self, rate: float, points: ComplexArray, most: int) -> ComplexArray:
         """Arrivals in the busy period alone: each pole is an exponential phase, so counts are geometric."""
         away = points[:, None] + rate - self.busy.poles
-        term, ratio = self.busy.residues / away, rate / away
-        counts = np.empty((len(points), most + 1), dtype=complex)
-        for count in range(most + 1):
-            counts[:, count] = term.sum(axis=1)
-            term = term * ratio
+        terms = np.empty((*away.shape, most + 1), dtype=complex)
+        terms[:, :, 0] = self.busy.residues / away
+        terms[:, :, 1:] = (rate / away)[:, :, None]
+        counts = terms.cumprod(axis=2).sum(axis=1)
         counts[:, 0] += self.busy.constant
-        return counts
+        return np.asarray(counts)
 
 
 def poisson(mean: float, most: int) -> FloatArray:

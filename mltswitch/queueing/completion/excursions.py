@@ -13,7 +13,9 @@ import numpy as np
 from mltswitch.queueing.completion.admission import Admission, Offer
 from mltswitch.queueing.completion.rational import FloatArray
 
-HUGE = 1e200
+HUGE = 1e150
+INTERVAL = 8
+"""Levels between two looks at how large the numbers are; one level multiplies them by 1e13 at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def visits(admission: Admission, offer: Offer, starts: Sequence[Start]) -> Visit
             flow += crossing[:, level - threshold]
         stays = offer.packets[0, 0] if level < threshold else joined[0]
         turns[:, level + 1] = flow / stays
-        largest = turns[:, level + 1].max()
+        largest = turns[:, level + 1].max() if level % INTERVAL == 0 else 0.0
         if largest > HUGE:
             turns /= largest
             up /= largest

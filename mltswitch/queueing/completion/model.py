@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, inf
 from typing import Final
 
 import numpy as np
@@ -21,6 +21,11 @@ from mltswitch.queueing.completion.admission import ClassQueue
 from mltswitch.queueing.completion.counted import solve_counted_port
 from mltswitch.queueing.completion.delays import percentiles
 from mltswitch.queueing.completion.port import port_losses, solve_port
+from mltswitch.queueing.completion.source_rate import (
+    not_arrived_packets,
+    raised_thresholds,
+    source_rate_ratio,
+)
 from mltswitch.queueing.completion.state import Losses, QueueState
 from mltswitch.queueing.completion.tables import binomials
 from mltswitch.queueing.problem import Port, QueuePrediction, QueueThresholds, QueueTraffic
@@ -39,9 +44,9 @@ def predict(
     """Loss, delay, queue and marks of each queue, highest priority first.
 
     Exact, to about 1e-6, for packets of one size, strict priority, and bursts that come at once at
-    exponential gaps; only percentiles of the delay are approximate. Two things are taken for something
-    worse than they are: a burst with a finite `source_rate_ratio` for one that comes at once, an incast epoch
-    for one burst of the backlog that it leaves, at random times.
+    exponential gaps; only percentiles of the delay are approximate. So are bursts with a finite
+    `source_rate_ratio` (see `source_rate`), and an incast epoch, which is taken for one burst of the backlog
+    that it leaves, at random times.
 
     Raises:
         UserInputError: the port or the traffic is of a kind that only `simulate` knows.
@@ -49,7 +54,8 @@ def predict(
     _check(port, traffic, thresholds)
     group = _packets_in_one(thresholds)
     active = _active(traffic, thresholds)
-    queues = [_class_queue(traffic[index], thresholds[index], group) for index in active]
+    acting = raised_thresholds(traffic, thresholds)
+    queues = [_class_queue(traffic[index], acting[index], group) for index in active]
     solve = solve_counted_port if port.count_in_service else solve_port
     states = dict(zip(active, solve(queues), strict=True)) if queues else {}
     return tuple(
@@ -75,7 +81,8 @@ def predict_losses(
     _check(port, traffic, thresholds)
     group = _packets_in_one(thresholds)
     active = _active(traffic, thresholds)
-    found = port_losses([_class_queue(traffic[index], thresholds[index], group) for index in active])
+    acting = raised_thresholds(traffic, thresholds)
+    found = port_losses([_class_queue(traffic[index], acting[index], group) for index in active])
     known = dict(zip(active, found, strict=True))
     return tuple(
         _only_losses(known[index], offered, limits) if index in known else _unused(limits)
@@ -207,16 +214,22 @@ def _prediction(
 ) -> QueuePrediction:
     if state is None:
         return _starved(limits, group)
-    p50, p99, p999 = (group * delay for delay in percentiles(state, DELAYS))
     probabilities = state.queue_probabilities
+    arrives_at_once = source_rate_ratio(offered) == inf
+    mean_queue = group * float(probabilities @ np.arange(len(probabilities)))
+    carried = offered.load * state.losses.carried
+    shown = max(0.0, mean_queue - not_arrived_packets(offered, carried))
+    shorter = shown / mean_queue if mean_queue > 0 else 1.0
+    p50, p99, p999 = (group * delay for delay in percentiles(state, DELAYS))
     return replace(
         _only_losses(state.losses, offered, limits),
-        mean_delay_packet_times=group * state.mean_delay,
-        p50_delay_packet_times=p50,
+        mean_delay_packet_times=group * shorter * state.mean_delay,
+        # Long waits are those behind bursts that have long arrived.
+        p50_delay_packet_times=shorter * p50,
         p99_delay_packet_times=p99,
         p999_delay_packet_times=p999,
-        mean_queue_packets=group * float(probabilities @ np.arange(len(probabilities))),
-        queue_probabilities=tuple(probabilities.tolist()) if group == 1 else None,
+        mean_queue_packets=shown,
+        queue_probabilities=tuple(probabilities.tolist()) if group == 1 and arrives_at_once else None,
     )
 
 

@@ -19,6 +19,8 @@ from mltswitch.queueing.completion.rational import ComplexArray
 
 SAME: Final = 1e-12
 """Relative change from one length to the next below which the queue no longer feels its thresholds."""
+LEAST_INTERVAL: Final = 8
+"""Lengths between two such comparisons, at least one burst."""
 
 
 def passages(admission: Admission, offer: Offer) -> ComplexArray:
@@ -60,6 +62,7 @@ def _below(admission: Admission, offer: Offer, above: ComplexArray, steps: Compl
     # complements[:, w'] is 1 - g_w+1 … g_w', kept as far as arrivals reach; `top` is that of w' = S.
     complements = np.zeros((len(lost), threshold + 1), dtype=complex)
     top = np.zeros(len(lost), dtype=complex)
+    interval = max(LEAST_INTERVAL, stride)
     unchanged = 0
     for length in range(threshold, 0, -1):
         distance = threshold - length + 1
@@ -68,22 +71,25 @@ def _below(admission: Admission, offer: Offer, above: ComplexArray, steps: Compl
         if reach >= first:
             ahead = complements[:, length + first - 1 : length + reach : stride]
             delay += np.einsum("sr,sr->s", packets[:, first : reach + 1 : stride], ahead)
-        change = _step_down(steps, complements[:, length : length + width], length, idle, delay)
+        _step_down(steps, complements[:, length : length + width], length, idle, delay)
         top = 1 - steps[:, length] * (1 - top)
-        unchanged = unchanged + 1 if change < SAME else 0
-        if unchanged > 2 * stride:
-            steps[:, 1:length] = steps[:, length, None]
-            return
+        if distance % interval == 0 and distance > interval:
+            same = _is_same(steps[:, length], steps[:, length + interval])
+            unchanged = unchanged + 1 if same else 0
+            if unchanged > 1:
+                steps[:, 1:length] = steps[:, length, None]
+                return
 
 
 def _step_down(
     steps: ComplexArray, complements: ComplexArray, length: int, idle: ComplexArray, delay: ComplexArray
-) -> float:
-    """Set g_w, and make the complements start one lower; returns how much g_w differs from g_w+1."""
+) -> None:
+    """Set g_w, and make the complements start one lower."""
     late = delay / (idle + delay)
     steps[:, length] = 1 - late
     complements *= steps[:, length, None]
     complements += late[:, None]
-    if length + 1 >= steps.shape[1]:
-        return 1.0
-    return float((np.abs(steps[:, length] - steps[:, length + 1]) / np.abs(late)).max())
+
+
+def _is_same(step: ComplexArray, before: ComplexArray) -> bool:
+    return bool((np.abs(step - before) <= SAME * np.abs(1 - step)).all())

@@ -147,14 +147,16 @@ def _lost(
     found: Visits,
 ) -> FloatArray:
     """Important packets dropped in an excursion: in its first duration, and after each turn."""
-    means = [queue.load * duration.mean for duration in durations]
     after_turn = np.concatenate([found.turns[:, 1:], np.zeros((len(starts), 1))], axis=1)
-    lost = admission.lost_important(after_turn, offers[0], means[0])
-    for kind, start in enumerate(starts):
-        which = 1 if kind == HIGH else 0
-        first = admission.lost_important(start.waiting[None], offers[which], means[which])[0]
-        lost[kind] += found.unit * (first + (admission.lost_at_idle if kind == OWN else 0.0))
-    return lost
+    kinds = [start.waiting for start in starts]
+    mean = queue.load * durations[0].mean
+    dropped = admission.lost_important(np.array([*after_turn, *kinds[:HIGH]]), offers[0], mean)
+    lost, first = dropped[: len(starts)], list(dropped[len(starts) :])
+    first[OWN] += admission.lost_at_idle
+    if len(starts) > HIGH:
+        high_mean = queue.load * durations[1].mean
+        first += list(admission.lost_important(kinds[HIGH][None], offers[1], high_mean))
+    return np.asarray(lost + found.unit * np.array(first))
 
 
 def _durations_below(level: Level, rate_below: float) -> tuple[Duration, Duration]:

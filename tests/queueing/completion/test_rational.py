@@ -47,10 +47,10 @@ def test_arrivals_in_an_exponential_time_are_geometric() -> None:
 def test_moments_are_those_of_slot_and_busy_period() -> None:
     points = circle(0.5)
     (busy,) = fit(points, [1 / (1 + 4 * points)])
-    turn = BusySlot(5.0, busy)
+    second, third = BusySlot(5.0, busy).moments()
     # 1 + X, X exponential with mean 4: E X^2 = 32, E X^3 = 384.
-    assert turn.second_moment == pytest.approx(1 + 8 + 32, rel=0.02)
-    assert turn.third_moment == pytest.approx(1 + 12 + 96 + 384, rel=0.1)
+    assert second == pytest.approx(1 + 8 + 32, rel=0.02)
+    assert third == pytest.approx(1 + 12 + 96 + 384, rel=0.1)
 
 
 def test_poisson_probabilities() -> None:
