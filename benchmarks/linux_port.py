@@ -1,7 +1,7 @@
 """What Linux makes of a port's queues: tbf over prio over red, replayed for given arrivals.
 
-The loss models know thresholds on the instantaneous queue behind a plain line. Linux differs in three ways, and
-each can be switched on here by itself, on the very packets that were sent:
+The loss models know thresholds on the instantaneous queue behind a plain line. Linux differs in three ways,
+and each can be switched on here by itself, on the very packets that were sent:
 
 - red tests S against an average. The `tc` tool sets a weight of 1/2 for the newest sample at best.
 - Below a shaper the average survives an empty queue: tbf looks at the queue before it takes a packet, so red

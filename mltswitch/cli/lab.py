@@ -1,6 +1,7 @@
 """`mltswitch lab`: a leaf-spine network on this machine, and a probe that measures one of its ports."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -14,6 +15,7 @@ from mltswitch.inventory import load_inventory
 from mltswitch.lab import DeviceAddress, Lab, LabStatus, lab_bottleneck
 from mltswitch.measure import judge, probe
 from mltswitch.plan import Fabric, Plan, resolve_fabric
+from mltswitch.queueing import MODELS
 from mltswitch.targets import hardware_capabilities
 
 STATE_FOLDER: Final = ".lab"
@@ -95,6 +97,18 @@ def run(inventory_path: Path, command: tuple[str, ...]) -> int:
     type=click.IntRange(1, 64),
     help="Packets that leave a sender back to back; default: the plan's.",
 )
+@click.option(
+    "--model",
+    default=MODELS[0],
+    show_default=True,
+    type=click.Choice(MODELS),
+    help="Loss model of the predictions beside the measurements.",
+)
+@click.option(
+    "--near",
+    is_flag=True,
+    help="Send from the receiver's own leaf alone: bursts come whole, as the models have it.",
+)
 @click.option("--receiver", help="Host behind the port under test; default: the last host.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the JSON here, too."
@@ -107,6 +121,8 @@ def probe_command(
     loads: str,
     seconds: float,
     burst: int | None,
+    model: str,
+    near: bool,
     receiver: str | None,
     output: Path | None,
     seed: int,
@@ -117,12 +133,15 @@ def probe_command(
     if output is not None and not output.absolute().parent.is_dir():
         raise UserInputError("no such folder", where=str(output.parent))
     bottleneck = lab_bottleneck(_lab(inventory_path), plan, receiver)
+    if near:
+        bottleneck = replace(bottleneck, senders=(bottleneck.near_sender,))
     result = probe(
         plan,
         bottleneck,
         loads=_loads(loads),
         seconds=seconds,
         burst_packets=burst or plan.paths.burst_packets,
+        model=model,
         seed=seed,
         progress=progress,
     )

@@ -7,11 +7,12 @@ import click
 from rich.console import Group
 
 from mltswitch.cli.output import console, table
-from mltswitch.measure import LoadResult, ProbeResult, Verdict
+from mltswitch.measure import ClassLoss, LoadResult, ProbeResult, Verdict
 from mltswitch.units import format_bps, format_ratio
 
 MARKS: Final = {True: "ok  ", False: "FAIL", None: "n/a "}
 """How a verdict begins; n/a: the figures cannot tell."""
+GREATEST_RATIO: Final = 1000
 
 
 def print_probe(result: ProbeResult, verdicts: Sequence[Verdict]) -> None:
@@ -20,7 +21,7 @@ def print_probe(result: ProbeResult, verdicts: Sequence[Verdict]) -> None:
     screen.print(
         f"Port {result.port}, {format_bps(result.rate_bps)}, packets of {result.packet_bytes} B; idle delay "
         f"{result.idle_delay_seconds * 1e3:.2f} ms. Losses and delays are measured unless they say predicted "
-        f"(loss model '{result.model}').",
+        f"(loss model '{result.model}', for what was sent); waits are delays above the idle one.",
         markup=False,
     )
     rows = [
@@ -55,12 +56,13 @@ def _load_table(load: LoadResult) -> Group:
             entry.traffic_class,
             "important" if entry.is_important else "unimportant",
             f"{entry.sent:,}",
-            f"{entry.received:,}",
             f"{entry.ce_marked:,}",
             f"{entry.lost:,}",
-            "-" if entry.loss is None else format_ratio(entry.loss),
+            _measured_loss(entry),
             format_ratio(entry.predicted_loss),
-            _milliseconds(entry.delay_p50_seconds),
+            _measured_over_predicted(entry),
+            _milliseconds(entry.wait_p50_seconds),
+            _milliseconds(entry.predicted_wait_p50_seconds),
             _milliseconds(entry.delay_p99_seconds),
         )
         for entry in load.classes
@@ -69,13 +71,14 @@ def _load_table(load: LoadResult) -> Group:
         "class",
         "importance",
         "sent #",
-        "received #",
         "CE #",
         "lost #",
-        "loss #",
+        "loss measured #",
         "predicted #",
-        "p50 [ms]",
-        "p99 [ms]",
+        "ratio #",
+        "p50 wait [ms]",
+        "predicted [ms]",
+        "p99 delay [ms]",
     )
     return table(
         f"Load {load.load:g} of the port rate, bursts of {load.burst_packets}, {load.duration_seconds:g} s, "
@@ -83,6 +86,20 @@ def _load_table(load: LoadResult) -> Group:
         columns,
         rows,
     )
+
+
+def _measured_loss(entry: ClassLoss) -> str:
+    """With its 95 % interval: runs are short, and losses come in clusters."""
+    if entry.loss is None or entry.loss_half_width is None:
+        return "-"
+    return f"{entry.loss:.2%} ± {entry.loss_half_width:.2%}"
+
+
+def _measured_over_predicted(entry: ClassLoss) -> str:
+    if not entry.loss or not entry.predicted_loss:
+        return "-"
+    ratio = entry.loss / entry.predicted_loss
+    return f"{ratio:.2f}" if ratio < GREATEST_RATIO else f"> {GREATEST_RATIO}"
 
 
 def _bytes(size: int | None) -> str:

@@ -40,9 +40,9 @@ class ClassLoss:
     delay_p50_seconds: float | None
     delay_p99_seconds: float | None
     wait_p50_seconds: float | None
-    """Measured delay above that of the idle path."""
+    """Measured delay above that of the idle path, over both importances of the class."""
     predicted_wait_p50_seconds: float | None
-    """Over both importances, to the start of transmission; None: the model predicts no delay."""
+    """The same, to the start of transmission; None: the model predicts no delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +181,7 @@ class _View:
         lost = sent - by_block(self.received.received_seconds(mine), self.seconds)
         total = int(sent.sum())
         p50, p99 = _percentiles(mine["delay_ns"] / 1e9)
+        class_p50, _ = _percentiles(records["delay_ns"][records["class_index"] == flow.class_index] / 1e9)
         waiting = prediction.p50_delay_packet_times
         return ClassLoss(
             traffic_class=entry.name,
@@ -194,7 +195,7 @@ class _View:
             predicted_loss=prediction.loss_important if is_important else prediction.loss_unimportant,
             delay_p50_seconds=p50,
             delay_p99_seconds=p99,
-            wait_p50_seconds=None if p50 is None else max(0.0, p50 - self.idle_delay_seconds),
+            wait_p50_seconds=None if class_p50 is None else max(0.0, class_p50 - self.idle_delay_seconds),
             predicted_wait_p50_seconds=None
             if waiting is None or not isfinite(waiting)
             else waiting * self.packet_seconds,

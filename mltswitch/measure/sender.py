@@ -47,7 +47,7 @@ class SendTask(BaseModel):
     run: int
     sender: int
     destinations: tuple[IPvAnyAddress, ...] = Field(min_length=1)
-    """One address per path; packets take them in turn."""
+    """One address per path; bursts take them in turn."""
     class_dscps: tuple[int, ...]
     packet_bytes: int = Field(ge=64)
     """IP packet, headers included."""
@@ -86,7 +86,7 @@ def send(task: SendTask, schedule: Schedule, start_ns: int) -> SendReport:
         for important in (False, True)
     }
     paths = cycle([(str(address), PROBE_PORT) for address in task.destinations])
-    refused, late = 0, 0.0
+    refused, late, previous = 0, 0.0, None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
         start = start_ns / 1e9
         entries = zip(
@@ -100,10 +100,12 @@ def send(task: SendTask, schedule: Schedule, start_ns: int) -> SendReport:
             if ahead > SPIN_SECONDS:
                 time.sleep(ahead)
             late = max(late, -ahead)
+            if (due, class_index) != previous:  # a burst shares one path
+                path, previous = next(paths), (due, class_index)
             header = _header(task, class_index, sequence, is_important=is_important)
             tag = (socket.IPPROTO_IP, socket.IP_TOS, tags[class_index, is_important])
             try:
-                channel.sendmsg([header, padding], [tag], 0, next(paths))
+                channel.sendmsg([header, padding], [tag], 0, path)
             except OSError as error:
                 if error.errno not in (errno.EAGAIN, errno.ENOBUFS):
                     raise

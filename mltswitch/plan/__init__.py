@@ -15,6 +15,7 @@ from mltswitch.plan.document import (
 )
 from mltswitch.plan.fabric import Fabric, PortRole, SwitchRole
 from mltswitch.plan.predict import predict_port
+from mltswitch.plan.refine import refine_plan
 from mltswitch.plan.topology import Host, Port, Route, Switch, Topology
 
 __all__ = [
@@ -39,5 +40,6 @@ __all__ = [
     "TrafficClass",
     "build_plan",
     "predict_port",
+    "refine_plan",
     "resolve_fabric",
 ]

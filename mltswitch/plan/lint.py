@@ -14,6 +14,7 @@ from mltswitch.plan.notes import port_names
 from mltswitch.plan.predict import predict_port
 from mltswitch.profile import Curve
 from mltswitch.queueing import SimulationSettings
+from mltswitch.traffic.vary import kind_of
 from mltswitch.units import format_bytes, format_ratio
 
 MOST_PREDICTIONS: Final = 20
@@ -59,7 +60,7 @@ def lint(plan: Plan) -> Findings:
     if not bounded:
         return Findings((), tuple(warnings))
     losses = _worst_path(plan, 1.0)
-    broken = list(_broken(bounded, losses))
+    broken = list(_broken(plan, bounded, losses))
     warnings += [f"{text}: training may need extra rounds" for text in broken]
     operating_point = _operating_point(plan, bounded, is_broken=bool(broken))
     return Findings(() if broken else (operating_point,), (*warnings, *([operating_point] if broken else [])))
@@ -134,14 +135,15 @@ def _has_bound(entry: TrafficClass) -> bool:
     return entry.loss_bound_unimportant is not None or entry.loss_bound_important is not None
 
 
-def _broken(bounded: list[TrafficClass], losses: Losses) -> Iterator[str]:
+def _broken(plan: Plan, bounded: list[TrafficClass], losses: Losses) -> Iterator[str]:
+    kind = kind_of(plan.provenance.queueing_model)
     for entry in bounded:
         bounds = (entry.loss_bound_unimportant, entry.loss_bound_important)
         for what, loss, bound in zip(("unimportant", "important"), losses[entry.name], bounds, strict=True):
             if bound is not None and loss > bound:
                 yield (
                     f"{entry.name} loses {format_ratio(loss)} of its {what} packets from end to end "
-                    f"(predicted), more than its bound of {format_ratio(bound)}"
+                    f"({kind}), more than its bound of {format_ratio(bound)}"
                 )
 
 
@@ -150,12 +152,13 @@ def _operating_point(plan: Plan, bounded: list[TrafficClass], *, is_broken: bool
     planned = plan.fabric.traffic.load
     steps = min(BISECTIONS, MOST_PREDICTIONS // len(_distinct(plan)) - 1)
     holds, fails = (0.0, 1.0) if is_broken else (1.0, FARTHEST)
-    first = next(_broken(bounded, _worst_path(plan, fails)), None)
+    first = next(_broken(plan, bounded, _worst_path(plan, fails)), None)
     if first is None:
-        return f"no class exceeds its loss bound up to {FARTHEST:g} times the planned load (predicted)"
+        kind = kind_of(plan.provenance.queueing_model)
+        return f"no class exceeds its loss bound up to {FARTHEST:g} times the planned load ({kind})"
     for _ in range(steps):
         middle = (holds + fails) / 2
-        there = next(_broken(bounded, _worst_path(plan, middle)), None)
+        there = next(_broken(plan, bounded, _worst_path(plan, middle)), None)
         if there is None:
             holds = middle
         else:

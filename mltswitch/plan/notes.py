@@ -5,6 +5,7 @@ from typing import Final
 
 from mltswitch.capabilities import BytesLimit
 from mltswitch.plan.document import Plan, PortProfile, QueueSettings
+from mltswitch.traffic.vary import kind_of
 from mltswitch.units import format_ratio
 
 MODELS_WITHOUT_BURSTS: Final = ("paper", "mm1k")
@@ -12,7 +13,7 @@ MODELS_WITHOUT_BURSTS: Final = ("paper", "mm1k")
 
 
 def plan_notes(plan: Plan) -> Iterator[str]:
-    """What the model ignores, loads above the cap, classes that never mark, optima that are refined."""
+    """What the model ignores, loads above the cap, classes that never mark, optima that are local."""
     yield from _ignored_traffic(plan)
     yield from _loads_above_cap(plan)
     yield from _classes_without_marks(plan)
@@ -28,27 +29,33 @@ def plan_notes(plan: Plan) -> Iterator[str]:
 def _refined(plan: Plan) -> Iterator[str]:
     """How far thresholds may lie from the best, as far as it is known."""
     found: dict[str, list[PortProfile]] = {}
+    kind = kind_of(plan.provenance.queueing_model)
     for profile in plan.port_profiles:
         if profile.optimum != "refined":
             continue
         if profile.gap is None:
-            text = "thresholds are the best of a grid, refined; not every combination was compared"
+            text = "thresholds are the best that were found; how much better others may be is not known"
         else:
-            text = f"better thresholds may exist, by at most {format_ratio(profile.gap)} of the extra rounds"
+            most = format_ratio(profile.gap)
+            text = f"better thresholds may exist, by at most {most} of the extra rounds ({kind})"
         found.setdefault(text, []).append(profile)
     for text, profiles in found.items():
         yield f"{port_names(plan, profiles)}: {text}"
 
 
 def _ignored_traffic(plan: Plan) -> Iterator[str]:
-    """`simulate` follows everything; `completion` knows bursts but not how fast they arrive."""
+    """`simulate` follows everything; `completion` is exact only for bursts that come at once."""
     traffic, model = plan.fabric.traffic, plan.provenance.queueing_model
     largest = max(plan.fabric.gradient_bursts(len(plan.gradient_classes)), default=1)
-    if model == "completion" and largest > 1 and traffic.arrivals != "incast":
+    if model == "completion" and traffic.arrivals == "incast":
         yield (
-            f"the loss model 'completion' lets a burst arrive at once, not at source_rate_ratio "
-            f"{traffic.source_rate_ratio:g}: its losses are upper bounds (at equal rates 3 to 4 times those "
-            "simulated)"
+            "the loss model 'completion' takes an incast epoch for one burst of the backlog that it leaves, "
+            "at random times; `--refine simulate` plays the epochs themselves"
+        )
+    elif model == "completion" and largest > 1:
+        yield (
+            f"bursts that arrive at source_rate_ratio {traffic.source_rate_ratio:g} are an approximation in "
+            "the loss model 'completion', good to about a factor of 2; `--refine simulate` follows them exactly"
         )
     if model not in MODELS_WITHOUT_BURSTS:
         return

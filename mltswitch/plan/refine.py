@@ -7,10 +7,10 @@ from mltswitch.capabilities import BytesLimit
 from mltswitch.errors import UserInputError
 from mltswitch.plan.build import CapabilityLookup, completed
 from mltswitch.plan.document import Plan, PortProfile
+from mltswitch.plan.fabric import Fabric
 from mltswitch.plan.thresholds import ClassCurves, PortSolver, with_optimum
 from mltswitch.profile import ModelProfile, profile_sha256
-from mltswitch.queueing import QueueThresholds, SimulationSettings
-from mltswitch.queueing.objective import Optimum, ThresholdProblem
+from mltswitch.queueing import Optimum, QueueThresholds, SimulationSettings, ThresholdProblem
 from mltswitch.queueing.refine import EVALUATIONS, Estimate, QueueChange, Refinement, refine
 from mltswitch.units import format_bytes
 
@@ -30,7 +30,8 @@ def refine_plan(
     """The plan with thresholds that the simulator prefers; all its figures are simulated from here on.
 
     Ports that share a problem share its refinement. The plan's loss model becomes `simulate`, and a note for
-    each group of ports says what changed. The same plan and settings give the same result.
+    each group of ports says what changed. Where S had to rise from class to class it still has to. The same
+    plan and settings give the same result.
 
     Args:
         plan: of any loss model.
@@ -65,11 +66,20 @@ def refine_plan(
     simulated = plan.model_copy(
         update={
             "provenance": plan.provenance.model_copy(update={"queueing_model": "simulate"}),
+            "fabric": _with_order(plan),
             "port_profiles": tuple(refined[entry.key] for entry in plan.port_profiles),
         }
     )
     made = completed(simulated, curves, simulation=given)
     return made.model_copy(update={"notes": (*made.notes, *notes)})
+
+
+def _with_order(plan: Plan) -> Fabric:
+    """With the order of S written out: its default follows the loss model, which is another from here on."""
+    fabric = plan.fabric
+    is_ordered = fabric.classes.gradients.is_ordered(plan.provenance.queueing_model)
+    gradients = fabric.classes.gradients.model_copy(update={"ordered_thresholds": is_ordered})
+    return fabric.model_copy(update={"classes": fabric.classes.model_copy(update={"gradients": gradients})})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +125,8 @@ def _note(plan: Plan, group: _Group, outcome: Refinement, settings: SimulationSe
     how = f"{outcome.simulations} simulations of {settings.packets:,} packets at most, seed {settings.seed}"
     found = f"{group.name}: thresholds of the loss model '{plan.provenance.queueing_model}'"
     if not outcome.has_changed:
-        return f"{found} stay; {how}, found nothing better than {_text(outcome.rounds_before)} extra rounds"
+        rounds = _text(outcome.rounds_before)
+        return f"{found} stay; {how}, found nothing better than {rounds} extra rounds (simulated)"
     changes = _changes(plan, outcome.queues, group.profiles[0].packet_bytes)
     return (
         f"{found} refined by {how}: {changes}; in all {_text(outcome.rounds_before)} → "

@@ -11,8 +11,7 @@ from mltswitch.plan.document import ClassKind, Plan, PortProfile, QueueSettings,
 from mltswitch.plan.fabric import Classes
 from mltswitch.plan.predict import port_problem, rounded
 from mltswitch.profile import Curve, ModelProfile, queue_curves
-from mltswitch.queueing.descent import least_buffer_packets, optimise, resting_packets
-from mltswitch.queueing.objective import Optimum, QueueObjective, ThresholdProblem
+from mltswitch.queueing import Optimum, QueueObjective, ThresholdProblem, least_buffer_packets, optimise
 from mltswitch.queueing.refine import refine
 from mltswitch.queueing.settings import SimulationSettings
 from mltswitch.units import bytes_to_packets, packets_to_bytes
@@ -184,8 +183,7 @@ def provisional_queues(
 def with_optimum(profile: PortProfile, optimum: Optimum, problem: ThresholdProblem) -> PortProfile:
     """The profile with these thresholds, in bytes, and what is known of them.
 
-    An alpha is planned as the length at which a queue comes to rest: a plan says what a queue may hold, and
-    the target finds the alpha that rests there.
+    A plan says what a queue may hold; where the device has alphas, the target finds the one that rests there.
     """
     chosen = iter(optimum.thresholds)
     queues: list[QueueSettings] = []
@@ -194,11 +192,10 @@ def with_optimum(profile: PortProfile, optimum: Optimum, problem: ThresholdProbl
             queues.append(queue)
             continue
         limits = next(chosen)
-        limit = limits.limit_packets
-        if limits.alpha is not None:
-            limit = resting_packets(limits.alpha, problem.buffer_packets)
         threshold = int(limits.ecn_threshold_packets or 0)
-        queues.append(_settings(queue.traffic_class, threshold, int(limit), profile.packet_bytes))
+        queues.append(
+            _settings(queue.traffic_class, threshold, int(limits.limit_packets), profile.packet_bytes)
+        )
     is_bounded = optimum.lower_bound_rounds > 0 or optimum.gap == 0
     found = {
         "queues": tuple(queues),

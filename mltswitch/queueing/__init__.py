@@ -2,8 +2,9 @@
 
 from mltswitch.queueing.arrivals import Arrivals, Batch, Incast, Poisson, Trace, mean_burst_packets
 from mltswitch.queueing.decision import Decision, decide
+from mltswitch.queueing.descent import optimise
 from mltswitch.queueing.models import MODELS, predict
-from mltswitch.queueing.optimiser import GradientQueue, Optimum, least_buffer_packets, optimise
+from mltswitch.queueing.objective import Optimum, QueueObjective, ThresholdProblem, least_buffer_packets
 from mltswitch.queueing.paper import blocking, utilisations
 from mltswitch.queueing.problem import (
     Importance,
@@ -20,16 +21,17 @@ __all__ = [
     "Arrivals",
     "Batch",
     "Decision",
-    "GradientQueue",
     "Importance",
     "Incast",
     "Optimum",
     "Poisson",
     "Port",
+    "QueueObjective",
     "QueuePrediction",
     "QueueThresholds",
     "QueueTraffic",
     "SimulationSettings",
+    "ThresholdProblem",
     "Trace",
     "blocking",
     "check_problem",

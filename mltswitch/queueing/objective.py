@@ -11,14 +11,20 @@ from mltswitch.queueing.problem import Port, QueueThresholds, QueueTraffic
 
 TOLERANCE_ROUNDS: Final = 2e-6
 """Extra rounds that nobody can measure: tie-breaks weigh less, and a bound this near is reached."""
+LOSS_WEIGHT: Final = 1e-6
+"""Tie-break: what a byte-weighted loss of 1 counts in extra rounds; far below what anybody can measure."""
+PACKET_WEIGHT: Final = LOSS_WEIGHT * 1e-9
+"""Tie-break: a packet of buffer is spent where it saves at least one packet in 10^9."""
 
 FloatArray = npt.NDArray[np.float64]
 RoundsCurve = Callable[[FloatArray], FloatArray]
 """Loss ratio (any shape) → extra training rounds (same shape)."""
 
 Buffer = Literal["static", "shared"]
-"""`static`: the limits together fit into the buffer. `shared`: each limit is at most what its alpha (dynamic
-threshold) leaves to the queue while all chosen queues are full, alpha · buffer / (1 + sum of the alphas)."""
+"""`static`: the limits together fit into the buffer. `shared`: each limit is the length at which a queue with
+one of the alphas (dynamic threshold) comes to rest when it alone is congested, alpha / (1 + alpha) · buffer.
+That leaves out that queues which are full at once hold less, alpha · buffer / (1 + sum of their alphas); the
+model `simulate` follows the free buffer packet by packet, and a refinement by it does, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +85,29 @@ class Optimum:
         """
         distance = self.extra_rounds - self.lower_bound_rounds
         return distance / self.extra_rounds if distance > TOLERANCE_ROUNDS else 0.0
+
+
+def resting_packets(alpha: float, buffer_packets: int) -> int:
+    """Where a queue alone in a shared buffer B comes to rest: q = alpha (B - q).
+
+    Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.
+    """
+    return int(buffer_packets * alpha / (1 + alpha))
+
+
+def admissible_limits(problem: ThresholdProblem) -> tuple[int, ...]:
+    """Every L that a queue could have alone: in the device's steps, or the resting length at each alpha."""
+    most, step = problem.buffer_packets, problem.granularity_packets
+    if problem.buffer == "shared" and problem.alphas:
+        resting = {resting_packets(alpha, most) for alpha in problem.alphas}
+        return tuple(sorted(length for length in resting if length >= step))
+    return tuple(range(step, most + 1, step))
+
+
+def least_buffer_packets(
+    queues: int, step_packets: int = 1, *, is_ordered: bool = True, is_shared: bool = False
+) -> int:
+    """Smallest buffer that has a feasible choice: 1 + 2 + … + n steps where S rises from queue to queue."""
+    if is_shared:
+        return step_packets * (queues if is_ordered else 1)
+    return step_packets * (queues * (queues + 1) // 2 if is_ordered else queues)

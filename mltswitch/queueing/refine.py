@@ -22,7 +22,7 @@ from mltswitch.queueing.descent import (
 )
 from mltswitch.queueing.descent.evaluation import QueueCost, queue_costs
 from mltswitch.queueing.models import predict
-from mltswitch.queueing.objective import Optimum, ThresholdProblem
+from mltswitch.queueing.objective import Optimum, ThresholdProblem, resting_packets
 from mltswitch.queueing.problem import QueuePrediction, QueueThresholds
 from mltswitch.queueing.settings import SimulationSettings
 
@@ -113,13 +113,26 @@ def refine(
     found = first if first.is_flat else descend(evaluator, first, largest_step=step)
     comparison = _Comparison(constraints, run, given)
     after = found.choice if comparison.is_better(before, found) else before
-    return comparison.report(before, after, start, run)
+    return comparison.report(before, after, run)
 
 
 def _simulator(problem: ThresholdProblem) -> Simulator:
-    return lambda thresholds, settings: predict(
-        problem.port, problem.traffic, thresholds, model="simulate", simulation=settings
-    )
+    """The built-in one; queues of a shared buffer feel each other there, by the alphas of their limits."""
+    port, alphas = problem.port, dict[float, float]()
+    if problem.buffer == "shared":
+        port = replace(port, buffer_packets=problem.buffer_packets)
+        alphas = {float(resting_packets(alpha, problem.buffer_packets)): alpha for alpha in problem.alphas}
+
+    def simulate(
+        thresholds: Sequence[QueueThresholds], settings: SimulationSettings
+    ) -> Sequence[QueuePrediction]:
+        dynamic = [
+            replace(limits, alpha=alphas.get(limits.limit_packets)) if given is None else limits
+            for limits, given in zip(thresholds, problem.fixed, strict=True)
+        ]
+        return predict(port, problem.traffic, dynamic, model="simulate", simulation=settings)
+
+    return simulate
 
 
 class _Counted:
@@ -180,7 +193,7 @@ class _Comparison:
         change = self._change(before, found.choice)
         return change.value + change.error < 0
 
-    def report(self, before: Choice, after: Choice, start: Optimum, run: _Counted) -> Refinement:
+    def report(self, before: Choice, after: Choice, run: _Counted) -> Refinement:
         """The outcome, every figure from the comparison."""
         old, new = self._simulated(before), self._simulated(after)
         constraints = self._constraints
@@ -196,9 +209,9 @@ class _Comparison:
             for queue, position in enumerate(positions)
         )
         if after == before:
-            how = f"{start.method}; {run.calls} simulations found nothing better"
+            how = f"{run.calls} simulations found nothing better"
         else:
-            how = f"{start.method}; refined by {run.calls} simulations"
+            how = f"refined by {run.calls} simulations"
         return Refinement(
             optimum=as_optimum(constraints, Evaluation(after, new.whole), how),
             queues=changes,

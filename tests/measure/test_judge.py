@@ -25,11 +25,25 @@ def ramp(**changes: object) -> RampResult:
 
 
 def entry(name: str, p50_seconds: float | None, *, lost: int = 0, is_important: bool = True) -> ClassLoss:
-    return ClassLoss(name, is_important, 100, 100 - lost, 0, lost, lost / 100, 0.0, p50_seconds, p50_seconds)
+    return ClassLoss(
+        traffic_class=name,
+        is_important=is_important,
+        sent=100,
+        received=100 - lost,
+        ce_marked=0,
+        lost=lost,
+        loss=lost / 100,
+        loss_half_width=0.01,
+        predicted_loss=0.0,
+        delay_p50_seconds=p50_seconds,
+        delay_p99_seconds=p50_seconds,
+        wait_p50_seconds=p50_seconds,
+        predicted_wait_p50_seconds=None,
+    )
 
 
 def result(ramps: tuple[RampResult, ...] = (), *entries: ClassLoss) -> ProbeResult:
-    loads = (LoadResult(1.1, 1, 1.0, 0.0, entries),) if entries else ()
+    loads = (LoadResult(1.1, 1, "paper", 1.0, 0.0, entries),) if entries else ()
     return ProbeResult("leaf2:eth2", "paper", 10_000_000, PACKET, 1e-3, loads, ramps)
 
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mltswitch.measure.schedule import Flow, alternating, poisson_bursts
+from mltswitch.queueing import Importance
 
 
 def test_rates_and_shares_are_as_asked() -> None:
@@ -31,6 +32,14 @@ def test_bursts_stay_together(rate: float, burst: int, seconds: float, seed: int
     again = poisson_bursts([Flow(0, rate, burst, 0.5)], seconds, seed)
     assert np.array_equal(schedule.time_seconds, again.time_seconds)
     assert np.array_equal(schedule.is_important, again.is_important)
+
+
+@pytest.mark.parametrize(("importance", "mixed"), [("packet", True), ("burst", False)])
+def test_importance_is_drawn_per_packet_or_per_burst(importance: Importance, mixed: bool) -> None:
+    schedule = poisson_bursts([Flow(0, 2000.0, 8, 0.3, importance)], 5.0, seed=2)
+    important = schedule.is_important.reshape(-1, 8)
+    assert (important != important[:, :1]).any() == mixed
+    assert important.mean() == pytest.approx(0.7, abs=0.05)
 
 
 def test_another_seed_gives_other_arrivals() -> None:

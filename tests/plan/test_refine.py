@@ -7,8 +7,7 @@ import pytest
 from mltswitch.capabilities import BytesLimit
 from mltswitch.documents import validate
 from mltswitch.errors import UserInputError
-from mltswitch.plan import Plan
-from mltswitch.plan.refine import refine_plan
+from mltswitch.plan import Plan, refine_plan
 from mltswitch.profile import bundled_profile
 from mltswitch.queueing import SimulationSettings
 from tests.plan.test_build import capabilities, plan_for
@@ -87,6 +86,24 @@ def test_what_changed_is_said(planned: Plan, refined: Plan) -> None:
                 assert f"S {before.ecn_threshold_bytes:,} B → {after.ecn_threshold_bytes:,} B" in note
             if before.limit != after.limit:
                 assert f"L {before.limit.size_bytes:,} B → {after.limit.size_bytes:,} B" in note  # type: ignore[union-attr]
+
+
+def test_the_order_of_s_outlives_the_model_that_asked_for_it(planned: Plan, refined: Plan) -> None:
+    assert planned.fabric.classes.gradients.ordered_thresholds is None
+    assert refined.fabric.classes.gradients.ordered_thresholds is True
+    again = refine_plan(refined, bundled_profile("vgg16"), capabilities, QUICK, evaluations=12)
+    assert again.fabric == refined.fabric
+    for port in again.port_profiles:
+        marking = [queue.ecn_threshold_bytes for queue in port.queues if queue.ecn_threshold_bytes]
+        assert marking == sorted(set(marking))
+    free = refine_plan(
+        plan_for("vgg16", "mm1k", classes__gradients__queues=1),
+        bundled_profile("vgg16"),
+        capabilities,
+        QUICK,
+        evaluations=1,
+    )
+    assert free.fabric.classes.gradients.ordered_thresholds is False
 
 
 def test_another_profile_is_refused(planned: Plan) -> None:

@@ -9,7 +9,7 @@ import pytest
 from mltswitch.queueing.descent import Choice, Constraints, as_choice, optimise_by_descent
 from mltswitch.queueing.models import predict
 from mltswitch.queueing.objective import Optimum, ThresholdProblem
-from mltswitch.queueing.problem import QueuePrediction, QueueThresholds
+from mltswitch.queueing.problem import Port, QueuePrediction, QueueThresholds
 from mltswitch.queueing.refine import BLOCKS, Simulator, refine
 from mltswitch.queueing.settings import SimulationSettings
 from tests.queueing.test_descent import coupled, problem_of
@@ -131,6 +131,22 @@ def test_a_start_off_the_devices_steps_is_rounded_first() -> None:
         tuple(int(entry.before.limit_packets) for entry in found.queues),
     )
     assert before == Choice((4, 8), (20, 28))
+
+
+def test_queues_of_a_shared_buffer_feel_each_other_in_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their limits are simulated as the alphas that rest there, beside given thresholds without one."""
+    problem = problem_of([0.5, 0.4], 80, buffer="shared", alphas=(0.25, 1.0), has_control=True)
+    asked: list[tuple[float | None, list[float | None]]] = []
+
+    def watched(
+        port: Port, traffic: object, thresholds: Sequence[QueueThresholds], **options: object
+    ) -> Sequence[QueuePrediction]:
+        asked.append((port.buffer_packets, [entry.alpha for entry in thresholds]))
+        return coupled(problem)(thresholds)
+
+    monkeypatch.setattr("mltswitch.queueing.refine.predict", watched)
+    refine(problem, start_at(problem, (10, 20), (16, 40)), SMALL, evaluations=1)
+    assert asked[0] == (80, [None, 0.25, 1.0])
 
 
 def test_the_real_simulator_makes_nothing_worse() -> None:

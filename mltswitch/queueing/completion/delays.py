@@ -14,8 +14,8 @@ import numpy as np
 from mltswitch.queueing.completion.rational import FloatArray
 from mltswitch.queueing.completion.state import QueueState
 
-POINTS: Final = 96
-GROUPS: Final = 40
+POINTS: Final = 64
+GROUPS: Final = 32
 SHORTEST: Final = 0.02
 """First point of the grid on which the distribution is evaluated, in packet times."""
 

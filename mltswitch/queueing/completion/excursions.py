@@ -46,24 +46,17 @@ def visits(admission: Admission, offer: Offer, starts: Sequence[Start]) -> Visit
     offered = _tails(offer.packets[0], float(offer.more[0]), limit + 2)
     joined = admission.above(offer)[0]
     let_in = _tails(joined, 0.0, limit + 2)
-    crossing = np.zeros((len(starts), admission.room))
     for level in range(limit):
         if level == threshold:
-            crossing = admission.crossing_tails(turns[:, 1 : threshold + 1], offer)
-        flow = up[:, level].copy()
-        first, tails = (1, offered) if level < threshold else (threshold + 1, let_in)
-        if level >= first:
-            # From w at its turn w - 1 are left: to end above `level`, level + 2 - w must join.
-            flow += turns[:, first : level + 1] @ tails[level + 2 - first : 1 : -1]
-        if level >= threshold:
-            flow += crossing[:, level - threshold]
-        stays = offer.packets[0, 0] if level < threshold else joined[0]
-        turns[:, level + 1] = flow / stays
-        largest = turns[:, level + 1].max() if level % INTERVAL == 0 else 0.0
-        if largest > HUGE:
+            up[:, threshold:] += admission.crossing_tails(turns[:, 1 : threshold + 1], offer)
+        is_below = level < threshold
+        first, tails = (1, offered) if is_below else (threshold + 1, let_in)
+        # From w at its turn w - 1 are left: to end above `level`, level + 2 - w must join.
+        flow = up[:, level] + turns[:, first : level + 1] @ tails[level + 2 - first : 1 : -1]
+        turns[:, level + 1] = flow / (offer.packets[0, 0] if is_below else joined[0])
+        if level % INTERVAL == 0 and (largest := turns[:, level + 1].max()) > HUGE:
             turns /= largest
             up /= largest
-            crossing /= largest
             unit /= largest
     return Visits(turns, unit)
 

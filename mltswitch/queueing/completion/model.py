@@ -28,6 +28,7 @@ from mltswitch.queueing.completion.source_rate import (
 )
 from mltswitch.queueing.completion.state import Losses, QueueState
 from mltswitch.queueing.completion.tables import binomials
+from mltswitch.queueing.completion.threads import one_thread
 from mltswitch.queueing.problem import Port, QueuePrediction, QueueThresholds, QueueTraffic
 
 DELAYS: Final = (0.5, 0.99, 0.999)
@@ -57,7 +58,8 @@ def predict(
     acting = raised_thresholds(traffic, thresholds)
     queues = [_class_queue(traffic[index], acting[index], group) for index in active]
     solve = solve_counted_port if port.count_in_service else solve_port
-    states = dict(zip(active, solve(queues), strict=True)) if queues else {}
+    with one_thread():
+        states = dict(zip(active, solve(queues), strict=True))
     return tuple(
         _prediction(states[index], offered, limits, group) if index in states else _unused(limits)
         for index, (offered, limits) in enumerate(zip(traffic, thresholds, strict=True))
@@ -82,7 +84,8 @@ def predict_losses(
     group = _packets_in_one(thresholds)
     active = _active(traffic, thresholds)
     acting = raised_thresholds(traffic, thresholds)
-    found = port_losses([_class_queue(traffic[index], acting[index], group) for index in active])
+    with one_thread():
+        found = port_losses([_class_queue(traffic[index], acting[index], group) for index in active])
     known = dict(zip(active, found, strict=True))
     return tuple(
         _only_losses(known[index], offered, limits) if index in known else _unused(limits)

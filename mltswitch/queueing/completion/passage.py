@@ -57,6 +57,9 @@ def _below(admission: Admission, offer: Offer, above: ComplexArray, steps: Compl
     width = min(packets.shape[1] - 1, threshold)
     left = offer.total[:, None] - packets[:, : width + 1].cumsum(axis=1)
     idle, lost = packets[:, 0], 1 - offer.total
+    # Who passes S is late by the way back to S, and by what comes from beyond.
+    crossed = lost[:, None] + crossing
+    stays = left[:, np.minimum(np.arange(threshold + 1), width)] - crossing
     stride = admission.fixed_burst or 1
     first = max(2, stride)
     # complements[:, w'] is 1 - g_w+1 … g_w', kept as far as arrivals reach; `top` is that of w' = S.
@@ -67,7 +70,7 @@ def _below(admission: Admission, offer: Offer, above: ComplexArray, steps: Compl
     for length in range(threshold, 0, -1):
         distance = threshold - length + 1
         reach = min(distance, width)
-        delay = lost + top * left[:, reach] + (1 - top) * crossing[:, distance]
+        delay = crossed[:, distance] + top * stays[:, distance]
         if reach >= first:
             ahead = complements[:, length + first - 1 : length + reach : stride]
             delay += np.einsum("sr,sr->s", packets[:, first : reach + 1 : stride], ahead)

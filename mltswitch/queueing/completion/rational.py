@@ -24,10 +24,10 @@ NEAREST: Final = 1e-6
 FURTHEST: Final = 0.985 * np.pi
 TOLERANCE: Final = 1e-9
 MOST_PAIRS: Final = 12
-FIRST: Final = (3, 11, 19, 27)
+FIRST: Final = (2, 8, 14, 20, 26)
 """Samples that every approximation begins with."""
 ROOT_STEPS: Final = 12
-SETTLED: Final = 1e-10
+SETTLED: Final = 1e-7
 LEVEL: Final = 1e-6
 """Relative imaginary part below which a pole counts as real."""
 

@@ -1,12 +1,6 @@
 """Thresholds under any loss model: exact where queues do not influence each other, else by descent."""
 
-from mltswitch.queueing.descent.choice import (
-    Choice,
-    Constraints,
-    admissible_limits,
-    least_buffer_packets,
-    resting_packets,
-)
+from mltswitch.queueing.descent.choice import Choice, Constraints
 from mltswitch.queueing.descent.evaluation import Evaluation, Evaluator, Predictor
 from mltswitch.queueing.descent.search import descend
 from mltswitch.queueing.descent.solve import (
@@ -23,13 +17,10 @@ __all__ = [
     "Evaluation",
     "Evaluator",
     "Predictor",
-    "admissible_limits",
     "as_choice",
     "as_optimum",
     "descend",
     "evaluation_budget",
-    "least_buffer_packets",
     "optimise",
     "optimise_by_descent",
-    "resting_packets",
 ]

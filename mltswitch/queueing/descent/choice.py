@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 
 from mltswitch.errors import UserInputError
-from mltswitch.queueing.objective import ThresholdProblem
+from mltswitch.queueing.objective import ThresholdProblem, admissible_limits, least_buffer_packets
 from mltswitch.queueing.problem import QueueThresholds
 
 
@@ -25,23 +25,6 @@ class Choice:
         return Choice(tuple(thresholds), tuple(limits))
 
 
-def resting_packets(alpha: float, buffer_packets: int) -> int:
-    """Where a queue alone in a shared buffer B comes to rest: q = alpha (B - q).
-
-    Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.
-    """
-    return int(buffer_packets * alpha / (1 + alpha))
-
-
-def admissible_limits(problem: ThresholdProblem) -> tuple[int, ...]:
-    """Every L that a queue could have alone: in the device's steps, or the resting length at each alpha."""
-    most, step = problem.buffer_packets, problem.granularity_packets
-    if problem.buffer == "shared" and problem.alphas:
-        resting = {resting_packets(alpha, most) for alpha in problem.alphas}
-        return tuple(sorted(length for length in resting if length >= step))
-    return tuple(range(step, most + 1, step))
-
-
 class Constraints:
     """The feasible choices of a problem."""
 
@@ -51,7 +34,7 @@ class Constraints:
         self.step = problem.granularity_packets
         self.count = len(problem.objectives)
         self.limits = admissible_limits(problem)
-        self._shares_buffer = problem.buffer == "shared"
+        self.is_shared = problem.buffer == "shared"
         self._check()
 
     @cached_property
@@ -72,11 +55,11 @@ class Constraints:
 
     def fits_buffer(self, total_packets: int) -> bool:
         """Whether limits with this sum fit; those of a shared buffer each fit alone."""
-        return self._shares_buffer or total_packets <= self.problem.buffer_packets
+        return self.is_shared or total_packets <= self.problem.buffer_packets
 
     def most_limit(self, queue: int) -> int:
         """The largest L that leaves the other queues their least."""
-        if self._shares_buffer:
+        if self.is_shared:
             return self.limits[-1]
         others = sum(self.least.limits) - self.least.limits[queue]
         return self._limit_at_most(self.problem.buffer_packets - others)
@@ -96,13 +79,13 @@ class Constraints:
     @property
     def largest_step(self) -> int:
         """A quarter of the largest S, as a power of two."""
-        places = max(1, self.limits[-1] // self.step // (1 if self._shares_buffer else self.count))
+        places = max(1, self.limits[-1] // self.step // (1 if self.is_shared else self.count))
         return int(2 ** max(0, (places // 4).bit_length() - 1))
 
     def proportional(self, weights: Sequence[float], threshold_share: float) -> Choice:
         """What is left above the least, divided in proportion, and S a share of each L."""
         total = sum(weights) or 1.0
-        spare = self.problem.buffer_packets - (0 if self._shares_buffer else sum(self.least.limits))
+        spare = self.problem.buffer_packets - (0 if self.is_shared else sum(self.least.limits))
         limits = tuple(
             min(self._limit_at_most(least + int(spare * weight / total)), self.most_limit(queue))
             for queue, (least, weight) in enumerate(zip(self.least.limits, weights, strict=True))
@@ -189,14 +172,5 @@ class Constraints:
 
     def _least_buffer(self) -> int:
         return least_buffer_packets(
-            self.count, self.step, is_ordered=self.problem.is_ordered, is_shared=self._shares_buffer
+            self.count, self.step, is_ordered=self.problem.is_ordered, is_shared=self.is_shared
         )
-
-
-def least_buffer_packets(
-    queues: int, step_packets: int = 1, *, is_ordered: bool = True, is_shared: bool = False
-) -> int:
-    """Smallest buffer that has a feasible choice: 1 + 2 + … + n steps where S rises from queue to queue."""
-    if is_shared:
-        return step_packets * (queues if is_ordered else 1)
-    return step_packets * (queues * (queues + 1) // 2 if is_ordered else queues)

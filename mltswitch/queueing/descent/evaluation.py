@@ -8,13 +8,9 @@ from typing import Final
 import numpy as np
 
 from mltswitch.queueing.descent.choice import Choice, Constraints
-from mltswitch.queueing.objective import QueueObjective, ThresholdProblem
+from mltswitch.queueing.objective import LOSS_WEIGHT, PACKET_WEIGHT, QueueObjective, ThresholdProblem
 from mltswitch.queueing.problem import QueuePrediction, QueueThresholds
 
-LOSS_WEIGHT: Final = 1e-6
-"""Tie-break: what a byte-weighted loss of 1 counts in extra rounds; far below what anybody can measure."""
-PACKET_WEIGHT: Final = LOSS_WEIGHT * 1e-9
-"""Tie-break: a packet of buffer is spent where it saves at least one packet in 10^9."""
 DELAY_WEIGHT: Final = 1e6
 """Extra rounds for each packet time beyond a delay bound, where single queues are compared."""
 
@@ -97,6 +93,8 @@ class Evaluator:
         self._budget = budget
         self._flat_budget = budget if flat_budget is None else flat_budget
         self._known: dict[Choice, Evaluation] = {}
+        self.prices: list[dict[tuple[int, int], float]] = [{} for _ in range(constraints.count)]
+        """Per queue: S and L → what they cost when they were last seen, beside whatever other queues."""
 
     @property
     def left(self) -> int:
@@ -112,6 +110,9 @@ class Evaluator:
             predictions = self._predictor(self.constraints.full(choice))
             costs = queue_costs(self.constraints.problem, predictions, choice.limits)
             self._known[choice] = found = Evaluation(choice, costs)
+            pairs = zip(choice.thresholds, choice.limits, strict=True)
+            for prices, pair, cost in zip(self.prices, pairs, costs, strict=True):
+                prices[pair] = cost.total
             if found.is_flat and self.constraints.is_feasible(choice):
                 self._budget = min(self._budget, max(self.evaluations, self._flat_budget))
         return self._known[choice]

@@ -3,17 +3,23 @@
 A queue's losses depend mostly on its own thresholds, and only through what they drop on those of the classes
 above. So one evaluation with every queue moved tells of every queue what its move is worth, about: six
 evaluations price the moves of all queues, a small dynamic programme picks the combination that fits into the
-buffer, and an evaluation of that combination accepts it or not.
+buffer (of all S and L that queues were ever seen with, then of these moves), and an evaluation of that
+combination accepts it or not.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, product
+from math import inf, isfinite
 from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from mltswitch.queueing.descent.choice import Choice, Constraints
 from mltswitch.queueing.descent.evaluation import BudgetSpent, Evaluation, Evaluator
 
+IntArray = npt.NDArray[np.int64]
 MOVES: Final = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
 """Direction of (S, L)."""
 TRIALS_PER_STEP: Final = 3
@@ -37,7 +43,7 @@ def descend(evaluator: Evaluator, start: Evaluation, *, largest_step: int) -> Ev
         if better is None:
             step //= 2
         else:
-            best = better
+            best = _pursued(evaluator, best, better)
     return best
 
 
@@ -54,6 +60,9 @@ def _improved(evaluator: Evaluator, best: Evaluation, step: int, trials: int | N
     """A better choice at most `step` places away in every queue; None where none was found."""
     try:
         options = _options(evaluator, best, step)
+        mixed = recombine(evaluator, best)
+        if mixed is not best:
+            return mixed
         for count, choice in enumerate(_candidates(evaluator.constraints, best.choice, options)):
             if trials is not None and count > trials:
                 return None
@@ -63,6 +72,64 @@ def _improved(evaluator: Evaluator, best: Evaluation, step: int, trials: int | N
     except BudgetSpent:
         pass
     return None
+
+
+def _pursued(evaluator: Evaluator, before: Evaluation, better: Evaluation) -> Evaluation:
+    """The same change once more, as long as it helps: one evaluation each, where pricing takes six."""
+    while True:
+        change = zip(before.choice.thresholds, better.choice.thresholds, strict=True)
+        thresholds = tuple(2 * new - old for old, new in change)
+        change = zip(before.choice.limits, better.choice.limits, strict=True)
+        limits = tuple(2 * new - old for old, new in change)
+        further = evaluator.constraints.nearest(Choice(thresholds, limits))
+        try:
+            found = evaluator.evaluate(further)
+        except BudgetSpent:
+            return better
+        if found.score >= better.score:
+            return better
+        before, better = better, found
+
+
+def recombine(evaluator: Evaluator, best: Evaluation) -> Evaluation:
+    """The best mix of all that queues were seen with, as long as that helps; each try corrects the prices."""
+    if evaluator.constraints.problem.is_ordered:
+        return best
+    while True:
+        mix = _best_mix(evaluator)
+        if mix is None or mix == best.choice:
+            return best
+        try:
+            found = evaluator.evaluate(mix)
+        except BudgetSpent:
+            return best
+        if found.score >= best.score:
+            return best
+        best = found
+
+
+def _best_mix(evaluator: Evaluator) -> Choice | None:
+    """The S and L of each queue that fit into the buffer together at the least sum of known prices."""
+    constraints = evaluator.constraints
+    room = constraints.problem.buffer_packets
+    least = np.zeros(room + 1)
+    stages: list[tuple[list[tuple[int, int]], IntArray]] = []
+    for prices in evaluator.prices:
+        options = sorted(own for own in prices if own[1] <= room)
+        sums = np.full((len(options), room + 1), inf)
+        for row, own in enumerate(options):
+            taken = 0 if constraints.is_shared else own[1]
+            sums[row, taken:] = prices[own] + least[: room + 1 - taken]
+        stages.append((options, sums.argmin(axis=0)))
+        least = sums.min(axis=0)
+    if not isfinite(least[room]):
+        return None
+    chosen: list[tuple[int, int]] = []
+    for options, rows in reversed(stages):
+        chosen.append(options[int(rows[room])])
+        room -= 0 if constraints.is_shared else chosen[-1][1]
+    choice = Choice(tuple(s for s, _ in reversed(chosen)), tuple(limit for _, limit in reversed(chosen)))
+    return choice if constraints.is_feasible(choice) else None
 
 
 def _options(evaluator: Evaluator, best: Evaluation, step: int) -> list[list[Option]]:

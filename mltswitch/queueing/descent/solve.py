@@ -1,25 +1,28 @@
 """The best thresholds of a port under any loss model."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
+from math import inf
 from typing import Final
 
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.queueing.arrivals import mean_burst_packets
-from mltswitch.queueing.descent.choice import Choice, Constraints, resting_packets
+from mltswitch.queueing.descent.bound import least_rounds as completion_bound
+from mltswitch.queueing.descent.choice import Choice, Constraints
 from mltswitch.queueing.descent.evaluation import Evaluation, Evaluator, Predictor
-from mltswitch.queueing.descent.search import descend, polish
+from mltswitch.queueing.descent.search import descend, polish, recombine
 from mltswitch.queueing.models import predict, predict_losses
 from mltswitch.queueing.objective import Optimum, ThresholdProblem
-from mltswitch.queueing.optimiser import optimise_separable
+from mltswitch.queueing.optimiser import SEPARABLE, optimise_separable
+from mltswitch.units import format_ratio
 
-SEPARABLE: Final = ("paper", "mm1k")
-"""Models in which a queue's losses depend on its own thresholds alone."""
-EVALUATIONS: Final = 128
+EVALUATIONS: Final = 96
 """Evaluations of a whole port whose queues hold up to TYPICAL_PACKETS on average; fewer for longer ones."""
 FEWEST_EVALUATIONS: Final = 48
 """For the longest queues, and in all once a choice costs no extra round and ties alone are left."""
 TYPICAL_PACKETS: Final = 128
+USELESS: Final = 1.0
+"""Relative distance beyond which a bound says nothing of a choice."""
 THRESHOLD_SHARES: Final = (0.5, 0.9)
 """S over L of the starting points that no other model proposes."""
 
@@ -28,7 +31,8 @@ def optimise(problem: ThresholdProblem, model: str = "completion") -> Optimum:
     """S and L of the gradient queues of a port; the same problem gives the same answer.
 
     Where queues do not influence each other the optimum is global, with a certificate. Else a class feels
-    what the classes above it dropped: a descent from several starting points, and no bound is known.
+    what the classes above it dropped: a descent from several starting points, and under `completion` a bound
+    that no thresholds undercut, which may lie far below.
 
     Raises:
         UserInputError: the buffer is too small, no choice was found that keeps the delay bounds, or the model
@@ -42,6 +46,7 @@ def optimise(problem: ThresholdProblem, model: str = "completion") -> Optimum:
         problem,
         lambda thresholds: price(problem.port, problem.traffic, thresholds, model),
         starts=_separable_starts(problem),
+        least_rounds=completion_bound if model == "completion" else None,
     )
 
 
@@ -51,25 +56,27 @@ def optimise_by_descent(
     *,
     starts: Iterable[Choice] = (),
     evaluations: int | None = None,
+    least_rounds: Callable[[ThresholdProblem], float] | None = None,
 ) -> Optimum:
     """The same under any predictor, from `starts` and starting points of its own.
+
+    `least_rounds` is asked for a bound where the search itself gives none.
 
     Raises:
         UserInputError: the buffer is too small, or no choice was found that keeps the delay bounds.
     """
     constraints = Constraints(problem)
     budget = evaluation_budget(problem) if evaluations is None else evaluations
-    if constraints.count_up_to(budget) <= budget:
+    is_complete = constraints.count_up_to(budget) <= budget
+    if is_complete:
         evaluator = Evaluator(constraints, predictor, budget)
         best = _best(evaluator, _every_choice(constraints))
-        method, is_complete = f"every choice compared ({evaluator.evaluations})", True
+        method = f"every choice compared ({evaluator.evaluations})"
     else:
         evaluator = Evaluator(constraints, predictor, max(1, budget), flat_budget=FEWEST_EVALUATIONS)
         starting = (*starts, *_own_starts(constraints))
         best, count = _search(evaluator, [constraints.nearest(start) for start in starting])
-        known = "no extra round, which nothing undercuts" if best.is_flat else "local, no bound known"
-        method = f"descent from {count} starting points, {evaluator.evaluations} evaluations: {known}"
-        is_complete = False
+        method = f"descent from {count} starting points, {evaluator.evaluations} evaluations"
     if best.delay_excess_packet_times > 0:
         raise UserInputError(
             f"no thresholds were found that keep the delay bounds; the best exceeds them by "
@@ -77,11 +84,24 @@ def optimise_by_descent(
             where="delay_bound",
             expected="larger bounds, or a lower load of the classes above",
         )
-    return as_optimum(constraints, best, method, is_complete=is_complete)
+    if is_complete:
+        return as_optimum(constraints, best, method, lower_bound_rounds=best.rounds)
+    bound = 0.0 if best.rounds == 0 or least_rounds is None else least_rounds(problem)
+    return as_optimum(constraints, best, f"{method}: {_known(best.rounds, bound)}", lower_bound_rounds=bound)
+
+
+def _known(rounds: float, bound: float) -> str:
+    """How far a local optimum may lie from the global one."""
+    if rounds == 0:
+        return "no extra round, which nothing undercuts"
+    above = (rounds - bound) / bound if bound > 0 else inf
+    if above > USELESS:
+        return "local, no useful bound"
+    return f"local, at most {format_ratio(above)} above the bound"
 
 
 def as_optimum(
-    constraints: Constraints, best: Evaluation, method: str, *, is_complete: bool = False
+    constraints: Constraints, best: Evaluation, method: str, *, lower_bound_rounds: float = 0.0
 ) -> Optimum:
     """An evaluated choice as an answer."""
     full = constraints.full(best.choice)
@@ -91,18 +111,14 @@ def as_optimum(
         ),
         extra_rounds=best.rounds,
         byte_weighted_loss=best.byte_weighted_loss,
-        lower_bound_rounds=best.rounds if is_complete else 0.0,
+        lower_bound_rounds=min(best.rounds, lower_bound_rounds),
         method=method,
     )
 
 
 def as_choice(constraints: Constraints, optimum: Optimum) -> Choice:
     """An answer as a feasible choice: rounded where this problem's steps differ."""
-    pool = constraints.problem.buffer_packets
-    limits = tuple(
-        int(entry.limit_packets) if entry.alpha is None else resting_packets(entry.alpha, pool)
-        for entry in optimum.thresholds
-    )
+    limits = tuple(int(entry.limit_packets) for entry in optimum.thresholds)
     marking = tuple(int(entry.ecn_threshold_packets or 0) for entry in optimum.thresholds)
     return constraints.nearest(Choice(marking, limits))
 
@@ -156,7 +172,8 @@ def _search(evaluator: Evaluator, starts: Sequence[Choice]) -> tuple[Evaluation,
     step = evaluator.constraints.largest_step
     ends: list[Evaluation] = []
     for start in sorted(known, key=lambda entry: entry.score):
-        ends.append(polish(evaluator, descend(evaluator, start, largest_step=step)))
+        mixed = recombine(evaluator, start)
+        ends.append(polish(evaluator, descend(evaluator, mixed, largest_step=step)))
         if evaluator.left <= 0:
             break
     return min(ends, key=lambda entry: entry.score), len(known)

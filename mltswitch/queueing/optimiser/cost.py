@@ -16,14 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mltswitch.queueing.mm1k import Chain, ClassService, class_services
-from mltswitch.queueing.objective import QueueObjective, ThresholdProblem
+from mltswitch.queueing.objective import LOSS_WEIGHT, PACKET_WEIGHT, QueueObjective, ThresholdProblem
 from mltswitch.queueing.optimiser.losses import LossFunction, mm1k_losses, paper_losses
 from mltswitch.queueing.paper import FloatArray, utilisations
 
-LOSS_WEIGHT: Final = 1e-6
-"""Tie-break: what a byte-weighted loss of 1 counts in extra rounds; far below what anybody can measure."""
-PACKET_WEIGHT: Final = LOSS_WEIGHT * 1e-9
-"""Tie-break: a packet of buffer is spent where it saves at least one packet in 10^9."""
 EXACT_FRONTIER: Final = 128
 """Delay bounds are evaluated at every threshold up to here, and at geometric steps beyond."""
 FRONTIER_RATIO: Final = 1.03

@@ -1,10 +1,11 @@
 """Entry to the global optimum for the models `paper` and `mm1k`."""
 
+from dataclasses import replace
 from math import inf, isfinite
 from typing import Final
 
 from mltswitch.errors import UserInputError
-from mltswitch.queueing.objective import Optimum, ThresholdProblem
+from mltswitch.queueing.objective import Optimum, ThresholdProblem, admissible_limits, least_buffer_packets
 from mltswitch.queueing.optimiser import complete, dual, shared
 from mltswitch.queueing.optimiser.cost import QueueCost, queue_costs
 from mltswitch.queueing.optimiser.solution import Solution
@@ -14,17 +15,10 @@ SEPARABLE: Final = ("paper", "mm1k")
 """Models in which a queue's losses depend on its own thresholds only."""
 
 
-def least_buffer_packets(queues: int, granularity_packets: int = 1, *, is_ordered: bool = True) -> int:
-    """Smallest static buffer: 1 + 2 + … + n granules where S must rise from queue to queue, else n."""
-    return granularity_packets * (queues * (queues + 1) // 2 if is_ordered else queues)
-
-
 def optimise_separable(problem: ThresholdProblem, model: str) -> Optimum:
     """Thresholds that cost the fewest extra training rounds, with a lower bound that no thresholds undercut.
 
-    Ties go to the least byte-weighted loss, then to the least buffer. With a shared buffer the losses are
-    those of the limits that all chosen queues can hold at the same time; the thresholds carry both that limit
-    and alpha.
+    Ties go to the least byte-weighted loss, then to the least buffer.
 
     Raises:
         UserInputError: the model is not separable, a number is impossible, or nothing keeps all constraints.
@@ -34,17 +28,20 @@ def optimise_separable(problem: ThresholdProblem, model: str) -> Optimum:
             f"the model {model!r} has no global optimum here", where="model", expected=" or ".join(SEPARABLE)
         )
     check(problem)
-    size = problem.granularity_packets
-    units = problem.buffer_packets // size
-    costs = queue_costs(problem, model, units)
-    found = _search(problem, costs, units)
+    limits = admissible_limits(problem)
+    found = None
+    if limits:
+        # The lengths at which queues of a shared buffer rest are no multiples of the device's steps.
+        unit = 1 if problem.buffer == "shared" else problem.granularity_packets
+        costs = queue_costs(replace(problem, granularity_packets=unit), model, limits[-1] // unit)
+        found = _search(problem, costs, limits)
     if found is None:
         raise UserInputError(
             f"no thresholds keep all constraints in {problem.buffer_packets} packets",
             where="buffer_packets",
             expected="a larger buffer, larger alphas or wider delay bounds",
         )
-    return _optimum(problem, costs, found)
+    return _optimum(costs, found, unit)
 
 
 def check(problem: ThresholdProblem) -> None:
@@ -105,29 +102,20 @@ def _check_number(where: str, value: float, least: float, most: float) -> None:
         raise UserInputError(f"{value:g} is out of range", where=where, expected=f"a number {bounds}")
 
 
-def _search(problem: ThresholdProblem, costs: list[QueueCost], units: int) -> Solution | None:
-    if units < 1:
-        return None
+def _search(problem: ThresholdProblem, costs: list[QueueCost], limits: tuple[int, ...]) -> Solution | None:
     if problem.buffer == "shared":
-        return shared.search_shared(
-            costs,
-            problem.buffer_packets,
-            problem.granularity_packets,
-            problem.alphas,
-            is_ordered=problem.is_ordered,
-        )
+        return shared.search_shared(costs, limits, problem.granularity_packets, is_ordered=problem.is_ordered)
+    units = len(limits)
     search = complete.search_static if units <= complete.MAXIMUM_UNITS else dual.search_static
     return search(costs, units, is_ordered=problem.is_ordered)
 
 
-def _optimum(problem: ThresholdProblem, costs: list[QueueCost], found: Solution) -> Optimum:
-    size = problem.granularity_packets
+def _optimum(costs: list[QueueCost], found: Solution, unit_packets: int) -> Optimum:
     rounds, loss = found.figures(costs)
-    alphas = found.alphas or (None,) * len(found.limits)
     return Optimum(
         tuple(
-            QueueThresholds(float(threshold * size), float(limit * size), alpha=alpha)
-            for threshold, limit, alpha in zip(found.thresholds, found.limits, alphas, strict=True)
+            QueueThresholds(float(threshold * unit_packets), float(limit * unit_packets))
+            for threshold, limit in zip(found.thresholds, found.limits, strict=True)
         ),
         extra_rounds=rounds,
         byte_weighted_loss=loss,

@@ -1,101 +1,76 @@
-"""Shared buffers: each queue has an alpha, and holds alpha · B / (1 + sum of the alphas) while all are full.
+"""Shared buffers: each queue takes the length at which one of its alphas lets it rest, and S below it.
 
-A queue joins while it is shorter than alpha · (free buffer). When all chosen queues are full, their lengths
-are in the ratio of their alphas and rest there; alone, a queue may grow to alpha / (1 + alpha) · B. The
-losses are those of the former, which no other queue can take away for long, and L never exceeds it.
-
-For a given sum of the alphas the queues are independent but for that sum: a knapsack. Ranges of sums are
-bounded by the caps of their least sum and the alphas that their largest sum admits, and halved where that is
-not near enough. Where S must rise, see `pool_ordered`.
+Read so, queues do not touch each other: every S at every such length is compared, and where S must rise the
+cheapest rising ones are found queue by queue (dynamic programming over S).
 """
 
-import heapq
 from collections.abc import Sequence
-from math import inf
+from math import inf, isfinite
 from typing import Final
 
 import numpy as np
 
-from mltswitch.queueing.optimiser.cost import LOSS_WEIGHT, IntArray, QueueCost
-from mltswitch.queueing.optimiser.pool import Pool
-from mltswitch.queueing.optimiser.pool_ordered import search_ordered
+from mltswitch.queueing.objective import FloatArray
+from mltswitch.queueing.optimiser.cost import IntArray, QueueCost
 from mltswitch.queueing.optimiser.solution import Solution
 
-MAXIMUM_NODES: Final = 400
-METHOD: Final = "branch and bound on the alphas"
+METHOD: Final = "every threshold compared at every alpha"
 
 
 def search_shared(
-    costs: Sequence[QueueCost],
-    buffer_packets: int,
-    granularity_packets: int,
-    alphas: Sequence[float],
-    *,
-    is_ordered: bool,
+    costs: Sequence[QueueCost], limits: Sequence[int], step_packets: int, *, is_ordered: bool
 ) -> Solution | None:
-    """Thresholds and alphas; None where nothing keeps all constraints."""
-    pool = Pool(costs, buffer_packets, granularity_packets, alphas, is_ordered=is_ordered)
-    bound = search_ordered(pool) if is_ordered else _search(pool)
-    if pool.choice is None:
+    """S in steps and L out of `limits`, in packets; None where nothing keeps all constraints.
+
+    The costs count single packets: the lengths at which queues rest are no multiples of the step.
+    """
+    thresholds = np.arange(step_packets, max(limits) + 1, step_packets)
+    lengths = np.array(limits)
+    columns = [_column(cost, thresholds, lengths) for cost in costs]
+    rows = _choose([column for column, _, _ in columns], is_ordered=is_ordered)
+    least = _choose([rounds for _, _, rounds in columns], is_ordered=is_ordered)
+    if rows is None or least is None:
         return None
-    thresholds, limits, chosen = pool.choice
-    # The tie-breaks are part of the bound, and together below this.
-    ties = sum(
-        LOSS_WEIGHT * cost.byte_share + float(cost.buffer_cost(np.array(limit)))
-        for cost, limit in zip(costs, limits, strict=True)
+    return Solution(
+        tuple(int(thresholds[row]) for row in rows),
+        tuple(int(lengths[column[1][row]]) for column, row in zip(columns, rows, strict=True)),
+        float(sum(rounds[row] for (_, _, rounds), row in zip(columns, least, strict=True))),
+        METHOD,
     )
-    return Solution(thresholds, limits, max(0.0, bound - ties), METHOD, chosen)
 
 
-def _search(pool: Pool) -> float:
-    """Halve ranges of the sum until the bound is near; returns the bound."""
-    sums = pool.sums()
-    heap: list[tuple[float, int, int]] = []
-    closed = inf
+def _column(
+    cost: QueueCost, thresholds: IntArray, limits: IntArray
+) -> tuple[FloatArray, IntArray, FloatArray]:
+    """For each S: the least cost with tie-breaks, the L (its place) that has it, and the least extra rounds.
 
-    def push(first: int, last: int) -> None:
-        found = _knapsack(pool, float(sums[first]), float(sums[last]))
-        if found is not None:
-            pool.try_alphas(found[1])
-            if found[0] < pool.cost:
-                heapq.heappush(heap, (found[0], first, last))
-
-    push(0, len(sums) - 1)
-    for _ in range(MAXIMUM_NODES):
-        if not heap or pool.is_near(min(closed, heap[0][0])):
-            break
-        bound, first, last = heapq.heappop(heap)
-        if first == last:
-            closed = min(closed, bound)
-            continue
-        middle = (first + last) // 2
-        push(first, middle)
-        push(middle + 1, last)
-    return min([closed, pool.cost, *(entry[0] for entry in heap)])
+    The extra rounds are also those of limits of which it is not known whether they keep the delay bound.
+    """
+    threshold, limit = thresholds[:, None], limits[None, :]
+    spare = np.maximum(limit - threshold, 0)
+    fits = limit >= threshold
+    allowed = fits & (limit <= cost.frontier.allowed[thresholds][:, None])
+    conceivable = fits & (limit <= cost.frontier.conceivable[thresholds][:, None])
+    total = np.where(allowed, cost.cost(threshold, spare), inf)
+    rounds = np.where(conceivable, cost.evaluate(threshold, spare)[0], inf)
+    return total.min(axis=1), total.argmin(axis=1), rounds.min(axis=1)
 
 
-def _knapsack(pool: Pool, least_sum: float, largest_sum: float) -> tuple[float, tuple[float, ...]] | None:
-    """Least sum of the queues' bounds, capped as at `least_sum`, with alphas of at most `largest_sum`."""
-    budget = largest_sum * (1 + 1e-12)
-    sums, values = np.zeros(1), np.zeros(1)
-    stages: list[tuple[IntArray, IntArray]] = []
-    for index, queue in enumerate(pool.queues):
-        bounds = np.array([queue.bound(pool.cap(alpha, least_sum)) for alpha in pool.alphas])
-        still = (len(pool.queues) - index - 1) * pool.alphas[0]
-        all_sums = (sums[:, None] + pool.alphas).ravel()
-        all_values = (values[:, None] + bounds).ravel()
-        kept = np.flatnonzero((all_sums + still <= budget) & np.isfinite(all_values))
-        if len(kept) == 0:
+def _choose(columns: Sequence[FloatArray], *, is_ordered: bool) -> list[int] | None:
+    """The cheapest row of each column, rising strictly from column to column where ordered."""
+    # Unordered, no row bounds the next.
+    below = np.zeros(len(columns[0]))
+    stages: list[FloatArray] = []
+    for column in columns:
+        stages.append(column + below)
+        if is_ordered:
+            below = np.concatenate(([inf], np.minimum.accumulate(stages[-1])[:-1]))
+    rows: list[int] = []
+    end = len(columns[0])
+    for stage in reversed(stages):
+        row = int(stage[:end].argmin()) if end > 0 else -1
+        if row < 0 or not isfinite(stage[row]):
             return None
-        kept = kept[np.lexsort((all_values[kept], all_sums[kept]))]
-        # What costs no less than something with a smaller sum is never needed.
-        before = np.concatenate(([inf], np.minimum.accumulate(all_values[kept])[:-1]))
-        kept = kept[all_values[kept] < before]
-        sums, values = all_sums[kept], all_values[kept]
-        stages.append((kept // len(pool.alphas), kept % len(pool.alphas)))
-    row = int(values.argmin())
-    value, chosen = float(values[row]), []
-    for parents, options in reversed(stages):
-        chosen.append(pool.alphas[int(options[row])])
-        row = int(parents[row])
-    return value, tuple(chosen[::-1])
+        rows.append(row)
+        end = row if is_ordered else end
+    return rows[::-1]

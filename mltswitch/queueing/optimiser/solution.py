@@ -5,18 +5,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mltswitch.queueing.optimiser.cost import LOSS_WEIGHT, QueueCost
+from mltswitch.queueing.objective import LOSS_WEIGHT
+from mltswitch.queueing.optimiser.cost import QueueCost
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """S and L in granules, highest priority first, and what no choice does better than."""
+    """S and L as the costs count them, highest priority first, and what no choice does better than."""
 
     thresholds: tuple[int, ...]
     limits: tuple[int, ...]
     lower_bound_rounds: float
     method: str
-    alphas: tuple[float, ...] | None = None
 
     def figures(self, costs: Sequence[QueueCost]) -> tuple[float, float]:
         """(extra rounds, byte-weighted loss)."""

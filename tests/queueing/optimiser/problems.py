@@ -9,8 +9,14 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mltswitch.queueing import Port, QueuePrediction, QueueThresholds, QueueTraffic, mm1k, paper
-from mltswitch.queueing.objective import FloatArray, QueueObjective, RoundsCurve, ThresholdProblem
-from mltswitch.queueing.optimiser.cost import LOSS_WEIGHT, PACKET_WEIGHT
+from mltswitch.queueing.objective import (
+    LOSS_WEIGHT,
+    PACKET_WEIGHT,
+    FloatArray,
+    QueueObjective,
+    RoundsCurve,
+    ThresholdProblem,
+)
 
 
 def hinge(tolerance: float, slope: float) -> RoundsCurve:
@@ -75,8 +81,7 @@ class Best:
 
 def brute_force(problem: ThresholdProblem, model: str) -> Best | None:
     """Every choice that keeps all constraints, compared; None where there is none."""
-    units = problem.buffer_packets // problem.granularity_packets
-    costs = [_queue_costs(problem, model, queue, units) for queue in range(len(problem.objectives))]
+    costs = [_queue_costs(problem, model, queue) for queue in range(len(problem.objectives))]
     found = [
         tuple(
             sum(queue[choice][part] for queue, choice in zip(costs, choices, strict=True)) for part in (0, 1)
@@ -87,7 +92,7 @@ def brute_force(problem: ThresholdProblem, model: str) -> Best | None:
 
 
 _Choice = tuple[int, int]
-"""S and L in granules."""
+"""S and L in packets."""
 
 
 def _choices(
@@ -96,23 +101,23 @@ def _choices(
     for choices in product(*costs):
         if problem.is_ordered and not all(low[0] < high[0] for low, high in pairwise(choices)):
             continue
-        if fits(problem, [limit * problem.granularity_packets for _, limit in choices]):
+        if fits(problem, [limit for _, limit in choices]):
             yield choices
 
 
 def fits(problem: ThresholdProblem, limits: list[int]) -> bool:
-    """Whether the buffer admits these limits, with some choice of the alphas where it is shared."""
-    if problem.buffer == "static":
-        return sum(limits) <= problem.buffer_packets
-    return any(fits_alphas(problem, limits, alphas) for alphas in product(problem.alphas, repeat=len(limits)))
-
-
-def fits_alphas(problem: ThresholdProblem, limits: list[int], alphas: tuple[float, ...]) -> bool:
-    """L_i <= alpha_i · B / (1 + sum of the alphas)."""
-    return all(
-        limit <= alpha * problem.buffer_packets / (1 + sum(alphas)) + 1e-9
-        for limit, alpha in zip(limits, alphas, strict=True)
+    """Whether the buffer and the device admit these limits."""
+    return all(limit in menu(problem) for limit in limits) and (
+        problem.buffer == "shared" or sum(limits) <= problem.buffer_packets
     )
+
+
+def menu(problem: ThresholdProblem) -> list[int]:
+    """Every L of one queue: in steps, or where it rests with one of the alphas."""
+    size, buffer = problem.granularity_packets, problem.buffer_packets
+    if problem.buffer == "static":
+        return list(range(size, buffer + 1, size))
+    return sorted({int(buffer * alpha / (1 + alpha)) for alpha in problem.alphas})
 
 
 @cache
@@ -125,8 +130,7 @@ def _predict_class(
 def predict_choice(problem: ThresholdProblem, model: str, queue: int, choice: _Choice) -> QueuePrediction:
     """The model's figures for one chosen queue; what the others hold does not matter."""
     own = [index for index, fixed in enumerate(problem.fixed) if fixed is None][queue]
-    size = problem.granularity_packets
-    thresholds = QueueThresholds(choice[0] * size, choice[1] * size)
+    thresholds = QueueThresholds(*choice)
     offered = problem.traffic[own]
     if model == "mm1k":
         service = mm1k.class_services([q.load for q in problem.traffic])[own]
@@ -146,19 +150,18 @@ def keeps_delay(problem: ThresholdProblem, model: str, queue: int, choice: _Choi
     rate = float(
         np.prod([1 - min(1, rho) for rho in paper.utilisations([q.load for q in problem.traffic])[:own]])
     )
-    return choice[1] * problem.granularity_packets <= bound * rate * (1 + 1e-9)
+    return choice[1] <= bound * rate * (1 + 1e-9)
 
 
-def _queue_costs(
-    problem: ThresholdProblem, model: str, queue: int, units: int
-) -> dict[_Choice, tuple[float, float]]:
+def _queue_costs(problem: ThresholdProblem, model: str, queue: int) -> dict[_Choice, tuple[float, float]]:
     """S and L → (cost with tie-breaks, extra rounds)."""
     objective = problem.objectives[queue]
     offered = [t for t, fixed in zip(problem.traffic, problem.fixed, strict=True) if fixed is None][queue]
     theta = offered.unimportant_share
     costs: dict[_Choice, tuple[float, float]] = {}
-    for limit in range(1, units + 1):
-        for threshold in range(1, limit + 1):
+    size = problem.granularity_packets
+    for limit in menu(problem):
+        for threshold in range(size, limit + 1, size):
             if not keeps_delay(problem, model, queue, (threshold, limit)):
                 continue
             one_hop = predict_choice(problem, model, queue, (threshold, limit))
@@ -169,6 +172,5 @@ def _queue_costs(
                 objective.rounds_unimportant(np.array(small)) + objective.rounds_important(np.array(large))
             )
             loss = objective.byte_share * (theta * small + (1 - theta) * large)
-            packets = limit * problem.granularity_packets
-            costs[threshold, limit] = (rounds + LOSS_WEIGHT * loss + PACKET_WEIGHT * packets, rounds)
+            costs[threshold, limit] = (rounds + LOSS_WEIGHT * loss + PACKET_WEIGHT * limit, rounds)
     return costs

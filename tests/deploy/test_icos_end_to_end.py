@@ -1,0 +1,121 @@
+"""A real plan, the ICOS target and the emulated switch: push twice, and verify after a change by hand."""
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mltswitch.deploy import Status, diff, push, verify
+from mltswitch.errors import DeviceError
+from mltswitch.inventory import Device, Inventory
+from mltswitch.lab.emulators.faults import Faults, RefuseLine
+from mltswitch.lab.emulators.icos import IcosDevice
+from mltswitch.lab.emulators.keys import load_authorized_keys, load_host_key
+from mltswitch.lab.emulators.ssh_server import EmulatorServer
+from mltswitch.plan import Fabric, Plan, build_plan
+from mltswitch.profile import resolve_profile
+from mltswitch.targets import hardware_capabilities
+from tests.deploy.doubles import device
+from tests.deploy.sshd import make_key
+from tests.plan.examples import SMALL
+
+
+def icos_plan() -> Plan:
+    """A fabric of one spine and one leaf with two ports."""
+    group = {"count": 1, "platform": "icos", "port_names": {"pattern": "te1/0/{n}"}}
+    document = SMALL | {
+        "topology": {"leaf_spine": {"spines": group, "leaves": group, "hosts_per_leaf": 1}},
+        "addressing": SMALL["addressing"] | {"alias": {"spine1": "10.101.0.0/16"}},
+        "ports": {"rate": "10Gbps", "buffer": "600kB"},
+        "classes": SMALL["classes"] | {"gradients": {"dscp": [34, 36, 26, 28]}},
+    }
+    return build_plan(
+        resolve_profile("resnet50"), Fabric.model_validate(document), hardware_capabilities, "paper"
+    )
+
+
+@contextmanager
+def icos(folder: Path, faults: Faults | None = None) -> Iterator[tuple[IcosDevice, Device]]:
+    """An emulated switch and the device by which one reaches it."""
+    host_key = make_key(folder / "host")
+    make_key(folder / "id")
+    switch = IcosDevice()
+    server = EmulatorServer(
+        switch,
+        host_key=load_host_key(folder / "host"),
+        authorized_keys=load_authorized_keys(folder / "id.pub"),
+        faults=faults,
+    )
+    with server:
+        known = folder / "known_hosts"
+        known.write_text(f"[127.0.0.1]:{server.port} {host_key}\n")
+        reached = device("icos1", port=server.port, key_file=folder / "id", known_hosts_file=known)
+        yield switch, dataclasses.replace(reached, platform="icos", switch="leaf1")
+
+
+def test_push_is_idempotent_and_verify_finds_a_change_by_hand(tmp_path: Path) -> None:
+    plan = icos_plan()
+    with icos(tmp_path) as (switch, leaf):
+        rack = Inventory((leaf,), Path("inventory"))
+        [first] = push(plan, rack).devices
+        assert (first.status, first.error) == (Status.CHANGED, "")
+        assert "random-detect queue-parms" in first.change
+        assert switch.saved == switch.configuration
+        [second] = push(plan, rack).devices
+        assert (second.status, second.error) == (Status.OK, "")
+        switch.configure(
+            "interface te1/0/2",
+            "random-detect queue-parms 4 min-thresh 99 99 99 99 max-thresh 99 99 99 99 "
+            "drop-prob-scale 100 100 100 100 ecn",
+        )
+        [found] = verify(plan, rack).devices[0].differences
+        assert (found.device, found.port, found.queue) == ("icos1", "te1/0/2", 4)
+        assert (found.traffic_class, found.field, found.found) == (
+            "gradient-0",
+            "ecn_threshold_bytes",
+            str(99 * 6667),
+        )
+        [third] = push(plan, rack).devices
+        assert (third.status, third.error) == (Status.CHANGED, "")
+        assert len(third.change.splitlines()) == 3
+        [mended] = verify(plan, rack).devices
+        assert mended.status is Status.OK
+
+
+def test_a_refused_line_leaves_the_change_unsaved_and_visible(tmp_path: Path) -> None:
+    plan = icos_plan()
+    with icos(tmp_path, RefuseLine("dot1p-mapping")) as (switch, leaf):
+        before = switch.saved
+        rack = Inventory((leaf,), Path("inventory"))
+        report = push(plan, rack)
+        [failed] = report.devices
+        assert failed.status is Status.FAILED
+        assert "% Refused by a fault" in failed.error
+        assert report.exit_code == DeviceError.exit_code
+        assert switch.saved == before
+
+
+def test_what_a_refused_line_left_is_finished_by_the_next_push(tmp_path: Path) -> None:
+    plan = icos_plan()
+    with icos(tmp_path, _RefuseOnce("cos-queue random-detect 4")) as (switch, leaf):
+        rack = Inventory((leaf,), Path("inventory"))
+        [failed] = push(plan, rack).devices
+        assert failed.status is Status.FAILED
+        [left] = diff(plan, rack).devices
+        assert left.status is Status.WOULD_CHANGE
+        assert 0 < len(left.change.splitlines()) < len(failed.change.splitlines())
+        [finished] = push(plan, rack).devices
+        assert (finished.status, finished.error) == (Status.CHANGED, "")
+        assert switch.saved == switch.configuration
+
+
+class _RefuseOnce(RefuseLine):
+    """Refuse the first line in which the pattern is found."""
+
+    done = False
+
+    def on_line(self, number: int, line: str) -> object:  # type: ignore[override]
+        """Refuse once."""
+        fault = None if self.done else super().on_line(number, line)
+        self.done = self.done or fault is not None
+        return fault
