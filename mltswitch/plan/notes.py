@@ -55,7 +55,7 @@ def _ignored_traffic(plan: Plan) -> Iterator[str]:
     elif model == "completion" and largest > 1:
         yield (
             f"bursts that arrive at source_rate_ratio {traffic.source_rate_ratio:g} are an approximation in "
-            "the loss model 'completion', good to about a factor of 2; `--refine simulate` follows them exactly"
+            "the loss model 'completion', good to about a factor of 2; `--refine simulate` plays them exactly"
         )
     if model not in MODELS_WITHOUT_BURSTS:
         return

@@ -84,7 +84,8 @@ def ended(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int | st
         (("--bad",), "mltswitch: No such option '--bad' (see mltswitch --help)\n"),
         (
             (*PLAN, "--model", "x"),
-            "mltswitch: Invalid value for '--model': 'x' is not 'paper' (see mltswitch plan --help)\n",
+            "mltswitch: Invalid value for '--model': 'x' is not one of 'completion', 'paper', 'mm1k', "
+            "'simulate' (see mltswitch plan --help)\n",
         ),
     ],
 )

@@ -77,7 +77,11 @@ def refused(outcome: Outcome, folder: Path, *, code: int = 2, leaves: tuple[str,
 def test_every_command_has_help_with_an_example(run: Run, command: str) -> None:
     outcome = run(command, "--help")
     assert outcome.code == 0
-    subcommands = {"profile": ["list", "show", "from-torch"], "lab": ["up", "status", "down", "run", "probe"]}
+    subcommands = {
+        "profile": ["list", "show", "from-torch"],
+        "lab": ["up", "status", "down", "run", "probe"],
+        "traffic": ["fit"],
+    }
     for name in subcommands.get(command, []):
         assert "Example" in run(command, name, "--help").out
     if command not in subcommands:

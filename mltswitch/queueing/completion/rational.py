@@ -27,7 +27,7 @@ MOST_PAIRS: Final = 12
 FIRST: Final = (2, 8, 14, 20, 26)
 """Samples that every approximation begins with."""
 ROOT_STEPS: Final = 12
-SETTLED: Final = 1e-7
+SETTLED: Final = 1e-10
 LEVEL: Final = 1e-6
 """Relative imaginary part below which a pole counts as real."""
 

@@ -158,14 +158,14 @@ _SIZE: Final = re.compile(r"(?P<number>[0-9]{1,18})(?P<unit>b|Kb|Mb|)(/[0-9]+)?"
 _UNITS: Final = {"": (1, 0), "b": (1, 0), "Kb": (2**10, 16), "Mb": (2**20, 2**10)}
 """Unit → its bytes, and how far from a multiple of them tc still uses it (iproute2, sprint_size)."""
 _TICK_SECONDS: Final = 1e-6
-"""tc counts burst and latency in whole microseconds of the rate (iproute2, tc_calc_xmittime)."""
+"""tc counts burst and latency in whole microseconds of the rate, and cuts to whole bytes (iproute2)."""
 
 
 def _shaper_faults(options: Mapping[str, Any], rate_bytes_per_second: int) -> list[str]:
     """Latency is the limit beyond the burst; where tc finds none, it prints the limit itself."""
     burst_bytes = shaper_burst_bytes(rate_bytes_per_second * BITS_PER_BYTE)
     right = {
-        "burst": _is_size(options.get("burst"), burst_bytes, rate_bytes_per_second * _TICK_SECONDS),
+        "burst": _is_size(options.get("burst"), burst_bytes, rate_bytes_per_second * _TICK_SECONDS + 1),
         "lat": options.get("lat", 0) in (0, 1),
         "limit": options.get("limit", burst_bytes) == burst_bytes,
         "mpu": _is_size(options.get("mpu", 0), 0),
