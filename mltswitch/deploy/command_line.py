@@ -26,8 +26,11 @@ LINE_SECONDS: Final = 30.0
 """For one configuration line, where its step says nothing else."""
 SHOW_SECONDS: Final = 60.0
 """For one show command; the running configuration of a full chassis takes a while."""
-REFUSAL: Final = re.compile(r"^[ \t]*(?:%|(?i:error|invalid|failed)\b).*", re.MULTILINE)
-"""How command lines begin a refusal: `% Unrecognized command`, `% Invalid input`, `Error: ...`."""
+REFUSAL: Final = re.compile(
+    r"^[ \t]*(?:%|(?i:error|invalid|failed|command not found|incorrect input|an invalid|could not)\b).*",
+    re.MULTILINE,
+)
+"""How command lines begin a refusal: `% Invalid input`, `Error: ...`, `Command not found / ...`."""
 
 
 class CommandLineConversation:
@@ -47,7 +50,8 @@ class CommandLineConversation:
             answer = str(
                 self._connection.send_command(command, expect_string=prompt, read_timeout=SHOW_SECONDS)
             )
-        first = answer.lstrip()
+        # Some put a line with a caret under the faulty word before the refusal.
+        first = answer.lstrip().removeprefix("^").lstrip()
         if REFUSAL.match(first):
             raise DeviceError(f"refuses {command!r}: {quoted(first)}", where=place(self._device))
         return answer

@@ -1,4 +1,4 @@
-"""Switch emulators that speak SSH: stateful, strict stand-ins for NVIDIA/Mellanox Onyx and for SONiC.
+"""Switch emulators that speak SSH: stateful, strict stand-ins for Onyx, Cumulus, ICOS and SONiC.
 
 A public fixture, for users' own tests, too:
 
@@ -6,17 +6,21 @@ A public fixture, for users' own tests, too:
         ...  # connect to server.address, server.port; look at server.device.ports["1/1"]
 """
 
+from mltswitch.lab.emulators.cumulus import CumulusDevice
 from mltswitch.lab.emulators.faults import Drop, DropBeforeLine, Faults, Refuse, RefuseLine
+from mltswitch.lab.emulators.icos import IcosDevice
 from mltswitch.lab.emulators.keys import load_authorized_keys, load_host_key
 from mltswitch.lab.emulators.onyx import OnyxDevice
 from mltswitch.lab.emulators.sonic import SonicDevice
 from mltswitch.lab.emulators.ssh_server import EmulatorServer
 
 __all__ = [
+    "CumulusDevice",
     "Drop",
     "DropBeforeLine",
     "EmulatorServer",
     "Faults",
+    "IcosDevice",
     "OnyxDevice",
     "Refuse",
     "RefuseLine",

@@ -10,7 +10,9 @@ from typing import Final
 
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.lab.emulators import (
+    CumulusDevice,
     EmulatorServer,
+    IcosDevice,
     OnyxDevice,
     SonicDevice,
     load_authorized_keys,
@@ -18,7 +20,12 @@ from mltswitch.lab.emulators import (
 )
 from mltswitch.lab.emulators.device import EmulatedDevice
 
-_KINDS: Final[dict[str, Callable[[str, int], EmulatedDevice]]] = {"onyx": OnyxDevice, "sonic": SonicDevice}
+_KINDS: Final[dict[str, Callable[[str, int], EmulatedDevice]]] = {
+    "cumulus": CumulusDevice,
+    "icos": IcosDevice,
+    "onyx": OnyxDevice,
+    "sonic": SonicDevice,
+}
 
 
 def _arguments(words: list[str] | None) -> argparse.Namespace:

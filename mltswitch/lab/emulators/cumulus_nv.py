@@ -1,0 +1,129 @@
+"""The program `nv` of an emulated Cumulus switch.
+
+Its refusals begin as NVUE's do where a source shows them (`Invalid Command`, `Invalid config [rev_id: 4]`).
+"""
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import yaml
+
+from mltswitch.lab.emulators.cumulus_revisions import RefusedConfigError, Revisions
+from mltswitch.lab.emulators.cumulus_schema import SchemaError
+from mltswitch.lab.emulators.cumulus_tree import Tree, difference, joined, leaves
+from mltswitch.lab.emulators.device import CommandResult
+
+VERSION: Final = "Cumulus Linux 5.9.2"
+_HEADER: Final[Tree] = {
+    "model": "MSN2700",
+    "nvue-api-version": "nvue_v1",
+    "rev-id": 1.0,
+    "version": VERSION,
+}
+
+
+def nv(revisions: Revisions, files: Mapping[str, bytes], arguments: Sequence[str]) -> CommandResult:
+    """Run `nv` with these arguments."""
+    try:
+        match list(arguments):
+            case ["set", *words] if words:
+                revisions.set(words)
+                return CommandResult()
+            case ["unset", *words] if words:
+                revisions.unset(words)
+                return CommandResult()
+            case ["config", *words] if words:
+                return _config(revisions, files, words)
+    except SchemaError as error:
+        return _failure(f"Invalid Command: {arguments[0]} {error}\n")
+    return _failure(f"Invalid Command: {' '.join(arguments)}\n")
+
+
+def _config(revisions: Revisions, files: Mapping[str, bytes], words: list[str]) -> CommandResult:
+    match words:
+        case ["show" | "diff" as verb, *options]:
+            return _show(revisions, options, pending=verb == "diff")
+        case ["apply", *options]:
+            return _apply(revisions, options)
+        case ["patch" | "replace" as verb, path]:
+            return _from_file(revisions, files, path, replaces=verb == "replace")
+        case ["save"] | ["save", "-y"]:
+            revisions.saved = copy.deepcopy(revisions.applied)
+            return _output("saved [rev_id: applied]\n")
+        case ["detach"]:
+            revisions.pending = None
+            return CommandResult()
+    return _failure(f"Invalid Command: config {' '.join(words)}\n")
+
+
+def _show(revisions: Revisions, options: list[str], *, pending: bool) -> CommandResult:
+    if not pending:
+        parts = [{"header": _HEADER}, {"set": joined(revisions.applied)}]
+        return _printed(parts, revisions.applied, options)
+    candidate = revisions.applied if revisions.pending is None else revisions.pending
+    return _printed(difference(revisions.applied, candidate), candidate, options)
+
+
+def _printed(parts: list[dict[str, Tree]], tree: Tree, options: list[str]) -> CommandResult:
+    match options:
+        case ["-o", "json"]:
+            return _output(json.dumps(parts, indent=2) + "\n")
+        case [] | ["-o", "yaml"]:
+            return _output(yaml.safe_dump(parts, sort_keys=False) if parts else "")
+        case ["-o", "commands"]:
+            words = ((*path, *([] if value is None else [str(value)])) for path, value in leaves(tree))
+            return _output("".join(f"nv set {' '.join(each)}\n" for each in words))
+        case _:
+            return _failure(f"Invalid Command: {' '.join(options)}\n")
+
+
+def _apply(revisions: Revisions, options: list[str]) -> CommandResult:
+    rest = [option for option in options if option not in {"-y", "--assume-yes"}]
+    if rest:
+        if len(rest) > 1 or not (rest[0].isdigit() and 1 <= int(rest[0]) <= len(revisions.history)):
+            return _failure(f"Invalid Command: config apply {' '.join(options)}\n")
+        config = revisions.history[int(rest[0]) - 1]
+    elif revisions.pending is None or not difference(revisions.applied, revisions.pending):
+        return _output("config apply executed with no config diff\n")
+    elif len(rest) == len(options):
+        # Without a terminal, nobody answers the question.
+        return _failure("Are you sure? [y/N] Declined apply after warnings\n")
+    else:
+        config = revisions.pending
+    try:
+        number = revisions.apply(config)
+    except RefusedConfigError as error:
+        rev_id = len(revisions.history) + 1
+        return _failure(f"Invalid config [rev_id: {rev_id}]\n  Config invalid at {error}\n")
+    return _output(f"applied [rev_id: {number}]\n")
+
+
+def _from_file(
+    revisions: Revisions, files: Mapping[str, bytes], path: str, *, replaces: bool
+) -> CommandResult:
+    """Whole or not at all; the path must be a full one."""
+    if path not in files:
+        return _failure(f"Error: {path}: No such file\n")
+    before = copy.deepcopy(revisions.pending)
+    try:
+        operations = yaml.safe_load(files[path]) or []
+        if replaces:
+            revisions.pending = {}
+        revisions.patch(operations)
+    except yaml.YAMLError:
+        revisions.pending = before
+        return _failure("Error: Failed to parse YAML\n")
+    except (SchemaError, AttributeError, RecursionError) as error:
+        revisions.pending = before
+        return _failure(f"Error: Invalid config at {error}\n")
+    return CommandResult()
+
+
+def _output(text: str) -> CommandResult:
+    return CommandResult(stdout=text.encode())
+
+
+def _failure(text: str) -> CommandResult:
+    return CommandResult(stderr=text.encode(), status=1)

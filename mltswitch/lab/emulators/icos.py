@@ -1,0 +1,262 @@
+"""An emulated FASTPATH (ICOS) switch: modes, prompts and what each line does.
+
+Stateful and strict: a line that the grammar lacks, or whose values are out of range, changes nothing and is
+answered with the switch's own `% Invalid input` or `Command not found`, or with a text that ends in
+`[emulator]`. Each line takes effect at once; `write memory` asks before it saves, `write memory confirm` does
+not. There is no paging, and no remote command (`ssh host command`).
+"""
+
+import threading
+from collections.abc import Callable
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
+
+from mltswitch.lab.emulators import icos_show
+from mltswitch.lab.emulators.device import Answer, CommandResult
+from mltswitch.lab.emulators.grammar import Argument, Command, RefusalError, match
+from mltswitch.lab.emulators.icos_commands import BRIDGING, GLOBAL, INTERFACE, Change, Values
+from mltswitch.lab.emulators.icos_state import IcosConfiguration, Port, default_configuration
+
+MAX_PORTS: Final = 128
+INVALID: Final = "                ^\n% Invalid input detected at '^' marker.\n"
+INCOMPLETE: Final = "Command not found / Incomplete command. Use ? to list commands.\n"
+NO_INTERFACE: Final = "An invalid interface has been used for this function"
+"""As PowerConnect and N-series switches say it; no percent sign marks it."""
+QUESTION: Final = (
+    "This operation may take a few minutes.\n"
+    "Management interfaces will not be available during this time.\n\n"
+    "Are you sure you want to save? (y/n) "
+)
+SAVED: Final = "\nConfig file 'startup-config' created successfully .\n\nConfiguration Saved!\n"
+
+
+class IcosDevice:
+    """One switch; `configuration` is what runs, `saved` what it would start with.
+
+    `pattern` names its ports 1 to `ports`: `0/{n}`, `1/0/{n}` or `te1/0/{n}`.
+    """
+
+    def __init__(self, name: str = "icos1", ports: int = 16, pattern: str = "te1/0/{n}") -> None:
+        if not 1 <= ports <= MAX_PORTS:
+            raise ValueError(f"{ports} ports, expected 1 to {MAX_PORTS}")
+        self._name = name
+        self._lock = threading.RLock()
+        names = tuple(pattern.replace("{n}", str(number)) for number in range(1, ports + 1))
+        self.configuration = default_configuration(names)
+        self.saved = self.configuration
+
+    @property
+    def name(self) -> str:
+        """Host name."""
+        return self._name
+
+    @property
+    def ports(self) -> MappingProxyType[str, Port]:
+        """Name → port, as it runs."""
+        return MappingProxyType(dict(self.configuration.ports))
+
+    def open_session(self, username: str) -> "IcosSession":
+        """A session in user mode, whoever it is."""
+        del username
+        return IcosSession(self)
+
+    def execute(self, username: str, command: str, read_stdin: Callable[[], bytes]) -> CommandResult | None:
+        """FASTPATH runs no remote commands."""
+        del username, command, read_stdin
+        return None
+
+    def configure(self, *lines: str) -> str:
+        """Enter lines in configuration mode, without SSH; returns what they print."""
+        session = IcosSession(self)
+        answers = [session.enter(line).text for line in ("enable", "configure", *lines)]
+        return "".join(answers)
+
+    def exclusively(self) -> threading.RLock:
+        """The lock under which lines are executed."""
+        return self._lock
+
+
+class Mode(IntEnum):
+    """A session's mode."""
+
+    USER = 0
+    EXEC = 1
+    CONFIG = 2
+    INTERFACE = 3
+    BRIDGING = 4
+
+
+Action = Callable[["IcosSession", Values], Answer]
+
+
+class IcosSession:
+    """One command line, with its mode."""
+
+    def __init__(self, device: IcosDevice) -> None:
+        self.device = device
+        self.mode = Mode.USER
+        self.interface = ""
+        self.asking = False
+        """Whether the next line answers `Are you sure you want to save?`."""
+
+    @property
+    def prompt(self) -> str:
+        """`(icos1) (Interface 0/1)#` and the like."""
+        if self.asking:
+            return ""
+        inner = {
+            Mode.USER: ">",
+            Mode.EXEC: "#",
+            Mode.CONFIG: "(Config)#",
+            Mode.INTERFACE: f"(Interface {self.interface})#",
+            Mode.BRIDGING: "(config-if-dcb)#",
+        }[self.mode]
+        return f"({self.device.name}) {inner}"
+
+    def enter(self, line: str) -> Answer:
+        """Execute one line."""
+        if self.asking:
+            return self._answer(line)
+        words = line.split()
+        if not words or words[0].startswith("!"):
+            return Answer()
+        try:
+            found = match(_BY_MODE[self.mode], words)
+            with self.device.exclusively():
+                return found.action(self, Values(found.values))
+        except RefusalError as refusal:
+            return Answer(_refused(str(refusal)))
+
+    def _answer(self, line: str) -> Answer:
+        self.asking = False
+        if line.strip().lower() != "y":
+            return Answer("\nConfiguration Not Saved!\n")
+        return _save(self, Values({}))
+
+
+def _refused(text: str) -> str:
+    """The shared grammar's texts in FASTPATH's words; those about values are ours."""
+    if text.startswith("% Unrecognized"):
+        return INVALID
+    return INCOMPLETE if text.startswith("% Incomplete") else f"{text}\n"
+
+
+def _to(mode: Mode) -> Action:
+    def action(session: IcosSession, _values: Values) -> Answer:
+        session.mode = mode
+        return Answer()
+
+    return action
+
+
+def _exit(session: IcosSession, _values: Values) -> Answer:
+    if session.mode <= Mode.EXEC:
+        return Answer(closes=True)
+    session.mode = Mode(session.mode - 1)
+    return Answer()
+
+
+def _open_interface(session: IcosSession, values: Values) -> Answer:
+    session.interface = _port_name(session, values)
+    session.mode = Mode.INTERFACE
+    return Answer()
+
+
+def _port_name(session: IcosSession, values: Values) -> str:
+    name = values.one("interface", str)
+    if name not in session.device.configuration.ports:
+        raise RefusalError(NO_INTERFACE)
+    return name
+
+
+def _configure(change: Change) -> Action:
+    def action(session: IcosSession, values: Values) -> Answer:
+        old = session.device.configuration
+        names = (session.interface,) if session.mode >= Mode.INTERFACE else tuple(old.ports)
+        session.device.configuration = change(old, values, names)
+        return Answer()
+
+    return action
+
+
+def _ask(session: IcosSession, _values: Values) -> Answer:
+    session.asking = True
+    return Answer(QUESTION)
+
+
+def _save(session: IcosSession, _values: Values) -> Answer:
+    with session.device.exclusively():
+        session.device.saved = session.device.configuration
+    return Answer(SAVED)
+
+
+def _ignore(_session: IcosSession, _values: Values) -> Answer:
+    return Answer()
+
+
+def _show(show: Callable[[str, IcosConfiguration], str]) -> Action:
+    def action(session: IcosSession, _values: Values) -> Answer:
+        return Answer(show(session.device.name, session.device.configuration))
+
+    return action
+
+
+def _show_port(show: Callable[[str, Port], str]) -> Action:
+    def action(session: IcosSession, values: Values) -> Answer:
+        name = _port_name(session, values)
+        return Answer(show(name, session.device.configuration.ports[name]))
+
+    return action
+
+
+_INTERFACE: Final = Argument("interface", str.lower)
+_LENGTH: Final = Argument("length", int)
+_USER: Final[tuple[Command[Action], ...]] = (
+    Command(("enable",), _to(Mode.EXEC)),
+    Command(("exit",), _exit),
+    Command(("logout",), lambda _session, _values: Answer(closes=True)),
+    Command(("terminal", "length", _LENGTH), _ignore),
+)
+_EXEC: Final[tuple[Command[Action], ...]] = (
+    *_USER,
+    Command(("configure",), _to(Mode.CONFIG)),
+    Command(("write", "memory"), _ask),
+    Command(("write", "memory", "confirm"), _save),
+    Command(("show", "running-config"), _show(icos_show.running_config)),
+    Command(
+        ("show", "classofservice", "ip-dscp-mapping"),
+        _show(lambda _, configuration: icos_show.dscp_map(configuration)),
+    ),
+    Command(
+        ("show", "classofservice", "trust", _INTERFACE), _show_port(lambda _, port: icos_show.trust(port))
+    ),
+    Command(
+        ("show", "classofservice", "dot1p-mapping", _INTERFACE),
+        _show_port(lambda _, port: icos_show.priority_map(port)),
+    ),
+    Command(("show", "interfaces", "cos-queue", _INTERFACE), _show_port(icos_show.queues)),
+    Command(("show", "interfaces", "random-detect", _INTERFACE), _show_port(icos_show.curves)),
+)
+_LEAVE: Final[tuple[Command[Action], ...]] = (Command(("exit",), _exit), Command(("end",), _to(Mode.EXEC)))
+_CONFIG: Final[tuple[Command[Action], ...]] = (
+    *_LEAVE,
+    *(Command(command.pattern, _configure(command.action)) for command in GLOBAL),
+    Command(("interface", _INTERFACE), _open_interface),
+)
+_IN_INTERFACE: Final[tuple[Command[Action], ...]] = (
+    *_LEAVE,
+    *(Command(command.pattern, _configure(command.action)) for command in INTERFACE),
+    Command(("datacenter-bridging",), _to(Mode.BRIDGING)),
+)
+_IN_BRIDGING: Final[tuple[Command[Action], ...]] = (
+    *_LEAVE,
+    *(Command(command.pattern, _configure(command.action)) for command in BRIDGING),
+)
+_BY_MODE: Final = {
+    Mode.USER: _USER,
+    Mode.EXEC: _EXEC,
+    Mode.CONFIG: _CONFIG,
+    Mode.INTERFACE: _IN_INTERFACE,
+    Mode.BRIDGING: _IN_BRIDGING,
+}

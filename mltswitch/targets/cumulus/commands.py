@@ -1,0 +1,129 @@
+"""Leaves as `nv set` and `nv unset` commands, and back."""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from mltswitch.targets.cumulus.leaves import Leaves, Path
+from mltswitch.wire.tos import DSCP_COUNT
+
+PORT_NAME: Final = re.compile(r"swp[1-9][0-9]{0,2}(?:s[0-7])?")
+
+_SHALLOWEST: Final = {"interface": 2, "qos": 3, "vrf": 5}
+"""Depth of the objects that `nv unset` may remove whole, by the first word of their path."""
+
+
+def set_commands(leaves: Leaves) -> list[str]:
+    """Commands that set the leaves; those that differ in one listed name are one."""
+    listed: dict[Path, list[str]] = {}
+    for path, value in leaves.items():
+        words = (*path, value) if value else path
+        place = _listed_word(path)
+        # A name cannot hold a space, so no two commands share such a key by chance.
+        key = (*words[:place], " ", *words[place + 1 :]) if place else words
+        listed.setdefault(key, []).append(words[place])
+    return [
+        _command("set", (",".join(names) if word == " " else word for word in key))
+        for key, names in listed.items()
+    ]
+
+
+def unset_commands(removed: Iterable[Path], kept: Iterable[Path]) -> list[str]:
+    """Commands that remove leaves: whole objects where nothing of them is kept."""
+    in_use = {path[:depth] for path in kept for depth in range(len(path) + 1)}
+    commands: dict[str, None] = {}
+    for path in removed:
+        depth = min(_SHALLOWEST.get(path[0], 1), len(path))
+        while depth < len(path) and path[:depth] in in_use:
+            depth += 1
+        commands[_command("unset", path[:depth])] = None
+    return list(commands)
+
+
+def _command(verb: str, words: Iterable[str]) -> str:
+    """Quoted: an `nv unset` may name what the device says."""
+    return shlex.join(("nv", verb, *words))
+
+
+def _listed_word(path: Path) -> int:
+    """Index of the word that may be a list; 0: none."""
+    match path:
+        case ("interface", *_):
+            return 1
+        case ("qos", "mapping", _, "dscp", *_):
+            return 4
+        case ("qos", "egress-scheduler" | "congestion-control", _, "traffic-class", *_):
+            return 4
+        case _:
+            return 0
+
+
+_NUMBERS: Final = r"((?:0|[1-9][0-9]?)(?:,(?:0|[1-9][0-9]?))*)"
+_BYTES: Final = r"([1-9][0-9]{0,9})"
+_PORTS: Final = rf"({PORT_NAME.pattern}(?:,{PORT_NAME.pattern})*)"
+_PROFILE: Final = rf"(mlt-{PORT_NAME.pattern})"
+_GRAMMAR: Final = tuple(
+    re.compile(f"nv set {pattern}")
+    for pattern in (
+        rf"qos egress-scheduler mlt traffic-class {_NUMBERS} mode (strict)",
+        rf"qos congestion-control {_PROFILE} traffic-class {_NUMBERS} (?:ecn|red) (enable|disable)",
+        rf"qos congestion-control {_PROFILE} traffic-class {_NUMBERS} (?:min|max)-threshold {_BYTES}",
+        rf"qos congestion-control {_PROFILE} traffic-class {_NUMBERS} probability (100)",
+        r"qos egress-queue-mapping default-global switch-priority ([0-7]) traffic-class ([0-7])",
+        r"qos mapping mlt trust (l3)",
+        r"qos mapping mlt-untrusted trust (port)",
+        r"qos mapping (mlt|mlt-untrusted) port-default-sp ([0-7])",
+        rf"qos mapping mlt dscp {_NUMBERS} switch-priority ([0-7])",
+        rf"interface {_PORTS} qos (?:egress-scheduler profile mlt|mapping profile (?:mlt|mlt-untrusted))",
+        rf"interface {_PORTS} qos congestion-control profile {_PROFILE}",
+        r"vrf default router static ([0-9.]{7,15}/[0-9]{1,2}) via ([0-9.]{7,15})",
+    )
+)
+_COMMENT: Final = re.compile(r"#[ -~]*|")
+_ROUTE_PORT: Final = re.compile(rf"# routes through ({PORT_NAME.pattern})")
+
+
+class CommandError(Exception):
+    """A line outside the grammar; `number` counts from 1."""
+
+    def __init__(self, number: int, problem: str) -> None:
+        super().__init__(problem)
+        self.number = number
+
+
+def parse_commands(text: str) -> Iterator[tuple[int, str, Path, str]]:
+    """(line, port, path, value) of every leaf; the port is the one that the last comment about routes named.
+
+    Raises CommandError.
+    """
+    port = ""
+    # Not splitlines: what is pasted into a shell ends a line at a line feed only.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if match := _ROUTE_PORT.fullmatch(line):
+            port = match[1]
+        elif not _COMMENT.fullmatch(line):
+            if not any(pattern.fullmatch(line) for pattern in _GRAMMAR):
+                raise CommandError(number, f"not a line that mltswitch writes: {line[:120]!r}")
+            for path, value in _leaves(line.split(" ")[2:]):
+                if not _is_possible(path):
+                    raise CommandError(number, f"no such number: {line[:120]!r}")
+                yield number, port, path, value
+
+
+def _leaves(words: list[str]) -> Iterator[tuple[Path, str]]:
+    is_route = words[0] == "vrf"
+    path, value = (words, "") if is_route else (words[:-1], words[-1])
+    place = _listed_word(tuple(path))
+    for name in words[place].split(",") if place else (words[0],):
+        yield (*path[:place], name, *path[place + 1 :]), value
+
+
+def _is_possible(path: Path) -> bool:
+    match path:
+        case ("qos", "mapping", _, "dscp", dscp, *_):
+            return int(dscp) < DSCP_COUNT
+        case ("qos", "egress-scheduler" | "congestion-control", _, "traffic-class", number, *_):
+            return int(number) in range(8)
+        case _:
+            return True

@@ -1,0 +1,111 @@
+"""The commands that take a Cumulus switch to the plan.
+
+They build a pending revision, which changes nothing; `nv config apply` then makes all of it run, or refuses
+it whole. So no order of ours is ever half in effect, and nothing is sent where somebody else's changes are
+pending: they would be applied, too.
+"""
+
+import re
+from typing import Final
+
+from mltswitch.errors import printable
+from mltswitch.targets.base import Change, RunningState, Step
+from mltswitch.targets.cumulus.commands import set_commands, unset_commands
+from mltswitch.targets.cumulus.document import PROFILE, STATIC, UNTRUSTED, queue_map_path
+from mltswitch.targets.cumulus.interpret import static_routes
+from mltswitch.targets.cumulus.leaves import Leaves, Path, Tree, flatten
+from mltswitch.targets.cumulus.read import check_nothing_pending, running_config
+from mltswitch.targets.cumulus.render import checked_leaves
+from mltswitch.targets.routes import OwnPrefixes
+from mltswitch.targets.state import SwitchState
+
+APPLY: Final = "nv config apply -y"
+APPLY_SECONDS: Final = 600.0
+"""switchd loads the QoS configuration anew."""
+SAVE: Final = (Step("nv config save"),)
+
+_CONGESTION_PROFILE: Final = re.compile(r"mlt-swp[0-9]{1,3}(?:s[0-7])?")
+_ADDED_BY_NVUE: Final = frozenset({"address-family", "type"})
+"""Attributes of a route that `nv set` adds by itself, in some releases."""
+
+
+def change_between(running: RunningState, wanted: SwitchState) -> Change:
+    """Commands for our objects alone; raises DeviceError where other changes are pending."""
+    config = running_config(running.answers)
+    before = _known_leaves(config)
+    after = _merged(config, before, wanted)
+    commands = commands_between(before, after)
+    if not commands:
+        return Change((), SAVE)
+    check_nothing_pending(running.answers)
+    steps = [Step(command) for command in commands]
+    text = [*commands, "# back to the state before:"]
+    text += [f"#   {printable(command)}" for command in commands_between(after, before)]
+    return Change((*steps, Step(APPLY, seconds=APPLY_SECONDS)), SAVE, "\n".join(text) + "\n")
+
+
+def commands_between(before: Leaves, after: Leaves) -> list[str]:
+    """`nv unset` of what goes, then `nv set` of what comes or changes."""
+    removed = [path for path in before if path not in after]
+    changed = {path: value for path, value in after.items() if before.get(path) != value}
+    return unset_commands(removed, after) + set_commands(changed)
+
+
+def _known_leaves(config: Tree) -> Leaves:
+    leaves = flatten(config)
+    plain: Leaves = {}
+    for path, value in leaves.items():
+        if path[: len(STATIC)] == STATIC and path[-1] in _ADDED_BY_NVUE:
+            # A next hop stays where its type, all that it has, is left out.
+            if path[-1] == "type":
+                plain.setdefault(path[:-1], "")
+        else:
+            plain[path] = value
+    return plain
+
+
+def _merged(config: Tree, before: Leaves, wanted: SwitchState) -> Leaves:
+    needed = checked_leaves(wanted)
+    for path in _default_queue_map(wanted):
+        if path not in before:
+            del needed[path]
+    own = OwnPrefixes(wanted.routes)
+    foreign_routes = {(*STATIC, name) for prefix, name, _ in static_routes(config) if prefix in own}
+    after = {
+        path: value
+        for path, value in before.items()
+        if path in needed or not (_is_ours(path) or path[: len(STATIC) + 1] in foreign_routes)
+    }
+    after |= needed
+    return _without_unused(before, after)
+
+
+def _default_queue_map(wanted: SwitchState) -> list[Path]:
+    """As delivered, a switch priority leads to the traffic class of the same number."""
+    return [queue_map_path(queue.queue) for port in wanted.ports[:1] for queue in port.queues]
+
+
+def _is_ours(path: Path) -> bool:
+    match path:
+        case ("qos", "mapping" | "egress-scheduler", name, *_):
+            return name in {PROFILE, UNTRUSTED}
+        case ("qos", "congestion-control", name, *_):
+            return _CONGESTION_PROFILE.fullmatch(name) is not None
+        case _:
+            return False
+
+
+def _without_unused(before: Leaves, after: Leaves) -> Leaves:
+    """Our profiles stay as they were while a port that the plan does not name has them."""
+    in_use = {
+        (path[3], value)
+        for path, value in after.items()
+        if path[0] == "interface" and path[4:] == ("profile",)
+    }
+    present = {path[1:3] for path in after if path[0] == "qos"}
+    kept = {
+        path: value
+        for path, value in before.items()
+        if _is_ours(path) and path[1:3] in in_use and path[1:3] not in present
+    }
+    return after | kept

@@ -1,0 +1,113 @@
+"""What a Cumulus switch answers, as state.
+
+NVUE's applied configuration holds what somebody has set; what it leaves out has its default. What was written
+into the files below NVUE by hand does not show here: `nv config apply` overwrites it.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from mltswitch.errors import DeviceError
+from mltswitch.targets.base import RunningState
+from mltswitch.targets.cumulus.interpret import Interpreter, lossless_priorities, routes_of, static_routes
+from mltswitch.targets.cumulus.leaves import Tree, expanded
+from mltswitch.targets.routes import OwnPrefixes, in_order_of
+from mltswitch.targets.state import RouteState, SwitchState
+
+CONFIG: Final = "nv config show -o json"
+PENDING: Final = "nv config diff -o json"
+QUERIES: Final = (CONFIG, PENDING)
+OLDEST_RELEASE: Final = (5, 4)
+"""Its successors say `profile` where a port is bound, and `min-threshold` without `-bytes`."""
+
+_RELEASE: Final = re.compile(r"Cumulus Linux ([0-9]{1,3})\.([0-9]{1,3})")
+
+
+def running_config(answers: Mapping[str, str]) -> Tree:
+    """The applied configuration, ranges expanded; raises DeviceError."""
+    with _known_form(CONFIG):
+        shown = json.loads(answers[CONFIG])
+        parts = [shown] if isinstance(shown, dict) else shown
+        sets = [part["set"] for part in parts if "set" in part]
+        if len(sets) > 1:
+            raise ValueError("more than one `set`")
+        for part in parts:
+            _check_release(part.get("header") or {})
+        return expanded(sets[0] or {}) if sets else {}
+
+
+def check_nothing_pending(answers: Mapping[str, str]) -> None:
+    """Changes that somebody has set and not applied would be applied with ours; raises DeviceError."""
+    with _known_form(PENDING):
+        text = answers[PENDING].strip()
+        pending = json.loads(text) if text else []
+    if pending:
+        raise DeviceError(
+            "somebody's changes are pending on the device, and would be applied with the plan's",
+            where=PENDING,
+            hint="apply them, or drop them with `nv config detach`",
+        )
+
+
+def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+    """State of the wanted ports and queues, and our routes.
+
+    Raises DeviceError for what cannot be read, for a release that speaks otherwise, and for PFC on a switch
+    priority of ours.
+    """
+    config = running_config(answers)
+    with _known_form(CONFIG):
+        _check_flow_control(config, wanted)
+        interpreter = Interpreter(config)
+        ports = tuple(
+            interpreter.port_state(port.name, [queue.queue for queue in port.queues]) for port in wanted.ports
+        )
+        routes = tuple(_read_routes(config, wanted))
+    return RunningState(SwitchState(ports, in_order_of(wanted.routes, routes)), answers)
+
+
+def _read_routes(config: Tree, wanted: SwitchState) -> Iterator[RouteState]:
+    """NVUE names no port in a route: the next hop stands for the plan's."""
+    own = OwnPrefixes(wanted.routes)
+    port_of = {route.next_hop: route.port for route in wanted.routes}
+    for prefix, _, route in static_routes(config):
+        if prefix in own:
+            for found in routes_of(prefix, route):
+                port = " ".join(word for word in (port_of.get(found.next_hop, ""), found.port) if word)
+                yield replace(found, port=port)
+
+
+def _check_flow_control(config: Tree, wanted: SwitchState) -> None:
+    for port in wanted.ports:
+        lossless = lossless_priorities(config, port.name)
+        for queue in port.queues:
+            if queue.queue in lossless:
+                raise DeviceError(
+                    f"PFC is on for switch priority {queue.queue}, which the plan uses: RED on a lossless "
+                    "queue drops packets that are not ECN-capable",
+                    where=f"port {port.name}",
+                    hint="take the priority out of the port's PFC profile first, with nv unset qos pfc",
+                )
+
+
+def _check_release(header: Mapping[str, Any]) -> None:
+    match = _RELEASE.search(str(header.get("version", "")))
+    if match and (int(match[1]), int(match[2])) < OLDEST_RELEASE:
+        raise DeviceError(
+            f"runs {match[0]}, whose NVUE has other names for these settings",
+            expected=f"Cumulus Linux {OLDEST_RELEASE[0]}.{OLDEST_RELEASE[1]} or later",
+        )
+
+
+@contextmanager
+def _known_form(query: str) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise DeviceError(
+            f"the answer to {query!r} has another form than known ({type(error).__name__}: {error})"
+        ) from None

@@ -1,0 +1,248 @@
+"""What a FASTPATH switch answers, as settings and state.
+
+Queues and maps are read from show commands: they tell what is in force, where `show running-config` leaves
+out whatever equals a default that differs between vendors. From the running configuration come static routes,
+and of our ports what no show command tells: default priority, PFC, a DSCP map of the port alone. All other
+lines in it are somebody else's and stay. A route keeps what stands behind its next hop, such as a preference,
+in `RouteState.port`; a route without the address of a next hop has the next hop 0.0.0.0.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv4Network
+from typing import Final
+
+from mltswitch.errors import DeviceError
+from mltswitch.targets.base import RunningState
+from mltswitch.targets.icos.capabilities import QUEUE_COUNT, USER_PRIORITIES
+from mltswitch.targets.icos.render import scale_of_state
+from mltswitch.targets.icos.settings import DropCurve, PortSettings, QueueSettings, port_state
+from mltswitch.targets.routes import OwnPrefixes, in_order_of
+from mltswitch.targets.state import RouteState, SwitchState
+from mltswitch.wire.tos import DSCP_COUNT
+
+RUNNING_CONFIG: Final = "show running-config"
+NO_NEXT_HOP: Final = IPv4Address(0)
+_DSCP_MAP: Final = "show classofservice ip-dscp-mapping"
+_TRUST: Final = "show classofservice trust {}"
+_PRIORITIES: Final = "show classofservice dot1p-mapping {}"
+_QUEUES: Final = "show interfaces cos-queue {}"
+_CURVES: Final = "show interfaces random-detect {}"
+_PORT_SHOWS: Final = (_TRUST, _PRIORITIES, _QUEUES, _CURVES)
+
+_TRUST_MODES: Final = {
+    "dot1p": "dot1p",
+    "ip dscp": "ip-dscp",
+    "ip precedence": "ip-precedence",
+    "untrusted": "untrusted",
+}
+_MAP_ROW: Final = re.compile(r"\s*([0-9]+)\s*(?:\([a-z0-9/]+\))?\s+([0-9]+)\s*")
+_FIELD: Final = re.compile(r"\s*([A-Za-z][A-Za-z ]*?)\s*(?:\.{2,}|:)\s*(\S.*?)\s*")
+_QUEUE_ROW: Final = re.compile(r"\s*([0-9]+)\s+([0-9]+)\s+(?:([0-9]+)\s+)?(strict|weighted)\s+(\S.*?)\s*")
+_PERCENTS: Final = r"((?:[0-9]+\s*/\s*){3}[0-9]+)"
+_CURVE_ROW: Final = re.compile(
+    rf"\s*([0-9]+)\s+{_PERCENTS}\s+{_PERCENTS}\s+{_PERCENTS}(?:\s+(yes|no|enabled|disabled))?\s*"
+)
+_ROUTE: Final = re.compile(r"ip route (?:vrf \S+ )?([0-9.]+)(?:/([0-9]+)| ([0-9.]+)) (\S.*)")
+_INNER_MODES: Final = frozenset({"datacenter-bridging"})
+_MANAGEMENTS: Final = {
+    "wred": True,
+    "random": True,
+    "random detect": True,
+    "tail drop": False,
+    "taildrop": False,
+}
+
+
+def queries_for(wanted: SwitchState) -> tuple[str, ...]:
+    """Four shows for each port, the DSCP map, and the running configuration."""
+    return (
+        *(show.format(port.name) for port in wanted.ports for show in _PORT_SHOWS),
+        _DSCP_MAP,
+        RUNNING_CONFIG,
+    )
+
+
+def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+    """State of the wanted ports and queues, and our routes.
+
+    Raises DeviceError for what cannot be read, and for PFC on a priority that leads to a queue of ours.
+    """
+    scale = scale_of_state(wanted)
+    dscp_map = read_dscp_map(answers)
+    ports = []
+    for port in wanted.ports:
+        settings = read_port(answers, port.name)
+        queues = [queue.queue for queue in port.queues]
+        _check_flow_control(answers, port.name, settings, queues)
+        ports.append(port_state(port.name, settings, dscp_map, queues, scale))
+    return RunningState(SwitchState(tuple(ports), read_routes(answers, wanted)), answers)
+
+
+def read_dscp_map(answers: Mapping[str, str]) -> tuple[int, ...]:
+    """Queue of every code point; raises DeviceError for an answer of another form."""
+    with _known_form(_DSCP_MAP):
+        rows = dict(_rows(answers[_DSCP_MAP]))
+        return tuple(rows[dscp] for dscp in range(DSCP_COUNT))
+
+
+def read_port(answers: Mapping[str, str], name: str) -> PortSettings:
+    """Settings of one port; raises DeviceError for an answer of another form."""
+    trust, priorities, queues, curves = (show.format(name) for show in _PORT_SHOWS)
+    with _known_form(trust):
+        mode = _TRUST_MODES[_fields(answers[trust])["class of service trust mode"].lower()]
+    with _known_form(priorities):
+        rows = dict(_rows(answers[priorities]))
+        mapped = tuple(rows[priority] for priority in range(USER_PRIORITIES))
+    with _known_form(queues):
+        fields = _fields(answers[queues])
+        shown = dict(_queue_rows(answers[queues]))
+        settings = [shown[number] for number in range(QUEUE_COUNT)]
+        shaping, exponent = fields["interface shaping rate"], int(fields["wred decay exponent"])
+    with _known_form(curves):
+        shown_curves = dict(_curve_rows(answers[curves]))
+        settings = [replace(entry, curve=shown_curves[number]) for number, entry in enumerate(settings)]
+    block = _block(answers, name)
+    return PortSettings(
+        trust=mode,
+        priorities=mapped,
+        default_priority=_default_priority(block),
+        shaping="" if shaping.split()[0] == "0" else shaping,
+        weighting_exponent=exponent,
+        queues=tuple(settings),
+        own_map=tuple(line for line in block if line.startswith("classofservice ip-dscp-mapping ")),
+    )
+
+
+@contextmanager
+def _known_form(query: str) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, IndexError, ValueError) as error:
+        raise DeviceError(
+            f"the answer to {query!r} has another form than known ({type(error).__name__}: {error})"
+        ) from None
+
+
+def _fields(answer: str) -> dict[str, str]:
+    """`Name....... value` and `Name: value` lines."""
+    matches = filter(None, map(_FIELD.fullmatch, answer.splitlines()))
+    return {match[1].lower(): match[2] for match in matches}
+
+
+def _rows(answer: str) -> Iterator[tuple[int, int]]:
+    """Rows of a table from a code point or priority, perhaps with its name, to a traffic class."""
+    for match in filter(None, map(_MAP_ROW.fullmatch, answer.splitlines())):
+        yield int(match[1]), int(match[2])
+
+
+def _queue_rows(answer: str) -> Iterator[tuple[int, QueueSettings]]:
+    for match in filter(None, map(_QUEUE_ROW.fullmatch, map(str.lower, answer.splitlines()))):
+        bandwidths = [f"{name} {value} %" for name, value in _bandwidths(match) if int(value)]
+        yield (
+            int(match[1]),
+            QueueSettings(match[4] == "strict", ", ".join(bandwidths), _MANAGEMENTS[match[5]]),
+        )
+
+
+def _bandwidths(match: re.Match[str]) -> Iterable[tuple[str, str]]:
+    return ("minimum", match[2]), ("maximum", match[3] or "0")
+
+
+def _curve_rows(answer: str) -> Iterator[tuple[int, DropCurve]]:
+    for match in filter(None, map(_CURVE_ROW.fullmatch, map(str.lower, answer.splitlines()))):
+        rows = [tuple(map(int, match[group].split("/"))) for group in (2, 3, 4)]
+        yield int(match[1]), DropCurve(rows[0], rows[1], rows[2], match[5] in {"yes", "enabled"})
+
+
+def _block(answers: Mapping[str, str], name: str) -> list[str]:
+    """Lines of one port in the running configuration, those of modes inside it, too."""
+    block: list[str] = []
+    depth = 0
+    for line in (" ".join(line.split()) for line in answers[RUNNING_CONFIG].splitlines()):
+        if line.startswith("interface "):
+            depth = int(line.removeprefix("interface ").replace(" ", "").lower() == name)
+        elif depth and line == "exit":
+            depth -= 1
+        elif depth:
+            depth += line in _INNER_MODES
+            block.append(line)
+    return block
+
+
+def _default_priority(block: Iterable[str]) -> int:
+    for line in block:
+        if match := re.fullmatch(r"vlan priority ([0-7])", line):
+            return int(match[1])
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _FlowControl:
+    is_on: bool
+    lossless: tuple[int, ...]
+
+
+def _flow_control(block: Iterable[str]) -> _FlowControl:
+    is_on = False
+    lossless: list[int] = []
+    for line in block:
+        words = line.split()
+        if words[:2] == ["priority-flow-control", "mode"]:
+            is_on = words[2:] in (["on"], ["auto"])
+        elif words[:2] == ["priority-flow-control", "priority"] and words[-1] == "no-drop":
+            lossless += [int(word) for word in re.split(r"[, ]+", " ".join(words[2:-1])) if word.isdigit()]
+    return _FlowControl(is_on, tuple(lossless))
+
+
+def _check_flow_control(
+    answers: Mapping[str, str], name: str, settings: PortSettings, queues: Iterable[int]
+) -> None:
+    control = _flow_control(_block(answers, name))
+    if not control.is_on:
+        return
+    for priority in control.lossless:
+        if priority < USER_PRIORITIES and settings.priorities[priority] in queues:
+            raise DeviceError(
+                f"PFC is on for 802.1p priority {priority}, which leads to queue "
+                f"{settings.priorities[priority]} of the plan: RED on a lossless queue drops packets that "
+                "are not ECN-capable",
+                where=f"port {name}",
+                hint=f"switch PFC off for it first: `priority-flow-control priority {priority} drop` under "
+                "`datacenter-bridging`",
+            )
+
+
+def read_routes(answers: Mapping[str, str], wanted: SwitchState) -> tuple[RouteState, ...]:
+    """Our static routes. Ours name no port: the next hop stands for the plan's."""
+    own = OwnPrefixes(wanted.routes)
+    port_of = {route.next_hop: route.port for route in wanted.routes}
+    found: list[RouteState] = []
+    for line in map(str.strip, answers[RUNNING_CONFIG].splitlines()):
+        if not line.startswith("ip route ") or line.startswith(("ip route default ", "ip route vrf ")):
+            continue
+        match = _ROUTE.fullmatch(line)
+        if match is None:
+            if line.startswith(("ip route distance ", "ip route static ")):
+                continue
+            raise DeviceError(f"cannot read {line!r}", where=RUNNING_CONFIG)
+        try:
+            prefix = IPv4Network(f"{match[1]}/{match[2] or match[3]}", strict=False)
+        except ValueError as error:
+            raise DeviceError(f"cannot read {line!r}: {error}", where=RUNNING_CONFIG) from None
+        if prefix in own:
+            first, *others = match[4].split()
+            next_hop, words = _next_hop(first)
+            port = " ".join((port_of.get(next_hop, ""), *words, *others)).strip()
+            found.append(RouteState(prefix, next_hop, port))
+    return in_order_of(wanted.routes, found)
+
+
+def _next_hop(word: str) -> tuple[IPv4Address, list[str]]:
+    """Next hop, and the word itself where it is none, such as Null0."""
+    try:
+        return IPv4Address(word), []
+    except ValueError:
+        return NO_NEXT_HOP, [word]

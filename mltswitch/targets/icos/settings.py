@@ -1,0 +1,137 @@
+"""The QoS settings of a FASTPATH switch and of one port, and what they mean as state.
+
+A packet gets its queue on the port where it arrives: by its DSCP and one map of the whole switch where the
+port trusts ip-dscp; else by the port's default 802.1p priority and the port's own dot1p-mapping. Packets that
+are not IP take the second way on every port, so priority 0 has to lead to background on all of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from mltswitch.capabilities import Unlimited
+from mltswitch.targets.icos.capabilities import COLOURS, QUEUE_COUNT, Percent
+from mltswitch.targets.state import PortState, QueueState
+from mltswitch.wire.tos import DSCP_COUNT
+
+TRUSTED: Final = "ip-dscp"
+UNTRUSTED: Final = "untrusted"
+INSTANTANEOUS: Final = 0
+CERTAIN: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class DropCurve:
+    """RED of one queue: green, yellow, red TCP, and not TCP; thresholds and probabilities in percent."""
+
+    minimum: tuple[int, ...] = (40, 30, 20, 100)
+    maximum: tuple[int, ...] = (100, 90, 80, 100)
+    probability: tuple[int, ...] = (10,) * COLOURS
+    marks: bool = False
+
+    @property
+    def percent(self) -> int | None:
+        """S, where this is a curve as plans have it: one certain step for all colours, with marking."""
+        step = self.minimum[0]
+        planned = step_at(step)
+        return step if self == planned and 0 < step <= CERTAIN else None
+
+    def __str__(self) -> str:
+        words = (
+            f"min-thresh {_row(self.minimum)} max-thresh {_row(self.maximum)} "
+            f"drop-prob-scale {_row(self.probability)}"
+        )
+        return f"{words} ecn" if self.marks else words
+
+
+def step_at(percent: int) -> DropCurve:
+    """At this percentage every packet is marked or dropped, below it none."""
+    return DropCurve((percent,) * COLOURS, (percent,) * COLOURS, (CERTAIN,) * COLOURS, marks=True)
+
+
+def _row(values: Sequence[int]) -> str:
+    return " ".join(map(str, values))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """One queue of one port; the defaults only stand in for what no line has set yet."""
+
+    strict: bool = False
+    guaranteed: str = ""
+    """Minimum and maximum bandwidth in percent, as far as shown and not 0."""
+    random_detect: bool = False
+    curve: DropCurve = DropCurve()
+
+
+@dataclass(frozen=True, slots=True)
+class PortSettings:
+    """One port; the defaults only stand in for what no line has set yet, a switch's own are read from it."""
+
+    trust: str = "dot1p"
+    priorities: tuple[int, ...] = (1, 0, 0, 1, 2, 2, 3, 3)
+    """802.1p priority → queue."""
+    default_priority: int = 0
+    """Of packets that arrive without a tag, and of all on an untrusted port."""
+    shaping: str = ""
+    weighting_exponent: int = 9
+    queues: tuple[QueueSettings, ...] = (QueueSettings(),) * QUEUE_COUNT
+    own_map: tuple[str, ...] = ()
+    """`classofservice ip-dscp-mapping` lines of this port alone, which some FASTPATHs take."""
+
+    def with_queue(self, number: int, queue: QueueSettings) -> "PortSettings":
+        """The port with one queue replaced."""
+        return replace(self, queues=with_item(self.queues, number, queue))
+
+
+DEFAULT_DSCP_MAP: Final = tuple(
+    1 if dscp < 8 else 0 if dscp < 24 else 1 if dscp < 32 else 2 if dscp < 48 else 3
+    for dscp in range(DSCP_COUNT)
+)
+"""DSCP → queue where no line says: a rendered file says it for all code points."""
+
+_Value = TypeVar("_Value")
+
+
+def with_item(values: tuple[_Value, ...], index: int, value: _Value) -> tuple[_Value, ...]:
+    """The tuple with one item replaced."""
+    return (*values[:index], value, *values[index + 1 :])
+
+
+def port_state(
+    name: str, settings: PortSettings, dscp_map: Sequence[int], queues: Sequence[int], full_scale_bytes: int
+) -> PortState:
+    """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in FASTPATH's words."""
+    unexpected = [*_unexpected_classification(settings, queues[-1]), *settings.own_map]
+    if settings.shaping:
+        unexpected.append(f"traffic-shape {settings.shaping}")
+    if settings.weighting_exponent != INSTANTANEOUS:
+        unexpected.append(f"random-detect exponential-weighting-constant {settings.weighting_exponent}")
+    states: list[QueueState] = []
+    for number in queues:
+        queue = settings.queues[number]
+        if not queue.strict:
+            unexpected.append(f"no cos-queue strict {number}")
+        if queue.guaranteed:
+            unexpected.append(f"bandwidth {queue.guaranteed} of queue {number}")
+        threshold = None
+        if queue.random_detect:
+            percent = queue.curve.percent
+            if percent is None:
+                unexpected.append(f"random-detect queue-parms {number} {queue.curve}")
+            else:
+                threshold = Percent(full_scale_bytes, percent).size_bytes
+        dscps = tuple(dscp for dscp, target in enumerate(dscp_map) if target == number)
+        states.append(QueueState(number, dscps, threshold, Unlimited()))
+    return PortState(name, settings.trust == TRUSTED, None, tuple(states), tuple(unexpected))
+
+
+def _unexpected_classification(settings: PortSettings, background: int) -> list[str]:
+    found: list[str] = []
+    if settings.trust not in {TRUSTED, UNTRUSTED}:
+        found.append(f"classofservice trust {settings.trust}")
+    if settings.default_priority:
+        found.append(f"vlan priority {settings.default_priority}")
+    if settings.priorities[0] != background:
+        found.append(f"classofservice dot1p-mapping 0 {settings.priorities[0]}")
+    return found

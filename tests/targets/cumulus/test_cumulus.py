@@ -1,0 +1,498 @@
+"""Cumulus in particular: what it writes, reads, refuses, and what it leaves alone."""
+
+import json
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
+from typing import Any
+
+import pytest
+
+from mltswitch.capabilities import BytesLimit, Unlimited
+from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
+from mltswitch.lab.emulators.cumulus import CumulusDevice
+from mltswitch.plan import Fabric, build_plan
+from mltswitch.profile import resolve_profile
+from mltswitch.targets import PortState, QueueState, RouteState, SwitchState, hardware_capabilities
+from mltswitch.targets.cumulus import TARGET
+from mltswitch.targets.cumulus.leaves import expand_names
+from mltswitch.targets.state import differences
+from tests.plan.examples import SMALL
+from tests.targets.cumulus.device import apply, read, run
+
+COMMANDS, YAML = "mltswitch.txt", "mltswitch.yaml"
+CONFIG, PENDING = "nv config show -o json", "nv config diff -o json"
+OTHERS = tuple(dscp for dscp in range(64) if dscp not in {48, 56, 10, 12})
+QUEUES = (
+    QueueState(7, (48, 56), None, Unlimited()),
+    QueueState(6, (10,), 18432, Unlimited()),
+    QueueState(5, (12,), 61440, Unlimited()),
+    QueueState(0, OTHERS, None, Unlimited()),
+)
+STATE = SwitchState(
+    (PortState("swp2", True, None, QUEUES), PortState("swp1", False, None, QUEUES)),
+    (
+        RouteState(IPv4Network("10.101.0.0/16"), IPv4Address("10.20.0.2"), "swp2"),
+        RouteState(IPv4Network("10.101.0.1/32"), IPv4Address("10.10.0.2"), "swp1"),
+    ),
+)
+
+
+def pushed() -> CumulusDevice:
+    device = CumulusDevice()
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    return device
+
+
+def commands(device: CumulusDevice, wanted: SwitchState = STATE) -> list[str]:
+    return [step.command for step in TARGET.diff(read(device, wanted), wanted).steps[:-1]]
+
+
+def found(device: CumulusDevice, wanted: SwitchState = STATE) -> list[str]:
+    return [str(difference) for difference in differences(wanted, read(device, wanted).state)]
+
+
+def by_hand(device: CumulusDevice, *lines: str) -> None:
+    run(device, *lines, "nv config apply -y")
+
+
+def with_queue(number: int, **changed: Any) -> tuple[QueueState, ...]:
+    return tuple(replace(each, **changed) if each.queue == number else each for each in QUEUES)
+
+
+def test_text_of_two_ports() -> None:
+    lines = TARGET.render(STATE)[COMMANDS].splitlines()
+    assert [line for line in lines if line.startswith("nv set interface")] == [
+        "nv set interface swp2,swp1 qos egress-scheduler profile mlt",
+        "nv set interface swp2,swp1 qos congestion-control profile mlt-swp2",
+        "nv set interface swp2 qos mapping profile mlt",
+        "nv set interface swp1 qos mapping profile mlt-untrusted",
+    ]
+    for line in (
+        "nv set qos egress-scheduler mlt traffic-class 0,1,2,3,4,5,6,7 mode strict",
+        "nv set qos congestion-control mlt-swp2 traffic-class 7,0 ecn disable",
+        "nv set qos congestion-control mlt-swp2 traffic-class 6,5 ecn enable",
+        "nv set qos congestion-control mlt-swp2 traffic-class 6,5 red enable",
+        "nv set qos congestion-control mlt-swp2 traffic-class 6 min-threshold 18432",
+        "nv set qos congestion-control mlt-swp2 traffic-class 6 max-threshold 18432",
+        "nv set qos mapping mlt trust l3",
+        "nv set qos mapping mlt dscp 48,56 switch-priority 7",
+        "nv set qos mapping mlt-untrusted trust port",
+        "nv set qos mapping mlt-untrusted port-default-sp 0",
+    ):
+        assert line in lines
+    assert lines[-4:] == [
+        "nv set vrf default router static 10.101.0.0/16 via 10.20.0.2",
+        "",
+        "# routes through swp1",
+        "nv set vrf default router static 10.101.0.1/32 via 10.10.0.2",
+    ]
+
+
+def test_an_empty_switch() -> None:
+    empty = SwitchState((), ())
+    assert TARGET.parse(TARGET.render(empty)) == empty
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("reboot", r"mltswitch\.txt:2: not a line that mltswitch writes"),
+        ("nv set qos mapping mlt trust both", "txt:2: not a line"),
+        ("nv set interface swp2-9 qos mapping profile mlt", "txt:2: not a line"),
+        ("nv set interface swp2 qos mapping profile mlt; reboot", "txt:2: not a line"),
+        ("nv unset interface swp9 qos mapping profile", "txt:2: not a line"),
+        ("# fine\rreboot", "txt:2: not a line"),
+        ("nv set qos mapping mlt dscp 64 switch-priority 6", "txt:2: no such number"),
+        ("nv set qos egress-scheduler mlt traffic-class 8 mode strict", "txt:2: no such number"),
+        ("nv set vrf default router static 10.0.0.1/8 via 10.0.0.1", "txt:2: 10.0.0.1/8 has host bits set"),
+        ("nv set qos mapping mlt trust l3", r"txt:\d+: qos mapping mlt trust is set twice"),
+        (
+            "nv set qos congestion-control mlt-swp9 traffic-class 3 ecn enable",
+            "txt:2: does not fit the other",
+        ),
+        ("nv set interface swp9 qos mapping profile mlt", "txt: port swp9: qos mapping port-default-sp 0"),
+    ],
+)
+def test_a_line_outside_the_grammar_is_refused(line: str, what: str) -> None:
+    files = TARGET.render(STATE)
+    first, *rest = files[COMMANDS].split("\n")
+    with pytest.raises(UserInputError, match=what):
+        TARGET.parse({**files, COMMANDS: "\n".join([first, line, *rest])})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("min-threshold: 18432", "min-threshold: 24576", "says something else than mltswitch.txt"),
+        ("profile: mlt-swp2", "profile: mlt-swp2\n          extra: 1", "says something else"),
+        ("- set:", "- replace:", "is no list of one `set`"),
+        ("- set:", "- header: {}\n- set:", "is no list of one `set`"),
+        ("trust: l3", "trust: [", "mltswitch.yaml"),
+    ],
+)
+def test_yaml_that_says_something_else_is_refused(old: str, new: str, what: str) -> None:
+    files = TARGET.render(STATE)
+    assert old in files[YAML]
+    with pytest.raises(UserInputError, match=what):
+        TARGET.parse({**files, YAML: files[YAML].replace(old, new, 1)})
+
+
+def test_missing_files_and_lines_are_refused() -> None:
+    files = TARGET.render(STATE)
+    with pytest.raises(UserInputError, match=r"the files are mltswitch\.txt"):
+        TARGET.parse({COMMANDS: files[COMMANDS]})
+    short = files[COMMANDS].replace("nv set qos mapping mlt-untrusted port-default-sp 0\n", "")
+    with pytest.raises(UserInputError, match="lacks qos mapping mlt-untrusted port-default-sp 0"):
+        TARGET.parse({**files, COMMANDS: short})
+    astray = files[COMMANDS].replace("dscp 48,56 switch-priority 7", "dscp 48,56 switch-priority 3")
+    with pytest.raises(UserInputError, match=r"mltswitch\.txt: port swp2: not every code point leads"):
+        TARGET.parse({**files, COMMANDS: astray})
+
+
+@pytest.mark.parametrize(
+    ("port", "what"),
+    [
+        (replace(STATE.ports[0], shaped_bps=10**9), "not shaped"),
+        (replace(STATE.ports[0], name="eth1"), "port eth1: is no name for a port"),
+        (replace(STATE.ports[0], name="swp1\n"), "is no name for a port"),
+        (replace(STATE.ports[0], queues=with_queue(6, limit=BytesLimit(9))), "no limit of its own"),
+        (replace(STATE.ports[0], queues=with_queue(6, ecn_threshold_bytes=0)), "ECN threshold 0 B"),
+        (replace(STATE.ports[0], queues=QUEUES[:3]), "not every code point"),
+    ],
+)
+def test_what_nvue_cannot_express_is_refused(port: PortState, what: str) -> None:
+    with pytest.raises(UnsupportedPlanError, match=what):
+        TARGET.render(SwitchState((port,), ()))
+
+
+def test_a_plan_with_other_port_names_is_refused() -> None:
+    group = {"count": 1, "platform": "cumulus", "port_names": {"pattern": "eth{n}"}}
+    document = SMALL | {
+        "topology": {"leaf_spine": {"spines": group, "leaves": group, "hosts_per_leaf": 1}},
+        "addressing": SMALL["addressing"] | {"alias": {"spine1": "10.101.0.0/16"}},
+        "ports": {"rate": "10Gbps", "buffer": "1MB"},
+    }
+    fabric = Fabric.model_validate(document)
+    plan = build_plan(resolve_profile("resnet50"), fabric, hardware_capabilities, "paper")
+    with pytest.raises(UnsupportedPlanError, match="leaf1: port eth1: is no name for a port"):
+        TARGET.quantise(plan, "leaf1")
+
+
+def test_ports_with_different_classification_are_refused() -> None:
+    queues = (replace(QUEUES[0], dscps=(48,)), *QUEUES[1:3], replace(QUEUES[3], dscps=(*OTHERS, 56)))
+    with pytest.raises(UnsupportedPlanError, match="swp3: its code points lead elsewhere"):
+        TARGET.render(SwitchState((STATE.ports[0], PortState("swp3", True, None, queues)), ()))
+
+
+def test_a_switch_as_delivered_is_read() -> None:
+    differing = found(CumulusDevice())
+    for expected in (
+        "port swp2: trusted expected True, found False",
+        "port swp2: configuration expected as planned, found qos mapping profile default-global trust l2",
+        "port swp2: configuration expected as planned, found qos egress-scheduler profile default-global",
+        "port swp2, queue 6: ecn_threshold_bytes expected 18432, found None",
+        "port swp2: configuration expected as planned, found qos congestion-control traffic-class 0 ecn "
+        "enable red disable min-threshold 150000 max-threshold 1500000 probability 100",
+        "routes: route 10.101.0.0/16 expected via 10.20.0.2 swp2, found absent",
+    ):
+        assert expected in differing
+
+
+def test_a_switch_as_delivered_keeps_its_queue_map() -> None:
+    assert not any("egress-queue-mapping" in line for line in commands(CumulusDevice()))
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown", "mended"),
+    [
+        (
+            ["qos congestion-control mlt-swp2 traffic-class 6 min-threshold 6144"],
+            "port swp2: configuration expected as planned, found qos congestion-control traffic-class 6 ecn "
+            "enable red enable min-threshold 6144 max-threshold 18432 probability 100",
+            ["nv set qos congestion-control mlt-swp2 traffic-class 6 min-threshold 18432"],
+        ),
+        (
+            ["qos congestion-control mlt-swp2 traffic-class 6 red disable"],
+            "port swp2, queue 6: ecn_threshold_bytes expected 18432, found None",
+            ["nv set qos congestion-control mlt-swp2 traffic-class 6 red enable"],
+        ),
+        (
+            ["qos congestion-control mlt-swp2 traffic-class 7 ecn enable"],
+            "port swp2: configuration expected as planned, found qos congestion-control traffic-class 7 ecn "
+            "enable red disable min-threshold 150000 max-threshold 1500000 probability 100",
+            ["nv set qos congestion-control mlt-swp2 traffic-class 7 ecn disable"],
+        ),
+        (
+            [
+                "qos egress-scheduler mlt traffic-class 5 mode dwrr",
+                "qos egress-scheduler mlt traffic-class 5 bw-percent 20",
+            ],
+            "port swp2: configuration expected as planned, found qos egress-scheduler traffic-class 5 mode "
+            "dwrr bw-percent 20",
+            [
+                "nv unset qos egress-scheduler mlt traffic-class 5 bw-percent",
+                "nv set qos egress-scheduler mlt traffic-class 5 mode strict",
+            ],
+        ),
+        (
+            ["qos mapping mlt trust both"],
+            "port swp2: configuration expected as planned, found qos mapping profile mlt trust both",
+            ["nv set qos mapping mlt trust l3"],
+        ),
+        (
+            ["qos mapping mlt-untrusted port-default-sp 7"],
+            "port swp1: configuration expected as planned, found qos mapping port-default-sp 7",
+            ["nv set qos mapping mlt-untrusted port-default-sp 0"],
+        ),
+        (
+            ["qos mapping mlt dscp 20-21 switch-priority 6"],
+            "port swp2, queue 6: dscps expected (10,), found (10, 20, 21)",
+            ["nv set qos mapping mlt dscp 20,21 switch-priority 0"],
+        ),
+        (
+            ["qos egress-queue-mapping default-global switch-priority 6 traffic-class 1"],
+            "port swp2, queue 6: dscps expected (10,), found ()",
+            ["nv set qos egress-queue-mapping default-global switch-priority 6 traffic-class 6"],
+        ),
+        (
+            ["interface swp2 qos mapping profile default-global"],
+            "port swp2: trusted expected True, found False",
+            ["nv set interface swp2 qos mapping profile mlt"],
+        ),
+        (
+            ["vrf default router static 10.101.0.0/16 via 10.20.0.6"],
+            "routes: route 10.101.0.0/16 expected via 10.20.0.2 swp2, found via 10.20.0.6 ",
+            ["nv unset vrf default router static 10.101.0.0/16 via 10.20.0.6"],
+        ),
+        (
+            ["vrf default router static 10.101.3.0/24 via swp9"],
+            "routes: route 10.101.3.0/24 expected absent, found via 0.0.0.0 swp9",
+            ["nv unset vrf default router static 10.101.3.0/24"],
+        ),
+        (
+            ["vrf default router static 10.101.3.0/24 distance 5 via 10.20.0.2"],
+            "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.2 swp2 distance 5",
+            ["nv unset vrf default router static 10.101.3.0/24"],
+        ),
+        (
+            ["vrf default router static 10.101.0.0/16 tag 7"],
+            "routes: route 10.101.0.0/16 expected via 10.20.0.2 swp2, found via 10.20.0.2 swp2 tag 7",
+            ["nv unset vrf default router static 10.101.0.0/16 tag"],
+        ),
+    ],
+)
+def test_a_change_by_hand_is_found_and_mended(lines: list[str], shown: str, mended: list[str]) -> None:
+    device = pushed()
+    by_hand(device, *(f"nv set {line}" for line in lines))
+    assert shown in found(device)
+    assert commands(device) == mended
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    assert commands(device) == []
+    assert read(device, STATE).state == STATE
+
+
+def test_a_lost_binding_is_found_and_mended() -> None:
+    device = pushed()
+    by_hand(device, "nv unset interface swp2 qos")
+    assert "port swp2: trusted expected True, found False" in found(device)
+    assert commands(device) == [
+        "nv set interface swp2 qos egress-scheduler profile mlt",
+        "nv set interface swp2 qos congestion-control profile mlt-swp2",
+        "nv set interface swp2 qos mapping profile mlt",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (
+            ["qos egress-shaper slow port-max-rate 1000", "interface swp2 qos egress-shaper profile slow"],
+            "qos egress-shaper profile slow",
+        ),
+        (["qos egress-shaper default-global port-max-rate 1000"], "qos egress-shaper profile default-global"),
+        (
+            ["qos link-pause stop tx enable", "interface swp2 qos link-pause profile stop"],
+            "qos link-pause profile stop",
+        ),
+        (["qos remark default-global rewrite l3"], "qos remark rewrite l3"),
+        (["qos roce"], "qos roce"),
+        (["qos roce enable on", "qos roce mode lossless"], "qos roce enable on mode lossless"),
+    ],
+)
+def test_a_foreign_setting_of_our_port_is_found(lines: list[str], expected: str) -> None:
+    device = pushed()
+    by_hand(device, *(f"nv set {line}" for line in lines))
+    assert f"port swp2: configuration expected as planned, found {expected}" in found(device)
+    assert commands(device) == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["qos remark default-global rewrite l2"],
+        ["qos roce enable off"],
+        ["qos pfc default-global switch-priority 3"],
+        [
+            *("qos pfc off switch-priority 6", "qos pfc off rx disable", "qos pfc off tx disable"),
+            "interface swp2 qos pfc profile off",
+        ],
+        ["qos advance-buffer-config default-global egress-lossy-buffer traffic-class 6 shared-bytes 9"],
+    ],
+)
+def test_a_foreign_setting_that_does_not_matter_is_left_alone(lines: list[str]) -> None:
+    device = pushed()
+    by_hand(device, *(f"nv set {line}" for line in lines))
+    assert (found(device), commands(device)) == ([], [])
+
+
+def test_flow_control_on_a_priority_of_ours_is_refused() -> None:
+    device = pushed()
+    by_hand(device, "nv set qos pfc lossless switch-priority 3,6")
+    assert read(device, STATE).state == STATE
+    by_hand(device, "nv set interface swp1 qos pfc profile lossless")
+    with pytest.raises(
+        DeviceError, match=r"^port swp1: PFC is on for switch priority 6, which the plan uses"
+    ):
+        read(device, STATE)
+    by_hand(device, "nv unset interface swp1 qos pfc", "nv set qos pfc default-global switch-priority 7")
+    with pytest.raises(DeviceError, match=r"^port swp2: PFC is on for switch priority 7"):
+        read(device, STATE)
+
+
+def test_pending_changes_of_somebody_else_are_not_applied_with_ours() -> None:
+    device = CumulusDevice()
+    run(device, "nv set system hostname other")
+    running = read(device, STATE)
+    with pytest.raises(DeviceError, match=r"changes are pending .* Apply them, or drop them with `nv config"):
+        TARGET.diff(running, STATE)
+    run(device, "nv config detach")
+    assert not TARGET.diff(read(device, STATE), STATE).is_empty
+    device = pushed()
+    run(device, "nv set system hostname other")
+    assert TARGET.diff(read(device, STATE), STATE).is_empty
+
+
+@pytest.mark.parametrize("text", ["", "\n", "[]", "{}"])
+def test_every_form_of_no_pending_change(text: str) -> None:
+    running = read(CumulusDevice(), STATE)
+    answers = {**running.answers, PENDING: text}
+    assert not TARGET.diff(TARGET.read(answers, STATE), STATE).is_empty
+
+
+def test_what_already_runs_is_saved_again() -> None:
+    device = pushed()
+    device.revisions.saved = {}
+    change = TARGET.diff(read(device, STATE), STATE)
+    assert (change.steps, change.text) == ((), "")
+    apply(device, change)
+    assert device.saved == device.applied
+
+
+def test_a_threshold_is_two_commands_and_says_how_to_go_back() -> None:
+    device = pushed()
+    ports = tuple(replace(port, queues=with_queue(6, ecn_threshold_bytes=24576)) for port in STATE.ports)
+    change = TARGET.diff(read(device, STATE), replace(STATE, ports=ports))
+    assert change.text.splitlines() == [
+        "nv set qos congestion-control mlt-swp2 traffic-class 6 min-threshold 24576",
+        "nv set qos congestion-control mlt-swp2 traffic-class 6 max-threshold 24576",
+        "# back to the state before:",
+        "#   nv set qos congestion-control mlt-swp2 traffic-class 6 min-threshold 18432",
+        "#   nv set qos congestion-control mlt-swp2 traffic-class 6 max-threshold 18432",
+    ]
+
+
+def test_profiles_go_when_no_port_has_them_any_more() -> None:
+    device = pushed()
+    by_hand(device, "nv set interface swp9 qos mapping profile mlt-untrusted")
+    wanted = SwitchState((PortState("swp1", True, None, QUEUES),), ())
+    by_hand(device, "nv unset interface swp2 qos")
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    assert sorted(device.applied["qos"]["congestion-control"]) == ["mlt-swp1"]
+    assert sorted(device.applied["qos"]["mapping"]) == ["mlt", "mlt-untrusted"]
+    by_hand(device, "nv unset interface swp9 qos")
+    assert commands(device, wanted) == ["nv unset qos mapping mlt-untrusted"]
+
+
+def test_a_profile_stays_that_another_port_has() -> None:
+    device = pushed()
+    wanted = SwitchState((PortState("swp1", True, None, with_queue(6, ecn_threshold_bytes=6144)),), ())
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    assert sorted(device.applied["qos"]["congestion-control"]) == ["mlt-swp1", "mlt-swp2"]
+    assert read(device, wanted).state == wanted
+
+
+def shown(config: Any, version: str = "Cumulus Linux 5.5.1") -> dict[str, str]:
+    return {CONFIG: json.dumps([{"header": {"version": version}}, {"set": config}]), PENDING: ""}
+
+
+def test_ranges_and_single_entries_are_read_together() -> None:
+    device = pushed()
+    config = json.loads(read(device, STATE).answers[CONFIG])[1]["set"]
+    assert "swp1-16" in config["interface"] or "swp1-2" in config["interface"]
+    interfaces = {
+        "swp1-swp2,4": {"qos": {"egress-scheduler": {"profile": "mlt"}}},
+        "swp1": {"qos": {"mapping": {"profile": "mlt-untrusted"}}},
+        "swp2": {"qos": {"mapping": {"profile": "mlt"}}},
+        "swp2,1": {"qos": {"congestion-control": {"profile": "mlt-swp2"}}},
+    }
+    assert TARGET.read(shown({**config, "interface": interfaces}), STATE).state == STATE
+
+
+def test_names() -> None:
+    assert expand_names("swp1-3,swp5,7") == ("swp1", "swp2", "swp3", "swp5", "swp7")
+    assert expand_names("swp1s0-2") == ("swp1s0", "swp1s1", "swp1s2")
+    assert expand_names("br_default") == ("br_default",)
+    assert expand_names("0-2,7") == ("0", "1", "2", "7")
+    with pytest.raises(ValueError, match="no range"):
+        expand_names("swp3-1")
+
+
+@pytest.mark.parametrize("version", ["Cumulus Linux 5.3.1", "Cumulus Linux 4.4.5"])
+def test_an_old_release_is_refused(version: str) -> None:
+    with pytest.raises(DeviceError, match=r"expected Cumulus Linux 5\.4 or later"):
+        TARGET.read(shown({}, version), STATE)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "",
+        "Error: nvued is not running",
+        "[1]",
+        '[{"set": {"interface": {"swp9-1": {}}}}]',
+        '[{"set": {"qos": {"congestion-control": {"default-global": {"traffic-class": {"6": '
+        '{"min-threshold": "much"}}}}}}}]',
+        '[{"set": {}}, {"set": {}}]',
+        "[" * 100_000,
+    ],
+)
+def test_an_answer_of_another_form_is_one_error(answer: str) -> None:
+    with pytest.raises(DeviceError, match="another form"):
+        TARGET.read({CONFIG: answer, PENDING: ""}, STATE)
+
+
+def test_what_a_device_says_is_quoted_in_commands() -> None:
+    static = {
+        "10.101.3.0/24": {"via": {"x; reboot": {}, "y\nreboot": {}}},
+        "10.101.0.0/16": {"$(reboot)": 1, "via": {}},
+    }
+    config = {"vrf": {"default": {"router": {"static": static}}}}
+    change = TARGET.diff(TARGET.read(shown(config), STATE), STATE)
+    assert "nv unset vrf default router static 10.101.0.0/16 '$(reboot)'" in change.text
+    assert "#   nv set vrf default router static 10.101.3.0/24 via 'x; reboot'" in change.text
+    assert "reboot" not in {line.strip("' ") for line in change.text.splitlines()}
+
+
+def test_unknown_hardware() -> None:
+    with pytest.raises(UserInputError, match="sn9999"):
+        TARGET.hardware("sn9999")
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "ports"), [("sn2100", 6144, 16), ("sn2700", 6144, 32), ("sn3700", 9216, 32)]
+)
+def test_models(name: str, step: int, ports: int) -> None:
+    model = TARGET.hardware(name)
+    assert (model.threshold.step_bytes, model.port_count) == (step, ports)
+    assert model.threshold.maximum_bytes % step == 0
+    assert 3 not in model.queues

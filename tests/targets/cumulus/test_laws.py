@@ -1,0 +1,127 @@
+"""What must hold for every plan, on the emulated switch."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mltswitch.lab.emulators.cumulus import CumulusDevice
+from mltswitch.lab.emulators.cumulus_tree import Tree, leaves
+from mltswitch.plan import Plan
+from mltswitch.targets import SwitchState
+from mltswitch.targets.cumulus import TARGET
+from mltswitch.targets.state import differences
+from tests.targets.cumulus.device import apply, read, run, undo
+from tests.targets.strategies import plans, switch_names
+
+PLANS = plans(TARGET.hardware(None))
+few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+FOREIGN = (
+    "nv set interface swp15-16 qos mapping profile theirs",
+    "nv set interface swp1 description uplink",
+    "nv set qos mapping theirs trust both",
+    "nv set qos mapping default-global trust l3",
+    "nv set qos egress-scheduler default-global traffic-class 0-7 mode strict",
+    "nv set qos congestion-control default-global traffic-class 3 red enable",
+    "nv set qos egress-queue-mapping default-global switch-priority 3 traffic-class 1",
+    "nv set qos pfc lossless switch-priority 3",
+    "nv set interface swp16 qos pfc profile lossless",
+    "nv set vrf default router static 192.0.2.0/24 via 10.9.9.9",
+    "nv set vrf red router static 10.0.0.0/8 via 10.9.9.9",
+    "nv set vrf default router static 2001:db8::/32 via blackhole",
+    "nv config apply -y",
+)
+
+
+def owned(path: tuple[str, ...], wanted: SwitchState) -> bool:
+    ports = {port.name for port in wanted.ports}
+    match path:
+        case ("qos", "mapping" | "egress-scheduler" | "congestion-control", name, *_):
+            return name == "mlt" or name.startswith("mlt-")
+        case ("interface", name, "qos", "mapping" | "egress-scheduler" | "congestion-control", *_):
+            return name in ports
+        case ("vrf", "default", "router", "static", prefix, *_):
+            return prefix.startswith("10.")
+        case _:
+            return False
+
+
+def rest(tree: Tree, *states: SwitchState) -> dict[tuple[str, ...], Any]:
+    """What none of the states owns."""
+    return {path: value for path, value in leaves(tree) if not any(owned(path, wanted) for wanted in states)}
+
+
+@few
+@given(st.data(), PLANS)
+def test_what_is_rendered_reads_back(data: st.DataObject, plan: Plan) -> None:
+    state = TARGET.quantise(plan, data.draw(switch_names(plan))).state
+    files = TARGET.render(state)
+    assert TARGET.parse(files) == state
+    assert TARGET.render(state) == files
+
+
+@few
+@given(st.data(), PLANS, st.sampled_from(["mltswitch.txt", "mltswitch.yaml"]))
+def test_the_switch_takes_either_rendered_file(data: st.DataObject, plan: Plan, name: str) -> None:
+    state = TARGET.quantise(plan, data.draw(switch_names(plan))).state
+    device, text = CumulusDevice(), TARGET.render(state)[name]
+    if name.endswith(".txt"):
+        run(device, *(line for line in text.split("\n") if line and not line.startswith("#")))
+    else:
+        assert device.execute("cumulus", "tee /tmp/mltswitch.yaml", text.encode).status == 0
+        run(device, "nv config patch /tmp/mltswitch.yaml")
+    run(device, "nv config apply -y")
+    running = read(device, state)
+    assert running.state == state
+    assert TARGET.diff(running, state).is_empty
+
+
+@few
+@given(st.data(), PLANS, PLANS)
+def test_a_change_leads_from_any_plan_to_any_other(data: st.DataObject, first: Plan, second: Plan) -> None:
+    device = CumulusDevice()
+    run(device, *FOREIGN)
+    states: list[SwitchState] = []
+    theirs = device.applied
+    for plan in (first, second):
+        wanted = TARGET.quantise(plan, data.draw(switch_names(plan))).state
+        states.append(wanted)
+        apply(device, TARGET.diff(read(device, wanted), wanted))
+        running = read(device, wanted)
+        assert differences(wanted, running.state) == ()
+        assert running.state == wanted
+        assert TARGET.diff(running, wanted).is_empty
+        assert device.saved == device.applied
+    assert rest(device.applied, *states) == rest(theirs, *states)
+
+
+@few
+@given(st.data(), PLANS, PLANS)
+def test_what_a_change_says_leads_back_does(data: st.DataObject, first: Plan, second: Plan) -> None:
+    device = CumulusDevice()
+    run(device, *FOREIGN)
+    for plan in (first, second):
+        before = device.applied
+        wanted = TARGET.quantise(plan, data.draw(switch_names(plan))).state
+        change = TARGET.diff(read(device, wanted), wanted)
+        if change.is_empty:
+            continue
+        apply(device, change)
+        undo(device, change)
+        assert device.applied == before
+        apply(device, change)
+        once = device.applied
+        device.revisions.applied = before
+        apply(device, change)
+        assert device.applied == once
+
+
+@pytest.mark.parametrize("hardware", ["sn2100", "sn3700"])
+@settings(few, max_examples=5)
+@given(st.data())
+def test_every_model_reads_back(hardware: str, data: st.DataObject) -> None:
+    plan = data.draw(plans(TARGET.hardware(hardware)))
+    state = TARGET.quantise(plan, data.draw(switch_names(plan))).state
+    assert TARGET.parse(TARGET.render(state)) == state

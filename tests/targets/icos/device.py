@@ -1,0 +1,22 @@
+"""The emulated switch without SSH: asks and applies what a target wants."""
+
+from mltswitch.lab.emulators.icos import SAVED, IcosDevice
+from mltswitch.targets import Change, RunningState, SwitchState
+from mltswitch.targets.icos import TARGET
+
+
+def read(device: IcosDevice, wanted: SwitchState) -> RunningState:
+    session = device.open_session("admin")
+    session.enter("enable")
+    answers = {query: session.enter(query).text for query in TARGET.queries(wanted)}
+    return TARGET.read(answers, wanted)
+
+
+def apply(device: IcosDevice, change: Change) -> None:
+    session = device.open_session("admin")
+    session.enter("enable")
+    session.enter("configure")
+    for step in (*change.steps, *change.save):
+        answer = session.enter(step.command).text
+        assert answer == (SAVED if step.command.startswith("write") else ""), f"{step.command}: {answer}"
+    assert session.prompt == f"({device.name}) (Config)#"

@@ -1,0 +1,457 @@
+"""ICOS in particular: what it writes, reads, refuses, and in which order it changes a switch."""
+
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from mltswitch.capabilities import BytesLimit, Unlimited
+from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
+from mltswitch.lab.emulators.icos import IcosDevice
+from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
+from mltswitch.targets.icos import TARGET
+from mltswitch.targets.icos.capabilities import GREATEST_PERCENT, SCALES, percent_of, percent_step_bytes
+from mltswitch.targets.state import differences
+from tests.targets.icos.device import apply, read
+
+FILE = "mltswitch.txt"
+EXAMPLE = Path(__file__).parent / "example.txt"
+CONFIG = "show running-config"
+PERCENT = 6667  # bytes of an N4000
+OTHERS = tuple(dscp for dscp in range(64) if dscp not in {48, 56, 10, 12})
+QUEUES = (
+    QueueState(6, (48, 56), None, Unlimited()),
+    QueueState(5, (10,), 3 * PERCENT, Unlimited()),
+    QueueState(4, (12,), 9 * PERCENT, Unlimited()),
+    QueueState(0, OTHERS, None, Unlimited()),
+)
+STATE = SwitchState(
+    (PortState("te1/0/2", True, None, QUEUES), PortState("te1/0/1", False, None, QUEUES)),
+    (
+        RouteState(IPv4Network("10.101.0.0/16"), IPv4Address("10.20.0.2"), "te1/0/2"),
+        RouteState(IPv4Network("10.101.0.1/32"), IPv4Address("10.10.0.2"), "te1/0/1"),
+    ),
+)
+
+
+def pushed() -> IcosDevice:
+    device = IcosDevice()
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    return device
+
+
+def commands(device: IcosDevice, wanted: SwitchState = STATE) -> list[str]:
+    return [step.command for step in TARGET.diff(read(device, wanted), wanted).steps]
+
+
+def found(device: IcosDevice) -> set[str]:
+    return {str(difference) for difference in differences(STATE, read(device, STATE).state)}
+
+
+def on_port(port: str, *lines: str) -> tuple[str, ...]:
+    return (f"interface {port}", *lines, "exit")
+
+
+def test_text_of_two_ports() -> None:
+    assert TARGET.render(STATE)[FILE] == EXAMPLE.read_text(encoding="utf-8")
+
+
+def test_an_empty_switch() -> None:
+    empty = SwitchState((), ())
+    assert TARGET.parse(TARGET.render(empty)) == empty
+
+
+def test_a_threshold_belongs_to_one_scale() -> None:
+    seen = {
+        percent * percent_step_bytes(scale) for scale in SCALES for percent in range(1, GREATEST_PERCENT + 1)
+    }
+    assert len(seen) == len(SCALES) * GREATEST_PERCENT
+    for size in seen:
+        percent = percent_of(size)
+        assert percent is not None
+        assert percent.size_bytes == size
+
+
+def test_the_scale_of_another_model_is_told_by_the_file() -> None:
+    queues = (QUEUES[0], replace(QUEUES[1], ecn_threshold_bytes=7 * 2954), QUEUES[3])
+    queues = (*queues[:2], replace(queues[2], dscps=tuple(sorted((*OTHERS, 12)))))
+    state = SwitchState((PortState("1/0/1", True, None, queues),), ())
+    text = TARGET.render(state)[FILE]
+    assert text.startswith("! a threshold of 100 % is 295428 B\n")
+    assert "min-thresh 7 7 7 7 " in text
+    assert TARGET.parse({FILE: text}) == state
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("reload", "mltswitch.txt:2: not a line that mltswitch writes"),
+        ("classofservice trust ip-dscp", "mltswitch.txt:2: not a line that mltswitch writes: 'class"),
+        ("classofservice ip-dscp-mapping 64 6", "mltswitch.txt:2: not a code point below 64"),
+        ("classofservice ip-dscp-mapping 48 7", "mltswitch.txt:2: not a line"),
+        ("classofservice ip-dscp-mapping 48 5", "mltswitch.txt"),
+        ("! fine\rreload", "mltswitch.txt:2: not a comment"),
+        ("! a threshold of 100 % is 1000000 B", "mltswitch.txt:2: not a scale"),
+        ("ip route 10.0.0.1 255.0.0.0 10.0.0.1", "mltswitch.txt:2: 10.0.0.1/8 has host bits set"),
+        ("ip route 10.0.0.0 0.255.255.255 10.0.0.1", "mltswitch.txt:2: "),
+        ("ip route 10.0.0.0 255.0.0.0 10.0.0.1; reload", "mltswitch.txt:2: not a line"),
+        ("interface te1/0/9\nreload\nexit", "mltswitch.txt:3: not a line that mltswitch writes for an inter"),
+        ("interface te1/0/2\ncos-queue strict 3\nexit", "mltswitch.txt"),
+        ("interface te1/0/9\nclassofservice trust ip-dscp\nexit", "lacks the line 'cos-queue strict' of"),
+        ("interface te1/0/9\ninterface te1/0/8", "mltswitch.txt:3: not a line"),
+        (
+            "interface te1/0/2\nrandom-detect queue-parms 5 min-thresh 3 3 3 3 max-thresh 3 3 3 4 "
+            "drop-prob-scale 100 100 100 100 ecn\nexit",
+            "mltswitch.txt:3: not one certain step for all colours",
+        ),
+        (
+            "interface te1/0/2\nrandom-detect queue-parms 6 min-thresh 3 3 3 3 max-thresh 3 3 3 3 "
+            "drop-prob-scale 100 100 100 100 ecn\nexit",
+            "mltswitch.txt:3: does not fit the other lines",
+        ),
+    ],
+)
+def test_a_line_outside_the_grammar_is_refused(line: str, what: str) -> None:
+    first, *rest = TARGET.render(STATE)[FILE].split("\n")
+    with pytest.raises(UserInputError, match=what):
+        TARGET.parse({FILE: "\n".join([first, line, *rest])})
+
+
+@pytest.mark.parametrize(
+    ("missing", "what"),
+    [
+        ("cos-queue strict 5\n", "one DSCP map, and its ports want different ones"),
+        ("classofservice trust untrusted\n", "lacks the line .classofservice trust untrusted. of interface"),
+        ("ip route 10.101.0.0 255.255.0.0 10.20.0.2\n", ""),
+    ],
+)
+def test_a_missing_line_changes_or_breaks_the_state(missing: str, what: str) -> None:
+    text = TARGET.render(STATE)[FILE]
+    assert missing in text
+    text = text.replace(missing, "", 1)
+    if what:
+        with pytest.raises(UserInputError, match=what):
+            TARGET.parse({FILE: text})
+    else:
+        assert TARGET.parse({FILE: text}) == replace(STATE, routes=STATE.routes[1:])
+
+
+def test_a_file_cut_short_is_refused() -> None:
+    text = TARGET.render(STATE)[FILE]
+    with pytest.raises(UserInputError, match="interface te1/0/2 is not left"):
+        TARGET.parse({FILE: text[: text.index("exit")]})
+
+
+def test_what_fastpath_cannot_express_is_refused() -> None:
+    one = STATE.ports[0]
+    for ports, what in [
+        ((replace(one, shaped_bps=10**9),), "not shaped"),
+        ((replace(one, name="Ethernet4"),), "port Ethernet4: is no name for a port"),
+        ((replace(one, name="te1/0/2\nreload"),), "is no name for a port"),
+        ((replace(one, queues=(replace(QUEUES[1], ecn_threshold_bytes=1000),)),), "no whole percent"),
+        ((replace(one, queues=(replace(QUEUES[1], limit=BytesLimit(9)),)),), "no limit of its own"),
+        (
+            (replace(one, queues=(QUEUES[1], replace(QUEUES[2], ecn_threshold_bytes=2954))),),
+            "percents of different hardware models",
+        ),
+        ((one, replace(one, name="te1/0/9", queues=QUEUES[:2])), "one DSCP map"),
+    ]:
+        with pytest.raises(UnsupportedPlanError, match=what):
+            TARGET.render(SwitchState(ports, ()))
+
+
+def test_hardware_without_a_documented_scale_is_refused() -> None:
+    for name in ("trident2", "trident3", "tomahawk2", "tomahawk3"):
+        with pytest.raises(UserInputError, match=f"hardware {name}: no public document.*one of n4000, n3000"):
+            TARGET.hardware(name)
+    with pytest.raises(UserInputError, match=r"unknown hardware 'sn9999' .*trident2"):
+        TARGET.hardware("sn9999")
+
+
+def test_a_switch_as_delivered_is_read() -> None:
+    text = found(IcosDevice())
+    assert "port te1/0/2: trusted expected True, found False" in text
+    assert "port te1/0/2: configuration expected as planned, found classofservice trust dot1p" in text
+    assert "port te1/0/2: configuration expected as planned, found classofservice dot1p-mapping 0 1" in text
+    assert "port te1/0/2, queue 5: ecn_threshold_bytes expected 20001, found None" in text
+    assert "port te1/0/2: configuration expected as planned, found no cos-queue strict 5" in text
+    assert "routes: route 10.101.0.0/16 expected via 10.20.0.2 te1/0/2, found absent" in text
+
+
+def test_a_switch_as_delivered_is_changed_in_a_safe_order() -> None:
+    lines = commands(IcosDevice())
+    kinds = [
+        "cos-queue strict",
+        "dot1p-mapping",
+        "trust untrusted",
+        "ip-dscp-mapping",
+        "weighting-constant",
+        "queue-parms",
+        "cos-queue random-detect",
+        "trust ip-dscp",
+        "ip route",
+    ]
+    places = [[index for index, line in enumerate(lines) if kind in line] for kind in kinds]
+    for before, after in pairwise(places):
+        assert max(before) < min(after)
+    strict = [line.split()[-1] for line in lines if "strict" in line]
+    assert strict == ["6", "5", "4", "0"] * 2
+    depth = 0
+    for line in lines:
+        depth += line.startswith("interface ")
+        depth -= line == "exit"
+        assert 0 <= depth <= 1
+    assert depth == 0
+
+
+EXPECTED = "port te1/0/2: configuration expected as planned, found "
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "text"),
+    [
+        (
+            on_port(
+                "te1/0/2",
+                "random-detect queue-parms 5 min-thresh 13 13 13 13 max-thresh 13 13 13 13 "
+                "drop-prob-scale 100 100 100 100 ecn",
+            ),
+            "port te1/0/2, queue 5: ecn_threshold_bytes expected 20001, found 86671",
+        ),
+        (
+            on_port(
+                "te1/0/2",
+                "random-detect queue-parms 5 min-thresh 3 3 3 3 max-thresh 3 3 3 3 "
+                "drop-prob-scale 100 100 100 100",
+            ),
+            f"{EXPECTED}random-detect queue-parms 5 min-thresh 3 3 3 3 max-thresh 3 3 3 3 "
+            "drop-prob-scale 100 100 100 100",
+        ),
+        (
+            on_port(
+                "te1/0/2",
+                "random-detect queue-parms 5 min-thresh 200 3 3 3 max-thresh 200 3 3 3 "
+                "drop-prob-scale 100 100 100 100 ecn",
+            ),
+            "port te1/0/2, queue 5: ecn_threshold_bytes expected 20001, found None",
+        ),
+        (
+            on_port("te1/0/2", "no cos-queue random-detect 5"),
+            "port te1/0/2, queue 5: ecn_threshold_bytes expected 20001, found None",
+        ),
+        (
+            on_port("te1/0/2", "cos-queue random-detect 6"),
+            f"{EXPECTED}random-detect queue-parms 6 min-thresh 40 30 20 100 max-thresh 100 90 80 100 "
+            "drop-prob-scale 10 10 10 10",
+        ),
+        (on_port("te1/0/2", "no cos-queue strict 5"), f"{EXPECTED}no cos-queue strict 5"),
+        (
+            on_port("te1/0/2", "no random-detect exponential-weighting-constant"),
+            f"{EXPECTED}random-detect exponential-weighting-constant 9",
+        ),
+        (
+            on_port("te1/0/2", "classofservice dot1p-mapping 0 5"),
+            f"{EXPECTED}classofservice dot1p-mapping 0 5",
+        ),
+        (
+            on_port("te1/0/2", "classofservice trust untrusted"),
+            "port te1/0/2: trusted expected True, found False",
+        ),
+    ],
+)
+def test_a_change_of_a_port_is_found_and_mended_by_one_line(by_hand: tuple[str, ...], text: str) -> None:
+    device = pushed()
+    assert device.configure(*by_hand) == ""
+    assert text in found(device)
+    change = TARGET.diff(read(device, STATE), STATE)
+    assert len(change.steps) == 3  # between interface and exit
+    apply(device, change)
+    assert commands(device) == []
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "text"),
+    [
+        ("classofservice ip-dscp-mapping 10 0", "port te1/0/2, queue 5: dscps expected (10,), found ()"),
+        (
+            "ip route 10.101.0.0 255.255.0.0 10.20.0.6",
+            "routes: route 10.101.0.0/16 expected via 10.20.0.2 te1/0/2, found via 10.20.0.6 ",
+        ),
+        (
+            "ip route 10.101.3.0 255.255.255.0 10.20.0.6",
+            "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.6 ",
+        ),
+        (
+            "ip route 10.101.3.0 255.255.255.0 10.20.0.2 5",
+            "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.2 te1/0/2 5",
+        ),
+        (
+            "ip route 10.101.3.0 255.255.255.0 Null0 9",
+            "routes: route 10.101.3.0/24 expected absent, found via 0.0.0.0 Null0 9",
+        ),
+    ],
+)
+def test_a_change_of_the_switch_is_found_and_mended_by_one_line(by_hand: str, text: str) -> None:
+    device = pushed()
+    assert device.configure(by_hand) == ""
+    assert text in found(device)
+    change = TARGET.diff(read(device, STATE), STATE)
+    assert len(change.steps) == 1
+    apply(device, change)
+    assert commands(device) == []
+
+
+def test_another_preference_of_our_route_is_found_and_mended() -> None:
+    device = pushed()
+    assert device.configure("ip route 10.101.0.0 255.255.0.0 10.20.0.2 5") == ""
+    assert found(device) == {
+        "routes: route 10.101.0.0/16 expected via 10.20.0.2 te1/0/2, found via 10.20.0.2 te1/0/2 5"
+    }
+    assert commands(device) == [
+        "no ip route 10.101.0.0 255.255.0.0 10.20.0.2",
+        "ip route 10.101.0.0 255.255.0.0 10.20.0.2",
+    ]
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    assert read(device, STATE).state == STATE
+
+
+@pytest.mark.parametrize(
+    ("line", "hop", "port"),
+    [
+        ("ip route 10.101.3.0/24 10.20.0.2", "10.20.0.2", "te1/0/2"),
+        ("  ip route 10.101.3.0 255.255.255.0 10.20.0.2 10 ", "10.20.0.2", "te1/0/2 10"),
+        ("ip route 10.101.3.0 255.255.255.0 interface te1/0/7", "0.0.0.0", "interface te1/0/7"),  # noqa: S104
+    ],
+)
+def test_every_form_of_a_route_is_read_and_can_be_removed(line: str, hop: str, port: str) -> None:
+    running = read(pushed(), STATE)
+    config = f"{running.answers[CONFIG]}{line}\nip route vrf red 10.101.4.0 255.255.255.0 10.20.0.2\n"
+    state = TARGET.read({**running.answers, CONFIG: config}, STATE)
+    extra = RouteState(IPv4Network("10.101.3.0/24"), IPv4Address(hop), port)
+    assert state.state.routes == (*STATE.routes, extra)
+    [step] = TARGET.diff(state, STATE).steps
+    target = hop if extra.next_hop != IPv4Address(0) else port
+    assert step.command == f"no ip route 10.101.3.0 255.255.255.0 {target}"
+
+
+@pytest.mark.parametrize("line", ["ip route 10.101.3.0/33 10.20.0.2", "ip route 10.101.3.0"])
+def test_a_route_that_cannot_be_read_is_one_error(line: str) -> None:
+    answers = read(pushed(), STATE).answers
+    with pytest.raises(DeviceError, match=f"^show running-config: cannot read '{line}'"):
+        TARGET.read({**answers, CONFIG: answers[CONFIG] + line}, STATE)
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "text"),
+    [
+        ("vlan priority 6", "vlan priority 6"),
+        ("traffic-shape 50", "traffic-shape 50"),
+        ("cos-queue min-bandwidth 0 0 0 0 0 5 0", "bandwidth minimum 5 % of queue 5"),
+    ],
+)
+def test_a_foreign_setting_of_our_port_is_found_and_left(by_hand: str, text: str) -> None:
+    device = pushed()
+    assert device.configure(*on_port("te1/0/2", by_hand)) == ""
+    assert f"{EXPECTED}{text}" in found(device)
+    assert commands(device) == []
+
+
+def test_a_map_of_the_port_alone_is_found() -> None:
+    answers = read(pushed(), STATE).answers
+    block = "interface Te1/0/2\nclassofservice ip-dscp-mapping 10 0\n"
+    own = answers[CONFIG].replace("interface te1/0/2\n", block)
+    state = TARGET.read({**answers, CONFIG: own}, STATE).state
+    assert state.ports[0].unexpected == ("classofservice ip-dscp-mapping 10 0",)
+    assert state.ports[1].unexpected == ()
+
+
+def test_flow_control_on_a_queue_of_ours_is_refused() -> None:
+    device = pushed()
+    assert device.configure(*on_port("te1/0/2", "classofservice dot1p-mapping 3 5")) == ""
+    inside = ("interface te1/0/2", "datacenter-bridging")
+    assert device.configure(*inside, "priority-flow-control priority 3 no-drop") == ""
+    assert read(device, STATE).state.ports  # not switched on
+    assert device.configure(*inside, "priority-flow-control mode on") == ""
+    with pytest.raises(DeviceError, match=r"^port te1/0/2: PFC is on for 802.1p priority 3, which leads"):
+        read(device, STATE)
+    assert device.configure(*on_port("te1/0/2", "classofservice dot1p-mapping 3 2")) == ""
+    assert read(device, STATE).state.ports  # of no class
+    assert commands(device) == []
+
+
+def test_what_already_runs_is_saved_again() -> None:
+    device = pushed()
+    device.saved = IcosDevice().configuration
+    change = TARGET.diff(read(device, STATE), STATE)
+    assert (change.steps, change.text) == ((), "")
+    apply(device, change)
+    assert device.saved == device.configuration
+
+
+def test_what_is_not_ours_stays() -> None:
+    device = pushed()
+    theirs = (
+        *on_port("te1/0/3", "classofservice trust ip-dscp", "cos-queue random-detect 2"),
+        *on_port("te1/0/2", "routing", "ip address 10.20.0.1 255.255.255.0", "cos-queue strict 3"),
+        *on_port("te1/0/2", "classofservice dot1p-mapping 5 3"),
+        "ip route 0.0.0.0 0.0.0.0 10.20.0.9 7",
+        "ip routing",
+    )
+    assert device.configure(*theirs) == ""
+    assert commands(device) == []
+    before = device.configuration
+    queues = (QUEUES[0], replace(QUEUES[1], ecn_threshold_bytes=PERCENT), *QUEUES[2:])
+    wanted = SwitchState((PortState("te1/0/2", False, None, queues),), STATE.routes[:1])
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    assert read(device, wanted).state == wanted
+    after = device.configuration
+    assert replace(after, ports=before.ports, routes=before.routes) == before
+    assert {name: port for name, port in after.ports.items() if name != "te1/0/2"} == {
+        name: port for name, port in before.ports.items() if name != "te1/0/2"
+    }
+    new, old = after.ports["te1/0/2"], before.ports["te1/0/2"]
+    assert replace(new, trust=old.trust, queues=old.queues) == old
+    assert [new.queues[n] for n in range(7) if n != 5] == [old.queues[n] for n in range(7) if n != 5]
+    assert set(after.routes) < set(before.routes)
+    assert str(after.routes[-1]) == "ip route 0.0.0.0 0.0.0.0 10.20.0.9 7"
+
+
+def test_a_threshold_is_tightened_late_and_loosened_early() -> None:
+    device = pushed()
+    loose = replace(QUEUES[1], ecn_threshold_bytes=9 * PERCENT, dscps=(12,))
+    tight = replace(QUEUES[2], ecn_threshold_bytes=PERCENT, dscps=(10,))
+    queues = (QUEUES[0], loose, tight, QUEUES[3])
+    wanted = SwitchState((replace(STATE.ports[0], queues=queues),), STATE.routes)
+    assert [" ".join(line.split()[:5]) for line in commands(device, wanted)] == [
+        "interface te1/0/2",
+        "random-detect queue-parms 5 min-thresh 9",
+        "exit",
+        "classofservice ip-dscp-mapping 10 4",
+        "classofservice ip-dscp-mapping 12 5",
+        "interface te1/0/2",
+        "random-detect queue-parms 4 min-thresh 1",
+        "exit",
+    ]
+
+
+def test_answers_in_other_words() -> None:
+    device = pushed()
+    answers = {
+        query: text.replace(
+            "Queue Id   Min. Bandwidth   Scheduler", "Queue Id   Min. Bandwidth  Max. Bandwidth   Scheduler"
+        )
+        .replace("0                Strict", "0      0      Strict")
+        .replace("Trust Mode: IP DSCP", "Trust Mode.......... IP DSCP")
+        .replace("Interface Shaping Rate......................... 0", "Interface Shaping Rate.... 0 kbps")
+        .replace("3/  3", "3/3")
+        for query, text in read(device, STATE).answers.items()
+    }
+    assert TARGET.read(answers, STATE).state == STATE
+
+
+@pytest.mark.parametrize("answer", ["", "% Invalid input detected at '^' marker.", "0 1", "1 2 3/4/5/6"])
+def test_an_answer_of_another_form_is_one_error(answer: str) -> None:
+    with pytest.raises(DeviceError, match="another form"):
+        TARGET.read(dict.fromkeys(TARGET.queries(STATE), answer), STATE)

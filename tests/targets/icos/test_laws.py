@@ -1,0 +1,103 @@
+"""What must hold for every plan, on the emulated switch."""
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from mltswitch.lab.emulators.icos import IcosDevice
+from mltswitch.lab.emulators.icos_state import Port, Trust
+from mltswitch.plan import Plan
+from mltswitch.targets import SwitchState
+from mltswitch.targets.icos import TARGET
+from mltswitch.targets.state import differences
+from tests.targets.icos.device import apply, read
+from tests.targets.strategies import plans, switch_names
+
+PLANS = plans(TARGET.hardware("n4000"))
+PLANS_OF_ANY_MODEL: SearchStrategy[Plan] = PLANS | plans(TARGET.hardware("n3000"))
+NEVER = 10**9
+few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def state_of(data: st.DataObject, plan: Plan) -> SwitchState:
+    return TARGET.quantise(plan, data.draw(switch_names(plan))).state
+
+
+@few
+@given(st.data(), PLANS_OF_ANY_MODEL)
+def test_what_is_rendered_reads_back(data: st.DataObject, plan: Plan) -> None:
+    state = state_of(data, plan)
+    files = TARGET.render(state)
+    assert TARGET.parse(files) == state
+    assert TARGET.render(state) == files
+
+
+@few
+@given(st.data(), PLANS_OF_ANY_MODEL)
+def test_the_switch_takes_every_rendered_line(data: st.DataObject, plan: Plan) -> None:
+    state = state_of(data, plan)
+    device = IcosDevice()
+    assert device.configure(*TARGET.render(state)["mltswitch.txt"].splitlines()) == ""
+    running = read(device, state)
+    assert running.state == state
+    assert TARGET.diff(running, state).is_empty
+
+
+@few
+@given(st.data(), PLANS, PLANS)
+def test_a_change_leads_from_any_plan_to_any_other(data: st.DataObject, first: Plan, second: Plan) -> None:
+    device = IcosDevice()
+    for plan in (first, second):
+        wanted = state_of(data, plan)
+        apply(device, TARGET.diff(read(device, wanted), wanted))
+        running = read(device, wanted)
+        assert differences(wanted, running.state) == ()
+        assert TARGET.diff(running, wanted).is_empty
+        assert device.saved == device.configuration
+
+
+@few
+@given(st.data(), PLANS, PLANS)
+def test_the_way_back_restores_what_was(data: st.DataObject, first: Plan, second: Plan) -> None:
+    device = IcosDevice()
+    before = state_of(data, first)
+    apply(device, TARGET.diff(read(device, before), before))
+    # The second plan's routes lie where the first one's are, so that the way back finds all that it owns.
+    after = SwitchState(
+        tuple(port for port in state_of(data, second).ports if port.name in device.ports), before.routes
+    )
+    apply(device, TARGET.diff(read(device, after), after))
+    apply(device, TARGET.diff(read(device, before), before))
+    assert read(device, before).state == before
+
+
+def early_drop_percent(entrance: Port, exit_port: Port, map_: tuple[int, ...], dscp: int) -> int:
+    trusted = entrance.trust is Trust.IP_DSCP
+    queue = exit_port.queues[map_[dscp] if trusted else entrance.priority_to_queue[0]]
+    return min(queue.curve.minimum) if queue.random_detect else NEVER
+
+
+def early_drops(device: IcosDevice, names: list[str]) -> list[int]:
+    ports = [device.ports[name] for name in names]
+    map_ = device.configuration.dscp_to_queue
+    return [early_drop_percent(a, b, map_, dscp) for a in ports for b in ports for dscp in range(64)]
+
+
+@settings(few, max_examples=10)
+@given(st.data(), PLANS, PLANS)
+def test_no_step_drops_what_neither_end_drops(data: st.DataObject, first: Plan, second: Plan) -> None:
+    device = IcosDevice()
+    start = state_of(data, first)
+    apply(device, TARGET.diff(read(device, start), start))
+    wanted = state_of(data, second)
+    names = [port.name for port in wanted.ports]
+    steps = TARGET.diff(read(device, wanted), wanted).steps
+    seen = [early_drops(device, names)]
+    session = device.open_session("admin")
+    session.enter("enable")
+    session.enter("configure")
+    for step in steps:
+        assert session.enter(step.command).text == ""
+        seen.append(early_drops(device, names))
+    for between in seen[1:-1]:
+        assert all(map(int.__ge__, between, map(min, seen[0], seen[-1])))
