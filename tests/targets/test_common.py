@@ -10,7 +10,8 @@ def test_unknown_hardware_is_refused_with_the_known_models(platform: str) -> Non
     target = targets()[platform]
     with pytest.raises(UserInputError, match=f"unknown hardware 'x' for platform {platform}") as caught:
         target.hardware("x")
-    assert caught.value.expected == f"one of {target.hardware(None).hardware}"
+    known = caught.value.expected.removeprefix("one of ").split(", ")
+    assert target.hardware(None).hardware in known
 
 
 def test_files_that_say_something_else_never_leave() -> None:

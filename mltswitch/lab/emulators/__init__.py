@@ -1,4 +1,4 @@
-"""Switch emulators that speak SSH: stateful, strict stand-ins for Onyx, Cumulus, ICOS and SONiC.
+"""Switch emulators that speak SSH: stateful, strict stand-ins for Onyx, Cumulus, EOS, ICOS and SONiC.
 
 A public fixture, for users' own tests, too:
 
@@ -7,6 +7,7 @@ A public fixture, for users' own tests, too:
 """
 
 from mltswitch.lab.emulators.cumulus import CumulusDevice
+from mltswitch.lab.emulators.eos import EosDevice
 from mltswitch.lab.emulators.faults import Drop, DropBeforeLine, Faults, Refuse, RefuseLine
 from mltswitch.lab.emulators.icos import IcosDevice
 from mltswitch.lab.emulators.keys import load_authorized_keys, load_host_key
@@ -19,6 +20,7 @@ __all__ = [
     "Drop",
     "DropBeforeLine",
     "EmulatorServer",
+    "EosDevice",
     "Faults",
     "IcosDevice",
     "OnyxDevice",

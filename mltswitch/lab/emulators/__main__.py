@@ -12,6 +12,7 @@ from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.lab.emulators import (
     CumulusDevice,
     EmulatorServer,
+    EosDevice,
     IcosDevice,
     OnyxDevice,
     SonicDevice,
@@ -22,6 +23,7 @@ from mltswitch.lab.emulators.device import EmulatedDevice
 
 _KINDS: Final[dict[str, Callable[[str, int], EmulatedDevice]]] = {
     "cumulus": CumulusDevice,
+    "eos": EosDevice,
     "icos": IcosDevice,
     "onyx": OnyxDevice,
     "sonic": SonicDevice,

@@ -1,0 +1,395 @@
+"""An emulated Arista EOS switch: modes, prompts and what each line does.
+
+Stateful and strict: a line that the grammar lacks, or whose values are out of range, changes nothing and is
+answered with a line that starts with `%`. A line that its mode lacks is tried in the modes around it, and
+leaves the inner ones, as when a configuration is pasted. Outside a config session it takes effect at once.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mltswitch.lab.emulators import eos_arguments as argument
+from mltswitch.lab.emulators import eos_show
+from mltswitch.lab.emulators.device import Answer, CommandResult
+from mltswitch.lab.emulators.eos_commands import (
+    GLOBAL_COMMANDS,
+    PORT_COMMANDS,
+    QOS_COMMANDS,
+    QUEUE_COMMANDS,
+    QosChange,
+    QueueChange,
+    Values,
+    on_qos,
+    with_port,
+    with_profile,
+)
+from mltswitch.lab.emulators.eos_sessions import ConfigSessions
+from mltswitch.lab.emulators.eos_state import (
+    EosConfiguration,
+    Port,
+    Qos,
+    Queue,
+    default_configuration,
+)
+from mltswitch.lab.emulators.grammar import Command, RefusalError, invalid, match
+
+QUEUE_WORDS: Final = ("uc-tx-queue", "tx-queue")
+_PROMPT_CHARACTERS: Final = 6
+"""Of a config session's name."""
+
+
+class EosDevice:
+    """One switch with ports Ethernet1/1 to Ethernet`ports`/1; `configuration` runs, `startup` is saved.
+
+    `queue_word` opens a queue's mode: `uc-tx-queue` as on chips with queues for unicast, or `tx-queue`.
+    """
+
+    def __init__(
+        self,
+        name: str = "eos1",
+        ports: int = 32,
+        *,
+        queue_word: str = QUEUE_WORDS[0],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not 1 <= ports <= argument.MAX_PORTS:
+            raise ValueError(f"{ports} ports, expected 1 to {argument.MAX_PORTS}")
+        if queue_word not in QUEUE_WORDS:
+            raise ValueError(f"{queue_word!r}, expected one of {', '.join(QUEUE_WORDS)}")
+        self._name = name
+        self._lock = threading.RLock()
+        self.queue_word = queue_word
+        self.startup = default_configuration(ports)
+        self.sessions = ConfigSessions(self.startup, clock)
+
+    @property
+    def name(self) -> str:
+        """Host name."""
+        return self._name
+
+    @property
+    def configuration(self) -> EosConfiguration:
+        """What runs now."""
+        with self._lock:
+            return self.sessions.running
+
+    @configuration.setter
+    def configuration(self, configuration: EosConfiguration) -> None:
+        with self._lock:
+            self.sessions.running = configuration
+
+    def open_session(self, username: str) -> "EosSession":
+        """A session in user mode, whoever it is."""
+        del username
+        return EosSession(self)
+
+    def execute(self, username: str, command: str, read_stdin: Callable[[], bytes]) -> CommandResult | None:
+        """No remote commands here."""
+        del username, command, read_stdin
+        return None
+
+    def configure(self, *lines: str) -> str:
+        """Enter lines in configuration mode, without SSH; returns what they print."""
+        session = EosSession(self)
+        return "".join(session.enter(line).text for line in ("enable", "configure terminal", *lines))
+
+    def exclusively(self) -> threading.RLock:
+        """The lock under which lines are executed."""
+        return self._lock
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in a configuration lines are entered; `kind` is empty outside ports and profiles."""
+
+    kind: str = ""
+    """`port` or `profile`."""
+    name: str = ""
+    queue: int | None = None
+
+
+Action = Callable[["EosSession", Values], Answer]
+
+
+class EosSession:
+    """One command line, with its mode."""
+
+    def __init__(self, device: EosDevice) -> None:
+        self.device = device
+        self.privileged = False
+        self.configuring = False
+        self.session_name = ""
+        """Of the config session that is open; empty: lines take effect at once."""
+        self.place = _Place()
+
+    @property
+    def prompt(self) -> str:
+        """`eos1(config-if-Et1/1-uc-txq-6)#` and the like."""
+        if not self.configuring:
+            return f"{self.device.name}{'#' if self.privileged else '>'}"
+        words = ["config"]
+        if self.session_name:
+            words += ["s", self.session_name[:_PROMPT_CHARACTERS]]
+        if self.place.kind == "port":
+            words += ["if", self.place.name.replace("Ethernet", "Et")]
+        elif self.place.kind == "profile":
+            words += ["qos-profile", self.place.name]
+        if self.place.queue is not None:
+            words += [self.device.queue_word.replace("tx-queue", "txq"), str(self.place.queue)]
+        return f"{self.device.name}({'-'.join(words)})#"
+
+    def enter(self, line: str) -> Answer:
+        """Execute one line."""
+        command, pipe, filter_text = line.partition("|")
+        words = command.split()
+        if not words or words[0].startswith("!"):
+            return Answer() if not pipe else Answer("% Invalid input\n")
+        if pipe:
+            words += ["|", *filter_text.split()]
+        try:
+            with self.device.exclusively():
+                return self._execute(words)
+        except RefusalError as refusal:
+            return Answer(f"{_as_eos_says(str(refusal))}\n")
+
+    def _execute(self, words: list[str]) -> Answer:
+        if self.configuring:
+            for place in self._places():
+                try:
+                    return self._configure(place, words)
+                except RefusalError as refusal:
+                    if not str(refusal).startswith("% Unrecognized"):
+                        raise
+        found = match(_EXEC if self.privileged else _USER, words)
+        return found.action(self, Values(found.values))
+
+    def _places(self) -> list[_Place]:
+        """The mode and those around it, innermost first."""
+        places = [self.place]
+        if self.place.queue is not None:
+            places.append(replace(self.place, queue=None))
+        return places if not self.place.kind else [*places, _Place()]
+
+    def _configure(self, place: _Place, words: list[str]) -> Answer:
+        if place.queue is not None:
+            found_queue = match(QUEUE_COMMANDS, words)
+            self._change_queue(place, found_queue.action, Values(found_queue.values))
+        elif place.kind:
+            return self._configure_block(place, words)
+        else:
+            found = match(_CONFIG, words)
+            return found.action(self, Values(found.values))
+        self.place = place
+        return Answer()
+
+    def _configure_block(self, place: _Place, words: list[str]) -> Answer:
+        """A line of a port or of a QoS profile."""
+        opens = Command((self.device.queue_word, argument.ANY_QUEUE), None)
+        if words and self.device.queue_word.startswith(words[0]):
+            number = Values(match((opens,), words).values).one("queue", int)
+            self.place = replace(place, queue=number)
+            return Answer()
+        if place.kind == "port":
+            change = match((*PORT_COMMANDS, *_PORT_QOS), words)
+            port = self._target().ports[place.name]
+            self._store(with_port(self._target(), place.name, change.action(port, Values(change.values))))
+        else:
+            found = match(QOS_COMMANDS, words)
+            self._change_qos(place, lambda old, _: found.action(old, Values(found.values)))
+        self.place = place
+        return Answer()
+
+    def _change_queue(self, place: _Place, change: QueueChange, values: Values) -> None:
+        number = place.queue
+        if number is None:
+            raise invalid("this is no queue")
+
+        def change_qos(old: Qos, _: Values) -> Qos:
+            return old.with_queue(number, change(old.queues.get(number, Queue()), values))
+
+        self._change_qos(place, change_qos)
+
+    def _change_qos(self, place: _Place, change: QosChange) -> None:
+        target, nothing = self._target(), Values({})
+        if place.kind == "port":
+            port: Port = target.ports[place.name]
+            self._store(with_port(target, place.name, on_qos(change)(port, nothing)))
+        else:
+            qos = change(target.profiles.get(place.name, Qos()), nothing)
+            self._store(with_profile(target, place.name, qos))
+
+    def _target(self) -> EosConfiguration:
+        """What the lines change: the config session that is open, or what runs."""
+        sessions = self.device.sessions
+        if not self.session_name:
+            return sessions.running
+        if self.session_name not in sessions.by_name:
+            raise invalid("this config session is gone")
+        return sessions.open(self.session_name).configuration
+
+    def _store(self, configuration: EosConfiguration) -> None:
+        if self.session_name:
+            self.device.sessions.open(self.session_name).configuration = configuration
+        else:
+            self.device.sessions.running = configuration
+
+    def apply_global(
+        self, change: Callable[[EosConfiguration, Values], EosConfiguration], values: Values
+    ) -> None:
+        """A line of the whole switch."""
+        self._store(change(self._target(), values))
+        self.place = _Place()
+
+    def open_place(self, kind: str, name: str) -> None:
+        """Enter the mode of a port or a QoS profile."""
+        if kind == "port" and name not in self._target().ports:
+            raise invalid(f"there is no {name}")
+        if kind == "profile" and name not in self._target().profiles:
+            self._store(with_profile(self._target(), name, Qos()))
+        self.place = _Place(kind, name)
+
+    def start(self, session_name: str = "") -> None:
+        """Enter configuration mode."""
+        if session_name:
+            self.device.sessions.open(session_name)
+        self.configuring, self.session_name, self.place = True, session_name, _Place()
+
+    def leave(self) -> None:
+        """Back to privileged mode; a config session stays as it is."""
+        self.configuring, self.session_name, self.place = False, "", _Place()
+
+
+def _as_eos_says(refusal: str) -> str:
+    """The grammar speaks Onyx."""
+    if refusal.startswith("% Unrecognized command"):
+        return "% Invalid input"
+    for word in ("Ambiguous", "Incomplete"):
+        if refusal.startswith(f"% {word} command"):
+            return f"% {word} command"
+    return refusal
+
+
+def _enable(session: EosSession, _: Values) -> Answer:
+    session.privileged = True
+    return Answer()
+
+
+def _disable(session: EosSession, _: Values) -> Answer:
+    session.privileged = False
+    return Answer()
+
+
+def _start(session: EosSession, values: Values) -> Answer:
+    session.start(values.maybe("name", str) or "")
+    return Answer()
+
+
+def _end(session: EosSession, _: Values) -> Answer:
+    session.leave()
+    return Answer()
+
+
+def _exit(session: EosSession, _: Values) -> Answer:
+    if not session.configuring:
+        return Answer(closes=True)
+    if session.place.queue is not None:
+        session.place = replace(session.place, queue=None)
+    elif session.place.kind:
+        session.place = _Place()
+    else:
+        session.leave()
+    return Answer()
+
+
+def _commit(session: EosSession, values: Values) -> Answer:
+    name = values.maybe("name", str) or session.session_name
+    if not name:
+        raise RefusalError("% Unrecognized command")
+    session.device.sessions.commit(name, values.maybe("timer", int))
+    session.leave()
+    return Answer()
+
+
+def _abort(session: EosSession, values: Values) -> Answer:
+    name = values.maybe("name", str) or session.session_name
+    if not name:
+        raise RefusalError("% Unrecognized command")
+    session.device.sessions.abort(name)
+    session.leave()
+    return Answer()
+
+
+def _save(session: EosSession, _: Values) -> Answer:
+    session.device.startup = session.device.configuration
+    return Answer("Copy completed successfully.\n")
+
+
+def _show_running_config(session: EosSession, _: Values) -> Answer:
+    device = session.device
+    return Answer(eos_show.running_config(device.name, device.queue_word, device.configuration))
+
+
+def _show_sessions(session: EosSession, _: Values) -> Answer:
+    sessions = session.device.sessions
+    sessions.expire()
+    states = {name: str(each.state) for name, each in sessions.by_name.items()}
+    return Answer(json.dumps(eos_show.sessions(states), indent=4) + "\n")
+
+
+def _terminal(text: str) -> Action:
+    return lambda _, values: Answer(text.format(*values.all("width", int)) + "\n")
+
+
+def _global(change: Callable[[EosConfiguration, Values], EosConfiguration]) -> Action:
+    def action(session: EosSession, values: Values) -> Answer:
+        session.apply_global(change, values)
+        return Answer()
+
+    return action
+
+
+def _open(kind: str, name: str) -> Action:
+    def action(session: EosSession, values: Values) -> Answer:
+        session.open_place(kind, values.one(name, str))
+        return Answer()
+
+    return action
+
+
+_PORT_QOS: Final = tuple(Command(command.pattern, on_qos(command.action)) for command in QOS_COMMANDS)
+_USER: Final[tuple[Command[Action], ...]] = (
+    Command(("enable",), _enable),
+    Command(("exit",), _exit),
+    Command(("terminal", "length", argument.WIDTH), _terminal("Pagination disabled.")),
+    Command(("terminal", "width", argument.WIDTH), _terminal("Width set to {} columns.")),
+)
+_SESSION: Final = ("configure", "session", argument.NAME)
+_EXEC: Final[tuple[Command[Action], ...]] = (
+    *_USER,
+    Command(("disable",), _disable),
+    Command(("configure",), _start),
+    Command(("configure", "terminal"), _start),
+    Command(_SESSION, _start),
+    Command((*_SESSION, "commit"), _commit),
+    Command((*_SESSION, "commit", "timer", argument.TIMER), _commit),
+    Command((*_SESSION, "abort"), _abort),
+    Command(("end",), _end),
+    Command(("write", "memory"), _save),
+    Command(("copy", "running-config", "startup-config"), _save),
+    Command(("show", "running-config"), _show_running_config),
+    Command(("show", "configuration", "sessions", "detail", "|", "json"), _show_sessions),
+)
+_CONFIG: Final[tuple[Command[Action], ...]] = (
+    *(Command(command.pattern, _global(command.action)) for command in GLOBAL_COMMANDS),
+    Command(("interface", argument.INTERFACE), _open("port", "interface")),
+    Command(("qos", "profile", argument.NAME), _open("profile", "name")),
+    Command(("commit",), _commit),
+    Command(("commit", "timer", argument.TIMER), _commit),
+    Command(("abort",), _abort),
+    Command(("exit",), _exit),
+    Command(("end",), _end),
+)

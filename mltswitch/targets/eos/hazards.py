@@ -1,0 +1,63 @@
+"""Settings that are not ours, and under which no queue of ours does what the plan says."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from mltswitch.errors import DeviceError
+from mltswitch.targets.eos.text import PlacedLine
+from mltswitch.targets.state import SwitchState
+
+_GLOBAL: Final = (
+    (
+        re.compile(r"qos random-detect ecn allow non-ect.*"),
+        "packets that are not ECN-capable are not dropped at a threshold",
+    ),
+    (
+        re.compile(r"qos random-detect ecn global-buffer .*"),
+        "packets are also marked by the fill of the whole buffer",
+    ),
+    (re.compile(r"qos rewrite dscp"), "the switch overwrites the DSCP, which says the class of a packet"),
+)
+_ALL_OFF: Final = "priority-flow-control all off"
+_NO_DROP: Final = re.compile(r"priority-flow-control priority ([0-7]) no-drop")
+
+
+def check_hazards(lines: Sequence[PlacedLine], wanted: SwitchState) -> None:
+    """Raise DeviceError for the first one."""
+    for line in lines:
+        if line.modes:
+            continue
+        for pattern, meaning in _GLOBAL:
+            if pattern.fullmatch(line.text):
+                raise DeviceError(
+                    f"the whole switch has {line.text!r}: {meaning}",
+                    hint=f"switch it off first, where nothing else needs it: `no {line.text}`",
+                )
+    if any(line.text == _ALL_OFF and not line.modes for line in lines):
+        return
+    for port in wanted.ports:
+        used = {queue.queue for queue in port.queues}
+        for priority in sorted(_lossless(lines, f"interface {port.name}")):
+            if priority in used:
+                raise DeviceError(
+                    f"PFC is on for priority {priority}, which the plan uses: RED on a lossless queue drops "
+                    "packets that are not ECN-capable",
+                    where=f"port {port.name}",
+                    hint="switch PFC off for it first: "
+                    f"`no priority-flow-control priority {priority} no-drop`, on the port or its profile",
+                )
+
+
+def _lossless(lines: Sequence[PlacedLine], interface: str) -> set[int]:
+    """Priorities without drops on a port where PFC is on, by its own lines or its QoS profile's."""
+    own = [line.text for line in lines if line.modes == (interface,)]
+    profiles = {
+        f"qos profile {text.removeprefix('service-profile ')}"
+        for text in own
+        if text.startswith("service-profile ")
+    }
+    own += [line.text for line in lines if len(line.modes) == 1 and line.modes[0] in profiles]
+    if not {"priority-flow-control on", "priority-flow-control mode on"} & set(own):
+        return set()
+    return {int(match[1]) for match in map(_NO_DROP.fullmatch, own) if match}

@@ -1,0 +1,221 @@
+"""What an EOS switch answers, as settings and state.
+
+All that is ours stands in `show running-config`; what is left out there is as delivered. A route keeps what
+stands behind its next hop, such as a distance, in `RouteState.port`; Null0 is the next hop 0.0.0.0. States
+of config sessions are read from JSON.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
+from typing import Final
+
+from mltswitch.errors import DeviceError
+from mltswitch.targets.base import RunningState
+from mltswitch.targets.eos.capabilities import TRAFFIC_CLASSES
+from mltswitch.targets.eos.hazards import check_hazards
+from mltswitch.targets.eos.settings import (
+    TRUSTED,
+    UNTRUSTED,
+    Detection,
+    Maps,
+    PortSettings,
+    QueueSettings,
+    port_state,
+)
+from mltswitch.targets.eos.state import queue_word, switch_state
+from mltswitch.targets.eos.text import PlacedLine, placed_lines
+from mltswitch.targets.routes import OwnPrefixes, in_order_of
+from mltswitch.targets.state import RouteState, SwitchState
+from mltswitch.wire.tos import DSCP_COUNT
+
+RUNNING_CONFIG: Final = "show running-config"
+SESSIONS: Final = "show configuration sessions detail | json"
+NO_NEXT_HOP: Final = IPv4Address(0)
+
+_MAP: Final = re.compile(
+    r"qos map (dscp|cos|traffic-class) ([0-9][0-9, -]*) to (traffic-class|tx-queue|uc-tx-queue) ([0-7])"
+    r"(?: drop-precedence ([0-2]))?"
+)
+_DETECTION: Final = re.compile(
+    r"random-detect ecn minimum-threshold ([0-9]+) (\S+) maximum-threshold ([0-9]+) (\S+)"
+    r"(?: max-mark-probability ([0-9]+))?(?: weight ([0-9]+))?"
+)
+_ROUTE: Final = re.compile(
+    r"ip route (?:vrf (?P<vrf>\S+) )?(?P<address>[0-9.]+)(?:/(?P<length>[0-9]+)| (?P<mask>[0-9.]+))"
+    r"(?: (?P<target>[A-Za-z]\S*))?(?: (?P<hop>[0-9.]{7,15}))?(?P<others>(?: .*)?)"
+)
+_DEFAULT: Final = frozenset({"priority strict", "random-detect ecn count", "no random-detect ecn"})
+"""Lines of a queue that change nothing in what it forwards; `count` switches a counter on."""
+_FOREIGN: Final = (
+    "qos ",
+    "service-profile ",
+    "service-policy ",
+    "shape ",
+    "traffic-policy ",
+    "tx-queue ",
+    "uc-tx-queue ",
+)
+"""How lines of a port begin that may change what becomes of our packets."""
+
+
+def queries_for(wanted: SwitchState) -> tuple[str, ...]:
+    """The running configuration, and the config sessions."""
+    del wanted
+    return (RUNNING_CONFIG, SESSIONS)
+
+
+def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+    """State of the wanted ports and queues, and our routes.
+
+    Raises DeviceError for what cannot be read, for a port that is not there, and for settings of the whole
+    switch or PFC that break what the plan promises.
+    """
+    lines = tuple(placed_lines(answers[RUNNING_CONFIG]))
+    read_sessions(answers)
+    check_hazards(lines, wanted)
+    maps, ports = read_settings(answers, wanted)
+    states = (
+        port_state(port.name, ports[port.name], maps, [queue.queue for queue in port.queues])
+        for port in wanted.ports
+    )
+    return RunningState(switch_state(queue_word(wanted), states, read_routes(answers, wanted)), answers)
+
+
+def read_settings(answers: Mapping[str, str], wanted: SwitchState) -> tuple[Maps, dict[str, PortSettings]]:
+    """The switch's maps, and the settings of the wanted ports by name."""
+    maps = Maps()
+    own: dict[str, list[PlacedLine]] = {f"interface {port.name}": [] for port in wanted.ports}
+    present: set[str] = set()
+    for line in placed_lines(answers[RUNNING_CONFIG]):
+        if not line.modes:
+            present.add(line.text)
+            if line.text.startswith("qos map "):
+                maps = _mapped(maps, line.text)
+        elif line.modes[0] in own:
+            own[line.modes[0]].append(line)
+    for name in own:
+        if name not in present:
+            raise DeviceError(f"there is no {name}", where=RUNNING_CONFIG)
+    word = queue_word(wanted)
+    return maps, {name.removeprefix("interface "): _port(lines, word) for name, lines in own.items()}
+
+
+def _mapped(maps: Maps, text: str) -> Maps:
+    match = _MAP.fullmatch(text)
+    if match is None:
+        return maps
+    kind, target = match[1], match[3]
+    if (kind == "traffic-class") == (target == "traffic-class"):
+        return maps
+    try:
+        numbers, value = _numbers(match[2]), int(match[4])
+        if kind == "cos":
+            return replace(maps, cos=_set(maps.cos, numbers, value))
+        if kind == "traffic-class":
+            return replace(maps, queue=_set(maps.queue, numbers, value))
+        precedence = _set(maps.precedence, numbers, int(match[5] or 0))
+        return replace(maps, dscp=_set(maps.dscp, numbers, value), precedence=precedence)
+    except (ValueError, IndexError):
+        raise DeviceError(f"cannot read {text!r}", where=RUNNING_CONFIG) from None
+
+
+def _numbers(text: str) -> list[int]:
+    """`8 9 10`, `8,9,10` and `8-10`."""
+    numbers: list[int] = []
+    for word in text.replace(",", " ").split():
+        first, dash, last = word.partition("-")
+        numbers += range(int(first), int(last if dash else first) + 1)
+    if max(numbers) >= DSCP_COUNT:
+        raise ValueError(text)
+    return numbers
+
+
+def _set(values: tuple[int, ...], indices: Iterable[int], value: int) -> tuple[int, ...]:
+    changed = list(values)
+    for index in indices:
+        changed[index] = value
+    return tuple(changed)
+
+
+def _port(lines: list[PlacedLine], word: str) -> PortSettings:
+    """Settings of one port; lines that have nothing to do with queues and classification are left alone."""
+    routed = any(line.text == "no switchport" for line in lines)
+    port = PortSettings(trust=TRUSTED if routed else "cos")
+    queues: dict[int, QueueSettings] = {}
+    others: list[str] = []
+    for line in lines:
+        words = line.text.split()
+        if len(line.modes) == 1:
+            match words:
+                case ["qos", "trust", "dscp" | "cos"]:
+                    port = replace(port, trust=words[2])
+                case ["no", "qos", "trust"]:
+                    port = replace(port, trust=UNTRUSTED)
+                case ["qos", "cos", number] if number.isdecimal() and int(number) < TRAFFIC_CLASSES:
+                    port = replace(port, cos=int(number))
+                case ["qos", "dscp", number] if number.isdecimal() and int(number) < DSCP_COUNT:
+                    port = replace(port, dscp=int(number))
+                case [found, number] if (
+                    found == word and number.isdecimal() and int(number) < TRAFFIC_CLASSES
+                ):
+                    queues.setdefault(int(number), QueueSettings())
+                case _ if line.text.startswith(_FOREIGN):
+                    others.append(line.text)
+        else:
+            mode, _, number = line.modes[1].partition(" ")
+            if mode == word and number.isdecimal() and int(number) in queues:
+                queues[int(number)] = _queue(queues[int(number)], line.text)
+    return replace(
+        port,
+        queues=tuple(queues.get(number, QueueSettings()) for number in range(TRAFFIC_CLASSES)),
+        others=tuple(others),
+    )
+
+
+def _queue(queue: QueueSettings, text: str) -> QueueSettings:
+    if text in _DEFAULT:
+        return queue
+    if text == "no priority":
+        return replace(queue, strict=False)
+    match = _DETECTION.fullmatch(text)
+    if match is not None and match[2] == match[4]:
+        probability, weight = int(match[5] or 100), int(match[6] or 0)
+        detection = Detection(int(match[1]), int(match[3]), match[2], probability, weight)
+        return replace(queue, detection=detection)
+    return replace(queue, others=(*queue.others, text))
+
+
+def read_routes(answers: Mapping[str, str], wanted: SwitchState) -> tuple[RouteState, ...]:
+    """Our static routes of the default VRF."""
+    own = OwnPrefixes(wanted.routes)
+    found: list[RouteState] = []
+    for line in placed_lines(answers[RUNNING_CONFIG]):
+        if line.modes or not line.text.startswith("ip route "):
+            continue
+        match = _ROUTE.fullmatch(line.text)
+        if match is None:
+            raise DeviceError(f"cannot read {line.text!r}", where=RUNNING_CONFIG)
+        try:
+            prefix = IPv4Network(f"{match['address']}/{match['length'] or match['mask']}", strict=False)
+            next_hop = NO_NEXT_HOP if match["hop"] is None else IPv4Address(match["hop"])
+        except ValueError as error:
+            raise DeviceError(f"cannot read {line.text!r}: {error}", where=RUNNING_CONFIG) from None
+        if prefix in own and match["vrf"] in {None, "default"}:
+            port = " ".join(filter(None, (match["target"], match["others"].strip())))
+            found.append(RouteState(prefix, next_hop, port))
+    return in_order_of(wanted.routes, found)
+
+
+def read_sessions(answers: Mapping[str, str]) -> dict[str, str]:
+    """Config session → its state; raises DeviceError for an answer of another form."""
+    text = answers[SESSIONS]
+    try:
+        shown, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
+        return {str(name): str(entry["state"]) for name, entry in shown["sessions"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DeviceError(
+            f"the answer to {SESSIONS!r} has another form than known ({type(error).__name__}: {error})"
+        ) from None

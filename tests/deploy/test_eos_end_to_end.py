@@ -1,0 +1,131 @@
+"""A real plan, the EOS target and the emulated switch: push twice, and verify after a change by hand."""
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mltswitch.deploy import Status, command_line, push, verify
+from mltswitch.errors import DeviceError
+from mltswitch.inventory import Device, Inventory
+from mltswitch.lab.emulators.eos import EosDevice
+from mltswitch.lab.emulators.faults import DropBeforeLine, Faults, RefuseLine
+from mltswitch.lab.emulators.keys import load_authorized_keys, load_host_key
+from mltswitch.lab.emulators.ssh_server import EmulatorServer
+from mltswitch.plan import Fabric, Plan, build_plan
+from mltswitch.profile import resolve_profile
+from mltswitch.targets import hardware_capabilities
+from tests.deploy.doubles import device
+from tests.deploy.sshd import make_key
+from tests.plan.examples import SMALL
+
+
+@contextmanager
+def eos(folder: Path, faults: Faults | None = None) -> Iterator[tuple[EosDevice, Inventory, list[float]]]:
+    """An emulated switch, the inventory by which one reaches it, and its clock."""
+    host_key = make_key(folder / "host")
+    make_key(folder / "id")
+    clock = [0.0]
+    switch = EosDevice(clock=lambda: clock[0])
+    server = EmulatorServer(
+        switch,
+        host_key=load_host_key(folder / "host"),
+        authorized_keys=load_authorized_keys(folder / "id.pub"),
+        faults=faults,
+    )
+    with server:
+        (folder / "known_hosts").write_text(f"[127.0.0.1]:{server.port} {host_key}\n")
+        reached: Device = device(
+            "eos1", port=server.port, key_file=folder / "id", known_hosts_file=folder / "known_hosts"
+        )
+        leaf = dataclasses.replace(reached, platform="eos", switch="leaf1")
+        yield switch, Inventory((leaf,), Path("inventory")), clock
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    """A fabric of one spine and one leaf with two ports."""
+    group = {"count": 1, "platform": "eos"}
+    document = SMALL | {
+        "topology": {"leaf_spine": {"spines": group, "leaves": group, "hosts_per_leaf": 1}},
+        "addressing": SMALL["addressing"] | {"alias": {"spine1": "10.101.0.0/16"}},
+        "ports": {"rate": "10Gbps", "buffer": "1MB"},
+    }
+    return build_plan(
+        resolve_profile("resnet50"), Fabric.model_validate(document), hardware_capabilities, "paper"
+    )
+
+
+def test_push_is_idempotent_and_verify_finds_a_change_by_hand(tmp_path: Path, plan: Plan) -> None:
+    with eos(tmp_path) as (switch, rack, clock):
+        [first] = push(plan, rack).devices
+        assert (first.status, first.error) == (Status.CHANGED, "")
+        assert "   interface Ethernet2/1\n      uc-tx-queue" in first.change
+        assert switch.startup == switch.configuration
+        clock[0] += 3600
+        [second] = push(plan, rack).devices
+        assert (second.status, second.change, second.error) == (Status.OK, "", "")
+        threshold = "minimum-threshold 2560 bytes maximum-threshold 2560 bytes"
+        line = f"random-detect ecn {threshold} max-mark-probability 100 weight 0"
+        assert switch.configure("interface Ethernet2/1", "uc-tx-queue 4", line) == ""
+        [found] = verify(plan, rack).devices[0].differences
+        assert (found.device, found.port, found.queue) == ("eos1", "Ethernet2/1", 4)
+        assert (found.traffic_class, found.field, found.found) == (
+            "gradient-0",
+            "ecn_threshold_bytes",
+            "2560",
+        )
+        [third] = push(plan, rack).devices
+        assert (third.status, third.error) == (Status.CHANGED, "")
+        assert third.change.splitlines() == [
+            "configure session mltswitch-2",
+            "   interface Ethernet2/1",
+            "      uc-tx-queue 4",
+            f"         random-detect ecn minimum-threshold {found.expected} bytes maximum-threshold "
+            f"{found.expected} bytes max-mark-probability 100 weight 0",
+            "configure session mltswitch-2 commit timer 00:10:00",
+        ]
+        assert [report.status for report in verify(plan, rack).devices] == [Status.OK]
+
+
+def test_a_refused_line_changes_nothing_and_the_next_push_cleans_up(tmp_path: Path, plan: Plan) -> None:
+    faults = RefuseLine("qos map dscp")
+    with eos(tmp_path, faults) as (switch, rack, _):
+        before = switch.configuration
+        report = push(plan, rack)
+        [failed] = report.devices
+        assert failed.status is Status.FAILED
+        assert "refuses step " in failed.error
+        assert "% Refused by a fault" in failed.error
+        assert report.exit_code == DeviceError.exit_code
+        assert switch.configuration == before == switch.startup
+        assert switch.sessions.by_name["mltswitch-1"].state == "pending"
+        faults.pattern = "never"
+        [again] = push(plan, rack).devices
+        assert (again.status, again.error) == (Status.CHANGED, "")
+        assert again.change.startswith("configure session mltswitch-1 abort\nconfigure session mltswitch-2\n")
+        assert list(switch.sessions.by_name) == ["mltswitch-2"]
+
+
+def test_a_connection_lost_before_the_confirmation(
+    tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The switch undoes the change by itself; a push in time confirms it."""
+    monkeypatch.setattr(command_line, "LINE_SECONDS", 2.0)  # netmiko waits for a connection that is gone
+    with eos(tmp_path, DropBeforeLine(pattern="commit$", times=2)) as (switch, rack, clock):
+        before = switch.configuration
+        [failed] = push(plan, rack).devices
+        assert failed.status is Status.FAILED
+        assert switch.configuration != before
+        assert switch.startup == before
+        clock[0] += 601
+        assert switch.configuration == before
+        [failed] = push(plan, rack).devices
+        assert failed.status is Status.FAILED
+        [confirmed] = push(plan, rack).devices
+        assert (confirmed.status, confirmed.change, confirmed.error) == (Status.OK, "", "")
+        clock[0] += 601
+        assert switch.startup == switch.configuration
+        assert verify(plan, rack).devices[0].status is Status.OK

@@ -1,0 +1,263 @@
+"""EOS lines: accepted with their effect, or refused without any; modes, prompts and config sessions."""
+
+import json
+from ipaddress import IPv4Address, IPv4Network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mltswitch.lab.emulators.eos import EosDevice, EosSession
+from mltswitch.lab.emulators.eos_state import Queue, Route, Threshold, Trust
+
+PORT = "interface Ethernet1/1"
+QUEUE = "uc-tx-queue 5"
+ECN = "random-detect ecn minimum-threshold 60 kbytes maximum-threshold 60 kbytes"
+
+ACCEPTED = [
+    ("qos map dscp 8 49 to traffic-class 6",),
+    ("qos map dscp 48 to traffic-class 6 drop-precedence 1",),
+    ("qos map cos 0 to traffic-class 0",),
+    ("qos map traffic-class 6 to tx-queue 5",),
+    ("qos rewrite dscp",),
+    ("qos random-detect ecn allow non-ect",),
+    ("ip routing",),
+    ("ip route 10.8.1.0/24 10.0.1.2",),
+    ("ip route 10.8.1.0/24 Ethernet1/1 10.0.1.2 120",),
+    ("ip route 10.8.1.0/24 Null0",),
+    (PORT, "qos trust dscp"),
+    ("int eth1/1", "no qos trust"),
+    (PORT, "qos cos 3"),
+    (PORT, "qos dscp 63"),
+    (PORT, "service-profile MLT"),
+    (PORT, "no switchport", "ip address 10.0.1.1/30"),
+    (PORT, QUEUE, "no priority"),
+    (PORT, QUEUE, ECN),
+    (PORT, QUEUE, f"{ECN} max-mark-probability 100"),
+    (PORT, QUEUE, f"{ECN} weight 0"),
+    (PORT, QUEUE, f"{ECN} max-mark-probability 100 weight 15"),
+    (PORT, QUEUE, "random-detect ecn count"),
+    (
+        *(PORT, QUEUE),
+        "random-detect drop minimum-threshold 1 bytes maximum-threshold 2 bytes drop-probability 5",
+    ),
+    (PORT, QUEUE, "bandwidth percent 20"),
+    (PORT, QUEUE, "bandwidth guaranteed percent 20"),
+    (PORT, QUEUE, "no priority", "uc-tx-queue 4", "no priority"),
+    (PORT, QUEUE, "no priority", "qos trust dscp"),
+    ("qos profile MLT", "qos trust dscp", QUEUE, ECN),
+    (PORT, "priority-flow-control on", "priority-flow-control priority 3 no-drop"),
+]
+
+REFUSED = [
+    "foo",
+    "reload",
+    "interface",
+    "interface Ethernet5/1",
+    "interface Ethernet0/1",
+    "interface Vlan7",
+    "qos map dscp 64 to traffic-class 6",
+    "qos map dscp to traffic-class 6",
+    "qos map dscp 10 to traffic-class 8",
+    "qos map dscp 10 to traffic-class 6 drop-precedence 3",
+    "qos map dscp 10 to tx-queue 6",
+    "qos map traffic-class 7 to tx-queue 6",
+    "qos map traffic-class 6 to tx-queue 7",
+    "qos map traffic-class 6 to uc-tx-queue 6",
+    "qos trust dscp",
+    "ip route 10.8.1.1/24 10.0.1.2",
+    "ip route 10.8.1.0 10.0.1.2",
+    "ip route 10.8.1.0/24 Ethernet9/1 10.0.1.2",
+    "ip route 10.8.1.0/24 10.0.1.2 0",
+    "no ip route 10.8.1.0/24",
+    "configure session x commit",
+    "configure session x abort",
+    "configure session x commit timer 10",
+    "commit",
+    "abort",
+    f"{PORT}\nqos trust l3",
+    f"{PORT}\nqos cos 8",
+    f"{PORT}\nip address 10.0.1.1/30",
+    f"{PORT}\ntx-queue 5",
+    f"{PORT}\nuc-tx-queue 8",
+    f"{PORT}\npriority strict",
+    f"{PORT}\n{QUEUE}\npriority",
+    f"{PORT}\n{QUEUE}\nrandom-detect ecn",
+    f"{PORT}\n{QUEUE}\n{ECN.replace('minimum-threshold 60', 'minimum-threshold 61')}",
+    f"{PORT}\n{QUEUE}\n{ECN.replace('60', '0')}",
+    f"{PORT}\n{QUEUE}\n{ECN.replace('60', '256000001')}",
+    f"{PORT}\n{QUEUE}\n{ECN.replace('kbytes', 'bytes', 1)}",
+    f"{PORT}\n{QUEUE}\n{ECN} max-mark-probability 101",
+    f"{PORT}\n{QUEUE}\n{ECN} weight 16",
+    f"{PORT}\n{QUEUE}\n{ECN} weight 0 max-mark-probability 100",
+    f"{PORT}\n{QUEUE}\nbandwidth percent 0",
+    "show running-config | json",
+    "show configuration sessions",
+    "| json",
+]
+
+
+def entered(device: EosDevice, *lines: str) -> EosSession:
+    session = device.open_session("admin")
+    for line in ("enable", *lines):
+        assert session.enter(line).text == "", line
+    return session
+
+
+@pytest.fixture
+def device() -> EosDevice:
+    return EosDevice(ports=4)
+
+
+@pytest.mark.parametrize("lines", ACCEPTED)
+def test_accepted_and_printed_so_that_it_can_be_entered_again(
+    device: EosDevice, lines: tuple[str, ...]
+) -> None:
+    before = device.configuration
+    assert device.configure(*lines) == ""
+    assert device.configuration != before
+    session = entered(device)
+    printed = session.enter("show running-config").text
+    again = EosDevice(ports=4)
+    assert again.configure(*(line for line in printed.splitlines() if not line.startswith("hostname"))) == ""
+    assert entered(again).enter("show running-config").text == printed
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_refused_without_effect(device: EosDevice, line: str) -> None:
+    *modes, last = line.split("\n")
+    session = entered(device, "configure", *modes)
+    before = device.configuration
+    assert session.enter(last).text.startswith("% ")
+    assert device.configuration == before == device.startup
+
+
+def test_effects(device: EosDevice) -> None:
+    device.configure("qos map dscp 10 11 to traffic-class 5", PORT, "no qos trust", QUEUE, f"{ECN} weight 0")
+    running = device.configuration
+    assert running.dscp_classes[8:13] == (0, 0, 5, 5, 0)
+    port = running.ports["Ethernet1/1"]
+    assert port.trust is Trust.NONE
+    assert port.qos.queues[5] == Queue(ecn=Threshold(60, 60, "kbytes", None, 0))
+    device.configure("ip route 10.8.1.0/24 Ethernet1/1 10.0.1.2", "ip route 10.8.1.0/24 10.0.1.6 7")
+    device.configure("no ip route 10.8.1.0/24 10.0.1.6")
+    assert device.configuration.routes == (
+        Route(IPv4Network("10.8.1.0/24"), "Ethernet1/1", IPv4Address("10.0.1.2")),
+    )
+
+
+def test_a_port_as_delivered_trusts_as_it_forwards(device: EosDevice) -> None:
+    seen = [device.configuration.ports["Ethernet1/1"].trust]
+    for lines in [("no switchport",), ("no qos trust",), ("default qos trust",)]:
+        device.configure(PORT, *lines)
+        seen.append(device.configuration.ports["Ethernet1/1"].trust)
+    assert seen == [Trust.COS, Trust.DSCP, Trust.NONE, Trust.DSCP]
+
+
+def test_prompts(device: EosDevice) -> None:
+    session = device.open_session("admin")
+    seen = [session.prompt]
+    for line in ("enable", "configure terminal", PORT, QUEUE, "exit", "exit", "end"):
+        assert session.enter(line).text == ""
+        seen.append(session.prompt)
+    assert seen == [
+        "eos1>",
+        "eos1#",
+        "eos1(config)#",
+        "eos1(config-if-Et1/1)#",
+        "eos1(config-if-Et1/1-uc-txq-5)#",
+        "eos1(config-if-Et1/1)#",
+        "eos1(config)#",
+        "eos1#",
+    ]
+    session.enter("configure session mltswitch-1")
+    assert session.prompt == "eos1(config-s-mltswi)#"
+    assert session.enter("exit").text == ""
+    assert session.enter("exit").closes
+
+
+def states(device: EosDevice) -> dict[str, str]:
+    text = entered(device).enter("show configuration sessions detail | json").text
+    return {name: entry["state"] for name, entry in json.loads(text)["sessions"].items()}
+
+
+def test_a_config_session_takes_effect_as_a_whole() -> None:
+    device = EosDevice(ports=1)
+    session = entered(device, "configure session a", PORT, "qos trust dscp", "end")
+    assert device.configuration == device.startup
+    assert states(device) == {"a": "pending"}
+    assert session.enter("configure session a commit").text == ""
+    assert device.configuration.ports["Ethernet1/1"].trust is Trust.DSCP
+    assert states(device) == {"a": "completed"}
+    assert session.enter("configure session a").text.startswith("% Invalid input: config session a is compl")
+    assert session.enter("configure session a abort").text.startswith("% Invalid input")
+
+
+def test_an_aborted_session_is_forgotten(device: EosDevice) -> None:
+    session = entered(device, "configure session a", "ip routing", "abort")
+    assert session.prompt == "eos1#"
+    assert states(device) == {}
+    entered(device, "configure session a", "ip routing", "commit")
+    assert "ip routing" in device.configuration.flags
+
+
+def test_a_commit_that_is_not_confirmed_is_undone() -> None:
+    now = [0.0]
+    device = EosDevice(clock=lambda: now[0])
+    entered(device, "configure session a", "ip routing", "end", "configure session a commit timer 00:01:00")
+    now[0] = 59.0
+    assert "ip routing" in device.configuration.flags
+    assert states(device) == {"a": "pendingCommitTimer"}
+    session = entered(device, "configure session b")
+    assert session.enter("commit").text.startswith("% Invalid input: another commit waits")
+    now[0] = 60.0
+    assert states(device)["a"] == "aborted"
+    assert device.configuration == device.startup
+
+
+def test_a_commit_that_is_confirmed_stays() -> None:
+    now = [0.0]
+    device = EosDevice(clock=lambda: now[0])
+    session = entered(device, "configure session a", "ip routing", "end")
+    for line in ("configure session a commit timer 00:01:00", "configure session a commit"):
+        assert session.enter(line).text == ""
+    now[0] = 3600.0
+    assert states(device) == {"a": "completed"}
+    assert "ip routing" in device.configuration.flags
+    assert session.enter("write memory").text == "Copy completed successfully.\n"
+    assert device.startup == device.configuration
+
+
+def test_an_abort_undoes_a_commit_that_waits(device: EosDevice) -> None:
+    entered(
+        device,
+        *("configure session a", "ip routing", "end", "configure session a commit timer 00:01:00"),
+        "configure session a abort",
+    )
+    assert device.configuration == device.startup
+
+
+def test_a_session_that_somebody_else_aborts_takes_no_more_lines(device: EosDevice) -> None:
+    session = entered(device, "configure session a")
+    entered(device, "configure session a abort")
+    assert session.enter("ip routing").text.startswith("% Invalid input: this config session is gone")
+    assert device.configuration == device.startup
+
+
+def test_too_many_pending_sessions(device: EosDevice) -> None:
+    entered(device, *(line for name in "abcde" for line in (f"configure session {name}", "end")))
+    assert entered(device).enter("configure session f").text.startswith("% Invalid input: there are too many")
+
+
+@given(st.lists(st.text(alphabet=st.characters(codec="utf-8"), max_size=40), max_size=8))
+def test_no_line_ends_a_session_with_an_error(lines: list[str]) -> None:
+    session = entered(EosDevice(ports=1), "configure session a")
+    for line in lines:
+        session.enter(line)
+    assert session.prompt.startswith("eos1")
+
+
+@pytest.mark.parametrize("arguments", [{"ports": 0}, {"ports": 65}, {"queue_word": "queue"}])
+def test_a_switch_that_cannot_be(arguments: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        EosDevice(**arguments)  # type: ignore[arg-type]

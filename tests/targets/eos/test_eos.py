@@ -1,0 +1,531 @@
+"""EOS in particular: what it writes, reads, refuses, and in which order it changes a switch."""
+
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from mltswitch.capabilities import BytesLimit, Unlimited
+from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
+from mltswitch.lab.emulators.eos import EosDevice
+from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
+from mltswitch.targets.eos import TARGET
+from mltswitch.targets.eos.capabilities import HARDWARE, REFUSED
+from mltswitch.targets.eos.state import SharedQueueState
+from mltswitch.targets.state import differences
+from tests.targets.eos.device import apply, read, send
+
+FILE = "mltswitch.txt"
+CONFIG = "show running-config"
+SESSIONS = "show configuration sessions detail | json"
+OTHERS = tuple(dscp for dscp in range(64) if dscp not in {48, 56, 10, 12})
+QUEUES = (
+    QueueState(6, (48, 56), None, Unlimited()),
+    QueueState(5, (10,), 18432, Unlimited()),
+    QueueState(4, (12,), 61440, Unlimited()),
+    QueueState(0, OTHERS, None, Unlimited()),
+)
+STATE = SwitchState(
+    (PortState("Ethernet2/1", True, None, QUEUES), PortState("Ethernet1/1", False, None, QUEUES)),
+    (
+        RouteState(IPv4Network("10.101.0.0/16"), IPv4Address("10.20.0.2"), "Ethernet2/1"),
+        RouteState(IPv4Network("10.101.0.1/32"), IPv4Address("10.10.0.2"), "Ethernet1/1"),
+    ),
+)
+
+
+def step_at(size: int) -> str:
+    return (
+        f"random-detect ecn minimum-threshold {size} bytes maximum-threshold {size} bytes "
+        "max-mark-probability 100 weight 0"
+    )
+
+
+def pushed() -> EosDevice:
+    device = EosDevice()
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    return device
+
+
+def commands(device: EosDevice, wanted: SwitchState = STATE) -> list[str]:
+    """What is sent, without what opens and commits the session."""
+    steps = [step.command for step in TARGET.diff(read(device, wanted), wanted).steps]
+    return [step for step in steps if step != "end" and not step.startswith("configure session")]
+
+
+def found(device: EosDevice) -> list[str]:
+    return [str(difference) for difference in differences(STATE, read(device, STATE).state)]
+
+
+def test_the_example_file() -> None:
+    text = (Path(__file__).parent / "example.txt").read_text(encoding="utf-8")
+    assert TARGET.render(STATE) == {FILE: text}
+
+
+def test_the_switch_takes_the_example_file_as_it_is_pasted() -> None:
+    device = EosDevice()
+    assert device.configure(*TARGET.render(STATE)[FILE].splitlines()) == ""
+    assert read(device, STATE).state == STATE
+
+
+def test_a_chip_with_one_kind_of_queue() -> None:
+    state = SharedQueueState(STATE.ports, STATE.routes)
+    text = TARGET.render(state)[FILE]
+    assert "   tx-queue 5\n" in text
+    assert "uc-tx-queue" not in text
+    assert TARGET.parse({FILE: text}) == state
+    device = EosDevice(queue_word="tx-queue")
+    apply(device, TARGET.diff(read(device, state), state))
+    assert read(device, state).state == state
+
+
+def test_an_empty_switch() -> None:
+    empty = SwitchState((), ())
+    assert TARGET.parse(TARGET.render(empty)) == empty
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("reload", r"mltswitch.txt:2: not a line that mltswitch writes"),
+        ("qos map cos 0 to traffic-class 0", "mltswitch.txt:2: not a line"),
+        ("qos map dscp 10 to traffic-class 7", "mltswitch.txt:2: not a line"),
+        ("qos map dscp 64 to traffic-class 6", "mltswitch.txt:2: not a list"),
+        ("qos map dscp 10 10 to traffic-class 6", "mltswitch.txt:2: not a list"),
+        ("interface Ethernet2/1-9", "mltswitch.txt:2: not a line"),
+        ("interface Ethernet2/1\n   qos trust cos", "mltswitch.txt:3: not a line"),
+        ("interface Ethernet2/1\n  qos trust dscp", "mltswitch.txt:3: not "),
+        ("interface Ethernet2/1\n   qos trust dscp; reload", "mltswitch.txt:3: not a line"),
+        ("interface Ethernet2/1\n   tx-queue 5\n      bandwidth percent 5", "mltswitch.txt:4: not a line"),
+        ("! fine\rreload", "mltswitch.txt:2: not printable"),
+        ("banner motd\nreload\nEOF", "mltswitch.txt:2: not a line"),
+        ("ip route 10.0.0.1/8 Ethernet1/1 10.0.0.1", "mltswitch.txt:2: 10.0.0.1/8 has host bits set"),
+        (
+            "interface Ethernet2/1\n   uc-tx-queue 3\n      priority strict",
+            "mltswitch.txt: port Ethernet1/1: EOS",
+        ),
+        ("interface Ethernet9/1\n   qos trust dscp", "mltswitch.txt: a port has no queues"),
+        (
+            "interface Ethernet2/1\n   uc-tx-queue 5\n      random-detect ecn minimum-threshold 18432 bytes "
+            "maximum-threshold 20480 bytes max-mark-probability 100 weight 0",
+            "mltswitch.txt:4: minimum and maximum differ",
+        ),
+    ],
+)
+def test_a_line_outside_the_grammar_is_refused(line: str, what: str) -> None:
+    first, *rest = TARGET.render(STATE)[FILE].split("\n")
+    with pytest.raises(UserInputError, match=what):
+        TARGET.parse({FILE: "\n".join([first, line, *rest])})
+
+
+def test_a_missing_line_is_refused() -> None:
+    text = TARGET.render(STATE)[FILE].replace("   qos cos 1\n", "")
+    with pytest.raises(UserInputError, match="lacks the line 'interface Ethernet1/1 / qos cos 1'"):
+        TARGET.parse({FILE: text})
+    text = TARGET.render(STATE)[FILE].replace("      priority strict\n", "", 1)
+    with pytest.raises(
+        UserInputError, match="lacks the line 'interface Ethernet2/1 / uc-tx-queue 6 / priority"
+    ):
+        TARGET.parse({FILE: text})
+
+
+def test_what_eos_cannot_express_is_refused() -> None:
+    port = STATE.ports[0]
+    for ports, what in [
+        ((replace(port, shaped_bps=10**9),), "not shaped"),
+        ((replace(port, name="eth1"),), "port eth1: is no name for a port"),
+        ((replace(port, queues=(replace(QUEUES[1], limit=BytesLimit(9)),)),), "no limit of its own"),
+        ((replace(port, queues=(replace(QUEUES[1], queue=7), QUEUES[3])),), "queue 7: EOS keeps it"),
+        ((replace(port, queues=(replace(QUEUES[1], ecn_threshold_bytes=0), QUEUES[3])),), "threshold 0"),
+        ((replace(port, queues=(*QUEUES[:3], replace(QUEUES[3], dscps=()))),), "no code point leads"),
+        (
+            (port, replace(STATE.ports[1], queues=(*QUEUES[:2], replace(QUEUES[2], dscps=()), QUEUES[3]))),
+            "one DSCP map",
+        ),
+    ]:
+        with pytest.raises(UnsupportedPlanError, match=what):
+            TARGET.render(SwitchState(ports, ()))
+
+
+def test_hardware() -> None:
+    assert TARGET.hardware(None) is HARDWARE["trident3"]
+    with pytest.raises(UserInputError, match="sn9999"):
+        TARGET.hardware("sn9999")
+    for name in REFUSED:
+        with pytest.raises(UserInputError, match=f"hardware '{name}' cannot be planned for: it marks by"):
+            TARGET.hardware(name)
+    for each in HARDWARE.values():
+        assert 7 not in each.queues
+        assert each.threshold.maximum_bytes % each.threshold.step_bytes == 0
+        assert each.unverified
+
+
+def test_a_switch_as_delivered_is_read() -> None:
+    shown = set(found(EosDevice()))
+    assert "port Ethernet2/1: trusted expected True, found False" in shown
+    assert "port Ethernet2/1: configuration expected as planned, found qos trust cos" in shown
+    assert "port Ethernet2/1, queue 5: ecn_threshold_bytes expected 18432, found None" in shown
+    assert "routes: route 10.101.0.0/16 expected via 10.20.0.2 Ethernet2/1, found absent" in shown
+
+
+def test_a_routed_port_trusts_dscp_by_default() -> None:
+    device = EosDevice()
+    device.configure("interface Ethernet2/1", "no switchport")
+    assert read(device, STATE).state.ports[0].trusted
+    assert "qos trust dscp" not in commands(device)
+
+
+def test_a_switch_as_delivered_is_changed_in_a_safe_order() -> None:
+    lines = commands(EosDevice())
+    kinds = ["no qos trust", "qos map dscp", "qos trust dscp", "random-detect ecn", "ip route"]
+    places = [[i for i, line in enumerate(lines) if line.startswith(kind)] for kind in kinds]
+    for before, after in pairwise(places):
+        assert max(before) < min(after)
+    # as delivered: strict, no RED, traffic class n in queue n
+    assert not [
+        line for line in lines if "priority" in line or "no random-detect" in line or "tx-queue " in line[3:4]
+    ]
+    assert not [line for line in lines if line.startswith("qos map traffic-class")]
+
+
+def test_the_session_is_committed_with_a_timer_and_confirmed() -> None:
+    device = EosDevice()
+    change = TARGET.diff(read(device, STATE), STATE)
+    steps = [step.command for step in change.steps]
+    assert steps[:2] == ["end", "configure session mltswitch-1"]
+    assert steps[-2:] == ["end", "configure session mltswitch-1 commit timer 00:10:00"]
+    assert [step.command for step in change.save] == [
+        "end",
+        "configure session mltswitch-1 commit",
+        "write memory",
+    ]
+    before = device.configuration
+    send(device, change.steps[:-1])
+    assert device.configuration == before
+    assert change.text.startswith(
+        "configure session mltswitch-1\n   interface Ethernet1/1\n      qos cos 1\n"
+    )
+
+
+def test_a_change_that_waits_for_its_confirmation() -> None:
+    device = EosDevice()
+    send(device, TARGET.diff(read(device, STATE), STATE).steps)
+    running = read(device, STATE)
+    assert [step.command for step in TARGET.diff(running, STATE).save] == [
+        "end",
+        "configure session mltswitch-1 commit",
+        "write memory",
+    ]
+    other = SwitchState(STATE.ports[:1], ())
+    with pytest.raises(DeviceError, match="a push waits to be confirmed, in config session mltswitch-1"):
+        TARGET.diff(read(device, SwitchState((replace(other.ports[0], trusted=False),), ())), _distrusting())
+
+
+def _distrusting() -> SwitchState:
+    return SwitchState((replace(STATE.ports[0], trusted=False),), ())
+
+
+def test_sessions_of_others_are_left_alone() -> None:
+    device = EosDevice()
+    session = device.open_session("other")
+    for line in ("enable", "configure session theirs", "ip routing", "end"):
+        assert session.enter(line).text == ""
+    steps = [step.command for step in TARGET.diff(read(device, STATE), STATE).steps]
+    assert "configure session theirs abort" not in steps
+    assert device.sessions.by_name["theirs"].state == "pending"
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "difference"),
+    [
+        (
+            ("interface Ethernet2/1", "uc-tx-queue 5", step_at(61440)),
+            "port Ethernet2/1, queue 5: ecn_threshold_bytes expected 18432, found 61440",
+        ),
+        (
+            (
+                *("interface Ethernet2/1", "uc-tx-queue 5"),
+                "random-detect ecn minimum-threshold 18 kbytes maximum-threshold 18 kbytes",
+            ),
+            "port Ethernet2/1: configuration expected as planned, found queue 5 random-detect ecn "
+            "minimum-threshold 18 kbytes maximum-threshold 18 kbytes max-mark-probability 100 weight 0",
+        ),
+        (
+            ("interface Ethernet2/1", "uc-tx-queue 5", step_at(18432).replace("weight 0", "weight 3")),
+            "port Ethernet2/1, queue 5: ecn_threshold_bytes expected 18432, found None",
+        ),
+        (
+            ("interface Ethernet2/1", "uc-tx-queue 6", step_at(2048)),
+            "port Ethernet2/1, queue 6: ecn_threshold_bytes expected None, found 2048",
+        ),
+        (
+            ("interface Ethernet2/1", "uc-tx-queue 0", "no priority"),
+            "port Ethernet2/1: configuration expected as planned, found queue 0 no priority",
+        ),
+        (
+            ("interface Ethernet2/1", "qos trust cos"),
+            "port Ethernet2/1: configuration expected as planned, found qos trust cos",
+        ),
+        (("interface Ethernet1/1", "qos trust dscp"), "port Ethernet1/1: trusted expected False, found True"),
+        (
+            ("interface Ethernet1/1", "qos cos 5"),
+            "port Ethernet1/1: configuration expected as planned, found qos cos 5, which leads to queue 5",
+        ),
+        (
+            ("interface Ethernet1/1", "qos dscp 10"),
+            "port Ethernet1/1: configuration expected as planned, found qos dscp 10, which leads to queue 5",
+        ),
+        (
+            ("qos map dscp 10 to traffic-class 0",),
+            "port Ethernet2/1, queue 5: dscps expected (10,), found ()",
+        ),
+        (
+            ("qos map dscp 10 to traffic-class 5 drop-precedence 1",),
+            "port Ethernet2/1: configuration expected as planned, found qos map dscp 10 to traffic-class 5 "
+            "drop-precedence 1",
+        ),
+        (
+            ("qos map traffic-class 5 to tx-queue 0",),
+            "port Ethernet2/1, queue 5: dscps expected (10,), found ()",
+        ),
+        (
+            ("ip route 10.101.0.0/16 10.20.0.6",),
+            "routes: route 10.101.0.0/16 expected via 10.20.0.2 Ethernet2/1, found via 10.20.0.6 ",
+        ),
+        (
+            ("ip route 10.101.3.0/24 Ethernet2/1 10.20.0.2 5",),
+            "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.2 Ethernet2/1 5",
+        ),
+        (
+            ("ip route 10.101.3.0/24 Null0 9",),
+            "routes: route 10.101.3.0/24 expected absent, found via 0.0.0.0 Null0 9",
+        ),
+    ],
+)
+def test_a_change_by_hand_is_found_and_mended_by_one_line(by_hand: tuple[str, ...], difference: str) -> None:
+    device = pushed()
+    former = device.configuration
+    assert device.configure(*by_hand) == ""
+    assert difference in found(device)
+    change = TARGET.diff(read(device, STATE), STATE)
+    setting = [line for line in commands(device) if not line.startswith(("interface ", "uc-tx-queue "))]
+    assert len(setting) == 1
+    apply(device, change)
+    assert commands(device) == []
+    assert read(device, STATE).state == STATE
+    assert replace(device.configuration, ports={}) == replace(former, ports={})
+
+
+def test_another_distance_of_our_route_is_found_and_mended() -> None:
+    device = pushed()
+    assert device.configure("ip route 10.101.0.0/16 Ethernet2/1 10.20.0.2 5") == ""
+    assert commands(device) == [
+        "no ip route 10.101.0.0/16 Ethernet2/1 10.20.0.2 5",
+        "ip route 10.101.0.0/16 Ethernet2/1 10.20.0.2",
+    ]
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    assert read(device, STATE).state == STATE
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        (("service-profile theirs",), "service-profile theirs"),
+        (("shape rate 50 percent",), "shape rate 50 percent"),
+        (("uc-tx-queue 5", "shape rate 9 kbps"), "queue 5 shape rate 9 kbps"),
+        (("uc-tx-queue 0", "bandwidth guaranteed percent 9"), "queue 0 bandwidth guaranteed percent 9"),
+        (("uc-tx-queue 7", "no priority"), "queue 7 no priority"),
+        (
+            (
+                "uc-tx-queue 5",
+                "random-detect drop minimum-threshold 9 kbytes maximum-threshold 9 kbytes drop-probability 9",
+            ),
+            "queue 5 random-detect drop minimum-threshold 9 kbytes maximum-threshold 9 kbytes "
+            "drop-probability 9",
+        ),
+        (("uc-tx-queue 3", "no priority"), None),
+        (("uc-tx-queue 5", "random-detect ecn count"), None),
+        (("mtu 9214",), None),
+        (("qos cos 5",), None),
+    ],
+)
+def test_a_foreign_setting_of_our_port_is_found_and_kept(lines: tuple[str, ...], fault: str | None) -> None:
+    device = pushed()
+    assert device.configure("interface Ethernet2/1", *lines) == ""
+    expected = f"port Ethernet2/1: configuration expected as planned, found {fault}"
+    assert found(device) == ([] if fault is None else [expected])
+    assert commands(device) == []
+
+
+def test_lines_of_other_features_are_left_alone() -> None:
+    running = read(pushed(), STATE)
+    foreign = (
+        "interface Ethernet2/1\n   traffic-policy input theirs\n   !\n   mc-tx-queue 1\n      no priority\n"
+        "   !\n   tx-queue 5\n      no priority\n!\n"
+        "banner motd\ninterface Ethernet2/1\n   no qos trust\nEOF\n!\n"
+        "qos map exp 6 to traffic-class 6\nqos map traffic-class 5 to dscp 40\n"
+        "ip route vrf red 10.101.4.0/24 10.20.0.2\nend\n"
+    )
+    config = running.answers[CONFIG].removesuffix("end\n") + foreign
+    state = TARGET.read({**running.answers, CONFIG: config}, STATE).state
+    assert [str(difference) for difference in differences(STATE, state)] == [
+        f"port Ethernet2/1: configuration expected as planned, found {line}"
+        for line in ("traffic-policy input theirs", "tx-queue 5")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "port"),
+    [
+        ("ip route 10.101.3.0 255.255.255.0 10.20.0.2", ""),
+        (
+            "ip route vrf default 10.101.3.0/24 Ethernet2/1 10.20.0.2 10 tag 5 name x",
+            "Ethernet2/1 10 tag 5 name x",
+        ),
+        ("ip route 10.101.3.0/24 Ethernet2/1", "Ethernet2/1"),
+        ("ip route 10.101.3.0/24 Null0", "Null0"),
+    ],
+)
+def test_every_form_of_a_route_is_read_and_removed_as_it_stands(line: str, port: str) -> None:
+    running = read(pushed(), STATE)
+    config = running.answers[CONFIG] + f"{line}\n"
+    state = TARGET.read({**running.answers, CONFIG: config}, STATE)
+    hop = IPv4Address("10.20.0.2" if "10.20" in line else "0.0.0.0")  # noqa: S104 (no address to listen on)
+    assert state.state.routes == (*STATE.routes, RouteState(IPv4Network("10.101.3.0/24"), hop, port))
+    removal = TARGET.diff(state, STATE).steps[2].command
+    assert removal == f"no {line}".replace("vrf default ", "").replace(".0 255.255.255.0", ".0/24")
+
+
+@pytest.mark.parametrize("line", ["ip route 10.101.3.0/33 10.20.0.2", "ip route 10.101.3.0"])
+def test_a_route_that_cannot_be_read_is_one_error(line: str) -> None:
+    answers = read(pushed(), STATE).answers
+    with pytest.raises(DeviceError, match=f"^show running-config: cannot read '{line}'"):
+        TARGET.read({**answers, CONFIG: answers[CONFIG] + line}, STATE)
+
+
+@pytest.mark.parametrize("text", ["10 12", "10,12", "10-12"])
+def test_every_form_of_a_list_of_code_points_is_read(text: str) -> None:
+    running = read(pushed(), STATE)
+    config = running.answers[CONFIG] + f"qos map dscp {text} to traffic-class 4\n"
+    state = TARGET.read({**running.answers, CONFIG: config}, STATE).state
+    assert state.ports[0].queues[2].dscps == ((10, 11, 12) if "-" in text else (10, 12))
+
+
+def test_flow_control_on_a_priority_of_ours_is_refused() -> None:
+    device = EosDevice()
+    lines = (
+        ("interface Ethernet2/1", "priority-flow-control priority 3 no-drop", "priority-flow-control on"),
+        ("interface Ethernet3/1", "priority-flow-control priority 5 no-drop", "priority-flow-control on"),
+        ("interface Ethernet1/1", "priority-flow-control priority 5 no-drop"),
+    )
+    for line in lines:
+        assert device.configure(*line) == ""
+        assert read(device, STATE).state.ports
+    device.configure("interface Ethernet1/1", "priority-flow-control on")
+    with pytest.raises(
+        DeviceError, match=r"^port Ethernet1/1: PFC is on for priority 5, which the plan uses"
+    ):
+        read(device, STATE)
+    device.configure("priority-flow-control all off")
+    assert read(device, STATE).state.ports
+
+
+def test_flow_control_in_a_qos_profile_is_refused() -> None:
+    device = EosDevice()
+    device.configure(
+        "qos profile roce", "priority-flow-control on", "priority-flow-control priority 4 no-drop"
+    )
+    assert read(device, STATE).state.ports
+    device.configure("interface Ethernet2/1", "service-profile roce")
+    with pytest.raises(DeviceError, match=r"^port Ethernet2/1: PFC is on for priority 4"):
+        read(device, STATE)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "qos random-detect ecn allow non-ect",
+        "qos random-detect ecn allow non-ect chip-based",
+        "qos rewrite dscp",
+    ],
+)
+def test_a_setting_of_the_switch_that_breaks_the_plan_is_refused(line: str) -> None:
+    device = pushed()
+    assert device.configure(line) == ""
+    with pytest.raises(DeviceError, match=f"the whole switch has '{line}'"):
+        read(device, STATE)
+
+
+def test_a_port_that_is_not_there() -> None:
+    with pytest.raises(DeviceError, match="there is no interface Ethernet2/1"):
+        read(EosDevice(ports=1), STATE)
+
+
+def test_what_already_runs_is_saved_again() -> None:
+    device = pushed()
+    device.startup = EosDevice().configuration
+    change = TARGET.diff(read(device, STATE), STATE)
+    assert (change.steps, change.text) == ((), "")
+    apply(device, change)
+    assert device.startup == device.configuration
+
+
+def test_what_is_not_ours_stays() -> None:
+    device = pushed()
+    theirs = (
+        ("interface Ethernet3/1", "qos trust cos", "uc-tx-queue 5", step_at(9000)),
+        ("interface Ethernet2/1", "uc-tx-queue 3", "no priority", "random-detect ecn count"),
+        ("interface Ethernet2/1", "mtu 9214"),
+        ("interface Ethernet2/1", "priority-flow-control priority 3 no-drop", "priority-flow-control on"),
+        ("qos map cos 3 to traffic-class 5",),
+        ("ip route 0.0.0.0/0 10.20.0.9 7",),
+        ("ip routing",),
+    )
+    for lines in theirs:
+        assert device.configure(*lines) == ""
+    assert commands(device) == []
+    before = device.configuration
+    queues = (QUEUES[0], replace(QUEUES[1], ecn_threshold_bytes=6144), *QUEUES[2:])
+    wanted = SwitchState((PortState("Ethernet2/1", True, None, queues),), STATE.routes[:1])
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    after = device.configuration
+    assert read(device, wanted).state == wanted
+    assert replace(after, ports=before.ports, routes=before.routes) == before
+    assert {name: port for name, port in after.ports.items() if name != "Ethernet2/1"} == {
+        name: port for name, port in before.ports.items() if name != "Ethernet2/1"
+    }
+    new, old = after.ports["Ethernet2/1"], before.ports["Ethernet2/1"]
+    assert replace(new, qos=new.qos.with_queue(5, old.qos.queues[5])) == old
+    assert set(after.routes) < set(before.routes)
+
+
+def test_a_threshold_is_tightened_late_and_loosened_early() -> None:
+    device = pushed()
+    loose, tight = replace(QUEUES[1], ecn_threshold_bytes=61440), replace(QUEUES[2], ecn_threshold_bytes=6144)
+    queues = (QUEUES[0], replace(loose, dscps=(12,)), replace(tight, dscps=(10,)), QUEUES[3])
+    wanted = SwitchState(tuple(replace(port, queues=queues) for port in STATE.ports), STATE.routes)
+    assert [line.partition(" bytes")[0] for line in commands(device, wanted)] == [
+        "interface Ethernet2/1",
+        "uc-tx-queue 5",
+        "random-detect ecn minimum-threshold 61440",
+        "interface Ethernet1/1",
+        "uc-tx-queue 5",
+        "random-detect ecn minimum-threshold 61440",
+        "qos map dscp 12 to traffic-class 5",
+        "qos map dscp 10 to traffic-class 4",
+        "interface Ethernet2/1",
+        "uc-tx-queue 4",
+        "random-detect ecn minimum-threshold 6144",
+        "interface Ethernet1/1",
+        "uc-tx-queue 4",
+        "random-detect ecn minimum-threshold 6144",
+    ]
+
+
+@pytest.mark.parametrize("answer", ["", "% Invalid input", "{}", "[1, 2]", '{"sessions": {"x": 1}}'])
+def test_an_answer_of_another_form_is_one_error(answer: str) -> None:
+    answers = read(pushed(), STATE).answers
+    with pytest.raises(DeviceError, match="another form"):
+        TARGET.read({**answers, SESSIONS: answer}, STATE)

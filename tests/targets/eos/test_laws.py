@@ -1,0 +1,109 @@
+"""What must hold for every plan, on the emulated switch."""
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mltswitch.lab.emulators.eos import EosDevice
+from mltswitch.lab.emulators.eos_state import EosConfiguration, Trust
+from mltswitch.plan import Plan
+from mltswitch.targets.eos import TARGET
+from mltswitch.targets.eos.capabilities import HARDWARE, SHARED_QUEUE_CHIPS
+from mltswitch.targets.state import differences
+from tests.targets.eos.device import apply, read, send
+from tests.targets.strategies import plans, switch_names
+
+PLANS = st.sampled_from(list(HARDWARE.values())).flatmap(plans)
+TRIDENT3_PLANS = plans(TARGET.hardware(None))
+NEVER = 10**9
+few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def switch_for(plan: Plan, **arguments: object) -> EosDevice:
+    shared = {switch.hardware for switch in plan.topology.switches} <= SHARED_QUEUE_CHIPS
+    return EosDevice(queue_word="tx-queue" if shared else "uc-tx-queue", **arguments)  # type: ignore[arg-type]
+
+
+@few
+@given(st.data(), PLANS)
+def test_what_is_rendered_reads_back(data: st.DataObject, plan: Plan) -> None:
+    state = TARGET.quantise(plan, data.draw(switch_names(plan))).state
+    files = TARGET.render(state)
+    assert TARGET.parse(files) == state
+    assert TARGET.render(state) == files
+
+
+@few
+@given(st.data(), PLANS)
+def test_the_switch_takes_every_rendered_line(data: st.DataObject, plan: Plan) -> None:
+    state = TARGET.quantise(plan, data.draw(switch_names(plan))).state
+    device = switch_for(plan)
+    assert device.configure(*TARGET.render(state)["mltswitch.txt"].splitlines()) == ""
+    running = read(device, state)
+    assert running.state == state
+    assert TARGET.diff(running, state).is_empty
+
+
+@few
+@given(st.data(), TRIDENT3_PLANS, TRIDENT3_PLANS)
+def test_a_change_leads_from_any_plan_to_any_other(data: st.DataObject, first: Plan, second: Plan) -> None:
+    device = EosDevice()
+    for plan in (first, second):
+        wanted = TARGET.quantise(plan, data.draw(switch_names(plan))).state
+        apply(device, TARGET.diff(read(device, wanted), wanted))
+        running = read(device, wanted)
+        assert differences(wanted, running.state) == ()
+        assert TARGET.diff(running, wanted).is_empty
+        assert device.startup == device.configuration
+
+
+@few
+@given(st.data(), TRIDENT3_PLANS, TRIDENT3_PLANS)
+def test_what_is_not_confirmed_is_rolled_back_exactly(data: st.DataObject, first: Plan, second: Plan) -> None:
+    now = [0.0]
+    device = EosDevice(clock=lambda: now[0])
+    start = TARGET.quantise(first, data.draw(switch_names(first))).state
+    apply(device, TARGET.diff(read(device, start), start))
+    former = device.configuration
+    wanted = TARGET.quantise(second, data.draw(switch_names(second))).state
+    send(device, TARGET.diff(read(device, wanted), wanted).steps)
+    assert differences(wanted, read(device, wanted).state) == ()
+    now[0] += 601.0
+    assert device.configuration == former == device.startup
+    assert read(device, start).state == start
+
+
+def early_drop_bytes(running: EosConfiguration, entrance: str, exit_name: str, dscp: int) -> int:
+    port = running.ports[entrance]
+    traffic_class = (
+        running.dscp_classes[dscp] if port.trust is Trust.DSCP else running.cos_classes[port.qos.cos or 0]
+    )
+    queue = running.ports[exit_name].qos.queues.get(running.class_queues[traffic_class])
+    return NEVER if queue is None or queue.ecn is None else queue.ecn.minimum
+
+
+def early_drops(device: EosDevice, names: list[str]) -> list[int]:
+    running = device.configuration
+    return [early_drop_bytes(running, a, b, dscp) for a in names for b in names for dscp in range(64)]
+
+
+@settings(few, max_examples=10)
+@given(st.data(), TRIDENT3_PLANS, TRIDENT3_PLANS)
+def test_no_line_drops_what_neither_end_drops(data: st.DataObject, first: Plan, second: Plan) -> None:
+    """Also where the lines are entered one by one, without the session."""
+    device = EosDevice()
+    start = TARGET.quantise(first, data.draw(switch_names(first))).state
+    apply(device, TARGET.diff(read(device, start), start))
+    wanted = TARGET.quantise(second, data.draw(switch_names(second))).state
+    names = [port.name for port in wanted.ports]
+    steps = TARGET.diff(read(device, wanted), wanted).steps
+    session = device.open_session("admin")
+    for line in ("enable", "configure terminal"):
+        session.enter(line)
+    seen = [early_drops(device, names)]
+    for step in steps:
+        if step.command != "end" and not step.command.startswith("configure session"):
+            assert session.enter(step.command).text == ""
+            seen.append(early_drops(device, names))
+    assert read(device, wanted).state == wanted
+    for between in seen[1:-1]:
+        assert all(map(int.__ge__, between, map(min, seen[0], seen[-1])))
