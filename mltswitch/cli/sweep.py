@@ -5,8 +5,10 @@ import itertools
 import json
 import os
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +40,11 @@ from mltswitch.units import parse_bytes
 
 MOST_PROCESSES: Final = 256
 BUFFER_PACKETS: Final = Numbers(1, 1e9)
+
+PlanOf = Callable[[int | None], Plan]
+"""Of one buffer; None: the input's own."""
+Prepare = Callable[[Sequence[Cell], Progress], Evaluate]
+"""What computes these cells; adds to the bar what it has to do first."""
 
 
 class _Models(click.ParamType[tuple[str, ...]]):
@@ -112,20 +119,21 @@ def sweep(
     if len(cells) > MOST_CELLS:
         raise UserInputError(f"the grid has {len(cells)} cells", expected=f"at most {MOST_CELLS}")
     journal_path = output.with_name(output.name + JOURNAL_SUFFIX)
-    evaluate: Evaluate
+    prepare: Prepare
     try:
         if spec_file is not None:
             problem = load_problem(spec_file)
-            evaluate, inputs = ProblemCells(problem, settings), repr(problem)
+            prepare, inputs = partial(_problem_cells, ProblemCells(problem, settings)), repr(problem)
         else:
             if plan_file is not None:
-                plans, inputs = _scaled_plans(plan_file, _bytes(buffers_text))
+                plan_of, inputs = _scaled_plans(plan_file)
             else:
-                plans, inputs = _new_plans(str(profile_name), Path(str(fabric_file)), _bytes(buffers_text))
-            evaluate = PlanCells(plans, None if port_role is None else PortRole(port_role), settings)
+                plan_of, inputs = _new_plans(str(profile_name), Path(str(fabric_file)))
+            role = None if port_role is None else PortRole(port_role)
+            prepare = partial(_plan_cells, plan_of, role, settings)
         digest = _digest(inputs, port_role, settings)
         count = processes or os.cpu_count() or 1
-        rows, kept = _run(evaluate, cells, journal_path, digest, count, restart=restart)
+        rows, kept = _run(prepare, cells, journal_path, digest, count, restart=restart)
     except MltswitchError as error:
         source = str(spec_file or plan_file or fabric_file)
         names_a_file = error.where.startswith((source, str(journal_path), str(profile_name)))
@@ -149,7 +157,7 @@ def sweep(
 
 
 def _run(
-    evaluate: Evaluate, cells: list[Cell], journal_path: Path, digest: str, processes: int, *, restart: bool
+    prepare: Prepare, cells: list[Cell], journal_path: Path, digest: str, processes: int, *, restart: bool
 ) -> tuple[list[dict[str, Any]], int]:
     """(rows in the order of the grid, cells that an earlier run had finished)."""
     with ExitStack() as stack:
@@ -158,7 +166,7 @@ def _run(
         if kept:
             progress(f"{kept} of {len(cells)} cells were finished before ({journal_path}), and are skipped")
         bar = Progress(
-            TextColumn("sweep"),
+            TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
@@ -166,7 +174,8 @@ def _run(
             disable=not sys.stderr.isatty(),
         )
         stack.enter_context(bar)
-        task = bar.add_task("", total=len(cells), completed=kept)
+        evaluate = prepare([cell for cell in cells if cell not in journal.finished], bar)
+        task = bar.add_task("sweep", total=len(cells), completed=kept)
         run_cells(evaluate, cells, journal, processes, lambda: bar.advance(task))
         return [row for cell in cells for row in journal.finished[cell]], kept
 
@@ -196,30 +205,48 @@ def _buffer_option() -> click.Option:
     return click.Option(["--buffer"])
 
 
-def _scaled_plans(plan_file: Path, buffers: tuple[int | None, ...]) -> tuple[dict[int | None, Plan], str]:
-    """The same thresholds in proportion to each buffer, and what identifies them."""
-    plan = load_document(plan_file, Plan)
-    plans = {size: plan if size is None else with_buffer(plan, size) for size in buffers}
-    return plans, sha256(plan)
+def _problem_cells(evaluate: ProblemCells, _cells: Sequence[Cell], _bar: Progress) -> Evaluate:
+    """A bare problem needs nothing made first."""
+    return evaluate
 
 
-def _new_plans(
-    profile_name: str, fabric_file: Path, buffers: tuple[int | None, ...]
-) -> tuple[dict[int | None, Plan], str]:
-    """A plan made for each buffer, which all ports get, and what identifies them."""
-    profile, fabric = resolve_profile(profile_name), load_document(fabric_file, Fabric)
+def _plan_cells(
+    plan_of: PlanOf, role: PortRole | None, settings: SimulationSettings, cells: Sequence[Cell], bar: Progress
+) -> Evaluate:
+    """With a plan for each buffer of these cells, and of no others: planning may take longer than they do."""
+    buffers = {None if buffer is None else int(buffer): None for _, _, buffer, _ in cells}
+    task = bar.add_task("plan", total=len(buffers))
     plans: dict[int | None, Plan] = {}
     for size in buffers:
-        ports = fabric.ports
-        if size is not None:
-            overrides = {
-                role: entry.model_copy(update={"buffer_bytes": None})
-                for role, entry in ports.overrides.items()
-            }
-            ports = ports.model_copy(update={"buffer_bytes": size, "overrides": overrides})
-        changed = fabric.model_copy(update={"ports": ports})
-        plans[size] = build_plan(profile, changed, hardware_capabilities, MODELS[0])
-    return plans, profile_sha256(profile) + sha256(fabric)
+        plans[size] = plan_of(size)
+        bar.advance(task)
+    return PlanCells(plans, role, settings)
+
+
+def _scaled_plans(plan_file: Path) -> tuple[PlanOf, str]:
+    """The same thresholds in proportion to each buffer, and what identifies them."""
+    plan = load_document(plan_file, Plan)
+    return lambda size: plan if size is None else with_buffer(plan, size), sha256(plan)
+
+
+def _new_plans(profile_name: str, fabric_file: Path) -> tuple[PlanOf, str]:
+    """A plan made for each buffer, which all ports get, and what identifies them."""
+    profile, fabric = resolve_profile(profile_name), load_document(fabric_file, Fabric)
+
+    def plan_of(size: int | None) -> Plan:
+        given = fabric if size is None else _with_ports_buffer(fabric, size)
+        return build_plan(profile, given, hardware_capabilities, MODELS[0])
+
+    return plan_of, profile_sha256(profile) + sha256(fabric)
+
+
+def _with_ports_buffer(fabric: Fabric, size_bytes: int) -> Fabric:
+    overrides = {
+        role: entry.model_copy(update={"buffer_bytes": None})
+        for role, entry in fabric.ports.overrides.items()
+    }
+    ports = fabric.ports.model_copy(update={"buffer_bytes": size_bytes, "overrides": overrides})
+    return fabric.model_copy(update={"ports": ports})
 
 
 def _digest(inputs: str, port_role: str | None, settings: SimulationSettings) -> str:

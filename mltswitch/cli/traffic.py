@@ -179,15 +179,17 @@ def _progress_of(file: Path) -> Iterator[OnProgress | None]:
 
 
 def print_traffic(made: Traffic) -> None:
-    """The fit as a table, a verdict per class and the notes; all figures are measured."""
+    """The fit as a table, a verdict per class and the notes; from counters bursts are estimated."""
     source = made.source
+    kind = "estimated" if source.kind == "counters" else "measured"
+    what = "packets are measured, bursts estimated" if kind == "estimated" else "all figures are measured"
     click.echo(
         f"{source.packets:,} packets in {source.duration_seconds:.6g} s, for a port of "
-        f"{format_bps(made.rate_bps)} and packets of {made.packet_bytes:,} B; all figures are measured."
+        f"{format_bps(made.rate_bps)} and packets of {made.packet_bytes:,} B; {what}."
     )
     screen = console()
-    screen.print(table("Traffic (measured)", TRAFFIC_COLUMNS, map(_traffic_row, made.classes)))
-    screen.print(table("Fit (measured)", FIT_COLUMNS, map(_fit_row, made.classes)))
+    screen.print(table(f"Traffic ({kind})", TRAFFIC_COLUMNS, map(_traffic_row, made.classes)))
+    screen.print(table(f"Fit ({kind})", FIT_COLUMNS, map(_fit_row, made.classes)))
     for entry in made.classes:
         click.echo(f"{entry.name}: {entry.verdict}")
     for note in made.notes:

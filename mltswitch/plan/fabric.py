@@ -195,7 +195,10 @@ class Traffic(_Document):
     The loss model `simulate` follows it; `completion` lets a burst arrive at once, which loses more.
     """
     importance: Literal["packet", "burst"] | None = None
-    """What shares one importance; by default the burst where it has more than one packet."""
+    """What shares one importance; by default the burst where all bursts have one size above one packet.
+
+    The loss model `completion` knows importance by burst only for bursts of one size.
+    """
     arrivals: Literal["bursts", "geometric", "incast"] = "bursts"
     """Bursts at random times, all equal or geometric with the same mean; or rounds of all senders."""
     senders: int | None = Field(default=None, ge=1, le=100_000)
@@ -214,6 +217,12 @@ class Traffic(_Document):
             if needed and not given and name != "jitter_seconds":
                 raise ValueError(f"arrivals: incast needs {name}")
         return self
+
+    def importance_of(self, burst_packets: int) -> Literal["packet", "burst"]:
+        """What shares one importance in a class of bursts of this (mean) size."""
+        if self.importance is not None:
+            return self.importance
+        return "burst" if burst_packets > 1 and self.arrivals != "geometric" else "packet"
 
 
 class NetworkControlClass(_Document):

@@ -10,6 +10,11 @@ from mltswitch.units import format_ratio
 
 MODELS_WITHOUT_BURSTS: Final = ("paper", "mm1k")
 """For them packets come singly, at random."""
+WITHOUT_MARKS: Final = (
+    "where no class exceeds its tolerance at the planned load, every choice needs equally many rounds, and "
+    "S = L lets the most through; plan for the load at which you want importance to decide (see the note on "
+    "the load at which the plan stops holding)"
+)
 
 
 def plan_notes(plan: Plan) -> Iterator[str]:
@@ -85,6 +90,7 @@ def _loads_above_cap(plan: Plan) -> Iterator[str]:
 
 
 def _classes_without_marks(plan: Plan) -> Iterator[str]:
+    is_any = False
     for entry in plan.gradient_classes:
         unmarked = [
             profile
@@ -92,7 +98,10 @@ def _classes_without_marks(plan: Plan) -> Iterator[str]:
             if any(queue.traffic_class == entry.name and _never_marks(queue) for queue in profile.queues)
         ]
         if unmarked:
+            is_any = True
             yield f"{port_names(plan, unmarked)}: {entry.name} has S = L, nothing is marked"
+    if is_any:
+        yield WITHOUT_MARKS
 
 
 def _never_marks(queue: QueueSettings) -> bool:

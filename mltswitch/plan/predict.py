@@ -5,13 +5,12 @@ from dataclasses import replace
 from math import isfinite
 
 from mltswitch.capabilities import AlphaLimit, BytesLimit
-from mltswitch.errors import UnsupportedPlanError
+from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.plan.document import ClassKind, Plan, PortProfile, Prediction, QueueSettings, TrafficClass
 from mltswitch.plan.fabric import Traffic
 from mltswitch.queueing import (
     Arrivals,
     Batch,
-    Importance,
     Incast,
     Poisson,
     Port,
@@ -86,14 +85,18 @@ def offered_traffic(
             offered.append(QueueTraffic(class_load, unimportant_share))
             continue
         burst = next(remaining)
-        importance: Importance = traffic.importance or ("burst" if burst > 1 else "packet")
         arrivals = gradient_arrivals(traffic, burst, packet_seconds)
-        offered.append(QueueTraffic(class_load, unimportant_share, arrivals, importance))
+        offered.append(QueueTraffic(class_load, unimportant_share, arrivals, traffic.importance_of(burst)))
     return tuple(offered)
 
 
 def port_problem(
-    plan: Plan, profile: PortProfile, *, load: float | None = None, burst_packets: int | None = None
+    plan: Plan,
+    profile: PortProfile,
+    *,
+    load: float | None = None,
+    burst_packets: int | None = None,
+    model: str | None = None,
 ) -> PortProblem:
     """The port as a loss model takes it, all classes, highest priority first.
 
@@ -105,6 +108,11 @@ def port_problem(
         profile: thresholds, rate and buffer.
         load: of all gradients together; by default the profile's.
         burst_packets: of all gradient classes; by default the fabric's.
+        model: that it is for; by default the plan's.
+
+    Raises:
+        UserInputError: the fabric tags bursts of random size, which this model does not know.
+        UnsupportedPlanError: a queue's limit has no length.
     """
     traffic = class_traffic(
         plan,
@@ -112,9 +120,25 @@ def port_problem(
         packet_seconds=profile.packet_seconds,
         burst_packets=burst_packets,
     )
+    if (model or plan.provenance.queueing_model) == "completion":
+        _refuse_random_bursts_of_one_importance(traffic)
     held_bytes = profile.pool_bytes or (profile.buffer_bytes if profile.buffer == "shared" else None)
     port = Port(buffer_packets=None if held_bytes is None else held_bytes / profile.packet_bytes)
     return port, traffic, tuple(_thresholds(queue, profile) for queue in profile.queues)
+
+
+def _refuse_random_bursts_of_one_importance(traffic: Sequence[QueueTraffic]) -> None:
+    """The model refuses them too, but by the number of a queue, which no fabric file has."""
+    for offered in traffic:
+        arrivals = offered.arrivals
+        is_random = isinstance(arrivals, Batch) and arrivals.distribution == "geometric"
+        if is_random and offered.importance == "burst":
+            raise UserInputError(
+                "the loss model completion does not know importance by burst with arrivals: geometric",
+                where="traffic.importance",
+                expected="packet",
+                hint="the model simulate knows it",
+            )
 
 
 def predict_port(
@@ -133,7 +157,9 @@ def predict_port(
         UnsupportedPlanError: a queue's limit has no length.
     """
     model = model or plan.provenance.queueing_model
-    port, traffic, thresholds = port_problem(plan, profile, load=load, burst_packets=burst_packets)
+    port, traffic, thresholds = port_problem(
+        plan, profile, load=load, burst_packets=burst_packets, model=model
+    )
     if model != "simulate":
         # What the other models know of a shared buffer is what one congested queue may fill of it.
         port = replace(port, buffer_packets=None)

@@ -188,15 +188,16 @@ class Chain:
         lost_important = float(self.probability[self.length >= self.limit].sum())
         time_waiting = np.bincount(self.waiting, self.probability, minlength=self.limit + 1)
         time_waiting[0] += self.empty
-        delays = self.delays()
+        # A class that offers nothing has no packet that could wait.
+        delays = self.delays() if self.service.utilisation > 0 else None
         important_in = 1.0 - lost_important
         return QueuePrediction(
             loss_unimportant=min(1.0, lost_unimportant),
             loss_important=min(1.0, lost_important),
-            mean_delay_packet_times=delays.mean,
-            p50_delay_packet_times=delays.quantile(0.5),
-            p99_delay_packet_times=delays.quantile(0.99),
-            p999_delay_packet_times=delays.quantile(0.999),
+            mean_delay_packet_times=None if delays is None else delays.mean,
+            p50_delay_packet_times=None if delays is None else delays.quantile(0.5),
+            p99_delay_packet_times=None if delays is None else delays.quantile(0.99),
+            p999_delay_packet_times=None if delays is None else delays.quantile(0.999),
             mean_queue_packets=float(time_waiting @ np.arange(len(time_waiting))),
             mark_share=(
                 min(1.0, max(0.0, lost_unimportant - lost_important) / important_in)

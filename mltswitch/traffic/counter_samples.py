@@ -9,6 +9,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+import numpy as np
+
 from mltswitch.errors import UserInputError
 from mltswitch.traffic.capture import Progress, open_regular
 
@@ -19,8 +21,21 @@ MOST_SAMPLES: Final = 5_000_000
 FEWEST_SAMPLES: Final = 20
 """The variance of fewer counts is off by a third."""
 WRAP: Final = 2**32
+LARGEST_WRAP_TIMES: Final = 10.0
+"""Times the median rate of the other samples; a step back that gives more growth as a wrap is a reset."""
 LARGEST_COUNT: Final = 2**64
 LARGEST_SECONDS: Final = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class Wrap:
+    """A step back: a 32-bit counter's end, if the growth that it then had is like that of other samples."""
+
+    place: int
+    """Of the growth, in its series."""
+    before: int
+    now: int
+    where: str
 
 
 @dataclass(slots=True)
@@ -32,7 +47,13 @@ class Counter:
     sizes: list[int] = field(default_factory=list)
     last: tuple[int, int | None] = (0, None)
     """Packets and bytes of the newest sample, as the counter says them."""
-    wraps: int = 0
+    packet_wraps: list[Wrap] = field(default_factory=list)
+    size_wraps: list[Wrap] = field(default_factory=list)
+
+    @property
+    def wraps(self) -> int:
+        """How often a counter began anew."""
+        return len(self.packet_wraps) + len(self.size_wraps)
 
 
 def is_counters(beginning: bytes) -> bool:
@@ -63,6 +84,8 @@ def read_counters(path: Path, on_progress: Progress | None) -> dict[str, Counter
                 where=str(path),
                 expected=f"at least {FEWEST_SAMPLES + 1}",
             )
+        _refuse_resets(counter.times, counter.packets, counter.packet_wraps)
+        _refuse_resets(counter.times, counter.sizes, counter.size_wraps)
     return counters
 
 
@@ -155,9 +178,9 @@ def _take(counters: dict[str, Counter], row: dict[str, Any], where: str) -> None
             raise UserInputError(
                 f"time does not go on after {counter.times[-1]:g} s", where=f"{where}: time_seconds"
             )
-        counter.packets.append(_grown(counter, counter.last[0], packets, f"{where}: packets"))
+        _grow(counter.packets, counter.packet_wraps, counter.last[0], packets, f"{where}: packets")
         if sizes is not None:
-            counter.sizes.append(_grown(counter, counter.last[1] or 0, sizes, f"{where}: bytes"))
+            _grow(counter.sizes, counter.size_wraps, counter.last[1] or 0, sizes, f"{where}: bytes")
     counter.times.append(float(time))
     counter.last = (packets, sizes)
 
@@ -176,15 +199,39 @@ def _refused(name: str, value: object, expected: str, where: str) -> UserInputEr
     return UserInputError(what, where=f"{where}: {name}", expected=expected)
 
 
-def _grown(counter: Counter, before: int, now: int, where: str) -> int:
-    """Growth since the last sample; a 32-bit counter that passed its end goes on from 0."""
+def _grow(growths: list[int], wraps: list[Wrap], before: int, now: int, where: str) -> None:
+    """Add the growth since the last sample; a 32-bit counter that passed its end goes on from 0."""
     if now >= before:
-        return now - before
-    if before < WRAP and before - now > WRAP // 2:
-        counter.wraps += 1
-        return now + WRAP - before
-    raise UserInputError(
-        f"the counter went back from {before} to {now}",
+        growths.append(now - before)
+    elif before < WRAP and before - now > WRAP // 2:
+        wraps.append(Wrap(len(growths), before, now, where))
+        growths.append(now + WRAP - before)
+    else:
+        raise _went_back(before, now, where)
+
+
+def _refuse_resets(times: list[float], growths: list[int], wraps: list[Wrap]) -> None:
+    """A counter that was reset from high up looks like one that wrapped, but for how much it then grew."""
+    if not wraps:
+        return
+    rates = np.array(growths, dtype=np.float64) / np.diff(times)
+    others = np.delete(rates, [wrap.place for wrap in wraps])
+    busy = others[others > 0]
+    most = LARGEST_WRAP_TIMES * float(np.median(busy)) if busy.size else 0.0
+    for wrap in wraps:
+        if rates[wrap.place] > most:
+            raise _went_back(
+                wrap.before,
+                wrap.now,
+                wrap.where,
+                f", which no 32-bit counter explains: it would have grown by {growths[wrap.place]:,}, more "
+                f"than {LARGEST_WRAP_TIMES:g} times as fast as in the other samples",
+            )
+
+
+def _went_back(before: int, now: int, where: str, why: str = "") -> UserInputError:
+    return UserInputError(
+        f"the counter went back from {before} to {now}{why}",
         where=where,
         hint="it was reset; fit the samples after it",
     )

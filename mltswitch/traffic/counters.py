@@ -57,15 +57,19 @@ def fit_counters(path: Path, settings: FitSettings, on_progress: Progress | None
         rate_bps=settings.rate_bps,
         packet_bytes=packet_bytes,
         classes=tuple(classes),
-        notes=tuple(_notes(settings, counters, packet_bytes)),
+        notes=tuple(_notes(settings, counters, packet_bytes, has_bytes)),
     )
 
 
-def _notes(settings: FitSettings, counters: dict[str, Counter], packet_bytes: int) -> Iterator[str]:
+def _notes(
+    settings: FitSettings, counters: dict[str, Counter], packet_bytes: int, has_bytes: bool
+) -> Iterator[str]:
     yield (
         "Counters tell no packets: burst sizes are estimated from the index of dispersion, as if bursts came "
         "independently and all at once."
     )
+    if not has_bytes:
+        yield f"The counters hold no bytes: loads are estimated as if every packet had {packet_bytes:,} B."
     if settings.packet_bytes is None:
         yield f"A full-size packet is taken to be {packet_bytes:,} B, the largest mean of a class's packets."
     if wraps := sum(counter.wraps for counter in counters.values()):
@@ -89,6 +93,7 @@ def _fit(name: str, counter: Counter, rate_bps: int, packet_bytes: int, has_byte
     error = (2 / longest[-1].windows) ** 0.5 if longest else 1.0
     return ClassTraffic(
         name=name,
+        kind="estimated",
         packets=sum(counter.packets),
         size_bytes=size_bytes,
         load=size_bytes * BITS_PER_BYTE / duration / rate_bps,

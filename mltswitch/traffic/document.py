@@ -17,7 +17,7 @@ NotNegative = Annotated[Number, Field(ge=0)]
 
 
 class Source(FileModel):
-    """What was fitted; all figures are measured."""
+    """What was fitted; these figures are measured."""
 
     kind: Literal["capture", "counters"]
     duration_seconds: Positive
@@ -61,6 +61,8 @@ class ClassTraffic(FileModel):
     """What one class is offered."""
 
     name: str
+    kind: Literal["measured", "estimated"] = "measured"
+    """How bursts are known: seen in a capture, or estimated from counters."""
     dscp: tuple[Annotated[int, Field(ge=0, le=63)], ...] = ()
     """Code points seen."""
     packets: Count

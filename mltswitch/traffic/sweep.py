@@ -185,13 +185,22 @@ def check_table(path: Path) -> None:
     """Refuse a file that `write_table` could not write, before hours are spent on its rows.
 
     Raises:
-        UserInputError: another ending than .csv or .parquet.
+        UserInputError: another ending than .csv or .parquet, no regular file, or a folder that does not
+            exist or cannot be written to.
         MachineError: .parquet without pyarrow.
     """
     if path.suffix == ".parquet":
         _pyarrow()
     elif path.suffix != ".csv":
         raise UserInputError("is no table that is known", where=str(path), expected=".csv or .parquet")
+    if path.exists() and not path.is_file():
+        raise UserInputError("cannot be written: it is no regular file", where=str(path))
+    # A link is followed by the table, and the journal lies beside the link.
+    for folder in (path.parent, Path(os.path.realpath(path)).parent):
+        if not folder.is_dir():
+            raise UserInputError(f"cannot be written: there is no folder {folder}", where=str(path))
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise UserInputError(f"cannot be written: no permission in {folder}", where=str(path))
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

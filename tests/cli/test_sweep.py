@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 from mltswitch.documents import load_document
-from mltswitch.plan import Plan, PortRole
+from mltswitch.plan import Fabric, Plan, PortRole
 from mltswitch.plan.evaluate import predict_ports
 from tests.cli.test_cli import Run, refused, run
 from tests.cli.test_loss import GOLDEN_PLAN, SPEC
@@ -42,7 +43,8 @@ def test_one_row_for_each_combination(run: Run, tmp_path: Path) -> None:
     assert len(rows) == 2 * 2 * 2 * len(ports) * len(plan.classes)
     keys = ("load", "burst_packets", "model", "platform", "port_role", "traffic_class")
     assert len({tuple(row[key] for key in keys) for row in rows}) == len(rows)
-    (entry,) = predict_ports(plan, role=PortRole.LEAF_UP, load=0.9, burst_packets=8, model="mm1k")
+    made = predict_ports(plan, role=PortRole.LEAF_UP, load=0.9, burst_packets=8, model="mm1k")
+    entry = next(each for each in made if ports[0] in each.profiles)
     (row,) = [
         row
         for row in rows
@@ -147,6 +149,51 @@ def test_planned_anew_for_each_buffer(run: Run, tmp_path: Path) -> None:
         limits.setdefault(key, set()).add(int(row["limit_bytes"]))
     assert limits["control", "256000"] == limits["control", "300000"] == {48448}
     assert max(limits["gradient-0", "256000"]) <= 256_000 - 16 * 1514 - 2 * 48_448
+
+
+def test_buffers_that_are_finished_are_not_planned_again(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = yaml.safe_load(LAB_FABRIC.read_text())
+    data["classes"]["gradients"]["queues"] = 1
+    (tmp_path / "fabric.yaml").write_text(yaml.safe_dump(data))
+    planned: list[int] = []
+
+    def same_plan(profile: object, fabric: Fabric, *others: object) -> Plan:
+        planned.append(fabric.ports.buffer_bytes)
+        return load_document(GOLDEN_PLAN, Plan)
+
+    monkeypatch.setattr("mltswitch.cli.sweep.build_plan", same_plan)
+
+    def sweep(buffers: str) -> list[int]:
+        planned.clear()
+        outcome = run(
+            "sweep", "--profile", "vgg16", "--fabric", "fabric.yaml", "--buffer", buffers, "--load", "0.9",
+            "--model", "paper", "-o", "table.csv", "--processes", 1,
+        )  # fmt: skip
+        assert outcome.code == 0
+        return list(planned)
+
+    assert sweep("256kB,300kB") == [256_000, 300_000]
+    assert sweep("256kB,300kB") == []
+    assert sweep("256kB,280kB,300kB") == [280_000]
+
+
+@pytest.mark.parametrize("output", ["no/table.csv", "folder.csv/table.csv", "pipe.csv"])
+def test_an_output_that_cannot_be_written_is_refused_before_any_work(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    def too_soon(*_: object) -> None:
+        raise AssertionError("it began to work")
+
+    for name in ("load_document", "resolve_profile", "build_plan"):
+        monkeypatch.setattr(f"mltswitch.cli.sweep.{name}", too_soon)
+    (tmp_path / "folder.csv").write_text("a file")
+    os.mkfifo(tmp_path / "pipe.csv")
+    leaves = ("folder.csv", "pipe.csv", "plan.yaml", "problem.json")
+    for source in (("plan.yaml",), ("--profile", "vgg16", "--fabric", LAB_FABRIC)):
+        line = refused(run("sweep", *source, "--load", "0.9", "-o", output), tmp_path, leaves=leaves)
+        assert f"{output}: cannot be written" in line
 
 
 @pytest.mark.parametrize(

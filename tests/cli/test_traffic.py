@@ -77,6 +77,9 @@ def test_counters(run: Run, tmp_path: Path) -> None:
     code, out, _ = run(file, "--rate", "1Gbps", "--mtu", "1500")
     assert code == 0
     assert "gradient-0: estimated from counters" in out
+    assert "Traffic (estimated)" in out
+    assert "bursts estimated" in out
+    assert "all figures are measured" not in out
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from mltswitch.capabilities import BytesLimit
 from mltswitch.plan import Plan
-from mltswitch.plan.notes import plan_notes
+from mltswitch.plan.notes import WITHOUT_MARKS, plan_notes
 from tests.plan.test_build import plan_for
 
 QUIET: dict[str, Any] = {"traffic__burst_packets": 1, "classes__gradients__queues": 1}
@@ -40,8 +40,20 @@ def test_classes_that_never_mark_are_named() -> None:
     ]
     assert 0 < len(unmarked) < 3
     assert [note for note in plan.notes if "S = L" in note] == [
-        f"all ports: {name} has S = L, nothing is marked" for name in unmarked
+        *(f"all ports: {name} has S = L, nothing is marked" for name in unmarked),
+        WITHOUT_MARKS,
     ]
+
+
+def test_a_plan_that_marks_needs_no_word_on_it() -> None:
+    plan = plan_for(**QUIET)
+    queues = tuple(
+        queue
+        if queue.ecn_threshold_bytes is None
+        else queue.model_copy(update={"limit": BytesLimit(queue.ecn_threshold_bytes + 1)})
+        for queue in plan.port_profiles[0].queues
+    )
+    assert WITHOUT_MARKS not in _noted(plan, queues=queues)
 
 
 def _noted(plan: Plan, **profile_fields: Any) -> list[str]:

@@ -63,6 +63,20 @@ def test_geometric_bursts(plan: Plan) -> None:
     given = _with_traffic(plan, arrivals="geometric", source_rate_ratio=4.0)
     _, traffic, _ = port_problem(given, plan.port_profiles[0])
     assert traffic[2].arrivals == Batch(8, "geometric", 4.0)
+    assert traffic[2].importance == "packet"
+    assert predict_port(given, plan.port_profiles[0], model="completion")["gradient-0"].loss_unimportant >= 0
+
+
+def test_bursts_of_random_size_that_share_one_importance(plan: Plan) -> None:
+    given, profile = _with_traffic(plan, arrivals="geometric", importance="burst"), plan.port_profiles[0]
+    with pytest.raises(UserInputError, match=r"^traffic\.importance: .*geometric"):
+        predict_port(given, profile, model="completion")
+    with pytest.raises(UserInputError, match=r"^traffic\.importance: "):
+        plan_for(model="completion", traffic__arrivals="geometric", traffic__importance="burst")
+    assert predict_port(given, profile, model="completion", burst_packets=1)
+    _, traffic, _ = port_problem(given, profile, model="simulate")
+    assert (traffic[2].arrivals, traffic[2].importance) == (Batch(8, "geometric", 1.0), "burst")
+    assert predict_port(given, profile, model="simulate", simulation=SHORT)
 
 
 def test_incast_counts_jitter_in_packet_times(plan: Plan) -> None:
@@ -95,7 +109,9 @@ def test_predictions_are_the_models_in_seconds_and_bytes(plan: Plan) -> None:
     assert list(said) == [entry.name for entry in plan.classes]
     for entry, figure in zip(said.values(), figures, strict=True):
         assert entry.loss_unimportant == pytest.approx(figure.loss_unimportant, rel=1e-5)
-        assert figure.mean_delay_packet_times is not None
+        if figure.mean_delay_packet_times is None:
+            assert (entry.mean_delay_seconds, entry.p99_delay_seconds) == (None, None)
+            continue
         assert figure.p99_delay_packet_times is not None
         assert figure.mean_queue_packets is not None
         assert entry.mean_delay_seconds == pytest.approx(figure.mean_delay_packet_times * seconds, rel=1e-5)
@@ -104,6 +120,7 @@ def test_predictions_are_the_models_in_seconds_and_bytes(plan: Plan) -> None:
             figure.mean_queue_packets * profile.packet_bytes, rel=1e-5
         )
         assert entry.loss_important_error is None
+    assert {name for name, entry in said.items() if entry.mean_delay_seconds is None} == {"background"}
 
 
 def test_what_a_model_does_not_say_is_none(plan: Plan) -> None:

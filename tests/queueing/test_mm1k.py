@@ -228,6 +228,17 @@ def test_nothing_left_to_serve() -> None:
     assert (silent.loss_unimportant, silent.mean_queue_packets) == (0, 0)
 
 
+@pytest.mark.parametrize("others", [0.0, 0.4])
+def test_a_class_that_offers_nothing_has_no_delay(others: float) -> None:
+    silent, other = predict(
+        Port(), [QueueTraffic(0.0, 0.5), QueueTraffic(others, 0.5)], [QueueThresholds(4, 8)] * 2, "mm1k"
+    )
+    delays = (silent.mean_delay_packet_times, silent.p50_delay_packet_times, silent.p99_delay_packet_times)
+    assert (*delays, silent.p999_delay_packet_times) == (None,) * 4
+    assert (silent.loss_unimportant, silent.loss_important) == (0, 0)
+    assert (other.mean_delay_packet_times is None) == (others == 0)
+
+
 def test_no_room_at_all() -> None:
     (found,) = predict(Port(), [QueueTraffic(0.5, 0.5)], [QueueThresholds(0, 0)], "mm1k")
     assert (found.loss_unimportant, found.loss_important) == (1, 1)

@@ -86,6 +86,37 @@ def test_counters_of_32_bits(tmp_path: Path) -> None:
     assert any("began anew" in note for note in made.notes)
 
 
+def _jumping(before: int, now: int, step: int) -> str:
+    totals = [*range(before - 29 * step, before + 1, step), *range(now, now + 30 * step, step)]
+    return "time_seconds,class,packets\n" + "".join(f"{n},a,{total}\n" for n, total in enumerate(totals))
+
+
+def test_a_reset_from_high_up_is_no_wrap(tmp_path: Path) -> None:
+    """2³² - 3·10⁹ packets in one step, where the others have 1,000: the counter was reset."""
+    settings = FitSettings(rate_bps=RATE_BPS, packet_bytes=1000)
+    with pytest.raises(UserInputError, match=r":32: packets: the counter went back from 3000000000 to 7,"):
+        fitted(tmp_path / "reset", _jumping(3_000_000_000, 7, 1000), settings)
+    with pytest.raises(UserInputError, match=":32: packets: the counter went back"):
+        fitted(tmp_path / "fast", _jumping(2**32 - 11_000, 7, 1000), settings)
+    assert fitted(tmp_path / "wrap", _jumping(2**32 - 9_000, 7, 1000), settings).packets == 58 * 1000 + 9007
+    with pytest.raises(UserInputError, match=":32: packets: the counter went back"):
+        fitted(tmp_path / "resting", _still(3_000_000_000, 7), settings)
+
+
+def _still(before: int, now: int) -> str:
+    totals = [before] * 30 + [now] * 30
+    return "time_seconds,class,packets\n" + "".join(f"{n},a,{total}\n" for n, total in enumerate(totals))
+
+
+def test_what_counters_do_not_show_is_called_estimated(tmp_path: Path) -> None:
+    counts = counts_of(lambda _, count: np.full(count, 4), samples=100)
+    (tmp_path / "counters").write_text(csv_of(counts, bytes_each=None))
+    made = fit_traffic(tmp_path / "counters", FitSettings(rate_bps=RATE_BPS, packet_bytes=1000))
+    assert made.classes[0].kind == "estimated"
+    assert any("loads are estimated" in note for note in made.notes)
+    assert any("burst sizes are estimated" in note for note in made.notes)
+
+
 def test_without_bytes_the_size_is_given(tmp_path: Path) -> None:
     counts = counts_of(lambda _, count: np.full(count, 4), samples=200)
     text = csv_of(counts, bytes_each=None)

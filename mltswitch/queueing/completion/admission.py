@@ -63,6 +63,15 @@ class ClassQueue:
         return self.rate * self.mean_burst
 
 
+def filling_packets(threshold: int, limit: int, important_share: float) -> int:
+    """Packets that fill an empty queue, but for a chance of about 1e-13."""
+    room = limit - threshold
+    if not room:
+        return threshold + 1
+    spread = SAFETY * sqrt((room + SAFETY**2) * (1 - important_share))
+    return min(MOST_PACKETS, ceil(threshold + (room + spread) / important_share + 1))
+
+
 class Admission(ABC):
     """Rules of one queue with whole S and L, packets important with probability `important_share`."""
 
@@ -81,7 +90,10 @@ class Admission(ABC):
         self.mean_burst = float(np.dot(sizes, shares))
         self._sizes = np.asarray(sizes, dtype=np.int64)
         self._shares = np.asarray(shares, dtype=float)
-        self.most_bursts = ceil(self._filling_packets() / self.mean_burst) + 1
+        self.filling_packets = filling_packets(threshold, limit, important_share)
+        spread = float(np.dot(shares, (np.asarray(sizes) - self.mean_burst) ** 2)) ** 0.5 / self.mean_burst
+        mean_bursts = self.filling_packets / self.mean_burst
+        self.most_bursts = ceil(mean_bursts + SAFETY * spread * sqrt(mean_bursts)) + 1
         """Bursts after which the queue is full, wherever it began."""
 
     @property
@@ -93,7 +105,7 @@ class Admission(ABC):
         """Forget what hardly arrives, from the probabilities of 0, 1, … bursts in the longest duration."""
         tail = np.cumsum(counts[::-1])[::-1]
         self.most_bursts = min(self.most_bursts, max(1, int(np.count_nonzero(tail > HARDLY))))
-        self._prepare()
+        self.make_tables()
 
     def offer(self, bursts: Array, total: Array) -> Offer:
         """Packets from bursts."""
@@ -177,7 +189,12 @@ class Admission(ABC):
         """Important packets dropped at L, from starts[:, v] at v = 0 … L, of mean_packets offered."""
 
     @abstractmethod
-    def _prepare(self) -> None: ...
+    def make_tables(self) -> None:
+        """Before anything is asked of an offer."""
+
+    @abstractmethod
+    def forget_tables(self) -> None:
+        """They are large; what remains answers questions about single bursts."""
 
     @abstractmethod
     def _landing_above(self, packets: int) -> FloatArray: ...
@@ -186,21 +203,24 @@ class Admission(ABC):
     def _missed(self, packets: int) -> float:
         """Important packets dropped at L when so many of one burst come to an empty queue."""
 
-    def _filling_packets(self) -> float:
-        if not self.room:
-            return self.threshold + 1.0
-        share = self.important_share
-        spread = SAFETY * sqrt((self.room + SAFETY**2) * (1 - share))
-        return min(float(MOST_PACKETS), self.threshold + (self.room + spread) / share + 1)
+    @abstractmethod
+    def _packets_of(self, bursts: Array) -> Array: ...
 
-    def _packets_of(self, bursts: Array) -> Array:
-        size = self.fixed_burst
-        if size is None:
-            return bursts @ self._sums
+    def spaced(self, bursts: Array) -> Array:
+        """Weights of packets from those of bursts of one size."""
+        size = int(self._sizes[0])
         packets = np.zeros((len(bursts), self.most_bursts * size + 1), dtype=bursts.dtype)
         packets[:, ::size] = bursts
         return packets
 
-    @property
-    def _sums(self) -> FloatArray:
-        raise NotImplementedError
+    def lost_beyond(self, starts: FloatArray, offer: Offer, mean_packets: float) -> FloatArray:
+        """Important packets dropped where more is offered than the tables show."""
+        more = float(offer.more[0])
+        if more <= HARDLY:
+            return np.zeros(len(starts))
+        offered = mean_packets - float(offer.packets[0] @ np.arange(offer.packets.shape[1]))
+        lengths = np.arange(self.limit + 1)
+        free = np.maximum(self.threshold - lengths, 0)
+        room = np.minimum(self.room, self.limit - lengths)
+        missed = self.important_share * (offered - more * free) - more * room
+        return np.asarray(starts @ np.maximum(missed, 0))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mltswitch.queueing.completion.admission import HARDLY, Admission, Offer
+from mltswitch.queueing.completion.admission import Admission, Offer
 from mltswitch.queueing.completion.rational import FloatArray
 from mltswitch.queueing.completion.tables import Array, binomials, times_real
 
@@ -10,13 +10,20 @@ from mltswitch.queueing.completion.tables import Array, binomials, times_real
 class BurstAdmission(Admission):
     """The packets of a burst, all bursts of one size, are important together (they share one ECN field)."""
 
-    def _prepare(self) -> None:
+    def make_tables(self) -> None:
+        """See Admission."""
         self._burst = int(self._sizes[0])
         self._joining = binomials(self.most_bursts, self.important_share, self.most_bursts)
         self._ends = np.minimum(
             np.arange(self._burst)[:, None] + self._burst * np.arange(self.most_bursts + 1), self.room
         )
         """Where r important bursts lead from S + offset, less S: [offset, r]."""
+
+    def forget_tables(self) -> None:
+        """See Admission; these are small."""
+
+    def _packets_of(self, bursts: Array) -> Array:
+        return self.spaced(bursts)
 
     def _landing_above(self, packets: int) -> FloatArray:
         ended = np.zeros(self.room + 1)
@@ -84,13 +91,7 @@ class BurstAdmission(Admission):
         rooms = np.arange(self.room, -1, -1)
         missed = np.maximum(counts - rooms[:, None], 0) @ important
         lost += starts[:, self.threshold :] @ missed
-        more = float(offer.more[0])
-        if more > HARDLY:
-            offered = mean_packets - float(offer.packets[0] @ np.arange(offer.packets.shape[1]))
-            free = np.concatenate([self.threshold - np.arange(self.threshold), np.zeros(self.room + 1)])
-            room = np.minimum(self.room, self.limit - np.arange(self.limit + 1))
-            lost += starts @ np.maximum(self.important_share * (offered - more * free) - more * room, 0)
-        return lost
+        return lost + self.lost_beyond(starts, offer, mean_packets)
 
     def _after_crossing(self, offset: int) -> list[tuple[int, float]]:
         """(place above S, probability) once the burst that passes S has come."""

@@ -1,39 +1,39 @@
 """Admission where every packet is important or not by itself."""
 
-from math import ceil
 from typing import Final
 
 import numpy as np
 
-from mltswitch.queueing.completion.admission import HARDLY, Admission, Offer
+from mltswitch.queueing.completion.admission import Admission, Offer
 from mltswitch.queueing.completion.rational import FloatArray
 from mltswitch.queueing.completion.tables import Array, binomials, sums_of_bursts, times_real
 
 FEW_BURSTS: Final = 96
 """So many are summed one by one, more by Fourier transform."""
+NO_TABLE: Final[FloatArray] = np.zeros((0, 0))
 
 
 class PacketAdmission(Admission):
     """Every packet is important or not by itself."""
 
-    def _prepare(self) -> None:
-        self._most_packets = self.most_bursts * (self.fixed_burst or ceil(self.mean_burst))
-        joining = binomials(self._most_packets, self.important_share, self.room)
-        self._joining = joining
-        # [n, room]: important packets dropped of n offered to a queue above S with so much room.
-        joined = np.arange(self._most_packets + 1) * self.important_share
-        self._missed_of = np.tile(joined[:, None], self.room + 1)
-        self._at_least = joining[:, ::-1].cumsum(axis=1)[:, ::-1]
-        self._missed_of[:, 1:] -= self._at_least[:, 1:].cumsum(axis=1)
-        np.maximum(self._missed_of, 0, out=self._missed_of)
+    def make_tables(self) -> None:
+        """See Admission."""
+        size = self.fixed_burst
+        largest = self.most_bursts * int(self._sizes.max())
+        self._most_packets = self.most_bursts * size if size else min(largest, self.filling_packets)
+        self._joining = binomials(self._most_packets, self.important_share, self.room)
+        self._at_least = self._joining[:, ::-1].cumsum(axis=1)[:, ::-1]
         if self.fixed_burst is None:
             self._table = sums_of_bursts(
                 self._sizes.tobytes(), self._shares.tobytes(), self.most_bursts, self._most_packets
             )
 
-    @property
-    def _sums(self) -> FloatArray:
-        return self._table
+    def forget_tables(self) -> None:
+        """See Admission."""
+        self._joining = self._at_least = self._table = NO_TABLE
+
+    def _packets_of(self, bursts: Array) -> Array:
+        return self.spaced(bursts) if self.fixed_burst else bursts @ self._table
 
     def _landing_above(self, packets: int) -> FloatArray:
         return np.asarray(binomials(packets, self.important_share, self.room)[packets])
@@ -80,17 +80,14 @@ class PacketAdmission(Admission):
 
     def lost_important(self, starts: FloatArray, offer: Offer, mean_packets: float) -> FloatArray:
         """See Admission."""
-        share, threshold = self.important_share, self.threshold
-        missed = self._missed_of
+        # [n, room]: dropped of n offered to a queue above S with so much room.
+        joined = np.arange(self._most_packets + 1) * self.important_share
+        missed = np.tile(joined[:, None], self.room + 1)
+        missed[:, 1:] -= self._at_least[:, 1:].cumsum(axis=1)
+        np.maximum(missed, 0, out=missed)
         lost: FloatArray = self._beyond(starts, offer) @ missed[:, -1]
-        lost += starts[:, threshold:] @ (offer.packets[0] @ missed)[::-1]
-        more = float(offer.more[0])
-        if more > HARDLY:
-            offered = mean_packets - float(offer.packets[0] @ np.arange(self._most_packets + 1))
-            free = np.concatenate([threshold - np.arange(threshold), np.zeros(self.room + 1)])
-            room = np.minimum(self.room, self.limit - np.arange(self.limit + 1))
-            lost += starts @ np.maximum(share * (offered - more * free) - more * room, 0)
-        return lost
+        lost += starts[:, self.threshold :] @ (offer.packets[0] @ missed)[::-1]
+        return lost + self.lost_beyond(starts, offer, mean_packets)
 
     def _beyond(self, starts: FloatArray, offer: Offer) -> FloatArray:
         """Column n: weight of n packets offered beyond S, from starts below S."""

@@ -49,6 +49,8 @@ class _Level:
 
 def solve_counted_port(queues: Sequence[ClassQueue]) -> list[QueueState | None]:
     """State of every queue, highest priority first; None: starved."""
+    if not queues:
+        return []
     levels: list[_Level] = []
     turn: Duration = Slot()
     high: Duration | None = None

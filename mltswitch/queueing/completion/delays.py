@@ -15,7 +15,8 @@ from mltswitch.queueing.completion.rational import FloatArray
 from mltswitch.queueing.completion.state import QueueState
 
 POINTS: Final = 64
-GROUPS: Final = 32
+QUANTILES: Final = np.concatenate([np.linspace(0.05, 0.9, 18), 1 - np.geomspace(0.08, 1e-7, 22)])
+"""Of what packets meet: where one group of positions ends."""
 SHORTEST: Final = 0.02
 """First point of the grid on which the distribution is evaluated, in packet times."""
 
@@ -40,10 +41,12 @@ def percentiles(state: QueueState, shares: Sequence[float]) -> tuple[float, ...]
 
 
 def _grouped(joined: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Positions and their weights, thinned out to a number that does not cost time."""
-    bounds = np.unique(np.linspace(0, len(joined), GROUPS + 1).astype(int))[:-1]
-    if not len(joined):
+    """Positions and their weights, put together to so few that they cost no time, finely in the tail."""
+    total = joined.sum()
+    if not total:
         return np.zeros(1), np.zeros(1)
+    ends = np.searchsorted(joined.cumsum() / total, QUANTILES) + 1
+    bounds = np.unique(np.concatenate([[0], ends[ends < len(joined)]]))
     weights = np.add.reduceat(joined, bounds)
     places = np.add.reduceat(joined * np.arange(len(joined)), bounds)
     middle = np.divide(places, weights, out=bounds.astype(float), where=weights > 0)

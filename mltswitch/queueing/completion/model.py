@@ -8,34 +8,26 @@ from typing import Final
 import numpy as np
 
 from mltswitch.errors import UserInputError
-from mltswitch.queueing.arrivals import (
-    Arrivals,
-    Batch,
-    Incast,
-    Poisson,
-    Trace,
-    backlog_burst,
-    mean_burst_packets,
-)
-from mltswitch.queueing.completion.admission import ClassQueue
+from mltswitch.queueing.arrivals import Batch
 from mltswitch.queueing.completion.counted import solve_counted_port
 from mltswitch.queueing.completion.delays import percentiles
+from mltswitch.queueing.completion.durations import Slot
 from mltswitch.queueing.completion.port import port_losses, solve_port
+from mltswitch.queueing.completion.reduction import LONGEST_PART, Reduced, is_burst_alike, reduced
 from mltswitch.queueing.completion.source_rate import (
     not_arrived_packets,
     raised_thresholds,
     source_rate_ratio,
 )
 from mltswitch.queueing.completion.state import Losses, QueueState
-from mltswitch.queueing.completion.tables import binomials
 from mltswitch.queueing.completion.threads import one_thread
 from mltswitch.queueing.problem import Port, QueuePrediction, QueueThresholds, QueueTraffic
 
 DELAYS: Final = (0.5, 0.99, 0.999)
-LONGEST_QUEUE: Final = 2048
-"""Packets of the longest queue that is solved packet by packet; above, several count as one."""
-RAREST_SIZE: Final = 1e-9
-"""Share of the bursts beyond which the geometric distribution is cut off."""
+LEAST_TOLD: Final = 0.1
+"""Part of the queue that must have arrived for its mean to be more than a difference of approximations."""
+MOST_COUNTED: Final = 512
+"""Packets of one queue up to which thresholds that count the packet in transmission are solved."""
 HINT: Final = "the model simulate knows it"
 
 
@@ -53,15 +45,12 @@ def predict(
         UserInputError: the port or the traffic is of a kind that only `simulate` knows.
     """
     _check(port, traffic, thresholds)
-    group = _packets_in_one(thresholds)
-    active = _active(traffic, thresholds)
-    acting = raised_thresholds(traffic, thresholds)
-    queues = [_class_queue(traffic[index], acting[index], group) for index in active]
+    classes = _classes(traffic, thresholds)
     solve = solve_counted_port if port.count_in_service else solve_port
     with one_thread():
-        states = dict(zip(active, solve(queues), strict=True))
+        states = dict(zip(classes, solve([entry.queue for entry in classes.values()]), strict=True))
     return tuple(
-        _prediction(states[index], offered, limits, group) if index in states else _unused(limits)
+        _prediction(states[index], classes[index], offered, limits) if index in classes else _unused(limits)
         for index, (offered, limits) in enumerate(zip(traffic, thresholds, strict=True))
     )
 
@@ -81,24 +70,23 @@ def predict_losses(
     if port.count_in_service:
         return predict(port, traffic, thresholds)
     _check(port, traffic, thresholds)
-    group = _packets_in_one(thresholds)
-    active = _active(traffic, thresholds)
-    acting = raised_thresholds(traffic, thresholds)
+    classes = _classes(traffic, thresholds)
     with one_thread():
-        found = port_losses([_class_queue(traffic[index], acting[index], group) for index in active])
-    known = dict(zip(active, found, strict=True))
+        found = dict(zip(classes, port_losses([entry.queue for entry in classes.values()]), strict=True))
     return tuple(
-        _only_losses(known[index], offered, limits) if index in known else _unused(limits)
+        _only_losses(found[index], classes[index], offered, limits) if index in classes else _unused(limits)
         for index, (offered, limits) in enumerate(zip(traffic, thresholds, strict=True))
     )
 
 
-def _active(traffic: Sequence[QueueTraffic], thresholds: Sequence[QueueThresholds]) -> list[int]:
-    return [
-        index
+def _classes(traffic: Sequence[QueueTraffic], thresholds: Sequence[QueueThresholds]) -> dict[int, Reduced]:
+    """The classes of which any packet joins, by index."""
+    acting = raised_thresholds(traffic, thresholds)
+    return {
+        index: reduced(offered, acting[index])
         for index, (offered, limits) in enumerate(zip(traffic, thresholds, strict=True))
         if _joins(offered, limits)
-    ]
+    }
 
 
 def _check(port: Port, traffic: Sequence[QueueTraffic], thresholds: Sequence[QueueThresholds]) -> None:
@@ -109,11 +97,13 @@ def _check(port: Port, traffic: Sequence[QueueTraffic], thresholds: Sequence[Que
     total = sum(ceil(limits.limit_packets) for limits in thresholds)
     if port.buffer_packets is not None and port.buffer_packets < total:
         raise _refused(f"a shared buffer below the sum of the limits, {total} packets", "buffer_packets")
+    if port.count_in_service and any(limits.limit_packets > MOST_COUNTED for limits in thresholds):
+        raise _refused(f"limits above {MOST_COUNTED} packets together with it", "count_in_service")
     for index, (offered, limits) in enumerate(zip(traffic, thresholds, strict=True)):
         where = f"queues[{index}]"
         if not limits.is_step:
             raise _refused("thresholds other than a step on the instantaneous queue", where)
-        alike = _is_burst_alike(offered)
+        alike = is_burst_alike(offered)
         if alike and not (isinstance(offered.arrivals, Batch) and offered.arrivals.distribution == "fixed"):
             raise _refused("importance by burst where bursts differ in size", f"{where}.importance")
         if alike and port.count_in_service:
@@ -124,116 +114,66 @@ def _refused(what: str, where: str) -> UserInputError:
     return UserInputError(f"the loss model completion does not know {what}", where=where, hint=HINT)
 
 
-def _packets_in_one(thresholds: Sequence[QueueThresholds]) -> int:
-    longest = max(limits.limit_packets for limits in thresholds)
-    return max(1, ceil(longest / LONGEST_QUEUE))
-
-
-def _class_queue(offered: QueueTraffic, limits: QueueThresholds, group: int) -> ClassQueue:
-    sizes, shares = _burst_sizes(offered.arrivals)
-    if group > 1:
-        sizes, shares = (max(1, round(float(np.dot(sizes, shares)) / group)),), (1.0,)
-    limit = ceil(limits.limit_packets / group)
-    threshold = limits.ecn_threshold_packets
-    important = 1 - offered.unimportant_share
-    start = limit if threshold is None else min(limit, ceil(threshold / group))
-    rate = offered.load / float(np.dot(sizes, shares))
-    is_burst_alike = _is_burst_alike(offered)
-    if start == 0 and important < 1:
-        # Unimportant packets never join: the queue is offered the others alone.
-        arrive = important if is_burst_alike else 1.0
-        if not is_burst_alike:
-            sizes, shares, arrive = _thinned(sizes, shares, important)
-        rate, important = rate * arrive, 1.0
-    return ClassQueue(
-        rate=rate,
-        threshold=start,
-        limit=limit if important > 0 else start,
-        important_share=important or 1.0,
-        sizes=sizes,
-        probabilities=shares,
-        is_burst_alike=is_burst_alike,
-    )
-
-
-def _thinned(
-    sizes: tuple[int, ...], shares: tuple[float, ...], kept: float
-) -> tuple[tuple[int, ...], tuple[float, ...], float]:
-    """Sizes of bursts of which each packet is kept or not; and the share of bursts of which any is left."""
-    table = binomials(max(sizes), kept, max(sizes))
-    left = sum(share * table[size] for size, share in zip(sizes, shares, strict=True))
-    some = float(left[1:].sum())
-    return tuple(range(1, len(left))), tuple((left[1:] / some).tolist()), some
-
-
-def _is_burst_alike(offered: QueueTraffic) -> bool:
-    """An epoch of many senders is one burst here, but not of one importance."""
-    is_single = mean_burst_packets(offered.arrivals) == 1
-    return offered.importance == "burst" and not is_single and not isinstance(offered.arrivals, Incast)
-
-
-def _burst_sizes(arrivals: Arrivals) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    match arrivals:
-        case Poisson():
-            return (1,), (1.0,)
-        case Batch(burst_packets=size, distribution="fixed"):
-            return (int(size),), (1.0,)
-        case Batch(burst_packets=mean):
-            return _geometric(mean)
-        case Trace(sizes_packets=sizes, probabilities=shares):
-            return sizes, shares
-        case Incast():
-            return (int(backlog_burst(arrivals).burst_packets),), (1.0,)
-
-
-def _geometric(mean: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Sizes from 1, cut off where hardly any burst is larger; the last size keeps the mean."""
-    if mean == 1:
-        return (1,), (1.0,)
-    onward = 1 - 1 / mean
-    count = ceil(np.log(RAREST_SIZE) / np.log(onward))
-    sizes = np.arange(1, count + 1)
-    shares = (1 - onward) * onward ** (sizes - 1.0)
-    shares[-1] = onward ** (count - 1.0)
-    return tuple(sizes.tolist()), tuple((shares / shares.sum()).tolist())
-
-
-def _only_losses(found: Losses | None, offered: QueueTraffic, limits: QueueThresholds) -> QueuePrediction:
+def _only_losses(
+    found: Losses | None, reduced_to: Reduced, offered: QueueTraffic, limits: QueueThresholds
+) -> QueuePrediction:
     if found is None:
         return QueuePrediction(1.0, 1.0)
     threshold = limits.ecn_threshold_packets
     never = threshold == 0
+    only_unimportant = offered.unimportant_share == 1 and threshold is not None
     # Unimportant packets alone fill a queue no further than S.
-    reaches_limit = offered.unimportant_share < 1 or threshold in (None, limits.limit_packets)
+    reaches_limit = not only_unimportant or threshold == limits.limit_packets
+    kept = reduced_to.kept_share
     return QueuePrediction(
-        loss_unimportant=1.0 if never else _share(found.unimportant),
-        loss_important=_share(found.important) if reaches_limit else 0.0,
-        mark_share=1.0 if never else _share(found.marked),
+        loss_unimportant=1.0 if never else _share(1 - (1 - found.unimportant) * kept),
+        loss_important=_share(1 - (1 - found.important) * kept) if reaches_limit else 0.0,
+        mark_share=1.0 if never else None if only_unimportant else _share(found.marked),
     )
 
 
 def _prediction(
-    state: QueueState | None, offered: QueueTraffic, limits: QueueThresholds, group: int
+    state: QueueState | None, reduced_to: Reduced, offered: QueueTraffic, limits: QueueThresholds
 ) -> QueuePrediction:
     if state is None:
-        return _starved(limits, group)
+        return _starved(limits)
+    hidden, often = _hidden_packets(state, reduced_to)
     probabilities = state.queue_probabilities
-    arrives_at_once = source_rate_ratio(offered) == inf
-    mean_queue = group * float(probabilities @ np.arange(len(probabilities)))
-    carried = offered.load * state.losses.carried
-    shown = max(0.0, mean_queue - not_arrived_packets(offered, carried))
-    shorter = shown / mean_queue if mean_queue > 0 else 1.0
-    p50, p99, p999 = (group * delay for delay in percentiles(state, DELAYS))
-    return replace(
-        _only_losses(state.losses, offered, limits),
-        mean_delay_packet_times=group * shorter * state.mean_delay,
-        # Long waits are those behind bursts that have long arrived.
-        p50_delay_packet_times=shorter * p50,
-        p99_delay_packet_times=p99,
-        p999_delay_packet_times=p999,
-        mean_queue_packets=shown,
-        queue_probabilities=tuple(probabilities.tolist()) if group == 1 and arrives_at_once else None,
+    mean_queue = float(probabilities @ np.arange(len(probabilities))) + hidden * often
+    shares = _only_losses(state.losses, reduced_to, offered, limits)
+    unimportant = offered.unimportant_share
+    carried = offered.load * (
+        1 - unimportant * shares.loss_unimportant - (1 - unimportant) * shares.loss_important
     )
+    arrived = mean_queue - not_arrived_packets(offered, carried)
+    # Where most of the queue has not arrived yet, the difference is too small to be told.
+    is_told = arrived >= LEAST_TOLD * mean_queue
+    waits = [
+        delay + (hidden * state.turn.mean if often > 1 - share else 0.0)
+        for share, delay in zip(DELAYS, percentiles(state, DELAYS), strict=True)
+    ]
+    if isinstance(state.turn, Slot):
+        waits = [min(wait, float(ceil(limits.limit_packets))) for wait in waits]
+    is_whole = source_rate_ratio(offered) == inf and not hidden
+    return replace(
+        shares,
+        mean_delay_packet_times=arrived / carried if is_told and carried else None,
+        # Long waits are those behind bursts that have long arrived.
+        p50_delay_packet_times=arrived / mean_queue * waits[0] if is_told and mean_queue else None,
+        p99_delay_packet_times=waits[1],
+        p999_delay_packet_times=waits[2],
+        mean_queue_packets=arrived if is_told else None,
+        queue_probabilities=tuple(probabilities.tolist()) if is_whole else None,
+    )
+
+
+def _hidden_packets(state: QueueState, reduced_to: Reduced) -> tuple[float, float]:
+    """Packets that a shortened queue holds beside those it shows, and the share of time in which it does."""
+    threshold, probabilities = reduced_to.queue.threshold, state.queue_probabilities
+    above = float(probabilities[(threshold + len(probabilities)) // 2 :].sum())
+    if reduced_to.hidden_above and above > 0.5:
+        return float(reduced_to.hidden_below + reduced_to.hidden_above), above
+    return float(reduced_to.hidden_below), float(probabilities[threshold // 2 :].sum())
 
 
 def _share(value: float) -> float:
@@ -242,24 +182,26 @@ def _share(value: float) -> float:
 
 def _unused(limits: QueueThresholds) -> QueuePrediction:
     """A queue that nothing joins, because nothing is offered or everything is dropped."""
-    lost_unimportant = float(limits.limit_packets == 0 or limits.ecn_threshold_packets == 0)
-    lost_important = float(limits.limit_packets == 0)
-    empty = (
-        (1.0, *(0.0 for _ in range(ceil(limits.limit_packets))))
-        if limits.limit_packets < LONGEST_QUEUE
-        else None
-    )
     return QueuePrediction(
-        lost_unimportant,
-        lost_important,
+        loss_unimportant=float(limits.limit_packets == 0 or limits.ecn_threshold_packets == 0),
+        loss_important=float(limits.limit_packets == 0),
         mean_queue_packets=0.0,
         mark_share=0.0,
-        queue_probabilities=empty,
+        queue_probabilities=_certain(limits, 0),
     )
 
 
-def _starved(limits: QueueThresholds, group: int) -> QueuePrediction:
+def _starved(limits: QueueThresholds) -> QueuePrediction:
     """Full for good: the classes above leave nothing."""
     limit = ceil(limits.limit_packets)
-    full = (*(0.0 for _ in range(limit)), 1.0) if group == 1 else None
-    return QueuePrediction(1.0, 1.0, mean_queue_packets=float(limit), queue_probabilities=full)
+    return QueuePrediction(
+        1.0, 1.0, mean_queue_packets=float(limit), queue_probabilities=_certain(limits, limit)
+    )
+
+
+def _certain(limits: QueueThresholds, length: int) -> tuple[float, ...] | None:
+    """The distribution of a queue that always has this length, unless it would be a very long list."""
+    limit = ceil(limits.limit_packets)
+    if limit > 2 * LONGEST_PART:
+        return None
+    return tuple(1.0 if place == length else 0.0 for place in range(limit + 1))

@@ -76,6 +76,8 @@ def port_losses(queues: Sequence[ClassQueue]) -> list[Losses | None]:
 def _balanced(levels: Sequence[Level]) -> list[Stay]:
     """One cycle of each class, when all classes carry what they do."""
     shares = [1.0] * len(levels)
+    if not levels:
+        return []
     for _ in range(SWEEPS):
         before = list(shares)
         for index, level in enumerate(levels):
@@ -113,13 +115,25 @@ def _level(queues: tuple[ClassQueue, ...], total_rate: float) -> Level | None:
     turn: Duration = Slot()
     high: Duration | None = None
     if above:
-        upper = _level(tuple(above), total_rate)
-        if upper is None:
+        durations = _durations(tuple(above), total_rate)
+        if durations is None or not durations[0].mean < ENDLESS:
             return None
-        turn, high = _durations_below(upper, total_rate - sum(entry.rate for entry in above))
-        if not turn.mean < ENDLESS:
-            return None
-    return _solved(queue, turn, high, sum(entry.rate for entry in above))
+        turn, high = durations
+    level = _solved(queue, turn, high, sum(entry.rate for entry in above))
+    level.admission.forget_tables()
+    return level
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _durations(queues: tuple[ClassQueue, ...], total_rate: float) -> tuple[Duration, Duration] | None:
+    """T and E below these classes; None where the last of them is starved."""
+    level = _level(queues, total_rate)
+    if level is None:
+        return None
+    level.admission.make_tables()
+    found = _durations_below(level, total_rate - sum(entry.rate for entry in queues))
+    level.admission.forget_tables()
+    return found
 
 
 def _solved(queue: ClassQueue, turn: Duration, high: Duration | None, rate_above: float) -> Level:

@@ -10,11 +10,15 @@ from mltswitch.queueing.completion.rational import FloatArray
 
 Array = npt.NDArray[Any]
 """Real at s = 0, complex elsewhere."""
+REMEMBERED_CELLS = 1 << 18
+"""Larger tables (2 MiB) are made anew each time, so that what is remembered stays small."""
 
 
 def binomials(most: int, share: float, room: int) -> FloatArray:
     """Row n = 0 … most: probabilities that 0, 1, … of n join; the last column is `room` or more."""
-    return _binomials(1 << most.bit_length(), share, room)[: most + 1]
+    rounded = 1 << most.bit_length()
+    table = _binomials if rounded * (room + 1) <= REMEMBERED_CELLS else _binomials.__wrapped__
+    return table(rounded, share, room)[: most + 1]
 
 
 @lru_cache(maxsize=64)
@@ -32,8 +36,9 @@ def _binomials(most: int, share: float, room: int) -> FloatArray:
 
 def sums_of_bursts(sizes: bytes, shares: bytes, most_bursts: int, most_packets: int) -> FloatArray:
     """Row k = 0 … most_bursts: probabilities of 0 … most_packets packets in k bursts of random size."""
-    table = _sums_of_bursts(sizes, shares, 1 << most_bursts.bit_length(), 1 << most_packets.bit_length())
-    return table[: most_bursts + 1, : most_packets + 1]
+    rows, columns = 1 << most_bursts.bit_length(), 1 << most_packets.bit_length()
+    table = _sums_of_bursts if rows * columns <= REMEMBERED_CELLS else _sums_of_bursts.__wrapped__
+    return table(sizes, shares, rows, columns)[: most_bursts + 1, : most_packets + 1]
 
 
 @lru_cache(maxsize=8)

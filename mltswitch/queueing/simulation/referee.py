@@ -53,7 +53,13 @@ def simulate(
         MachineError: numba is missing.
     """
     _check(settings)
-    offered, dropped, tally = replicate(port, traffic, thresholds, settings)
+    try:
+        offered, dropped, tally = replicate(port, traffic, thresholds, settings)
+    except SystemError as error:
+        # What an interrupt within compiled code comes out as.
+        if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
     return tuple(
         _summary(queue, thresholds[queue], offered[:, queue], dropped[:, queue], tally)
         for queue in range(len(traffic))

@@ -1,0 +1,133 @@
+"""What of a class its queue can tell apart: thresholds in whole packets, bursts no longer than fill it.
+
+Two things keep the work bounded. A burst longer than what surely fills the queue loses the rest for certain:
+it is cut, and the loss is put back afterwards. And of a very long queue only the parts next to the thresholds
+matter: below saturation it hardly ever gets there, above it stays there; only within about 1 % of saturation
+does a shortened queue lose more than the long one.
+"""
+
+from dataclasses import dataclass
+from math import ceil, log
+from typing import Final
+
+import numpy as np
+
+from mltswitch.queueing.arrivals import (
+    Arrivals,
+    Batch,
+    Incast,
+    Poisson,
+    Trace,
+    backlog_burst,
+    mean_burst_packets,
+)
+from mltswitch.queueing.completion.admission import ClassQueue, filling_packets
+from mltswitch.queueing.completion.tables import binomials
+from mltswitch.queueing.problem import QueueThresholds, QueueTraffic
+
+LONGEST_PART: Final = 1024
+"""Packets up to S, and from S to L, that are solved one by one; more only where bursts are that long."""
+LARGEST_BURSTS: Final = 3
+MOST_PACKETS: Final = 4096
+RAREST_SIZE: Final = 1e-9
+"""Share of the bursts beyond which the geometric distribution is cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """A class as the port solves it, and what to put back."""
+
+    queue: ClassQueue
+    kept_share: float
+    """Packets left of all offered, after bursts were cut."""
+    hidden_below: int
+    """Packets by which S was lowered."""
+    hidden_above: int
+    """Packets by which the room from S to L was narrowed."""
+
+
+def reduced(offered: QueueTraffic, limits: QueueThresholds) -> Reduced:
+    """The class with thresholds and bursts as far as they matter."""
+    limit = ceil(limits.limit_packets)
+    threshold = limits.ecn_threshold_packets
+    start = limit if threshold is None else min(limit, ceil(threshold))
+    important = float(1 - offered.unimportant_share)
+    if not important:
+        # Unimportant packets alone get no further than S, which is then a limit for all.
+        limit, important = start, 1.0
+    longest = min(MOST_PACKETS, max(LONGEST_PART, LARGEST_BURSTS * _largest(offered.arrivals)))
+    room, below = min(limit - start, longest), min(start, longest)
+    alike = is_burst_alike(offered)
+    enough = below + room + 1 if alike else filling_packets(below, below + room, important)
+    sizes, shares = _cut(*_burst_sizes(offered.arrivals, enough), enough)
+    mean = _mean_size(offered.arrivals)
+    rate, kept = offered.load / mean, float(np.dot(sizes, shares)) / mean
+    if start == 0 and important < 1:
+        # Unimportant packets never join: the queue is offered the others alone.
+        if alike:
+            arrive = important
+        else:
+            sizes, shares, arrive = _thinned(sizes, shares, important)
+        rate, important = rate * arrive, 1.0
+    queue = ClassQueue(rate, below, below + room, important, sizes, shares, alike)
+    return Reduced(queue, kept, start - below, limit - start - room)
+
+
+def is_burst_alike(offered: QueueTraffic) -> bool:
+    """An epoch of many senders is one burst here, but not of one importance."""
+    is_single = mean_burst_packets(offered.arrivals) == 1
+    return offered.importance == "burst" and not is_single and not isinstance(offered.arrivals, Incast)
+
+
+def _largest(arrivals: Arrivals) -> int:
+    return max(arrivals.sizes_packets) if isinstance(arrivals, Trace) else ceil(_mean_size(arrivals))
+
+
+def _mean_size(arrivals: Arrivals) -> float:
+    """Packets of what comes at once."""
+    return mean_burst_packets(backlog_burst(arrivals) if isinstance(arrivals, Incast) else arrivals)
+
+
+def _burst_sizes(arrivals: Arrivals, enough: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Sizes and probabilities; geometric ones only up to `enough`, with all larger ones in the last."""
+    match arrivals:
+        case Poisson():
+            return (1,), (1.0,)
+        case Batch(burst_packets=size, distribution="fixed"):
+            return (int(size),), (1.0,)
+        case Batch(burst_packets=mean):
+            return _geometric(mean, enough)
+        case Trace(sizes_packets=sizes, probabilities=shares):
+            return tuple(sizes), tuple(shares)
+        case Incast():
+            return (int(backlog_burst(arrivals).burst_packets),), (1.0,)
+
+
+def _geometric(mean: float, enough: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    if mean == 1:
+        return (1,), (1.0,)
+    onward = 1 - 1 / mean
+    count = max(1, min(enough, ceil(log(RAREST_SIZE) / log(onward))))
+    shares = (1 - onward) * onward ** np.arange(count)
+    shares[-1] = onward ** (count - 1)
+    return tuple(range(1, count + 1)), tuple(shares.tolist())
+
+
+def _cut(
+    sizes: tuple[int, ...], shares: tuple[float, ...], enough: int
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    if max(sizes) <= enough:
+        return sizes, shares
+    small = [(size, share) for size, share in zip(sizes, shares, strict=True) if size < enough]
+    large = 1.0 - sum(share for _, share in small)
+    return (*(size for size, _ in small), enough), (*(share for _, share in small), large)
+
+
+def _thinned(
+    sizes: tuple[int, ...], shares: tuple[float, ...], kept: float
+) -> tuple[tuple[int, ...], tuple[float, ...], float]:
+    """Sizes of bursts of which each packet is kept or not; and the share of bursts of which any is left."""
+    table = binomials(max(sizes), kept, max(sizes))
+    left = sum(share * table[size] for size, share in zip(sizes, shares, strict=True))
+    some = float(left[1:].sum())
+    return tuple(range(1, len(left))), tuple((left[1:] / some).tolist()), some
