@@ -192,6 +192,11 @@ class Admission(ABC):
     def make_tables(self) -> None:
         """Before anything is asked of an offer."""
 
+    @property
+    @abstractmethod
+    def has_tables(self) -> bool:
+        """Whether the tables are there."""
+
     @abstractmethod
     def forget_tables(self) -> None:
         """They are large; what remains answers questions about single bursts."""

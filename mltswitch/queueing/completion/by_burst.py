@@ -19,6 +19,11 @@ class BurstAdmission(Admission):
         )
         """Where r important bursts lead from S + offset, less S: [offset, r]."""
 
+    @property
+    def has_tables(self) -> bool:
+        """Always: they are small."""
+        return True
+
     def forget_tables(self) -> None:
         """See Admission; these are small."""
 

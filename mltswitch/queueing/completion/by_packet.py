@@ -28,6 +28,11 @@ class PacketAdmission(Admission):
                 self._sizes.tobytes(), self._shares.tobytes(), self.most_bursts, self._most_packets
             )
 
+    @property
+    def has_tables(self) -> bool:
+        """See Admission."""
+        return bool(self._joining.size)
+
     def forget_tables(self) -> None:
         """See Admission."""
         self._joining = self._at_least = self._table = NO_TABLE

@@ -105,6 +105,9 @@ def _levels(queues: tuple[ClassQueue, ...]) -> list[Level]:
         levels.append(level)
         if not rate_below:
             break
+    if levels:
+        # Those of the others went when the durations below them were known.
+        levels[-1].admission.forget_tables()
     return levels
 
 
@@ -119,9 +122,7 @@ def _level(queues: tuple[ClassQueue, ...], total_rate: float) -> Level | None:
         if durations is None or not durations[0].mean < ENDLESS:
             return None
         turn, high = durations
-    level = _solved(queue, turn, high, sum(entry.rate for entry in above))
-    level.admission.forget_tables()
-    return level
+    return _solved(queue, turn, high, sum(entry.rate for entry in above))
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -130,7 +131,8 @@ def _durations(queues: tuple[ClassQueue, ...], total_rate: float) -> tuple[Durat
     level = _level(queues, total_rate)
     if level is None:
         return None
-    level.admission.make_tables()
+    if not level.admission.has_tables:
+        level.admission.make_tables()
     found = _durations_below(level, total_rate - sum(entry.rate for entry in queues))
     level.admission.forget_tables()
     return found
