@@ -97,14 +97,15 @@ def test_a_plan_under_several_loads_and_bursts(run: Run, plan_file: Path) -> Non
     assert (said["model"], said["kind"]) == ("mm1k", "predicted")
     plan = load_document(GOLDEN_PLAN, Plan)
     count = len(plan.gradient_classes)
-    assert [(entry["load"], entry["burst_packets"]) for entry in said["tables"]] == [
-        (load, [burst] * count) for load in (0.5, 1.1) for burst in (1, 8)
-    ]
+    # One table for each kind of leaf-up port, of which the plan has several.
+    asked = list(dict.fromkeys((entry["load"], *entry["burst_packets"]) for entry in said["tables"]))
+    assert asked == [(load, *[burst] * count) for load in (0.5, 1.1) for burst in (1, 8)]
     for entry in said["tables"]:
         assert {port["role"] for port in entry["ports"]} == {"leaf-up"}
         assert [row["traffic_class"] for row in entry["classes"]] == [item.name for item in plan.classes]
         assert all((row["mean_delay_seconds"] or 0) >= 0 for row in entry["classes"])
-    low, high = (said["tables"][number]["classes"][-2]["loss_important"] for number in (0, 2))
+    half = len(said["tables"]) // 2
+    low, high = (said["tables"][number]["classes"][-2]["loss_important"] for number in (0, half))
     assert low < high
 
 
