@@ -1,5 +1,6 @@
 """What the SSH server needs to know about an emulated switch."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -50,3 +51,27 @@ class EmulatedDevice(Protocol):
     def execute(self, username: str, command: str, read_stdin: Callable[[], bytes]) -> CommandResult | None:
         """Run `ssh host command`; None where the switch offers no such thing."""
         ...
+
+
+class NamedDevice:
+    """What every emulated switch has: a name, a lock, and no remote commands unless it says otherwise."""
+
+    def __init__(self, name: str, ports: int, most_ports: int) -> None:
+        if not 1 <= ports <= most_ports:
+            raise ValueError(f"{ports} ports, expected 1 to {most_ports}")
+        self._name = name
+        self._lock = threading.RLock()
+
+    @property
+    def name(self) -> str:
+        """Host name."""
+        return self._name
+
+    def execute(self, username: str, command: str, read_stdin: Callable[[], bytes]) -> CommandResult | None:
+        """The switch runs no remote commands."""
+        del username, command, read_stdin
+        return None
+
+    def exclusively(self) -> threading.RLock:
+        """The lock under which lines are executed."""
+        return self._lock

@@ -6,7 +6,6 @@ leaves the inner ones, as when a configuration is pasted. Outside a config sessi
 """
 
 import json
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from typing import Final
 
 from mltswitch.lab.emulators import eos_arguments as argument
 from mltswitch.lab.emulators import eos_show
-from mltswitch.lab.emulators.device import Answer, CommandResult
+from mltswitch.lab.emulators.device import Answer, NamedDevice
 from mltswitch.lab.emulators.eos_commands import (
     GLOBAL_COMMANDS,
     PORT_COMMANDS,
@@ -22,7 +21,6 @@ from mltswitch.lab.emulators.eos_commands import (
     QUEUE_COMMANDS,
     QosChange,
     QueueChange,
-    Values,
     on_qos,
     with_port,
     with_profile,
@@ -35,14 +33,14 @@ from mltswitch.lab.emulators.eos_state import (
     Queue,
     default_configuration,
 )
-from mltswitch.lab.emulators.grammar import Command, RefusalError, invalid, match
+from mltswitch.lab.emulators.grammar import Command, RefusalError, Values, invalid, match
 
 QUEUE_WORDS: Final = ("uc-tx-queue", "tx-queue")
 _PROMPT_CHARACTERS: Final = 6
 """Of a config session's name."""
 
 
-class EosDevice:
+class EosDevice(NamedDevice):
     """One switch with ports Ethernet1/1 to Ethernet`ports`/1; `configuration` runs, `startup` is saved.
 
     `queue_word` opens a queue's mode: `uc-tx-queue` as on chips with queues for unicast, or `tx-queue`.
@@ -56,20 +54,12 @@ class EosDevice:
         queue_word: str = QUEUE_WORDS[0],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not 1 <= ports <= argument.MAX_PORTS:
-            raise ValueError(f"{ports} ports, expected 1 to {argument.MAX_PORTS}")
+        super().__init__(name, ports, argument.MAX_PORTS)
         if queue_word not in QUEUE_WORDS:
             raise ValueError(f"{queue_word!r}, expected one of {', '.join(QUEUE_WORDS)}")
-        self._name = name
-        self._lock = threading.RLock()
         self.queue_word = queue_word
         self.startup = default_configuration(ports)
         self.sessions = ConfigSessions(self.startup, clock)
-
-    @property
-    def name(self) -> str:
-        """Host name."""
-        return self._name
 
     @property
     def configuration(self) -> EosConfiguration:
@@ -87,19 +77,10 @@ class EosDevice:
         del username
         return EosSession(self)
 
-    def execute(self, username: str, command: str, read_stdin: Callable[[], bytes]) -> CommandResult | None:
-        """No remote commands here."""
-        del username, command, read_stdin
-        return None
-
     def configure(self, *lines: str) -> str:
         """Enter lines in configuration mode, without SSH; returns what they print."""
         session = EosSession(self)
         return "".join(session.enter(line).text for line in ("enable", "configure terminal", *lines))
-
-    def exclusively(self) -> threading.RLock:
-        """The lock under which lines are executed."""
-        return self._lock
 
 
 @dataclass(frozen=True, slots=True)

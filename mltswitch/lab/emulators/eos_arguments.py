@@ -5,7 +5,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Final
 
 from mltswitch.lab.emulators.eos_state import CONTROL_CLASS, DSCP_COUNT, TRAFFIC_CLASSES
-from mltswitch.lab.emulators.grammar import Argument
+from mltswitch.lab.emulators.grammar import Argument, choice, whole
 
 MAX_PORTS: Final = 64
 MAX_THRESHOLD: Final = 256_000_000
@@ -15,28 +15,6 @@ UNITS: Final = ("segments", "bytes", "kbytes", "mbytes", "milliseconds")
 _INTERFACE: Final = re.compile(r"(?:[Ee]t(?:h(?:ernet)?)?)([1-9][0-9]{0,2}(?:/[1-9][0-9]?)?)\Z")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 _TIMER: Final = re.compile(r"([0-9]{2}):([0-5][0-9]):([0-5][0-9])\Z")
-
-
-def whole(name: str, minimum: int, maximum: int, *, repeated: bool = False) -> Argument:
-    """A decimal number with inclusive bounds."""
-
-    def parse(word: str) -> int:
-        if not (word.isascii() and word.isdigit() and len(word) <= 12 and minimum <= int(word) <= maximum):
-            raise ValueError(f"{name} is a number from {minimum} to {maximum}")
-        return int(word)
-
-    return Argument(name, parse, repeated)
-
-
-def choice(name: str, *words: str) -> Argument:
-    """One of a few words, in full."""
-
-    def parse(word: str) -> str:
-        if word not in words:
-            raise ValueError(f"{name} is one of {', '.join(words)}")
-        return word
-
-    return Argument(name, parse)
 
 
 def _parse_name(word: str) -> str:

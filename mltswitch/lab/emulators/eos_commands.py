@@ -5,11 +5,11 @@ manual (what is bound to what, what a default is). Ours, because no source says:
 above maximum, that host bits of a route are 0, where a route's distance stands, that another one replaces it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 
 from mltswitch.lab.emulators import eos_arguments as argument
 from mltswitch.lab.emulators.eos_state import (
@@ -22,7 +22,8 @@ from mltswitch.lab.emulators.eos_state import (
     Threshold,
     Trust,
 )
-from mltswitch.lab.emulators.grammar import Command, Element, invalid
+from mltswitch.lab.emulators.grammar import Command, Element, Values, invalid
+from mltswitch.lab.emulators.sequences import with_items
 
 MAX_ROUTES: Final = 10_000
 FLAGS: Final = (
@@ -35,38 +36,10 @@ FLAGS: Final = (
     "hardware counter feature ecn out",
 )
 
-_Value = TypeVar("_Value")
-
-
-@dataclass(frozen=True, slots=True)
-class Values:
-    """The values of one line, by argument name."""
-
-    raw: Mapping[str, Sequence[object]]
-
-    def all(self, name: str, kind: type[_Value]) -> tuple[_Value, ...]:
-        """Every value of a repeated argument, in order."""
-        return tuple(value for value in self.raw.get(name, ()) if isinstance(value, kind))
-
-    def one(self, name: str, kind: type[_Value]) -> _Value:
-        """The value of an argument that stands once."""
-        (value,) = self.all(name, kind)
-        return value
-
-    def maybe(self, name: str, kind: type[_Value]) -> _Value | None:
-        """The value of an argument that may be missing."""
-        return next(iter(self.all(name, kind)), None)
-
-
 GlobalChange = Callable[[EosConfiguration, Values], EosConfiguration]
 PortChange = Callable[[Port, Values], Port]
 QosChange = Callable[[Qos, Values], Qos]
 QueueChange = Callable[[Queue, Values], Queue]
-
-
-def _set(sequence: tuple[int, ...], indices: Iterable[int], value: int) -> tuple[int, ...]:
-    chosen = set(indices)
-    return tuple(value if index in chosen else old for index, old in enumerate(sequence))
 
 
 # --- the whole switch --------------------------------------------------------------------------------------
@@ -76,13 +49,13 @@ def _map_dscp(old: EosConfiguration, values: Values) -> EosConfiguration:
     dscps = values.all("dscp", int)
     return replace(
         old,
-        dscp_classes=_set(old.dscp_classes, dscps, values.one("traffic-class", int)),
-        dscp_precedence=_set(old.dscp_precedence, dscps, values.maybe("drop-precedence", int) or 0),
+        dscp_classes=with_items(old.dscp_classes, dscps, values.one("traffic-class", int)),
+        dscp_precedence=with_items(old.dscp_precedence, dscps, values.maybe("drop-precedence", int) or 0),
     )
 
 
 def _map_cos(old: EosConfiguration, values: Values) -> EosConfiguration:
-    classes = _set(old.cos_classes, values.all("cos", int), values.one("traffic-class", int))
+    classes = with_items(old.cos_classes, values.all("cos", int), values.one("traffic-class", int))
     return replace(old, cos_classes=classes)
 
 
@@ -90,7 +63,7 @@ def _map_class(old: EosConfiguration, values: Values) -> EosConfiguration:
     classes = values.all("traffic-class", int)
     if CONTROL_CLASS in classes:
         raise invalid(f"traffic class {CONTROL_CLASS} stays with queue {CONTROL_CLASS}")
-    return replace(old, class_queues=_set(old.class_queues, classes, values.one("queue", int)))
+    return replace(old, class_queues=with_items(old.class_queues, classes, values.one("queue", int)))
 
 
 def _route(values: Values) -> Route:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 _Action = TypeVar("_Action")
+_Value = TypeVar("_Value")
 
 
 class RefusalError(Exception):
@@ -29,6 +30,48 @@ class Argument:
     name: str
     parse: Callable[[str], object]
     repeated: bool = False
+
+
+def whole(name: str, minimum: int, maximum: int, *, repeated: bool = False) -> Argument:
+    """A decimal number with inclusive bounds."""
+
+    def parse(word: str) -> int:
+        if not (word.isascii() and word.isdigit() and len(word) <= 12 and minimum <= int(word) <= maximum):
+            raise ValueError(f"{name} is a number from {minimum} to {maximum}")
+        return int(word)
+
+    return Argument(name, parse, repeated)
+
+
+def choice(name: str, *words: str) -> Argument:
+    """One of a few words, in full."""
+
+    def parse(word: str) -> str:
+        if word not in words:
+            raise ValueError(f"{name} is one of {', '.join(words)}")
+        return word
+
+    return Argument(name, parse)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The values of one line, by argument name."""
+
+    raw: Mapping[str, Sequence[object]]
+
+    def all(self, name: str, kind: type[_Value]) -> tuple[_Value, ...]:
+        """Every value of a repeated argument, in order."""
+        return tuple(value for value in self.raw.get(name, ()) if isinstance(value, kind))
+
+    def one(self, name: str, kind: type[_Value]) -> _Value:
+        """The value of an argument that stands once."""
+        (value,) = self.all(name, kind)
+        return value
+
+    def maybe(self, name: str, kind: type[_Value]) -> _Value | None:
+        """The value of an argument that may be missing."""
+        return next(iter(self.all(name, kind)), None)
 
 
 Element = str | Argument

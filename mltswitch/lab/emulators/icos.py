@@ -6,16 +6,15 @@ answered with the switch's own `% Invalid input` or `Command not found`, or with
 not. There is no paging, and no remote command (`ssh host command`).
 """
 
-import threading
 from collections.abc import Callable
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
 from mltswitch.lab.emulators import icos_show
-from mltswitch.lab.emulators.device import Answer, CommandResult
-from mltswitch.lab.emulators.grammar import Argument, Command, RefusalError, match
-from mltswitch.lab.emulators.icos_commands import BRIDGING, GLOBAL, INTERFACE, Change, Values
+from mltswitch.lab.emulators.device import Answer, NamedDevice
+from mltswitch.lab.emulators.grammar import Argument, Command, RefusalError, Values, match
+from mltswitch.lab.emulators.icos_commands import BRIDGING, GLOBAL, INTERFACE, Change
 from mltswitch.lab.emulators.icos_state import IcosConfiguration, Port, default_configuration
 
 MAX_PORTS: Final = 128
@@ -31,25 +30,17 @@ QUESTION: Final = (
 SAVED: Final = "\nConfig file 'startup-config' created successfully .\n\nConfiguration Saved!\n"
 
 
-class IcosDevice:
+class IcosDevice(NamedDevice):
     """One switch; `configuration` is what runs, `saved` what it would start with.
 
     `pattern` names its ports 1 to `ports`: `0/{n}`, `1/0/{n}` or `te1/0/{n}`.
     """
 
     def __init__(self, name: str = "icos1", ports: int = 16, pattern: str = "te1/0/{n}") -> None:
-        if not 1 <= ports <= MAX_PORTS:
-            raise ValueError(f"{ports} ports, expected 1 to {MAX_PORTS}")
-        self._name = name
-        self._lock = threading.RLock()
+        super().__init__(name, ports, MAX_PORTS)
         names = tuple(pattern.replace("{n}", str(number)) for number in range(1, ports + 1))
         self.configuration = default_configuration(names)
         self.saved = self.configuration
-
-    @property
-    def name(self) -> str:
-        """Host name."""
-        return self._name
 
     @property
     def ports(self) -> MappingProxyType[str, Port]:
@@ -61,20 +52,11 @@ class IcosDevice:
         del username
         return IcosSession(self)
 
-    def execute(self, username: str, command: str, read_stdin: Callable[[], bytes]) -> CommandResult | None:
-        """FASTPATH runs no remote commands."""
-        del username, command, read_stdin
-        return None
-
     def configure(self, *lines: str) -> str:
         """Enter lines in configuration mode, without SSH; returns what they print."""
         session = IcosSession(self)
         answers = [session.enter(line).text for line in ("enable", "configure", *lines)]
         return "".join(answers)
-
-    def exclusively(self) -> threading.RLock:
-        """The lock under which lines are executed."""
-        return self._lock
 
 
 class Mode(IntEnum):

@@ -8,13 +8,13 @@ bits of a route are 0.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 
-from mltswitch.lab.emulators.grammar import Argument, Command, Element, invalid
+from mltswitch.lab.emulators.grammar import Argument, Command, Element, Values, invalid, whole
 from mltswitch.lab.emulators.icos_state import (
     COLOURS,
     DEFAULT_DSCP_TO_QUEUE,
@@ -31,6 +31,7 @@ from mltswitch.lab.emulators.icos_state import (
     Route,
     Trust,
 )
+from mltswitch.lab.emulators.sequences import with_items
 
 MAX_ROUTES: Final = 10_000
 GREATEST_PERCENT: Final = 250
@@ -40,37 +41,9 @@ _DSCP_NAMES: Final = {
     "be": 0,
     "ef": 46,
 }
-_Value = TypeVar("_Value")
-
-
-@dataclass(frozen=True, slots=True)
-class Values:
-    """The values of one line, by argument name."""
-
-    raw: Mapping[str, Sequence[object]]
-
-    def all(self, name: str, kind: type[_Value]) -> tuple[_Value, ...]:
-        """Every value of a repeated argument, in order."""
-        return tuple(value for value in self.raw.get(name, ()) if isinstance(value, kind))
-
-    def one(self, name: str, kind: type[_Value]) -> _Value:
-        """The value of an argument that stands once."""
-        (value,) = self.all(name, kind)
-        return value
-
-
 Change = Callable[[IcosConfiguration, Values, tuple[str, ...]], IcosConfiguration]
 """The names are the ports that the line concerns: one in interface mode, all in global mode."""
 PortChange = Callable[[Port, Values], Port]
-
-
-def _number(name: str, minimum: int, maximum: int, *, repeated: bool = False) -> Argument:
-    def parse(word: str) -> int:
-        if not (word.isascii() and word.isdigit() and len(word) <= 10 and minimum <= int(word) <= maximum):
-            raise ValueError(f"{name} is a number from {minimum} to {maximum}")
-        return int(word)
-
-    return Argument(name, parse, repeated)
 
 
 def _parse_dscp(word: str) -> int:
@@ -95,23 +68,18 @@ def _parse_next_hop(word: str) -> IPv4Address:
     return NULL0 if word.lower() == "null0" else IPv4Address(word)
 
 
-_QUEUE: Final = _number("queue", 0, QUEUES - 1)
-_QUEUE_LIST: Final = _number("queue", 0, QUEUES - 1, repeated=True)
-_PRIORITY: Final = _number("priority", 0, PRIORITIES - 1)
+_QUEUE: Final = whole("queue", 0, QUEUES - 1)
+_QUEUE_LIST: Final = whole("queue", 0, QUEUES - 1, repeated=True)
+_PRIORITY: Final = whole("priority", 0, PRIORITIES - 1)
 _DSCP: Final = Argument("dscp", _parse_dscp)
 _ADDRESS: Final = Argument("address", IPv4Address)
 _MASK: Final = Argument("mask", _parse_mask)
 _NEXT_HOP: Final = Argument("next-hop", _parse_next_hop)
-_PREFERENCE: Final = _number("preference", 1, 255)
+_PREFERENCE: Final = whole("preference", 1, 255)
 
 
 def _columns(name: str, maximum: int) -> tuple[Element, ...]:
-    return (name, *(_number(name, 0, maximum) for _ in range(COLOURS)))
-
-
-def _set(sequence: tuple[_Value, ...], indices: Iterable[int], value: _Value) -> tuple[_Value, ...]:
-    chosen = set(indices)
-    return tuple(value if index in chosen else old for index, old in enumerate(sequence))
+    return (name, *(whole(name, 0, maximum) for _ in range(COLOURS)))
 
 
 def _on_ports(change: PortChange) -> Change:
@@ -138,7 +106,7 @@ def _trust(mode: Trust) -> PortChange:
 
 
 def _map_priority(port: Port, values: Values) -> Port:
-    mapped = _set(port.priority_to_queue, values.all("priority", int), values.one("queue", int))
+    mapped = with_items(port.priority_to_queue, values.all("priority", int), values.one("queue", int))
     return replace(port, priority_to_queue=mapped)
 
 
@@ -167,7 +135,7 @@ def _address(port: Port, values: Values) -> Port:
 
 
 def _map_dscp(configuration: IcosConfiguration, values: Values, _: tuple[str, ...]) -> IcosConfiguration:
-    mapped = _set(configuration.dscp_to_queue, values.all("dscp", int), values.one("queue", int))
+    mapped = with_items(configuration.dscp_to_queue, values.all("dscp", int), values.one("queue", int))
     return replace(configuration, dscp_to_queue=mapped)
 
 
@@ -230,7 +198,7 @@ EVERYWHERE: Final[tuple[Command[Change], ...]] = (
     _queue_switch(
         "no", "cos-queue", "random-detect", change=lambda old, _: replace(old, random_detect=False)
     ),
-    _port("cos-queue", "min-bandwidth", _number("bandwidth", 0, 100, repeated=True), change=_bandwidths),
+    _port("cos-queue", "min-bandwidth", whole("bandwidth", 0, 100, repeated=True), change=_bandwidths),
     _port(
         *("no", "cos-queue", "min-bandwidth"),
         change=lambda port, _: replace(
@@ -241,7 +209,7 @@ EVERYWHERE: Final[tuple[Command[Change], ...]] = (
     _port(*_PARAMETERS, "ecn", change=_curve(True)),
     _queue_switch("no", "random-detect", "queue-parms", change=lambda old, _: replace(old, curve=Curve())),
     _port(
-        *("random-detect", "exponential-weighting-constant", _number("constant", 0, 15)),
+        *("random-detect", "exponential-weighting-constant", whole("constant", 0, 15)),
         change=lambda port, values: replace(port, weighting_exponent=values.one("constant", int)),
     ),
     _port(
@@ -249,7 +217,7 @@ EVERYWHERE: Final[tuple[Command[Change], ...]] = (
         change=lambda port, _: replace(port, weighting_exponent=DEFAULT_EXPONENT),
     ),
     _port(
-        *("traffic-shape", _number("bandwidth", 0, 100)),
+        *("traffic-shape", whole("bandwidth", 0, 100)),
         change=lambda port, values: replace(port, shaping_percent=values.one("bandwidth", int)),
     ),
     _port("no", "traffic-shape", change=lambda port, _: replace(port, shaping_percent=0)),

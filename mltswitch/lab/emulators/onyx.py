@@ -7,7 +7,6 @@ effect at once; `configuration write` saves. There is no paging, and no remote c
 """
 
 import json
-import threading
 from collections.abc import Callable
 from enum import IntEnum
 from types import MappingProxyType
@@ -15,30 +14,22 @@ from typing import Final
 
 from mltswitch.lab.emulators import onyx_arguments as argument
 from mltswitch.lab.emulators import onyx_show
-from mltswitch.lab.emulators.device import Answer, CommandResult
-from mltswitch.lab.emulators.grammar import Command, RefusalError, invalid, match
-from mltswitch.lab.emulators.onyx_commands import COMMANDS, Change, Values, positive
+from mltswitch.lab.emulators.device import Answer, NamedDevice
+from mltswitch.lab.emulators.grammar import Command, RefusalError, Values, invalid, match
+from mltswitch.lab.emulators.onyx_commands import COMMANDS, Change, positive
 from mltswitch.lab.emulators.onyx_state import OnyxConfiguration, Port, default_configuration
 
 ACTIVE_FILE: Final = "initial"
 MAX_FILES: Final = 16
 
 
-class OnyxDevice:
+class OnyxDevice(NamedDevice):
     """One switch with ports 1/1 to 1/`ports`; `configuration` is what runs, `files` what is saved."""
 
     def __init__(self, name: str = "onyx1", ports: int = 16) -> None:
-        if not 1 <= ports <= argument.MAX_PORTS:
-            raise ValueError(f"{ports} ports, expected 1 to {argument.MAX_PORTS}")
-        self._name = name
-        self._lock = threading.RLock()
+        super().__init__(name, ports, argument.MAX_PORTS)
         self.configuration = default_configuration(ports)
         self.files: dict[str, OnyxConfiguration] = {ACTIVE_FILE: self.configuration}
-
-    @property
-    def name(self) -> str:
-        """Host name."""
-        return self._name
 
     @property
     def ports(self) -> MappingProxyType[str, Port]:
@@ -50,20 +41,11 @@ class OnyxDevice:
         del username
         return OnyxSession(self)
 
-    def execute(self, username: str, command: str, read_stdin: Callable[[], bytes]) -> CommandResult | None:
-        """Onyx runs no remote commands."""
-        del username, command, read_stdin
-        return None
-
     def configure(self, *lines: str) -> str:
         """Enter lines in configuration mode, without SSH; returns what they print."""
         session = OnyxSession(self)
         answers = [session.enter(line).text for line in ("enable", "configure terminal", *lines)]
         return "".join(answers)
-
-    def exclusively(self) -> threading.RLock:
-        """The lock under which lines are executed."""
-        return self._lock
 
 
 class Mode(IntEnum):

@@ -4,7 +4,7 @@ import re
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Final
 
-from mltswitch.lab.emulators.grammar import Argument
+from mltswitch.lab.emulators.grammar import Argument, choice, whole
 from mltswitch.lab.emulators.onyx_state import DSCP_COUNT, NULL0, TRAFFIC_CLASSES, Control, Trust
 
 MAX_PORTS: Final = 64
@@ -34,28 +34,6 @@ _ALPHAS: Final = (
     "inf",
 )
 _FACTORS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20}
-
-
-def whole(name: str, minimum: int, maximum: int, *, repeated: bool = False) -> Argument:
-    """A decimal number with inclusive bounds."""
-
-    def parse(word: str) -> int:
-        if not (word.isascii() and word.isdigit() and len(word) <= 12 and minimum <= int(word) <= maximum):
-            raise ValueError(f"{name} is a number from {minimum} to {maximum}")
-        return int(word)
-
-    return Argument(name, parse, repeated)
-
-
-def choice(name: str, *words: str) -> Argument:
-    """One of a few words, in full."""
-
-    def parse(word: str) -> str:
-        if word not in words:
-            raise ValueError(f"{name} is one of {', '.join(words)}")
-        return word
-
-    return Argument(name, parse)
 
 
 def pattern(name: str, expression: re.Pattern[str], what: str) -> Argument:

@@ -6,14 +6,14 @@ its lines. Ours, because no source says: the bounds of weight, percentages and t
 bits of a route are 0, where a route's distance stands, and that another distance replaces it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 
 from mltswitch.lab.emulators import onyx_arguments as argument
-from mltswitch.lab.emulators.grammar import Command, Element, invalid
+from mltswitch.lab.emulators.grammar import Command, Element, Values, invalid
 from mltswitch.lab.emulators.onyx_state import (
     DEFAULT_DISTANCE,
     CongestionControl,
@@ -27,28 +27,10 @@ from mltswitch.lab.emulators.onyx_state import (
     TrafficClass,
     Trust,
 )
+from mltswitch.lab.emulators.sequences import with_items
 
 MAX_ROUTES: Final = 10_000
 MAX_POOLS: Final = 8
-
-_Value = TypeVar("_Value")
-
-
-@dataclass(frozen=True, slots=True)
-class Values:
-    """The values of one line, by argument name."""
-
-    raw: Mapping[str, Sequence[object]]
-
-    def all(self, name: str, kind: type[_Value]) -> tuple[_Value, ...]:
-        """Every value of a repeated argument, in order."""
-        return tuple(value for value in self.raw.get(name, ()) if isinstance(value, kind))
-
-    def one(self, name: str, kind: type[_Value]) -> _Value:
-        """The value of an argument that stands once."""
-        (value,) = self.all(name, kind)
-        return value
-
 
 Change = Callable[[OnyxConfiguration, Values], OnyxConfiguration]
 PortChange = Callable[[Port, Values], Port]
@@ -73,15 +55,10 @@ def _on_ports(change: PortChange) -> Change:
     return apply_to_ports
 
 
-def _set(sequence: tuple[_Value, ...], indices: Iterable[int], value: _Value) -> tuple[_Value, ...]:
-    chosen = set(indices)
-    return tuple(value if index in chosen else old for index, old in enumerate(sequence))
-
-
 def _class_change(port: Port, values: Values, change: Callable[[TrafficClass], TrafficClass]) -> Port:
     index = values.one("traffic-class", int)
     return replace(
-        port, traffic_classes=_set(port.traffic_classes, (index,), change(port.traffic_classes[index]))
+        port, traffic_classes=with_items(port.traffic_classes, (index,), change(port.traffic_classes[index]))
     )
 
 
@@ -92,14 +69,17 @@ def _trust(port: Port, values: Values) -> Port:
 def _map_dscp(port: Port, values: Values) -> Port:
     priority = values.one("switch-priority", int)
     return replace(
-        port, dscp_to_switch_priority=_set(port.dscp_to_switch_priority, values.all("dscp", int), priority)
+        port,
+        dscp_to_switch_priority=with_items(port.dscp_to_switch_priority, values.all("dscp", int), priority),
     )
 
 
 def _bind(port: Port, values: Values) -> Port:
     index = values.one("traffic-class", int)
     priorities = values.all("switch-priority", int)
-    return replace(port, switch_priority_to_class=_set(port.switch_priority_to_class, priorities, index))
+    return replace(
+        port, switch_priority_to_class=with_items(port.switch_priority_to_class, priorities, index)
+    )
 
 
 def _congestion_control(mode: ThresholdMode) -> PortChange:
@@ -178,7 +158,7 @@ def _egress_buffer(configuration: OnyxConfiguration, values: Values) -> OnyxConf
 
     def change(port: Port, _: Values) -> Port:
         traffic_class = replace(port.traffic_classes[index], buffer=wanted)
-        return replace(port, traffic_classes=_set(port.traffic_classes, (index,), traffic_class))
+        return replace(port, traffic_classes=with_items(port.traffic_classes, (index,), traffic_class))
 
     return _on_ports(change)(configuration, values)
 

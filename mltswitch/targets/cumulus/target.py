@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import UnsupportedPlanError
 from mltswitch.plan import Plan
 from mltswitch.targets.base import Change, Quantised, RunningState, Session
-from mltswitch.targets.common import checked_render, lookup
+from mltswitch.targets.common import checked_render, expressible, lookup
 from mltswitch.targets.cumulus.capabilities import HARDWARE, SN2700
 from mltswitch.targets.cumulus.diff import change_between
 from mltswitch.targets.cumulus.parse import parse_files
@@ -35,13 +34,7 @@ class CumulusTarget:
     def quantise(self, plan: Plan, switch: str) -> Quantised:
         """The plan in steps of 64 cells; raises UnsupportedPlanError."""
         quantised = quantise(plan, switch, self.hardware(plan.topology.switch(switch).hardware))
-        try:
-            checked_leaves(quantised.state)
-        except UnsupportedPlanError as error:
-            raise UnsupportedPlanError(
-                error.what, where=f"{switch}: {error.where}", expected=error.expected, hint=error.hint
-            ) from None
-        return quantised
+        return expressible(quantised, switch, checked_leaves)
 
     def render(self, state: SwitchState) -> dict[str, str]:
         """`mltswitch.txt` and `mltswitch.yaml`, parsed again before they leave."""

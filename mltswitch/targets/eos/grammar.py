@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
-from typing import Final, TypeVar
+from typing import Final
 
+from mltswitch.targets.common import LineError, with_item
 from mltswitch.targets.eos.capabilities import LARGEST_VALUE, SHARED_QUEUE, UNICAST_QUEUE
 from mltswitch.targets.eos.settings import TRUSTED, UNTRUSTED, Detection, Maps, PortSettings
 from mltswitch.targets.eos.text import PlacedLine, indented, placed_lines
@@ -39,7 +40,7 @@ class MapClass:
 
     def apply(self, maps: Maps) -> Maps:
         """The maps with this set."""
-        return replace(maps, queue=_with(maps.queue, self.traffic_class, self.queue))
+        return replace(maps, queue=with_item(maps.queue, self.traffic_class, self.queue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Strict:
     def apply(self, port: PortSettings) -> PortSettings:
         """The port with this set."""
         entry = replace(port.queues[self.queue], strict=True)
-        return replace(port, queues=_with(port.queues, self.queue, entry))
+        return replace(port, queues=with_item(port.queues, self.queue, entry))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +98,11 @@ class Detect:
     def apply(self, port: PortSettings) -> PortSettings:
         """The port with this set."""
         entry = replace(port.queues[self.queue], detection=self.detection)
-        return replace(port, queues=_with(port.queues, self.queue, entry))
+        return replace(port, queues=with_item(port.queues, self.queue, entry))
 
 
 MapSetting = MapDscp | MapClass
 PortSetting = Trust | PortCos | PortDscp | Strict | Detect
-
-_Value = TypeVar("_Value")
-
-
-def _with(values: tuple[_Value, ...], index: int, value: _Value) -> tuple[_Value, ...]:
-    return (*values[:index], value, *values[index + 1 :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,27 +182,19 @@ _QUEUE_LINES: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], int], 
 )
 
 
-class LineError(Exception):
-    """A line outside the grammar; `number` counts from 1."""
-
-    def __init__(self, placed: PlacedLine, problem: str) -> None:
-        super().__init__(f"{problem}: {placed.text[:120]!r}")
-        self.number = placed.number
-
-
 def parse_lines(text: str) -> Iterator[Line]:
     """Lines that set something; those that open a mode and comments are left out; raises LineError."""
     written = text.split("\n")
     for number, line_text in enumerate(written, start=1):
         if not (line_text.isascii() and line_text.isprintable()):
-            raise LineError(PlacedLine(number, (), line_text), "not printable ASCII")
+            raise LineError(number, line_text, "not printable ASCII")
     for placed in placed_lines(text):
         try:
             if written[placed.number - 1] != indented(placed.modes, placed.text):
                 raise ValueError("not indented as its place asks")  # noqa: TRY301
             line = _parse(placed)
         except ValueError as error:
-            raise LineError(placed, str(error)) from None
+            raise LineError(placed.number, placed.text, str(error)) from None
         if line is not None:
             yield line
 

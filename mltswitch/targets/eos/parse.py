@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.targets.common import LineError
 from mltswitch.targets.eos.capabilities import UNICAST_QUEUE
 from mltswitch.targets.eos.grammar import (
     Detect,
     Line,
-    LineError,
     MapLine,
     PortLine,
     RouteLine,

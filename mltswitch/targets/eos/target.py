@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.errors import UserInputError
 from mltswitch.plan import Plan
 from mltswitch.targets.base import Change, Quantised, RunningState, Session
-from mltswitch.targets.common import checked_render, lookup
+from mltswitch.targets.common import checked_render, expressible, lookup
 from mltswitch.targets.eos.capabilities import (
     HARDWARE,
     REFUSED,
@@ -53,13 +53,7 @@ class EosTarget:
         if capabilities.hardware in SHARED_QUEUE_CHIPS:
             state = quantised.state
             quantised = replace(quantised, state=switch_state(SHARED_QUEUE, state.ports, state.routes))
-        try:
-            check_expressible(quantised.state)
-        except UnsupportedPlanError as error:
-            raise UnsupportedPlanError(
-                error.what, where=f"{switch}: {error.where}", expected=error.expected, hint=error.hint
-            ) from None
-        return quantised
+        return expressible(quantised, switch, check_expressible)
 
     def render(self, state: SwitchState) -> dict[str, str]:
         """`mltswitch.txt`, parsed again before it leaves."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
+from mltswitch.targets.common import LineError, with_item
 from mltswitch.targets.icos.capabilities import SCALES
 from mltswitch.targets.icos.settings import (
     INSTANTANEOUS,
@@ -14,7 +15,6 @@ from mltswitch.targets.icos.settings import (
     DropCurve,
     PortSettings,
     step_at,
-    with_item,
 )
 from mltswitch.targets.state import RouteState
 from mltswitch.wire.tos import DSCP_COUNT
@@ -169,14 +169,6 @@ _SETTINGS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Setting]
         lambda _: Instantaneous(),
     ),
 )
-
-
-class LineError(Exception):
-    """A line outside the grammar; `number` counts from 1."""
-
-    def __init__(self, number: int, line: str, problem: str) -> None:
-        super().__init__(f"{problem}: {line[:120]!r}")
-        self.number = number
 
 
 def parse_lines(text: str) -> Iterator[tuple[int, Line]]:

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.targets.common import LineError, with_item
 from mltswitch.targets.icos.capabilities import DEFAULT_SCALE
 from mltswitch.targets.icos.grammar import (
     Line,
-    LineError,
     MapLine,
     PortLine,
     RouteLine,
@@ -16,7 +16,7 @@ from mltswitch.targets.icos.grammar import (
     parse_lines,
 )
 from mltswitch.targets.icos.render import FILE, render_text
-from mltswitch.targets.icos.settings import DEFAULT_DSCP_MAP, PortSettings, port_state, with_item
+from mltswitch.targets.icos.settings import DEFAULT_DSCP_MAP, PortSettings, port_state
 from mltswitch.targets.state import RouteState, SwitchState
 
 

@@ -7,9 +7,10 @@ are not IP take the second way on every port, so priority 0 has to lead to backg
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from mltswitch.capabilities import Unlimited
+from mltswitch.targets.common import with_item
 from mltswitch.targets.icos.capabilities import COLOURS, QUEUE_COUNT, Percent
 from mltswitch.targets.state import PortState, QueueState
 from mltswitch.wire.tos import DSCP_COUNT
@@ -89,13 +90,6 @@ DEFAULT_DSCP_MAP: Final = tuple(
     for dscp in range(DSCP_COUNT)
 )
 """DSCP → queue where no line says: a rendered file says it for all code points."""
-
-_Value = TypeVar("_Value")
-
-
-def with_item(values: tuple[_Value, ...], index: int, value: _Value) -> tuple[_Value, ...]:
-    """The tuple with one item replaced."""
-    return (*values[:index], value, *values[index + 1 :])
 
 
 def port_state(

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.errors import UserInputError
 from mltswitch.plan import Plan
 from mltswitch.targets.base import Change, Quantised, RunningState, Session
-from mltswitch.targets.common import checked_render
+from mltswitch.targets.common import checked_render, expressible
 from mltswitch.targets.icos.capabilities import MODELS, N4000, PLATFORM, capabilities_of
 from mltswitch.targets.icos.diff import change_between
 from mltswitch.targets.icos.parse import parse_files
@@ -41,14 +41,7 @@ class IcosTarget:
     def quantise(self, plan: Plan, switch: str) -> Quantised:
         """The plan in whole percents; raises UnsupportedPlanError."""
         quantised = quantise(plan, switch, self.hardware(plan.topology.switch(switch).hardware))
-        try:
-            check_expressible(quantised.state)
-        except UnsupportedPlanError as error:
-            where = f"{switch}: {error.where}" if error.where else switch
-            raise UnsupportedPlanError(
-                error.what, where=where, expected=error.expected, hint=error.hint
-            ) from None
-        return quantised
+        return expressible(quantised, switch, check_expressible)
 
     def render(self, state: SwitchState) -> dict[str, str]:
         """`mltswitch.txt`, parsed again before it leaves."""

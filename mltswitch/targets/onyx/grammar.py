@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
-from typing import Final, TypeVar
+from typing import Final
 
+from mltswitch.targets.common import LineError, with_item
 from mltswitch.targets.onyx.settings import (
     ABSOLUTE,
     PLANNED_CONTROL,
@@ -70,7 +71,7 @@ class Bind:
 
     def apply(self, port: PortSettings) -> PortSettings:
         """The port with this set."""
-        return replace(port, bindings=_with(port.bindings, self.switch_priority, self.traffic_class))
+        return replace(port, bindings=with_item(port.bindings, self.switch_priority, self.traffic_class))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Congestion:
     def apply(self, port: PortSettings) -> PortSettings:
         """The port with this set."""
         entry = replace(port.classes[self.traffic_class], congestion_control=self.control)
-        return replace(port, classes=_with(port.classes, self.traffic_class, entry))
+        return replace(port, classes=with_item(port.classes, self.traffic_class, entry))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +96,10 @@ class Strict:
     def apply(self, port: PortSettings) -> PortSettings:
         """The port with this set."""
         entry = replace(port.classes[self.traffic_class], scheduling="strict")
-        return replace(port, classes=_with(port.classes, self.traffic_class, entry))
+        return replace(port, classes=with_item(port.classes, self.traffic_class, entry))
 
 
 Setting = Trust | KeepDscp | MapDscp | Bind | Congestion | Strict
-
-_Value = TypeVar("_Value")
-
-
-def _with(values: tuple[_Value, ...], index: int, value: _Value) -> tuple[_Value, ...]:
-    return (*values[:index], value, *values[index + 1 :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +177,6 @@ def parse_lines(text: str) -> Iterator[tuple[int, PortLine | RouteLine]]:
                 yield number, _parse_line(line, route_port)
             except ValueError as error:
                 raise LineError(number, line, str(error)) from None
-
-
-class LineError(Exception):
-    """A line outside the grammar; `number` counts from 1."""
-
-    def __init__(self, number: int, line: str, problem: str) -> None:
-        super().__init__(f"{problem}: {line[:120]!r}")
-        self.number = number
 
 
 def _parse_line(line: str, route_port: str) -> PortLine | RouteLine:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from mltswitch.errors import UserInputError
-from mltswitch.targets.onyx.grammar import LineError, PortLine, RouteLine, parse_lines
+from mltswitch.targets.common import LineError
+from mltswitch.targets.onyx.grammar import PortLine, RouteLine, parse_lines
 from mltswitch.targets.onyx.render import FILE, render_text
 from mltswitch.targets.onyx.settings import PortSettings, port_state
 from mltswitch.targets.state import RouteState, SwitchState

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import UnsupportedPlanError
 from mltswitch.plan import Plan
 from mltswitch.targets.base import Change, Quantised, RunningState, Session
-from mltswitch.targets.common import checked_render, lookup
+from mltswitch.targets.common import checked_render, expressible, lookup
 from mltswitch.targets.onyx.capabilities import HARDWARE, SN2100
 from mltswitch.targets.onyx.diff import change_between
 from mltswitch.targets.onyx.parse import parse_files
@@ -36,13 +35,7 @@ class OnyxTarget:
     def quantise(self, plan: Plan, switch: str) -> Quantised:
         """The plan in steps of 6 KB; raises UnsupportedPlanError."""
         quantised = quantise(plan, switch, self.hardware(plan.topology.switch(switch).hardware))
-        try:
-            check_expressible(quantised.state)
-        except UnsupportedPlanError as error:
-            raise UnsupportedPlanError(
-                error.what, where=f"{switch}: {error.where}", expected=error.expected, hint=error.hint
-            ) from None
-        return quantised
+        return expressible(quantised, switch, check_expressible)
 
     def render(self, state: SwitchState) -> dict[str, str]:
         """`mltswitch.txt`, parsed again before it leaves."""
