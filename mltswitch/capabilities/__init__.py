@@ -1,15 +1,20 @@
 """What a switch can do, as data: queues, units, ranges, and what nobody has yet tested on real hardware."""
 
+from mltswitch.capabilities.bandwidth import Bandwidth, BandwidthCapability, BitRate, PortShare
 from mltswitch.capabilities.device import Capabilities, LimitCapability, PortNumbering, ThresholdCapability
 from mltswitch.capabilities.limits import AlphaLimit, BytesLimit, Limit, Unlimited
 
 __all__ = [
     "AlphaLimit",
+    "Bandwidth",
+    "BandwidthCapability",
+    "BitRate",
     "BytesLimit",
     "Capabilities",
     "Limit",
     "LimitCapability",
     "PortNumbering",
+    "PortShare",
     "ThresholdCapability",
     "Unlimited",
 ]

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from mltswitch.capabilities.bandwidth import BandwidthCapability
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortNumbering:
@@ -61,5 +63,15 @@ class Capabilities:
     """Ports of the box; None: as many as the machine has."""
     can_shape: bool = False
     """Whether a port can be held to a rate below its link's."""
+    minimum_bandwidth: BandwidthCapability | None = None
+    """What a queue can be guaranteed against strict queues above it; None: nothing."""
+    maximum_bandwidth: BandwidthCapability | None = None
+    """To what a queue can be held; None: to nothing."""
+    remaps_host_control: bool = False
+    """Whether CS6 and CS7 can be sent to background on the ports of hosts alone."""
+    segment_routing: str | None = None
+    """Source for SRv6 endpoints and IPv6 static routes as a plan needs them; None: cannot be configured."""
+    packet_spraying: str | None = None
+    """Source for equal-cost routing packet by packet; None: cannot be configured."""
     unverified: tuple[str, ...] = ()
     """What the sources leave open and nobody has tested on this hardware."""

@@ -16,6 +16,7 @@ from mltswitch.plan.document import (
 from mltswitch.plan.fabric import Fabric, PortRole, SwitchRole
 from mltswitch.plan.predict import predict_port
 from mltswitch.plan.refine import refine_plan
+from mltswitch.plan.segments import SegmentRoute, Segments
 from mltswitch.plan.topology import Host, Port, Route, Switch, Topology
 
 __all__ = [
@@ -34,6 +35,8 @@ __all__ = [
     "Provenance",
     "QueueSettings",
     "Route",
+    "SegmentRoute",
+    "Segments",
     "Switch",
     "SwitchRole",
     "Topology",

@@ -54,7 +54,11 @@ def traffic_classes(profile: ModelProfile, fabric: Fabric, count: int) -> tuple[
             load=given.network_control.load,
         ),
         TrafficClass(
-            name="control", kind=ClassKind.CONTROL, dscp=given.control.dscp, load=given.control.load
+            name="control",
+            kind=ClassKind.CONTROL,
+            dscp=given.control.dscp,
+            load=given.control.load,
+            rate_cap_share=given.control.rate_cap_share,
         ),
     ]
     cap = _gradient_rate_cap(given)
@@ -72,7 +76,13 @@ def traffic_classes(profile: ModelProfile, fabric: Fabric, count: int) -> tuple[
         )
     background = given.background
     entries.append(
-        TrafficClass(name="background", kind=ClassKind.BACKGROUND, dscp=background.dscp, load=background.load)
+        TrafficClass(
+            name="background",
+            kind=ClassKind.BACKGROUND,
+            dscp=background.dscp,
+            load=background.load,
+            guaranteed_share=background.guaranteed_share or None,
+        )
     )
     return tuple(entries)
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.errors import UserInputError
-from mltswitch.plan.fabric import DscpValue, Fabric, Name, PortRole
+from mltswitch.plan.fabric import DscpValue, Fabric, Name, PortRole, SprayMode
 from mltswitch.plan.topology import Topology
 from mltswitch.queueing.objective import Buffer
 from mltswitch.units import BITS_PER_BYTE
@@ -62,7 +62,10 @@ class TrafficClass(_Document):
     load: float = Field(ge=0, allow_inf_nan=False)
     """Offered bits over the port's rate; a port's own load scales that of the gradient classes."""
     rate_cap_share: Ratio | None = None
-    """Senders are to keep all gradient classes together below this share of the port: background lives."""
+    """Gradients: senders keep all of them together below this share of the port, so that background lives.
+    Control: switches hold the class to this share of a port."""
+    guaranteed_share: Ratio | None = None
+    """Background alone: the share of a port that it gets however much waits in the classes above."""
     loss_bound_unimportant: Ratio | None = None
     """End-to-end loss up to which training takes no extra round; None: not known, or no gradients."""
     loss_bound_important: Ratio | None = None
@@ -73,6 +76,8 @@ class TrafficClass(_Document):
             raise ValueError(f"{self.name}: gradient classes carry layers, and no others do")
         if self.kind is not ClassKind.NETWORK_CONTROL and {CS6, CS7} & set(self.dscp):
             raise ValueError(f"{self.name}: CS6 and CS7 belong to routing protocols (RFC 4594)")
+        if self.guaranteed_share is not None and self.kind is not ClassKind.BACKGROUND:
+            raise ValueError(f"{self.name}: background has a guaranteed share, and no other class does")
         return self
 
 
@@ -175,7 +180,7 @@ class PathPrediction(_Document):
 class Paths(_Document):
     """The rule by which hosts name a path; routes are expanded per switch on demand."""
 
-    mode: Literal["alias"]
+    mode: SprayMode
     rule: Literal["address = alias prefix of the spine + host index"]
     burst_packets: int = Field(ge=1)
     """Packets that share one path decision and one DSCP/ECN byte."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -27,10 +27,24 @@ def _check_prefix(value: Any) -> Any:
 
 
 Prefix = Annotated[IPv4Network, BeforeValidator(_check_prefix)]
+
+
+def _check_block(value: Any) -> Any:
+    if isinstance(value, str | IPv6Network):
+        block = IPv6Network(value)
+        if block.prefixlen == SEGMENT_BLOCK_BITS and any(map(block.subnet_of, UNICAST)):
+            return block
+    raise ValueError("is no unicast IPv6 prefix of 32 bits, write for example fd00:6d6c::/32")
+
+
+SegmentBlock = Annotated[IPv6Network, BeforeValidator(_check_block)]
 LimitPackets = Annotated[int, Field(ge=1, le=1_000_000)]
 BurstPackets = Annotated[int, Field(ge=1, le=1024)]
 DelaySeconds = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
 
+SEGMENT_BLOCK_BITS: Final = 32
+UNICAST: Final = (IPv6Network("fc00::/7"), IPv6Network("2000::/3"))
+"""Unique local (RFC 4193) and global (RFC 4291)."""
 UNUSABLE_PREFIXES: Final = {
     IPv4Network("0.0.0.0/8"): "this network",
     IPv4Network("127.0.0.0/8"): "loopback",
@@ -142,6 +156,8 @@ class Addressing(_Document):
     """One /30 per leaf-spine link: leaf .1, spine .2."""
     alias: dict[Name, Prefix] = Field(min_length=1)
     """Spine → prefix; an address below it reaches its host through that spine."""
+    segments: SegmentBlock | None = None
+    """SRv6 locators, hosts and links (plan/segments.py): an IPv6 /32, for `spraying.mode: srv6` alone."""
     leaf_stride: int = Field(default=64, ge=2)
     """Host indices reserved for each leaf, a power of two, so that a spine needs one route per leaf."""
 
@@ -239,6 +255,14 @@ class ControlClass(_Document):
     dscp: tuple[DscpValue, ...] = Field(min_length=1)
     load: float = Field(default=0.005, ge=0, lt=1, allow_inf_nan=False)
     limit_packets: LimitPackets = 32
+    rate_cap_share: float = Field(default=0.1, gt=0, le=1, allow_inf_nan=False)
+    """Share of a port to which switches hold it: it is served before gradients, whoever sends it."""
+
+    @model_validator(mode="after")
+    def _load_below_cap(self) -> Self:
+        if self.load >= self.rate_cap_share:
+            raise ValueError(f"the load {self.load} is not below rate_cap_share {self.rate_cap_share}")
+        return self
 
 
 class GradientClasses(_Document):
@@ -279,7 +303,8 @@ class BackgroundClass(_Document):
     dscp: tuple[DscpValue, ...] = Field(default=(0,), min_length=1)
     load: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
     guaranteed_share: float = Field(default=0.05, ge=0, lt=1, allow_inf_nan=False)
-    """Share of the port that strict gradients may not take: senders cap their gradient rate by it."""
+    """Share of the port that strict gradients may not take: switches guarantee it where they can, and senders
+    cap their gradient rate by it."""
     limit_packets: LimitPackets = 32
 
 
@@ -323,10 +348,17 @@ def _refuse_shared(*classes: tuple[str, Iterable[int]]) -> None:
             owner[dscp] = name
 
 
-class Spraying(_Document):
-    """How a packet names its path; `alias` is one destination address per spine."""
+SprayMode = Literal["alias", "srv6", "packet"]
 
-    mode: Literal["alias"] = "alias"
+
+class Spraying(_Document):
+    """How a packet gets its path.
+
+    `alias`: one destination address per spine; these routes are there in every mode, for what needs one path.
+    `srv6`: the sender lists segments. `packet`: the switch chooses among equal-cost routes, packet by packet.
+    """
+
+    mode: SprayMode = "alias"
 
 
 def _check_trusted_ports(value: Any) -> Any:
@@ -350,6 +382,12 @@ class Fabric(_Document):
     traffic: Traffic
     classes: Classes
     spraying: Spraying = Spraying()
+
+    @model_validator(mode="after")
+    def _segments_where_they_are_used(self) -> Self:
+        if (self.addressing.segments is not None) != (self.spraying.mode == "srv6"):
+            raise ValueError("addressing.segments and spraying.mode srv6 belong together")
+        return self
 
     def gradient_bursts(self, count: int) -> tuple[int, ...]:
         """Packets that share one tag, for each of the first `count` gradient classes."""

@@ -115,6 +115,11 @@ class Topology:
             self._leaf_routes(switch) if switch.role is SwitchRole.LEAF else self._spine_routes(switch)
         )
 
+    @property
+    def tier_index(self) -> dict[str, int]:
+        """Switch → 0-based place within its tier."""
+        return self._tier_index
+
     def _leaf_routes(self, leaf: Switch) -> Iterator[Route]:
         for port in leaf.ports:
             if not port.peer_is_host:

@@ -2,7 +2,14 @@
 
 from mltswitch.targets.base import Change, Quantised, Rounding, RunningState, Session, Step, Target
 from mltswitch.targets.registry import hardware_capabilities, target_for, targets
-from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
+from mltswitch.targets.state import (
+    PortState,
+    QueueState,
+    RouteState,
+    SegmentRouteState,
+    SegmentRouting,
+    SwitchState,
+)
 
 __all__ = [
     "Change",
@@ -12,6 +19,8 @@ __all__ = [
     "Rounding",
     "RouteState",
     "RunningState",
+    "SegmentRouteState",
+    "SegmentRouting",
     "Session",
     "Step",
     "SwitchState",

@@ -82,6 +82,8 @@ class Quantised:
     roundings: tuple[Rounding, ...]
     class_queues: Mapping[str, int]
     """Traffic class → hardware queue."""
+    shortfalls: tuple[str, ...] = ()
+    """What the plan asks for and the device cannot do, a sentence each; the rest is rendered without it."""
 
 
 class Target(Protocol):

@@ -1,14 +1,38 @@
 """A plan rounded to what one device can express, driven by its capabilities alone."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
-from mltswitch.capabilities import AlphaLimit, BytesLimit, Capabilities, Limit, Unlimited
+from mltswitch.capabilities import (
+    AlphaLimit,
+    Bandwidth,
+    BitRate,
+    BytesLimit,
+    Capabilities,
+    Limit,
+    Unlimited,
+)
 from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.plan import ClassKind, Plan, Port, PortProfile, PortRole, QueueSettings, predict_port
+from mltswitch.plan import (
+    ClassKind,
+    Plan,
+    Port,
+    PortProfile,
+    PortRole,
+    QueueSettings,
+    TrafficClass,
+    predict_port,
+)
 from mltswitch.targets.base import Quantised, Rounding
+from mltswitch.targets.paths import packet_spraying, segment_routing
+from mltswitch.targets.shortfalls import shortfalls_of
 from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
-from mltswitch.units import format_bytes
+from mltswitch.units import format_bytes, format_ratio
 from mltswitch.wire.tos import DSCP_COUNT
+
+SMALL_DIFFERENCE: Final = 1e-3
+"""Of a bandwidth to the planned one, relative: below it nothing is reported."""
 
 
 def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quantised:
@@ -21,6 +45,7 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
     switch = plan.topology.switch(switch_name)
     class_queues = assign_queues(plan, switch_name, capabilities)
     dscps = _spread_dscps(plan)
+    host_dscps = _without_network_control(plan, dscps) if capabilities.remaps_host_control else dscps
     ports: list[PortState] = []
     roundings: list[Rounding] = []
     rounded: dict[PortRole, tuple[tuple[QueueState, ...], list[Rounding]]] = {}
@@ -28,12 +53,19 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
         profile = plan.port_profile(capabilities.platform, capabilities.hardware, port.role)
         if port.role not in rounded:
             rounder = _Rounder(plan, profile, capabilities, switch_name)
-            rounded[port.role] = rounder.queues(class_queues, dscps)
+            rounded[port.role] = rounder.queues(class_queues, host_dscps if port.peer_is_host else dscps)
         queues, changes = rounded[port.role]
         ports.append(_port_state(port, profile, queues))
         roundings += [replace(change, port=port.name) for change in changes]
     routes = tuple(RouteState(r.prefix, r.next_hop, r.port) for r in plan.topology.routes(switch_name))
-    return Quantised(SwitchState(tuple(ports), routes), tuple(roundings), class_queues)
+    state = SwitchState(
+        tuple(ports),
+        routes,
+        segment_routing(plan, switch, capabilities),
+        packet_spraying(plan, switch_name, capabilities),
+    )
+    shortfalls = tuple(shortfalls_of(plan, switch, capabilities))
+    return Quantised(state, tuple(roundings), class_queues, shortfalls)
 
 
 def assign_queues(plan: Plan, switch_name: str, capabilities: Capabilities) -> dict[str, int]:
@@ -76,6 +108,21 @@ def _spread_dscps(plan: Plan) -> dict[str, tuple[int, ...]]:
     return {name: tuple(dscps) for name, dscps in spread.items()}
 
 
+def _without_network_control(plan: Plan, dscps: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The same for ports of hosts, which have no business in network control."""
+    last = plan.classes[-1].name
+    taken = [
+        dscp
+        for entry in plan.classes
+        if entry.kind is ClassKind.NETWORK_CONTROL
+        for dscp in dscps[entry.name]
+    ]
+    return {
+        name: tuple(sorted((*held, *taken))) if name == last else tuple(d for d in held if d not in taken)
+        for name, held in dscps.items()
+    }
+
+
 def _port_state(port: Port, profile: PortProfile, queues: tuple[QueueState, ...]) -> PortState:
     return PortState(port.name, port.trusted, profile.rate_bps if profile.shaped else None, queues)
 
@@ -104,13 +151,35 @@ class _Rounder:
             )
         states: list[QueueState] = []
         given: list[QueueSettings] = []
+        bandwidths: list[Rounding] = []
         for settings in self.profile.queues:
             threshold = self._threshold(settings)
             limit = self._limit(settings, threshold or 0)
             name = settings.traffic_class
-            states.append(QueueState(class_queues[name], dscps[name], threshold, limit))
+            queue = QueueState(class_queues[name], dscps[name], threshold, limit)
+            states.append(self._with_bandwidths(queue, self.plan.class_by_name[name], bandwidths))
             given.append(settings.model_copy(update={"ecn_threshold_bytes": threshold, "limit": limit}))
-        return tuple(states), self._compare(given, class_queues)
+        return tuple(states), self._compare(given, class_queues) + bandwidths
+
+    def _with_bandwidths(self, queue: QueueState, entry: TrafficClass, changes: list[Rounding]) -> QueueState:
+        """What background is guaranteed and what control may take; `changes` gets what is not exact."""
+        minimum: Bandwidth | None = None
+        maximum: Bandwidth | None = None
+        lower, upper = self.capabilities.minimum_bandwidth, self.capabilities.maximum_bandwidth
+        if entry.guaranteed_share is not None and lower is not None:
+            minimum = lower.at_least(entry.guaranteed_share, self.profile.rate_bps)
+            changes += self._inexact("minimum", queue.queue, entry.name, entry.guaranteed_share, minimum)
+        if entry.kind is ClassKind.CONTROL and entry.rate_cap_share is not None and upper is not None:
+            maximum = upper.at_most(entry.rate_cap_share, self.profile.rate_bps)
+            changes += self._inexact("maximum", queue.queue, entry.name, entry.rate_cap_share, maximum)
+        return replace(queue, minimum=minimum, maximum=maximum)
+
+    def _inexact(
+        self, field: str, queue: int, traffic_class: str, wanted: float, given: Bandwidth
+    ) -> Iterator[Rounding]:
+        share = given.bps / self.profile.rate_bps if isinstance(given, BitRate) else given.percent / 100
+        if abs(share - wanted) > SMALL_DIFFERENCE * wanted:
+            yield Rounding("", queue, traffic_class, field, f"{format_ratio(wanted)} of the port", str(given))
 
     def _threshold(self, settings: QueueSettings) -> int | None:
         wanted = settings.ecn_threshold_bytes

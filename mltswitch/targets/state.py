@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-from mltswitch.capabilities import Limit
+from mltswitch.capabilities import Bandwidth, Limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,15 +14,19 @@ class QueueState:
     queue: int
     """The hardware's number."""
     dscps: tuple[int, ...]
-    """Code points that lead here, ascending; all 64 are spread over a port's queues."""
+    """Code points of packets arriving at this port that lead here, ascending; its queues share all 64."""
     ecn_threshold_bytes: int | None
     """S: capable packets are marked and others dropped above it; None: neither."""
     limit: Limit
+    minimum: Bandwidth | None = None
+    """What the queue gets however much waits in stricter ones (background); None: nothing."""
+    maximum: Bandwidth | None = None
+    """What the queue may not exceed (control); None: the port's rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortState:
-    """One port: its queues in order of service, strict priority."""
+    """One port: its queues in order of service, strict priority but for a queue's minimum."""
 
     name: str
     trusted: bool
@@ -44,11 +48,38 @@ class RouteState:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentRouteState:
+    """One static IPv6 route of ours, to a switch's segments or to the hosts of a leaf."""
+
+    prefix: IPv6Network
+    next_hop: IPv6Address
+    port: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRouting:
+    """SRv6 on one switch: the paths that hosts name by segment lists (RFC 8986)."""
+
+    locator: IPv6Network | None
+    """The switch's own block, /48; None: it ends no segment."""
+    routes: tuple[SegmentRouteState, ...]
+
+    @property
+    def segment(self) -> IPv6Address | None:
+        """The switch's own segment, behaviour End."""
+        return None if self.locator is None else self.locator.network_address + 1
+
+
+@dataclass(frozen=True, slots=True)
 class SwitchState:
     """Everything of ours on one switch; ports and routes in a fixed order."""
 
     ports: tuple[PortState, ...]
     routes: tuple[RouteState, ...]
+    segment_routing: SegmentRouting | None = None
+    """None: the plan does not use it."""
+    packet_spraying: bool = False
+    """Equal-cost routes are chosen packet by packet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +101,11 @@ class Difference:
 
 def differences(expected: SwitchState, found: SwitchState) -> tuple[Difference, ...]:
     """Every value in which `found` differs; ports that `expected` does not name are not ours to judge."""
-    return (*_port_differences(expected, found), *_route_differences(expected, found))
+    return (
+        *_port_differences(expected, found),
+        *_route_differences(expected, found),
+        *_path_differences(expected, found),
+    )
 
 
 def _port_differences(expected: SwitchState, found: SwitchState) -> Iterator[Difference]:
@@ -96,7 +131,7 @@ def _queue_differences(expected: PortState, found: PortState) -> Iterator[Differ
         if other is None:
             yield Difference(expected.name, queue.queue, "queue", "present", "absent")
             continue
-        for field in ("dscps", "ecn_threshold_bytes", "limit"):
+        for field in ("dscps", "ecn_threshold_bytes", "limit", "minimum", "maximum"):
             wanted, actual = getattr(queue, field), getattr(other, field)
             if wanted != actual:
                 yield Difference(expected.name, queue.queue, field, str(wanted), str(actual))
@@ -122,3 +157,28 @@ def _route_differences(expected: SwitchState, found: SwitchState) -> Iterator[Di
             )
     for route in found_routes.values():
         yield Difference("", None, f"route {route.prefix}", "absent", f"via {route.next_hop} {route.port}")
+
+
+def _path_differences(expected: SwitchState, found: SwitchState) -> Iterator[Difference]:
+    if expected.packet_spraying != found.packet_spraying:
+        wanted, actual = (
+            "on" if each else "off" for each in (expected.packet_spraying, found.packet_spraying)
+        )
+        yield Difference("", None, "packet spraying", wanted, actual)
+    if expected.segment_routing is None and found.segment_routing is None:
+        return
+    wanted_segments = expected.segment_routing or SegmentRouting(None, ())
+    found_segments = found.segment_routing or SegmentRouting(None, ())
+    if wanted_segments.locator != found_segments.locator:
+        locators = (str(each.locator or "absent") for each in (wanted_segments, found_segments))
+        yield Difference("", None, "segment routing locator", *locators)
+    for route in wanted_segments.routes:
+        if route not in found_segments.routes:
+            yield Difference("", None, f"route {route.prefix}", _via(route), "absent")
+    for route in found_segments.routes:
+        if route not in wanted_segments.routes:
+            yield Difference("", None, f"route {route.prefix}", "absent", _via(route))
+
+
+def _via(route: SegmentRouteState) -> str:
+    return f"via {route.next_hop} {route.port}"

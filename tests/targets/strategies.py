@@ -1,5 +1,7 @@
 """Random valid plans for one hardware model, built as documents: no profile, no optimiser."""
 
+import os
+
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
@@ -19,6 +21,8 @@ from mltswitch.plan import (
 )
 from mltswitch.units import frame_bytes
 
+LAW_EXAMPLES = int(os.environ.get("MLTSWITCH_LAW_EXAMPLES", "25"))
+"""Random plans for each law of each target; 1,000 and more by hand, or at night."""
 MAXIMUM_GRADIENT_CLASSES = 8
 OTHER_CLASSES = 3
 LARGEST_BUFFER_BYTES = 16_000_000
@@ -47,7 +51,11 @@ def plans(draw: DrawFn, capabilities: Capabilities) -> Plan:
         port_profiles=tuple(draw(_port_profiles(capabilities, fabric, classes, role)) for role in roles),
         end_to_end=(),
         hops=3,
-        paths=Paths(mode="alias", rule="address = alias prefix of the spine + host index", burst_packets=1),
+        paths=Paths(
+            mode=fabric.spraying.mode,
+            rule="address = alias prefix of the spine + host index",
+            burst_packets=1,
+        ),
         fabric=fabric,
     )
 
@@ -67,6 +75,15 @@ def fabrics(draw: DrawFn, capabilities: Capabilities, gradients: int) -> Fabric:
         "hardware": capabilities.hardware,
         "port_names": {"pattern": numbering.pattern, "first": numbering.first, "step": numbering.step},
     }
+    addressing: dict[str, object] = {
+        "hosts": "10.0.0.0/16",
+        "links": "10.1.0.0/16",
+        "alias": {f"spine{n + 1}": f"10.{100 + n}.0.0/16" for n in range(spines)},
+        "leaf_stride": draw(st.sampled_from([4, 64, 256])),
+    }
+    mode = draw(st.sampled_from(_modes(capabilities)))
+    if mode == "srv6":
+        addressing["segments"] = draw(st.sampled_from(["fd00:6d6c::/32", "2001:db8::/32"]))
     document = {
         "schema": "mltswitch/fabric/v1",
         "name": "random",
@@ -77,12 +94,7 @@ def fabrics(draw: DrawFn, capabilities: Capabilities, gradients: int) -> Fabric:
                 "hosts_per_leaf": draw(st.integers(0, 3)),
             }
         },
-        "addressing": {
-            "hosts": "10.0.0.0/16",
-            "links": "10.1.0.0/16",
-            "alias": {f"spine{n + 1}": f"10.{100 + n}.0.0/16" for n in range(spines)},
-            "leaf_stride": draw(st.sampled_from([4, 64, 256])),
-        },
+        "addressing": addressing,
         "ports": {
             "rate": draw(st.integers(10_000, 100_000)) * 1000,
             "buffer": LARGEST_BUFFER_BYTES,
@@ -91,6 +103,7 @@ def fabrics(draw: DrawFn, capabilities: Capabilities, gradients: int) -> Fabric:
         },
         "traffic": {"load": draw(st.floats(0.1, 1.5))},
         "classes": draw(_code_points(gradients)),
+        "spraying": {"mode": mode},
     }
     fabric = Fabric.model_validate(document)
     ports = [f"{switch.name}:{port.name}" for switch in Topology(fabric).switches for port in switch.ports]
@@ -98,14 +111,23 @@ def fabrics(draw: DrawFn, capabilities: Capabilities, gradients: int) -> Fabric:
     return fabric.model_copy(update={"trusted_ports": trusted})
 
 
+def _modes(capabilities: Capabilities) -> list[str]:
+    modes = {"alias": True, "srv6": capabilities.segment_routing, "packet": capabilities.packet_spraying}
+    return [mode for mode, possible in modes.items() if possible]
+
+
 @st.composite
 def _code_points(draw: DrawFn, gradients: int) -> dict[str, dict[str, object]]:
     free = [dscp for dscp in range(64) if dscp not in CONTROL_CODE_POINTS]
     shuffled = draw(st.permutations(free))
     control, background = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    cap, share = draw(st.integers(6, 1000)), draw(st.integers(0, 300))
     return {
-        "control": {"dscp": shuffled[:control]},
-        "background": {"dscp": shuffled[control : control + background]},
+        "control": {"dscp": shuffled[:control], "rate_cap_share": cap / 1000},
+        "background": {
+            "dscp": shuffled[control : control + background],
+            "guaranteed_share": share / 1000,
+        },
         "gradients": {"dscp": shuffled[-gradients:]},
     }
 
@@ -130,7 +152,11 @@ def _classes(fabric: Fabric) -> tuple[TrafficClass, ...]:
             load=given.network_control.load,
         ),
         TrafficClass(
-            name="control", kind=ClassKind.CONTROL, dscp=given.control.dscp, load=given.control.load
+            name="control",
+            kind=ClassKind.CONTROL,
+            dscp=given.control.dscp,
+            load=given.control.load,
+            rate_cap_share=given.control.rate_cap_share,
         ),
         *gradients,
         TrafficClass(
@@ -138,6 +164,7 @@ def _classes(fabric: Fabric) -> tuple[TrafficClass, ...]:
             kind=ClassKind.BACKGROUND,
             dscp=given.background.dscp,
             load=given.background.load,
+            guaranteed_share=given.background.guaranteed_share or None,
         ),
     )
 

@@ -1,0 +1,61 @@
+"""The two ways in which switches express what a queue is guaranteed or may take: a rate, or percents."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class BitRate:
+    """Bits a second, of frames as the device counts them."""
+
+    bps: int
+
+    def __str__(self) -> str:
+        return f"{self.bps} bit/s"
+
+
+@dataclass(frozen=True, slots=True)
+class PortShare:
+    """Percents of the port's rate."""
+
+    percent: int
+
+    def __str__(self) -> str:
+        return f"{self.percent} %"
+
+
+Bandwidth = BitRate | PortShare
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandwidthCapability:
+    """In which steps a device guarantees a bandwidth to a queue, or caps it."""
+
+    kind: Literal["rate", "percent"]
+    source: str
+    step_bps: int = 1
+    """Of a rate; percents are whole ones."""
+    minimum_bps: int = 1
+    maximum_bps: int = 10**12
+
+    def at_least(self, share: float, port_bps: int) -> Bandwidth:
+        """The least bandwidth of the device that is not below a share of the port."""
+        return self._nearest(share, port_bps, upwards=True)
+
+    def at_most(self, share: float, port_bps: int) -> Bandwidth:
+        """The greatest bandwidth of the device that is not above a share of the port, but never nothing."""
+        return self._nearest(share, port_bps, upwards=False)
+
+    def _nearest(self, share: float, port_bps: int, *, upwards: bool) -> Bandwidth:
+        if self.kind == "percent":
+            return PortShare(min(max(_whole(share * 100, upwards=upwards), 1), 100))
+        steps = _whole(share * port_bps / self.step_bps, upwards=upwards)
+        return BitRate(min(max(steps * self.step_bps, self.minimum_bps), self.maximum_bps))
+
+
+def _whole(value: float, *, upwards: bool) -> int:
+    """Rounded up or down, except for what is a whole number but for the arithmetic."""
+    nearest = round(value)
+    if abs(value - nearest) <= 1e-9 * max(1.0, abs(value)):
+        return nearest
+    return int(-(-value // 1)) if upwards else int(value // 1)
