@@ -50,12 +50,13 @@ class BandwidthCapability:
         if self.kind == "percent":
             return PortShare(min(max(_whole(share * 100, upwards=upwards), 1), 100))
         steps = _whole(share * port_bps / self.step_bps, upwards=upwards)
-        return BitRate(min(max(steps * self.step_bps, self.minimum_bps), self.maximum_bps))
+        least_bps = max(self.minimum_bps, self.step_bps)
+        return BitRate(min(max(steps * self.step_bps, least_bps), self.maximum_bps))
 
 
 def _whole(value: float, *, upwards: bool) -> int:
     """Rounded up or down, except for what is a whole number but for the arithmetic."""
     nearest = round(value)
-    if abs(value - nearest) <= 1e-9 * max(1.0, abs(value)):
+    if abs(value - nearest) <= 1e-12 * max(1.0, abs(value)):
         return nearest
     return int(-(-value // 1)) if upwards else int(value // 1)

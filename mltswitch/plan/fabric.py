@@ -1,6 +1,7 @@
 """The fabric file: topology, addressing, ports, traffic and classes, checked as it is read."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, Final, Literal, Self
@@ -29,10 +30,14 @@ def _check_prefix(value: Any) -> Any:
 Prefix = Annotated[IPv4Network, BeforeValidator(_check_prefix)]
 
 
+def _is_unicast(prefix: IPv6Network) -> bool:
+    return any(map(prefix.subnet_of, UNICAST))
+
+
 def _check_block(value: Any) -> Any:
-    if isinstance(value, str | IPv6Network):
-        block = IPv6Network(value)
-        if block.prefixlen == SEGMENT_BLOCK_BITS and any(map(block.subnet_of, UNICAST)):
+    with suppress(ValueError):
+        block = IPv6Network(value) if isinstance(value, str) else value
+        if isinstance(block, IPv6Network) and block.prefixlen == SEGMENT_BLOCK_BITS and _is_unicast(block):
             return block
     raise ValueError("is no unicast IPv6 prefix of 32 bits, write for example fd00:6d6c::/32")
 

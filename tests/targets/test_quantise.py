@@ -6,15 +6,18 @@ from hypothesis import strategies as st
 
 from mltswitch.capabilities import (
     AlphaLimit,
+    BandwidthCapability,
+    BitRate,
     BytesLimit,
     Capabilities,
     LimitCapability,
     PortNumbering,
+    PortShare,
     ThresholdCapability,
     Unlimited,
 )
 from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.plan import Plan
+from mltswitch.plan import ClassKind, Plan
 from mltswitch.targets.quantise import assign_queues, quantise
 from tests.targets.strategies import plans, switch_names
 
@@ -39,6 +42,14 @@ SHARED = replace(
     limit=LimitCapability(
         kind="alpha", source="test", alpha_exponents=(-3, -2, -1, 0, 1, 2, 3), pool_bytes=POOL_BYTES
     ),
+)
+SHARING = replace(
+    COARSE,
+    minimum_bandwidth=BandwidthCapability(kind="percent", source="test"),
+    maximum_bandwidth=BandwidthCapability(kind="rate", source="test", step_bps=64_000),
+    remaps_host_control=True,
+    segment_routing="test",
+    packet_spraying="test",
 )
 UNBOUNDED = replace(COARSE, limit=LimitCapability(kind="none", source="test"))
 
@@ -186,3 +197,71 @@ def test_an_alpha_that_rests_below_the_threshold_is_refused(plan: Plan) -> None:
     with pytest.raises(UnsupportedPlanError, match="no alpha of chip rests above the threshold") as caught:
         quantise(plan, "leaf1", replace(COARSE, limit=limit))
     assert caught.value.expected == "below 2000 B, where alpha 2^-2 rests"
+
+
+@SLOW
+@given(plans(SHARING), st.data())
+def test_background_is_guaranteed_and_control_held_to_its_share(plan: Plan, data: st.DataObject) -> None:
+    name = data.draw(switch_names(plan))
+    result = quantise(plan, name, SHARING)
+    for port, place in zip(result.state.ports, plan.topology.switch(name).ports, strict=True):
+        rate_bps = plan.port_profile("coarse", "chip", place.role).rate_bps
+        for queue, entry in zip(port.queues, plan.classes, strict=True):
+            if entry.kind is ClassKind.CONTROL:
+                assert isinstance(queue.maximum, BitRate)
+                assert entry.rate_cap_share is not None
+                wanted_bps = entry.rate_cap_share * rate_bps
+                assert wanted_bps - 64_000 < queue.maximum.bps < wanted_bps + 1 or queue.maximum.bps == 64_000
+            else:
+                assert queue.maximum is None
+            if entry.guaranteed_share is not None:
+                assert isinstance(queue.minimum, PortShare)
+                assert -1e-6 < queue.minimum.percent - 100 * entry.guaranteed_share < 1
+            else:
+                assert queue.minimum is None
+    assert not result.shortfalls
+
+
+@SLOW
+@given(plans(SHARING), st.data())
+def test_hosts_have_no_business_in_network_control(plan: Plan, data: st.DataObject) -> None:
+    name = data.draw(switch_names(plan))
+    state = quantise(plan, name, SHARING).state
+    taken = set(plan.classes[0].dscp)
+    for port, place in zip(state.ports, plan.topology.switch(name).ports, strict=True):
+        assert sorted(dscp for queue in port.queues for dscp in queue.dscps) == list(range(64))
+        first, last = set(port.queues[0].dscps), set(port.queues[-1].dscps)
+        assert taken <= (last if place.peer_is_host else first)
+
+
+@SLOW
+@given(plans(COARSE), st.data())
+def test_what_a_device_cannot_do_is_said(plan: Plan, data: st.DataObject) -> None:
+    name = data.draw(switch_names(plan))
+    result = quantise(plan, name, COARSE)
+    told = " ".join(result.shortfalls)
+    assert "control is not held to" in told
+    assert ("background is not guaranteed" in told) == (plan.classes[-1].guaranteed_share is not None)
+    hosts = any(port.peer_is_host for port in plan.topology.switch(name).ports)
+    assert ("CS6 and CS7 from hosts are believed" in told) == hosts
+
+
+@pytest.mark.parametrize("mode", ["srv6", "packet"])
+def test_a_spray_mode_that_a_device_does_not_have_is_refused(mode: str) -> None:
+    plan = find(plans(SHARING), lambda plan: plan.paths.mode == mode)
+    with pytest.raises(UnsupportedPlanError, match=r"SRv6|packet by packet") as caught:
+        quantise(plan, "spine1", COARSE)
+    assert "spine1: spraying.mode" in caught.value.where
+    state = quantise(plan, "spine1", SHARING).state
+    assert state.packet_spraying == (mode == "packet")
+    assert (state.segment_routing is not None) == (mode == "srv6")
+
+
+def test_bandwidth_that_the_device_has_no_step_for_is_reported() -> None:
+    plan = find(
+        plans(SHARING),
+        lambda plan: (plan.classes[-1].guaranteed_share or 0) * 1000 % 10 == 5,
+    )
+    (rounding, *_) = [each for each in quantise(plan, "spine1", SHARING).roundings if each.field == "minimum"]
+    assert rounding.given.endswith(" %")
+    assert rounding.wanted.endswith("of the port")
