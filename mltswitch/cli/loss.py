@@ -12,10 +12,10 @@ from mltswitch.documents import load_document
 from mltswitch.errors import MltswitchError
 from mltswitch.plan import Plan, PortRole
 from mltswitch.plan.evaluate import PortPrediction, class_rows, predict_ports
-from mltswitch.queueing import MODELS, QueuePrediction, QueueThresholds, SimulationSettings, predict
+from mltswitch.queueing import MODELS, QueuePrediction, QueueThresholds, SimulationSettings, kind_of, predict
+from mltswitch.sweep import parse_numbers
 from mltswitch.traffic.problem import load_problem
-from mltswitch.traffic.sweep import parse_numbers
-from mltswitch.traffic.vary import kind_of, queue_record
+from mltswitch.traffic.vary import queue_record
 from mltswitch.units import format_bps, format_ratio
 
 GREATEST_LOAD: Final = 10.0

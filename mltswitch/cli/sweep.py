@@ -24,18 +24,19 @@ from mltswitch.plan import Fabric, Plan, PortRole, build_plan
 from mltswitch.plan.evaluate import PlanCells, with_buffer
 from mltswitch.profile import profile_sha256, resolve_profile
 from mltswitch.queueing import MODELS, SimulationSettings
-from mltswitch.targets import hardware_capabilities
-from mltswitch.traffic.problem import load_problem
-from mltswitch.traffic.sweep import (
+from mltswitch.sweep import (
     JOURNAL_SUFFIX,
     MOST_CELLS,
+    Cell,
     Evaluate,
     check_table,
     open_journal,
     run_cells,
     write_table,
 )
-from mltswitch.traffic.vary import Cell, ProblemCells
+from mltswitch.targets import hardware_capabilities
+from mltswitch.traffic.problem import load_problem
+from mltswitch.traffic.vary import ProblemCells
 from mltswitch.units import parse_bytes
 
 MOST_PROCESSES: Final = 256

@@ -9,8 +9,8 @@ from mltswitch.errors import UserInputError
 from mltswitch.plan.document import ClassKind, Plan, PortProfile, Prediction, QueueSettings
 from mltswitch.plan.fabric import PortRole
 from mltswitch.plan.predict import predict_port, rounded
-from mltswitch.queueing import SimulationSettings
-from mltswitch.traffic.vary import Cell, kind_of
+from mltswitch.queueing import SimulationSettings, kind_of
+from mltswitch.sweep import Cell
 
 
 @dataclass(frozen=True, slots=True)

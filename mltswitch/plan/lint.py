@@ -13,8 +13,7 @@ from mltswitch.plan.fabric import PortRole
 from mltswitch.plan.notes import port_names
 from mltswitch.plan.predict import predict_port
 from mltswitch.profile import Curve
-from mltswitch.queueing import SimulationSettings
-from mltswitch.traffic.vary import kind_of
+from mltswitch.queueing import SimulationSettings, kind_of
 from mltswitch.units import format_bytes, format_ratio
 
 MOST_PREDICTIONS: Final = 20

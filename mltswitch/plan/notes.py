@@ -5,7 +5,7 @@ from typing import Final
 
 from mltswitch.capabilities import BytesLimit
 from mltswitch.plan.document import Plan, PortProfile, QueueSettings
-from mltswitch.traffic.vary import kind_of
+from mltswitch.queueing import kind_of
 from mltswitch.units import format_ratio
 
 MODELS_WITHOUT_BURSTS: Final = ("paper", "mm1k")

@@ -3,7 +3,7 @@
 from mltswitch.queueing.arrivals import Arrivals, Batch, Incast, Poisson, Trace, mean_burst_packets
 from mltswitch.queueing.decision import Decision, decide
 from mltswitch.queueing.descent import optimise
-from mltswitch.queueing.models import MODELS, predict
+from mltswitch.queueing.models import MODELS, kind_of, predict
 from mltswitch.queueing.objective import Optimum, QueueObjective, ThresholdProblem, least_buffer_packets
 from mltswitch.queueing.paper import blocking, utilisations
 from mltswitch.queueing.problem import (
@@ -36,6 +36,7 @@ __all__ = [
     "blocking",
     "check_problem",
     "decide",
+    "kind_of",
     "least_buffer_packets",
     "mean_burst_packets",
     "optimise",

@@ -1,7 +1,7 @@
 """The loss models by name, behind one call."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from mltswitch.errors import UserInputError
 from mltswitch.queueing import completion, mm1k, paper
@@ -17,6 +17,11 @@ ANALYTIC: Final[dict[str, Model]] = {
 }
 MODELS: Final = (*ANALYTIC, "simulate")
 """Names of the loss models; the first is the default."""
+
+
+def kind_of(model: str) -> Literal["predicted", "simulated"]:
+    """What a model's figures are called."""
+    return "simulated" if model == "simulate" else "predicted"
 
 
 def predict(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import fsum, isfinite
-from typing import Any, Literal
+from typing import Any
 
 from mltswitch.errors import UserInputError
 from mltswitch.queueing import (
@@ -17,18 +17,13 @@ from mltswitch.queueing import (
     QueueTraffic,
     SimulationSettings,
     Trace,
+    kind_of,
     mean_burst_packets,
     predict,
 )
+from mltswitch.sweep import Cell
 
-Cell = tuple[float | int | str | None, ...]
-"""One value of each axis of a sweep; what JSON can hold."""
 Problem = tuple[Port, Sequence[QueueTraffic], Sequence[QueueThresholds]]
-
-
-def kind_of(model: str) -> Literal["predicted", "simulated"]:
-    """What a model's figures are called."""
-    return "simulated" if model == "simulate" else "predicted"
 
 
 def queue_record(entry: QueuePrediction) -> dict[str, Any]:

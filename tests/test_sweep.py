@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltswitch.errors import UserInputError
-from mltswitch.traffic.sweep import check_table, open_journal, parse_numbers, run_cells, write_table
-from mltswitch.traffic.vary import Cell
+from mltswitch.sweep import Cell, check_table, open_journal, parse_numbers, run_cells, write_table
 
 CELLS: list[Cell] = [(load, burst, None, "paper") for load in (0.5, 0.9) for burst in (1, 8)]
 

@@ -18,8 +18,9 @@ from typing import Any, Final, TextIO
 
 from mltswitch.documents import write_atomically
 from mltswitch.errors import MachineError, UserInputError
-from mltswitch.traffic.vary import Cell
 
+Cell = tuple[float | int | str | None, ...]
+"""One value of each axis; what JSON can hold."""
 MOST_VALUES: Final = 1000
 """Of one axis."""
 MOST_CELLS: Final = 100_000
