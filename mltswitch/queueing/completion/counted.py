@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mltswitch.queueing.completion.admission import Admission, ClassQueue
+from mltswitch.queueing.completion.balance import HIGH, OWN, VACATION, mix, settled
 from mltswitch.queueing.completion.durations import BusySlot, Duration, Slot, poisson
-from mltswitch.queueing.completion.port import ENDLESS, SETTLED, SWEEPS
+from mltswitch.queueing.completion.port import ENDLESS
 from mltswitch.queueing.completion.rational import ComplexArray, FloatArray, circle, fit
 from mltswitch.queueing.completion.rules import admission_of
 from mltswitch.queueing.completion.state import Losses, QueueState
@@ -63,17 +64,13 @@ def solve_counted_port(queues: Sequence[ClassQueue]) -> list[QueueState | None]:
         turn, high = _durations_below(level, rate_below)
         if not turn.mean < ENDLESS:
             break
-    states: list[QueueState | None] = [None] * len(queues)
-    carried = [level.queue.load for level in levels]
-    for _ in range(SWEEPS):
-        before = list(carried)
-        for index, level in enumerate(levels):
-            free = max(0.0, 1.0 - sum(carried[: index + 1]))
-            state = _balance(level, min(sum(carried[index + 1 :]), free))
-            states[index], carried[index] = state, level.queue.load * state.losses.carried
-        if max(abs(new - old) for new, old in zip(carried, before, strict=True)) < SETTLED:
-            break
-    return states
+
+    def carried_share(index: int, carried_below: float) -> float:
+        return _balance(levels[index], carried_below).losses.carried
+
+    below = settled([level.queue.load for level in levels], carried_share)
+    states = [_balance(level, carried) for level, carried in zip(levels, below, strict=True)]
+    return [*states, *[None] * (len(queues) - len(levels))]
 
 
 def _level(queue: ClassQueue, turn: Duration, high: Duration | None, rate_above: float) -> _Level:
@@ -202,19 +199,17 @@ def _means(level: _Level) -> tuple[float, float]:
 
 def _balance(level: _Level, carried_below: float) -> QueueState:
     """As in `port`, with the time split into own transmissions and the rest."""
-    queue, turns = level.queue, _turns(level)
-    total = level.rate_above + queue.rate
-    shares = np.array([0.0, queue.rate / total, level.rate_above / total])[: len(turns)]
-    firsts = np.array([level.turn.mean, level.turn.mean, level.high.mean if level.high else 0.0])[
-        : len(turns)
-    ]
-    lasting = firsts + level.turn.mean * turns.sum(axis=1)
-    idle_cycle = 1 / total + float(shares @ lasting)
-    per_unit = 1 - carried_below * (lasting[0] - idle_cycle)
-    vacations = min(1.0, carried_below * idle_cycle / per_unit) if per_unit > 0 else 1.0
-    weights = (1 - vacations) * shares
-    weights[0] = vacations
-    return _state(level, weights, weights @ turns, (1 - vacations) / total, float(weights @ lasting))
+    turns = _turns(level)
+    mixed = mix(
+        turns,
+        unit=1.0,
+        turn=level.turn,
+        high=level.high,
+        rate=level.queue.rate,
+        rate_above=level.rate_above,
+        carried_below=carried_below,
+    )
+    return _state(level, mixed.weights, mixed.weights @ turns, mixed.idle_time, mixed.busy_time)
 
 
 def _state(
@@ -222,16 +217,16 @@ def _state(
 ) -> QueueState:
     queue, kernels, plain = level.queue, level.kernels, level.plain
     served_at_once = idle_time * queue.rate
-    started = weights[1] * _rest_of_burst(level)
+    started = weights[OWN] * _rest_of_burst(level)
     started[:-1] += turns[1:]
     after_slot = (started @ kernels.served[0]).real
-    others = weights[0] + (weights[2] if len(weights) > 2 else 0.0)
+    others = weights[VACATION] + (weights[HIGH] if len(weights) > HIGH else 0.0)
     waiting = after_slot.copy()
     waiting[0] += others
     ended = turns.copy()
     ended[0] = weights.sum()
     # The rest of a burst at an idle port joins before the slot begins, by the lowered thresholds.
-    in_slot = _raised(np.eye(len(turns))[0] * weights[1] + np.append(turns[1:], 0.0), after_slot)
+    in_slot = _raised(np.eye(len(turns))[0] * weights[OWN] + np.append(turns[1:], 0.0), after_slot)
     elsewhere = _raised(waiting, ended)
     lengths = np.arange(plain.limit)
     important = queue.important_share
@@ -252,7 +247,7 @@ def _state(
     probabilities = other_time / other_time.sum()
     carried_share = carried / offered
     mean_queue = float(probabilities @ np.arange(len(probabilities)))
-    high_time = weights[2] * level.high.mean if level.high is not None else 0.0
+    high_time = weights[HIGH] * level.high.mean if level.high is not None else 0.0
     shares = Losses(
         unimportant=float((marked + full) / offered),
         important=full / offered,

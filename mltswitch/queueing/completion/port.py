@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 
 from mltswitch.queueing.completion.admission import Admission, ClassQueue, Offer
+from mltswitch.queueing.completion.balance import HIGH, OWN, VACATION, mix, settled
 from mltswitch.queueing.completion.durations import BusySlot, Duration, Slot
 from mltswitch.queueing.completion.excursions import Start, Visits, visits
 from mltswitch.queueing.completion.passage import passages
@@ -29,14 +30,9 @@ from mltswitch.queueing.completion.state import Losses, QueueState, Stay, losses
 
 ENDLESS: Final = 1e12
 """Mean packet times between two turns after which a class counts as starved."""
-SWEEPS: Final = 30
-SETTLED: Final = 1e-10
 ORIGIN: Final = np.zeros(1, dtype=complex)
 REMEMBERED: Final = 512
 """Classes whose solution is kept: a search that changes one class need not solve those above it again."""
-
-VACATION, OWN, HIGH = range(3)
-"""Kinds of excursions: a lower packet's transmission, an own burst at an idle port, a higher one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +71,12 @@ def port_losses(queues: Sequence[ClassQueue]) -> list[Losses | None]:
 
 def _balanced(levels: Sequence[Level]) -> list[Stay]:
     """One cycle of each class, when all classes carry what they do."""
-    shares = [1.0] * len(levels)
-    if not levels:
-        return []
-    for _ in range(SWEEPS):
-        before = list(shares)
-        for index, level in enumerate(levels):
-            stay = _stay(level, _carried_below(levels, shares, index))
-            shares[index] = losses(level.admission, stay).carried
-        if max(abs(new - old) for new, old in zip(shares, before, strict=True)) < SETTLED:
-            break
-    return [_stay(level, _carried_below(levels, shares, index)) for index, level in enumerate(levels)]
 
+    def carried_share(index: int, carried_below: float) -> float:
+        return losses(levels[index].admission, _stay(levels[index], carried_below)).carried
 
-def _carried_below(levels: Sequence[Level], shares: Sequence[float], index: int) -> float:
-    """Load that the classes below get through, as far as the others leave room for it."""
-    carried = [level.queue.load * share for level, share in zip(levels, shares, strict=True)]
-    return min(sum(carried[index + 1 :]), max(0.0, 1.0 - sum(carried[: index + 1])))
+    below = settled([level.queue.load for level in levels], carried_share)
+    return [_stay(level, carried) for level, carried in zip(levels, below, strict=True)]
 
 
 def _levels(queues: tuple[ClassQueue, ...]) -> list[Level]:
@@ -225,30 +210,27 @@ def _means(level: Level) -> tuple[float, float]:
 
 def _stay(level: Level, carried_below: float) -> Stay:
     """One cycle of the class on average, when the classes below carry so much."""
-    queue, found = level.queue, level.visits
-    total = level.rate_above + queue.rate
-    kinds = len(found.turns)
-    shares = np.array([0.0, queue.rate / total, level.rate_above / total])[:kinds]
-    firsts = np.array([level.turn.mean, level.turn.mean, level.high.mean if level.high else 0.0])[:kinds]
-    # Everything below is relative to `unit` excursions, which may underflow.
-    lasting = found.unit * firsts + level.turn.mean * found.turns.sum(axis=1)
-    idle_cycle = found.unit / total + float(shares @ lasting)
-    # A vacation is one lower packet: x / (x · vacation + (1 - x) · idle) = carried below.
-    per_unit = found.unit - carried_below * (float(lasting[VACATION]) - idle_cycle)
-    vacations = min(1.0, carried_below * idle_cycle / per_unit) if per_unit > 0 else 1.0
-    weights = (1 - vacations) * shares
-    weights[VACATION] = vacations
-    excursions = weights * found.unit
+    found = level.visits
+    mixed = mix(
+        found.turns,
+        unit=found.unit,
+        turn=level.turn,
+        high=level.high,
+        rate=level.queue.rate,
+        rate_above=level.rate_above,
+        carried_below=carried_below,
+    )
+    excursions = mixed.weights * found.unit
     starts = excursions[VACATION] * level.admission.landing(0)
     starts = starts + excursions[OWN] * level.admission.rest_of_burst()
     if level.high is not None:
         starts = starts + excursions[HIGH] * level.admission.landing(0)
     return Stay(
-        turns=weights @ found.turns,
+        turns=mixed.weights @ found.turns,
         starts=starts,
-        idle_time=(1 - vacations) * found.unit / total,
-        busy_time=float(weights @ lasting),
+        idle_time=mixed.idle_time,
+        busy_time=mixed.busy_time,
         high_time=float(excursions[HIGH] * level.high.mean) if level.high is not None else 0.0,
-        served_at_once=(1 - vacations) * queue.rate / total * found.unit,
-        dropped_important=float(weights @ level.lost),
+        served_at_once=mixed.idle_time * level.queue.rate,
+        dropped_important=float(mixed.weights @ level.lost),
     )

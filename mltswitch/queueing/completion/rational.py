@@ -22,7 +22,8 @@ SAMPLES: Final = 28
 NEAREST: Final = 1e-6
 """First angle of the samples; they thicken towards s = 0, where long busy periods show."""
 FURTHEST: Final = 0.985 * np.pi
-TOLERANCE: Final = 1e-9
+TOLERANCE: Final = 1e-12
+"""Of the samples; derivatives, which arrivals ask for, are met less exactly by some digits."""
 MOST_PAIRS: Final = 12
 FIRST: Final = (2, 8, 14, 20, 26)
 """Samples that every approximation begins with."""
