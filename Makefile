@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
 TORCH := $(VENV)/.torch
 
-.PHONY: demo test check lint golden lock clean
+.PHONY: demo test check laws golden lock clean
 .DELETE_ON_ERROR:
 
 demo: $(SETUP)
@@ -23,6 +23,10 @@ check: $(SETUP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The laws of all targets on 1,000 random plans each, where `make test` takes 25.
+laws: $(SETUP)
+	MLTSWITCH_LAW_EXAMPLES=1000 $(BIN)/python -m pytest -q tests/targets -k test_laws -m "not lab"
 
 # Rewrites the golden files from what the code renders now; read the difference before you commit it.
 golden: $(SETUP)
