@@ -57,6 +57,8 @@ class Capabilities:
     limit: LimitCapability
     averaging: str
     """How the queue length is averaged before it is compared with the threshold."""
+    averaging_packets: int = 0
+    """Arrivals after which the average has followed a step of the queue length, but for a sixteenth of it."""
     marks_at: Literal["enqueue", "dequeue"]
     port_numbering: PortNumbering
     port_count: int | None = None

@@ -1,7 +1,13 @@
 """One module per switch OS: a plan in its own language, and back."""
 
 from mltswitch.targets.base import Change, Quantised, Rounding, RunningState, Session, Step, Target
-from mltswitch.targets.registry import hardware_capabilities, target_for, targets
+from mltswitch.targets.registry import (
+    RefusedHardware,
+    hardware_capabilities,
+    known_hardware,
+    target_for,
+    targets,
+)
 from mltswitch.targets.state import (
     PortState,
     QueueState,
@@ -16,6 +22,7 @@ __all__ = [
     "PortState",
     "Quantised",
     "QueueState",
+    "RefusedHardware",
     "Rounding",
     "RouteState",
     "RunningState",
@@ -26,6 +33,7 @@ __all__ = [
     "SwitchState",
     "Target",
     "hardware_capabilities",
+    "known_hardware",
     "target_for",
     "targets",
 ]

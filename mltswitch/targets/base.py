@@ -57,6 +57,8 @@ class RunningState:
 
     state: SwitchState
     answers: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    """What the operator has to know and no value of the state says, a sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,8 @@ class Target(Protocol):
     session: Session
     netmiko_type: str
     """netmiko's name for the device type."""
+    hardware_names: tuple[str, ...]
+    """Every model that `hardware` knows by name, those too that it refuses."""
 
     def hardware(self, name: str | None) -> Capabilities:
         """Capabilities of a hardware model (None: the default); raises UserInputError for unknown ones."""

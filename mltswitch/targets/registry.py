@@ -1,6 +1,7 @@
 """The targets by name: every package in this folder that has a `TARGET`, and what other packages install."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -44,3 +45,29 @@ def target_for(platform: str, *, where: str = "") -> Target:
 def hardware_capabilities(platform: str, hardware: str | None) -> Capabilities:
     """Capabilities of a device by platform and hardware model (None: the platform's default)."""
     return target_for(platform, where="topology").hardware(hardware)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedHardware:
+    """A model that a target knows by name, and renders nothing for."""
+
+    platform: str
+    hardware: str
+    reason: str
+
+
+def known_hardware() -> tuple[tuple[Capabilities, ...], tuple[RefusedHardware, ...]]:
+    """Every hardware model of every target, a platform's default first, and what is refused and why."""
+    usable: list[Capabilities] = []
+    refused: list[RefusedHardware] = []
+    for platform, target in targets().items():
+        default = target.hardware(None)
+        usable.append(default)
+        for name in target.hardware_names:
+            if name == default.hardware:
+                continue
+            try:
+                usable.append(target.hardware(name))
+            except UserInputError as error:
+                refused.append(RefusedHardware(platform=platform, hardware=name, reason=error.what))
+    return tuple(usable), tuple(refused)

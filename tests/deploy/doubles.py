@@ -112,6 +112,7 @@ class FileTarget:
     platform = "file"
     session = Session.SHELL
     netmiko_type = "linux"
+    hardware_names: tuple[str, ...] = ("file",)
 
     def running(self, switch: str) -> Path:
         """Where a switch keeps what it runs."""

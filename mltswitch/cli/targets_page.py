@@ -1,0 +1,229 @@
+"""docs/targets.md, from the capabilities that planning uses and the figures behind them."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, Final
+
+from mltswitch.capabilities import BandwidthCapability, Capabilities
+from mltswitch.capabilities.hardware import Box, Chip, Figure, System, hardware_data
+from mltswitch.capabilities.hardware_document import PortGroup
+from mltswitch.errors import UserInputError
+from mltswitch.targets import RefusedHardware, known_hardware
+from mltswitch.units import format_bps, format_bytes
+
+PAGE_HEAD: Final = """\
+# Targets
+
+What a switch can do, as planning and rendering see it. This page is made from the same data:
+`mltswitch targets --markdown > docs/targets.md`. A plan that a device cannot express exactly is rounded, and
+`render` reports each rounding with its effect on the predicted loss; one that it cannot express is refused.
+
+*Unverified* is what the sources leave open and nobody has tested on that hardware. Test it before you rely on
+it.
+"""
+FIGURES_HEAD: Final = """
+## Figures of the hardware
+
+Every figure has a source, or is *not known*, and then says where one was sought. What depends on a figure
+that is not known is refused. `mltswitch targets --hardware NAME` prints those of one chip or box. They are
+kept in `mltswitch/capabilities/hardware.yaml`: a figure with a better source goes there.
+
+| short name | source |
+|---|---|
+"""
+MATRIX_COLUMNS: Final = (
+    "platform",
+    "hardware",
+    "queues, first served first",
+    "S step",
+    "limit",
+    "minimum bandwidth",
+    "maximum bandwidth",
+    "marks at",
+    "unverified #",
+)
+_NOT_KNOWN: Final = "not known"
+
+
+def targets_page() -> str:
+    """docs/targets.md."""
+    usable, refused = known_hardware()
+    return PAGE_HEAD + "".join((*_overview(usable, refused), *_platforms(usable), *_figures()))
+
+
+def matrix_row(entry: Capabilities) -> tuple[object, ...]:
+    """One line of the overview, in the order of `MATRIX_COLUMNS`."""
+    return (
+        entry.platform,
+        entry.hardware,
+        " ".join(map(str, entry.queues)),
+        format_bytes(entry.threshold.step_bytes),
+        entry.limit.kind,
+        _bandwidth_kind(entry.minimum_bandwidth),
+        _bandwidth_kind(entry.maximum_bandwidth),
+        entry.marks_at,
+        len(entry.unverified),
+    )
+
+
+def figures_of(name: str) -> tuple[Figure[Any], ...]:
+    """Figures of a chip, or of a box and its chip; raises UserInputError listing the names."""
+    data = hardware_data()
+    found: list[Figure[Any]] = []
+    if name in data.boxes:
+        found += _figures_in(data.boxes[name])
+    chip_name = data.boxes[name].chip if name in data.boxes else name
+    if chip_name in data.chips:
+        found += _figures_in(data.chips[chip_name])
+    if name in data.fastpath_scale_bytes:
+        found.append(data.fastpath_scale_bytes[name])
+    if not found:
+        known = dict.fromkeys((*data.boxes, *data.chips, *data.fastpath_scale_bytes))
+        raise UserInputError(f"no figures of hardware {name!r}", expected=f"one of {', '.join(known)}")
+    return tuple(found)
+
+
+def sources_of(figures: Iterable[Figure[Any]]) -> dict[str, str]:
+    """Short name → work, of the works that the figures name."""
+    words = {word for figure in figures for word in re.findall(r"[\w-]+", figure.source)}
+    return {name: work for name, work in hardware_data().sources.items() if name in words}
+
+
+def value_text(figure: Figure[Any]) -> str:
+    """The value in its unit."""
+    value = figure.value
+    if value is None:
+        return _NOT_KNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(_ports_text(group) for group in value)
+    return format_bytes(value) if figure.name.endswith("_bytes") else str(value)
+
+
+def _ports_text(group: PortGroup) -> str:
+    return f"{group.count} x {format_bps(group.rate_bps)}"
+
+
+def _figures_in(entry: Chip | Box | System) -> list[Figure[Any]]:
+    values = (getattr(entry, field.name) for field in dataclasses.fields(entry))
+    return [value for value in values if isinstance(value, Figure)]
+
+
+def _bandwidth_kind(can: BandwidthCapability | None) -> str:
+    if can is None:
+        return "none"
+    return "percents of the port" if can.kind == "percent" else f"steps of {format_bps(can.step_bps)}"
+
+
+def _overview(usable: Iterable[Capabilities], refused: tuple[RefusedHardware, ...]) -> Iterator[str]:
+    yield "\n## Overview\n\nThe first hardware of a platform is its default.\n\n"
+    yield from _table([column.removesuffix(" #") for column in MATRIX_COLUMNS], map(matrix_row, usable))
+    if refused:
+        yield "\nKnown by name, and refused:\n\n"
+        rows = [(entry.platform, entry.hardware, entry.reason) for entry in refused]
+        yield from _table(("platform", "hardware", "reason"), rows)
+
+
+def _platforms(usable: Iterable[Capabilities]) -> Iterator[str]:
+    for platform, group in groupby(usable, key=lambda entry: entry.platform):
+        entries = list(group)
+        shared = [text for text in entries[0].unverified if all(text in e.unverified for e in entries)]
+        yield f"\n## `{platform}`\n"
+        for entry in entries:
+            yield from _hardware_section(entry)
+            own = [text for text in entry.unverified if text not in shared]
+            if own:
+                yield f"\nUnverified on {entry.hardware}:\n\n"
+                yield from (f"- {text}\n" for text in own)
+        if shared:
+            yield f"\n### Unverified under `{platform}`\n\n"
+            yield from (f"- {text}\n" for text in shared)
+
+
+def _hardware_section(entry: Capabilities) -> Iterator[str]:
+    yield f"\n### `{entry.platform}`: {entry.hardware}\n\n{entry.description}.\n\n"
+    threshold = entry.threshold
+    rows: list[tuple[object, ...]] = [("queues, first served first", ", ".join(map(str, entry.queues)), "")]
+    rows += [(f"not used: queue {queue}", reason, "") for queue, reason in entry.reserved_queues]
+    rows += [
+        (
+            "ECN threshold",
+            f"steps of {format_bytes(threshold.step_bytes)}, {format_bytes(threshold.minimum_bytes)} to "
+            f"{format_bytes(threshold.maximum_bytes)}",
+            threshold.source,
+        ),
+        ("limit per queue", _limit(entry), entry.limit.source),
+        _bandwidth_row("minimum bandwidth of a queue", entry.minimum_bandwidth),
+        _bandwidth_row("maximum bandwidth of a queue", entry.maximum_bandwidth),
+        ("averaging", entry.averaging, ""),
+        ("marks at", entry.marks_at, ""),
+        ("control packets of hosts remapped", "yes" if entry.remaps_host_control else "no", ""),
+        ("SRv6 endpoints", "yes" if entry.segment_routing else "no", entry.segment_routing or ""),
+        ("sprays packet by packet", "yes" if entry.packet_spraying else "no", entry.packet_spraying or ""),
+    ]
+    yield from _table(("", "", "source"), rows)
+
+
+def _bandwidth_row(title: str, can: BandwidthCapability | None) -> tuple[str, str, str]:
+    if can is None:
+        return (title, "none", "")
+    text = _bandwidth_kind(can)
+    if can.kind == "rate":
+        text += f", {format_bps(max(can.minimum_bps, can.step_bps))} to {format_bps(can.maximum_bps)}"
+    return (title, text, can.source)
+
+
+def _limit(entry: Capabilities) -> str:
+    limit = entry.limit
+    if limit.kind == "alpha":
+        exponents = ", ".join(map(str, limit.alpha_exponents))
+        pool = _NOT_KNOWN if limit.pool_bytes is None else format_bytes(limit.pool_bytes)
+        return f"alpha = 2^n of the free pool, n = {exponents}; pool {pool}"
+    if limit.kind == "bytes":
+        return f"steps of {format_bytes(limit.step_bytes)}, up to {format_bytes(limit.maximum_bytes)}"
+    return "none: only the port's buffer bounds it"
+
+
+def _figures() -> Iterator[str]:
+    data = hardware_data()
+    yield FIGURES_HEAD
+    yield from (f"| {name} | {_cell(text)} |\n" for name, text in data.sources.items())
+    for chip in data.chips.values():
+        yield f"\n### Chip `{chip.name}`: {chip.description}\n\n"
+        yield from _figure_table(_figures_in(chip))
+    for box in data.boxes.values():
+        yield f"\n### Box `{box.name}`: {box.description}, chip `{box.chip}`\n\n"
+        yield from _figure_table(_figures_in(box))
+    yield "\n### What a switch OS lets one set\n\n"
+    yield from _named_figure_table(
+        {f"{system.name}: {f.name}": f for system in data.systems.values() for f in _figures_in(system)}
+    )
+    yield "\n### A RED threshold of 100 % under FASTPATH\n\n"
+    yield from _named_figure_table(data.fastpath_scale_bytes)
+
+
+def _figure_table(figures: Iterable[Figure[Any]]) -> Iterator[str]:
+    return _named_figure_table({figure.name: figure for figure in figures})
+
+
+def _named_figure_table(figures: Mapping[str, Figure[Any]]) -> Iterator[str]:
+    rows = [(name, value_text(figure), _origin(figure)) for name, figure in figures.items()]
+    return _table(("figure", "value", "source"), rows)
+
+
+def _origin(figure: Figure[Any]) -> str:
+    return f"looked for: {figure.source}" if figure.value is None else figure.source
+
+
+def _table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
+    head = list(columns)
+    yield f"| {' | '.join(head)} |\n|{'---|' * len(head)}\n"
+    for row in rows:
+        yield f"| {' | '.join(_cell(value) for value in row)} |\n"
+
+
+def _cell(value: object) -> str:
+    return str(value).replace("|", "\\|")
