@@ -17,8 +17,8 @@ MANAGEMENT_NETWORK: Final = IPv4Network("169.254.0.0/16")
 """Link-local (RFC 3927), so that it cannot collide with a fabric's addresses."""
 MANAGEMENT_PORT: Final = "mgmt0"
 LINUX_PLATFORM: Final = "linux"
-EMULATED_PLATFORMS: Final = {"cumulus": 32, "eos": 32, "icos": 48, "onyx": 16, "sonic": 32}
-"""Platform → ports of the emulated box (SN2700, a 32-port Trident 3, N4000, SN2100, SN2700)."""
+EMULATED_PLATFORMS: Final = {"cumulus": 32, "dell-sonic": 32, "eos": 32, "icos": 48, "onyx": 16, "sonic": 32}
+"""Platform → ports of the emulated box (SN2700, S5232F, a 32-port Trident 3, N4000, SN2100, SN2700)."""
 
 _MAXIMUM_INTERFACE_NAME: Final = 15
 

@@ -1,4 +1,6 @@
-"""Switch emulators that speak SSH: stateful, strict stand-ins for Onyx, Cumulus, EOS, ICOS and SONiC.
+"""Switch emulators that speak SSH: stateful, strict stand-ins for real ones.
+
+Onyx, Cumulus, EOS, ICOS, SONiC, Enterprise SONiC.
 
 A public fixture, for users' own tests, too:
 
@@ -7,6 +9,7 @@ A public fixture, for users' own tests, too:
 """
 
 from mltswitch.lab.emulators.cumulus import CumulusDevice
+from mltswitch.lab.emulators.dell_sonic import DellSonicDevice
 from mltswitch.lab.emulators.eos import EosDevice
 from mltswitch.lab.emulators.faults import Drop, DropBeforeLine, Faults, Refuse, RefuseLine
 from mltswitch.lab.emulators.icos import IcosDevice
@@ -17,6 +20,7 @@ from mltswitch.lab.emulators.ssh_server import EmulatorServer
 
 __all__ = [
     "CumulusDevice",
+    "DellSonicDevice",
     "Drop",
     "DropBeforeLine",
     "EmulatorServer",

@@ -11,6 +11,7 @@ from typing import Final
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.lab.emulators import (
     CumulusDevice,
+    DellSonicDevice,
     EmulatorServer,
     EosDevice,
     IcosDevice,
@@ -23,6 +24,7 @@ from mltswitch.lab.emulators.device import EmulatedDevice
 
 _KINDS: Final[dict[str, Callable[[str, int], EmulatedDevice]]] = {
     "cumulus": CumulusDevice,
+    "dell-sonic": DellSonicDevice,
     "eos": EosDevice,
     "icos": IcosDevice,
     "onyx": OnyxDevice,

@@ -1,0 +1,329 @@
+"""The lines that take an Enterprise SONiC switch to the plan; each takes effect at once, so order matters.
+
+Nothing between old and new may drop what neither of them would. New objects come first: no port refers to
+them yet. Then queues get the more lenient of both thresholds, or none where neither is; then the scheduler
+policies; then ports are no longer trusted, where they were; then packets are led to their queues; then
+thresholds are tightened. A phase covers all ports before the next begins, because packets that one port
+classifies leave through the others. What somebody changed in an object of ours is mended in it, in the phase
+in which a binding would change. Objects of ours that no port refers to any more go last.
+
+Where a port leaves a tc-queue map that is not one to one, packets may take any queue between its line and
+that of the dscp-tc map, so the wred-policies of the plan's ports are unbound meanwhile.
+
+A route of ours with another distance, say, is removed before it is added again; other routes within our
+prefixes are removed last.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from mltswitch.errors import DeviceError
+from mltswitch.targets.base import Change, RunningState, Step
+from mltswitch.targets.dell_sonic.names import PREFIX, QUEUE_MAP, UNTRUSTED
+from mltswitch.targets.dell_sonic.read import read_configuration, route_state
+from mltswitch.targets.dell_sonic.render import render_text
+from mltswitch.targets.dell_sonic.sections import (
+    LEAVE,
+    Path,
+    attributes_text,
+    configuration_of,
+    file_lines,
+    number_list,
+)
+from mltswitch.targets.dell_sonic.settings import (
+    DSCP_MAP_KIND,
+    IDENTITY,
+    MARKING,
+    QUEUE_MAP_KIND,
+    Attributes,
+    Configuration,
+    PortSettings,
+    StaticRoute,
+    curve_of,
+)
+from mltswitch.targets.routes import OwnPrefixes
+from mltswitch.targets.state import SwitchState
+
+SAVE_SECONDS: Final = 120.0
+SAVE: Final = (Step("end"), Step("write memory", seconds=SAVE_SECONDS), Step("configure terminal"))
+"""Saving is a command of the EXEC mode: the configuration mode is left for it."""
+_ENTRY_WORDS: Final = {DSCP_MAP_KIND: ("dscp", "traffic-class"), QUEUE_MAP_KIND: ("traffic-class", "queue")}
+_RATES: Final = ("cir", "pir")
+
+
+class _Phase(IntEnum):
+    CREATE = 0
+    MARK = 1
+    LOOSEN = 2
+    SCHEDULE = 3
+    DISTRUST = 4
+    MAP = 5
+    TIGHTEN = 6
+    ROUTE = 7
+    REMOVE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    phase: _Phase
+    path: Path
+    words: str
+
+
+def change_between(running: RunningState, wanted: SwitchState) -> Change:
+    """Lines that would change something; raises DeviceError where the switch lacks a port."""
+    now = read_configuration(running.answers)
+    then = configuration_of(line for _, line in file_lines(render_text(wanted)))
+    for name in then.ports:
+        if name not in now.ports:
+            raise DeviceError(
+                "the switch has no such port",
+                where=f"port {name}",
+                hint="`show interface status` lists them; `interface-naming standard` names them Eth1/1",
+            )
+    lines = sorted(_Changes(now, then, wanted).lines(), key=lambda line: line.phase)
+    if not lines:
+        return Change((), SAVE)
+    shown = list(_with_modes(lines))
+    text = "\n".join(" " * len(path) + words for path, words in shown) + "\n"
+    return Change(tuple(Step(words) for _, words in shown), SAVE, text)
+
+
+def _with_modes(lines: Iterable[_Line]) -> Iterator[tuple[Path, str]]:
+    """The lines, and between them those that open and leave modes."""
+    current: Path = ()
+    for line in lines:
+        shared = _shared(current, line.path)
+        while len(current) > shared:
+            current = current[:-1]
+            yield current, LEAVE
+        for depth in range(shared, len(line.path)):
+            yield current, line.path[depth]
+            current = line.path[: depth + 1]
+        yield current, line.words
+    while current:
+        current = current[:-1]
+        yield current, LEAVE
+
+
+def _shared(first: Path, second: Path) -> int:
+    count = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """Two configurations; `then` has nothing but what the plan needs."""
+
+    now: Configuration
+    then: Configuration
+    wanted: SwitchState
+
+    def lines(self) -> Iterator[_Line]:
+        """Every line, its phase beside it; within a phase in the order in which they are to be entered."""
+        yield from self._wred_policies()
+        yield from self._scheduler_policies()
+        for kind in (QUEUE_MAP_KIND, DSCP_MAP_KIND):
+            yield from self._maps(kind)
+        sheltered = any(self._changes_queue_map(port) for port in self.then.ports)
+        for port in self.then.ports:
+            yield from self._port(port, sheltered=sheltered)
+        yield from self._routes()
+        yield from self._removals()
+
+    def _wred_policies(self) -> Iterator[_Line]:
+        for name, policy in self.then.wred.items():
+            path = (f"qos wred-policy {name}",)
+            running = self.now.wred.get(name)
+            if running is None:
+                yield from (_Line(_Phase.CREATE, path, words) for words in attributes_text(policy))
+                continue
+            if running.get("ecn") not in MARKING:
+                yield _Line(_Phase.MARK, path, f"ecn {policy['ecn']}")
+            for colour in ("yellow", "red"):
+                if colour in running:
+                    yield _Line(_Phase.MARK, path, f"no {colour}")
+            yield from (_Line(phase, path, words) for phase, words in _curve_lines(running, policy))
+
+    def _scheduler_policies(self) -> Iterator[_Line]:
+        for name, policy in self.then.schedulers.items():
+            path = (f"qos scheduler-policy {name}",)
+            running = self.now.schedulers.get(name)
+            phase = _Phase.CREATE if running is None else _Phase.SCHEDULE
+            present = {} if running is None else running.queues
+            for queue, scheduler in policy.queues.items():
+                for words in _scheduler_lines(present.get(queue, {}), scheduler):
+                    yield _Line(phase, (*path, f"queue {queue}"), words)
+            yield from (
+                _Line(phase, path, f"no queue {queue}") for queue in present if queue not in policy.queues
+            )
+            if running is not None and running.port is not None:
+                yield _Line(phase, path, "no port")
+
+    def _maps(self, kind: str) -> Iterator[_Line]:
+        first, second = _ENTRY_WORDS[kind]
+        for name, entries in self.then.maps.get(kind, {}).items():
+            running = self.now.maps.get(kind, {}).get(name)
+            phase = _Phase.CREATE if running is None else _Phase.MAP
+            groups: dict[int, list[int]] = {}
+            for number, target in entries.items():
+                if (running or {}).get(number) != target:
+                    groups.setdefault(target, []).append(number)
+            for target, numbers in groups.items():
+                words = f"{first} {number_list(sorted(numbers))} {second} {target}"
+                yield _Line(phase, (f"qos map {kind} {name}",), words)
+
+    def _changes_queue_map(self, port: str) -> bool:
+        """Whether a traffic class may go to another queue than before."""
+        bound = self.now.ports[port].maps.get(QUEUE_MAP_KIND)
+        if bound is None:
+            return False
+        return self.now.map_entries(QUEUE_MAP_KIND, bound) != IDENTITY
+
+    def _port(self, name: str, *, sheltered: bool) -> Iterator[_Line]:
+        path = (f"interface {name}",)
+        now, then = self.now.ports[name], self.then.ports[name]
+        queues = self.then.schedulers[then.scheduler].queues
+        for queue in _left_bindings(now, queues):
+            yield _Line(_Phase.LOOSEN, path, f"no queue {queue} wred-policy")
+        for queue in queues:
+            yield from (
+                _Line(phase, path, words) for phase, words in self._binding(queue, now, then, sheltered)
+            )
+        if now.scheduler != then.scheduler:
+            yield _Line(_Phase.SCHEDULE, path, f"scheduler-policy {then.scheduler}")
+        if now.maps.get(QUEUE_MAP_KIND) != QUEUE_MAP:
+            yield _Line(_Phase.MAP, path, f"qos-map {QUEUE_MAP_KIND} {QUEUE_MAP}")
+        classification = then.maps[DSCP_MAP_KIND]
+        if now.maps.get(DSCP_MAP_KIND) != classification:
+            phase = _Phase.DISTRUST if classification.startswith(UNTRUSTED) else _Phase.MAP
+            yield _Line(phase, path, f"qos-map {DSCP_MAP_KIND} {classification}")
+
+    def _binding(
+        self, queue: int, now: PortSettings, then: PortSettings, sheltered: bool
+    ) -> Iterator[tuple[_Phase, str]]:
+        bound, name = now.wred.get(queue), then.wred.get(queue)
+        if bound is not None and (name is None or sheltered):
+            yield _Phase.LOOSEN, f"no queue {queue} wred-policy"
+            bound = None
+        elif bound is not None and name is not None and bound != name:
+            old, new = self.now.wred.get(bound, {}), self.then.wred[name]
+            if _spares(new, old):
+                yield _Phase.LOOSEN, f"queue {queue} wred-policy {name}"
+                return
+            if not _spares(old, new):
+                yield _Phase.LOOSEN, f"no queue {queue} wred-policy"
+        if name is not None and name != bound:
+            yield _Phase.TIGHTEN, f"queue {queue} wred-policy {name}"
+
+    def _routes(self) -> Iterator[_Line]:
+        own = OwnPrefixes(self.wanted.routes)
+        planned = {_key(route) for route in self.then.routes}
+        found = [route for route in self.now.routes if route.prefix in own]
+        foreign = [route for route in found if route_state(route) not in self.wanted.routes]
+        present = {route_state(route) for route in found}
+        for route in foreign:
+            if _key(route) in planned:
+                yield _Line(_Phase.ROUTE, (), _removal(route))
+        for route in self.then.routes:
+            if route_state(route) not in present:
+                yield _Line(_Phase.ROUTE, (), f"ip route {route.prefix} {route.target}")
+        for route in foreign:
+            if _key(route) not in planned:
+                yield _Line(_Phase.ROUTE, (), _removal(route))
+
+    def _bound_afterwards(self, name: str) -> Iterator[str]:
+        now, then = self.now.ports[name], self.then.ports.get(name)
+        if then is None:
+            yield from (now.scheduler, *now.wred.values(), *now.maps.values())
+            return
+        queues = self.then.schedulers[then.scheduler].queues
+        changed = {*queues, *_left_bindings(now, queues)}
+        yield from (then.scheduler, *then.wred.values(), *{**now.maps, **then.maps}.values())
+        yield from (bound for queue, bound in now.wred.items() if queue not in changed)
+
+    def _removals(self) -> Iterator[_Line]:
+        """Objects of ours to which, after all this, no port refers."""
+        used = {name for port in self.now.ports for name in self._bound_afterwards(port)}
+        for word, present, needed in (
+            ("wred-policy", self.now.wred, self.then.wred),
+            ("scheduler-policy", self.now.schedulers, self.then.schedulers),
+            *(
+                (f"map {kind}", self.now.maps.get(kind, {}), self.then.maps.get(kind, {}))
+                for kind in _ENTRY_WORDS
+            ),
+        ):
+            yield from (
+                _Line(_Phase.REMOVE, (), f"no qos {word} {name}") for name in _left(present, needed, used)
+            )
+
+
+def _left_bindings(port: PortSettings, queues: Iterable[int]) -> Iterator[int]:
+    """Queues with a wred-policy of ours that the plan does not use any more; those of others stay."""
+    planned = set(queues)
+    for queue, name in port.wred.items():
+        if name.startswith(PREFIX) and queue not in planned:
+            yield queue
+
+
+def _left(present: Mapping[str, object], needed: Mapping[str, object], used: set[str]) -> Iterator[str]:
+    for name in present:
+        if name.startswith(PREFIX) and name not in needed and name not in used:
+            yield name
+
+
+def _scheduler_lines(now: Attributes, then: Attributes) -> Iterator[str]:
+    """Lines of one queue; at no time is its minimum above its maximum."""
+    yield from (f"no {word}" for word in now if word not in then and word not in _RATES)
+    if now.get("type") != then["type"]:
+        yield f"type {then['type']}"
+    changed = [word for word in _RATES if now.get(word) != then.get(word)]
+    # A maximum that stays above the present minimum may come first; else the minimum makes room for it.
+    order = reversed(changed) if _fits(now.get("cir"), then.get("pir")) else changed
+    for word in order:
+        yield f"{word} {then[word]}" if word in then else f"no {word}"
+
+
+def _fits(minimum: str | None, maximum: str | None) -> bool:
+    return minimum is None or maximum is None or int(minimum) <= int(maximum)
+
+
+def _curve_lines(running: Attributes, policy: Attributes) -> Iterator[tuple[_Phase, str]]:
+    """The step of a policy that exists; where neither curve spares what the other does, by a higher one."""
+    old, new = curve_of(running), curve_of(policy)
+    if old == new or new is None:
+        return
+    words = f"green {policy['green']}"
+    if old is not None and new.minimum >= old.maximum:
+        yield _Phase.LOOSEN, words
+        return
+    if old is not None and old.minimum < new.minimum:
+        yield (
+            _Phase.LOOSEN,
+            (f"green minimum-threshold {old.maximum} maximum-threshold {old.maximum} drop-probability 100"),
+        )
+    yield _Phase.TIGHTEN, words
+
+
+def _spares(one: Attributes, other: Attributes) -> bool:
+    """Whether a queue drops no packet under one policy that it keeps under the other."""
+    first, second = curve_of(one), curve_of(other)
+    if first is None:
+        return True
+    if second is None or first.minimum < second.maximum:
+        return False
+    return one.get("ecn") in MARKING or other.get("ecn") not in MARKING
+
+
+def _key(route: StaticRoute) -> tuple[object, str]:
+    return route.prefix, route.target
+
+
+def _removal(route: StaticRoute) -> str:
+    return f"no ip route {route.prefix} {route.target}"

@@ -1,0 +1,233 @@
+"""State in the language of Enterprise SONiC: one file, each mode between its line and `exit`."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mltswitch.capabilities import Bandwidth, BitRate, Unlimited
+from mltswitch.errors import UnsupportedPlanError
+from mltswitch.targets.dell_sonic.capabilities import (
+    BITS_OF_KBPS,
+    KILOBYTE,
+    LARGEST_KBPS,
+    LARGEST_KILOBYTES,
+    LOSSLESS,
+    QUEUE_COUNT,
+    SMALLEST_KBPS,
+)
+from mltswitch.targets.dell_sonic.names import (
+    QUEUE_MAP,
+    dscp_map_name,
+    scheduler_policy_name,
+    wred_policy_name,
+)
+from mltswitch.targets.dell_sonic.sections import number_list
+from mltswitch.targets.dell_sonic.settings import IDENTITY, classification_of, untrusted_entries
+from mltswitch.targets.state import PortState, QueueState, SwitchState
+from mltswitch.targets.template import remember_last, render_template
+from mltswitch.wire.tos import DSCP_COUNT
+
+FILE: Final = "mltswitch.txt"
+PORT_NAME: Final = re.compile(r"Eth1/[1-9][0-9]{0,2}(?:/[1-9][0-9]?)?|Ethernet(?:0|[1-9][0-9]{0,3})")
+"""`Eth1/1`, a part of a broken-out port `Eth1/1/1`, or with native names `Ethernet0`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WredPolicy:
+    name: str
+    threshold_kilobytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheduler:
+    number: int
+    minimum_kbps: int | None
+    maximum_kbps: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _SchedulerPolicy:
+    name: str
+    queues: tuple[_Scheduler, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _DscpEntry:
+    dscps: str
+    traffic_class: int
+
+
+@dataclass(frozen=True, slots=True)
+class _QueueEntry:
+    traffic_class: int
+    queue: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Map:
+    name: str
+    entries: tuple[_DscpEntry, ...] | tuple[_QueueEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _WredQueue:
+    number: int
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Port:
+    name: str
+    body: int
+    """Index of the lines that it shares with equal ports."""
+
+
+_QUEUES: Final = _Map(QUEUE_MAP, tuple(_QueueEntry(*entry) for entry in IDENTITY.items()))
+
+
+@remember_last
+def render_text(state: SwitchState) -> str:
+    """All lines, in an order that is safe to enter: objects before the ports that refer to them, then routes.
+
+    The last one is remembered, because what is rendered is parsed at once, and parsing renders to compare.
+    """
+    check_expressible(state)
+    kinds = list(dict.fromkeys((port.trusted, port.queues) for port in state.ports))
+    place = {kind: index for index, kind in enumerate(kinds)}
+    thresholds = {queue.ecn_threshold_bytes for _, queues in kinds for queue in queues} - {None}
+    schedulers = {scheduler_policy_name(queues): queues for _, queues in kinds}
+    return render_template(
+        "dell-sonic/mltswitch.txt.j2",
+        wred_policies=[
+            _WredPolicy(wred_policy_name(threshold), threshold // KILOBYTE)
+            for threshold in sorted(threshold for threshold in thresholds if threshold)
+        ],
+        scheduler_policies=[
+            _SchedulerPolicy(name, tuple(map(_scheduler, queues))) for name, queues in schedulers.items()
+        ],
+        dscp_maps=list(_dscp_maps(kinds)),
+        queue_map=_QUEUES if state.ports else None,
+        bodies=[_body(queues, trusted=trusted) for trusted, queues in kinds],
+        ports=[_Port(port.name, place[port.trusted, port.queues]) for port in state.ports],
+        routes=state.routes,
+    )
+
+
+def _body(queues: tuple[QueueState, ...], *, trusted: bool) -> str:
+    return render_template(
+        "dell-sonic/port.txt.j2",
+        wred_queues=[
+            _WredQueue(queue.queue, wred_policy_name(queue.ecn_threshold_bytes))
+            for queue in queues
+            if queue.ecn_threshold_bytes is not None
+        ],
+        scheduler_policy=scheduler_policy_name(queues),
+        dscp_map=dscp_map_name(classification_of(queues), trusted=trusted),
+        queue_map=QUEUE_MAP,
+    )
+
+
+def _dscp_maps(kinds: Iterable[tuple[bool, tuple[QueueState, ...]]]) -> Iterator[_Map]:
+    """Each map once; beside an untrusted port's the one that it would have, so that the file says it."""
+    seen: set[str] = set()
+    for trusted, queues in kinds:
+        classification = classification_of(queues)
+        maps = [(dscp_map_name(classification), classification)]
+        if not trusted:
+            everything = tuple(untrusted_entries(queues[-1].queue))
+            maps.append((dscp_map_name(classification, trusted=False), ((queues[-1].queue, everything),)))
+        for name, entries in maps:
+            if name not in seen:
+                seen.add(name)
+                yield _Map(
+                    name,
+                    tuple(_DscpEntry(number_list(dscps), queue) for queue, dscps in entries if dscps),
+                )
+
+
+def _scheduler(queue: QueueState) -> _Scheduler:
+    return _Scheduler(queue.queue, _kbps(queue.minimum), _kbps(queue.maximum))
+
+
+def _kbps(rate: Bandwidth | None) -> int | None:
+    return rate.bps // BITS_OF_KBPS if isinstance(rate, BitRate) else None
+
+
+def check_expressible(state: SwitchState) -> None:
+    """Refuse what this system cannot express at all; raises UnsupportedPlanError."""
+    if state.segment_routing is not None:
+        raise UnsupportedPlanError("SRv6 is not documented for this system's command line")
+    if state.packet_spraying:
+        raise UnsupportedPlanError("equal-cost routes cannot be chosen packet by packet")
+    checked: set[tuple[QueueState, ...]] = set()
+    for port in state.ports:
+        _check_port(port)
+        if port.queues not in checked:
+            _check_queues(port.queues, f"port {port.name}")
+            checked.add(port.queues)
+    for route in state.routes:
+        if not PORT_NAME.fullmatch(route.port):
+            raise UnsupportedPlanError(
+                f"its port {route.port!r} is no name for a port", where=f"route {route.prefix}"
+            )
+
+
+def _check_port(port: PortState) -> None:
+    where = f"port {port.name}"
+    if not PORT_NAME.fullmatch(port.name):
+        raise UnsupportedPlanError(
+            "is no name for a port", where=where, expected="Eth1/1, Eth1/1/1 or Ethernet0"
+        )
+    if port.shaped_bps is not None:
+        raise UnsupportedPlanError(
+            f"ports have the rate of their link, they are not shaped to {port.shaped_bps} bit/s", where=where
+        )
+
+
+def _check_queues(queues: Sequence[QueueState], where: str) -> None:
+    numbers = [queue.queue for queue in queues]
+    usable = [number for number in reversed(range(QUEUE_COUNT)) if number not in LOSSLESS]
+    if not numbers or [number for number in usable if number in numbers] != numbers:
+        raise UnsupportedPlanError(
+            f"its queues are {', '.join(map(str, numbers)) or 'none'}",
+            where=where,
+            expected=f"some of {', '.join(map(str, usable))}, the higher served first",
+        )
+    if sorted(dscp for queue in queues for dscp in queue.dscps) != list(range(DSCP_COUNT)):
+        raise UnsupportedPlanError("not every code point leads to one queue", where=where)
+    for queue in queues:
+        _check_queue(queue, f"{where}, queue {queue.queue}")
+
+
+def _check_queue(queue: QueueState, where: str) -> None:
+    if not isinstance(queue.limit, Unlimited):
+        raise UnsupportedPlanError(
+            f"a queue of this system has no limit of its own, not {queue.limit}", where=where
+        )
+    threshold = queue.ecn_threshold_bytes
+    if threshold is not None and (
+        threshold % KILOBYTE or not KILOBYTE <= threshold <= LARGEST_KILOBYTES * KILOBYTE
+    ):
+        raise UnsupportedPlanError(
+            f"ECN threshold {threshold} B",
+            where=where,
+            expected=f"whole KB of {KILOBYTE} B, 1 to {LARGEST_KILOBYTES}",
+        )
+    for rate in (queue.minimum, queue.maximum):
+        if rate is not None and not _is_rate(rate):
+            raise UnsupportedPlanError(
+                f"{rate} is no rate of a scheduler",
+                where=where,
+                expected=f"whole kbit/s, {SMALLEST_KBPS} to {LARGEST_KBPS}",
+            )
+    low, high = _kbps(queue.minimum), _kbps(queue.maximum)
+    if low is not None and high is not None and low > high:
+        raise UnsupportedPlanError(f"its minimum {queue.minimum} is above its maximum", where=where)
+
+
+def _is_rate(rate: Bandwidth) -> bool:
+    if not isinstance(rate, BitRate):
+        return False
+    kbps, rest = divmod(rate.bps, BITS_OF_KBPS)
+    return not rest and SMALLEST_KBPS <= kbps <= LARGEST_KBPS

@@ -1,0 +1,301 @@
+"""Configuration text of klish as lines with their place, and lines as a configuration.
+
+Two texts have these lines: what `show running-configuration` prints, indented or pasted without indentation
+and without `exit`, with lines of everybody; and our own file, with an `exit` for each mode.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address, IPv4Network
+from typing import Final
+
+from mltswitch.errors import DeviceError
+from mltswitch.targets.common import LineError
+from mltswitch.targets.dell_sonic.names import PREFIX
+from mltswitch.targets.dell_sonic.settings import (
+    NO_NEXT_HOP,
+    Attributes,
+    Configuration,
+    PortSettings,
+    SchedulerPolicy,
+    StaticRoute,
+)
+
+Path = tuple[str, ...]
+"""The lines that opened the modes in which a line stands, outermost first."""
+Placed = tuple[Path, str]
+
+LEAVE: Final = "exit"
+_WRED: Final = "qos wred-policy "
+_SCHEDULER: Final = "qos scheduler-policy "
+_MAP: Final = "qos map "
+_INTERFACE: Final = "interface "
+_OPENERS: Final = (_WRED, _SCHEDULER, _MAP, _INTERFACE)
+_QUEUE: Final = re.compile(r"queue ([0-9]{1,2})")
+_PORT: Final = "port"
+_SPLIT_PORT: Final = re.compile(r"interface (Eth|Ethernet) ([0-9/]+)")
+_KEYWORDS: Final = {
+    _WRED: ("green", "yellow", "red", "ecn"),
+    _SCHEDULER: ("type", "weight", "cir", "pir", "cbs", "pbs", "meter-type"),
+    _MAP: ("dscp", "dot1p", "traffic-class", "pfc-priority"),
+    _INTERFACE: ("queue", "scheduler-policy", "qos-map", "priority-flow-control", "service-policy"),
+}
+"""First words of the lines that a mode has, as far as they matter here."""
+_ENTRY: Final = re.compile(
+    r"(?:dscp|dot1p|traffic-class|pfc-priority) ([0-9,-]{1,200}) "
+    r"(?:traffic-class|queue|priority-group|pg|dscp|dot1p) ([0-9]{1,2})"
+)
+_BOUND: Final = re.compile(r"queue ([0-9]{1,2}) wred-policy (\S+)")
+_PAUSED: Final = re.compile(r"priority-flow-control priority ([0-9,-]{1,15})")
+_LARGEST_ENTRY: Final = 63
+_COMMENT: Final = re.compile(r"![ -~]*|")
+
+
+def running_lines(text: str) -> Iterator[Placed]:
+    """Lines of `show running-configuration`; without indentation, only such as a section can have."""
+    lines = text.splitlines()
+    is_indented = any(line[:1].isspace() and line.strip("! ") for line in lines)
+    path: Path = ()
+    keywords: tuple[str, ...] = ()
+    for line in lines:
+        words = " ".join(line.split())
+        if not words or words.startswith("!"):
+            continue
+        is_outside = not line[0].isspace()
+        if is_outside and (opener := _opener(words)):
+            path = (_SPLIT_PORT.sub(r"interface \1\2", words),)
+            keywords = _KEYWORDS[opener]
+        elif is_outside and is_indented:
+            path = ()
+            yield path, words
+        elif path and path[0].startswith(_SCHEDULER) and (words == _PORT or _QUEUE.fullmatch(words)):
+            path = (path[0], words)
+        else:
+            is_inside = is_indented or words.partition(" ")[0] in keywords
+            yield (path if is_inside else ()), words
+
+
+def file_lines(text: str) -> Iterator[tuple[int, Placed]]:
+    """Lines of our own file with their numbers, comments and changes of mode left out; raises LineError."""
+    path: Path = ()
+    is_empty = False
+    number, words = 0, ""
+    # Not splitlines: what is pasted into the command line ends a line at a line feed only.
+    for number, line in enumerate(text.split("\n"), start=1):
+        words = line.strip(" ")
+        if not words or words[0] == "!":
+            if not _COMMENT.fullmatch(words):
+                raise LineError(number, line, "not a comment that mltswitch writes")
+        elif path and words == LEAVE:
+            if is_empty:
+                raise LineError(number, path[-1], "a mode without a line")
+            path = path[:-1]
+        elif (not path and _opener(words)) or _opens_queue(path, words):
+            path = (*path, words)
+            is_empty = True
+        else:
+            is_empty = False
+            yield number, (path, words)
+    if path:
+        raise LineError(number, words, f"{path[-1]!r} is not left")
+
+
+def _opener(words: str) -> str | None:
+    return next((opener for opener in _OPENERS if words.startswith(opener)), None)
+
+
+def _opens_queue(path: Path, words: str) -> bool:
+    return len(path) == 1 and path[0].startswith(_SCHEDULER) and _QUEUE.fullmatch(words) is not None
+
+
+def configuration_of(lines: Iterable[Placed], openers: Iterable[str] = ()) -> Configuration:
+    """What the lines say together; `openers` are sections that have no lines, such as an empty interface."""
+    builder = _Builder()
+    for opener in openers:
+        builder.open(opener)
+    for path, words in lines:
+        builder.add(path, words)
+    return builder.configuration()
+
+
+def running_configuration(text: str) -> Configuration:
+    """Configuration that a switch prints; raises DeviceError for a static route that cannot be read."""
+    openers = (
+        _SPLIT_PORT.sub(r"interface \1\2", " ".join(line.split()))
+        for line in text.splitlines()
+        if line and not line[0].isspace() and _opener(line)
+    )
+    return configuration_of(running_lines(text), openers)
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self._wred: dict[str, dict[str, str]] = {}
+        self._queues: dict[str, dict[int, dict[str, str]]] = {}
+        self._port_sections: dict[str, dict[str, str]] = {}
+        self._maps: dict[str, dict[str, dict[int, int]]] = {}
+        self._ports: dict[str, _PortBuilder] = {}
+        self._routes: list[StaticRoute] = []
+        self._strange: dict[str, list[str]] = {}
+
+    def configuration(self) -> Configuration:
+        return Configuration(
+            self._wred,
+            {
+                name: SchedulerPolicy(queues, self._port_sections.get(name))
+                for name, queues in self._queues.items()
+            },
+            self._maps,
+            {name: port.settings() for name, port in self._ports.items()},
+            tuple(self._routes),
+            {name: tuple(lines) for name, lines in self._strange.items()},
+        )
+
+    def open(self, opener: str) -> None:
+        """A section, whether or not lines of it follow."""
+        if opener.startswith(_WRED):
+            self._wred.setdefault(opener.removeprefix(_WRED), {})
+        elif opener.startswith(_SCHEDULER):
+            self._queues.setdefault(opener.removeprefix(_SCHEDULER), {})
+        elif opener.startswith(_MAP):
+            kind, _, name = opener.removeprefix(_MAP).partition(" ")
+            self._maps.setdefault(kind, {}).setdefault(name, {})
+        else:
+            self._ports.setdefault(opener.removeprefix(_INTERFACE), _PortBuilder())
+
+    def add(self, path: Path, words: str) -> None:
+        """One line."""
+        if not path:
+            if words.startswith("ip route "):
+                self._add_route(words)
+            return
+        opener = path[0]
+        self.open(opener)
+        if opener.startswith(_INTERFACE):
+            self._ports[opener.removeprefix(_INTERFACE)].add(words)
+        elif opener.startswith(_MAP):
+            self._add_entry(opener, words)
+        else:
+            self._add_attribute(path, words)
+
+    def _add_attribute(self, path: Path, words: str) -> None:
+        opener = path[0]
+        prefix = _WRED if opener.startswith(_WRED) else _SCHEDULER
+        name = opener.removeprefix(prefix)
+        word, _, rest = words.partition(" ")
+        if word not in _KEYWORDS[prefix] or (prefix == _SCHEDULER and len(path) == 1):
+            self._note(name, words)
+        elif prefix == _WRED:
+            self._wred[name][word] = rest
+        elif path[1] == _PORT:
+            self._port_sections.setdefault(name, {})[word] = rest
+        elif (word, rest) != ("meter-type", "bytes"):
+            # Bytes are what rates count anyway.
+            self._queues[name].setdefault(int(path[1].split()[1]), {})[word] = rest
+
+    def _add_entry(self, opener: str, words: str) -> None:
+        kind, _, name = opener.removeprefix(_MAP).partition(" ")
+        match = _ENTRY.fullmatch(words)
+        numbers = None if match is None else numbers_of(match[1])
+        if match is None or numbers is None:
+            self._note(name, words)
+        else:
+            self._maps[kind][name].update(dict.fromkeys(numbers, int(match[2])))
+
+    def _note(self, name: str, words: str) -> None:
+        if name.startswith(PREFIX):
+            self._strange.setdefault(name, []).append(words)
+
+    def _add_route(self, words: str) -> None:
+        parts = _SPLIT_PORT.sub(r"interface \1\2", words).split()[2:]
+        if parts[0] in {"vrf", "distance"}:
+            return
+        try:
+            prefix = IPv4Network(parts[0], strict=False)
+        except ValueError as error:
+            raise DeviceError(f"cannot read {words!r}: {error}") from None
+        if len(parts) < 2:
+            raise DeviceError(f"cannot read {words!r}: it has no next hop")
+        self._routes.append(_route(prefix, parts[1:]))
+
+
+class _PortBuilder:
+    def __init__(self) -> None:
+        self._wred: dict[int, str] = {}
+        self._scheduler = ""
+        self._maps: dict[str, str] = {}
+        self._paused: list[int] = []
+        self._others: list[str] = []
+
+    def settings(self) -> PortSettings:
+        return PortSettings(
+            self._wred, self._scheduler, self._maps, tuple(sorted(self._paused)), tuple(self._others)
+        )
+
+    def add(self, words: str) -> None:
+        word, _, rest = words.partition(" ")
+        if word == "queue" and (match := _BOUND.fullmatch(words)):
+            self._wred[int(match[1])] = match[2]
+        elif word == "scheduler-policy":
+            self._scheduler = rest
+        elif word == "qos-map":
+            kind, _, name = rest.partition(" ")
+            self._maps[kind] = name
+        elif word == "priority-flow-control" and (match := _PAUSED.fullmatch(words)):
+            self._paused += numbers_of(match[1]) or ()
+        elif words.startswith("service-policy type qos in"):
+            self._others.append(words)
+
+
+def numbers_of(text: str) -> list[int] | None:
+    """`0-2,5` as numbers up to 63; None for what is no such list."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not (part.isascii() and first.isdecimal()) or ("-" in part and not last.isdecimal()):
+            return None
+        start, end = int(first), int(last or first)
+        if not start <= end <= _LARGEST_ENTRY:
+            return None
+        found += range(start, end + 1)
+    return found
+
+
+def number_list(numbers: Iterable[int]) -> str:
+    """Numbers in ascending order as klish prints them: `0-2,5`."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def _route(prefix: IPv4Network, words: list[str]) -> StaticRoute:
+    """Of the words after the prefix, next hop, interface and nexthop-vrf name the route; others do not."""
+    next_hop = NO_NEXT_HOP
+    named: list[str] = []
+    rest = words
+    try:
+        next_hop = IPv4Address(words[0])
+    except ValueError:
+        if words[0] == "blackhole":
+            named, rest = words[:1], words[1:]
+    else:
+        named, rest = words[:1], words[1:]
+    port: list[str] = []
+    while len(rest) > 1 and rest[0] in {"interface", "nexthop-vrf"}:
+        # `PortChannel 10` is printed with a space, `Eth1/1` is not.
+        length = 3 if rest[0] == "interface" and len(rest) > 2 and rest[1].isalpha() else 2
+        named += rest[:length]
+        port += rest[1:length] if rest[0] == "interface" else rest[:length]
+        rest = rest[length:]
+    if words[0] == "blackhole":
+        port = ["blackhole"]
+    return StaticRoute(prefix, next_hop, " ".join((*port, *rest)), " ".join(named))
+
+
+def attributes_text(attributes: Attributes) -> tuple[str, ...]:
+    """Lines of attributes."""
+    return tuple(f"{word} {rest}".rstrip() for word, rest in attributes.items())

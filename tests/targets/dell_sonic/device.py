@@ -1,0 +1,26 @@
+"""The emulated switch without SSH: asks and applies what a target wants."""
+
+from mltswitch.lab.emulators.dell_sonic import DellSonicDevice, DellSonicSession
+from mltswitch.targets import Change, RunningState, SwitchState
+from mltswitch.targets.dell_sonic import TARGET
+
+
+def session_of(device: DellSonicDevice, *lines: str) -> DellSonicSession:
+    session = device.open_session("admin")
+    for line in ("sonic-cli", *lines):
+        assert session.enter(line).text == "", line
+    return session
+
+
+def read(device: DellSonicDevice, wanted: SwitchState) -> RunningState:
+    session = session_of(device)
+    answers = {query: session.enter(query).text for query in TARGET.queries(wanted)}
+    return TARGET.read(answers, wanted)
+
+
+def apply(device: DellSonicDevice, change: Change) -> None:
+    session = session_of(device, "configure terminal")
+    for step in (*change.steps, *change.save):
+        answer = session.enter(step.command).text
+        assert answer == "", f"{step.command}: {answer}"
+    assert session.prompt == f"{device.name}(config)# "

@@ -1,0 +1,720 @@
+"""Enterprise SONiC in particular: what it writes, reads, refuses, and in which order it changes a switch."""
+
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
+from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
+from mltswitch.lab.emulators.dell_sonic import DellSonicDevice
+from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
+from mltswitch.targets.dell_sonic import TARGET
+from mltswitch.targets.dell_sonic.names import (
+    QUEUE_MAP,
+    dscp_map_name,
+    scheduler_policy_name,
+    wred_policy_name,
+)
+from mltswitch.targets.dell_sonic.sections import number_list, numbers_of
+from mltswitch.targets.dell_sonic.settings import classification_of
+from mltswitch.targets.state import SegmentRouting, differences
+from tests.targets.dell_sonic.device import apply, read
+
+FILE = "mltswitch.txt"
+EXAMPLE = Path(__file__).parent / "example.txt"
+RUNNING = Path(__file__).parent / "z9664f.txt"
+CONFIG = "show running-configuration"
+OTHERS = tuple(dscp for dscp in range(64) if dscp not in {48, 56, 8, 10, 12})
+QUEUES = (
+    QueueState(7, (48, 56), None, Unlimited()),
+    QueueState(6, (8,), None, Unlimited(), None, BitRate(5_000_000_000)),
+    QueueState(5, (10,), 60_000, Unlimited()),
+    QueueState(2, (12,), 120_000, Unlimited()),
+    QueueState(0, OTHERS, None, Unlimited(), BitRate(10_000_000_000)),
+)
+TO_HOSTS = (
+    replace(QUEUES[0], dscps=()),
+    *QUEUES[1:4],
+    replace(QUEUES[4], dscps=tuple(sorted((*OTHERS, 48, 56)))),
+)
+STATE = SwitchState(
+    (
+        PortState("Eth1/2", True, None, QUEUES),
+        PortState("Eth1/1", True, None, TO_HOSTS),
+        PortState("Eth1/3", False, None, QUEUES),
+    ),
+    (
+        RouteState(IPv4Network("10.101.0.0/16"), IPv4Address("10.20.0.2"), "Eth1/2"),
+        RouteState(IPv4Network("10.101.0.1/32"), IPv4Address("10.10.0.2"), "Eth1/1"),
+    ),
+)
+MAP = dscp_map_name(classification_of(QUEUES))
+SCHEDULER = scheduler_policy_name(QUEUES)
+ON_PORT = "port Eth1/2: configuration expected as planned, found "
+
+
+def pushed() -> DellSonicDevice:
+    device = DellSonicDevice(ports=8)
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    return device
+
+
+def commands(device: DellSonicDevice, wanted: SwitchState = STATE) -> list[str]:
+    return [step.command for step in TARGET.diff(read(device, wanted), wanted).steps]
+
+
+def found(device: DellSonicDevice) -> set[str]:
+    return {str(difference) for difference in differences(STATE, read(device, STATE).state)}
+
+
+def on_port(port: str, *lines: str) -> tuple[str, ...]:
+    return (f"interface {port}", *lines, "exit")
+
+
+def in_queue(queue: int, *lines: str) -> tuple[str, ...]:
+    return (f"qos scheduler-policy {SCHEDULER}", f"queue {queue}", *lines, "exit", "exit")
+
+
+def test_text_of_three_ports() -> None:
+    assert TARGET.render(STATE)[FILE] == EXAMPLE.read_text(encoding="utf-8")
+
+
+def test_an_empty_switch() -> None:
+    empty = SwitchState((), ())
+    assert TARGET.parse(TARGET.render(empty)) == empty
+
+
+def test_lines_in_another_order_with_other_comments_say_the_same() -> None:
+    head, *blocks = TARGET.render(STATE)[FILE].split("\n\n")
+    ports, routes = blocks[:-1], blocks[-1]
+    text = "\n\n".join((head.replace("! thresholds", "! of ours: thresholds"), *ports, "!", routes))
+    assert TARGET.parse({FILE: text.replace("\n ", "\n      ")}) == STATE
+    swapped = text.replace("  type strict\n  pir 5000000\n", "  pir 5000000\n  type strict\n")
+    assert TARGET.parse({FILE: swapped}) == STATE
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("reload", "mltswitch.txt:2: not a line that mltswitch writes for what the others say: 'reload'"),
+        ("write erase", "mltswitch.txt:2: not a line that mltswitch writes"),
+        ("! fine\rreload", "mltswitch.txt:2: not a comment"),
+        ("interface Eth1/9\nexit", "mltswitch.txt:3: a mode without a line: 'interface Eth1/9'"),
+        ("qos wred-policy A\nexit", "mltswitch.txt:3: a mode without a line"),
+        ("qos scheduler-policy A\nqueue 1\nexit\nexit", "mltswitch.txt:4: a mode without a line: 'queue 1'"),
+        ("interface Eth1/9\nreload", "interface Eth1/9 lacks a scheduler-policy with queues"),
+        ("interface Eth1/2\nshutdown\nexit", "mltswitch.txt:3: not a line that mltswitch writes .*shutdown"),
+        ("interface Eth1/2\nqueue 1 wred-policy A\nexit", "mltswitch.txt:3: not a line"),
+        ("qos wred-policy A\ngreen 1\nexit", "mltswitch.txt:3: not a line"),
+        ("qos wred-policy mltswitch-wred-60\nno green\nexit", "mltswitch.txt: .*: no green"),
+        ("qos map tc-queue mltswitch-queues\ntraffic-class 8 queue 1\nexit", "mltswitch.txt"),
+        ("qos map dscp-tc x\ndscp 64 traffic-class 1\nexit", "mltswitch.txt:3: not a line"),
+        ("qos map dscp-tc x\ndscp 9-3 traffic-class 1\nexit", "mltswitch.txt:3: not a line"),
+        ("ip route 10.0.0.0/33 10.0.0.1 interface Eth1/1", "mltswitch.txt: cannot read"),
+        ("ip route 10.0.0.0/8", "mltswitch.txt: cannot read .*no next hop"),
+        ("ip route 10.0.0.0/8 10.0.0.1 interface Eth1/1; reload", "mltswitch.txt"),
+        ("ip route 10.0.0.0/8 10.0.0.1", "mltswitch.txt: route 10.0.0.0/8: its port '' is no name"),
+        ("qos scheduler-policy x\nport\npir 9\nexit\nexit", "mltswitch.txt"),
+    ],
+)
+def test_a_line_that_does_not_belong_is_refused(line: str, what: str) -> None:
+    first, *rest = TARGET.render(STATE)[FILE].split("\n")
+    with pytest.raises(UserInputError, match=what):
+        TARGET.parse({FILE: "\n".join([first, line, *rest])})
+
+
+@pytest.mark.parametrize(
+    ("missing", "what"),
+    [
+        ("  type strict\n", "mltswitch.txt:.*a mode without a line: 'queue 7'"),
+        (" ecn all\n", "queue 5 wred-policy mltswitch-wred-60: green minimum-threshold 60"),
+        (f" scheduler-policy {SCHEDULER}\n", "interface Eth1/2 lacks a scheduler-policy"),
+        (f" qos-map tc-queue {QUEUE_MAP}\n", "interface Eth1/2: no qos-map tc-queue"),
+        (f" qos-map dscp-tc {MAP}\n", "interface Eth1/2: no qos-map dscp-tc"),
+        (" traffic-class 3 queue 3\n", "qos map tc-queue mltswitch-queues is not one to one"),
+        (" dscp 10 traffic-class 5\n", "interface Eth1/2: qos-map dscp-tc"),
+        (" dscp 0-63 traffic-class 0\n", "a mode without a line: .qos map dscp-tc mltswitch-untrusted"),
+        ("exit\n", "mltswitch.txt"),
+        ("  pir 5000000\n", "interface Eth1/2: scheduler-policy mltswitch-strict"),
+    ],
+)
+def test_a_missing_line_is_missed(missing: str, what: str) -> None:
+    text = TARGET.render(STATE)[FILE]
+    assert missing in text
+    with pytest.raises(UserInputError, match=what):
+        TARGET.parse({FILE: text.replace(missing, "", 1)})
+
+
+def test_what_this_system_cannot_express_is_refused() -> None:
+    one = STATE.ports[0]
+
+    def with_queue(queue: QueueState) -> PortState:
+        return replace(one, queues=(*QUEUES[:2], queue, *QUEUES[3:]))
+
+    for ports, what in [
+        ((replace(one, shaped_bps=10**9),), "not shaped"),
+        ((replace(one, name="te1/0/1"),), "port te1/0/1: is no name for a port"),
+        ((replace(one, name="Eth1/2\nreload"),), "is no name for a port"),
+        ((replace(one, queues=()),), "its queues are none"),
+        ((replace(one, queues=(QUEUES[1], QUEUES[0], *QUEUES[2:])),), "its queues are 6, 7, 5"),
+        ((with_queue(replace(QUEUES[2], queue=4)),), "its queues are 7, 6, 4"),
+        ((with_queue(replace(QUEUES[2], dscps=())),), "not every code point leads to one queue"),
+        ((with_queue(replace(QUEUES[2], ecn_threshold_bytes=60_001)),), "queue 5: ECN threshold 60001 B"),
+        ((with_queue(replace(QUEUES[2], ecn_threshold_bytes=12_481_000)),), "ECN threshold 12481000 B"),
+        ((with_queue(replace(QUEUES[2], limit=BytesLimit(9))),), "no limit of its own, not 9 B"),
+        ((with_queue(replace(QUEUES[2], minimum=PortShare(3))),), "3 % is no rate of a scheduler"),
+        ((with_queue(replace(QUEUES[2], maximum=BitRate(31_000))),), "31000 bit/s is no rate"),
+        (
+            (with_queue(replace(QUEUES[2], minimum=BitRate(64_000), maximum=BitRate(32_000))),),
+            "its minimum 64000 bit/s is above its maximum",
+        ),
+    ]:
+        with pytest.raises(UnsupportedPlanError, match=what):
+            TARGET.render(SwitchState(ports, ()))
+    for state, what in [
+        (replace(STATE, segment_routing=SegmentRouting(None, ())), "SRv6 is not documented"),
+        (replace(STATE, packet_spraying=True), "packet by packet"),
+        (replace(STATE, routes=(replace(STATE.routes[0], port="eth0"),)), "its port 'eth0' is no name"),
+    ]:
+        with pytest.raises(UnsupportedPlanError, match=what):
+            TARGET.render(state)
+
+
+def test_hardware() -> None:
+    assert TARGET.hardware(None).hardware == "trident3"
+    with pytest.raises(UserInputError, match=r"'trident2' cannot be planned for: no public list"):
+        TARGET.hardware("trident2")
+    for name in ("trident3", "tomahawk2", "tomahawk3"):
+        capabilities = TARGET.hardware(name)
+        assert capabilities.queues == (7, 6, 5, 2, 1, 0)
+        assert capabilities.threshold.maximum_bytes == 12_480_000
+
+
+def test_names_say_what_an_object_holds() -> None:
+    assert wred_policy_name(60_000) == "mltswitch-wred-60"
+    names = {dscp_map_name(classification_of(queues)) for queues in (QUEUES, TO_HOSTS, QUEUES[::-1])}
+    assert len(names) == 3
+    assert scheduler_policy_name(QUEUES) == scheduler_policy_name(TO_HOSTS)
+    assert scheduler_policy_name(QUEUES) != scheduler_policy_name(QUEUES[:4])
+    longest = dscp_map_name(classification_of(QUEUES), trusted=False)
+    assert len(longest) <= 32
+    assert longest.startswith("mltswitch-untrusted-")
+
+
+@pytest.mark.parametrize("text", ["", "a", "5-3", "64", "0-", "-3", "1,,2", "1-2-3", "٣"])
+def test_what_is_no_list_of_numbers(text: str) -> None:
+    assert numbers_of(text) is None
+
+
+def test_lists_of_numbers() -> None:
+    assert number_list([0, 1, 2, 5, 63]) == "0-2,5,63"
+    assert numbers_of("0-2,5,63") == [0, 1, 2, 5, 63]
+
+
+def test_a_switch_as_delivered_is_read() -> None:
+    text = found(DellSonicDevice())
+    assert "port Eth1/2: trusted expected True, found False" in text
+    assert f"{ON_PORT}no qos-map dscp-tc" in text
+    assert f"{ON_PORT}no qos-map tc-queue" in text
+    assert f"{ON_PORT}no scheduler-policy" in text
+    assert "port Eth1/2, queue 5: ecn_threshold_bytes expected 60000, found None" in text
+    assert "port Eth1/2, queue 0: minimum expected 10000000000 bit/s, found None" in text
+    assert "routes: route 10.101.0.0/16 expected via 10.20.0.2 Eth1/2, found absent" in text
+
+
+def test_a_switch_as_delivered_is_changed_in_a_safe_order() -> None:
+    lines = commands(DellSonicDevice())
+    kinds = [
+        ("qos wred-policy ", "qos scheduler-policy ", "qos map "),
+        ("scheduler-policy mltswitch",),
+        ("qos-map dscp-tc mltswitch-untrusted",),
+        (f"qos-map dscp-tc {MAP}", f"qos-map tc-queue {QUEUE_MAP}"),
+        ("queue 5 wred-policy", "queue 2 wred-policy"),
+        ("ip route",),
+    ]
+    places = [[index for index, line in enumerate(lines) if line.startswith(kind)] for kind in kinds]
+    for before, after in pairwise(places):
+        assert max(before) < min(after)
+    assert DellSonicDevice().configure(*lines) == ""
+
+
+def test_three_ports_share_what_is_equal() -> None:
+    configuration = pushed().configuration
+    assert list(configuration.wred) == ["mltswitch-wred-60", "mltswitch-wred-120"]
+    assert list(configuration.schedulers) == [SCHEDULER]
+    assert len(configuration.maps["dscp-tc"]) == 3  # to spines, to hosts, and the one that believes nothing
+    assert list(configuration.maps["tc-queue"]) == [QUEUE_MAP]
+    assert configuration.ports["Eth1/3"].maps["dscp-tc"].startswith("mltswitch-untrusted-")
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "text", "lines"),
+    [
+        (
+            (
+                "qos wred-policy mltswitch-wred-60",
+                "green minimum-threshold 9 maximum-threshold 9 drop-probability 100",
+            ),
+            "port Eth1/2, queue 5: ecn_threshold_bytes expected 60000, found 9000",
+            ["green minimum-threshold 60 maximum-threshold 60 drop-probability 100"],
+        ),
+        (
+            (
+                "qos wred-policy mltswitch-wred-60",
+                "green minimum-threshold 60 maximum-threshold 90 drop-probability 100",
+            ),
+            f"{ON_PORT}queue 5 wred-policy mltswitch-wred-60: green minimum-threshold 60 "
+            "maximum-threshold 90 drop-probability 100, ecn all",
+            ["green minimum-threshold 60 maximum-threshold 60 drop-probability 100"],
+        ),
+        (
+            (
+                "qos wred-policy mltswitch-wred-60",
+                "green minimum-threshold 20 maximum-threshold 90 drop-probability 5",
+            ),
+            f"{ON_PORT}queue 5 wred-policy mltswitch-wred-60: green minimum-threshold 20 "
+            "maximum-threshold 90 drop-probability 5, ecn all",
+            [
+                "green minimum-threshold 90 maximum-threshold 90 drop-probability 100",
+                "green minimum-threshold 60 maximum-threshold 60 drop-probability 100",
+            ],
+        ),
+        (
+            ("qos wred-policy mltswitch-wred-60", "no ecn"),
+            "port Eth1/2, queue 5: ecn_threshold_bytes expected 60000, found None",
+            ["ecn all"],
+        ),
+        (
+            in_queue(6, "pir 6000000"),
+            "port Eth1/2, queue 6: maximum expected 5000000000 bit/s, found 6000000000 bit/s",
+            ["pir 5000000"],
+        ),
+        (
+            in_queue(0, "no cir"),
+            "port Eth1/2, queue 0: minimum expected 10000000000 bit/s, found None",
+            ["cir 10000000"],
+        ),
+        (
+            in_queue(5, "type dwrr", "weight 7"),
+            f"{ON_PORT}scheduler-policy {SCHEDULER}: queue 5 type dwrr, weight 7",
+            ["no weight", "type strict"],
+        ),
+        (
+            in_queue(5, "cbs 9000", "pbs 9000"),
+            f"{ON_PORT}scheduler-policy {SCHEDULER}: queue 5 type strict, cbs 9000, pbs 9000",
+            ["no cbs", "no pbs"],
+        ),
+        (
+            in_queue(6, "cir 6000", "meter-type packets"),
+            "port Eth1/2, queue 6: minimum expected None, found 6000000 bit/s",
+            ["no meter-type", "no cir"],
+        ),
+        (
+            in_queue(3, "type dwrr"),
+            f"{ON_PORT}scheduler-policy {SCHEDULER}: queue 3 type dwrr",
+            ["no queue 3"],
+        ),
+        (
+            (f"qos scheduler-policy {SCHEDULER}", "port", "pir 90000"),
+            f"{ON_PORT}scheduler-policy {SCHEDULER}: port pir 90000",
+            ["no port"],
+        ),
+        (
+            (f"qos map dscp-tc {MAP}", "dscp 10 traffic-class 0", "dscp 8 traffic-class 5"),
+            "port Eth1/2, queue 5: dscps expected (10,), found (8,)",
+            ["dscp 8 traffic-class 6", "dscp 10 traffic-class 5"],
+        ),
+        (
+            (f"qos map dscp-tc {MAP}", "no dscp 10"),
+            "port Eth1/2, queue 5: dscps expected (10,), found ()",
+            ["dscp 10 traffic-class 5"],
+        ),
+        (
+            on_port("Eth1/2", "no queue 5 wred-policy"),
+            "port Eth1/2, queue 5: ecn_threshold_bytes expected 60000, found None",
+            ["queue 5 wred-policy mltswitch-wred-60"],
+        ),
+        (
+            on_port("Eth1/2", "queue 6 wred-policy mltswitch-wred-60"),
+            "port Eth1/2, queue 6: ecn_threshold_bytes expected None, found 60000",
+            ["no queue 6 wred-policy"],
+        ),
+        (
+            on_port("Eth1/2", "queue 1 wred-policy mltswitch-wred-60"),
+            f"{ON_PORT}queue 1 wred-policy mltswitch-wred-60",
+            ["no queue 1 wred-policy"],
+        ),
+        (
+            on_port("Eth1/2", "no qos-map dscp-tc"),
+            f"{ON_PORT}no qos-map dscp-tc",
+            [f"qos-map dscp-tc {MAP}"],
+        ),
+        (
+            on_port("Eth1/2", "no qos-map tc-queue"),
+            f"{ON_PORT}no qos-map tc-queue",
+            [f"qos-map tc-queue {QUEUE_MAP}"],
+        ),
+        (
+            on_port("Eth1/2", "no scheduler-policy"),
+            f"{ON_PORT}no scheduler-policy",
+            [f"scheduler-policy {SCHEDULER}"],
+        ),
+    ],
+)
+def test_a_change_by_hand_is_found_and_mended(by_hand: tuple[str, ...], text: str, lines: list[str]) -> None:
+    device = pushed()
+    before = device.configuration
+    assert device.configure(*by_hand) == ""
+    assert text in found(device)
+    change = TARGET.diff(read(device, STATE), STATE)
+    openers = ("qos ", "interface ", "queue 5", "queue 6", "queue 0", "exit")
+    sent = [step.command for step in change.steps]
+    assert [line for line in sent if not line.startswith(openers) or " wred-policy mlt" in line[5:]] == [
+        line for line in sent if line in lines
+    ]
+    assert [line for line in sent if line in lines] == lines
+    apply(device, change)
+    assert commands(device) == []
+    assert device.configuration == before
+
+
+def test_a_map_that_believes_something_is_found_and_mended() -> None:
+    device = pushed()
+    name = dscp_map_name(classification_of(QUEUES), trusted=False)
+    assert device.configure(f"qos map dscp-tc {name}", "dscp 10 traffic-class 5") == ""
+    [text] = found(device)
+    assert text == (
+        "port Eth1/3: configuration expected as planned, found "
+        f"qos map dscp-tc {name} leads elsewhere than to background"
+    )
+    assert commands(device) == [f"qos map dscp-tc {name}", "dscp 10 traffic-class 0", "exit"]
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    assert found(device) == set()
+
+
+def test_somebody_elses_objects_are_replaced_on_our_ports_and_stay() -> None:
+    device = pushed()
+    theirs = (
+        *("qos wred-policy ROCE", "green minimum-threshold 60 maximum-threshold 60 drop-probability 100"),
+        *(
+            "ecn green",
+            "exit",
+            "qos scheduler-policy ROCE",
+            "queue 3",
+            "type dwrr",
+            "weight 50",
+            "exit",
+            "exit",
+        ),
+        *("qos map dscp-tc ROCE", "dscp 0-63 traffic-class 3", "exit"),
+        *("qos map tc-queue ROCE", "traffic-class 3 queue 3", "exit"),
+        *on_port("Eth1/2", "queue 5 wred-policy ROCE", "queue 3 wred-policy ROCE", "scheduler-policy ROCE"),
+        *on_port("Eth1/2", "qos-map dscp-tc ROCE", "qos-map tc-queue ROCE"),
+        *on_port("Eth1/7", "queue 5 wred-policy ROCE", "scheduler-policy ROCE", "qos-map dscp-tc ROCE"),
+    )
+    assert device.configure(*theirs) == ""
+    before = device.configuration
+    text = found(device)
+    for line in (
+        *("queue 5 wred-policy ROCE", "scheduler-policy ROCE: queue 5 empty", "scheduler-policy ROCE"),
+        *("qos-map dscp-tc ROCE", "qos-map tc-queue ROCE"),
+    ):
+        assert f"{ON_PORT}{line}" in text
+    # A tc-queue map of another form: thresholds are out of the way meanwhile.
+    lines = commands(device)
+    assert lines.index("no queue 5 wred-policy") < lines.index(f"qos-map tc-queue {QUEUE_MAP}")
+    assert lines.index(f"qos-map dscp-tc {MAP}") < lines.index("queue 5 wred-policy mltswitch-wred-60")
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    assert read(device, STATE).state == STATE
+    after = device.configuration
+    assert after.ports["Eth1/2"].wred == {
+        5: "mltswitch-wred-60",
+        2: "mltswitch-wred-120",
+        3: "ROCE",
+    }
+    assert after.ports["Eth1/7"] == before.ports["Eth1/7"]
+    assert after.schedulers["ROCE"] == before.schedulers["ROCE"]
+    assert after.wred["ROCE"] == before.wred["ROCE"]
+    assert {kind: maps["ROCE"] for kind, maps in after.maps.items()} == {
+        kind: maps["ROCE"] for kind, maps in before.maps.items()
+    }
+
+
+def test_old_objects_of_ours_go_last_unless_a_port_uses_them() -> None:
+    device = pushed()
+    queues = (*QUEUES[:2], replace(QUEUES[2], ecn_threshold_bytes=30_000), *QUEUES[3:])
+    ports = tuple(replace(port, queues=queues) for port in STATE.ports if port.name != "Eth1/1")
+    wanted = SwitchState(ports, STATE.routes)
+    lines = commands(device, wanted)
+    assert not [line for line in lines if line.startswith("no qos")]  # Eth1/1 has the old ones still
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    assert device.configure(*on_port("Eth1/1", "no queue 5 wred-policy", "no qos-map dscp-tc")) == ""
+    assert commands(device, wanted) == [
+        "no qos wred-policy mltswitch-wred-60",
+        f"no qos map dscp-tc {dscp_map_name(classification_of(TO_HOSTS))}",
+    ]
+
+
+def test_rates_never_cross_on_the_way() -> None:
+    device = pushed()
+    for rates in ((4_000, 9_000), (1_000, 2_000), (3_000, 3_000), (50_000, 60_000)):
+        low, high = (BitRate(rate * 1000) for rate in rates)
+        assert device.configure(
+            *in_queue(0, f"pir {max(rates) * 10}", "cir 20000", f"pir {20_000 + max(rates)}")
+        ) in {"", "%Error: PIR must be greater than or equal to CIR\n"}
+        queues = (*QUEUES[:4], replace(QUEUES[4], minimum=low, maximum=high))
+        wanted = replace(STATE, ports=(replace(STATE.ports[0], queues=queues),))
+        apply(device, TARGET.diff(read(device, wanted), wanted))
+        name = scheduler_policy_name(queues)
+        for by_hand in (("no cir", "pir 100", "cir 90"), ("pir 900000", "cir 800000"), ("no cir", "no pir")):
+            assert device.configure(f"qos scheduler-policy {name}", "queue 0", *by_hand) == ""
+            apply(device, TARGET.diff(read(device, wanted), wanted))
+            assert read(device, wanted).state == wanted
+            assert device.configure(f"qos scheduler-policy {name}", "queue 0", "no cir") == ""
+            apply(device, TARGET.diff(read(device, wanted), wanted))
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "text", "lines"),
+    [
+        (
+            "ip route 10.101.0.0/16 10.20.0.6 interface Eth1/3",
+            "via 10.20.0.6 Eth1/3",
+            ["no ip route 10.101.0.0/16 10.20.0.6 interface Eth1/3"],
+        ),
+        (
+            "ip route 10.101.3.0/24 10.20.0.6",
+            "via 10.20.0.6 ",
+            ["no ip route 10.101.3.0/24 10.20.0.6"],
+        ),
+        (
+            "ip route 10.101.3.0/24 interface Eth1/3 tag 7 9",
+            "via 0.0.0.0 Eth1/3 tag 7 9",
+            ["no ip route 10.101.3.0/24 interface Eth1/3"],
+        ),
+        (
+            "ip route 10.101.3.0/24 blackhole 200",
+            "via 0.0.0.0 blackhole 200",
+            ["no ip route 10.101.3.0/24 blackhole"],
+        ),
+        (
+            "ip route 10.101.0.0/16 10.20.0.2 interface Eth1/2 77",
+            "via 10.20.0.2 Eth1/2 77",
+            [
+                "no ip route 10.101.0.0/16 10.20.0.2 interface Eth1/2",
+                "ip route 10.101.0.0/16 10.20.0.2 interface Eth1/2",
+            ],
+        ),
+    ],
+)
+def test_another_route_to_our_prefixes_is_found_and_mended(by_hand: str, text: str, lines: list[str]) -> None:
+    device = pushed()
+    assert device.configure(by_hand, "ip route 0.0.0.0/0 10.20.0.9") == ""
+    assert any(line.endswith(text) for line in found(device))
+    assert commands(device) == lines
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    assert read(device, STATE).state == STATE
+    assert str(device.configuration.routes[-1 if len(lines) == 1 else 1]) == "ip route 0.0.0.0/0 10.20.0.9"
+
+
+@pytest.mark.parametrize(
+    ("line", "hop", "port", "target"),
+    [
+        ("ip route 10.101.3.0/24 interface PortChannel 10", "0.0.0.0", "PortChannel 10", None),  # noqa: S104
+        (
+            "ip route 10.101.3.0/24 10.20.0.2 nexthop-vrf Vrf-a track 3 9",
+            "10.20.0.2",
+            "nexthop-vrf Vrf-a track 3 9",
+            "10.20.0.2 nexthop-vrf Vrf-a",
+        ),
+        (
+            "ip route 10.101.3.0/24 10.20.0.2 interface Eth1/4 nexthop-vrf Vrf-a",
+            "10.20.0.2",
+            "Eth1/4 nexthop-vrf Vrf-a",
+            "10.20.0.2 interface Eth1/4 nexthop-vrf Vrf-a",
+        ),
+    ],
+)
+def test_every_form_of_a_route_is_read_and_can_be_removed(
+    line: str, hop: str, port: str, target: str | None
+) -> None:
+    running = read(pushed(), STATE)
+    config = f"{running.answers[CONFIG]}{line}\nip route vrf Vrf-red 10.101.4.0/24 10.20.0.2\n"
+    state = TARGET.read({CONFIG: config}, STATE)
+    extra = RouteState(IPv4Network("10.101.3.0/24"), IPv4Address(hop), port)
+    assert state.state.routes == (*STATE.routes, extra)
+    [step] = TARGET.diff(state, STATE).steps
+    assert step.command == f"no ip route 10.101.3.0/24 {target or f'interface {port}'}"
+
+
+@pytest.mark.parametrize("line", ["ip route 10.101.3.0/33 10.20.0.2", "ip route 10.101.3.0/24"])
+def test_a_route_that_cannot_be_read_is_one_error(line: str) -> None:
+    answers = read(pushed(), STATE).answers
+    with pytest.raises(DeviceError, match=f"^show running-configuration: cannot read '{line}'"):
+        TARGET.read({CONFIG: f"{answers[CONFIG]}{line}\n"}, STATE)
+
+
+def test_flow_control_on_a_queue_of_ours_is_refused() -> None:
+    device = pushed()
+    assert device.configure(*on_port("Eth1/2", "priority-flow-control priority 3")) == ""
+    assert read(device, STATE).state.ports  # of no class
+    groups = ("qos map tc-pg G", "traffic-class 0-2,5-7 priority-group 7", "traffic-class 3 priority-group 3")
+    assert device.configure(*groups, *on_port("Eth1/2", "qos-map tc-pg G")) == ""
+    assert read(device, STATE).state == STATE
+    assert device.configure("qos map tc-pg G", "traffic-class 5 priority-group 3") == ""
+    with pytest.raises(
+        DeviceError, match=r"^port Eth1/2: flow control is on for priority 3, which pauses traf"
+    ):
+        read(device, STATE)
+    assert device.configure("qos map tc-pg G", "traffic-class 5 priority-group 7") == ""
+    queues = ("qos map pfc-priority-queue Q", "pfc-priority 3 queue 2", "exit")
+    assert device.configure(*queues, *on_port("Eth1/2", "qos-map pfc-priority-queue Q")) == ""
+    with pytest.raises(DeviceError, match=r"which pauses queue 2 of the plan.*\n?.*no priority-flow-control"):
+        read(device, STATE)
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        (("qos map dot1p-tc X", "dot1p 0-7 traffic-class 5", "exit"), "qos-map dot1p-tc X"),
+        (("qos map tc-dscp X", "traffic-class 5 dscp 0", "exit"), "qos-map tc-dscp X"),
+        ((), "service-policy type qos in X"),
+    ],
+)
+def test_what_classifies_in_another_way_is_found_and_left(lines: tuple[str, ...], text: str) -> None:
+    device = pushed()
+    assert device.configure(*lines, *on_port("Eth1/2", text)) == ""
+    assert f"{ON_PORT}{text}" in found(device)
+    assert commands(device) == []
+
+
+def test_a_line_of_another_release_in_an_object_of_ours_is_reported() -> None:
+    answers = read(pushed(), STATE).answers
+    for after, line, text in [
+        ("qos wred-policy mltswitch-wred-60", " averaging weight 3", "mltswitch-wred-60: averaging weight 3"),
+        (f"qos map dscp-tc {MAP}", " dscp cs1 traffic-class 1", f"{MAP}: dscp cs1 traffic-class 1"),
+        (f"qos scheduler-policy {SCHEDULER}", " mode deep", f"{SCHEDULER}: mode deep"),
+    ]:
+        config = answers[CONFIG].replace(f"{after}\n", f"{after}\n{line}\n")
+        state = TARGET.read({CONFIG: config}, STATE).state
+        assert text in state.ports[0].unexpected
+    config = answers[CONFIG].replace("interface Eth1/2\n", "interface Eth1/2\n ars bind port_pro\n")
+    assert TARGET.read({CONFIG: config}, STATE).state == STATE
+
+
+def test_yellow_and_red_of_newer_releases_are_taken_away() -> None:
+    answers = read(pushed(), STATE).answers
+    red = " red minimum-threshold 1 maximum-threshold 5 drop-probability 25\n"
+    header = "qos wred-policy mltswitch-wred-60\n"
+    running = TARGET.read({CONFIG: answers[CONFIG].replace(header, header + red)}, STATE)
+    assert running.state.ports[0].unexpected[0].startswith("queue 5 wred-policy mltswitch-wred-60: red min")
+    assert [step.command for step in TARGET.diff(running, STATE).steps] == [header.strip(), "no red", "exit"]
+
+
+def test_a_running_configuration_pasted_without_indentation() -> None:
+    running = TARGET.read({CONFIG: RUNNING.read_text(encoding="utf-8")}, STATE)
+    one = running.state.ports[0]
+    assert one.trusted
+    assert "scheduler-policy ROCE: queue 6 type strict" not in one.unexpected
+    assert "scheduler-policy ROCE: queue 0 type dwrr, weight 50" in one.unexpected
+    assert "qos-map dscp-tc ROCE" in one.unexpected
+    assert "qos-map dot1p-tc ROCE" in one.unexpected
+    assert one.queues[-1].dscps[:6] == (0, 1, 2, 3, 5, 6)
+    # The same with indentation, as the switch prints it.
+    config = "\n".join(
+        line if line.startswith(("!", "qos ", "interface ", "line ", "hardware")) else f" {line}"
+        for line in RUNNING.read_text(encoding="utf-8").splitlines()
+    )
+    assert TARGET.read({CONFIG: config}, STATE).state == running.state
+
+
+def test_names_of_ports_with_a_space() -> None:
+    answers = read(pushed(), STATE).answers
+    config = answers[CONFIG].replace("interface Eth1/", "interface Eth 1/")
+    assert TARGET.read({CONFIG: config}, STATE).state == STATE
+
+
+def test_a_port_that_the_switch_lacks() -> None:
+    device = pushed()
+    wanted = replace(STATE, ports=(*STATE.ports, replace(STATE.ports[0], name="Eth1/99")))
+    running = read(device, wanted)
+    [absent] = differences(wanted, running.state)
+    assert str(absent) == "port Eth1/99: configuration expected present, found absent"
+    with pytest.raises(DeviceError, match=r"^port Eth1/99: the switch has no such port"):
+        TARGET.diff(running, wanted)
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "\n!\n", "%Error: Could not connect to Management REST Server", "x" * 99]
+)
+def test_an_answer_without_interfaces_is_one_error(answer: str) -> None:
+    with pytest.raises(DeviceError, match="the answer has no interface"):
+        TARGET.read({CONFIG: answer}, STATE)
+
+
+def test_what_already_runs_is_saved_again() -> None:
+    device = pushed()
+    device.saved = DellSonicDevice(ports=8).configuration
+    change = TARGET.diff(read(device, STATE), STATE)
+    assert (change.steps, change.text) == ((), "")
+    apply(device, change)
+    assert device.saved == device.configuration
+
+
+def test_what_is_not_ours_stays() -> None:
+    device = pushed()
+    theirs = (
+        *on_port("Eth1/2", "ip address 10.20.0.1/30", "description spine1", "queue 3 wred-policy B"),
+        *("ip route 0.0.0.0/0 10.20.0.9 7", "ip route 10.101.0.0/16 10.20.0.2 interface Eth1/2"),
+    )
+    lines = ("qos wred-policy B", "green minimum-threshold 1 maximum-threshold 2 drop-probability 3", "exit")
+    assert device.configure(*lines, *theirs) == ""
+    assert commands(device) == []
+    before = device.configuration
+    queues = (*QUEUES[:2], replace(QUEUES[2], ecn_threshold_bytes=61_000), *QUEUES[3:])
+    wanted = SwitchState((PortState("Eth1/2", False, None, queues),), STATE.routes[:1])
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    assert read(device, wanted).state == wanted
+    after = device.configuration
+    assert {name: port for name, port in after.ports.items() if name != "Eth1/2"} == {
+        name: port for name, port in before.ports.items() if name != "Eth1/2"
+    }
+    new, old = after.ports["Eth1/2"], before.ports["Eth1/2"]
+    assert replace(new, wred=old.wred, maps=old.maps) == old
+    assert {queue: name for queue, name in new.wred.items() if queue != 5} == {
+        queue: name for queue, name in old.wred.items() if queue != 5
+    }
+    assert after.wred["B"] == before.wred["B"]
+    assert set(after.routes) < set(before.routes)
+
+
+def test_a_threshold_is_tightened_late_and_loosened_early() -> None:
+    device = pushed()
+    loose = replace(QUEUES[2], ecn_threshold_bytes=120_000, dscps=(12,))
+    tight = replace(QUEUES[3], ecn_threshold_bytes=60_000, dscps=(10,))
+    queues = (*QUEUES[:2], loose, tight, QUEUES[4])
+    wanted = SwitchState((replace(STATE.ports[0], queues=queues),), STATE.routes)
+    name = dscp_map_name(classification_of(queues))
+    lines = [line for line in commands(device, wanted) if line not in {"exit", "interface Eth1/2"}]
+    assert lines[lines.index("queue 5 wred-policy mltswitch-wred-120") : -1] == [
+        "queue 5 wred-policy mltswitch-wred-120",
+        f"qos-map dscp-tc {name}",
+        "queue 2 wred-policy mltswitch-wred-60",
+    ]
+    assert lines[-1] == f"no qos map dscp-tc {MAP}"
+
+
+def test_a_threshold_is_out_of_the_way_where_neither_spares_what_the_other_does() -> None:
+    device = pushed()
+    lines = (
+        "qos wred-policy B",
+        "green minimum-threshold 1 maximum-threshold 900 drop-probability 9",
+        "exit",
+    )
+    assert device.configure(*lines, *on_port("Eth1/2", "queue 5 wred-policy B")) == ""
+    assert commands(device) == [
+        *on_port("Eth1/2", "no queue 5 wred-policy", "queue 5 wred-policy mltswitch-wred-60"),
+    ]

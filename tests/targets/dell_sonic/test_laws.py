@@ -1,0 +1,200 @@
+"""What must hold for every plan, on the emulated switch."""
+
+from collections.abc import Mapping
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+
+from mltswitch.lab.emulators.dell_sonic import DellSonicDevice
+from mltswitch.lab.emulators.dell_sonic_state import DellSonicConfiguration
+from mltswitch.plan import Plan
+from mltswitch.targets import SwitchState
+from mltswitch.targets.dell_sonic import TARGET
+from mltswitch.targets.dell_sonic.capabilities import HARDWARE
+from mltswitch.targets.state import differences
+from tests.targets.dell_sonic.device import apply, read, session_of
+from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
+
+PLANS = st.sampled_from(list(HARDWARE.values())).flatmap(plans)
+NEVER = 10**9
+few = settings(max_examples=LAW_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def state_of(data: st.DataObject, plan: Plan) -> SwitchState:
+    return TARGET.quantise(plan, data.draw(switch_names(plan))).state
+
+
+@few
+@given(st.data(), PLANS)
+def test_what_is_rendered_reads_back(data: st.DataObject, plan: Plan) -> None:
+    state = state_of(data, plan)
+    files = TARGET.render(state)
+    assert TARGET.parse(files) == state
+    assert TARGET.render(state) == files
+
+
+@few
+@given(st.data(), PLANS)
+def test_the_switch_takes_every_rendered_line(data: st.DataObject, plan: Plan) -> None:
+    state = state_of(data, plan)
+    device = DellSonicDevice()
+    assert device.configure(*TARGET.render(state)["mltswitch.txt"].splitlines()) == ""
+    running = read(device, state)
+    assert running.state == state
+    assert TARGET.diff(running, state).is_empty
+
+
+@few
+@given(st.data(), PLANS, PLANS)
+def test_a_change_leads_from_any_plan_to_any_other(data: st.DataObject, first: Plan, second: Plan) -> None:
+    device = DellSonicDevice()
+    for plan in (first, second):
+        wanted = state_of(data, plan)
+        apply(device, TARGET.diff(read(device, wanted), wanted))
+        running = read(device, wanted)
+        assert differences(wanted, running.state) == ()
+        assert TARGET.diff(running, wanted).is_empty
+        assert device.saved == device.configuration
+
+
+@few
+@given(st.data(), PLANS, PLANS)
+def test_the_way_back_restores_what_was(data: st.DataObject, first: Plan, second: Plan) -> None:
+    device = DellSonicDevice()
+    before = state_of(data, first)
+    apply(device, TARGET.diff(read(device, before), before))
+    configuration = device.configuration
+    # Ports and routes lie where the first plan's are, so that the way back finds all that it owns.
+    names = {port.name for port in before.ports}
+    after = SwitchState(
+        tuple(port for port in state_of(data, second).ports if port.name in names), before.routes
+    )
+    apply(device, TARGET.diff(read(device, after), after))
+    apply(device, TARGET.diff(read(device, before), before))
+    assert read(device, before).state == before
+    assert device.configuration == configuration
+
+
+@few
+@given(st.data(), PLANS, PLANS)
+def test_no_object_of_an_old_plan_is_left(data: st.DataObject, first: Plan, second: Plan) -> None:
+    device = DellSonicDevice()
+    wanted = state_of(data, first)
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    after = state_of(data, second)
+    names = {port.name for port in after.ports}
+    apply(device, TARGET.diff(read(device, after), after))
+    if {port.name for port in wanted.ports} <= names:
+        fresh = DellSonicDevice()
+        apply(fresh, TARGET.diff(read(fresh, after), after))
+        assert objects(device.configuration) == objects(fresh.configuration)
+
+
+def objects(configuration: DellSonicConfiguration) -> object:
+    """Policies and maps; a kind of which none is left is as one that never was."""
+    maps = {kind: maps for kind, maps in configuration.maps.items() if maps}
+    return configuration.wred, configuration.schedulers, maps
+
+
+@st.composite
+def foreign_lines(draw: DrawFn) -> list[str]:
+    """What somebody may have bound on a port: maps, thresholds on any queue, with and without marking."""
+    queues, thresholds = st.integers(0, 7), st.integers(1, 12_480)
+    lines: list[str] = []
+    for name in ("A", "B"):
+        low, high = sorted(draw(st.tuples(thresholds, thresholds)))
+        ecn = draw(st.sampled_from(["none", "green", "all"]))
+        lines += [
+            f"qos wred-policy {name}",
+            f"green minimum-threshold {low} maximum-threshold {high} drop-probability 100",
+            *(f"ecn {ecn}", "exit"),
+            f"qos map dscp-tc {name}",
+            *(f"dscp {first}-{first + 15} traffic-class {draw(queues)}" for first in (0, 16, 32, 48)),
+            "exit",
+            f"qos map tc-queue {name}",
+            *(f"traffic-class {number} queue {draw(queues)}" for number in range(8)),
+            "exit",
+        ]
+    for port in range(1, 5):
+        lines.append(f"interface Eth1/{port}")
+        for kind in ("dscp-tc", "tc-queue"):
+            lines += draw(st.sampled_from([[], [f"qos-map {kind} A"], [f"qos-map {kind} B"]]))
+        for queue in range(8):
+            lines += draw(st.sampled_from([[], [f"queue {queue} wred-policy {draw(st.sampled_from('AB'))}"]]))
+        lines.append("exit")
+    return lines
+
+
+Reach = tuple[int, int]
+"""Kilobytes above which packets are dropped that are not ECN-capable, and those that are."""
+
+
+def early_drops(
+    configuration: DellSonicConfiguration, names: list[str], queues: frozenset[int]
+) -> list[Reach]:
+    """For every way in and out and every code point; other queues than the plan's count as without bounds."""
+    ports = [configuration.ports[name] for name in names]
+    found: list[Reach] = []
+    for entrance in ports:
+        dscps = entries(configuration, entrance.maps, "dscp-tc")
+        classes = entries(configuration, entrance.maps, "tc-queue")
+        for exit_port in ports:
+            for dscp in range(64):
+                number = dscps.get(dscp, 0)
+                queue = classes.get(number, number)
+                bound = exit_port.wred.get(queue) if queue in queues else None
+                found.append(reach(configuration, bound))
+    return found
+
+
+def entries(configuration: DellSonicConfiguration, bound: Mapping[str, str], kind: str) -> Mapping[int, int]:
+    return configuration.maps[kind][bound[kind]] if kind in bound else {}
+
+
+def reach(configuration: DellSonicConfiguration, name: str | None) -> Reach:
+    policy = configuration.wred[name] if name is not None else None
+    if policy is None or policy.green is None:
+        return NEVER, NEVER
+    least = policy.green.minimum
+    return least, NEVER if policy.ecn in {"green", "all"} else least
+
+
+def steps_between(device: DellSonicDevice, wanted: SwitchState) -> list[list[Reach]]:
+    names = [port.name for port in wanted.ports]
+    used = frozenset(queue.queue for port in wanted.ports for queue in port.queues)
+    steps = TARGET.diff(read(device, wanted), wanted).steps
+    seen = [early_drops(device.configuration, names, used)]
+    session = session_of(device, "configure terminal")
+    for step in steps:
+        assert session.enter(step.command).text == ""
+        seen.append(early_drops(device.configuration, names, used))
+    return seen
+
+
+def no_step_is_worse(seen: list[list[Reach]]) -> bool:
+    return all(
+        now[kind] >= min(before[kind], after[kind])
+        for between in seen[1:-1]
+        for now, before, after in zip(between, seen[0], seen[-1], strict=True)
+        for kind in (0, 1)
+    )
+
+
+@settings(few, max_examples=min(10, LAW_EXAMPLES))
+@given(st.data(), PLANS, PLANS)
+def test_no_step_drops_what_neither_end_drops(data: st.DataObject, first: Plan, second: Plan) -> None:
+    device = DellSonicDevice()
+    start = state_of(data, first)
+    apply(device, TARGET.diff(read(device, start), start))
+    assert no_step_is_worse(steps_between(device, state_of(data, second)))
+
+
+@settings(few, max_examples=min(10, LAW_EXAMPLES))
+@given(st.data(), PLANS, foreign_lines())
+def test_no_step_from_somebody_elses_maps_drops_what_neither_end_drops(
+    data: st.DataObject, plan: Plan, lines: list[str]
+) -> None:
+    device = DellSonicDevice()
+    assert device.configure(*lines) == ""
+    assert no_step_is_worse(steps_between(device, state_of(data, plan)))
