@@ -14,7 +14,7 @@ from typing import Final
 
 from mltswitch.lab.emulators.device import Answer, CommandResult
 from mltswitch.lab.emulators.sonic_config import CHECKPOINT_SUFFIX, CHECKPOINTS, CONFIG_FILE
-from mltswitch.lab.emulators.sonic_defaults import MAX_PORTS, default_database
+from mltswitch.lab.emulators.sonic_defaults import BOXES, DEFAULT_BOX, MAX_PORTS, default_database
 from mltswitch.lab.emulators.sonic_filesystem import FileError, Filesystem
 from mltswitch.lab.emulators.sonic_process import Process, UsageError, failure
 from mltswitch.lab.emulators.sonic_programs import PROGRAMS
@@ -31,12 +31,14 @@ _BGP: Final = (
 class SonicDevice:
     """One switch, ports Ethernet0, Ethernet4, …; `config_db` is what runs, replaced whole by each change."""
 
-    def __init__(self, name: str = "sonic1", ports: int = 16) -> None:
+    def __init__(self, name: str = "sonic1", ports: int = 16, box: str = DEFAULT_BOX) -> None:
         if not 1 <= ports <= MAX_PORTS:
             raise ValueError(f"{ports} ports, expected 1 to {MAX_PORTS}")
+        if box not in BOXES:
+            raise ValueError(f"box {box}, expected one of {', '.join(BOXES)}")
         self._name = name
         self._lock = threading.RLock()
-        self.config_db: Database = default_database(name, ports)
+        self.config_db: Database = default_database(name, ports, box)
         self.files = Filesystem()
         self.files.write(CONFIG_FILE, self.print_data().encode(), as_root=True)
         self.restarts = 0

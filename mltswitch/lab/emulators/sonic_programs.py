@@ -1,4 +1,4 @@
-"""The programs of an emulated SONiC switch other than `config`: show, database tools, a few file tools."""
+"""The programs of an emulated SONiC switch other than `config`: show, counters, database and file tools."""
 
 import fnmatch
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ SONiC Software Version: SONiC.master.0-emulator
 Distribution: Debian 12
 Platform: {platform}
 HwSKU: {hwsku}
-ASIC: mellanox
+ASIC: {asic}
 ASIC Count: 1
 """
 
@@ -27,7 +27,9 @@ def _show(process: Process) -> CommandResult:
             return output(process.device.print_running())
         case ["version"]:
             metadata = process.device.config_db.get("DEVICE_METADATA", {}).get("localhost", {})
-            return output(_VERSION.format(platform=metadata.get("platform"), hwsku=metadata.get("hwsku")))
+            asic = "mellanox" if "mlnx" in str(metadata.get("platform")) else "broadcom"
+            names = {name: metadata.get(name) for name in ("platform", "hwsku")}
+            return output(_VERSION.format(asic=asic, **names))
         case arguments:
             usage = 'Usage: show [OPTIONS] COMMAND [ARGS]...\nTry "show -h" for help.\n'
             return failure(f'{usage}\nError: No such command "{" ".join(arguments)}".\n', 2)
@@ -101,6 +103,22 @@ def _keys(database: Database, pattern: str) -> str:
     return "".join(f"{key}\n" for key in sorted(keys) if fnmatch.fnmatchcase(key, pattern))
 
 
+def _counterpoll(process: Process) -> CommandResult:
+    """sonic-utilities, counterpoll/main.py: sets one field, as root, and asks no model."""
+    match list(process.arguments):
+        case ["wredqueue", "enable" | "disable" as status]:
+            if not process.is_root:
+                return failure("Root privileges are required for this operation\n")
+            database = {table: dict(entries) for table, entries in process.device.config_db.items()}
+            groups = database.setdefault("FLEX_COUNTER_TABLE", {})
+            groups["WRED_ECN_QUEUE"] = {**groups.get("WRED_ECN_QUEUE", {}), "FLEX_COUNTER_STATUS": status}
+            process.device.config_db = database
+            return CommandResult()
+        case arguments:
+            usage = "Usage: counterpoll [OPTIONS] COMMAND [ARGS]...\n"
+            return failure(f'{usage}\nError: No such command "{" ".join(arguments)}". [emulator]\n', 2)
+
+
 def _cat(process: Process) -> CommandResult:
     contents: list[bytes] = []
     errors = ""
@@ -155,6 +173,7 @@ PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
     {
         "show": _show,
         "config": config,
+        "counterpoll": _counterpoll,
         "sonic-cfggen": _sonic_cfggen,
         "sonic-db-cli": _sonic_db_cli,
         "cat": _cat,

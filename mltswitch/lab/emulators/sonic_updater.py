@@ -22,9 +22,11 @@ _TUNABLE_SKUS: Final = frozenset(
     {
         *("ACS-MSN2700", "ACS-MSN2740", "ACS-MSN2100", "ACS-MSN2410", "ACS-MSN2010"),
         *("Mellanox-SN2700", "Mellanox-SN2700-C28D8", "Mellanox-SN2700-D40C8S8", "Mellanox-SN2700-D44C10"),
+        *("ACS-MSN3700", "ACS-MSN3700C", "Arista-7060CX-32S-C32", "Arista-7260CX3-C64"),
+        *("Arista-7050CX3-32S-C32", "Arista-7050CX3-32S-D48C8"),
     }
 )
-"""Spectrum-1 hardware for which the updater allows some fields of a buffer profile."""
+"""Some of the hardware for which the updater allows single fields of a buffer profile."""
 _TUNABLE_FIELDS: Final = frozenset({"dynamic_th", "xoff"})
 
 

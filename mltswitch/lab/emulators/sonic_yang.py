@@ -1,16 +1,17 @@
 """What SONiC's YANG models demand of a configuration database, for queues, buffers and paths.
 
 Written after the modules sonic-dscp-tc-map, -tc-queue-map, -tc-priority-group-map, -port-qos-map, -scheduler,
--wred-profile, -queue, -buffer-pool, -buffer-profile, -buffer-queue, -buffer-pg, -port, -interface and
--static-route of sonic-buildimage. As there, a table without a model is not checked, and much that is wrong
-passes: queue 99, reversed or overlapping ranges, a minimum without a maximum. Texts: the sentence `Value ...
-does not satisfy the constraint ...` is libyang's; the rest is ours, and ends in `[emulator]`.
+-wred-profile, -queue, -buffer-pool, -buffer-profile, -buffer-queue, -buffer-pg, -port, -interface,
+-static-route, -srv6 and -flex_counter of sonic-buildimage. As there, a table without a model is not checked,
+and much that is wrong passes: queue 99, reversed or overlapping ranges, a minimum without a maximum. Texts:
+the sentence `Value ... does not satisfy the constraint ...` is libyang's; the rest is ours, and ends in
+`[emulator]`.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_network
+from ipaddress import IPv6Address, IPv6Network, ip_network
 from typing import Final
 
 FieldValue = str | list[str]
@@ -58,10 +59,28 @@ def _is_prefix(value: str, _: Database) -> bool:
     return "/" in value
 
 
+def _is_address6(value: str, _: Database) -> bool:
+    try:
+        IPv6Address(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_prefix6(value: str, _: Database) -> bool:
+    try:
+        IPv6Network(value, strict=False)
+    except ValueError:
+        return False
+    return "/" in value
+
+
 _TEXT: Final = Leaf(lambda _value, _database: True, "text")
 _BOOLEAN: Final = _choice("true", "false")
 _UINT64: Final = _whole(0, (1 << 64) - 1)
 _PREFIX: Final = Leaf(_is_prefix, "an IP prefix")
+_ADDRESS6: Final = Leaf(_is_address6, "an IPv6 address")
+_PREFIX6: Final = Leaf(_is_prefix6, "an IPv6 prefix")
 _NAME: Final = _matches(r"[a-zA-Z0-9][-a-zA-Z0-9_]{0,31}")
 _TRAFFIC_CLASS: Final = _whole(0, 15)
 _PORT: Final = _reference("PORT")
@@ -125,6 +144,26 @@ def _pool_percentage(fields: Entry, _key: str, database: Database) -> str | None
     return None if model == "dynamic" else "Percentage must be configured in dynamic buffer model"
 
 
+def _segment_fits(fields: Entry, _key: str, _database: Database) -> str | None:
+    bits = sum(
+        default if (given := _number(fields, name)) is None else given
+        for name, default in _SEGMENT_BITS.items()
+    )
+    return None if bits <= _ADDRESS_BITS else "block_len + node_len + func_len + arg_len must be 128 or less"
+
+
+def _adjacency(fields: Entry, _key: str, _database: Database) -> str | None:
+    if fields.get("action") == "uA":
+        return None if "interface" in fields else "interface is mandatory when action is 'uA'"
+    return "adj is only applicable when action is 'uA'" if "adj" in fields else None
+
+
+def _bulk_counters(fields: Entry, key: str, _database: Database) -> str | None:
+    """Which groups are read in bulk; the others have no such leaf."""
+    bulk = fields.keys() & {"BULK_CHUNK_SIZE", "BULK_CHUNK_SIZE_PER_PREFIX"}
+    return f"Unknown field {min(bulk)}" if bulk and key.startswith("WRED_ECN_") else None
+
+
 def _interface_exists(_fields: Entry, key: str, database: Database) -> str | None:
     name = key.partition("|")[0]
     return None if name in database.get("INTERFACE", {}) else f"INTERFACE|{name} must exist, too"
@@ -144,8 +183,17 @@ def _map(name: Leaf, value: Leaf) -> tuple[Shape, ...]:
     return (Shape((_NAME,), mapping=(name, value)),)
 
 
+_ADDRESS_BITS: Final = 128
+_SEGMENT_BITS: Final = {"block_len": 32, "node_len": 16, "func_len": 16, "arg_len": 0}
+"""Field → default."""
+_COUNTER_GROUPS: Final = (
+    *("BUFFER_POOL_WATERMARK", "DEBUG_COUNTER", "PFCWD", "PG_DROP", "PG_WATERMARK", "PORT", "PORT_RATES"),
+    *("PORT_BUFFER_DROP", "QUEUE", "QUEUE_WATERMARK", "RIF", "RIF_RATES", "ACL", "TUNNEL"),
+    *("WRED_ECN_QUEUE", "WRED_ECN_PORT"),
+)
 _TRUTH_LIST: Final = _matches(r"((true|false),)*(true|false)")
 _ROUTE: Final = {"nexthop": _TEXT, "ifname": _TEXT, "advertise": _TRUTH_LIST}
+_LEAKING: Final = r"(Vrf[a-zA-Z0-9_-]+|default|mgmt)"
 _OCTET: Final = r"(25[0-5]|2[0-4][0-9]|[0-1]?[0-9][0-9]?)"
 
 SHAPES: Final[Mapping[str, tuple[Shape, ...]]] = {
@@ -280,9 +328,50 @@ SHAPES: Final[Mapping[str, tuple[Shape, ...]]] = {
             {
                 **_ROUTE,
                 "distance": _matches(rf"({_OCTET},)*{_OCTET}"),
-                "nexthop-vrf": _TEXT,
+                "nexthop-vrf": _matches(rf"(({_LEAKING},)*{_LEAKING})?"),
                 "blackhole": _TRUTH_LIST,
             },
+        ),
+    ),
+    "SRV6_MY_LOCATORS": (
+        Shape(
+            (_TEXT,),
+            {
+                "prefix": _ADDRESS6,
+                "block_len": _whole(1, _ADDRESS_BITS),
+                "node_len": _whole(1, _ADDRESS_BITS),
+                "func_len": _whole(0, _ADDRESS_BITS),
+                "arg_len": _whole(0, _ADDRESS_BITS),
+                "vrf": _reference("VRF", "default"),
+            },
+            ("prefix",),
+            (_segment_fits,),
+        ),
+    ),
+    "SRV6_MY_SIDS": (
+        Shape(
+            (_reference("SRV6_MY_LOCATORS"), _PREFIX6),
+            {
+                "action": _choice("uN", "uA", "uDT46"),
+                "decap_vrf": _reference("VRF", "default"),
+                "decap_dscp_mode": _choice("uniform", "pipe"),
+                "interface": _PORT,
+                "adj": _ADDRESS6,
+            },
+            musts=(_adjacency,),
+        ),
+    ),
+    "FLEX_COUNTER_TABLE": (
+        Shape(
+            (_choice(*_COUNTER_GROUPS),),
+            {
+                "FLEX_COUNTER_STATUS": _choice("enable", "disable"),
+                "FLEX_COUNTER_DELAY_STATUS": _matches("false|true|False|True"),
+                "POLL_INTERVAL": _whole(100, (1 << 32) - 1),
+                "BULK_CHUNK_SIZE": _whole(1, (1 << 32) - 1),
+                "BULK_CHUNK_SIZE_PER_PREFIX": _TEXT,
+            },
+            musts=(_bulk_counters,),
         ),
     ),
 }

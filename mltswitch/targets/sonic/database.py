@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
@@ -11,6 +12,9 @@ Value = str | list[str]
 Entry = dict[str, Value]
 Table = dict[str, Entry]
 Database = dict[str, Table]
+
+QUEUE_TABLES: Final = ("QUEUE", "BUFFER_QUEUE")
+"""Whose keys name ports and queues."""
 
 _QUEUE_KEY: Final = re.compile(r"(?P<ports>[^|]+)\|(?P<first>[0-9]{1,2})(?:-(?P<last>[0-9]{1,2}))?")
 
@@ -32,6 +36,16 @@ def load(text: str, *, skip_text: bool = False) -> Database:
             if not isinstance(fields, dict) or not all(map(_is_value, fields.values())):
                 raise ValueError(f"{table}|{key} has values that are no text")
     return document
+
+
+def dump(database: Database) -> str:
+    """The same as JSON, an object a line."""
+    encoded = json.JSONEncoder().encode
+    tables: list[str] = []
+    for table, entries in database.items():
+        lines = [f"    {encoded(key)}: {encoded(fields)}" for key, fields in entries.items()]
+        tables.append(f"  {encoded(table)}: {{\n" + ",\n".join(lines) + "\n  }")
+    return "{\n" + ",\n".join(tables) + "\n}\n" if tables else "{}\n"
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -56,14 +70,10 @@ class QueueKey:
     queues: tuple[int, ...]
     """Empty for a reversed range, which the YANG models accept and orchagent does not."""
 
-    @classmethod
-    def parse(cls, key: str) -> "QueueKey | None":
+    @staticmethod
+    def parse(key: str) -> "QueueKey | None":
         """None for a key of another form, such as those of chassis."""
-        match = _QUEUE_KEY.fullmatch(key)
-        if match is None:
-            return None
-        first, last = int(match["first"]), int(match["last"] or match["first"])
-        return cls(tuple(match["ports"].split(",")), tuple(range(first, last + 1)))
+        return _parsed(key)
 
     @property
     def covered(self) -> Iterator[tuple[str, int]]:
@@ -78,12 +88,21 @@ def queue_keys(port: str, queues: list[int]) -> Iterator[str]:
         yield f"{port}|{run[0]}" if len(run) == 1 else f"{port}|{run[0]}-{run[-1]}"
 
 
-def entries_of(table: Mapping[str, Entry], port: str) -> dict[int, list[str]]:
-    """Queue → keys that name it, for one port; more than one where they overlap."""
-    found: dict[int, list[str]] = {}
+@lru_cache(maxsize=8192)
+def _parsed(key: str) -> QueueKey | None:
+    match = _QUEUE_KEY.fullmatch(key)
+    if match is None:
+        return None
+    first, last = int(match["first"]), int(match["last"] or match["first"])
+    return QueueKey(tuple(match["ports"].split(",")), tuple(range(first, last + 1)))
+
+
+def keys_by_queue(table: Mapping[str, Entry]) -> dict[str, dict[int, list[str]]]:
+    """Port → queue → keys that name it; more than one where they overlap."""
+    found: dict[str, dict[int, list[str]]] = {}
     for key in table:
         parsed = QueueKey.parse(key)
-        if parsed is not None and port in parsed.ports:
-            for queue in parsed.queues:
-                found.setdefault(queue, []).append(key)
+        if parsed is not None:
+            for port, queue in parsed.covered:
+                found.setdefault(port, {}).setdefault(queue, []).append(key)
     return found

@@ -4,11 +4,14 @@ import hashlib
 import json
 from typing import Final
 
+from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
-from mltswitch.targets.sonic.database import Database
-from mltswitch.targets.sonic.merge import QUEUE_TABLES, merged
-from mltswitch.targets.sonic.patch import Operation, patches_between
+from mltswitch.targets.sonic.database import QUEUE_TABLES, Database
+from mltswitch.targets.sonic.document import document
+from mltswitch.targets.sonic.merge import merged
+from mltswitch.targets.sonic.patch import Operation, is_removal, patches_between
 from mltswitch.targets.sonic.read import running_database
+from mltswitch.targets.sonic.rules import refusals, transition_refusals
 from mltswitch.targets.state import SwitchState
 
 APPLY: Final = "cat | sudo config apply-patch /dev/stdin"
@@ -20,23 +23,45 @@ _PORT_TABLES: Final = (*QUEUE_TABLES, "PORT_QOS_MAP")
 
 
 def change_between(running: RunningState, wanted: SwitchState) -> Change:
-    """Patch of our objects alone; raises DeviceError where the device lacks a port or the buffer pool."""
+    """Patch of our objects alone; raises DeviceError for what it lacks or would ignore."""
     before = running_database(running.answers)
     after = merged(before, wanted)
+    _check(before, wanted)
     patches = patches_between(before, after)
     if not patches:
         return Change((), SAVE)
-    checkpoint = checkpoint_of(before)
-    steps = [Step(f"sudo config checkpoint {checkpoint}")]
-    steps += [Step(APPLY, json.dumps(patch), APPLY_SECONDS) for patch in patches]
+    checkpoints = [checkpoint_of(before)]
+    steps = [_checkpoint(checkpoints[0])]
+    for patch in patches:
+        if is_removal(patch):
+            # Back to what was before in one step, the updater may refuse: see `patches_between`.
+            checkpoints.append(checkpoint_of(before, after))
+            steps.append(_checkpoint(checkpoints[-1]))
+        steps.append(Step(APPLY, json.dumps(patch), APPLY_SECONDS))
     operations = [operation for patch in patches for operation in patch]
-    text = _text(operations, _ports_taken_down(before, after, wanted), checkpoint)
+    text = _text(operations, _ports_taken_down(before, after, wanted), checkpoints)
     return Change(tuple(steps), SAVE, text)
 
 
-def checkpoint_of(database: Database) -> str:
-    """Name of a configuration's checkpoint, which that of no other configuration overwrites."""
-    contents = json.dumps(database, sort_keys=True).encode()
+def _check(before: Database, wanted: SwitchState) -> None:
+    """What orchagent would not do of our objects, here and in the device's own pool."""
+    needed = document(wanted)
+    pools = {"BUFFER_POOL": before.get("BUFFER_POOL", {})}
+    for refusal in (*refusals(needed | pools), *transition_refusals(before, needed)):
+        raise DeviceError(
+            f"{refusal.problem}, so the switch would not do what it says",
+            where=refusal.where,
+            hint="remove the object by hand, or go back to a checkpoint, and push again",
+        )
+
+
+def _checkpoint(name: str) -> Step:
+    return Step(f"sudo config checkpoint {name}")
+
+
+def checkpoint_of(*databases: Database) -> str:
+    """Name of the checkpoint of a configuration, or of one on the way between two: of no other one."""
+    contents = json.dumps(databases, sort_keys=True).encode()
     return f"mltswitch-{hashlib.sha256(contents).hexdigest()[:8]}"
 
 
@@ -52,8 +77,9 @@ def _ports_taken_down(before: Database, after: Database, wanted: SwitchState) ->
     return [port.name for port in wanted.ports if port.name in changed]
 
 
-def _text(operations: list[Operation], ports: list[str], checkpoint: str) -> str:
-    lines = [f"# back to the state before: sudo config rollback {checkpoint}"]
+def _text(operations: list[Operation], ports: list[str], checkpoints: list[str]) -> str:
+    back = " && ".join(f"sudo config rollback {name}" for name in reversed(checkpoints))
+    lines = [f"# back to the state before: {back}"]
     lines += [json.dumps(operation) for operation in operations]
     if ports:
         lines.insert(0, f"# the switch takes down for a moment: {', '.join(ports)}")

@@ -1,34 +1,50 @@
 """State as the CONFIG_DB objects that we own, and nothing else.
 
-Traffic class n is queue n. The map MLT spreads all 64 code points over the plan's queues; those which the
-device led to its lossless queues 3 and 4 before (RDMA, by default DSCP 3 and 4) become background on the
-plan's ports unless the fabric file names them, because a plan says where every code point goes. The
-traffic classes 3 and 4 keep their priority groups and queues, and pfc_enable is not touched. An untrusted
-port gets a map of its own that makes everything background: without any, the map of the switch
-(PORT_QOS_MAP|global) would apply.
+Traffic class n is queue n. A map spreads all 64 code points over the plan's queues; those which the device
+led to its lossless queues 3 and 4 before (RDMA, by default DSCP 3 and 4) become background on the plan's
+ports unless the fabric file names them, because a plan says where every code point goes. The traffic
+classes 3 and 4 keep their priority groups and queues, and pfc_enable is not touched.
 
-RED/ECN and buffer profiles are named after the queue and the first of the ports that share them, not
-after their contents: the configuration updater takes a port down to change which profile its queues refer
-to, but changes a profile in place.
+Ports of the fabric have the map MLT, ports of hosts MLT_HOST, in which nothing leads to network control. A
+port that is not trusted gets one that makes everything background, MLT_UNTRUSTED or MLT_HOST_UNTRUSTED:
+without any, the map of the switch (PORT_QOS_MAP|global) would apply.
+
+RED/ECN, buffer and bandwidth profiles are named after the queue and the first of the ports that share them,
+not after their contents: the configuration updater takes a port down to change which profile its queues
+refer to, but changes a profile in place.
 """
 
 from typing import Final
 
-from mltswitch.capabilities import AlphaLimit
+from mltswitch.capabilities import AlphaLimit, Bandwidth, BitRate
 from mltswitch.errors import UnsupportedPlanError
-from mltswitch.targets.sonic.capabilities import LARGEST_THRESHOLD_BYTES, LOSSLESS, POOL, TRAFFIC_CLASSES
+from mltswitch.targets.sonic.capabilities import (
+    BITS,
+    LARGEST_THRESHOLD_BYTES,
+    LOSSLESS,
+    POOL,
+    TRAFFIC_CLASSES,
+)
 from mltswitch.targets.sonic.database import Database, Entry, Table
-from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
+from mltswitch.targets.sonic.segments import segment_tables
+from mltswitch.targets.state import PortState, QueueState, RouteState, SegmentRouteState, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
 
 MAP: Final = "MLT"
-UNTRUSTED_MAP: Final = "MLT_UNTRUSTED"
+HOST_MAP: Final = "MLT_HOST"
+UNTRUSTED: Final = "_UNTRUSTED"
+"""Ends the name of a map that believes nothing; before it stands the map that would apply."""
+MAP_NAMES: Final = (MAP, HOST_MAP, MAP + UNTRUSTED, HOST_MAP + UNTRUSTED)
 SCHEDULER: Final = "mlt_strict"
 STRICT: Final[Entry] = {"type": "STRICT"}
+NO_MINIMUM_BYTES: Final = 1
+"""`cir` of a scheduler that has `pir` alone: the YANG model demands one above 0."""
 TC_TO_QUEUE: Final[Entry] = {str(number): str(number) for number in range(TRAFFIC_CLASSES)}
 TC_TO_PRIORITY_GROUP: Final[Entry] = {
     str(number): str(number if number in LOSSLESS else 0) for number in range(TRAFFIC_CLASSES)
 }
+COUNTERS: Final[Table] = {"WRED_ECN_QUEUE": {"FLEX_COUNTER_STATUS": "enable"}}
+"""FLEX_COUNTER_TABLE: what `counterpoll wredqueue enable` sets; marks and drops by queue."""
 VRF: Final = "default"
 
 
@@ -36,10 +52,15 @@ def document(state: SwitchState) -> Database:
     """Every object that the state needs, before those that refer to it; raises UnsupportedPlanError."""
     tables: Database = {}
     if state.ports:
+        tables |= {"FLEX_COUNTER_TABLE": {name: dict(fields) for name, fields in COUNTERS.items()}}
         tables |= _maps(state.ports)
         tables |= _queues(state.ports)
-    if state.routes:
-        tables["STATIC_ROUTE"] = {f"{VRF}|{route.prefix}": route_fields(route) for route in state.routes}
+    routes: Table = {route_key(route): route_fields(route) for route in state.routes}
+    if state.segment_routing is not None:
+        tables |= segment_tables(state.segment_routing)
+        routes |= {route_key(route): route_fields(route) for route in state.segment_routing.routes}
+    if routes:
+        tables["STATIC_ROUTE"] = routes
     return tables
 
 
@@ -54,13 +75,17 @@ def untrusted_map(background: int) -> Entry:
     return {str(dscp): str(background) for dscp in range(DSCP_COUNT)}
 
 
-def port_maps(*, trusted: bool) -> Entry:
+def believed_map(port: PortState) -> str:
+    """Name of the map that applies to a port when it is trusted.
+
+    Hosts have no business in network control, the first class: nothing leads there from their ports.
+    """
+    return MAP if port.queues[0].dscps else HOST_MAP
+
+
+def port_maps(name: str) -> Entry:
     """Our fields of PORT_QOS_MAP; the port's other fields, PFC for instance, stay."""
-    return {
-        "dscp_to_tc_map": MAP if trusted else UNTRUSTED_MAP,
-        "tc_to_queue_map": MAP,
-        "tc_to_pg_map": MAP,
-    }
+    return {"dscp_to_tc_map": name, "tc_to_queue_map": MAP, "tc_to_pg_map": MAP}
 
 
 def wred_fields(threshold_bytes: int) -> Entry:
@@ -83,52 +108,116 @@ def buffer_fields(limit: AlphaLimit) -> Entry:
     return {"pool": POOL, "size": "0", "dynamic_th": str(limit.exponent)}
 
 
-def route_fields(route: RouteState) -> Entry:
+def scheduler_fields(minimum: BitRate | None, maximum: BitRate | None) -> Entry:
+    """SCHEDULER of a strict queue in bytes a second: below cir it is served first, above pir not at all."""
+    if minimum is None and maximum is None:
+        return dict(STRICT)
+    fields: Entry = {**STRICT, "meter_type": "bytes"}
+    fields["cir"] = str(minimum.bps // BITS if minimum is not None else NO_MINIMUM_BYTES)
+    if maximum is not None:
+        fields["pir"] = str(maximum.bps // BITS)
+    return fields
+
+
+def route_key(route: RouteState | SegmentRouteState) -> str:
+    """STATIC_ROUTE's key in the default VRF."""
+    return f"{VRF}|{route.prefix}"
+
+
+def route_fields(route: RouteState | SegmentRouteState) -> Entry:
     """STATIC_ROUTE with one next hop."""
     return {"nexthop": str(route.next_hop), "ifname": route.port}
 
 
 def _maps(ports: tuple[PortState, ...]) -> Database:
-    leading = ports[0]
-    classification = dscp_map(leading.queues)
+    leading: dict[str, PortState] = {}
+    code_points: Table = {}
+    bindings: Table = {}
     for port in ports:
-        if dscp_map(port.queues) != classification:
+        if not port.queues:
+            raise UnsupportedPlanError("has no queues", where=f"port {port.name}")
+        name = believed_map(port)
+        first = leading.setdefault(name, port)
+        if first is port:
+            code_points[name] = dscp_map(port.queues)
+        elif _classification(port) != _classification(first):
             raise UnsupportedPlanError(
-                f"its code points lead elsewhere than those of {leading.name}: one map serves all ports",
+                f"its code points lead elsewhere than those of {first.name}: one map serves all ports that "
+                "are alike",
                 where=f"port {port.name}",
             )
-    code_points: Table = {MAP: classification}
-    if not all(port.trusted for port in ports):
-        code_points[UNTRUSTED_MAP] = untrusted_map(leading.queues[-1].queue)
+        if not port.trusted:
+            name += UNTRUSTED
+            code_points[name] = untrusted_map(first.queues[-1].queue)
+        bindings[port.name] = port_maps(name)
     return {
         "DSCP_TO_TC_MAP": code_points,
         "TC_TO_QUEUE_MAP": {MAP: dict(TC_TO_QUEUE)},
         "TC_TO_PRIORITY_GROUP_MAP": {MAP: dict(TC_TO_PRIORITY_GROUP)},
-        "PORT_QOS_MAP": {port.name: port_maps(trusted=port.trusted) for port in ports},
+        "PORT_QOS_MAP": bindings,
     }
+
+
+def _classification(port: PortState) -> list[tuple[int, tuple[int, ...]]]:
+    return [(queue.queue, queue.dscps) for queue in port.queues]
 
 
 def _queues(ports: tuple[PortState, ...]) -> Database:
     tables: Database = {
-        "SCHEDULER": {SCHEDULER: dict(STRICT)},
+        "SCHEDULER": {},
         "WRED_PROFILE": {},
         "BUFFER_PROFILE": {},
         "QUEUE": {},
         "BUFFER_QUEUE": {},
     }
-    first_of: dict[tuple[tuple[object, ...], ...], str] = {}
+    first_of: dict[tuple[object, ...], list[tuple[int, Entry, Entry]]] = {}
     for port in ports:
-        alike = tuple((queue.queue, queue.ecn_threshold_bytes, queue.limit) for queue in port.queues)
-        group = first_of.setdefault(alike, port.name)
-        for queue in port.queues:
-            key, profile = f"{port.name}|{queue.queue}", f"MLT_Q{queue.queue}_{group}"
-            tables["QUEUE"][key] = {"scheduler": SCHEDULER}
-            if queue.ecn_threshold_bytes is not None:
-                tables["WRED_PROFILE"][profile] = wred_fields(_checked_threshold(port, queue))
-                tables["QUEUE"][key]["wred_profile"] = profile
-            tables["BUFFER_PROFILE"][profile] = buffer_fields(_checked_limit(port, queue))
-            tables["BUFFER_QUEUE"][key] = {"profile": profile}
+        alike = tuple((q.queue, q.ecn_threshold_bytes, q.limit, q.minimum, q.maximum) for q in port.queues)
+        if alike not in first_of:
+            first_of[alike] = [_profiles(tables, port, queue) for queue in port.queues]
+        for queue, settings, buffers in first_of[alike]:
+            key = f"{port.name}|{queue}"
+            tables["QUEUE"][key] = dict(settings)
+            tables["BUFFER_QUEUE"][key] = dict(buffers)
     return {name: entries for name, entries in tables.items() if entries}
+
+
+def _profiles(tables: Database, port: PortState, queue: QueueState) -> tuple[int, Entry, Entry]:
+    """The queue's number, its entry in QUEUE and in BUFFER_QUEUE; what they refer to goes into `tables`."""
+    suffix = f"Q{queue.queue}_{port.name}"
+    minimum, maximum = _checked_rate(port, queue, queue.minimum), _checked_rate(port, queue, queue.maximum)
+    if minimum is not None and maximum is not None and minimum.bps > maximum.bps:
+        raise UnsupportedPlanError(
+            f"a guarantee of {minimum} is more than the cap of {maximum}",
+            where=f"port {port.name}, queue {queue.queue}",
+        )
+    scheduler = scheduler_name(suffix, minimum, maximum)
+    tables["SCHEDULER"][scheduler] = scheduler_fields(minimum, maximum)
+    settings: Entry = {"scheduler": scheduler}
+    profile = f"MLT_{suffix}"
+    if queue.ecn_threshold_bytes is not None:
+        tables["WRED_PROFILE"][profile] = wred_fields(_checked_threshold(port, queue))
+        settings["wred_profile"] = profile
+    tables["BUFFER_PROFILE"][profile] = buffer_fields(_checked_limit(port, queue))
+    return queue.queue, settings, {"profile": profile}
+
+
+def scheduler_name(suffix: str, minimum: BitRate | None, maximum: BitRate | None) -> str:
+    """Schedulers with other fields have other names: orchagent never takes back a field of a live one."""
+    if maximum is not None:
+        return f"MLT_MAX_{suffix}"
+    return SCHEDULER if minimum is None else f"MLT_MIN_{suffix}"
+
+
+def _checked_rate(port: PortState, queue: QueueState, rate: Bandwidth | None) -> BitRate | None:
+    if rate is None:
+        return None
+    if not isinstance(rate, BitRate) or rate.bps % BITS or rate.bps // BITS <= NO_MINIMUM_BYTES:
+        raise UnsupportedPlanError(
+            f"bandwidth {rate} is no whole number of bytes a second above {NO_MINIMUM_BYTES}",
+            where=f"port {port.name}, queue {queue.queue}",
+        )
+    return rate
 
 
 def _checked_threshold(port: PortState, queue: QueueState) -> int:

@@ -1,40 +1,37 @@
 """What a CONFIG_DB, ours or a device's, means as state; objects count by their contents, not their names."""
 
-import re
 from collections.abc import Iterable, Sequence
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
-from mltswitch.capabilities import AlphaLimit, Limit, Unlimited
-from mltswitch.targets.sonic.database import Database, Entry, Value, entries_of
+from mltswitch.capabilities import AlphaLimit, BitRate, Limit, Unlimited
+from mltswitch.targets.sonic.capabilities import BITS
+from mltswitch.targets.sonic.database import QUEUE_TABLES, Database, Entry, Value, keys_by_queue
 from mltswitch.targets.sonic.document import (
     MAP,
-    STRICT,
+    MAP_NAMES,
+    NO_MINIMUM_BYTES,
     TC_TO_PRIORITY_GROUP,
-    UNTRUSTED_MAP,
+    UNTRUSTED,
     VRF,
     buffer_fields,
     port_maps,
+    scheduler_fields,
     untrusted_map,
     wred_fields,
 )
-from mltswitch.targets.state import PortState, QueueState, RouteState
+from mltswitch.targets.sonic.rules import number
+from mltswitch.targets.sonic.segments import NO_NEXT_HOP
+from mltswitch.targets.state import PortState, QueueState, RouteState, SegmentRouteState
 from mltswitch.wire.tos import DSCP_COUNT
 
 _PORT_FIELDS: Final = frozenset(
-    {
-        *port_maps(trusted=True),
-        *("pfc_to_queue_map", "pfc_to_pg_map", "pfc_enable", "pfcwd_sw_enable"),
-    }
+    {*port_maps(MAP), *("pfc_to_queue_map", "pfc_to_pg_map", "pfc_enable", "pfcwd_sw_enable")}
 )
 """Of PORT_QOS_MAP: ours, and those of PFC, which the other queues keep."""
-_NUMBER: Final = re.compile(r"-?[0-9]{1,10}")
 _NO_NEXT_HOP: Final = IPv4Address(0)
 
-
-def port_state(database: Database, port: str, queues: Sequence[int]) -> PortState:
-    """State of some queues of one port; what no plan asks for is in `unexpected`, in SONiC's words."""
-    return _PortReader(database, port).state(queues)
+Prefix = IPv4Network | IPv6Network
 
 
 def lossless_queues(database: Database, port: str) -> set[int]:
@@ -42,20 +39,21 @@ def lossless_queues(database: Database, port: str) -> set[int]:
     fields = database.get("PORT_QOS_MAP", {}).get(port, {})
     bound = fields.get("pfc_to_queue_map")
     leads_to = database.get("MAP_PFC_PRIORITY_TO_QUEUE", {}).get(bound, {}) if isinstance(bound, str) else {}
-    queues = (_number(leads_to.get(word, word)) for word in _words(fields.get("pfc_enable", "")))
+    priorities = {word: leads_to.get(word, word) for word in _words(fields.get("pfc_enable", ""))}
+    queues = (number(priorities, word) for word in priorities)
     return {queue for queue in queues if queue is not None}
 
 
-def route_of(key: str) -> IPv4Network | None:
+def route_of(key: str) -> Prefix | None:
     """Prefix of a key of STATIC_ROUTE in the default VRF; None for other routes."""
     vrf, _, prefix = key.rpartition("|")
     try:
-        return IPv4Network(prefix, strict=False) if vrf in {"", VRF} else None
+        return ip_network(prefix, strict=False) if vrf in {"", VRF} else None
     except ValueError:
         return None
 
 
-def routes_of(key: str, fields: Entry) -> Iterable[RouteState]:
+def routes_of(key: str, fields: Entry) -> Iterable[RouteState | SegmentRouteState]:
     """One route for each next hop; `port` holds whatever else the entry says, too."""
     prefix = route_of(key)
     if prefix is None:
@@ -63,8 +61,13 @@ def routes_of(key: str, fields: Entry) -> Iterable[RouteState]:
     next_hops, ports = _words(fields.get("nexthop", "")), _words(fields.get("ifname", ""))
     others = [f"{name} {_text(value)}" for name, value in fields.items() if name not in {"nexthop", "ifname"}]
     for index, next_hop in enumerate(next_hops):
-        port = ports[index] if index < len(ports) else ""
-        yield RouteState(prefix, _address(next_hop), " ".join((port, *others)))
+        port = " ".join((ports[index] if index < len(ports) else "", *others))
+        address = _address(next_hop)
+        if isinstance(prefix, IPv4Network):
+            yield RouteState(prefix, address if isinstance(address, IPv4Address) else _NO_NEXT_HOP, port)
+        else:
+            next_hop6 = address if isinstance(address, IPv6Address) else NO_NEXT_HOP
+            yield SegmentRouteState(prefix, next_hop6, port)
 
 
 def _words(value: Value) -> list[str]:
@@ -75,109 +78,147 @@ def _text(value: Value) -> str:
     return value if isinstance(value, str) else ",".join(value)
 
 
-def _address(text: str) -> IPv4Address:
+def _address(text: str) -> IPv4Address | IPv6Address | None:
     try:
-        return IPv4Address(text)
+        return ip_address(text)
     except ValueError:
-        return _NO_NEXT_HOP
+        return None
 
 
-class _PortReader:
-    def __init__(self, database: Database, port: str) -> None:
+class PortReader:
+    """Reads the ports of one database; keys are sorted to ports once, queues that are alike read once."""
+
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._port = port
-        self._maps = database.get("PORT_QOS_MAP", {}).get(port, {})
-        self._unexpected: list[str] = []
+        self._keys = {name: keys_by_queue(database.get(name, {})) for name in QUEUE_TABLES}
+        self._read: dict[tuple[object, ...], tuple[QueueState, tuple[str, ...]]] = {}
+        self._classified: dict[tuple[object, ...], dict[int, tuple[int, ...]]] = {}
 
-    def state(self, queues: Sequence[int]) -> PortState:
-        trusted = self._trusted(queues)
-        leads_to = self._classification(trusted=trusted)
-        self._check_priority_groups()
-        self._check_other_fields()
-        settings = self._by_queue("QUEUE", queues)
-        buffers = self._by_queue("BUFFER_QUEUE", queues)
+    def queues_of(self, port: str) -> list[int]:
+        """Queues of a port that QUEUE names, in the order in which it does."""
+        return list(self._keys["QUEUE"].get(port, {}))
+
+    def port_state(self, port: str, queues: Sequence[int]) -> PortState:
+        """State of some queues of one port; what no plan asks for is in `unexpected`, in SONiC's words."""
+        maps = self._database.get("PORT_QOS_MAP", {}).get(port, {})
+        unexpected: list[str] = []
+        trusted, believed = self._trust(maps, queues, unexpected)
+        leads_to = self._classification(believed, maps.get("tc_to_queue_map"), unexpected)
+        self._check_maps(maps, unexpected)
+        settings, buffers = (self._by_queue(name, port, queues, unexpected) for name in QUEUE_TABLES)
         states = tuple(
-            QueueState(
-                queue,
-                tuple(dscp for dscp in range(DSCP_COUNT) if leads_to.get(dscp) == queue),
-                self._threshold(queue, settings[queue]),
-                self._limit(queue, buffers[queue]),
-            )
+            self._queue_state(queue, leads_to.get(queue, ()), settings[queue], buffers[queue], unexpected)
             for queue in queues
         )
-        return PortState(self._port, trusted, None, states, tuple(self._unexpected))
+        return PortState(port, trusted, None, states, tuple(unexpected))
 
     def _object(self, table: str, name: Value | None) -> Entry | None:
         return self._database.get(table, {}).get(name) if isinstance(name, str) else None
 
-    def _trusted(self, queues: Sequence[int]) -> bool:
-        bound = self._maps.get("dscp_to_tc_map")
-        if bound not in (MAP, UNTRUSTED_MAP):
-            self._unexpected.append(f"dscp_to_tc_map {bound or 'none'}")
+    def _trust(self, maps: Entry, queues: Sequence[int], unexpected: list[str]) -> tuple[bool, Value | None]:
+        """Whether the port is trusted, and the name of the map that applies where it is."""
+        bound = maps.get("dscp_to_tc_map")
+        if bound not in MAP_NAMES:
+            unexpected.append(f"dscp_to_tc_map {_text(bound or 'none')}")
+        if not isinstance(bound, str) or not bound.endswith(UNTRUSTED) or bound not in MAP_NAMES:
+            return bound is not None, bound
         believes_nothing = [untrusted_map(queue) for queue in queues[-1:]]
-        if bound == UNTRUSTED_MAP and self._object("DSCP_TO_TC_MAP", bound) not in believes_nothing:
-            self._unexpected.append(f"DSCP_TO_TC_MAP|{UNTRUSTED_MAP} is not background alone")
-        return bound not in (None, UNTRUSTED_MAP)
+        if self._object("DSCP_TO_TC_MAP", bound) not in believes_nothing:
+            unexpected.append(f"DSCP_TO_TC_MAP|{bound} is not background alone")
+        return False, bound.removesuffix(UNTRUSTED)
 
-    def _classification(self, *, trusted: bool) -> dict[int, int]:
-        """DSCP → queue, of packets that a trusted port classified."""
-        code_points = self._object("DSCP_TO_TC_MAP", self._maps.get("dscp_to_tc_map") if trusted else MAP)
-        bound = self._maps.get("tc_to_queue_map")
+    def _classification(
+        self, believed: Value | None, bound: Value | None, unexpected: list[str]
+    ) -> dict[int, tuple[int, ...]]:
+        """Queue → DSCPs, of packets that a trusted port classified."""
         queues = self._object("TC_TO_QUEUE_MAP", bound)
         if queues is None:
-            self._unexpected.append(f"tc_to_queue_map {bound or 'none'}")
-        found: dict[int, int] = {}
-        for dscp, traffic_class in (code_points or {}).items():
-            code_point, queue = _number(dscp), _number((queues or {}).get(_text(traffic_class)))
-            if code_point is not None and queue is not None:
-                found[code_point] = queue
-        return found
+            unexpected.append(f"tc_to_queue_map {_text(bound or 'none')}")
+            return {}
+        names = (_text(believed or MAP), _text(bound or ""))
+        if names not in self._classified:
+            code_points = self._object("DSCP_TO_TC_MAP", believed or MAP) or {}
+            found: dict[int, list[int]] = {}
+            for dscp in range(DSCP_COUNT):
+                queue = number(queues, _text(code_points.get(str(dscp), "")))
+                if queue is not None:
+                    found.setdefault(queue, []).append(dscp)
+            self._classified[names] = {queue: tuple(dscps) for queue, dscps in found.items()}
+        return self._classified[names]
 
-    def _check_priority_groups(self) -> None:
-        bound = self._maps.get("tc_to_pg_map")
+    def _check_maps(self, maps: Entry, unexpected: list[str]) -> None:
+        """Priority groups; and such as a shaper of the whole port, or a map that rewrites."""
+        bound = maps.get("tc_to_pg_map")
         if self._object("TC_TO_PRIORITY_GROUP_MAP", bound) != TC_TO_PRIORITY_GROUP:
-            self._unexpected.append(f"tc_to_pg_map {bound or 'none'}")
+            unexpected.append(f"tc_to_pg_map {_text(bound or 'none')}")
+        unexpected += (f"{name} {_text(value)}" for name, value in maps.items() if name not in _PORT_FIELDS)
 
-    def _check_other_fields(self) -> None:
-        """Such as a shaper of the whole port, or a map that classifies or rewrites by something else."""
-        self._unexpected += (
-            f"{name} {_text(value)}" for name, value in self._maps.items() if name not in _PORT_FIELDS
+    def _by_queue(
+        self, name: str, port: str, queues: Sequence[int], unexpected: list[str]
+    ) -> dict[int, Entry]:
+        table, keys = self._database.get(name, {}), self._keys[name].get(port, {})
+        unexpected += (
+            f"{name} has {' and '.join(keys[queue])} for queue {queue}"
+            for queue in queues
+            if len(keys.get(queue, ())) > 1
         )
-
-    def _by_queue(self, name: str, queues: Sequence[int]) -> dict[int, Entry]:
-        table = self._database.get(name, {})
-        keys = entries_of(table, self._port)
-        for queue in queues:
-            if len(keys.get(queue, ())) > 1:
-                self._unexpected.append(f"{name} has {' and '.join(keys[queue])} for queue {queue}")
         return {queue: table[keys[queue][0]] if queue in keys else {} for queue in queues}
 
-    def _threshold(self, queue: int, fields: Entry) -> int | None:
-        scheduler = fields.get("scheduler")
-        if self._object("SCHEDULER", scheduler) != STRICT:
-            self._unexpected.append(f"queue {queue} scheduler {scheduler or 'none'}")
-        name = fields.get("wred_profile")
+    def _queue_state(
+        self,
+        queue: int,
+        dscps: tuple[int, ...],
+        settings: Entry,
+        buffers: Entry,
+        unexpected: list[str],
+    ) -> QueueState:
+        names = (settings.get("scheduler"), settings.get("wred_profile"), buffers.get("profile"))
+        known = (queue, dscps, *map(str, names))
+        if known not in self._read:
+            faults: list[str] = []
+            minimum, maximum = self._rates(queue, names[0], faults)
+            threshold = self._threshold(queue, names[1], faults)
+            limit = self._limit(queue, names[2], faults)
+            state = QueueState(queue, dscps, threshold, limit, minimum, maximum)
+            self._read[known] = (state, tuple(faults))
+        state, found = self._read[known]
+        unexpected += found
+        return state
+
+    def _rates(
+        self, queue: int, name: Value | None, faults: list[str]
+    ) -> tuple[BitRate | None, BitRate | None]:
+        scheduler = self._object("SCHEDULER", name) or {}
+        low, high = number(scheduler, "cir"), number(scheduler, "pir")
+        maximum = None if high is None else BitRate(high * BITS)
+        is_filler = high is not None and low == NO_MINIMUM_BYTES
+        minimum = None if low is None or is_filler else BitRate(low * BITS)
+        if scheduler == scheduler_fields(minimum, maximum):
+            return minimum, maximum
+        faults.append(f"queue {queue} scheduler {_text(name or 'none')}{_described(scheduler or None)}")
+        return None, None
+
+    def _threshold(self, queue: int, name: Value | None, faults: list[str]) -> int | None:
         if name is None:
             return None
         profile = self._object("WRED_PROFILE", name)
-        threshold = _number((profile or {}).get("green_min_threshold"))
+        threshold = number(profile or {}, "green_min_threshold")
         if threshold is not None and profile == wred_fields(threshold):
             return threshold
-        self._unexpected.append(f"queue {queue} wred_profile {_text(name)}{_described(profile)}")
+        faults.append(f"queue {queue} wred_profile {_text(name)}{_described(profile)}")
         return None
 
-    def _limit(self, queue: int, fields: Entry) -> Limit:
-        name = fields.get("profile")
+    def _limit(self, queue: int, name: Value | None, faults: list[str]) -> Limit:
         profile = self._object("BUFFER_PROFILE", name)
-        exponent = _number((profile or {}).get("dynamic_th"))
-        if exponent is not None and profile == buffer_fields(AlphaLimit(exponent)):
-            return AlphaLimit(exponent)
-        self._unexpected.append(f"queue {queue} buffer profile {_text(name or 'none')}{_described(profile)}")
+        for limit in _LIMITS:
+            if profile == buffer_fields(limit):
+                return limit
+        faults.append(f"queue {queue} buffer profile {_text(name or 'none')}{_described(profile)}")
         return Unlimited()
 
 
-def _number(value: Value | None) -> int | None:
-    return int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else None
+_LIMITS: Final = tuple(AlphaLimit(exponent) for exponent in range(-8, 8))
+"""What the YANG model takes for dynamic_th."""
 
 
 def _described(profile: Entry | None) -> str:

@@ -1,42 +1,53 @@
 """A device's configuration with our objects in it: what should run, all else untouched."""
 
-import copy
 import re
 from collections.abc import Iterator
 from typing import Final
 
 from mltswitch.errors import DeviceError
 from mltswitch.targets.routes import OwnPrefixes
-from mltswitch.targets.sonic.database import Database, QueueKey, Table, queue_keys
-from mltswitch.targets.sonic.document import UNTRUSTED_MAP, document
+from mltswitch.targets.sonic.database import QUEUE_TABLES, Database, QueueKey, Table, queue_keys
+from mltswitch.targets.sonic.document import MAP_NAMES, document
 from mltswitch.targets.sonic.interpret import route_of
+from mltswitch.targets.sonic.segments import (
+    LOCATOR,
+    LOCATORS,
+    SEGMENTS,
+    OwnSegmentPrefixes,
+    is_own_segment,
+)
 from mltswitch.targets.state import SwitchState
 
-QUEUE_TABLES: Final = ("QUEUE", "BUFFER_QUEUE")
-_OUR_PROFILE: Final = re.compile(r"MLT_Q[0-7]_Ethernet[0-9]+")
+FIELD_TABLES: Final = ("PORT_QOS_MAP", "FLEX_COUNTER_TABLE")
+"""Of whose entries only some fields are ours."""
+_QUEUE_AND_PORT: Final = "Q[0-7]_Ethernet[0-9]+"
 _OUR_NAMES: Final = {
-    "WRED_PROFILE": _OUR_PROFILE,
-    "BUFFER_PROFILE": _OUR_PROFILE,
-    "DSCP_TO_TC_MAP": re.compile(UNTRUSTED_MAP),
+    "WRED_PROFILE": re.compile(f"MLT_{_QUEUE_AND_PORT}"),
+    "BUFFER_PROFILE": re.compile(f"MLT_{_QUEUE_AND_PORT}"),
+    "SCHEDULER": re.compile(f"MLT_(MIN|MAX)_{_QUEUE_AND_PORT}"),
+    "DSCP_TO_TC_MAP": re.compile("|".join(MAP_NAMES)),
 }
-"""Objects that go when nothing refers to them any more."""
+"""Objects that go when the plan does not need them and nothing refers to them any more."""
 
 
 def merged(running: Database, wanted: SwitchState) -> Database:
     """`running` changed as the plan wants it; raises DeviceError where the device lacks a port."""
     check_ports(running, wanted)
-    target = copy.deepcopy(running)
-    for table, entries in document(wanted).items():
+    needed = document(wanted)
+    target = {table: dict(entries) for table, entries in running.items()}
+    for table, entries in needed.items():
         if table in QUEUE_TABLES:
             target[table] = _carved(target.get(table, {}), entries)
-        elif table == "PORT_QOS_MAP":
+        elif table in FIELD_TABLES:
             existing = target.setdefault(table, {})
-            for port, fields in entries.items():
-                existing[port] = {**existing.get(port, {}), **fields}
+            for key, fields in entries.items():
+                existing[key] = {**existing.get(key, {}), **fields}
         else:
             target.setdefault(table, {}).update(entries)
-    _drop_foreign_routes(target, wanted)
-    _drop_unused(target)
+    _drop_foreign_routes(target, wanted, needed.get("STATIC_ROUTE", {}))
+    _drop_segments(target, needed)
+    if wanted.ports:
+        _drop_unused(target, needed)
     return {table: entries for table, entries in target.items() if entries or table in running}
 
 
@@ -66,19 +77,27 @@ def _carved(existing: Table, ours: Table) -> Table:
     return kept | ours
 
 
-def _drop_foreign_routes(target: Database, wanted: SwitchState) -> None:
-    own = OwnPrefixes(wanted.routes)
-    planned = document(wanted).get("STATIC_ROUTE", {})
+def _drop_foreign_routes(target: Database, wanted: SwitchState, planned: Table) -> None:
+    own, own_segments = OwnPrefixes(wanted.routes), OwnSegmentPrefixes(wanted.segment_routing)
     for key in list(target.get("STATIC_ROUTE", {})):
-        if key not in planned and route_of(key) in own:
+        if key not in planned and ((prefix := route_of(key)) in own or prefix in own_segments):
             del target["STATIC_ROUTE"][key]
 
 
-def _drop_unused(target: Database) -> None:
+def _drop_segments(target: Database, needed: Database) -> None:
+    """Our locator goes with the plan that had one; nobody else's is touched."""
+    if LOCATOR not in needed.get(LOCATORS, {}):
+        target.get(LOCATORS, {}).pop(LOCATOR, None)
+    for key in list(target.get(SEGMENTS, {})):
+        if is_own_segment(key) and key not in needed.get(SEGMENTS, {}):
+            del target[SEGMENTS][key]
+
+
+def _drop_unused(target: Database, needed: Database) -> None:
     used = set(_references(target))
     for table, pattern in _OUR_NAMES.items():
         for name in list(target.get(table, {})):
-            if name not in used and pattern.fullmatch(name):
+            if name not in needed.get(table, {}) and name not in used and pattern.fullmatch(name):
                 del target[table][name]
 
 

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.targets.sonic.database import Database, entries_of, load
+from mltswitch.targets.sonic.database import Database, load
 from mltswitch.targets.sonic.document import document
-from mltswitch.targets.sonic.interpret import port_state, routes_of
-from mltswitch.targets.state import SwitchState
+from mltswitch.targets.sonic.interpret import PortReader, routes_of
+from mltswitch.targets.sonic.rules import refusals
+from mltswitch.targets.sonic.segments import LOCATORS, locator_of
+from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRouting, SwitchState
 
 FILE: Final = "mltswitch.json"
 
@@ -20,6 +22,8 @@ def parse_files(files: Mapping[str, str]) -> SwitchState:
         database = load(files[FILE])
     except (ValueError, RecursionError) as error:
         raise UserInputError(f"no configuration: {error}", where=FILE) from None
+    for refusal in refusals(database):
+        raise UserInputError(refusal.problem, where=f"{FILE}: {refusal.where}")
     state = _state(database)
     for port in state.ports:
         if port.unexpected:
@@ -32,18 +36,25 @@ def parse_files(files: Mapping[str, str]) -> SwitchState:
 
 
 def _state(database: Database) -> SwitchState:
-    ports = []
-    for name in database.get("PORT_QOS_MAP", {}):
-        # The document writes a port's queues in order of service.
-        queues = list(entries_of(database.get("QUEUE", {}), name))
-        ports.append(port_state(database, name, queues))
-    routes = (
-        route for key, fields in database.get("STATIC_ROUTE", {}).items() for route in routes_of(key, fields)
+    reader = PortReader(database)
+    # The document writes a port's queues in order of service.
+    ports = tuple(
+        reader.port_state(name, reader.queues_of(name)) for name in database.get("PORT_QOS_MAP", {})
     )
-    return SwitchState(tuple(ports), tuple(routes))
+    found = [
+        route for key, fields in database.get("STATIC_ROUTE", {}).items() for route in routes_of(key, fields)
+    ]
+    routes = tuple(route for route in found if isinstance(route, RouteState))
+    segment_routes = tuple(route for route in found if isinstance(route, SegmentRouteState))
+    routing = None
+    if segment_routes or LOCATORS in database:
+        routing = SegmentRouting(locator_of(database), segment_routes)
+    return SwitchState(ports, routes, routing)
 
 
 def _compare(found: Database, needed: Database) -> None:
+    if found == needed:
+        return
     for table in sorted({*found, *needed}):
         entries, wanted = found.get(table, {}), needed.get(table, {})
         for key in sorted({*entries, *wanted}):

@@ -4,30 +4,91 @@ from collections.abc import Iterator
 from typing import Final
 
 from mltswitch.targets.sonic.database import Database, Entry, Table
+from mltswitch.targets.sonic.merge import FIELD_TABLES
+from mltswitch.targets.sonic.rules import number
+from mltswitch.targets.sonic.segments import LOCATORS, SEGMENTS
 
 Operation = dict[str, object]
 
 OBJECTS: Final = (
+    "FLEX_COUNTER_TABLE",
     "DSCP_TO_TC_MAP",
     "TC_TO_QUEUE_MAP",
     "TC_TO_PRIORITY_GROUP_MAP",
     "SCHEDULER",
     "WRED_PROFILE",
     "BUFFER_PROFILE",
+    LOCATORS,
 )
-REFERENCES: Final = ("QUEUE", "BUFFER_QUEUE", "PORT_QOS_MAP", "STATIC_ROUTE")
+REFERENCES: Final = ("QUEUE", "BUFFER_QUEUE", "PORT_QOS_MAP", SEGMENTS, "STATIC_ROUTE")
 
 
 def patches_between(old: Database, new: Database) -> list[list[Operation]]:
-    """One patch that changes our tables, and one that removes what nothing refers to any more; no empty one.
+    """Patches in order: room for thresholds, our tables, and what nothing refers to any more; no empty one.
 
-    In one patch, the updater would take a removed profile and an equal new one for a `move`, as
+    Room comes first where a queue's threshold and its share of the pool change together, because within a
+    patch the updater chooses the order: a threshold above what the queue can hold never acts. In one patch
+    with the rest, the updater would take a removed profile and an equal new one for a `move`, as
     python-json-patch does, which its own rules for BUFFER_PROFILE refuse.
     """
     removals: list[Operation] = []
     for table in reversed(OBJECTS):
         removals += _removals(table, old.get(table, {}), new.get(table, {}))
-    return [patch for patch in (_changes_between(old, new), removals) if patch]
+    room = _with_room(old, new)
+    patches = [list(_room_between(old, room)), _changes_between(room, new), removals]
+    return [patch for patch in patches if patch]
+
+
+def is_removal(patch: list[Operation]) -> bool:
+    """Whether it is the patch that takes away what nothing refers to any more."""
+    tables = {str(operation["path"]).split("/")[1] for operation in patch}
+    return tables <= set(OBJECTS) and all(operation["op"] == "remove" for operation in patch)
+
+
+def _with_room(old: Database, new: Database) -> Database:
+    """`old` with the greater share or the lower threshold of each profile that changes both.
+
+    Not of one that another queue leaves or enters: it would have what belongs to neither end.
+    """
+    room = dict(old)
+    marks, buffers = dict(old.get("WRED_PROFILE", {})), dict(old.get("BUFFER_PROFILE", {}))
+    for name in marks.keys() & buffers.keys():
+        mark, share = new.get("WRED_PROFILE", {}).get(name), new.get("BUFFER_PROFILE", {}).get(name)
+        if mark is None or share is None or mark == marks[name] or share == buffers[name]:
+            continue
+        if any(_users(old, *place, name) != _users(new, *place, name) for place in _PLACES):
+            continue
+        if _exponent(share) > _exponent(buffers[name]):
+            buffers[name] = share
+        elif _threshold(mark) < _threshold(marks[name]):
+            marks[name] = mark
+    if marks:
+        room["WRED_PROFILE"] = marks
+    if buffers:
+        room["BUFFER_PROFILE"] = buffers
+    return room
+
+
+_PLACES: Final = (("QUEUE", "wred_profile"), ("BUFFER_QUEUE", "profile"))
+
+
+def _users(database: Database, table: str, field: str, name: str) -> set[str]:
+    return {key for key, fields in database.get(table, {}).items() if fields.get(field) == name}
+
+
+def _exponent(fields: Entry) -> int:
+    """Of a profile of ours, whose form `rules` has checked; another one's counts as 1."""
+    text = str(fields.get("dynamic_th"))
+    return int(text) if text.removeprefix("-").isdecimal() else 0
+
+
+def _threshold(fields: Entry) -> int:
+    return number(fields, "green_max_threshold") or 0
+
+
+def _room_between(old: Database, room: Database) -> Iterator[Operation]:
+    for table in ("WRED_PROFILE", "BUFFER_PROFILE"):
+        yield from _additions(table, old.get(table, {}), room.get(table, {}))
 
 
 def _changes_between(old: Database, new: Database) -> list[Operation]:
@@ -63,7 +124,7 @@ def _additions(table: str, old: Table, new: Table) -> Iterator[Operation]:
 
 def _changes(table: str, key: str, old: Entry, new: Entry) -> Iterator[Operation]:
     """Of a foreign entry only our fields; a whole object at once where its fields depend on each other."""
-    if table != "PORT_QOS_MAP":
+    if table not in FIELD_TABLES:
         yield {"op": "replace", "path": _pointer(table, key), "value": new}
         return
     for name, value in new.items():

@@ -6,10 +6,12 @@ from typing import Final
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
-from mltswitch.targets.sonic.capabilities import POOL, POOL_BYTES
+from mltswitch.targets.sonic.capabilities import MODELS, POOL, Model, model_of
 from mltswitch.targets.sonic.database import Database, load
-from mltswitch.targets.sonic.interpret import lossless_queues, port_state, route_of, routes_of
-from mltswitch.targets.state import SwitchState
+from mltswitch.targets.sonic.interpret import PortReader, lossless_queues, route_of, routes_of
+from mltswitch.targets.sonic.segments import OwnSegmentPrefixes, locator_of
+from mltswitch.targets.sonic.segments import in_order_of as segments_in_order_of
+from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRouting, SwitchState
 
 QUERY: Final = "show runningconfiguration all"
 
@@ -30,29 +32,36 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
     """State of the wanted ports and queues that exist, and our routes.
 
     Raises DeviceError for what cannot be read, and for what the plan cannot stand on: another buffer pool,
-    PFC on a queue of ours.
+    another chip, PFC on a queue of ours.
     """
     database = running_database(answers)
     if wanted.ports:
-        _check_pool(database)
+        _check_hardware(database, wanted)
     _check_flow_control(database, wanted)
+    reader = PortReader(database)
     ports = tuple(
-        port_state(database, port.name, [queue.queue for queue in port.queues])
+        reader.port_state(port.name, [queue.queue for queue in port.queues])
         for port in wanted.ports
         if port.name in database.get("PORT", {})
     )
-    own = OwnPrefixes(wanted.routes)
-    routes = (
+    own, own_segments = OwnPrefixes(wanted.routes), OwnSegmentPrefixes(wanted.segment_routing)
+    found = [
         route
         for key, fields in database.get("STATIC_ROUTE", {}).items()
-        if route_of(key) in own
+        if (prefix := route_of(key)) in own or prefix in own_segments
         for route in routes_of(key, fields)
+    ]
+    routes = in_order_of(wanted.routes, (route for route in found if isinstance(route, RouteState)))
+    segment_routes = [route for route in found if isinstance(route, SegmentRouteState)]
+    routing = SegmentRouting(
+        locator_of(database), segments_in_order_of(wanted.segment_routing, segment_routes)
     )
-    return RunningState(SwitchState(ports, in_order_of(wanted.routes, routes)), answers)
+    is_used = wanted.segment_routing is not None or routing != SegmentRouting(None, ())
+    return RunningState(SwitchState(ports, routes, routing if is_used else None), answers)
 
 
-def _check_pool(database: Database) -> None:
-    """The predicted losses hold for one size of the pool; the dynamic buffer model leaves the size out."""
+def _check_hardware(database: Database, wanted: SwitchState) -> None:
+    """The predicted losses hold for one chip and pool; the dynamic buffer model leaves the size out."""
     pool = database.get("BUFFER_POOL", {}).get(POOL, {})
     if pool.get("mode") != "dynamic":
         raise DeviceError(
@@ -60,12 +69,29 @@ def _check_pool(database: Database) -> None:
             expected="dynamic",
             hint="load the vendor's buffers with `config qos reload`, before mltswitch",
         )
-    if pool.get("size", str(POOL_BYTES)) != str(POOL_BYTES):
+    model = model_of(str(database.get("DEVICE_METADATA", {}).get("localhost", {}).get("platform", "")))
+    expected = [str(each.pool_size_bytes) for each in ([model] if model is not None else MODELS)]
+    if "size" in pool and pool["size"] not in expected:
         raise DeviceError(
             f"buffer pool {POOL} has {pool['size']} B, so the plan's limits and predicted losses do not hold",
-            expected=f"{POOL_BYTES} B",
+            expected=" or ".join(f"{size} B" for size in dict.fromkeys(expected)),
             hint="load the buffers of a top-of-rack switch, before mltswitch",
         )
+    if model is not None:
+        _check_thresholds(model, wanted)
+
+
+def _check_thresholds(model: Model, wanted: SwitchState) -> None:
+    step = model.capabilities.threshold.step_bytes
+    for port in wanted.ports:
+        for queue in port.queues:
+            if queue.ecn_threshold_bytes is not None and queue.ecn_threshold_bytes % step:
+                raise DeviceError(
+                    f"the device is a {model.capabilities.hardware}, whose thresholds are multiples of "
+                    f"{step} B, and the plan has {queue.ecn_threshold_bytes} B",
+                    where=f"port {port.name}, queue {queue.queue}",
+                    hint=f"give the device hardware {model.capabilities.hardware} in the fabric file",
+                )
 
 
 def _check_flow_control(database: Database, wanted: SwitchState) -> None:

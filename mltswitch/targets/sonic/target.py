@@ -1,6 +1,5 @@
 """The SONiC target: ties its parts to the contract."""
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -12,11 +11,12 @@ from mltswitch.targets.base import Change, Quantised, RunningState, Session
 from mltswitch.targets.common import checked_render, lookup
 from mltswitch.targets.quantise import quantise
 from mltswitch.targets.sonic.capabilities import HARDWARE, SN2700
+from mltswitch.targets.sonic.database import dump
 from mltswitch.targets.sonic.diff import change_between
 from mltswitch.targets.sonic.document import document
 from mltswitch.targets.sonic.parse import FILE, parse_files
 from mltswitch.targets.sonic.read import QUERY, read_answers
-from mltswitch.targets.state import SwitchState
+from mltswitch.targets.state import RouteState, SegmentRouteState, SwitchState
 
 _PORT: Final = re.compile(r"Ethernet(0|[1-9][0-9]{0,3})")
 
@@ -24,21 +24,22 @@ _PORT: Final = re.compile(r"Ethernet(0|[1-9][0-9]{0,3})")
 class SonicTarget:
     """Community SONiC over a shell; the user needs sudo without a password, as SONiC's admin has.
 
-    Ours on a device: the objects named MLT…, the queues and maps of the plan's ports, and static routes
-    within the plan's prefixes. `config qos clear` and `config qos reload` remove them: run those before,
-    never after.
+    Ours on a device: the objects named MLT…, the queues and maps of the plan's ports, the counters of marks
+    and drops, and static routes within the plan's prefixes. `config qos clear` and `config qos reload`
+    remove them: run those before, never after.
     """
 
     platform = "sonic"
     session = Session.SHELL
     netmiko_type = "linux"
+    hardware_names = tuple(HARDWARE)
 
     def hardware(self, name: str | None) -> Capabilities:
         """Capabilities of a model; raises UserInputError for an unknown one."""
-        return lookup(HARDWARE, name or SN2700.hardware, self.platform)
+        return lookup(HARDWARE, name or SN2700.capabilities.hardware, self.platform)
 
     def quantise(self, plan: Plan, switch: str) -> Quantised:
-        """The plan in steps of 6 KB and powers of two; raises UnsupportedPlanError."""
+        """The plan in the chip's steps and powers of two; raises UnsupportedPlanError."""
         quantised = quantise(plan, switch, self.hardware(plan.topology.switch(switch).hardware))
         _check_ports(quantised.state, f"{switch}: ")
         return quantised
@@ -46,7 +47,7 @@ class SonicTarget:
     def render(self, state: SwitchState) -> dict[str, str]:
         """`mltswitch.json`, a document for `config load`, parsed again before it leaves."""
         _check_ports(state)
-        return checked_render({FILE: json.dumps(document(state), indent=2) + "\n"}, parse_files, state)
+        return checked_render({FILE: dump(document(state))}, parse_files, state)
 
     def parse(self, files: Mapping[str, str]) -> SwitchState:
         """Inverse of `render`."""
@@ -62,11 +63,19 @@ class SonicTarget:
         return read_answers(answers, wanted)
 
     def diff(self, running: RunningState, wanted: SwitchState) -> Change:
-        """A checkpoint and a patch."""
+        """Checkpoints and patches."""
         return change_between(running, wanted)
 
 
 def _check_ports(state: SwitchState, where: str = "") -> None:
+    routes: list[RouteState | SegmentRouteState] = list(state.routes)
+    if state.segment_routing is not None:
+        routes += state.segment_routing.routes
+    for route in routes:
+        if not _PORT.fullmatch(route.port):
+            raise UnsupportedPlanError(
+                f"{route.port[:60]!r} is no name for a port", where=f"{where}route {route.prefix}"
+            )
     for port in state.ports:
         if not _PORT.fullmatch(port.name):
             raise UnsupportedPlanError(

@@ -3,17 +3,17 @@
 import copy
 import json
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import pytest
 
-from mltswitch.capabilities import AlphaLimit, Unlimited
+from mltswitch.capabilities import AlphaLimit, BitRate, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.lab.emulators.sonic import SonicDevice
 from mltswitch.targets import Change, PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.sonic import TARGET
 from mltswitch.targets.sonic.database import QueueKey, load, queue_keys
-from mltswitch.targets.state import differences
+from mltswitch.targets.state import SegmentRouteState, SegmentRouting, differences
 from tests.targets.sonic.device import apply, read
 
 FILE = "mltswitch.json"
@@ -88,9 +88,10 @@ def test_an_empty_switch() -> None:
         ),
         (("PORT",), {}, "PORT: is nothing that mltswitch writes"),
         (("WRED_PROFILE", "MLT_Q6_Ethernet4", "green_min_threshold"), "1", "queue 6 wred_profile"),
-        (("WRED_PROFILE", "AZURE"), {"ecn": "ecn_all"}, r"WRED_PROFILE\|AZURE: is nothing"),
-        (("SCHEDULER", "mlt_strict", "weight"), "5", "scheduler mlt_strict"),
-        (("QUEUE", "Ethernet4|5-6"), {}, "QUEUE has Ethernet4"),
+        (("WRED_PROFILE", "AZURE"), {"ecn": "ecn_none"}, r"WRED_PROFILE\|AZURE: is nothing"),
+        (("SCHEDULER", "mlt_strict", "weight"), "5", "a strict queue has no weight"),
+        (("SCHEDULER", "mlt_strict", "cir"), "5", "queue 7 scheduler mlt_strict"),
+        (("QUEUE", "Ethernet4|5-6"), {}, "queue 6 is in Ethernet4"),
         (("QUEUE", "Ethernet4|3"), {"scheduler": "mlt_strict"}, "queue 3 buffer profile none"),
         (("TC_TO_QUEUE_MAP", "MLT", "6"), "3", r"DSCP_TO_TC_MAP\|MLT: is \{"),
         (("STATIC_ROUTE", "10.9.0.0/16"), {"nexthop": "10.0.0.1", "ifname": "Ethernet4"}, "STATIC_ROUTE"),
@@ -134,6 +135,14 @@ def test_what_sonic_cannot_express_is_refused() -> None:
         (replace(port, name="eth1"), "port eth1: is no name for a port"),
         (replace(port, queues=(replace(QUEUES[1], ecn_threshold_bytes=2**31),)), "ECN threshold 2147483648"),
         (replace(port, queues=(replace(QUEUES[1], limit=Unlimited()),)), "no share of a pool"),
+        (replace(port, queues=()), "port Ethernet4: has no queues"),
+        (replace(port, queues=(replace(QUEUES[0], minimum=PortShare(5)),)), "bandwidth 5 % is no whole"),
+        (replace(port, queues=(replace(QUEUES[0], minimum=BitRate(12)),)), "no whole number of bytes"),
+        (replace(port, queues=(replace(QUEUES[0], maximum=BitRate(8)),)), "a second above 1"),
+        (
+            replace(port, queues=(replace(QUEUES[0], minimum=BitRate(160), maximum=BitRate(80)),)),
+            "a guarantee of 160 bit/s is more than the cap of 80 bit/s",
+        ),
     ]:
         with pytest.raises(UnsupportedPlanError, match=what):
             TARGET.render(SwitchState((changed,), ()))
@@ -248,7 +257,8 @@ def test_an_unused_profile_is_removed_after_its_last_reference() -> None:
         ),
         (
             "hset 'SCHEDULER|mlt_strict' type DWRR",
-            "port Ethernet0: configuration expected as planned, found queue 6 scheduler mlt_strict",
+            "port Ethernet0: configuration expected as planned, found queue 6 scheduler mlt_strict "
+            "(type DWRR)",
         ),
         (
             "hset 'BUFFER_PROFILE|MLT_Q6_Ethernet0' dynamic_th 3",
@@ -383,3 +393,231 @@ def test_what_the_device_lacks_is_named() -> None:
     device.config_db["BUFFER_POOL"]["egress_lossy_pool"]["mode"] = "static"
     with pytest.raises(DeviceError, match="egress_lossy_pool is static"):
         TARGET.diff(read(device, STATE), STATE)
+
+
+CAPPED = replace(
+    STATE,
+    ports=tuple(
+        replace(
+            port,
+            queues=(
+                port.queues[0],
+                replace(port.queues[1], maximum=BitRate(10**10)),
+                *port.queues[2:3],
+                replace(port.queues[3], minimum=BitRate(5 * 10**9)),
+            ),
+        )
+        for port in STATE.ports
+    ),
+)
+
+
+def test_bandwidths_are_bytes_a_second_of_strict_queues() -> None:
+    tables = json.loads(TARGET.render(CAPPED)[FILE])
+    assert tables["QUEUE"]["Ethernet8|6"]["scheduler"] == "MLT_MAX_Q6_Ethernet4"
+    assert tables["SCHEDULER"] == {
+        "mlt_strict": {"type": "STRICT"},
+        "MLT_MAX_Q6_Ethernet4": {
+            "type": "STRICT",
+            "meter_type": "bytes",
+            "cir": "1",
+            "pir": "1250000000",
+        },
+        "MLT_MIN_Q0_Ethernet4": {"type": "STRICT", "meter_type": "bytes", "cir": "625000000"},
+        "MLT_MAX_Q6_Ethernet0": {
+            "type": "STRICT",
+            "meter_type": "bytes",
+            "cir": "1",
+            "pir": "1250000000",
+        },
+        "MLT_MIN_Q0_Ethernet0": {"type": "STRICT", "meter_type": "bytes", "cir": "625000000"},
+    }
+    both = replace(QUEUES[3], minimum=BitRate(800), maximum=BitRate(8000))
+    state = SwitchState((replace(STATE.ports[0], queues=(*QUEUES[:3], both)),), ())
+    assert TARGET.parse(TARGET.render(state)) == state
+
+
+def test_bandwidths_come_change_in_place_and_go() -> None:
+    device = pushed()
+    apply(device, TARGET.diff(read(device, CAPPED), CAPPED))
+    assert read(device, CAPPED).state == CAPPED
+    by_hand(device, "hset 'SCHEDULER|MLT_MAX_Q6_Ethernet4' pir 2500000000")
+    found = [str(each) for each in differences(CAPPED, read(device, CAPPED).state)]
+    assert found == [
+        f"port Ethernet{n}, queue 6: maximum expected 10000000000 bit/s, found 20000000000 bit/s"
+        for n in (4, 8)
+    ]
+    assert operations(device, CAPPED) == [("replace", "/SCHEDULER/MLT_MAX_Q6_Ethernet4")]
+    assert ("remove", "/SCHEDULER/MLT_MAX_Q6_Ethernet4") in operations(device, STATE)
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    assert list(device.config_db["SCHEDULER"]) == ["scheduler.0", "scheduler.1", "mlt_strict"]
+
+
+HOST_QUEUES = (replace(QUEUES[0], dscps=()), *QUEUES[1:3], replace(QUEUES[3], dscps=(*OTHERS, 48, 56)))
+HOST_QUEUES = (*HOST_QUEUES[:3], replace(HOST_QUEUES[3], dscps=tuple(sorted(HOST_QUEUES[3].dscps))))
+
+
+def test_ports_of_hosts_have_a_map_of_their_own() -> None:
+    first, second, third = STATE.ports
+    wanted = replace(STATE, ports=(first, replace(second, queues=HOST_QUEUES, trusted=True), third))
+    device = pushed()
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    assert read(device, wanted).state == wanted
+    maps = device.config_db["DSCP_TO_TC_MAP"]
+    assert (maps["MLT"]["48"], maps["MLT_HOST"]["48"], maps["MLT_HOST"]["10"]) == ("7", "0", "6")
+    assert device.config_db["PORT_QOS_MAP"]["Ethernet0"]["dscp_to_tc_map"] == "MLT_HOST"
+    assert "MLT_UNTRUSTED" not in maps
+    doubtful = replace(STATE, ports=(first, replace(second, queues=HOST_QUEUES), third))
+    apply(device, TARGET.diff(read(device, doubtful), doubtful))
+    assert read(device, doubtful).state == doubtful
+    assert device.config_db["PORT_QOS_MAP"]["Ethernet0"]["dscp_to_tc_map"] == "MLT_HOST_UNTRUSTED"
+    by_hand(device, "hset 'PORT_QOS_MAP|Ethernet0' dscp_to_tc_map MLT_UNTRUSTED")
+    assert "port Ethernet0, queue 7: dscps expected (), found (48, 56)" in {
+        str(each) for each in differences(doubtful, read(device, doubtful).state)
+    }
+
+
+SEGMENTS = SegmentRouting(
+    IPv6Network("fd00:6d6c:1::/48"),
+    (SegmentRouteState(IPv6Network("fd00:6d6c:2001::/48"), IPv6Address("fd00:6d6c:3000::1"), "Ethernet4"),),
+)
+
+
+def test_segment_routing_is_a_locator_its_segment_and_routes() -> None:
+    wanted = replace(STATE, segment_routing=SEGMENTS)
+    tables = json.loads(TARGET.render(wanted)[FILE])
+    assert tables["SRV6_MY_LOCATORS"] == {
+        "MLT": {
+            "prefix": "fd00:6d6c:1::",
+            "block_len": "32",
+            "node_len": "16",
+            "func_len": "16",
+            "arg_len": "0",
+        }
+    }
+    assert tables["SRV6_MY_SIDS"] == {"MLT|fd00:6d6c:1::/48": {"action": "uN", "decap_dscp_mode": "uniform"}}
+    assert tables["STATIC_ROUTE"]["default|fd00:6d6c:2001::/48"] == {
+        "nexthop": "fd00:6d6c:3000::1",
+        "ifname": "Ethernet4",
+    }
+    device = pushed()
+    by_hand(device, "hset 'SRV6_MY_LOCATORS|other' prefix fd00:6d6c:9::")
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    assert read(device, wanted).state == wanted
+    assert operations(device, wanted) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        (
+            "hset 'SRV6_MY_LOCATORS|MLT' prefix fd00:6d6c:7::",
+            "routes: segment routing locator expected fd00:6d6c:1::/48, found absent",
+        ),
+        (
+            "hset 'SRV6_MY_SIDS|MLT|fd00:6d6c:1::/48' action uDT46",
+            "routes: segment routing locator expected fd00:6d6c:1::/48, found absent",
+        ),
+        (
+            "hset 'STATIC_ROUTE|fd00:6d6c:2001:5::/64' nexthop fd00:6d6c:3000::5 ifname Ethernet8",
+            "routes: route fd00:6d6c:2001:5::/64 expected absent, found via fd00:6d6c:3000::5 Ethernet8",
+        ),
+    ],
+)
+def test_a_change_of_segment_routing_by_hand_is_found_and_mended(command: str, found: str) -> None:
+    wanted = replace(STATE, segment_routing=SEGMENTS)
+    device = SonicDevice()
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    by_hand(device, command)
+    assert found in {str(each) for each in differences(wanted, read(device, wanted).state)}
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    assert read(device, wanted).state == wanted
+
+
+def test_a_plan_without_segments_takes_our_locator_away_and_no_other() -> None:
+    device = pushed()
+    by_hand(device, "hset 'SRV6_MY_LOCATORS|other' prefix fd00:6d6c:9::")
+    routed = replace(STATE, segment_routing=SEGMENTS)
+    apply(device, TARGET.diff(read(device, routed), routed))
+    found = read(device, STATE).state
+    assert found.segment_routing == SegmentRouting(SEGMENTS.locator, ())
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    assert read(device, STATE).state == STATE
+    assert list(device.config_db["SRV6_MY_LOCATORS"]) == ["other"]
+    assert "SRV6_MY_SIDS" not in device.config_db
+
+
+def test_counters_of_marks_are_switched_on_and_kept() -> None:
+    device = pushed()
+    assert device.config_db["FLEX_COUNTER_TABLE"]["WRED_ECN_QUEUE"] == {"FLEX_COUNTER_STATUS": "enable"}
+    by_hand(device, "hset 'FLEX_COUNTER_TABLE|WRED_ECN_QUEUE' POLL_INTERVAL 1000")
+    assert operations(device) == []
+    assert device.execute("admin", "sudo counterpoll wredqueue disable").status == 0
+    assert operations(device) == [("replace", "/FLEX_COUNTER_TABLE/WRED_ECN_QUEUE/FLEX_COUNTER_STATUS")]
+
+
+def test_room_for_a_threshold_comes_before_it() -> None:
+    device = pushed()
+    wider = (QUEUES[0], replace(QUEUES[1], ecn_threshold_bytes=614400, limit=AlphaLimit(0)), *QUEUES[2:])
+    wanted = replace(STATE, ports=(STATE.ports[0], replace(STATE.ports[1], queues=wider), STATE.ports[2]))
+    assert operations(device, wanted) == [
+        ("replace", "/BUFFER_PROFILE/MLT_Q6_Ethernet0"),
+        ("replace", "/WRED_PROFILE/MLT_Q6_Ethernet0"),
+    ]
+    assert len([step for step in TARGET.diff(read(device, wanted), wanted).steps if step.stdin]) == 2
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    assert operations(device) == [
+        ("replace", "/WRED_PROFILE/MLT_Q6_Ethernet0"),
+        ("replace", "/BUFFER_PROFILE/MLT_Q6_Ethernet0"),
+    ]
+
+
+def test_a_device_with_another_chip_is_refused() -> None:
+    with pytest.raises(
+        DeviceError, match=r"multiples of 9216 B, and the plan has 24576 B. Give .* sn3700 in the"
+    ):
+        read(SonicDevice(box="sn3700"), STATE)
+    device = SonicDevice(box="trident3")
+    device.config_db["BUFFER_POOL"]["egress_lossy_pool"]["size"] = "4580864"
+    with pytest.raises(DeviceError, match=r"has 4580864 B, .* \(expected 24709632 B\)"):
+        read(device, STATE)
+    device.config_db["DEVICE_METADATA"]["localhost"]["platform"] = "x86_64-somebody-r0"
+    assert read(device, STATE).state.ports
+
+
+@pytest.mark.parametrize("box", ["sn2100", "sn3700", "trident3", "tomahawk", "tomahawk2"])
+def test_every_box_takes_its_own_plan(box: str) -> None:
+    can = TARGET.hardware(box)
+    step = can.threshold.step_bytes
+    queues = (QUEUES[0], *(replace(q, ecn_threshold_bytes=step * 20) for q in QUEUES[1:3]), QUEUES[3])
+    wanted = SwitchState((PortState("Ethernet4", True, None, queues),), ())
+    device = SonicDevice(box=box)
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    assert read(device, wanted).state == wanted
+
+
+def test_what_a_live_object_would_keep_is_refused() -> None:
+    device = pushed()
+    by_hand(device, "hset 'SCHEDULER|mlt_strict' pir 1000")
+    with pytest.raises(DeviceError, match=r"SCHEDULER\|mlt_strict: a live object keeps pir"):
+        operations(device)
+    device = pushed()
+    by_hand(device, "hset 'BUFFER_PROFILE|MLT_Q6_Ethernet0' pool ingress_lossy_pool")
+    with pytest.raises(DeviceError, match="the pool of a live profile cannot be changed"):
+        operations(device)
+
+
+def test_the_way_back_goes_over_a_second_checkpoint_where_profiles_changed_names() -> None:
+    device = pushed()
+    before = copy.deepcopy(device.config_db)
+    first, second, third = STATE.ports
+    wanted = replace(STATE, ports=(second, third, replace(first, queues=QUEUES)))
+    change = TARGET.diff(read(device, wanted), wanted)
+    apply(device, change)
+    [line] = [line for line in change.text.splitlines() if line.startswith("# back to the state")]
+    back = line.partition(": ")[2]
+    assert back.count("sudo config rollback") == 2
+    alone = device.execute("admin", back.partition(" && ")[2])
+    assert (alone.status, b"BUFFER_PROFILE table is illegal" in alone.stderr) == (2, True)
+    assert device.execute("admin", back).status == 0
+    assert device.config_db == before
