@@ -10,6 +10,7 @@ from mltswitch.lab.emulators.cumulus_tree import Tree, leaves, remove, set_leaf
 
 _TYPES: Final = {"swp": "swp", "eth": "eth", "lo": "loopback", "bond": "bond", "vlan": "svi"}
 _PERCENT: Final = 100
+_LARGEST_RATE_KBPS: Final = 2**31 - 1
 
 
 class RefusedConfigError(Exception):
@@ -120,6 +121,8 @@ def check(config: Tree, ports: Sequence[str]) -> None:
                 )
     for name, profile in qos.get("egress-scheduler", {}).items():
         _check_scheduler(name, profile.get("traffic-class", {}))
+    for name, profile in qos.get("egress-shaper", {}).items():
+        _check_shaper(name, profile)
 
 
 def _check_scheduler(name: str, classes: Tree) -> None:
@@ -133,3 +136,15 @@ def _check_scheduler(name: str, classes: Tree) -> None:
         total += entry.get("bw-percent", 0)
     if total > _PERCENT:
         raise RefusedConfigError(f"qos.egress-scheduler.{name}: bw-percent {total} in all")
+
+
+def _check_shaper(name: str, profile: Tree) -> None:
+    """A class must not exceed the port (user guide, Shaping); that its rates are in order is ours."""
+    port_kbps = profile.get("port-max-rate", _LARGEST_RATE_KBPS)
+    for number, entry in profile.get("traffic-class", {}).items():
+        low, high = entry.get("min-rate", 0), entry.get("max-rate", _LARGEST_RATE_KBPS)
+        if not low <= high or ("max-rate" in entry and high > port_kbps):
+            raise RefusedConfigError(
+                f"qos.egress-shaper.{name}.traffic-class.{number}: min-rate {low}, max-rate {high}, "
+                f"port-max-rate {port_kbps}"
+            )

@@ -2,19 +2,27 @@
 
 Sources: CL-D is the Cumulus Linux 5.x user guide, Quality of Service
 (https://docs.nvidia.com/networking-ethernet-software/cumulus-linux-514/Layer-1-and-Switch-Ports/Quality-of-Service/);
-CWTP is the register of that name in the Linux driver mlxsw (drivers/net/ethernet/mellanox/mlxsw/reg.h).
+CWTP and QEEC are the registers of these names in the Linux driver mlxsw
+(drivers/net/ethernet/mellanox/mlxsw/reg.h).
 """
 
 from types import MappingProxyType
 from typing import Final
 
-from mltswitch.capabilities import Capabilities, LimitCapability, PortNumbering, ThresholdCapability
+from mltswitch.capabilities import (
+    BandwidthCapability,
+    Capabilities,
+    LimitCapability,
+    PortNumbering,
+)
+from mltswitch.capabilities.hardware import box, chip, port_count, threshold_capability
 
 TRAFFIC_CLASSES: Final = 8
 CPU_PRIORITY: Final = 3
 """Switch priority, and queue, of packets that the switch itself sends."""
-_THRESHOLD_STEP_CELLS: Final = 64
-
+KILOBIT: Final = 1000
+LARGEST_RATE_KBPS: Final = 2**31 - 1
+SMALLEST_RATE_BPS: Final = 200 * 10**6
 _STRICT_QUEUES: Final = tuple(queue for queue in reversed(range(TRAFFIC_CLASSES)) if queue != CPU_PRIORITY)
 _UNVERIFIED: Final = (
     "congestion-control with ecn enable and red enable: marks ECN-capable packets and drops the others above "
@@ -23,6 +31,10 @@ _UNVERIFIED: Final = (
     "congestion-control: a traffic class with ecn disable and red disable needs no thresholds",
     "congestion-control: the switch acts on the instantaneous queue length",
     "congestion-control: thresholds read back as they were set, not as the chip rounds them",
+    "egress-shaper min-rate: a class is served at it ahead of strict classes above it (CL-D calls it a "
+    "bandwidth guarantee, and says elsewhere that strict classes can starve others)",
+    "egress-shaper min-rate and max-rate: which headers of a frame count",
+    "egress-shaper: a class that names one of both rates has the default of the other",
     "strict traffic classes: the higher number is served first",
     "marks at dequeue, drops at enqueue",
     "trust port: every packet gets port-default-sp, whatever its VLAN tag or DSCP says",
@@ -35,10 +47,8 @@ _UNVERIFIED: Final = (
 )
 
 
-def _spectrum(
-    hardware: str, description: str, cell_bytes: int, pool_bytes: int, sources: str
-) -> Capabilities:
-    step_bytes = cell_bytes * _THRESHOLD_STEP_CELLS
+def _spectrum(hardware: str, description: str) -> Capabilities:
+    of = box(hardware)
     return Capabilities(
         platform="cumulus",
         hardware=hardware,
@@ -50,12 +60,7 @@ def _spectrum(
                 "qos_features.conf as delivered: internal cos 3 is reserved for CPU-generated traffic (CL-D)",
             ),
         ),
-        threshold=ThresholdCapability(
-            step_bytes=step_bytes,
-            minimum_bytes=step_bytes,
-            maximum_bytes=pool_bytes // step_bytes * step_bytes,
-            source=f"step: CWTP, 64 cells of {cell_bytes} B, rounded up, 0 refused; {sources}",
-        ),
+        threshold=threshold_capability(chip(of.chip)),
         limit=LimitCapability(
             kind="none",
             source="CL-D, Advanced Buffer Tuning: limits per traffic class exist for the profile "
@@ -65,18 +70,28 @@ def _spectrum(
         "Cumulus Linux)",
         marks_at="dequeue",
         port_numbering=PortNumbering(pattern="swp{n}"),
-        port_count=16 if hardware == "sn2100" else 32,
+        port_count=port_count(of),
+        minimum_bandwidth=BandwidthCapability(
+            kind="rate",
+            source="CL-D, Shaping: egress-shaper, min-rate in kbit/s; smallest: QEEC, 200 Mbit/s",
+            step_bps=KILOBIT,
+            minimum_bps=SMALLEST_RATE_BPS,
+            maximum_bps=LARGEST_RATE_KBPS * KILOBIT,
+        ),
+        maximum_bandwidth=BandwidthCapability(
+            kind="rate",
+            source="CL-D, Shaping: egress-shaper, max-rate in kbit/s; smallest: Mellanox SAI, "
+            "mlnx_sai_scheduler.c: less than 200 Mbit/s is taken for 0",
+            step_bps=KILOBIT,
+            minimum_bps=SMALLEST_RATE_BPS,
+            maximum_bps=LARGEST_RATE_KBPS * KILOBIT,
+        ),
+        remaps_host_control=True,
         unverified=_UNVERIFIED,
     )
 
 
-_POOLS: Final = (
-    "maximum: the largest pool that SONiC gives the chip (sonic-utilities, mellanox_buffer_migrator.py)"
-)
-_SPECTRUM_1: Final = f"cell: Linux mlxsw, Spectrum-1; {_POOLS}"
-_SPECTRUM_2: Final = f"cell: SONiC doc/qos/dynamically-headroom-calculation.md, MELLANOX-SPECTRUM-2; {_POOLS}"
-
-SN2100 = _spectrum("sn2100", "NVIDIA SN2100 (Spectrum, 16 x 100G)", 96, 13_945_824, _SPECTRUM_1)
-SN2700 = _spectrum("sn2700", "NVIDIA SN2700 (Spectrum, 32 x 100G)", 96, 13_945_824, _SPECTRUM_1)
-SN3700 = _spectrum("sn3700", "NVIDIA SN3700 (Spectrum-2, 32 x 200G)", 144, 34_287_552, _SPECTRUM_2)
+SN2100 = _spectrum("sn2100", "NVIDIA SN2100 (Spectrum, 16 x 100G)")
+SN2700 = _spectrum("sn2700", "NVIDIA SN2700 (Spectrum, 32 x 100G)")
+SN3700 = _spectrum("sn3700", "NVIDIA SN3700 (Spectrum-2, 32 x 200G)")
 HARDWARE = MappingProxyType({model.hardware: model for model in (SN2100, SN2700, SN3700)})

@@ -53,7 +53,7 @@ def _listed_word(path: Path) -> int:
             return 1
         case ("qos", "mapping", _, "dscp", *_):
             return 4
-        case ("qos", "egress-scheduler" | "congestion-control", _, "traffic-class", *_):
+        case ("qos", "egress-scheduler" | "congestion-control" | "egress-shaper", _, "traffic-class", *_):
             return 4
         case _:
             return 0
@@ -70,13 +70,15 @@ _GRAMMAR: Final = tuple(
         rf"qos congestion-control {_PROFILE} traffic-class {_NUMBERS} (?:ecn|red) (enable|disable)",
         rf"qos congestion-control {_PROFILE} traffic-class {_NUMBERS} (?:min|max)-threshold {_BYTES}",
         rf"qos congestion-control {_PROFILE} traffic-class {_NUMBERS} probability (100)",
+        rf"qos egress-shaper {_PROFILE} traffic-class {_NUMBERS} (?:min|max)-rate {_BYTES}",
         r"qos egress-queue-mapping default-global switch-priority ([0-7]) traffic-class ([0-7])",
-        r"qos mapping mlt trust (l3)",
-        r"qos mapping mlt-untrusted trust (port)",
-        r"qos mapping (mlt|mlt-untrusted) port-default-sp ([0-7])",
-        rf"qos mapping mlt dscp {_NUMBERS} switch-priority ([0-7])",
-        rf"interface {_PORTS} qos (?:egress-scheduler profile mlt|mapping profile (?:mlt|mlt-untrusted))",
-        rf"interface {_PORTS} qos congestion-control profile {_PROFILE}",
+        r"qos mapping mlt(?:-host)? trust (l3)",
+        r"qos mapping mlt(?:-host)?-untrusted trust (port)",
+        r"qos mapping mlt(?:-host)?(?:-untrusted)? port-default-sp ([0-7])",
+        rf"qos mapping mlt(?:-host)? dscp {_NUMBERS} switch-priority ([0-7])",
+        rf"interface {_PORTS} qos egress-scheduler profile mlt",
+        rf"interface {_PORTS} qos mapping profile mlt(?:-host)?(?:-untrusted)?",
+        rf"interface {_PORTS} qos (?:congestion-control|egress-shaper) profile {_PROFILE}",
         r"vrf default router static ([0-9.]{7,15}/[0-9]{1,2}) via ([0-9.]{7,15})",
     )
 )
@@ -123,7 +125,14 @@ def _is_possible(path: Path) -> bool:
     match path:
         case ("qos", "mapping", _, "dscp", dscp, *_):
             return int(dscp) < DSCP_COUNT
-        case ("qos", "egress-scheduler" | "congestion-control", _, "traffic-class", number, *_):
+        case (
+            "qos",
+            "egress-scheduler" | "congestion-control" | "egress-shaper",
+            _,
+            "traffic-class",
+            number,
+            *_,
+        ):
             return int(number) in range(8)
         case _:
             return True

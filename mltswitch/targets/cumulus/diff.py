@@ -5,14 +5,13 @@ it whole. So no order of ours is ever half in effect, and nothing is sent where 
 pending: they would be applied, too.
 """
 
-import re
 from typing import Final
 
 from mltswitch.errors import printable
 from mltswitch.targets.base import Change, RunningState, Step
 from mltswitch.targets.cumulus.commands import set_commands, unset_commands
-from mltswitch.targets.cumulus.document import PROFILE, STATIC, UNTRUSTED, queue_map_path
-from mltswitch.targets.cumulus.interpret import static_routes
+from mltswitch.targets.cumulus.document import MAP_OF, PROFILE, STATIC, binding_path, queue_map_path
+from mltswitch.targets.cumulus.interpret import OWN_PROFILE, static_routes
 from mltswitch.targets.cumulus.leaves import Leaves, Path, Tree, flatten
 from mltswitch.targets.cumulus.read import check_nothing_pending, running_config
 from mltswitch.targets.cumulus.render import checked_leaves
@@ -24,7 +23,6 @@ APPLY_SECONDS: Final = 600.0
 """switchd loads the QoS configuration anew."""
 SAVE: Final = (Step("nv config save"),)
 
-_CONGESTION_PROFILE: Final = re.compile(r"mlt-swp[0-9]{1,3}(?:s[0-7])?")
 _ADDED_BY_NVUE: Final = frozenset({"address-family", "type"})
 """Attributes of a route that `nv set` adds by itself, in some releases."""
 
@@ -70,11 +68,17 @@ def _merged(config: Tree, before: Leaves, wanted: SwitchState) -> Leaves:
         if path not in before:
             del needed[path]
     own = OwnPrefixes(wanted.routes)
+    unshaped = {
+        path
+        for path in (binding_path(port.name, "egress-shaper") for port in wanted.ports)
+        if OWN_PROFILE.fullmatch(before.get(path, ""))
+    }
     foreign_routes = {(*STATIC, name) for prefix, name, _ in static_routes(config) if prefix in own}
     after = {
         path: value
         for path, value in before.items()
-        if path in needed or not (_is_ours(path) or path[: len(STATIC) + 1] in foreign_routes)
+        if path in needed
+        or not (_is_ours(path) or path in unshaped or path[: len(STATIC) + 1] in foreign_routes)
     }
     after |= needed
     return _without_unused(before, after)
@@ -87,10 +91,12 @@ def _default_queue_map(wanted: SwitchState) -> list[Path]:
 
 def _is_ours(path: Path) -> bool:
     match path:
-        case ("qos", "mapping" | "egress-scheduler", name, *_):
-            return name in {PROFILE, UNTRUSTED}
-        case ("qos", "congestion-control", name, *_):
-            return _CONGESTION_PROFILE.fullmatch(name) is not None
+        case ("qos", "mapping", name, *_):
+            return name in MAP_OF
+        case ("qos", "egress-scheduler", name, *_):
+            return name == PROFILE
+        case ("qos", "congestion-control" | "egress-shaper", name, *_):
+            return OWN_PROFILE.fullmatch(name) is not None
         case _:
             return False
 

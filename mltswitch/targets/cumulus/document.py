@@ -3,25 +3,32 @@
 Switch priority n is traffic class n is queue n. NVUE knows the map from priority to traffic class for the
 whole switch only; it is the identity as delivered, and the plan needs no more than that for its own queues.
 
-The profile `mlt` spreads all 64 code points over the plan's queues; ports that the fabric does not trust get
-`mlt-untrusted`, which believes nothing. All eight traffic classes are strict, the one of the switch's own
+The profile `mlt` spreads all 64 code points over the plan's queues, `mlt-host` does so on ports of hosts,
+where CS6 and CS7 are background; ports that the fabric does not trust get `mlt-untrusted` or
+`mlt-host-untrusted`, which believe nothing. All eight traffic classes are strict, the one of the switch's own
 packets too: it lies between the plan's upper and lower queues, and weighted it would come after all of them.
 
-Thresholds differ by port, so ports with equal ones share a congestion profile, named after the first of them.
+Thresholds and bandwidths differ by port, so ports with equal ones share a congestion profile, and a shaper
+profile where they have any; both are named after the first of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 from typing import Final
 
-from mltswitch.capabilities import Unlimited
+from mltswitch.capabilities import Bandwidth, BitRate, Unlimited
 from mltswitch.errors import UnsupportedPlanError
-from mltswitch.targets.cumulus.capabilities import TRAFFIC_CLASSES
+from mltswitch.targets.cumulus.capabilities import KILOBIT, LARGEST_RATE_KBPS, TRAFFIC_CLASSES
 from mltswitch.targets.cumulus.leaves import Leaves, Path
 from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
 
 PROFILE: Final = "mlt"
-UNTRUSTED: Final = "mlt-untrusted"
+HOSTS: Final = "mlt-host"
+MAP_OF: Final = MappingProxyType(
+    {PROFILE: PROFILE, HOSTS: HOSTS, f"{PROFILE}-untrusted": PROFILE, f"{HOSTS}-untrusted": HOSTS}
+)
+"""Mapping profile → the one that has its map: a profile that believes nothing has none of its own."""
 LARGEST_THRESHOLD_BYTES: Final = 2**31 - 1
 CERTAIN: Final = "100"
 """Probability, in percent."""
@@ -34,13 +41,20 @@ def leaves_of(state: SwitchState) -> Leaves:
     """Every leaf that the state needs, objects before their references; raises UnsupportedPlanError."""
     leaves: Leaves = {}
     if state.ports:
-        _check_classification(state.ports)
-        groups = congestion_groups(state.ports)
-        leaves.update(_profiles(state.ports, groups))
-        leaves.update(_classification(state.ports))
-        leaves.update(_bindings(state.ports, groups))
+        by_map = _ports_by_map(state.ports)
+        congestion, shapers = congestion_groups(state.ports), shaper_groups(state.ports)
+        leaves.update(_profiles(state.ports, congestion))
+        leaves.update(_shapers(state.ports, shapers))
+        leaves.update(_classification(by_map))
+        leaves.update(_bindings(state.ports, congestion, shapers))
     leaves.update({route_path(route): "" for route in state.routes})
     return leaves
+
+
+def mapping_profile(port: PortState) -> str:
+    """The mapping profile of a port: one of a host has no network control, which is served first."""
+    name = PROFILE if port.queues and port.queues[0].dscps else HOSTS
+    return name if port.trusted else f"{name}-untrusted"
 
 
 def queue_map_path(priority: int | str) -> Path:
@@ -64,6 +78,21 @@ def congestion_groups(ports: tuple[PortState, ...]) -> dict[str, str]:
     }
 
 
+def shaper_groups(ports: tuple[PortState, ...]) -> dict[str, str]:
+    """Port → its shaper profile; ports without guarantees and caps have none."""
+    first_of: dict[tuple[tuple[int, Bandwidth | None, Bandwidth | None], ...], str] = {}
+    groups: dict[str, str] = {}
+    for port in ports:
+        rates = tuple(
+            (queue.queue, queue.minimum, queue.maximum)
+            for queue in port.queues
+            if queue.minimum is not None or queue.maximum is not None
+        )
+        if rates:
+            groups[port.name] = first_of.setdefault(rates, f"mlt-{port.name}")
+    return groups
+
+
 def congestion_fields(threshold_bytes: int | None) -> dict[str, str]:
     """A traffic class of a congestion profile.
 
@@ -82,17 +111,23 @@ def congestion_fields(threshold_bytes: int | None) -> dict[str, str]:
     }
 
 
-def _check_classification(ports: tuple[PortState, ...]) -> None:
-    first = ports[0]
-    leads_to = {dscp: queue.queue for queue in first.queues for dscp in queue.dscps}
-    if sorted(leads_to) != list(range(DSCP_COUNT)):
-        raise UnsupportedPlanError("not every code point leads to a queue", where=f"port {first.name}")
+def _ports_by_map(ports: Sequence[PortState]) -> dict[str, list[PortState]]:
+    """Profile with a map → ports of that map; raises UnsupportedPlanError where theirs are not alike."""
+    groups: dict[str, list[PortState]] = {}
     for port in ports:
-        if {dscp: queue.queue for queue in port.queues for dscp in queue.dscps} != leads_to:
-            raise UnsupportedPlanError(
-                f"its code points lead elsewhere than those of {first.name}: one map serves all ports",
-                where=f"port {port.name}",
-            )
+        groups.setdefault(MAP_OF[mapping_profile(port)], []).append(port)
+    for group in groups.values():
+        first = group[0]
+        spread = [(queue.queue, queue.dscps) for queue in first.queues]
+        if sorted(dscp for _, dscps in spread for dscp in dscps) != list(range(DSCP_COUNT)):
+            raise UnsupportedPlanError("not every code point leads to a queue", where=f"port {first.name}")
+        for port in group:
+            if [(queue.queue, queue.dscps) for queue in port.queues] != spread:
+                raise UnsupportedPlanError(
+                    f"its code points lead elsewhere than those of {first.name}: one map serves both",
+                    where=f"port {port.name}",
+                )
+    return groups
 
 
 def _profiles(ports: tuple[PortState, ...], groups: dict[str, str]) -> Iterator[tuple[Path, str]]:
@@ -110,28 +145,49 @@ def _profiles(ports: tuple[PortState, ...], groups: dict[str, str]) -> Iterator[
                 )
 
 
-def _classification(ports: tuple[PortState, ...]) -> Iterator[tuple[Path, str]]:
-    queues = ports[0].queues
-    background = str(queues[-1].queue)
-    for queue in queues:
-        yield queue_map_path(queue.queue), str(queue.queue)
-    yield ("qos", "mapping", PROFILE, "trust"), "l3"
-    yield ("qos", "mapping", PROFILE, "port-default-sp"), background
-    for queue in queues:
-        for dscp in queue.dscps:
-            yield ("qos", "mapping", PROFILE, "dscp", str(dscp), "switch-priority"), str(queue.queue)
-    if not all(port.trusted for port in ports):
-        yield ("qos", "mapping", UNTRUSTED, "trust"), "port"
-        yield ("qos", "mapping", UNTRUSTED, "port-default-sp"), background
+def _shapers(ports: tuple[PortState, ...], groups: dict[str, str]) -> Iterator[tuple[Path, str]]:
+    for port in ports:
+        name = groups.get(port.name)
+        if name != f"mlt-{port.name}":
+            continue
+        for queue in port.queues:
+            for field, bandwidth in (("min-rate", queue.minimum), ("max-rate", queue.maximum)):
+                if bandwidth is not None:
+                    kbps = _checked_kbps(bandwidth, f"port {port.name}, queue {queue.queue}")
+                    yield (
+                        ("qos", "egress-shaper", name, "traffic-class", str(queue.queue), field),
+                        str(kbps),
+                    )
 
 
-def _bindings(ports: tuple[PortState, ...], groups: dict[str, str]) -> Iterator[tuple[Path, str]]:
+def _classification(by_map: dict[str, list[PortState]]) -> Iterator[tuple[Path, str]]:
+    queues = {queue.queue for ports in by_map.values() for queue in ports[0].queues}
+    for number in sorted(queues, reverse=True):
+        yield queue_map_path(number), str(number)
+    for name, ports in by_map.items():
+        background = str(ports[0].queues[-1].queue)
+        yield ("qos", "mapping", name, "trust"), "l3"
+        yield ("qos", "mapping", name, "port-default-sp"), background
+        for queue in ports[0].queues:
+            for dscp in queue.dscps:
+                yield ("qos", "mapping", name, "dscp", str(dscp), "switch-priority"), str(queue.queue)
+        if not all(port.trusted for port in ports):
+            yield ("qos", "mapping", f"{name}-untrusted", "trust"), "port"
+            yield ("qos", "mapping", f"{name}-untrusted", "port-default-sp"), background
+
+
+def _bindings(
+    ports: tuple[PortState, ...], congestion: dict[str, str], shapers: dict[str, str]
+) -> Iterator[tuple[Path, str]]:
     for port in ports:
         yield binding_path(port.name, "egress-scheduler"), PROFILE
     for port in ports:
-        yield binding_path(port.name, "congestion-control"), groups[port.name]
+        yield binding_path(port.name, "congestion-control"), congestion[port.name]
     for port in ports:
-        yield binding_path(port.name, "mapping"), PROFILE if port.trusted else UNTRUSTED
+        if port.name in shapers:
+            yield binding_path(port.name, "egress-shaper"), shapers[port.name]
+    for port in ports:
+        yield binding_path(port.name, "mapping"), mapping_profile(port)
 
 
 def binding_path(port: str, kind: str) -> Path:
@@ -151,3 +207,15 @@ def _checked_threshold(port: PortState, queue: QueueState) -> int | None:
             f"a queue of one port has no limit of its own, not {queue.limit}", where=where
         )
     return threshold
+
+
+def _checked_kbps(bandwidth: Bandwidth, where: str) -> int:
+    if (
+        not isinstance(bandwidth, BitRate)
+        or bandwidth.bps % KILOBIT
+        or not 0 < bandwidth.bps // KILOBIT <= LARGEST_RATE_KBPS
+    ):
+        raise UnsupportedPlanError(
+            f"bandwidth {bandwidth}", where=where, expected=f"whole kbit/s, 1 to {LARGEST_RATE_KBPS}"
+        )
+    return bandwidth.bps // KILOBIT

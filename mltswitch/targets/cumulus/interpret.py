@@ -3,13 +3,14 @@
 What a configuration does not say has the default of the user guide (capabilities, CL-D).
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any, Final
 
-from mltswitch.capabilities import Unlimited
-from mltswitch.targets.cumulus.capabilities import TRAFFIC_CLASSES
-from mltswitch.targets.cumulus.document import CERTAIN, PROFILE, STATIC, UNTRUSTED
+from mltswitch.capabilities import BitRate, Unlimited
+from mltswitch.targets.cumulus.capabilities import KILOBIT, LARGEST_RATE_KBPS, TRAFFIC_CLASSES
+from mltswitch.targets.cumulus.document import CERTAIN, MAP_OF, PROFILE, STATIC
 from mltswitch.targets.cumulus.leaves import Tree, at
 from mltswitch.targets.state import PortState, QueueState, RouteState
 from mltswitch.wire.tos import DSCP_COUNT
@@ -29,6 +30,10 @@ _CONGESTION_DEFAULTS: Final = {
 }
 _GLOBAL_CONGESTION: Final[Tree] = {"0": {}}
 """As delivered: ECN for traffic class 0, with the defaults."""
+OWN_PROFILE: Final = re.compile(r"mlt-swp[0-9]{1,3}(?:s[0-7])?")
+"""Names of the profiles for congestion control and shaping."""
+_NO_MINIMUM: Final = "0"
+_NO_MAXIMUM: Final = str(LARGEST_RATE_KBPS)
 _OFF: Final = frozenset({"off", "disable", "disabled"})
 
 
@@ -108,17 +113,21 @@ class _PortReader:
 
     def state(self, queues: Sequence[int]) -> PortState:
         trusted = self._trusted()
-        spread = self._whole.spread(self._profile("mapping") if trusted else PROFILE)
+        name = self._profile("mapping")
+        spread = self._whole.spread(MAP_OF.get(name, name if trusted else PROFILE))
         self._check_default(queues)
         self._check_scheduler()
         self._check_others()
         congestion = self._congestion()
+        shaper = self._shaper(queues)
         states = tuple(
             QueueState(
                 queue,
                 tuple(spread.get(queue, ())),
                 self._threshold(queue, congestion.get(str(queue))),
                 Unlimited(),
+                _rate(at(shaper, str(queue)).get("min-rate", _NO_MINIMUM), _NO_MINIMUM),
+                _rate(at(shaper, str(queue)).get("max-rate", _NO_MAXIMUM), _NO_MAXIMUM),
             )
             for queue in queues
         )
@@ -130,7 +139,7 @@ class _PortReader:
     def _trusted(self) -> bool:
         name = self._profile("mapping")
         trust = at(self._qos, "mapping", name).get("trust", "l2")
-        if (name, trust) not in {(PROFILE, "l3"), (UNTRUSTED, "port")}:
+        if name not in MAP_OF or trust != ("l3" if MAP_OF[name] == name else "port"):
             self._unexpected.append(f"qos mapping profile {name} trust {trust}")
         return bool(trust == "l3")
 
@@ -152,10 +161,9 @@ class _PortReader:
 
     def _check_others(self) -> None:
         """Settings that hold packets back, rewrite their code points, or configure QoS in another way."""
-        for kind in ("egress-shaper", "link-pause"):
-            name = self._profile(kind)
-            if name != GLOBAL or at(self._qos, kind, name):
-                self._unexpected.append(f"qos {kind} profile {name}")
+        pause = self._profile("link-pause")
+        if pause != GLOBAL or at(self._qos, "link-pause", pause):
+            self._unexpected.append(f"qos link-pause profile {pause}")
         rewrite = at(self._qos, "remark", self._profile("remark")).get("rewrite", "")
         if rewrite in {"l3", "both"}:
             self._unexpected.append(f"qos remark rewrite {rewrite}")
@@ -163,6 +171,24 @@ class _PortReader:
         # Without attributes it is on, too, and it leads other switch priorities to other queues.
         if "roce" in self._qos and roce.get("enable", roce.get("state", "on")) not in _OFF:
             self._unexpected.append(f"qos roce {_words(roce)}".removesuffix(" nothing"))
+
+    def _shaper(self, queues: Sequence[int]) -> Tree:
+        """Traffic class → its rates; whatever is not a rate of a queue of ours is unexpected."""
+        name = self._profile("egress-shaper")
+        profile = at(self._qos, "egress-shaper", name)
+        if not OWN_PROFILE.fullmatch(name):
+            if name != GLOBAL or profile:
+                self._unexpected.append(f"qos egress-shaper profile {name}")
+            return {}
+        classes = at(profile, "traffic-class")
+        foreign = {field: value for field, value in profile.items() if field != "traffic-class"}
+        foreign |= {
+            f"traffic-class {each}": _words(at(classes, each))
+            for each in classes
+            if each not in map(str, queues)
+        }
+        self._unexpected += (f"qos egress-shaper {field} {value}" for field, value in foreign.items())
+        return classes
 
     def _congestion(self) -> Tree:
         name = self._profile("congestion-control")
@@ -180,6 +206,10 @@ class _PortReader:
             return low
         self._unexpected.append(f"qos congestion-control traffic-class {queue} {_words(entry)}")
         return None
+
+
+def _rate(kbps: str, none: str) -> BitRate | None:
+    return None if kbps == none else BitRate(int(kbps) * KILOBIT)
 
 
 def _words(fields: Tree) -> str:

@@ -1,6 +1,6 @@
 """State in the language of NVUE: a file of commands, and the same objects as YAML."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -14,6 +14,8 @@ from mltswitch.targets.template import render_template
 
 COMMANDS: Final = "mltswitch.txt"
 YAML: Final = "mltswitch.yaml"
+_QUEUES: Final = frozenset({"egress-scheduler", "congestion-control", "egress-shaper"})
+_CLASSIFICATION: Final = frozenset({"egress-queue-mapping", "mapping"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,8 @@ class _Section:
 def render_commands(state: SwitchState, leaves: Leaves) -> str:
     """`nv set` commands of all leaves; of routes, a comment names the port."""
     sections = [
-        _section("queues", leaves, lambda path: path[1] in {"egress-scheduler", "congestion-control"}),
-        _section("classification", leaves, lambda path: path[1] in {"egress-queue-mapping", "mapping"}),
+        _section("queues", leaves, lambda path: path[1] in _QUEUES),
+        _section("classification", leaves, lambda path: path[1] in _CLASSIFICATION),
         _section("ports", leaves, lambda path: path[0] == "interface"),
     ]
     for port, routes in groupby(state.routes, key=lambda route: route.port):
@@ -44,19 +46,25 @@ def _routes(routes: Iterable[RouteState]) -> Leaves:
 
 def render_yaml(leaves: Leaves) -> str:
     """The tree for `nv config patch`."""
-    return render_template("cumulus/mltswitch.yaml.j2", lines=list(_yaml_lines(yaml_tree(leaves), "    ")))
+    return render_template("cumulus/mltswitch.yaml.j2", lines=yaml_lines(yaml_tree(leaves)))
 
 
-def _yaml_lines(tree: Tree, indent: str) -> Iterator[tuple[str, str, str]]:
-    """(indent, name, what stands behind its colon): the tree flat, for a macro per node takes its time."""
+def yaml_lines(tree: Tree) -> list[str]:
+    """What stands below `- set:`, a line for each name."""
+    lines: list[str] = []
+    _add_yaml_lines(tree, "    ", lines)
+    return lines
+
+
+def _add_yaml_lines(tree: Tree, indent: str, lines: list[str]) -> None:
     for name, value in tree.items():
         # Numbers are names here, not numbers.
         quoted = f"'{name}'" if name.isdigit() else name
         if isinstance(value, dict) and value:
-            yield indent, quoted, ""
-            yield from _yaml_lines(value, indent + "  ")
+            lines.append(f"{indent}{quoted}:")
+            _add_yaml_lines(value, indent + "  ", lines)
         else:
-            yield indent, quoted, f" {value or '{}'}"
+            lines.append(f"{indent}{quoted}: {value or '{}'}")
 
 
 def yaml_tree(leaves: Leaves) -> Tree:
@@ -79,6 +87,16 @@ def _add_type(tree: Tree, path: Path) -> None:
 
 def checked_leaves(state: SwitchState) -> Leaves:
     """Every leaf that the state needs; raises UnsupportedPlanError for what NVUE cannot express."""
+    if state.segment_routing is not None:
+        raise UnsupportedPlanError(
+            "SRv6 of Cumulus Linux is for Spectrum-4 alone, and ends compressed segments only",
+            expected="spraying by alias addresses",
+        )
+    if state.packet_spraying:
+        raise UnsupportedPlanError(
+            "adaptive routing of Cumulus Linux takes RoCE packets alone",
+            expected="spraying by alias addresses",
+        )
     for port in state.ports:
         where = f"port {port.name}"
         if not PORT_NAME.fullmatch(port.name):

@@ -26,6 +26,7 @@ class CumulusTarget:
     platform = "cumulus"
     session = Session.SHELL
     netmiko_type = "cumulus_linux"
+    hardware_names = tuple(HARDWARE)
 
     def hardware(self, name: str | None) -> Capabilities:
         """Capabilities of a model; raises UserInputError for an unknown one."""

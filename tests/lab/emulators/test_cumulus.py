@@ -112,6 +112,15 @@ UNAPPLICABLE = [
         [f"qos egress-scheduler x traffic-class 1 {rest}" for rest in ("mode strict", "bw-percent 40")],
         "does not fit mode strict",
     ),
+    (
+        [f"qos egress-shaper x traffic-class 1 {rest}" for rest in ("min-rate 9", "max-rate 8")],
+        "min-rate 9, max-rate 8",
+    ),
+    (
+        ["qos egress-shaper x traffic-class 1 max-rate 9", "qos egress-shaper x port-max-rate 8"],
+        "port-max-rate 8",
+    ),
+    (["interface swp1 qos egress-shaper profile nowhere"], "interface.swp1.qos.egress-shaper.profile"),
 ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mltswitch.capabilities import BytesLimit, Unlimited
+from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.lab.emulators.cumulus import CumulusDevice
 from mltswitch.plan import Fabric, build_plan
@@ -15,7 +15,7 @@ from mltswitch.profile import resolve_profile
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState, hardware_capabilities
 from mltswitch.targets.cumulus import TARGET
 from mltswitch.targets.cumulus.leaves import expand_names
-from mltswitch.targets.state import differences
+from mltswitch.targets.state import SegmentRouting, differences
 from tests.plan.examples import SMALL
 from tests.targets.cumulus.device import apply, read, run
 
@@ -37,9 +37,32 @@ STATE = SwitchState(
 )
 
 
-def pushed() -> CumulusDevice:
+FABRIC_QUEUES = (
+    QUEUES[0],
+    replace(QUEUES[1], maximum=BitRate(2_500_000_000)),
+    QUEUES[2],
+    replace(QUEUES[3], minimum=BitRate(5_000_000_000)),
+)
+HOST_QUEUES = (
+    replace(FABRIC_QUEUES[0], dscps=()),
+    *FABRIC_QUEUES[1:3],
+    replace(FABRIC_QUEUES[3], dscps=tuple(sorted((*OTHERS, 48, 56)))),
+)
+SHAPED = SwitchState(
+    (
+        PortState("swp1", True, None, HOST_QUEUES),
+        PortState("swp2", False, None, HOST_QUEUES),
+        PortState("swp3", True, None, FABRIC_QUEUES),
+        PortState("swp4", False, None, FABRIC_QUEUES),
+        PortState("swp5", True, None, QUEUES),
+    ),
+    (),
+)
+
+
+def pushed(state: SwitchState = STATE) -> CumulusDevice:
     device = CumulusDevice()
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, state), state))
     return device
 
 
@@ -88,6 +111,101 @@ def test_text_of_two_ports() -> None:
     ]
 
 
+def test_text_of_bandwidths_and_host_ports() -> None:
+    lines = TARGET.render(SHAPED)[COMMANDS].splitlines()
+    assert [line for line in lines if "shaper" in line or "host" in line] == [
+        "nv set qos egress-shaper mlt-swp1 traffic-class 6 max-rate 2500000",
+        "nv set qos egress-shaper mlt-swp1 traffic-class 0 min-rate 5000000",
+        "nv set qos mapping mlt-host trust l3",
+        "nv set qos mapping mlt-host port-default-sp 0",
+        "nv set qos mapping mlt-host dscp 10 switch-priority 6",
+        "nv set qos mapping mlt-host dscp 12 switch-priority 5",
+        f"nv set qos mapping mlt-host dscp {','.join(map(str, HOST_QUEUES[3].dscps))} switch-priority 0",
+        "nv set qos mapping mlt-host-untrusted trust port",
+        "nv set qos mapping mlt-host-untrusted port-default-sp 0",
+        "nv set interface swp1,swp2,swp3,swp4 qos egress-shaper profile mlt-swp1",
+        "nv set interface swp1 qos mapping profile mlt-host",
+        "nv set interface swp2 qos mapping profile mlt-host-untrusted",
+    ]
+    device = pushed(SHAPED)
+    assert read(device, SHAPED).state == SHAPED
+    assert commands(device, SHAPED) == []
+    assert device.applied["qos"]["egress-shaper"] == {
+        "mlt-swp1": {"traffic-class": {"0": {"min-rate": 5_000_000}, "6": {"max-rate": 2_500_000}}}
+    }
+
+
+def test_bandwidths_of_an_older_plan_are_taken_away() -> None:
+    device = pushed(SHAPED)
+    by_hand(device, "nv set interface swp9 qos egress-shaper profile mlt-swp1")
+    ports = tuple(replace(port, queues=QUEUES) for port in SHAPED.ports)
+    wanted = replace(SHAPED, ports=ports)
+    change = TARGET.diff(read(device, wanted), wanted)
+    assert "nv unset interface swp1 qos egress-shaper" in change.text
+    apply(device, change)
+    assert read(device, wanted).state == wanted
+    assert list(device.applied["qos"]["egress-shaper"]) == ["mlt-swp1"]
+    by_hand(device, "nv unset interface swp9 qos")
+    assert commands(device, wanted) == ["nv unset qos egress-shaper mlt-swp1"]
+
+
+@pytest.mark.parametrize(
+    ("line", "shown", "mended"),
+    [
+        (
+            "qos egress-shaper mlt-swp1 traffic-class 6 max-rate 2000000",
+            "port swp3, queue 6: maximum expected 2500000000 bit/s, found 2000000000 bit/s",
+            ["nv set qos egress-shaper mlt-swp1 traffic-class 6 max-rate 2500000"],
+        ),
+        (
+            "qos egress-shaper mlt-swp1 traffic-class 0 min-rate 0",
+            "port swp3, queue 0: minimum expected 5000000000 bit/s, found None",
+            ["nv set qos egress-shaper mlt-swp1 traffic-class 0 min-rate 5000000"],
+        ),
+        (
+            "qos egress-shaper mlt-swp1 port-max-rate 9000000",
+            "port swp1: configuration expected as planned, found qos egress-shaper port-max-rate 9000000",
+            ["nv unset qos egress-shaper mlt-swp1 port-max-rate"],
+        ),
+        (
+            "qos egress-shaper mlt-swp1 traffic-class 3 max-rate 7",
+            "port swp1: configuration expected as planned, found "
+            "qos egress-shaper traffic-class 3 max-rate 7",
+            ["nv unset qos egress-shaper mlt-swp1 traffic-class 3"],
+        ),
+        (
+            "interface swp1 qos mapping profile mlt",
+            "port swp1, queue 7: dscps expected (), found (48, 56)",
+            ["nv set interface swp1 qos mapping profile mlt-host"],
+        ),
+        (
+            "interface swp1 qos mapping profile mlt-host-untrusted",
+            "port swp1: trusted expected True, found False",
+            ["nv set interface swp1 qos mapping profile mlt-host"],
+        ),
+    ],
+)
+def test_a_changed_shaper_or_host_map_is_found_and_mended(line: str, shown: str, mended: list[str]) -> None:
+    device = pushed(SHAPED)
+    by_hand(device, f"nv set {line}")
+    assert shown in found(device, SHAPED)
+    assert commands(device, SHAPED) == mended
+    apply(device, TARGET.diff(read(device, SHAPED), SHAPED))
+    assert read(device, SHAPED).state == SHAPED
+
+
+def test_a_foreign_shaper_is_reported_or_replaced() -> None:
+    device = pushed(SHAPED)
+    by_hand(
+        device,
+        "nv set qos egress-shaper theirs port-max-rate 1000000",
+        "nv set interface swp1,swp5 qos egress-shaper profile theirs",
+    )
+    shown = "configuration expected as planned, found qos egress-shaper profile theirs"
+    assert {f"port swp1: {shown}", f"port swp5: {shown}"} <= set(found(device, SHAPED))
+    assert commands(device, SHAPED) == ["nv set interface swp1 qos egress-shaper profile mlt-swp1"]
+
+
 def test_an_empty_switch() -> None:
     empty = SwitchState((), ())
     assert TARGET.parse(TARGET.render(empty)) == empty
@@ -98,6 +216,11 @@ def test_an_empty_switch() -> None:
     [
         ("reboot", r"mltswitch\.txt:2: not a line that mltswitch writes"),
         ("nv set qos mapping mlt trust both", "txt:2: not a line"),
+        ("nv set qos mapping mlt-host trust port", "txt:2: not a line"),
+        ("nv set qos egress-shaper mlt-swp2 port-max-rate 5", "txt:2: not a line"),
+        ("nv set qos egress-shaper theirs traffic-class 6 max-rate 5", "txt:2: not a line"),
+        ("nv set qos egress-shaper mlt-swp2 traffic-class 9 max-rate 5", "txt:2: no such number"),
+        ("nv set qos egress-shaper mlt-swp2 traffic-class 6 max-rate 5", "txt:2: does not fit the other"),
         ("nv set interface swp2-9 qos mapping profile mlt", "txt:2: not a line"),
         ("nv set interface swp2 qos mapping profile mlt; reboot", "txt:2: not a line"),
         ("nv unset interface swp9 qos mapping profile", "txt:2: not a line"),
@@ -158,11 +281,26 @@ def test_missing_files_and_lines_are_refused() -> None:
         (replace(STATE.ports[0], queues=with_queue(6, limit=BytesLimit(9))), "no limit of its own"),
         (replace(STATE.ports[0], queues=with_queue(6, ecn_threshold_bytes=0)), "ECN threshold 0 B"),
         (replace(STATE.ports[0], queues=QUEUES[:3]), "not every code point"),
+        (replace(STATE.ports[0], queues=with_queue(0, minimum=PortShare(5))), "bandwidth 5 %"),
+        (replace(STATE.ports[0], queues=with_queue(6, maximum=BitRate(1500))), "bandwidth 1500 bit/s"),
+        (replace(STATE.ports[0], queues=with_queue(6, maximum=BitRate(2**31 * 1000))), "whole kbit/s"),
     ],
 )
 def test_what_nvue_cannot_express_is_refused(port: PortState, what: str) -> None:
     with pytest.raises(UnsupportedPlanError, match=what):
         TARGET.render(SwitchState((port,), ()))
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"packet_spraying": True}, "takes RoCE packets alone"),
+        ({"segment_routing": SegmentRouting(None, ())}, "Spectrum-4 alone"),
+    ],
+)
+def test_spraying_by_the_switch_is_refused(changed: dict[str, Any], what: str) -> None:
+    with pytest.raises(UnsupportedPlanError, match=what):
+        TARGET.render(replace(STATE, **changed))
 
 
 def test_a_plan_with_other_port_names_is_refused() -> None:
@@ -495,4 +633,7 @@ def test_models(name: str, step: int, ports: int) -> None:
     model = TARGET.hardware(name)
     assert (model.threshold.step_bytes, model.port_count) == (step, ports)
     assert model.threshold.maximum_bytes % step == 0
+    assert (model.packet_spraying, model.segment_routing) == (None, None)
+    assert model.minimum_bandwidth is not None
+    assert model.minimum_bandwidth.at_least(0.0001, 10**11) == BitRate(200_000_000)
     assert 3 not in model.queues

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -11,12 +12,13 @@ from mltswitch.lab.emulators.cumulus_tree import Tree, leaves
 from mltswitch.plan import Plan
 from mltswitch.targets import SwitchState
 from mltswitch.targets.cumulus import TARGET
+from mltswitch.targets.cumulus.parse import read_yaml
 from mltswitch.targets.state import differences
 from tests.targets.cumulus.device import apply, read, run, undo
-from tests.targets.strategies import plans, switch_names
+from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
 PLANS = plans(TARGET.hardware(None))
-few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=LAW_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 FOREIGN = (
     "nv set interface swp15-16 qos mapping profile theirs",
@@ -28,6 +30,8 @@ FOREIGN = (
     "nv set qos egress-queue-mapping default-global switch-priority 3 traffic-class 1",
     "nv set qos pfc lossless switch-priority 3",
     "nv set interface swp16 qos pfc profile lossless",
+    "nv set qos egress-shaper theirs traffic-class 0 max-rate 1000",
+    "nv set interface swp16 qos egress-shaper profile theirs",
     "nv set vrf default router static 192.0.2.0/24 via 10.9.9.9",
     "nv set vrf red router static 10.0.0.0/8 via 10.9.9.9",
     "nv set vrf default router static 2001:db8::/32 via blackhole",
@@ -38,9 +42,15 @@ FOREIGN = (
 def owned(path: tuple[str, ...], wanted: SwitchState) -> bool:
     ports = {port.name for port in wanted.ports}
     match path:
-        case ("qos", "mapping" | "egress-scheduler" | "congestion-control", name, *_):
+        case ("qos", "mapping" | "egress-scheduler" | "congestion-control" | "egress-shaper", name, *_):
             return name == "mlt" or name.startswith("mlt-")
-        case ("interface", name, "qos", "mapping" | "egress-scheduler" | "congestion-control", *_):
+        case (
+            "interface",
+            name,
+            "qos",
+            "mapping" | "egress-scheduler" | "congestion-control" | "egress-shaper",
+            *_,
+        ):
             return name in ports
         case ("vrf", "default", "router", "static", prefix, *_):
             return prefix.startswith("10.")
@@ -118,8 +128,19 @@ def test_what_a_change_says_leads_back_does(data: st.DataObject, first: Plan, se
         assert device.applied == once
 
 
+@few
+@given(st.data(), PLANS)
+def test_the_yaml_in_any_form_says_the_same(data: st.DataObject, plan: Plan) -> None:
+    """What is compared as text on the way, read as YAML."""
+    files = TARGET.render(TARGET.quantise(plan, data.draw(switch_names(plan))).state)
+    document = yaml.safe_load(files["mltswitch.yaml"])
+    flow = yaml.safe_dump(document, sort_keys=True, default_flow_style=True)
+    assert TARGET.parse({**files, "mltswitch.yaml": flow}) == TARGET.parse(files)
+    assert read_yaml(files["mltswitch.yaml"]) == read_yaml(flow)
+
+
 @pytest.mark.parametrize("hardware", ["sn2100", "sn3700"])
-@settings(few, max_examples=5)
+@settings(few, max_examples=max(5, LAW_EXAMPLES // 5))
 @given(st.data())
 def test_every_model_reads_back(hardware: str, data: st.DataObject) -> None:
     plan = data.draw(plans(TARGET.hardware(hardware)))
