@@ -25,6 +25,17 @@ from mltswitch.lab.emulators.eos_commands import (
     with_port,
     with_profile,
 )
+from mltswitch.lab.emulators.eos_policies import (
+    ACTION_COMMANDS,
+    CLASS_MAP_COMMANDS,
+    LIST_COMMANDS,
+    AccessList,
+    ClassMap,
+    Family,
+    Policies,
+    PolicyMap,
+    is_of_list,
+)
 from mltswitch.lab.emulators.eos_sessions import ConfigSessions
 from mltswitch.lab.emulators.eos_state import (
     EosConfiguration,
@@ -85,12 +96,14 @@ class EosDevice(NamedDevice):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where in a configuration lines are entered; `kind` is empty outside ports and profiles."""
+    """Where in a configuration lines are entered; `kind` is empty at the margin."""
 
     kind: str = ""
-    """`port` or `profile`."""
+    """`port` or `profile`; `ip`, `ipv6` (access lists), `class-map`, `policy-map`."""
     name: str = ""
     queue: int | None = None
+    class_name: str = ""
+    """Of a policy map."""
 
 
 Action = Callable[["EosSession", Values], Answer]
@@ -119,6 +132,9 @@ class EosSession:
             words += ["if", self.place.name.replace("Ethernet", "Et")]
         elif self.place.kind == "profile":
             words += ["qos-profile", self.place.name]
+        elif self.place.kind:
+            kind = {"class-map": "cmap", "policy-map": "pmap"}.get(self.place.kind, "acl")
+            words += [f"{kind}-c" if self.place.class_name else kind, self.place.name]
         if self.place.queue is not None:
             words += [self.device.queue_word.replace("tx-queue", "txq"), str(self.place.queue)]
         return f"{self.device.name}({'-'.join(words)})#"
@@ -151,16 +167,19 @@ class EosSession:
     def _places(self) -> list[_Place]:
         """The mode and those around it, innermost first."""
         places = [self.place]
-        if self.place.queue is not None:
-            places.append(replace(self.place, queue=None))
+        if self.place.queue is not None or self.place.class_name:
+            places.append(replace(self.place, queue=None, class_name=""))
         return places if not self.place.kind else [*places, _Place()]
 
     def _configure(self, place: _Place, words: list[str]) -> Answer:
         if place.queue is not None:
             found_queue = match(QUEUE_COMMANDS, words)
             self._change_queue(place, found_queue.action, Values(found_queue.values))
-        elif place.kind:
+        elif place.kind in {"port", "profile"}:
             return self._configure_block(place, words)
+        elif place.kind:
+            self._configure_policies(place, words)
+            return Answer()
         else:
             found = match(_CONFIG, words)
             return found.action(self, Values(found.values))
@@ -183,6 +202,45 @@ class EosSession:
             self._change_qos(place, lambda old, _: found.action(old, Values(found.values)))
         self.place = place
         return Answer()
+
+    def _configure_policies(self, place: _Place, words: list[str]) -> None:
+        """A line of an access list, a class map, a policy map or a class of it."""
+        policies, name = self._target().policies, place.name
+        if place.kind == "class-map":
+            of_class_map = match(CLASS_MAP_COMMANDS, words)
+            class_map = of_class_map.action(
+                policies.class_maps.get(name, ClassMap()), Values(of_class_map.values)
+            )
+            self._store_policies(policies.with_class_map(name, class_map))
+        elif place.class_name:
+            of_class = match(ACTION_COMMANDS, words)
+            policy = policies.policy_maps.get(name, PolicyMap())
+            actions = of_class.action(policy.classes.get(place.class_name, {}), Values(of_class.values))
+            self._store_policies(policies.with_policy_map(name, policy.with_class(place.class_name, actions)))
+        elif place.kind == "policy-map":
+            place = self._open_class(policies, place, words)
+        elif not is_of_list(words):
+            raise RefusalError("% Unrecognized command")
+        else:
+            of_list = match(LIST_COMMANDS, words)
+            access_list = of_list.action(policies.lists[_family(place), name], Values(of_list.values))
+            self._store_policies(policies.with_list(name, access_list))
+        self.place = place
+
+    def _open_class(self, policies: Policies, place: _Place, words: list[str]) -> _Place:
+        found = match(_IN_POLICY_MAP, words)
+        class_name = Values(found.values).one("name", str)
+        policy = policies.policy_maps.get(place.name, PolicyMap())
+        if not found.action:
+            self._store_policies(policies.with_policy_map(place.name, policy.without_class(class_name)))
+            return place
+        # Every policy map has a class-default; it is opened, but is none of its own.
+        if class_name != "class-default" and class_name not in policy.classes:
+            self._store_policies(policies.with_policy_map(place.name, policy.with_class(class_name, {})))
+        return replace(place, class_name=class_name)
+
+    def _store_policies(self, policies: Policies) -> None:
+        self._store(replace(self._target(), policies=policies))
 
     def _change_queue(self, place: _Place, change: QueueChange, values: Values) -> None:
         number = place.queue
@@ -231,7 +289,23 @@ class EosSession:
             raise invalid(f"there is no {name}")
         if kind == "profile" and name not in self._target().profiles:
             self._store(with_profile(self._target(), name, Qos()))
+        self._define(kind, name)
         self.place = _Place(kind, name)
+
+    def _define(self, kind: str, name: str) -> None:
+        """What is named for the first time is there from now on."""
+        policies = self._target().policies
+        if kind == "class-map" and name not in policies.class_maps:
+            self._store_policies(policies.with_class_map(name, ClassMap()))
+        elif kind == "policy-map" and name not in policies.policy_maps:
+            self._store_policies(policies.with_policy_map(name, PolicyMap()))
+        elif kind in _FAMILY and (_FAMILY[kind], name) not in policies.lists:
+            self._store_policies(policies.with_list(name, AccessList(_FAMILY[kind])))
+
+    def forget(self, kind: str, name: str) -> None:
+        """Take out an access list, a class map or a policy map."""
+        self._store_policies(self._target().policies.without(kind, name))
+        self.place = _Place()
 
     def start(self, session_name: str = "") -> None:
         """Enter configuration mode."""
@@ -242,6 +316,10 @@ class EosSession:
     def leave(self) -> None:
         """Back to privileged mode; a config session stays as it is."""
         self.configuring, self.session_name, self.place = False, "", _Place()
+
+
+def _family(place: _Place) -> Family:
+    return _FAMILY[place.kind]
 
 
 def _as_eos_says(refusal: str) -> str:
@@ -277,8 +355,8 @@ def _end(session: EosSession, _: Values) -> Answer:
 def _exit(session: EosSession, _: Values) -> Answer:
     if not session.configuring:
         return Answer(closes=True)
-    if session.place.queue is not None:
-        session.place = replace(session.place, queue=None)
+    if session.place.queue is not None or session.place.class_name:
+        session.place = replace(session.place, queue=None, class_name="")
     elif session.place.kind:
         session.place = _Place()
     else:
@@ -341,6 +419,25 @@ def _open(kind: str, name: str) -> Action:
     return action
 
 
+def _forget(kind: str) -> Action:
+    def action(session: EosSession, values: Values) -> Answer:
+        session.forget(kind, values.one("name", str))
+        return Answer()
+
+    return action
+
+
+_FAMILY: Final[dict[str, Family]] = {"ip": "ip", "ipv6": "ipv6"}
+_IN_POLICY_MAP: Final[tuple[Command[bool], ...]] = (
+    Command(("class", argument.NAME), True),
+    Command(("no", "class", argument.NAME), False),
+)
+_POLICY_HEADS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("ip", ("ip", "access-list")),
+    ("ipv6", ("ipv6", "access-list")),
+    ("class-map", ("class-map", "type", "qos", "match-any")),
+    ("policy-map", ("policy-map", "type", "quality-of-service")),
+)
 _PORT_QOS: Final = tuple(Command(command.pattern, on_qos(command.action)) for command in QOS_COMMANDS)
 _USER: Final[tuple[Command[Action], ...]] = (
     Command(("enable",), _enable),
@@ -368,6 +465,8 @@ _CONFIG: Final[tuple[Command[Action], ...]] = (
     *(Command(command.pattern, _global(command.action)) for command in GLOBAL_COMMANDS),
     Command(("interface", argument.INTERFACE), _open("port", "interface")),
     Command(("qos", "profile", argument.NAME), _open("profile", "name")),
+    *(Command((*words, argument.NAME), _open(kind, "name")) for kind, words in _POLICY_HEADS),
+    *(Command(("no", *words, argument.NAME), _forget(kind)) for kind, words in _POLICY_HEADS),
     Command(("commit",), _commit),
     Command(("commit", "timer", argument.TIMER), _commit),
     Command(("abort",), _abort),

@@ -4,10 +4,11 @@ import re
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Final
 
-from mltswitch.lab.emulators.eos_state import CONTROL_CLASS, DSCP_COUNT, TRAFFIC_CLASSES
 from mltswitch.lab.emulators.grammar import Argument, choice, whole
 
 MAX_PORTS: Final = 64
+TRAFFIC_CLASSES: Final = 8
+DSCP_COUNT: Final = 64
 MAX_THRESHOLD: Final = 256_000_000
 """In whatever unit (schema of aristanetworks/avd)."""
 UNITS: Final = ("segments", "bytes", "kbytes", "mbytes", "milliseconds")
@@ -63,8 +64,8 @@ COS: Final = whole("cos", 0, 7)
 COSES: Final = whole("cos", 0, 7, repeated=True)
 CLASS: Final = whole("traffic-class", 0, TRAFFIC_CLASSES - 1)
 CLASSES: Final = whole("traffic-class", 0, TRAFFIC_CLASSES - 1, repeated=True)
-QUEUE: Final = whole("queue", 0, CONTROL_CLASS - 1)
-ANY_QUEUE: Final = whole("queue", 0, CONTROL_CLASS)
+QUEUE: Final = whole("queue", 0, TRAFFIC_CLASSES - 2)
+ANY_QUEUE: Final = whole("queue", 0, TRAFFIC_CLASSES - 1)
 PRECEDENCE: Final = whole("drop-precedence", 0, 2)
 PRIORITY: Final = whole("priority", 0, 7)
 MINIMUM: Final = whole("minimum", 1, MAX_THRESHOLD)

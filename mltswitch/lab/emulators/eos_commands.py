@@ -158,6 +158,15 @@ def _lossless(old: Qos, values: Values, *, add: bool) -> Qos:
     return replace(old, lossless=old.lossless | named if add else old.lossless - named)
 
 
+_SERVICE_POLICY: Final[tuple[Element, ...]] = ("service-policy", "type", "qos", "input")
+
+
+def _take_policy_off(old: Qos, values: Values) -> Qos:
+    if old.policy != values.one("name", str):
+        raise invalid("another policy map is there, or none")
+    return replace(old, policy="")
+
+
 QOS_COMMANDS: Final[tuple[Command[QosChange], ...]] = (
     Command(("qos", "trust", "dscp"), lambda old, _: replace(old, trust=Trust.DSCP)),
     Command(("qos", "trust", "cos"), lambda old, _: replace(old, trust=Trust.COS)),
@@ -172,6 +181,11 @@ QOS_COMMANDS: Final[tuple[Command[QosChange], ...]] = (
         lambda old, values: replace(old, shape=f"{values.one('rate', int)} {values.one('unit', str)}"),
     ),
     Command(("no", "shape", "rate"), lambda old, _: replace(old, shape="")),
+    Command(
+        (*_SERVICE_POLICY, argument.NAME), lambda old, values: replace(old, policy=values.one("name", str))
+    ),
+    Command(("no", *_SERVICE_POLICY), lambda old, _: replace(old, policy="")),
+    Command(("no", *_SERVICE_POLICY, argument.NAME), _take_policy_off),
     Command(("priority-flow-control", "on"), lambda old, _: replace(old, pfc=True)),
     Command(("no", "priority-flow-control"), lambda old, _: replace(old, pfc=False)),
     Command(
@@ -226,6 +240,13 @@ def _bandwidth(kind: str) -> QueueChange:
     return lambda old, values: replace(old, bandwidth=f"{kind} {values.one('percent', int)}")
 
 
+def _take_bandwidth_off(kind: str) -> QueueChange:
+    def change(old: Queue, _: Values) -> Queue:
+        return replace(old, bandwidth="") if old.bandwidth.startswith(kind) else old
+
+    return change
+
+
 _RANGE: Final[tuple[Element, ...]] = (
     *("minimum-threshold", argument.MINIMUM, argument.UNIT),
     *("maximum-threshold", argument.MAXIMUM, argument.UNIT),
@@ -248,7 +269,14 @@ _PLAIN_COMMANDS: Final[tuple[Command[QueueChange], ...]] = (
     Command(("no", "priority"), lambda old, _: replace(old, strict=False)),
     Command(("bandwidth", "percent", argument.PERCENT), _bandwidth("percent")),
     Command(("bandwidth", "guaranteed", "percent", argument.PERCENT), _bandwidth("guaranteed percent")),
-    Command(("no", "bandwidth", "percent"), lambda old, _: replace(old, bandwidth="")),
+    Command(
+        ("bandwidth", "guaranteed", argument.RATE, argument.RATE_UNIT),
+        lambda old, values: replace(
+            old, bandwidth=f"guaranteed {values.one('rate', int)} {values.one('unit', str)}"
+        ),
+    ),
+    Command(("no", "bandwidth", "percent"), _take_bandwidth_off("percent")),
+    Command(("no", "bandwidth", "guaranteed"), _take_bandwidth_off("guaranteed")),
     Command(
         ("shape", "rate", argument.RATE, argument.RATE_UNIT),
         lambda old, values: replace(old, shape=f"{values.one('rate', int)} {values.one('unit', str)}"),

@@ -33,6 +33,7 @@ def running_config(hostname: str, queue_word: str, configuration: EosConfigurati
         text += _block(f"qos profile {name}", _qos_lines(profile), profile.queues, queue_word)
     for name, port in configuration.ports.items():
         text += _block(f"interface {name}", _port_lines(port), port.qos.queues, queue_word)
+    text += "".join(f"{line}\n" for line in configuration.policies.lines())
     text += "ip routing\n!\n" if "ip routing" in configuration.flags else "no ip routing\n!\n"
     if configuration.routes:
         text += "".join(f"{route}\n" for route in configuration.routes) + "!\n"
@@ -96,6 +97,8 @@ def _port_lines(port: Port) -> Iterator[str]:
 
 
 def _qos_lines(qos: Qos) -> Iterator[str]:
+    if qos.policy:
+        yield f"service-policy type qos input {qos.policy}"
     if qos.pfc:
         yield "priority-flow-control on"
     for priority in sorted(qos.lossless):

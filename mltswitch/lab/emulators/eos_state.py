@@ -7,10 +7,11 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from types import MappingProxyType
 from typing import Final
 
-TRAFFIC_CLASSES: Final = 8
-CONTROL_CLASS: Final = 7
+from mltswitch.lab.emulators.eos_arguments import DSCP_COUNT, TRAFFIC_CLASSES
+from mltswitch.lab.emulators.eos_policies import Policies
+
+CONTROL_CLASS: Final = TRAFFIC_CLASSES - 1
 """Bound to queue 7 for good."""
-DSCP_COUNT: Final = 64
 LOW_ORDER: Final = (1, 0, 2, 3, 4, 5, 6, 7)
 """Traffic class of CoS n, and of the eight code points from 8 n, as delivered."""
 
@@ -62,6 +63,8 @@ class Qos:
     cos: int | None = None
     dscp: int | None = None
     shape: str = ""
+    policy: str = ""
+    """Of `service-policy type qos input`."""
     pfc: bool = False
     lossless: frozenset[int] = frozenset()
     queues: Mapping[int, Queue] = field(default_factory=_no_queues)
@@ -120,6 +123,7 @@ class EosConfiguration:
     cos_classes: tuple[int, ...] = LOW_ORDER
     class_queues: tuple[int, ...] = tuple(range(TRAFFIC_CLASSES))
     routes: tuple[Route, ...] = ()
+    policies: Policies = field(default_factory=Policies)
     flags: frozenset[str] = frozenset()
     """Settings of the whole switch that are on or off, as the line that switches them on."""
 

@@ -7,14 +7,26 @@ not. There is no paging, and no remote command (`ssh host command`).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
 from mltswitch.lab.emulators import icos_show
 from mltswitch.lab.emulators.device import Answer, NamedDevice
-from mltswitch.lab.emulators.grammar import Argument, Command, RefusalError, Values, match
+from mltswitch.lab.emulators.grammar import Argument, Command, RefusalError, Values, invalid, match
 from mltswitch.lab.emulators.icos_commands import BRIDGING, GLOBAL, INTERFACE, Change
+from mltswitch.lab.emulators.icos_diffserv import (
+    FAMILY,
+    IN_CLASS,
+    IN_POLICY,
+    IN_POLICY_CLASS,
+    NAME,
+    ActionChange,
+    ClassChange,
+    DiffServ,
+    define_class,
+)
 from mltswitch.lab.emulators.icos_state import IcosConfiguration, Port, default_configuration
 
 MAX_PORTS: Final = 128
@@ -67,6 +79,20 @@ class Mode(IntEnum):
     CONFIG = 2
     INTERFACE = 3
     BRIDGING = 4
+    CLASS = 5
+    POLICY = 6
+    POLICY_CLASS = 7
+
+
+_AROUND: Final = {
+    Mode.CONFIG: Mode.EXEC,
+    Mode.INTERFACE: Mode.CONFIG,
+    Mode.BRIDGING: Mode.INTERFACE,
+    Mode.CLASS: Mode.CONFIG,
+    Mode.POLICY: Mode.CONFIG,
+    Mode.POLICY_CLASS: Mode.POLICY,
+}
+"""Where `exit` leads."""
 
 
 Action = Callable[["IcosSession", Values], Answer]
@@ -79,6 +105,8 @@ class IcosSession:
         self.device = device
         self.mode = Mode.USER
         self.interface = ""
+        self.class_name = self.policy_name = ""
+        """Of DiffServ, as far as its modes are open."""
         self.asking = False
         """Whether the next line answers `Are you sure you want to save?`."""
 
@@ -93,6 +121,9 @@ class IcosSession:
             Mode.CONFIG: "(Config)#",
             Mode.INTERFACE: f"(Interface {self.interface})#",
             Mode.BRIDGING: "(config-if-dcb)#",
+            Mode.CLASS: "(Config-classmap)#",
+            Mode.POLICY: "(Config-policy-map)#",
+            Mode.POLICY_CLASS: "(Config-policy-classmap)#",
         }[self.mode]
         return f"({self.device.name}) {inner}"
 
@@ -135,7 +166,7 @@ def _to(mode: Mode) -> Action:
 def _exit(session: IcosSession, _values: Values) -> Answer:
     if session.mode <= Mode.EXEC:
         return Answer(closes=True)
-    session.mode = Mode(session.mode - 1)
+    session.mode = _AROUND[session.mode]
     return Answer()
 
 
@@ -155,8 +186,65 @@ def _port_name(session: IcosSession, values: Values) -> str:
 def _configure(change: Change) -> Action:
     def action(session: IcosSession, values: Values) -> Answer:
         old = session.device.configuration
-        names = (session.interface,) if session.mode >= Mode.INTERFACE else tuple(old.ports)
+        names = tuple(old.ports) if session.mode is Mode.CONFIG else (session.interface,)
         session.device.configuration = change(old, values, names)
+        return Answer()
+
+    return action
+
+
+def _store(session: IcosSession, diffserv: DiffServ) -> None:
+    session.device.configuration = replace(session.device.configuration, diffserv=diffserv)
+
+
+def _open_class(session: IcosSession, values: Values) -> Answer:
+    _store(session, define_class(session.device.configuration.diffserv, values))
+    session.class_name, session.mode = values.one("name", str), Mode.CLASS
+    return Answer()
+
+
+def _open_policy(session: IcosSession, values: Values) -> Answer:
+    old, name = session.device.configuration.diffserv, values.one("name", str)
+    if name not in old.policies:
+        _store(session, old.with_policy(name, {}))
+    session.policy_name, session.mode = name, Mode.POLICY
+    return Answer()
+
+
+def _in_class(change: ClassChange) -> Action:
+    def action(session: IcosSession, values: Values) -> Answer:
+        old, name = session.device.configuration.diffserv, session.class_name
+        _store(session, old.with_class(name, change(old.classes[name], values)))
+        return Answer()
+
+    return action
+
+
+def _in_policy(*, opens: bool) -> Action:
+    def action(session: IcosSession, values: Values) -> Answer:
+        old, name = session.device.configuration.diffserv, values.one("name", str)
+        instances = dict(old.policies[session.policy_name])
+        if not opens:
+            if name not in instances:
+                raise invalid(f"class {name} is not in this policy")
+            del instances[name]
+        elif name not in old.classes:
+            raise invalid(f"there is no class {name}")
+        else:
+            instances.setdefault(name, {})
+            session.class_name, session.mode = name, Mode.POLICY_CLASS
+        _store(session, old.with_policy(session.policy_name, instances))
+        return Answer()
+
+    return action
+
+
+def _in_policy_class(change: ActionChange) -> Action:
+    def action(session: IcosSession, values: Values) -> Answer:
+        old = session.device.configuration.diffserv
+        instances = old.policies[session.policy_name]
+        changed = change(instances[session.class_name], values)
+        _store(session, old.with_policy(session.policy_name, {**instances, session.class_name: changed}))
         return Answer()
 
     return action
@@ -225,6 +313,9 @@ _CONFIG: Final[tuple[Command[Action], ...]] = (
     *_LEAVE,
     *(Command(command.pattern, _configure(command.action)) for command in GLOBAL),
     Command(("interface", _INTERFACE), _open_interface),
+    Command(("class-map", "match-all", NAME), _open_class),
+    Command(("class-map", "match-all", NAME, FAMILY), _open_class),
+    Command(("policy-map", NAME, "in"), _open_policy),
 )
 _IN_INTERFACE: Final[tuple[Command[Action], ...]] = (
     *_LEAVE,
@@ -235,10 +326,25 @@ _IN_BRIDGING: Final[tuple[Command[Action], ...]] = (
     *_LEAVE,
     *(Command(command.pattern, _configure(command.action)) for command in BRIDGING),
 )
+_IN_CLASS: Final[tuple[Command[Action], ...]] = (
+    *_LEAVE,
+    *(Command(command.pattern, _in_class(command.action)) for command in IN_CLASS),
+)
+_IN_POLICY: Final[tuple[Command[Action], ...]] = (
+    *_LEAVE,
+    *(Command(command.pattern, _in_policy(opens=command.action)) for command in IN_POLICY),
+)
+_IN_POLICY_CLASS: Final[tuple[Command[Action], ...]] = (
+    *_LEAVE,
+    *(Command(command.pattern, _in_policy_class(command.action)) for command in IN_POLICY_CLASS),
+)
 _BY_MODE: Final = {
     Mode.USER: _USER,
     Mode.EXEC: _EXEC,
     Mode.CONFIG: _CONFIG,
     Mode.INTERFACE: _IN_INTERFACE,
     Mode.BRIDGING: _IN_BRIDGING,
+    Mode.CLASS: _IN_CLASS,
+    Mode.POLICY: _IN_POLICY,
+    Mode.POLICY_CLASS: _IN_POLICY_CLASS,
 }

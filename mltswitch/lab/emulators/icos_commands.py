@@ -7,7 +7,6 @@ command concerns the port, in global mode all ports. Ours, because no source say
 bits of a route are 0.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
@@ -15,15 +14,14 @@ from types import MappingProxyType
 from typing import Final
 
 from mltswitch.lab.emulators.grammar import Argument, Command, Element, Values, invalid, whole
+from mltswitch.lab.emulators.icos_diffserv import NAME, QUEUES, parse_dscp
 from mltswitch.lab.emulators.icos_state import (
     COLOURS,
     DEFAULT_DSCP_TO_QUEUE,
     DEFAULT_EXPONENT,
     DEFAULT_PREFERENCE,
-    DSCP_COUNT,
     NULL0,
     PRIORITIES,
-    QUEUES,
     Curve,
     IcosConfiguration,
     Port,
@@ -35,23 +33,9 @@ from mltswitch.lab.emulators.sequences import with_items
 
 MAX_ROUTES: Final = 10_000
 GREATEST_PERCENT: Final = 250
-_DSCP_NAMES: Final = {
-    **{f"cs{n}": 8 * n for n in range(8)},
-    **{f"af{n}{m}": 8 * n + 2 * m for n in range(1, 5) for m in range(1, 4)},
-    "be": 0,
-    "ef": 46,
-}
 Change = Callable[[IcosConfiguration, Values, tuple[str, ...]], IcosConfiguration]
 """The names are the ports that the line concerns: one in interface mode, all in global mode."""
 PortChange = Callable[[Port, Values], Port]
-
-
-def _parse_dscp(word: str) -> int:
-    if word in _DSCP_NAMES:
-        return _DSCP_NAMES[word]
-    if not (re.fullmatch("[0-9]{1,2}", word) and int(word) < DSCP_COUNT):
-        raise ValueError("ipdscp is a number from 0 to 63 or a name")
-    return int(word)
 
 
 def _parse_mask(word: str) -> int:
@@ -71,7 +55,7 @@ def _parse_next_hop(word: str) -> IPv4Address:
 _QUEUE: Final = whole("queue", 0, QUEUES - 1)
 _QUEUE_LIST: Final = whole("queue", 0, QUEUES - 1, repeated=True)
 _PRIORITY: Final = whole("priority", 0, PRIORITIES - 1)
-_DSCP: Final = Argument("dscp", _parse_dscp)
+_DSCP: Final = Argument("dscp", parse_dscp)
 _ADDRESS: Final = Argument("address", IPv4Address)
 _MASK: Final = Argument("mask", _parse_mask)
 _NEXT_HOP: Final = Argument("next-hop", _parse_next_hop)
@@ -167,6 +151,35 @@ def _remove_route(configuration: IcosConfiguration, values: Values, _: tuple[str
     return replace(configuration, routes=left)
 
 
+def _attach(configuration: IcosConfiguration, values: Values, names: tuple[str, ...]) -> IcosConfiguration:
+    policy = values.one("name", str)
+    if policy not in configuration.diffserv.policies:
+        raise invalid(f"there is no policy {policy}")
+    if any(configuration.ports[name].policy not in {"", policy} for name in names):
+        raise invalid("an interface has one policy, and there is another")
+    return _on_ports(lambda port, _: replace(port, policy=policy))(configuration, values, names)
+
+
+def _detach(configuration: IcosConfiguration, values: Values, names: tuple[str, ...]) -> IcosConfiguration:
+    policy = values.one("name", str)
+    if all(configuration.ports[name].policy != policy for name in names):
+        raise invalid(f"policy {policy} is not attached")
+    return _on_ports(lambda port, _: replace(port, policy="" if port.policy == policy else port.policy))(
+        configuration, values, names
+    )
+
+
+def _delete_policy(configuration: IcosConfiguration, values: Values, _: tuple[str, ...]) -> IcosConfiguration:
+    policy = values.one("name", str)
+    if any(port.policy == policy for port in configuration.ports.values()):
+        raise invalid(f"policy {policy} is in use")
+    return replace(configuration, diffserv=configuration.diffserv.without_policy(policy))
+
+
+def _switch_diffserv(*, on: bool) -> Change:
+    return lambda old, _, __: replace(old, diffserv=replace(old.diffserv, is_on=on))
+
+
 def _port(*pattern: Element, change: PortChange) -> Command[Change]:
     return Command(pattern, _on_ports(change))
 
@@ -220,6 +233,8 @@ EVERYWHERE: Final[tuple[Command[Change], ...]] = (
         *("traffic-shape", whole("bandwidth", 0, 100)),
         change=lambda port, values: replace(port, shaping_percent=values.one("bandwidth", int)),
     ),
+    Command(("service-policy", "in", NAME), _attach),
+    Command(("no", "service-policy", "in", NAME), _detach),
     _port("no", "traffic-shape", change=lambda port, _: replace(port, shaping_percent=0)),
 )
 """Commands of the global and of the interface mode."""
@@ -259,6 +274,13 @@ GLOBAL: Final[tuple[Command[Change], ...]] = (
         ("no", "classofservice", "ip-dscp-mapping"),
         lambda old, _, __: replace(old, dscp_to_queue=DEFAULT_DSCP_TO_QUEUE),
     ),
+    Command(("diffserv",), _switch_diffserv(on=True)),
+    Command(("no", "diffserv"), _switch_diffserv(on=False)),
+    Command(
+        ("no", "class-map", NAME),
+        lambda old, values, _: replace(old, diffserv=old.diffserv.without_class(values.one("name", str))),
+    ),
+    Command(("no", "policy-map", NAME), _delete_policy),
     Command(("ip", "routing"), lambda old, _, __: replace(old, ip_routing=True)),
     Command(("no", "ip", "routing"), lambda old, _, __: replace(old, ip_routing=False)),
     Command(("ip", "route", _ADDRESS, _MASK, _NEXT_HOP), _add_route),

@@ -111,6 +111,7 @@ def running_config(name: str, configuration: IcosConfiguration) -> str:
     for dscp, queue in enumerate(configuration.dscp_to_queue):
         if queue != DEFAULT_DSCP_TO_QUEUE[dscp]:
             lines.append(f"classofservice ip-dscp-mapping {dscp} {queue}")
+    lines += configuration.diffserv.lines()
     for port_name, port in configuration.ports.items():
         if settings := list(_port_lines(port)):
             lines += [f"interface {port_name}", *settings, "exit", "!"]
@@ -123,6 +124,8 @@ def _port_lines(port: Port) -> Iterator[str]:
         yield "shutdown"
     if port.default_priority:
         yield f"vlan priority {port.default_priority}"
+    if port.policy:
+        yield f"service-policy in {port.policy}"
     if port.trust is not fresh.trust:
         yield f"classofservice trust {port.trust}"
     for priority, queue in enumerate(port.priority_to_queue):

@@ -1,16 +1,15 @@
 """The configuration of an emulated FASTPATH switch: immutable values; a refused line changes nothing."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from types import MappingProxyType
 from typing import Final
 
-QUEUES: Final = 7
-"""0 to 6; the system keeps queue 7."""
+from mltswitch.lab.emulators.icos_diffserv import QUEUES, DiffServ
+
 PRIORITIES: Final = 8
-DSCP_COUNT: Final = 64
 COLOURS: Final = 4
 """Green, yellow, red TCP, and what is not TCP."""
 DEFAULT_PREFERENCE: Final = 1
@@ -63,6 +62,8 @@ class Port:
     pfc: bool = False
     lossless: frozenset[int] = frozenset()
     """802.1p priorities that PFC protects."""
+    policy: str = ""
+    """Of `service-policy in`."""
     routing: bool = False
     address: IPv4Interface | None = None
     shutdown: bool = False
@@ -96,6 +97,7 @@ class IcosConfiguration:
     dscp_to_queue: tuple[int, ...] = DEFAULT_DSCP_TO_QUEUE
     routes: tuple[Route, ...] = ()
     ip_routing: bool = False
+    diffserv: DiffServ = field(default_factory=DiffServ)
 
 
 def default_configuration(names: tuple[str, ...]) -> IcosConfiguration:

@@ -8,19 +8,40 @@ SONiC.
 from types import MappingProxyType
 from typing import Final
 
-from mltswitch.capabilities import Capabilities, LimitCapability, PortNumbering, ThresholdCapability
+from mltswitch.capabilities import (
+    BandwidthCapability,
+    Capabilities,
+    LimitCapability,
+    PortNumbering,
+)
+from mltswitch.capabilities.hardware import Chip, box, chip, port_count, threshold_capability
 
 TRAFFIC_CLASSES: Final = 8
 UNICAST_QUEUE: Final = "uc-tx-queue"
 SHARED_QUEUE: Final = "tx-queue"
 LARGEST_VALUE: Final = 256_000_000
 """Of a threshold on the command line, in whatever unit (AVD schema)."""
+RATE_STEP_BPS: Final = 1000
+"""Of `shape rate N kbps`."""
+LARGEST_RATE_BPS: Final = 400_000_000_000
+"""Of a port of these chips; no source says where the command ends."""
 
-_CELLS: Final = "step: the chip's buffer cell, sonic-mgmt tests/qos/files/qos.yml ({chip}: cell_size {size})"
 _LIMIT: Final = LimitCapability(
     kind="none",
     source="EOS manual and AVD schema name no limit in bytes per queue for every chip; the buffer's own "
     "dynamic limits stay as they are",
+)
+_MINIMUM: Final = BandwidthCapability(
+    kind="percent",
+    source="`bandwidth guaranteed percent` of a queue: AVD schema and tested configuration qos.cfg",
+)
+_MAXIMUM: Final = BandwidthCapability(
+    kind="rate",
+    source="`shape rate N kbps`, of a queue too: AVD schema (< rate > kbps), tested for a port in "
+    "ethernet-interfaces.cfg",
+    step_bps=RATE_STEP_BPS,
+    minimum_bps=RATE_STEP_BPS,
+    maximum_bps=LARGEST_RATE_BPS,
 )
 _RESERVED: Final = (
     (7, "EOS binds traffic class 7 to queue 7 and keeps both for control traffic (Arista TOI, QoS manual)"),
@@ -31,7 +52,8 @@ _UNVERIFIED: Final = (
     "random-detect ecn: a threshold in whole cells is what the chip runs",
     "random-detect ecn: weight 0 is the instantaneous queue length; weight and max-mark-probability that "
     "show running-config leaves out are 0 and 100",
-    "marks at enqueue",
+    "marks at dequeue: shown for Trident 3 under SONiC, whose test expects it of the other chips, too "
+    "(sonic-mgmt, test_dequeue_ecn_with_snappi.py)",
     "strict queues: the higher number is served first, strict is the default, and round robin in queue 7 "
     "would be round robin in all below it",
     "no qos trust: traffic class from the port's own `qos cos` or `qos dscp`, whatever the packet says",
@@ -39,6 +61,17 @@ _UNVERIFIED: Final = (
     "was changed by hand",
     "show running-config: one line for several code points is a list or ranges; thresholds in the unit typed",
     "configure session: a commit timer that runs out restores what ran before; a name is not used twice",
+    "bandwidth guaranteed: background gets it however much waits in the strict queues above it; on a strict "
+    "queue it stands in AVD's tests",
+    "bandwidth guaranteed, shape rate: in which steps the chip takes them, and how greatly a queue that is "
+    "held to its rate may burst; shape rate in kbps and not in percents on this chip",
+    "no bandwidth guaranteed, no shape rate: the words that take them back",
+    "random-detect ecn count: this chip has the counter (public for Tomahawk, in AVD's tests without a "
+    "chip); where it has not, it refuses the session's line and nothing is in effect",
+    "policy-map on a port that trusts DSCP: its traffic class comes before that of the DSCP, and packets of "
+    "no class are treated as without it",
+    "policy-map: the chip's tables have room for it without another TCAM profile",
+    "ip access-list: an entry keeps the number that it was given",
     "packets to several receivers (mc-tx-queue) have queues of their own, which nobody configures here",
 )
 
@@ -47,31 +80,25 @@ def _chip(
     *,
     hardware: str,
     description: str,
-    sonic_name: str,
-    cell_bytes: int,
-    maximum_bytes: int,
-    maximum_source: str,
-    ports: int,
+    of: str,
     unverified: tuple[str, ...] = (),
 ) -> Capabilities:
-    cells = _CELLS.format(chip=sonic_name, size=cell_bytes)
+    typical = box(of)
     return Capabilities(
         platform="eos",
         hardware=hardware,
         description=description,
         queues=tuple(reversed(range(TRAFFIC_CLASSES - 1))),
         reserved_queues=_RESERVED,
-        threshold=ThresholdCapability(
-            step_bytes=cell_bytes,
-            minimum_bytes=cell_bytes,
-            maximum_bytes=maximum_bytes // cell_bytes * cell_bytes,
-            source=f"{cells}; maximum: {maximum_source}",
-        ),
+        threshold=threshold_capability(chip(typical.chip)),
         limit=_LIMIT,
         averaging="none, the instantaneous queue length (weight 0, public field configurations)",
-        marks_at="enqueue",
+        marks_at="dequeue",
         port_numbering=PortNumbering(pattern="Ethernet{n}/1"),
-        port_count=ports,
+        port_count=port_count(typical),
+        minimum_bandwidth=_MINIMUM,
+        maximum_bandwidth=_MAXIMUM,
+        remaps_host_control=True,
         unverified=(*unverified, *_UNVERIFIED),
     )
 
@@ -79,69 +106,52 @@ def _chip(
 TRIDENT3: Final = _chip(
     hardware="trident3",
     description="Arista 7050CX3-32S (Trident 3, 32 x 100G) under EOS",
-    sonic_name="td3",
-    cell_bytes=256,
-    maximum_bytes=32_340_992,
-    maximum_source="the largest egress pool that sonic-buildimage gives the box "
-    "(device/arista/x86_64-arista_7050cx3_32s, BALANCED/buffers_defaults_t0.j2)",
-    ports=32,
+    of="7050cx3-32s",
     unverified=("the queues' mode is uc-tx-queue on this chip (shown in public for Tomahawk 4)",),
 )
 TRIDENT2: Final = _chip(
     hardware="trident2",
     description="Arista 7050QX-32 (Trident 2, 32 x 40G) under EOS",
-    sonic_name="td2",
-    cell_bytes=208,
-    maximum_bytes=12_000_000,
-    maximum_source="12 MB of packet memory (Arista 7050X data sheet, quoted at "
-    "people.ucsc.edu/~warner/Bufs/Arista-7050X)",
-    ports=32,
+    of="7050qx-32",
     unverified=("the queues' mode is tx-queue on this chip: no public configuration of one was found",),
 )
-_NO_BUFFER_SIZE: Final = (
-    "the greatest value of the command line (AVD schema); no public figure for the chip's buffer was found"
-)
 _NEVER_ACTS: Final = (
-    "a threshold beyond what one queue may hold never acts; what it may hold has no source here"
+    "a threshold beyond what one queue may hold never acts; what EOS lets it hold by default has no source"
 )
 TOMAHAWK: Final = _chip(
     hardware="tomahawk",
     description="Arista 7060CX-32S (Tomahawk, 32 x 100G) under EOS",
-    sonic_name="th",
-    cell_bytes=208,
-    maximum_bytes=LARGEST_VALUE,
-    maximum_source=_NO_BUFFER_SIZE,
-    ports=32,
+    of="7060cx-32s",
     unverified=(_NEVER_ACTS,),
 )
 TOMAHAWK2: Final = _chip(
     hardware="tomahawk2",
     description="Arista 7260CX3-64 (Tomahawk 2, 64 x 100G) under EOS",
-    sonic_name="th2",
-    cell_bytes=208,
-    maximum_bytes=LARGEST_VALUE,
-    maximum_source=_NO_BUFFER_SIZE,
-    ports=64,
+    of="7260cx3-64",
     unverified=(_NEVER_ACTS,),
 )
 TOMAHAWK3: Final = _chip(
     hardware="tomahawk3",
     description="Arista 7060PX4-32 and 7060DX4-32 (Tomahawk 3, 32 x 400G) under EOS",
-    sonic_name="th3",
-    cell_bytes=254,
-    maximum_bytes=LARGEST_VALUE,
-    maximum_source=_NO_BUFFER_SIZE,
-    ports=32,
+    of="7060px4-32",
     unverified=(_NEVER_ACTS,),
 )
 
 HARDWARE: Final = MappingProxyType(
     {each.hardware: each for each in (TRIDENT3, TRIDENT2, TOMAHAWK, TOMAHAWK2, TOMAHAWK3)}
 )
+
+
+def _missing(of: Chip) -> str:
+    """Figures that a plan depends on, and that no source is known for."""
+    needed = (of.drops_not_capable, of.instantaneous_length, of.cell_bytes, of.threshold_step_cells)
+    return ", ".join(figure.name for figure in needed if figure.value is None)
+
+
 REFUSED: Final = MappingProxyType(
     {
-        "jericho": "it marks by the average length of virtual output queues, and no source says that it "
-        "drops packets that are not ECN-capable above the threshold; a plan depends on it",
+        "jericho": "it marks by the average length of virtual output queues, and no source is known for "
+        f"{_missing(chip('jericho'))}; a plan depends on them (mltswitch targets --hardware jericho)",
     }
 )
 """Chips that EOS runs on and mltswitch renders nothing for, and the figure that is missing."""

@@ -3,9 +3,10 @@
 The session takes effect as a whole when it is committed, with a timer: unless the change is read back and
 confirmed in time, the switch restores what ran before. Still the lines stand in an order in which they could
 be entered one by one: queues get the more lenient of both thresholds and strict service; then ports are no
-longer trusted, where they were; then packets are led to the queues; then ports are trusted, because until
-then they may trust CoS, which leads to any queue; then thresholds are tightened. A phase covers all ports
-before the next begins, because packets that one port classifies leave through the others.
+longer trusted, where they were; then hosts' ports get their policy map; then packets are led to the queues;
+then the policy map leaves ports that should not have it; then ports are trusted, because until then they may
+trust CoS, which leads to any queue; then thresholds and rates are tightened. A phase covers all ports before
+the next begins, because packets that one port classifies leave through the others.
 
 Sessions of ours that a broken push left behind are thrown away. One that waits for its confirmation is
 confirmed where the switch runs the plan; else nobody can know which of both the operator wants.
@@ -19,20 +20,34 @@ from typing import Final
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
 from mltswitch.targets.eos.grammar import (
+    Attach,
+    Count,
     Detect,
+    Line,
     MapClass,
-    MapLine,
+    MapDscp,
+    Maximum,
+    Minimum,
+    PolicyText,
     PortCos,
     PortDscp,
-    PortLine,
-    RouteLine,
+    PortSetting,
     Strict,
     Trust,
     parse_lines,
 )
-from mltswitch.targets.eos.read import NO_NEXT_HOP, read_sessions, read_settings
+from mltswitch.targets.eos.policy import (
+    CLASS_HEADS,
+    LIST_HEADS,
+    POLICY,
+    POLICY_HEAD,
+    HostPolicy,
+    sequence_number,
+)
+from mltswitch.targets.eos.read import NO_NEXT_HOP, RunningSettings, read_sessions, read_settings
 from mltswitch.targets.eos.render import render_text
 from mltswitch.targets.eos.settings import TRUSTED, PortSettings
+from mltswitch.targets.eos.state import queue_word
 from mltswitch.targets.eos.text import indented
 from mltswitch.targets.state import RouteState, SwitchState
 
@@ -51,10 +66,18 @@ class _Phase(IntEnum):
     LOOSEN = 0
     SCHEDULE = 1
     DISTRUST = 2
-    QUEUE = 3
-    MAP = 4
-    TRUST = 5
-    TIGHTEN = 6
+    POLICY = 3
+    ATTACH = 4
+    QUEUE = 5
+    MAP = 6
+    DETACH = 7
+    TRUST = 8
+    TIGHTEN = 9
+    FORGET = 10
+
+
+_Ranked = tuple[_Phase, int, _Placed]
+"""Phase, rank within it, line with its modes."""
 
 
 def change_between(running: RunningState, wanted: SwitchState) -> Change:
@@ -97,31 +120,55 @@ def _next_name(sessions: Iterable[str]) -> str:
 
 
 def _settings(running: RunningState, wanted: SwitchState) -> Iterator[_Placed]:
-    maps, ports = read_settings(running.answers, wanted)
-    lines: list[tuple[_Phase, int, _Placed]] = []
-    for line in parse_lines(render_text(wanted)):
-        placed = (line.placed.modes, line.placed.text)
-        if isinstance(line, MapLine):
-            if line.setting.apply(maps) != maps:
-                phase = _Phase.QUEUE if isinstance(line.setting, MapClass) else _Phase.MAP
-                lines.append((phase, 0, placed))
-        elif isinstance(line, PortLine) and line.setting.apply(ports[line.port]) != ports[line.port]:
-            lines.append((*_place(line, ports[line.port]), placed))
+    found = read_settings(running.answers, wanted)
+    lines = list(parse_lines(render_text(wanted)))
+    ranked = [*_additions(lines, found), *_removals(lines, found, wanted)]
     # The sort is stable: within a phase the ports keep their order.
-    for _, _, placed in sorted(lines, key=lambda entry: entry[:2]):
+    for _, _, placed in sorted(ranked, key=lambda entry: entry[:2]):
         yield placed
 
 
-def _place(line: PortLine, port: PortSettings) -> tuple[_Phase, int]:
-    match line.setting:
+def _additions(lines: Iterable[Line], found: RunningSettings) -> Iterator[_Ranked]:
+    """Rendered lines that would change something."""
+    for line in lines:
+        placed = (line.modes, line.text)
+        match line.setting:
+            case MapDscp() | MapClass():
+                if line.setting.apply(found.maps) != found.maps:
+                    yield _Phase.QUEUE if isinstance(line.setting, MapClass) else _Phase.MAP, 0, placed
+            case PolicyText():
+                if line.setting.apply(found.policy) != found.policy:
+                    yield _policy_phase(line, found.policy), 0, placed
+            case RouteState():
+                pass
+            case _:
+                port = found.ports[line.port]
+                if line.setting.apply(port) != port:
+                    yield *_place(line.setting, port), placed
+
+
+def _policy_phase(line: Line, found: HostPolicy) -> _Phase:
+    """Where a class leads is changed with the maps; all else in the policy only adds to what it moves."""
+    return _Phase.MAP if found.classes and line.text.startswith("set ") else _Phase.POLICY
+
+
+def _place(setting: PortSetting, port: PortSettings) -> tuple[_Phase, int]:
+    match setting:
         case Detect():
-            return (_Phase.LOOSEN if _loosens(line.setting, port) else _Phase.TIGHTEN), 0
+            phase, rank = _Phase.LOOSEN if _loosens(setting, port) else _Phase.TIGHTEN, 0
+        case Maximum():
+            phase, rank = _Phase.TIGHTEN, 0
         case Strict(queue):
-            return _Phase.SCHEDULE, -queue
+            phase, rank = _Phase.SCHEDULE, -queue
+        case Minimum() | Count():
+            phase, rank = _Phase.SCHEDULE, 0
+        case Attach():
+            phase, rank = _Phase.ATTACH, 0
         case PortCos() | PortDscp():
-            return _Phase.DISTRUST, 0
+            phase, rank = _Phase.DISTRUST, 0
         case Trust(mode):
-            return (_Phase.TRUST if mode == TRUSTED else _Phase.DISTRUST), 1
+            phase, rank = _Phase.TRUST if mode == TRUSTED else _Phase.DISTRUST, 1
+    return phase, rank
 
 
 def _loosens(setting: Detect, port: PortSettings) -> bool:
@@ -134,6 +181,51 @@ def _loosens(setting: Detect, port: PortSettings) -> bool:
     return new.minimum >= old.maximum
 
 
+def _removals(lines: Iterable[Line], found: RunningSettings, wanted: SwitchState) -> Iterator[_Ranked]:
+    """What ports have and should not: guarantees, rates, our policy; and what that one moves too much."""
+    attached = {line.port for line in lines if isinstance(line.setting, Attach)}
+    word = queue_word(wanted)
+    for port in wanted.ports:
+        settings = found.ports[port.name]
+        interface = f"interface {port.name}"
+        for queue in port.queues:
+            modes = (interface, f"{word} {queue.queue}")
+            if queue.maximum is None and settings.queues[queue.queue].maximum is not None:
+                yield _Phase.LOOSEN, 0, (modes, "no shape rate")
+            if queue.minimum is None and settings.queues[queue.queue].minimum is not None:
+                yield _Phase.TIGHTEN, 0, (modes, "no bandwidth guaranteed")
+        if settings.policy == POLICY and port.name not in attached:
+            yield _Phase.DETACH, 0, ((interface,), f"no service-policy type qos input {POLICY}")
+    if attached:
+        policy = HostPolicy()
+        for line in lines:
+            if isinstance(line.setting, PolicyText):
+                policy = line.setting.apply(policy)
+        yield from _policy_removals(found.policy, policy)
+    elif not found.policy_is_used_elsewhere:
+        for head in (POLICY_HEAD, *CLASS_HEADS, *LIST_HEADS):
+            if head in found.policy.heads:
+                yield _Phase.FORGET, 0, ((), f"no {head}")
+
+
+def _policy_removals(found: HostPolicy, wanted: HostPolicy) -> Iterator[_Ranked]:
+    surplus = found.permits - wanted.permits
+    for head, family in LIST_HEADS.items():
+        for dscp in sorted(dscp for its_family, dscp in surplus if its_family == family):
+            yield _Phase.DETACH, 0, ((head,), f"no {sequence_number(dscp)}")
+    for modes, text in found.others:
+        if (modes[:-1], modes[-1]) not in found.others:
+            yield _Phase.POLICY, -1, (modes, f"no {_named(text)}")
+
+
+def _named(text: str) -> str:
+    """As much of a line as names it: an entry's number, an action without its value."""
+    words = text.split()
+    if words[0].isdecimal():
+        return words[0]
+    return " ".join(words[:2] if words[0] == "set" else words)
+
+
 def _routes(running: SwitchState, wanted: SwitchState) -> Iterator[str]:
     """A route of ours with another distance, say, goes before it is added again; other routes go last."""
     planned = {(route.prefix, route.next_hop) for route in wanted.routes}
@@ -143,8 +235,8 @@ def _routes(running: SwitchState, wanted: SwitchState) -> Iterator[str]:
             yield f"no {_spelled(route)}"
     present = set(running.routes)
     for line in parse_lines(render_text(wanted)):
-        if isinstance(line, RouteLine) and line.route not in present:
-            yield line.placed.text
+        if isinstance(line.setting, RouteState) and line.setting not in present:
+            yield line.text
     for route in removed:
         if (route.prefix, route.next_hop) not in planned:
             yield f"no {_spelled(route)}"

@@ -1,19 +1,34 @@
-"""The lines that mltswitch writes for EOS, each as a value: what it sets, on which port."""
+"""The lines that mltswitch writes for EOS, each as a value: what it sets, on which port.
+
+A file is taken apart into entries: a line that stands alone, or one that opens a mode with the lines in it.
+Ports have the same few bodies over and over, so a body's meaning is remembered by its text.
+"""
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
+from mltswitch.capabilities import Bandwidth, BitRate, PortShare
 from mltswitch.targets.common import LineError, with_item
-from mltswitch.targets.eos.capabilities import LARGEST_VALUE, SHARED_QUEUE, UNICAST_QUEUE
-from mltswitch.targets.eos.settings import TRUSTED, UNTRUSTED, Detection, Maps, PortSettings
-from mltswitch.targets.eos.text import PlacedLine, indented, placed_lines
+from mltswitch.targets.eos import policy as own
+from mltswitch.targets.eos.capabilities import (
+    LARGEST_VALUE,
+    RATE_STEP_BPS,
+    SHARED_QUEUE,
+    UNICAST_QUEUE,
+)
+from mltswitch.targets.eos.policy import HostPolicy, with_line
+from mltswitch.targets.eos.settings import TRUSTED, UNTRUSTED, Detection, Maps, PortSettings, QueueSettings
+from mltswitch.targets.eos.text import INDENTATION
 from mltswitch.targets.state import RouteState
 from mltswitch.wire.tos import DSCP_COUNT
 
 PORT_NAME: Final = re.compile(r"Ethernet[1-9][0-9]{0,2}(?:/[1-9][0-9]?){0,2}")
+REMEMBERED_BODIES: Final = 512
+"""A switch has a handful; a file of a user may have one for each port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +92,15 @@ class PortDscp:
 
 
 @dataclass(frozen=True, slots=True)
+class Attach:
+    """`service-policy type qos input`, with our policy."""
+
+    def apply(self, port: PortSettings) -> PortSettings:
+        """The port with this set."""
+        return replace(port, policy=own.POLICY)
+
+
+@dataclass(frozen=True, slots=True)
 class Strict:
     """`priority strict`."""
 
@@ -84,8 +108,42 @@ class Strict:
 
     def apply(self, port: PortSettings) -> PortSettings:
         """The port with this set."""
-        entry = replace(port.queues[self.queue], strict=True)
-        return replace(port, queues=with_item(port.queues, self.queue, entry))
+        return _with_queue(port, self.queue, replace(port.queues[self.queue], strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Minimum:
+    """`bandwidth guaranteed`."""
+
+    queue: int
+    bandwidth: Bandwidth
+
+    def apply(self, port: PortSettings) -> PortSettings:
+        """The port with this set."""
+        return _with_queue(port, self.queue, replace(port.queues[self.queue], minimum=self.bandwidth))
+
+
+@dataclass(frozen=True, slots=True)
+class Maximum:
+    """`shape rate` of a queue."""
+
+    queue: int
+    bandwidth: Bandwidth
+
+    def apply(self, port: PortSettings) -> PortSettings:
+        """The port with this set."""
+        return _with_queue(port, self.queue, replace(port.queues[self.queue], maximum=self.bandwidth))
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """`random-detect ecn count`."""
+
+    queue: int
+
+    def apply(self, port: PortSettings) -> PortSettings:
+        """The port with this set."""
+        return _with_queue(port, self.queue, replace(port.queues[self.queue], counts=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,47 +155,82 @@ class Detect:
 
     def apply(self, port: PortSettings) -> PortSettings:
         """The port with this set."""
-        entry = replace(port.queues[self.queue], detection=self.detection)
-        return replace(port, queues=with_item(port.queues, self.queue, entry))
+        return _with_queue(port, self.queue, replace(port.queues[self.queue], detection=self.detection))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyText:
+    """One line in our access lists, class maps or policy map."""
+
+    modes: tuple[str, ...]
+    text: str
+
+    def apply(self, policy: HostPolicy) -> HostPolicy:
+        """The policy with this line."""
+        return with_line(policy, self.modes, self.text)
+
+
+def _with_queue(port: PortSettings, number: int, queue: QueueSettings) -> PortSettings:
+    return replace(port, queues=with_item(port.queues, number, queue))
 
 
 MapSetting = MapDscp | MapClass
-PortSetting = Trust | PortCos | PortDscp | Strict | Detect
+PortSetting = Trust | PortCos | PortDscp | Attach | Strict | Minimum | Maximum | Count | Detect
+Setting = MapSetting | PortSetting | PolicyText | RouteState
 
 
 @dataclass(frozen=True, slots=True)
-class MapLine:
-    """One line that concerns the whole switch."""
+class BodyLine:
+    """One line of a mode that sets something."""
 
-    placed: PlacedLine
-    setting: MapSetting
-
-
-@dataclass(frozen=True, slots=True)
-class PortLine:
-    """One line that concerns a port."""
-
-    placed: PlacedLine
-    port: str
-    queue_word: str
-    """`uc-tx-queue` or `tx-queue`; empty outside a queue."""
-    setting: PortSetting
+    offset: int
+    """Lines after the one that opens the mode."""
+    inner: tuple[str, ...]
+    """The mode within the mode, such as a queue of a port."""
+    text: str
+    setting: PortSetting | PolicyText
 
 
 @dataclass(frozen=True, slots=True)
-class RouteLine:
-    """One line that adds a route."""
+class Entry:
+    """A line at the margin, and what stands under it."""
 
-    placed: PlacedLine
-    route: RouteState
+    number: int
+    """Counts from 1."""
+    text: str
+    setting: MapSetting | RouteState | None
+    """None: it opens a mode."""
+    body: str = ""
+
+    @property
+    def port(self) -> str:
+        """The port whose mode it opens; empty: none."""
+        return self.text.removeprefix(_INTERFACE) if self.text.startswith(_INTERFACE) else ""
 
 
-Line = MapLine | PortLine | RouteLine
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line that sets something, with its place."""
 
-_PORT: Final = re.compile(rf"interface ({PORT_NAME.pattern})")
-_QUEUE: Final = re.compile(rf"({UNICAST_QUEUE}|{SHARED_QUEUE}) ([0-6])")
+    number: int
+    modes: tuple[str, ...]
+    text: str
+    setting: Setting
+
+    @property
+    def port(self) -> str:
+        """The port that it concerns; empty: none."""
+        return self.modes[0].removeprefix(_INTERFACE) if self.modes else ""
+
+
+_INTERFACE: Final = "interface "
+_ENTRY: Final = re.compile(r"\n(?=[^ !\n])")
+"""Before a line at the margin that is no comment."""
+_PORT: Final = re.compile(rf"{_INTERFACE}{PORT_NAME.pattern}")
+_QUEUE: Final = re.compile(rf"(?:{UNICAST_QUEUE}|{SHARED_QUEUE}) [0-6]")
 _ROUTE: Final = re.compile(rf"ip route ([0-9.]{{7,15}}/[0-9]{{1,2}}) ({PORT_NAME.pattern}) ([0-9.]{{7,15}})")
 _NUMBER: Final = r"([1-9][0-9]{0,8})"
+_DSCPS: Final = r"([0-9]|[1-5][0-9]|6[0-3])"
 
 
 def _map_dscp(match: re.Match[str]) -> MapSetting:
@@ -145,6 +238,10 @@ def _map_dscp(match: re.Match[str]) -> MapSetting:
     if max(dscps) >= DSCP_COUNT or len(set(dscps)) < len(dscps):
         raise ValueError("not a list of different code points below 64")
     return MapDscp(dscps, int(match[2]))
+
+
+def _route(match: re.Match[str]) -> RouteState:
+    return RouteState(IPv4Network(match[1]), IPv4Address(match[3]), match[2])
 
 
 def _detect(match: re.Match[str], queue: int) -> PortSetting:
@@ -156,7 +253,10 @@ def _detect(match: re.Match[str], queue: int) -> PortSetting:
     return Detect(queue, Detection(threshold_bytes, threshold_bytes, "bytes"))
 
 
-_MAP_LINES: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], MapSetting]], ...]] = (
+_MARGIN_LINES: Final[
+    tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], MapSetting | RouteState]], ...]
+] = (
+    (_ROUTE, _route),
     (re.compile(r"qos map dscp ((?:[0-9]{1,2} )+)to traffic-class ([0-6])"), _map_dscp),
     (
         re.compile(rf"qos map traffic-class ([0-6]) to {SHARED_QUEUE} ([0-6])"),
@@ -167,10 +267,20 @@ _PORT_LINES: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], PortSe
     (re.compile("qos trust dscp"), lambda _: Trust(TRUSTED)),
     (re.compile("no qos trust"), lambda _: Trust(UNTRUSTED)),
     (re.compile("qos cos ([0-7])"), lambda match: PortCos(int(match[1]))),
-    (re.compile("qos dscp ([0-9]|[1-5][0-9]|6[0-3])"), lambda match: PortDscp(int(match[1]))),
+    (re.compile(f"qos dscp {_DSCPS}"), lambda match: PortDscp(int(match[1]))),
+    (re.compile(f"service-policy type qos input {own.POLICY}"), lambda _: Attach()),
 )
 _QUEUE_LINES: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], int], PortSetting]], ...]] = (
     (re.compile("priority strict"), lambda _, queue: Strict(queue)),
+    (
+        re.compile("bandwidth guaranteed percent ([1-9][0-9]?|100)"),
+        lambda match, queue: Minimum(queue, PortShare(int(match[1]))),
+    ),
+    (
+        re.compile(rf"shape rate {_NUMBER} kbps"),
+        lambda match, queue: Maximum(queue, BitRate(int(match[1]) * RATE_STEP_BPS)),
+    ),
+    (re.compile("random-detect ecn count"), lambda _, queue: Count(queue)),
     (re.compile("no random-detect ecn"), lambda _, queue: Detect(queue, None)),
     (
         re.compile(
@@ -180,44 +290,118 @@ _QUEUE_LINES: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], int], 
         _detect,
     ),
 )
+_PERMIT: Final = re.compile(rf"{_NUMBER} permit (?:ip|ipv6) any any dscp {_DSCPS}")
+_MATCH: Final = re.compile(rf"match (?:ip|ipv6) access-group (?:{'|'.join(own.CLASS_NAMES.values())})")
+_SET: Final = re.compile(r"set traffic-class [0-6]")
+_UNKNOWN: Final = "not a line that mltswitch writes"
+
+
+def parse_entries(text: str) -> Iterator[Entry]:
+    """What stands at the margin, comments left out; raises LineError."""
+    if not (text.isascii() and text.replace("\n", "").isprintable()):
+        number, line = next(
+            (number, line) for number, line in enumerate(text.split("\n"), start=1) if not _is_plain(line)
+        )
+        raise LineError(number, line, "not printable ASCII")
+    number = 1
+    for part in _ENTRY.split(text):
+        head, _, body = part.partition("\n")
+        if head and not head.startswith((" ", "!")):
+            yield _entry(number, head, body)
+        elif stray := next(_uncommented(part), None):
+            offset, line = stray
+            raise LineError(number + offset, line, _UNKNOWN)
+        number += part.count("\n") + 1
 
 
 def parse_lines(text: str) -> Iterator[Line]:
     """Lines that set something; those that open a mode and comments are left out; raises LineError."""
-    written = text.split("\n")
-    for number, line_text in enumerate(written, start=1):
-        if not (line_text.isascii() and line_text.isprintable()):
-            raise LineError(number, line_text, "not printable ASCII")
-    for placed in placed_lines(text):
+    for entry in parse_entries(text):
+        if entry.setting is not None:
+            yield Line(entry.number, (), entry.text, entry.setting)
+        for line in lines_of(entry):
+            yield Line(entry.number + line.offset, (entry.text, *line.inner), line.text, line.setting)
+
+
+def lines_of(entry: Entry) -> tuple[BodyLine, ...]:
+    """What stands under an entry; raises LineError."""
+    try:
+        return _body("" if entry.port else entry.text, entry.body)
+    except LineError as error:
+        error.number += entry.number
+        raise
+
+
+def _is_plain(line: str) -> bool:
+    return line.isascii() and line.isprintable()
+
+
+def _uncommented(part: str) -> Iterator[tuple[int, str]]:
+    for offset, line in enumerate(part.split("\n")):
+        if line.strip(" ") and not line.lstrip(" ").startswith("!"):
+            yield offset, line
+
+
+def _entry(number: int, text: str, body: str) -> Entry:
+    """The line's meaning; with lines under it that none may have, their refusal is `lines_of`'s business."""
+    if _PORT.fullmatch(text) or text in own.HEADS:
+        return Entry(number, text, None, body)
+    for pattern, make in _MARGIN_LINES:
+        if match := pattern.fullmatch(text):
+            try:
+                setting = make(match)
+            except ValueError as error:
+                raise LineError(number, text, str(error)) from None
+            if stray := next(_uncommented(body), None):
+                raise LineError(number + 1 + stray[0], stray[1], _UNKNOWN)
+            return Entry(number, text, setting)
+    raise LineError(number, text, _UNKNOWN)
+
+
+@lru_cache(maxsize=REMEMBERED_BODIES)
+def _body(head: str, body: str) -> tuple[BodyLine, ...]:
+    """Lines under a head of our policy, or under a port (head empty); offsets count from the head."""
+    lines: list[BodyLine] = []
+    inner: tuple[str, ...] = ()
+    for offset, line in _uncommented(body):
+        text = line.strip(" ")
+        depth = (len(line) - len(line.lstrip(" "))) // len(INDENTATION)
+        inner = inner[: max(0, depth - 1)]
         try:
-            if written[placed.number - 1] != indented(placed.modes, placed.text):
+            if line != INDENTATION * depth + text or depth != 1 + len(inner):
                 raise ValueError("not indented as its place asks")  # noqa: TRY301
-            line = _parse(placed)
+            setting = _port_line(inner, text) if not head else _policy_line(head, inner, text)
         except ValueError as error:
-            raise LineError(placed.number, placed.text, str(error)) from None
-        if line is not None:
-            yield line
+            raise LineError(1 + offset, text, str(error)) from None
+        if setting is None:
+            inner = (text,)
+        else:
+            lines.append(BodyLine(1 + offset, inner, text, setting))
+    return tuple(lines)
 
 
-def _parse(placed: PlacedLine) -> Line | None:
-    """The line's meaning; None where it opens a mode."""
-    port = _PORT.fullmatch(placed.modes[0]) if placed.modes else None
-    if not placed.modes:
-        if _PORT.fullmatch(placed.text):
-            return None
-        if match := _ROUTE.fullmatch(placed.text):
-            return RouteLine(placed, RouteState(IPv4Network(match[1]), IPv4Address(match[3]), match[2]))
-        for map_pattern, make_map in _MAP_LINES:
-            if match := map_pattern.fullmatch(placed.text):
-                return MapLine(placed, make_map(match))
-    elif port and len(placed.modes) == 1:
-        if _QUEUE.fullmatch(placed.text):
-            return None
-        for port_pattern, make_port in _PORT_LINES:
-            if match := port_pattern.fullmatch(placed.text):
-                return PortLine(placed, port[1], "", make_port(match))
-    elif port and len(placed.modes) == 2 and (queue := _QUEUE.fullmatch(placed.modes[1])):
+def _port_line(inner: tuple[str, ...], text: str) -> PortSetting | None:
+    """The line's meaning; None where it opens a queue's mode."""
+    if inner:
+        queue = int(inner[0].rpartition(" ")[2])
         for queue_pattern, make_queue in _QUEUE_LINES:
-            if match := queue_pattern.fullmatch(placed.text):
-                return PortLine(placed, port[1], queue[1], make_queue(match, int(queue[2])))
-    raise ValueError("not a line that mltswitch writes")
+            if match := queue_pattern.fullmatch(text):
+                return make_queue(match, queue)
+    elif _QUEUE.fullmatch(text):
+        return None
+    else:
+        for port_pattern, make_port in _PORT_LINES:
+            if match := port_pattern.fullmatch(text):
+                return make_port(match)
+    raise ValueError(_UNKNOWN)
+
+
+def _policy_line(head: str, inner: tuple[str, ...], text: str) -> PolicyText | None:
+    """The line's meaning; None where it opens the mode of a class."""
+    if head == own.POLICY_HEAD and not inner and text in own.CLASS_MODES:
+        return None
+    pattern = _PERMIT if head in own.LIST_HEADS else _MATCH if head in own.CLASS_HEADS else _SET
+    setting = PolicyText((head, *inner), text)
+    if not pattern.fullmatch(text) or setting.apply(HostPolicy()).others:
+        raise ValueError(_UNKNOWN)
+    return setting

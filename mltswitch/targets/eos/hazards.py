@@ -1,11 +1,14 @@
 """Settings that are not ours, and under which no queue of ours does what the plan says."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from mltswitch.errors import DeviceError
+from mltswitch.targets.eos.policy import POLICY
+from mltswitch.targets.eos.settings import PortSettings
 from mltswitch.targets.eos.text import PlacedLine
+from mltswitch.targets.remap import switch_map
 from mltswitch.targets.state import SwitchState
 
 _GLOBAL: Final = (
@@ -23,7 +26,9 @@ _ALL_OFF: Final = "priority-flow-control all off"
 _NO_DROP: Final = re.compile(r"priority-flow-control priority ([0-7]) no-drop")
 
 
-def check_hazards(lines: Sequence[PlacedLine], wanted: SwitchState) -> None:
+def check_hazards(
+    lines: Sequence[PlacedLine], wanted: SwitchState, ports: Mapping[str, PortSettings]
+) -> None:
     """Raise DeviceError for the first one."""
     for line in lines:
         if line.modes:
@@ -34,6 +39,13 @@ def check_hazards(lines: Sequence[PlacedLine], wanted: SwitchState) -> None:
                     f"the whole switch has {line.text!r}: {meaning}",
                     hint=f"switch it off first, where nothing else needs it: `no {line.text}`",
                 )
+    for name in sorted(switch_map(wanted.ports, "EOS").remapped):
+        if ports[name].policy not in {"", POLICY}:
+            raise DeviceError(
+                f"it has the policy map {ports[name].policy} where the plan needs its own: a port takes one",
+                where=f"port {name}",
+                hint=f"take it off first: `no service-policy type qos input {ports[name].policy}`",
+            )
     if any(line.text == _ALL_OFF and not line.modes for line in lines):
         return
     for port in wanted.ports:

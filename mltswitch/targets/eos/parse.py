@@ -1,74 +1,122 @@
 """EOS lines back into state: nothing but the lines that this state needs, and all of them."""
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.targets.common import LineError
 from mltswitch.targets.eos.capabilities import UNICAST_QUEUE
 from mltswitch.targets.eos.grammar import (
-    Detect,
+    REMEMBERED_BODIES,
+    Attach,
+    Entry,
     Line,
-    MapLine,
-    PortLine,
-    RouteLine,
-    Strict,
+    MapClass,
+    MapDscp,
+    PolicyText,
+    PortCos,
+    PortDscp,
+    Trust,
+    lines_of,
+    parse_entries,
     parse_lines,
 )
+from mltswitch.targets.eos.policy import HostPolicy
 from mltswitch.targets.eos.render import FILE, render_text
 from mltswitch.targets.eos.settings import Maps, PortSettings, port_state
 from mltswitch.targets.eos.state import switch_state
-from mltswitch.targets.state import RouteState, SwitchState
+from mltswitch.targets.state import PortState, RouteState, SwitchState
 
 
 def parse_files(files: Mapping[str, str]) -> SwitchState:
     """Inverse of `render`, in any order of lines; raises UserInputError naming file and line."""
     if set(files) != {FILE}:
         raise UserInputError(f"the files are {', '.join(sorted(files)) or 'none'}", expected=FILE)
+    text = files[FILE]
     try:
-        lines = list(parse_lines(files[FILE]))
-        state = _state(lines)
-        needed = {_identity(line) for line in parse_lines(render_text(state))}
+        state = _state(text)
+        rendered = render_text(state)
+        if rendered == text:
+            return state
+        lines = list(parse_lines(text))
+        needed = Counter(map(_identity, parse_lines(rendered)))
     except LineError as error:
         raise UserInputError(str(error), where=f"{FILE}:{error.number}") from None
     except UnsupportedPlanError as error:
         raise UserInputError(str(error), where=FILE) from None
     for line in lines:
-        if _identity(line) not in needed:
+        if not needed[_identity(line)]:
             raise UserInputError(
-                f"does not fit the other lines: {line.placed.text[:120]!r}",
-                where=f"{FILE}:{line.placed.number}",
+                f"does not fit the other lines: {line.text[:120]!r}", where=f"{FILE}:{line.number}"
             )
-        needed.discard(_identity(line))
-    if needed:
-        modes, text = min(needed)
-        raise UserInputError(f"lacks the line {' / '.join((*modes, text))!r}", where=FILE)
+        needed[_identity(line)] -= 1
+    if missing := sorted(+needed):
+        modes, missed = missing[0]
+        raise UserInputError(f"lacks the line {' / '.join((*modes, missed))!r}", where=FILE)
     return state
 
 
 def _identity(line: Line) -> tuple[tuple[str, ...], str]:
-    return line.placed.modes, line.placed.text
+    return line.modes, line.text
 
 
-def _state(lines: list[Line]) -> SwitchState:
-    maps = Maps()
-    ports: dict[str, PortSettings] = {}
-    queues: dict[str, list[int]] = {}
+@dataclass(frozen=True, slots=True)
+class _Port:
+    """What the lines of one port say, whatever its name."""
+
+    settings: PortSettings
+    queues: tuple[int, ...]
+    """In the order of their lines."""
+    queue_word: str
+
+
+def _state(text: str) -> SwitchState:
+    maps, policy = Maps(), HostPolicy()
+    bodies: dict[str, tuple[str, ...]] = {}
     routes: list[RouteState] = []
+    for entry in parse_entries(text):
+        match entry.setting:
+            case RouteState():
+                routes.append(entry.setting)
+            case MapDscp() | MapClass():
+                maps = entry.setting.apply(maps)
+            case None if entry.port:
+                lines_of(entry)
+                bodies[entry.port] = (*bodies.get(entry.port, ()), entry.body)
+            case None:
+                policy = _with_entry(policy, entry)
+    states: dict[tuple[str, ...], PortState] = {}
     word = UNICAST_QUEUE
-    for line in lines:
-        match line:
-            case RouteLine(route=route):
-                routes.append(route)
-            case MapLine(setting=setting):
-                maps = setting.apply(maps)
-            case PortLine(port=name, queue_word=found, setting=setting):
-                ports[name] = setting.apply(ports.get(name, PortSettings()))
-                numbers = queues.setdefault(name, [])
-                if isinstance(setting, Strict | Detect) and setting.queue not in numbers:
-                    numbers.append(setting.queue)
-                word = found or word
-    if any(not numbers for numbers in queues.values()):
-        raise UserInputError("a port has no queues", where=FILE)
-    return switch_state(
-        word, (port_state(name, port, maps, queues[name]) for name, port in ports.items()), routes
-    )
+    for body in dict.fromkeys(bodies.values()):
+        port = _port(body)
+        word = port.queue_word or word
+        if not port.queues:
+            raise UserInputError("a port has no queues", where=FILE)
+        states[body] = port_state("", port.settings, maps, policy, port.queues)
+    return switch_state(word, (replace(states[body], name=name) for name, body in bodies.items()), routes)
+
+
+def _with_entry(policy: HostPolicy, entry: Entry) -> HostPolicy:
+    for line in lines_of(entry):
+        if isinstance(line.setting, PolicyText):
+            policy = line.setting.apply(policy)
+    return policy
+
+
+@lru_cache(maxsize=REMEMBERED_BODIES)
+def _port(bodies: tuple[str, ...]) -> _Port:
+    """A port from what stands under each `interface` line of it."""
+    settings = PortSettings()
+    queues: dict[int, None] = {}
+    word = ""
+    for body in bodies:
+        for line in lines_of(Entry(0, "interface Ethernet1", None, body)):
+            if isinstance(line.setting, PolicyText):
+                continue
+            settings = line.setting.apply(settings)
+            if not isinstance(line.setting, Trust | PortCos | PortDscp | Attach):
+                queues[line.setting.queue] = None
+                word = line.inner[0].partition(" ")[0]
+    return _Port(settings, tuple(queues), word)

@@ -8,14 +8,16 @@ of config sessions are read from JSON.
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
+from mltswitch.capabilities import Bandwidth, BitRate, PortShare
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
-from mltswitch.targets.eos.capabilities import TRAFFIC_CLASSES
+from mltswitch.targets.eos.capabilities import RATE_STEP_BPS, TRAFFIC_CLASSES
 from mltswitch.targets.eos.hazards import check_hazards
+from mltswitch.targets.eos.policy import HEADS, POLICY, HostPolicy, with_line
 from mltswitch.targets.eos.settings import (
     TRUSTED,
     UNTRUSTED,
@@ -47,8 +49,12 @@ _ROUTE: Final = re.compile(
     r"ip route (?:vrf (?P<vrf>\S+) )?(?P<address>[0-9.]+)(?:/(?P<length>[0-9]+)| (?P<mask>[0-9.]+))"
     r"(?: (?P<target>[A-Za-z]\S*))?(?: (?P<hop>[0-9.]{7,15}))?(?P<others>(?: .*)?)"
 )
-_DEFAULT: Final = frozenset({"priority strict", "random-detect ecn count", "no random-detect ecn"})
-"""Lines of a queue that change nothing in what it forwards; `count` switches a counter on."""
+_BANDWIDTH: Final = re.compile(
+    r"(bandwidth guaranteed|shape rate) (?:percent ([0-9]+)|([0-9]+) (kbps|percent))"
+)
+_DEFAULT: Final = frozenset({"priority strict", "no random-detect ecn"})
+"""Lines of a queue that change nothing."""
+_POLICY: Final = re.compile(r"service-policy type qos input (\S+)")
 _FOREIGN: Final = (
     "qos ",
     "service-profile ",
@@ -59,6 +65,18 @@ _FOREIGN: Final = (
     "uc-tx-queue ",
 )
 """How lines of a port begin that may change what becomes of our packets."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSettings:
+    """What a switch runs, as far as it concerns the wanted ports."""
+
+    maps: Maps
+    policy: HostPolicy
+    ports: Mapping[str, PortSettings]
+    """By name, the wanted ones."""
+    policy_is_used_elsewhere: bool
+    """Whether a port or a profile that is not wanted has our policy, too."""
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
@@ -75,20 +93,27 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
     """
     lines = tuple(placed_lines(answers[RUNNING_CONFIG]))
     read_sessions(answers)
-    check_hazards(lines, wanted)
-    maps, ports = read_settings(answers, wanted)
+    settings = read_settings(answers, wanted)
+    check_hazards(lines, wanted, settings.ports)
     states = (
-        port_state(port.name, ports[port.name], maps, [queue.queue for queue in port.queues])
+        port_state(
+            port.name,
+            settings.ports[port.name],
+            settings.maps,
+            settings.policy,
+            [queue.queue for queue in port.queues],
+        )
         for port in wanted.ports
     )
     return RunningState(switch_state(queue_word(wanted), states, read_routes(answers, wanted)), answers)
 
 
-def read_settings(answers: Mapping[str, str], wanted: SwitchState) -> tuple[Maps, dict[str, PortSettings]]:
-    """The switch's maps, and the settings of the wanted ports by name."""
-    maps = Maps()
+def read_settings(answers: Mapping[str, str], wanted: SwitchState) -> RunningSettings:
+    """The switch's maps, our policy, and the settings of the wanted ports."""
+    maps, policy = Maps(), HostPolicy()
     own: dict[str, list[PlacedLine]] = {f"interface {port.name}": [] for port in wanted.ports}
     present: set[str] = set()
+    used_elsewhere = False
     for line in placed_lines(answers[RUNNING_CONFIG]):
         if not line.modes:
             present.add(line.text)
@@ -96,11 +121,20 @@ def read_settings(answers: Mapping[str, str], wanted: SwitchState) -> tuple[Maps
                 maps = _mapped(maps, line.text)
         elif line.modes[0] in own:
             own[line.modes[0]].append(line)
+        elif line.modes[0] in HEADS:
+            policy = with_line(policy, line.modes, line.text)
+        else:
+            used_elsewhere = used_elsewhere or line.text == f"service-policy type qos input {POLICY}"
     for name in own:
         if name not in present:
             raise DeviceError(f"there is no {name}", where=RUNNING_CONFIG)
     word = queue_word(wanted)
-    return maps, {name.removeprefix("interface "): _port(lines, word) for name, lines in own.items()}
+    return RunningSettings(
+        maps,
+        replace(policy, heads=frozenset(present.intersection(HEADS))),
+        {name.removeprefix("interface "): _port(lines, word) for name, lines in own.items()},
+        used_elsewhere,
+    )
 
 
 def _mapped(maps: Maps, text: str) -> Maps:
@@ -162,6 +196,8 @@ def _port(lines: list[PlacedLine], word: str) -> PortSettings:
                     found == word and number.isdecimal() and int(number) < TRAFFIC_CLASSES
                 ):
                     queues.setdefault(int(number), QueueSettings())
+                case _ if match := _POLICY.fullmatch(line.text):
+                    port = replace(port, policy=match[1])
                 case _ if line.text.startswith(_FOREIGN):
                     others.append(line.text)
         else:
@@ -180,12 +216,27 @@ def _queue(queue: QueueSettings, text: str) -> QueueSettings:
         return queue
     if text == "no priority":
         return replace(queue, strict=False)
+    if text == "random-detect ecn count":
+        return replace(queue, counts=True)
+    if match := _BANDWIDTH.fullmatch(text):
+        bandwidth = _bandwidth(match)
+        return (
+            replace(queue, minimum=bandwidth)
+            if match[1] == "bandwidth guaranteed"
+            else replace(queue, maximum=bandwidth)
+        )
     match = _DETECTION.fullmatch(text)
     if match is not None and match[2] == match[4]:
         probability, weight = int(match[5] or 100), int(match[6] or 0)
         detection = Detection(int(match[1]), int(match[3]), match[2], probability, weight)
         return replace(queue, detection=detection)
     return replace(queue, others=(*queue.others, text))
+
+
+def _bandwidth(match: re.Match[str]) -> Bandwidth:
+    if match[4] == "kbps":
+        return BitRate(int(match[3]) * RATE_STEP_BPS)
+    return PortShare(int(match[2] or match[3]))
 
 
 def read_routes(answers: Mapping[str, str], wanted: SwitchState) -> tuple[RouteState, ...]:

@@ -2,15 +2,18 @@
 
 The maps are the switch's, the same for all its ports: a packet gets a traffic class from its DSCP where the
 port on which it arrives trusts DSCP, and the traffic class names the queue on the port on which it leaves. An
-untrusted port gives all packets the traffic class of its own CoS or DSCP; both have to lead to background.
+untrusted port gives all packets the traffic class of its own CoS or DSCP; both have to lead to background. A
+policy map on a port's entrance comes before either.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mltswitch.capabilities import Unlimited
+from mltswitch.capabilities import Bandwidth, Unlimited
 from mltswitch.targets.eos.capabilities import TRAFFIC_CLASSES
+from mltswitch.targets.eos.policy import POLICY, HostPolicy
+from mltswitch.targets.remap import Remap
 from mltswitch.targets.state import PortState, QueueState
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -54,6 +57,12 @@ class QueueSettings:
     """One queue of one port."""
 
     strict: bool = True
+    minimum: Bandwidth | None = None
+    """`bandwidth guaranteed`."""
+    maximum: Bandwidth | None = None
+    """`shape rate`."""
+    counts: bool = False
+    """`random-detect ecn count`: marked packets are counted."""
     detection: Detection | None = None
     others: tuple[str, ...] = ()
     """What else stands there and changes what the queue does."""
@@ -68,6 +77,8 @@ class PortSettings:
     cos: int = 0
     """Of packets that the port does not trust."""
     dscp: int = 0
+    policy: str = ""
+    """Name in `service-policy type qos input`."""
     queues: tuple[QueueSettings, ...] = (QueueSettings(),) * TRAFFIC_CLASSES
     others: tuple[str, ...] = ()
     """What else stands there and changes what becomes of packets."""
@@ -86,17 +97,19 @@ class Maps:
     queue: tuple[int, ...] = tuple(range(TRAFFIC_CLASSES))
     """Traffic class → queue."""
 
-    def dscps_of(self, queue: int) -> tuple[int, ...]:
-        """Code points that lead to a queue."""
-        return tuple(
-            dscp for dscp, traffic_class in enumerate(self.dscp) if self.queue[traffic_class] == queue
-        )
+    def queue_of_dscps(self) -> tuple[int, ...]:
+        """DSCP → queue."""
+        return tuple(self.queue[traffic_class] for traffic_class in self.dscp)
 
 
-def port_state(name: str, port: PortSettings, maps: Maps, queues: Sequence[int]) -> PortState:
+def port_state(
+    name: str, port: PortSettings, maps: Maps, policy: HostPolicy, queues: Sequence[int]
+) -> PortState:
     """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in EOS's words."""
+    remap = _remap(port, maps, policy)
     unexpected: list[str] = []
     states: list[QueueState] = []
+    queue_of = maps.queue_of_dscps()
     if port.trust == TRUSTED:
         unexpected += [
             f"qos map dscp {dscp} to traffic-class {maps.dscp[dscp]} drop-precedence {precedence}"
@@ -104,30 +117,52 @@ def port_state(name: str, port: PortSettings, maps: Maps, queues: Sequence[int])
             if precedence
         ]
     elif port.trust == UNTRUSTED:
-        unexpected += _untrusted_faults(port, maps, queues[-1])
+        unexpected += _untrusted_faults(port, maps, queue_of, queues[-1])
     else:
         unexpected.append(f"qos trust {port.trust}")
+    if port.policy and remap is None:
+        lines = ", whose lines are not the plan's" if port.policy == POLICY else ""
+        unexpected.append(f"service-policy type qos input {port.policy}{lines}")
     unexpected += port.others
+    if remap is not None:
+        queue_of = remap.applied(queue_of)
     for queue in queues:
         entry = port.queues[queue]
         threshold = None if entry.detection is None else entry.detection.threshold_bytes
-        if not entry.strict:
-            unexpected.append(f"queue {queue} no priority")
-        if entry.detection is not None and threshold is None:
-            unexpected.append(f"queue {queue} {entry.detection}")
-        unexpected += [f"queue {queue} {line}" for line in entry.others]
-        states.append(QueueState(queue, maps.dscps_of(queue), threshold, Unlimited()))
+        dscps = tuple(dscp for dscp, target in enumerate(queue_of) if target == queue)
+        states.append(QueueState(queue, dscps, threshold, Unlimited(), entry.minimum, entry.maximum))
+        unexpected += _queue_faults(queue, entry)
     if not port.queues[TRAFFIC_CLASSES - 1].strict:
         # On some chips round robin in one queue makes it round robin in all below it.
         unexpected.append(f"queue {TRAFFIC_CLASSES - 1} no priority")
     return PortState(name, port.trust == TRUSTED, None, tuple(states), tuple(unexpected))
 
 
-def _untrusted_faults(port: PortSettings, maps: Maps, background: int) -> list[str]:
+def _remap(port: PortSettings, maps: Maps, policy: HostPolicy) -> Remap | None:
+    moved = policy.moved
+    if port.policy != POLICY or moved is None:
+        return None
+    dscps, traffic_class = moved
+    return Remap(dscps, maps.queue[traffic_class])
+
+
+def _queue_faults(queue: int, entry: QueueSettings) -> list[str]:
+    faults: list[str] = []
+    if not entry.strict:
+        faults.append(f"queue {queue} no priority")
+    if entry.detection is not None:
+        if entry.detection.threshold_bytes is None:
+            faults.append(f"queue {queue} {entry.detection}")
+        elif not entry.counts:
+            faults.append(f"queue {queue} no random-detect ecn count")
+    return [*faults, *(f"queue {queue} {line}" for line in entry.others)]
+
+
+def _untrusted_faults(port: PortSettings, maps: Maps, queue_of: Sequence[int], background: int) -> list[str]:
     faults: list[str] = []
     queue = maps.queue[maps.cos[port.cos]]
     if queue != background or port.cos != port_cos_for(background):
         faults.append(f"qos cos {port.cos}, which leads to queue {queue}")
-    if port.dscp not in maps.dscps_of(background)[:1]:
-        faults.append(f"qos dscp {port.dscp}, which leads to queue {maps.queue[maps.dscp[port.dscp]]}")
+    if background not in queue_of or port.dscp != queue_of.index(background):
+        faults.append(f"qos dscp {port.dscp}, which leads to queue {queue_of[port.dscp]}")
     return faults

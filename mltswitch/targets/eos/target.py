@@ -28,14 +28,16 @@ class EosTarget:
     """EOS over its command line: one config session with a commit timer, confirmed after it was read back.
 
     Ours on a device: the DSCP map of the whole switch, and how traffic classes 0 to 6 that the plan uses map
-    to queues; trust, RED/ECN and priority of the used queues on the plan's ports; CoS and DSCP of ports that
-    are not trusted; static routes within the plan's prefixes. QoS profiles, the CoS map, buffers, queue 7,
-    addresses and `ip routing` stay as they are.
+    to queues; trust, RED/ECN with its counter, priority, guarantee and rate of the used queues on the plan's
+    ports; CoS and DSCP of ports that are not trusted; the policy map of hosts' ports with all that it names;
+    static routes within the plan's prefixes. QoS profiles, the CoS map, buffers, queue 7, PFC, addresses and
+    `ip routing` stay as they are.
     """
 
     platform = "eos"
     session = Session.CLI
     netmiko_type = "arista_eos"
+    hardware_names = (*HARDWARE, *REFUSED)
 
     def hardware(self, name: str | None) -> Capabilities:
         """Capabilities of a chip; raises UserInputError where there is none, or too little is known."""

@@ -6,6 +6,7 @@ Sources by short name:
   (manualshelf.com: N4000 Administrator Guide p. 1476, N2100 Administrator Guide p. 724-727, N3100 Users Guide
   p. 1550).
 - M4300: NETGEAR M4300 CLI manual, Quality of Service Commands (a FASTPATH derivative).
+- MIB: FASTPATH-QOS-COS-MIB and DNOS-QOS-COS-MIB (mibs.observium.org).
 - EXTR200: Extreme Networks 200 Series CLI reference (documentation.extremenetworks.com/200_commands).
 """
 
@@ -14,7 +15,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from mltswitch.capabilities import Capabilities, LimitCapability, PortNumbering, ThresholdCapability
+from mltswitch.capabilities import (
+    BandwidthCapability,
+    Capabilities,
+    LimitCapability,
+    PortNumbering,
+    ThresholdCapability,
+)
+from mltswitch.capabilities.hardware import hardware_data
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 
 PLATFORM: Final = "icos"
@@ -40,33 +48,29 @@ class Model:
     port_count: int | None
 
 
-N4000: Final = Model(
-    "n4000",
-    "Dell EMC Networking N4000 under DNOS 6, a FASTPATH",
-    666_757,
-    "UCG: a threshold of 100 % is 666757 B waiting on an interface of an N4000",
-    "te1/0/{n}",
-    None,
-)
-N3000: Final = Model(
-    "n3000",
-    "Dell EMC Networking N2000, N3000, N3100 under DNOS 6, a FASTPATH",
-    295_428,
-    "UCG: a threshold of 100 % is 295428 B waiting on an interface of an N2000, N2100, N3000 or N3100",
-    "te1/0/{n}",
-    None,
-)
 _UNKNOWN_SCALE: Final = "no public document says how many bytes 100 % of a threshold is on this chip"
+
+
+def _model(name: str, description: str, port_pattern: str) -> Model:
+    scale = hardware_data().fastpath_scale_bytes[name]
+    source = scale.source if scale.value is not None else f"{_UNKNOWN_SCALE} (looked for: {scale.source})"
+    return Model(name, description, scale.value, source, port_pattern, None)
+
+
+N4000: Final = _model("n4000", "Dell EMC Networking N4000 under DNOS 6, a FASTPATH", "te1/0/{n}")
+N3000: Final = _model(
+    "n3000", "Dell EMC Networking N2000, N3000, N3100 under DNOS 6, a FASTPATH", "te1/0/{n}"
+)
 MODELS: Final = MappingProxyType(
     {
         model.name: model
         for model in (
             N4000,
             N3000,
-            Model("trident2", "Broadcom Trident 2 under ICOS", None, _UNKNOWN_SCALE, "0/{n}", None),
-            Model("trident3", "Broadcom Trident 3 under ICOS", None, _UNKNOWN_SCALE, "0/{n}", None),
-            Model("tomahawk2", "Broadcom Tomahawk 2 under ICOS", None, _UNKNOWN_SCALE, "0/{n}", None),
-            Model("tomahawk3", "Broadcom Tomahawk 3 under ICOS", None, _UNKNOWN_SCALE, "0/{n}", None),
+            _model("trident2", "Broadcom Trident 2 under ICOS", "0/{n}"),
+            _model("trident3", "Broadcom Trident 3 under ICOS", "0/{n}"),
+            _model("tomahawk2", "Broadcom Tomahawk 2 under ICOS", "0/{n}"),
+            _model("tomahawk3", "Broadcom Tomahawk 3 under ICOS", "0/{n}"),
         )
     }
 )
@@ -87,6 +91,15 @@ UNVERIFIED: Final = (
     "documented",
     "cos-queue strict: the higher queue number is served first",
     "cos-queue: queues 4 to 6 may carry packets of the system itself, such as routing protocols",
+    "cos-queue min-bandwidth: background, weighted, gets its share however much waits in the strict queues "
+    "(UCG: minimums override strict priority; MIB: ignored for a strict queue, so background is not strict)",
+    "cos-queue min-bandwidth: seven values, as in UCG's example; a FASTPATH that lets queue 7 be configured "
+    "wants eight",
+    "service-policy in, assign-queue: on a port that trusts ip-dscp its queue comes before that of the DSCP "
+    "map, and packets of no class are treated as without it",
+    "class-map ... ipv6 with match ip dscp: M4300 has it, no page of a Dell N-series manual was found",
+    "policy-map NAME in: entered again, it opens the policy that is there",
+    "class-map, policy-map, service-policy: how the running configuration prints them",
     "classofservice trust untrusted: a packet goes where dot1p-mapping sends the port's default priority",
     "show interfaces random-detect has the form that Dell prints; of show classofservice and show interfaces "
     "cos-queue only the names of the fields are documented: another layout is an error, not a guess",
@@ -132,6 +145,12 @@ def capabilities_of(model: Model) -> Capabilities:
         marks_at="enqueue",
         port_numbering=PortNumbering(pattern=model.port_pattern),
         port_count=model.port_count,
+        minimum_bandwidth=BandwidthCapability(
+            kind="percent",
+            source="cos-queue min-bandwidth: 0 to 100 % of the port's rate in whole percents, all queues in "
+            "one line (UCG, with 5 5 10 10 0 0 0; M4300)",
+        ),
+        remaps_host_control=True,
         unverified=UNVERIFIED,
     )
 

@@ -1,26 +1,31 @@
 """The lines that take a FASTPATH switch to the plan; each takes effect at once, so their order matters.
 
 Nothing between old and new may drop what neither of them would: first the queues get the more lenient of
-both thresholds and strict service, highest first; then ports are no longer trusted, where they were; then
-packets are led to the queues; then thresholds are tightened; then ports are trusted. A phase covers all ports
-before the next begins, because packets that one port classifies leave through the others; the DSCP map is the
-whole switch's.
+both thresholds and strict service, highest first; then ports are no longer trusted, where they were, and
+those of hosts get the DiffServ policy; then packets are led to the queues; then the policy leaves ports that
+should not have it; then thresholds are tightened; then ports are trusted. A phase covers all ports before the
+next begins, because packets that one port classifies leave through the others; the DSCP map is the whole
+switch's.
 
 A route of ours with another preference, say, is removed before it is added again; other routes within our
 prefixes are removed last.
 """
 
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from itertools import groupby
 from typing import Final
 
+from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
 from mltswitch.targets.icos.grammar import (
-    LEAVE,
+    Attach,
     Curve,
     Instantaneous,
     MapLine,
     MapPriority,
+    Minimums,
+    PolicyLine,
     PortLine,
     RandomDetect,
     RouteLine,
@@ -30,10 +35,26 @@ from mltswitch.targets.icos.grammar import (
     enter,
     parse_lines,
 )
-from mltswitch.targets.icos.read import NO_NEXT_HOP, read_dscp_map, read_port
-from mltswitch.targets.icos.render import render_text
-from mltswitch.targets.icos.settings import TRUSTED, DropCurve, PortSettings
-from mltswitch.targets.state import RouteState, SwitchState
+from mltswitch.targets.icos.policy import (
+    ATTACH_LINE,
+    LEAVE,
+    POLICY,
+    POLICY_LINE,
+    HostPolicy,
+    class_lines,
+    class_names,
+)
+from mltswitch.targets.icos.read import (
+    NO_NEXT_HOP,
+    ports_with_policy,
+    read_dscp_map,
+    read_host_policy,
+    read_port,
+)
+from mltswitch.targets.icos.render import guaranteed_percents, render_text
+from mltswitch.targets.icos.settings import CERTAIN, TRUSTED, DropCurve, PortSettings
+from mltswitch.targets.remap import Remap, switch_map
+from mltswitch.targets.state import PortState, RouteState, SwitchState
 
 SAVE_SECONDS: Final = 120.0
 SAVE: Final = (Step(LEAVE), Step("write memory confirm", seconds=SAVE_SECONDS), Step("configure"))
@@ -45,11 +66,15 @@ class _Phase(IntEnum):
     SCHEDULE = 1
     BACKGROUND = 2
     DISTRUST = 3
-    MAP = 4
-    AVERAGE = 5
-    TIGHTEN = 6
-    DETECT = 7
-    TRUST = 8
+    POLICY = 4
+    ATTACH = 5
+    MAP = 6
+    DETACH = 7
+    AVERAGE = 8
+    TIGHTEN = 9
+    DETECT = 10
+    TRUST = 11
+    FORGET = 12
 
 
 _Placed = tuple[_Phase, int, str, str]
@@ -71,11 +96,15 @@ def change_between(running: RunningState, wanted: SwitchState) -> Change:
             case MapLine():
                 if dscp_map[line.dscp] != line.queue:
                     placed.append((_Phase.MAP, 0, "", line.text))
+            case PortLine(setting=Minimums()):
+                pass
             case PortLine():
                 if line.setting.apply(ports[line.port]) != ports[line.port]:
                     placed.append((*_place(line, ports[line.port]), line.port, line.text))
-            case ScaleLine():
+            case ScaleLine() | PolicyLine():
                 pass
+    placed += _minimums(wanted, ports)
+    placed += _policy(running.answers, wanted, ports)
     planned = {(route.prefix, route.next_hop) for route in wanted.routes}
     removed = [route for route in running.state.routes if route not in wanted.routes]
     removed_first = [_removal(route) for route in removed if (route.prefix, route.next_hop) in planned]
@@ -84,6 +113,89 @@ def change_between(running: RunningState, wanted: SwitchState) -> Change:
     if not lines:
         return Change((), SAVE)
     return Change(tuple(map(Step, lines)), SAVE, "\n".join(lines) + "\n")
+
+
+def _minimums(wanted: SwitchState, ports: Mapping[str, PortSettings]) -> Iterator[_Placed]:
+    """One line sets the guarantees of all queues of a port; those that are not the plan's stay."""
+    for port in wanted.ports:
+        percents = [queue.minimum_percent for queue in ports[port.name].queues]
+        planned = guaranteed_percents(port.queues)
+        for queue in port.queues:
+            percents[queue.queue] = planned[queue.queue] if planned else 0
+        if sum(percents) > CERTAIN:
+            raise DeviceError(
+                f"minimum bandwidths of queues that are not the plan's leave no room for background's: "
+                f"{_foreign_percents(port, ports[port.name])}",
+                where=f"port {port.name}",
+                hint="lower them first with `cos-queue min-bandwidth`",
+            )
+        setting = Minimums(tuple(percents))
+        if setting.apply(ports[port.name]) != ports[port.name]:
+            yield _Phase.SCHEDULE, 1, port.name, str(setting)
+
+
+def _foreign_percents(port: PortState, settings: PortSettings) -> str:
+    own = {queue.queue for queue in port.queues}
+    return ", ".join(
+        f"queue {number} has {queue.minimum_percent} %"
+        for number, queue in enumerate(settings.queues)
+        if number not in own and queue.minimum_percent
+    )
+
+
+def _policy(
+    answers: Mapping[str, str], wanted: SwitchState, ports: Mapping[str, PortSettings]
+) -> Iterator[_Placed]:
+    """The policy, its classes, and where it is attached."""
+    own, found = switch_map(wanted.ports, "FASTPATH"), read_host_policy(answers)
+    detached = [
+        port.name
+        for port in wanted.ports
+        if ports[port.name].policy == POLICY and port.name not in own.remapped
+    ]
+    for name in detached:
+        yield _Phase.DETACH, 0, name, f"no {ATTACH_LINE}"
+    if own.remap is not None:
+        for line in _policy_additions(found, own.remap):
+            yield _Phase.POLICY, 0, "", line
+        for line in _policy_removals(found, own.remap):
+            yield _Phase.DETACH, 1, "", line
+    elif not ports_with_policy(answers) - set(detached):
+        if found.is_defined:
+            yield _Phase.FORGET, 0, "", f"no policy-map {POLICY}"
+        for name in found.classes:
+            if name not in found.lent:
+                yield _Phase.FORGET, 1, "", f"no class-map {name}"
+
+
+def _policy_additions(found: HostPolicy, remap: Remap) -> Iterator[str]:
+    """Classes that lack or are not what their names say, and their places in the policy."""
+    names = tuple(class_names(remap.dscps))
+    spoilt = [name for name in names if name in found.classes and not found.is_as_named(name)]
+    wrong = [name for name in names if found.queue_of(name) != remap.queue or name in spoilt]
+    taken = [name for name in wrong if name in found.instances]
+    if taken:
+        yield from (POLICY_LINE, *(f"no class {name}" for name in taken), LEAVE)
+    for name in spoilt:
+        yield f"no class-map {name}"
+    for name in names:
+        if not found.is_as_named(name):
+            yield from class_lines(name)
+    if wrong:
+        yield POLICY_LINE
+        for name in wrong:
+            yield from (f"class {name}", f"assign-queue {remap.queue}", LEAVE)
+        yield LEAVE
+
+
+def _policy_removals(found: HostPolicy, remap: Remap) -> Iterator[str]:
+    names = set(class_names(remap.dscps))
+    surplus = [name for name in found.instances if name not in names]
+    if surplus:
+        yield from (POLICY_LINE, *(f"no class {name}" for name in surplus), LEAVE)
+    for name in found.classes:
+        if name not in names and name not in found.lent:
+            yield f"no class-map {name}"
 
 
 def _in_modes(placed: list[_Placed]) -> list[str]:
@@ -106,21 +218,25 @@ def _removal(route: RouteState) -> str:
 
 
 def _place(line: PortLine, port: PortSettings) -> tuple[_Phase, int]:
+    rank = 0
     match line.setting:
         case Curve(queue, curve):
             old = port.queues[queue]
             loosens = old.random_detect and _loosens(curve, old.curve)
-            return (_Phase.LOOSEN if loosens else _Phase.TIGHTEN), 0
+            phase = _Phase.LOOSEN if loosens else _Phase.TIGHTEN
         case RandomDetect(on=on):
-            return (_Phase.DETECT if on else _Phase.LOOSEN), 0
-        case Strict(queue):
-            return _Phase.SCHEDULE, -queue
+            phase = _Phase.DETECT if on else _Phase.LOOSEN
+        case Strict(queue, on):
+            phase, rank = _Phase.SCHEDULE, -queue if on else 1
         case MapPriority():
-            return _Phase.BACKGROUND, 0
-        case Instantaneous():
-            return _Phase.AVERAGE, 0
+            phase = _Phase.BACKGROUND
+        case Minimums() | Instantaneous():
+            phase = _Phase.AVERAGE
+        case Attach():
+            phase = _Phase.ATTACH
         case Trust(mode):
-            return (_Phase.TRUST if mode == TRUSTED else _Phase.DISTRUST), 0
+            phase = _Phase.TRUST if mode == TRUSTED else _Phase.DISTRUST
+    return phase, rank
 
 
 def _loosens(new: DropCurve, old: DropCurve) -> bool:

@@ -1,14 +1,29 @@
-"""The lines that mltswitch writes for FASTPATH, each as a value: what it sets, on which port."""
+"""The lines that mltswitch writes for FASTPATH, each as a value: what it sets, on which port.
+
+Ports have the same few bodies between `interface` and `exit` over and over, so a body's meaning is remembered
+by its text.
+"""
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
 from mltswitch.targets.common import LineError, with_item
-from mltswitch.targets.icos.capabilities import SCALES
+from mltswitch.targets.icos.capabilities import QUEUE_COUNT, SCALES
+from mltswitch.targets.icos.policy import (
+    ATTACH_LINE,
+    CLASS,
+    LEAVE,
+    OWN_CLASS,
+    POLICY,
+    POLICY_LINE,
+    class_lines,
+)
 from mltswitch.targets.icos.settings import (
+    CERTAIN,
     INSTANTANEOUS,
     TRUSTED,
     UNTRUSTED,
@@ -21,7 +36,8 @@ from mltswitch.wire.tos import DSCP_COUNT
 
 PORT_NAME: Final = re.compile(r"(?:(?:gi|te|fo)?[1-8]/)?[0-9]/[1-9][0-9]{0,2}")
 """`1/0/1` (unit/slot/port), `0/1` where there is no stack, `te1/0/1` on Dell's N-series."""
-LEAVE: Final = "exit"
+REMEMBERED_BODIES: Final = 512
+"""A switch has a handful; a file of a user may have one for each port."""
 
 
 def enter(port: str) -> str:
@@ -53,13 +69,39 @@ class Trust:
 
 @dataclass(frozen=True, slots=True)
 class Strict:
-    """`cos-queue strict`."""
+    """`cos-queue strict`, or without it weighted."""
 
     queue: int
+    on: bool
 
     def apply(self, port: PortSettings) -> PortSettings:
         """The port with this set."""
-        return port.with_queue(self.queue, replace(port.queues[self.queue], strict=True))
+        return port.with_queue(self.queue, replace(port.queues[self.queue], strict=self.on))
+
+
+@dataclass(frozen=True, slots=True)
+class Minimums:
+    """`cos-queue min-bandwidth`: of all queues, in percent."""
+
+    percents: tuple[int, ...]
+
+    def apply(self, port: PortSettings) -> PortSettings:
+        """The port with this set."""
+        pairs = zip(port.queues, self.percents, strict=True)
+        queues = tuple(replace(queue, minimum_percent=percent) for queue, percent in pairs)
+        return replace(port, queues=queues)
+
+    def __str__(self) -> str:
+        return f"cos-queue min-bandwidth {' '.join(map(str, self.percents))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """`service-policy in`, with our policy."""
+
+    def apply(self, port: PortSettings) -> PortSettings:
+        """The port with this set."""
+        return replace(port, policy=POLICY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +137,7 @@ class Instantaneous:
         return replace(port, weighting_exponent=INSTANTANEOUS)
 
 
-Setting = MapPriority | Trust | Strict | RandomDetect | Curve | Instantaneous
+Setting = MapPriority | Trust | Strict | Minimums | RandomDetect | Curve | Instantaneous | Attach
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +167,13 @@ class RouteLine:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyLine:
+    """One line of our classes and our policy, those that open and leave a mode, too."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ScaleLine:
     """The comment that tells how many bytes 100 % are: the switch's lines do not say it."""
 
@@ -132,7 +181,18 @@ class ScaleLine:
     full_scale_bytes: int
 
 
-Line = PortLine | MapLine | RouteLine | ScaleLine
+Line = PortLine | MapLine | RouteLine | PolicyLine | ScaleLine
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A port's lines between `interface` and `exit`."""
+
+    number: int
+    """Of the first of them."""
+    port: str
+    body: tuple[str, ...]
+
 
 _SCALE: Final = re.compile(r"! a threshold of 100 % is ([1-9][0-9]{0,9}) B")
 _COMMENT: Final = re.compile(r"![ -~]*|")
@@ -140,6 +200,7 @@ _ROUTE_PORT: Final = re.compile(rf"! routes through ({PORT_NAME.pattern})")
 _INTERFACE: Final = re.compile(rf"interface ({PORT_NAME.pattern})")
 _MAP: Final = re.compile(r"classofservice ip-dscp-mapping ([1-9]?[0-9]) ([0-6])")
 _ROUTE: Final = re.compile(r"ip route ([0-9.]{7,15}) ([0-9.]{7,15}) ([0-9.]{7,15})")
+_ASSIGN: Final = re.compile(r"assign-queue [0-6]")
 _PERCENTS: Final = r"((?:[1-9][0-9]{0,2} ){4})"
 
 
@@ -151,10 +212,20 @@ def _curve(match: re.Match[str]) -> Setting:
     return Curve(int(match[1]), step_at(curve.percent))
 
 
+def _minimums(match: re.Match[str]) -> Setting:
+    percents = tuple(map(int, match[1].split()))
+    if sum(percents) > CERTAIN:
+        raise ValueError("more than 100 % together")
+    return Minimums(percents)
+
+
 _SETTINGS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Setting]], ...]] = (
     (re.compile(r"classofservice dot1p-mapping 0 ([0-6])"), lambda match: MapPriority(int(match[1]))),
     (re.compile(f"classofservice trust ({TRUSTED}|{UNTRUSTED})"), lambda match: Trust(match[1])),
-    (re.compile(r"cos-queue strict ([0-6])"), lambda match: Strict(int(match[1]))),
+    (re.compile(r"cos-queue strict ([0-6])"), lambda match: Strict(int(match[1]), on=True)),
+    (re.compile(r"no cos-queue strict ([0-6])"), lambda match: Strict(int(match[1]), on=False)),
+    (re.compile(rf"cos-queue min-bandwidth((?: (?:[1-9]?[0-9]|100)){{{QUEUE_COUNT}}})"), _minimums),
+    (re.compile(ATTACH_LINE), lambda _: Attach()),
     (re.compile(r"cos-queue random-detect ([0-6])"), lambda match: RandomDetect(int(match[1]), on=True)),
     (re.compile(r"no cos-queue random-detect ([0-6])"), lambda match: RandomDetect(int(match[1]), on=False)),
     (
@@ -171,39 +242,109 @@ _SETTINGS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Setting]
 )
 
 
-def parse_lines(text: str) -> Iterator[tuple[int, Line]]:
-    """Lines with their numbers, comments and changes of mode left out; raises LineError."""
-    route_port = open_port = ""
-    number, line = 0, ""
+def parse_entries(text: str) -> Iterator[tuple[int, Line | Block]]:
+    """Blocks of ports and single lines with their numbers, comments left out; raises LineError."""
+    route_port = open_mode = ""
     # Not splitlines: what is pasted into the command line ends a line at a line feed only.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if match := _ROUTE_PORT.fullmatch(line):
-            route_port = match[1]
-        elif (match := _INTERFACE.fullmatch(line)) and not open_port:
-            open_port = match[1]
-        elif line == LEAVE and open_port:
-            open_port = ""
+    lines = text.split("\n")
+    index = 0
+    while index < len(lines):
+        line, number = lines[index], index + 1
+        index += 1
+        if open_mode:
+            open_mode = _inner_mode(open_mode, number, line)
+            yield number, PolicyLine(line)
+        elif match := _INTERFACE.fullmatch(line):
+            if LEAVE not in lines[index:]:
+                raise LineError(len(lines), lines[-1], f"interface {match[1]} is not left")
+            end = lines.index(LEAVE, index)
+            yield number + 1, Block(number + 1, match[1], tuple(lines[index:end]))
+            index = end + 1
         elif line.startswith("!") or not line:
-            if not _COMMENT.fullmatch(line):
-                raise LineError(number, line, "not a comment that mltswitch writes")
-            if match := _SCALE.fullmatch(line):
+            _check_comment(number, line)
+            if match := _ROUTE_PORT.fullmatch(line):
+                route_port = match[1]
+            elif match := _SCALE.fullmatch(line):
                 if int(match[1]) not in SCALES:
                     raise LineError(number, line, "not a scale that any document gives")
                 yield number, ScaleLine(line, int(match[1]))
+        elif _opens_policy(line):
+            open_mode = line
+            yield number, PolicyLine(line)
         else:
             try:
-                yield number, _port_line(line, open_port) if open_port else _line(line, route_port)
+                yield number, _line(line, route_port)
             except ValueError as error:
                 raise LineError(number, line, str(error)) from None
-    if open_port:
-        raise LineError(number, line, f"interface {open_port} is not left")
+    if open_mode:
+        raise LineError(len(lines), lines[-1], f"{open_mode} is not left")
 
 
-def _port_line(line: str, port: str) -> Line:
+def parse_lines(text: str) -> Iterator[tuple[int, Line]]:
+    """Lines with their numbers, comments and changes of ports left out; raises LineError."""
+    for number, entry in parse_entries(text):
+        if isinstance(entry, Block):
+            for offset, line, setting in settings_of(entry):
+                yield number + offset, PortLine(line, entry.port, setting)
+        else:
+            yield number, entry
+
+
+def settings_of(block: Block) -> tuple[tuple[int, str, Setting], ...]:
+    """(lines after the first, line, what it sets); raises LineError."""
+    try:
+        return _settings(block.body)
+    except LineError as error:
+        error.number += block.number
+        raise
+
+
+@lru_cache(maxsize=REMEMBERED_BODIES)
+def _settings(body: tuple[str, ...]) -> tuple[tuple[int, str, Setting], ...]:
+    found: list[tuple[int, str, Setting]] = []
+    for offset, line in enumerate(body):
+        if line.startswith("!") or not line:
+            _check_comment(offset, line)
+            continue
+        try:
+            found.append((offset, line, _setting(line)))
+        except ValueError as error:
+            raise LineError(offset, line, str(error)) from None
+    return tuple(found)
+
+
+def _check_comment(number: int, line: str) -> None:
+    if not _COMMENT.fullmatch(line):
+        raise LineError(number, line, "not a comment that mltswitch writes")
+
+
+def _setting(line: str) -> Setting:
     for pattern, make in _SETTINGS:
         if match := pattern.fullmatch(line):
-            return PortLine(line, port, make(match))
+            return make(match)
     raise ValueError("not a line that mltswitch writes for an interface")
+
+
+def _opens_policy(line: str) -> bool:
+    words = line.split(" ")
+    is_class = len(words) == 4 and bool(OWN_CLASS.fullmatch(words[2])) and class_lines(words[2])[0] == line
+    return is_class or line == POLICY_LINE
+
+
+def _inner_mode(mode: str, number: int, line: str) -> str:
+    """The mode after a line of it; empty: the configuration mode. Raises LineError for another line."""
+    if line == LEAVE:
+        return POLICY_LINE if mode.startswith("class ") else ""
+    if mode == POLICY_LINE and (match := CLASS.fullmatch(line)) and OWN_CLASS.fullmatch(match[1]):
+        return line
+    is_known = (
+        _ASSIGN.fullmatch(line)
+        if mode.startswith("class ")
+        else mode != POLICY_LINE and class_lines(mode.split()[2])[1] == line
+    )
+    if not is_known:
+        raise LineError(number, line, "not a line that mltswitch writes")
+    return mode
 
 
 def _line(line: str, route_port: str) -> Line:

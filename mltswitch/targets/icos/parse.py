@@ -1,35 +1,45 @@
 """FASTPATH lines back into state: nothing but the lines that this state needs, and all of them."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.targets.common import LineError, with_item
+from mltswitch.targets.common import LineError
 from mltswitch.targets.icos.capabilities import DEFAULT_SCALE
 from mltswitch.targets.icos.grammar import (
+    REMEMBERED_BODIES,
+    Block,
     Line,
     MapLine,
+    PolicyLine,
     PortLine,
     RouteLine,
     ScaleLine,
     Strict,
+    parse_entries,
     parse_lines,
+    settings_of,
 )
+from mltswitch.targets.icos.policy import read_policy
 from mltswitch.targets.icos.render import FILE, render_text
 from mltswitch.targets.icos.settings import DEFAULT_DSCP_MAP, PortSettings, port_state
-from mltswitch.targets.state import RouteState, SwitchState
+from mltswitch.targets.state import PortState, RouteState, SwitchState
 
 
 def parse_files(files: Mapping[str, str]) -> SwitchState:
     """Inverse of `render`, in any order of lines; raises UserInputError naming file and line."""
     if set(files) != {FILE}:
         raise UserInputError(f"the files are {', '.join(sorted(files)) or 'none'}", expected=FILE)
+    text = files[FILE]
     try:
-        lines = list(parse_lines(files[FILE]))
-        state = _state([line for _, line in lines])
-        if render_text(state) == files[FILE]:
+        state = _state(text)
+        rendered = render_text(state)
+        if rendered == text:
             return state
-        needed = Counter(_key(line) for _, line in parse_lines(render_text(state)))
+        lines = list(parse_lines(text))
+        needed = Counter(_key(line) for _, line in parse_lines(rendered))
     except LineError as error:
         raise UserInputError(str(error), where=f"{FILE}:{error.number}") from None
     except UnsupportedPlanError as error:
@@ -52,30 +62,55 @@ def _name(line: Line) -> str:
     return repr(line.text[:120])
 
 
-def _state(lines: Iterable[Line]) -> SwitchState:
-    ports: dict[str, PortSettings] = {}
-    queues: dict[str, set[int]] = {}
-    dscp_map = DEFAULT_DSCP_MAP
+@dataclass(frozen=True, slots=True)
+class _Port:
+    """What the lines of one port say, whatever its name."""
+
+    settings: PortSettings
+    queues: tuple[int, ...]
+    """In the order of service."""
+
+
+def _state(text: str) -> SwitchState:
+    bodies: dict[str, tuple[tuple[str, ...], ...]] = {}
+    policy_lines: list[str] = []
+    dscp_map = list(DEFAULT_DSCP_MAP)
     scale = DEFAULT_SCALE
     routes: list[RouteState] = []
-    for line in lines:
-        match line:
+    for _, entry in parse_entries(text):
+        match entry:
+            case Block():
+                settings_of(entry)
+                bodies[entry.port] = (*bodies.get(entry.port, ()), entry.body)
             case ScaleLine():
-                scale = line.full_scale_bytes
+                scale = entry.full_scale_bytes
             case RouteLine():
-                routes.append(line.route)
+                routes.append(entry.route)
             case MapLine():
-                dscp_map = with_item(dscp_map, line.dscp, line.queue)
-            case PortLine():
-                ports[line.port] = line.setting.apply(ports.get(line.port, PortSettings()))
-                if isinstance(line.setting, Strict):
-                    queues.setdefault(line.port, set()).add(line.setting.queue)
-    if without := [name for name in ports if name not in queues]:
-        raise UserInputError(f"lacks the line 'cos-queue strict' of interface {without[0]}", where=FILE)
+                dscp_map[entry.dscp] = entry.queue
+            case PolicyLine():
+                policy_lines.append(entry.text)
+    policy = read_policy(policy_lines)
+    states: dict[tuple[tuple[str, ...], ...], PortState] = {}
+    for name, body in bodies.items():
+        if body not in states:
+            port = _port(body)
+            if not port.queues:
+                raise UserInputError(f"lacks the line 'cos-queue strict' of interface {name}", where=FILE)
+            states[body] = port_state("", port.settings, dscp_map, policy, port.queues, scale)
     return SwitchState(
-        tuple(
-            port_state(name, settings, dscp_map, sorted(queues[name], reverse=True), scale)
-            for name, settings in ports.items()
-        ),
-        tuple(routes),
+        tuple(replace(states[body], name=name) for name, body in bodies.items()), tuple(routes)
     )
+
+
+@lru_cache(maxsize=REMEMBERED_BODIES)
+def _port(bodies: tuple[tuple[str, ...], ...]) -> _Port:
+    """A port from what stands under each `interface` line of it."""
+    settings = PortSettings()
+    queues: set[int] = set()
+    for body in bodies:
+        for _, _, setting in settings_of(Block(0, "", body)):
+            settings = setting.apply(settings)
+            if isinstance(setting, Strict):
+                queues.add(setting.queue)
+    return _Port(settings, tuple(sorted(queues, reverse=True)))

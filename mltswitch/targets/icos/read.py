@@ -17,8 +17,10 @@ from typing import Final
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
 from mltswitch.targets.icos.capabilities import QUEUE_COUNT, USER_PRIORITIES
+from mltswitch.targets.icos.policy import ATTACH_LINE, POLICY, HostPolicy, read_policy
 from mltswitch.targets.icos.render import scale_of_state
 from mltswitch.targets.icos.settings import DropCurve, PortSettings, QueueSettings, port_state
+from mltswitch.targets.remap import switch_map
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.state import RouteState, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
@@ -46,6 +48,7 @@ _CURVE_ROW: Final = re.compile(
     rf"\s*([0-9]+)\s+{_PERCENTS}\s+{_PERCENTS}\s+{_PERCENTS}(?:\s+(yes|no|enabled|disabled))?\s*"
 )
 _ROUTE: Final = re.compile(r"ip route (?:vrf \S+ )?([0-9.]+)(?:/([0-9]+)| ([0-9.]+)) (\S.*)")
+_POLICY: Final = re.compile(r"service-policy in (\S+)")
 _INNER_MODES: Final = frozenset({"datacenter-bridging"})
 _MANAGEMENTS: Final = {
     "wred": True,
@@ -68,16 +71,29 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
 def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
     """State of the wanted ports and queues, and our routes.
 
-    Raises DeviceError for what cannot be read, and for PFC on a priority that leads to a queue of ours.
+    Raises DeviceError for what cannot be read, for PFC on a priority that leads to a queue of ours, and for
+    what stands where our DiffServ policy has to.
     """
     scale = scale_of_state(wanted)
-    dscp_map = read_dscp_map(answers)
+    dscp_map, policy = read_dscp_map(answers), read_host_policy(answers)
+    remapped = switch_map(wanted.ports, "FASTPATH").remapped
+    if remapped and "no diffserv" in map(str.strip, answers[RUNNING_CONFIG].splitlines()):
+        raise DeviceError(
+            "DiffServ is off for the whole switch, so no policy holds",
+            hint="switch it on first: `diffserv`; policies of others then hold, too",
+        )
     ports = []
     for port in wanted.ports:
         settings = read_port(answers, port.name)
         queues = [queue.queue for queue in port.queues]
         _check_flow_control(answers, port.name, settings, queues)
-        ports.append(port_state(port.name, settings, dscp_map, queues, scale))
+        if port.name in remapped and settings.policy not in {"", POLICY}:
+            raise DeviceError(
+                f"it has the policy {settings.policy} where the plan needs its own: a port takes one",
+                where=f"port {port.name}",
+                hint=f"take it off first: `no service-policy in {settings.policy}`",
+            )
+        ports.append(port_state(port.name, settings, dscp_map, policy, queues, scale))
     return RunningState(SwitchState(tuple(ports), read_routes(answers, wanted)), answers)
 
 
@@ -86,6 +102,23 @@ def read_dscp_map(answers: Mapping[str, str]) -> tuple[int, ...]:
     with _known_form(_DSCP_MAP):
         rows = dict(_rows(answers[_DSCP_MAP]))
         return tuple(rows[dscp] for dscp in range(DSCP_COUNT))
+
+
+def read_host_policy(answers: Mapping[str, str]) -> HostPolicy:
+    """Our DiffServ policy and its classes."""
+    return read_policy(answers[RUNNING_CONFIG].splitlines())
+
+
+def ports_with_policy(answers: Mapping[str, str]) -> set[str]:
+    """Interfaces that have our policy, in lower case and without spaces; an empty one: all of the switch."""
+    found: set[str] = set()
+    interface = ""
+    for line in (" ".join(line.split()) for line in answers[RUNNING_CONFIG].splitlines()):
+        if line.startswith("interface "):
+            interface = line.removeprefix("interface ").replace(" ", "").lower()
+        elif line == ATTACH_LINE:
+            found.add(interface)
+    return found
 
 
 def read_port(answers: Mapping[str, str], name: str) -> PortSettings:
@@ -112,6 +145,7 @@ def read_port(answers: Mapping[str, str], name: str) -> PortSettings:
         shaping="" if shaping.split()[0] == "0" else shaping,
         weighting_exponent=exponent,
         queues=tuple(settings),
+        policy=next((match[1] for match in map(_POLICY.fullmatch, block) if match), ""),
         own_map=tuple(line for line in block if line.startswith("classofservice ip-dscp-mapping ")),
     )
 
@@ -140,15 +174,10 @@ def _rows(answer: str) -> Iterator[tuple[int, int]]:
 
 def _queue_rows(answer: str) -> Iterator[tuple[int, QueueSettings]]:
     for match in filter(None, map(_QUEUE_ROW.fullmatch, map(str.lower, answer.splitlines()))):
-        bandwidths = [f"{name} {value} %" for name, value in _bandwidths(match) if int(value)]
         yield (
             int(match[1]),
-            QueueSettings(match[4] == "strict", ", ".join(bandwidths), _MANAGEMENTS[match[5]]),
+            QueueSettings(match[4] == "strict", int(match[2]), int(match[3] or 0), _MANAGEMENTS[match[5]]),
         )
-
-
-def _bandwidths(match: re.Match[str]) -> Iterable[tuple[str, str]]:
-    return ("minimum", match[2]), ("maximum", match[3] or "0")
 
 
 def _curve_rows(answer: str) -> Iterator[tuple[int, DropCurve]]:

@@ -2,16 +2,22 @@
 
 A packet gets its queue on the port where it arrives: by its DSCP and one map of the whole switch where the
 port trusts ip-dscp; else by the port's default 802.1p priority and the port's own dot1p-mapping. Packets that
-are not IP take the second way on every port, so priority 0 has to lead to background on all of them.
+are not IP take the second way on every port, so priority 0 has to lead to background on all of them. A
+DiffServ policy on the port comes before either.
+
+A guaranteed queue is weighted. MIB says that a minimum bandwidth is ignored where the queue is strict, UCG
+that it overrides strict priority. Weighted queues are served after all strict ones (UCG), so background, the
+only one of the plan, stays last, and both documents agree on what it gets.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mltswitch.capabilities import Unlimited
+from mltswitch.capabilities import PortShare, Unlimited
 from mltswitch.targets.common import with_item
 from mltswitch.targets.icos.capabilities import COLOURS, QUEUE_COUNT, Percent
+from mltswitch.targets.icos.policy import POLICY, HostPolicy
 from mltswitch.targets.state import PortState, QueueState
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -59,8 +65,10 @@ class QueueSettings:
     """One queue of one port; the defaults only stand in for what no line has set yet."""
 
     strict: bool = False
-    guaranteed: str = ""
-    """Minimum and maximum bandwidth in percent, as far as shown and not 0."""
+    minimum_percent: int = 0
+    """Of the port's rate, guaranteed; 0: nothing."""
+    maximum_percent: int = 0
+    """Of the port's rate, as far as shown; 0: no bound."""
     random_detect: bool = False
     curve: DropCurve = DropCurve()
 
@@ -77,6 +85,8 @@ class PortSettings:
     shaping: str = ""
     weighting_exponent: int = 9
     queues: tuple[QueueSettings, ...] = (QueueSettings(),) * QUEUE_COUNT
+    policy: str = ""
+    """Name in `service-policy in`."""
     own_map: tuple[str, ...] = ()
     """`classofservice ip-dscp-mapping` lines of this port alone, which some FASTPATHs take."""
 
@@ -93,7 +103,12 @@ DEFAULT_DSCP_MAP: Final = tuple(
 
 
 def port_state(
-    name: str, settings: PortSettings, dscp_map: Sequence[int], queues: Sequence[int], full_scale_bytes: int
+    name: str,
+    settings: PortSettings,
+    dscp_map: Sequence[int],
+    policy: HostPolicy,
+    queues: Sequence[int],
+    full_scale_bytes: int,
 ) -> PortState:
     """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in FASTPATH's words."""
     unexpected = [*_unexpected_classification(settings, queues[-1]), *settings.own_map]
@@ -101,13 +116,16 @@ def port_state(
         unexpected.append(f"traffic-shape {settings.shaping}")
     if settings.weighting_exponent != INSTANTANEOUS:
         unexpected.append(f"random-detect exponential-weighting-constant {settings.weighting_exponent}")
+    remap = policy.remap if settings.policy == POLICY else None
+    if remap is not None:
+        dscp_map = remap.applied(dscp_map)
+    elif settings.policy:
+        lines = ", whose lines are not the plan's" if settings.policy == POLICY else ""
+        unexpected.append(f"service-policy in {settings.policy}{lines}")
     states: list[QueueState] = []
     for number in queues:
         queue = settings.queues[number]
-        if not queue.strict:
-            unexpected.append(f"no cos-queue strict {number}")
-        if queue.guaranteed:
-            unexpected.append(f"bandwidth {queue.guaranteed} of queue {number}")
+        unexpected += _scheduling_faults(number, queue)
         threshold = None
         if queue.random_detect:
             percent = queue.curve.percent
@@ -116,8 +134,20 @@ def port_state(
             else:
                 threshold = Percent(full_scale_bytes, percent).size_bytes
         dscps = tuple(dscp for dscp, target in enumerate(dscp_map) if target == number)
-        states.append(QueueState(number, dscps, threshold, Unlimited()))
+        minimum = PortShare(queue.minimum_percent) if queue.minimum_percent else None
+        states.append(QueueState(number, dscps, threshold, Unlimited(), minimum))
     return PortState(name, settings.trust == TRUSTED, None, tuple(states), tuple(unexpected))
+
+
+def _scheduling_faults(number: int, queue: QueueSettings) -> list[str]:
+    faults: list[str] = []
+    if queue.strict and queue.minimum_percent:
+        faults.append(f"cos-queue strict {number}, where its minimum bandwidth may not count")
+    if not queue.strict and not queue.minimum_percent:
+        faults.append(f"no cos-queue strict {number}")
+    if queue.maximum_percent:
+        faults.append(f"bandwidth maximum {queue.maximum_percent} % of queue {number}")
+    return faults
 
 
 def _unexpected_classification(settings: PortSettings, background: int) -> list[str]:

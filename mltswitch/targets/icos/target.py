@@ -19,14 +19,16 @@ from mltswitch.targets.state import SwitchState
 class IcosTarget:
     """FASTPATH over its command line; a line takes effect at once, `write memory` keeps it.
 
-    Ours on a device: trust, queue of priority 0, scheduling, RED/ECN and its averaging on the plan's ports,
-    the DSCP map of the whole switch (it has one; a foreign port that trusts ip-dscp follows it), and static
-    routes within the plan's prefixes. Addresses, `ip routing`, PFC, bandwidths and all else stay as they are.
+    Ours on a device: trust, queue of priority 0, scheduling, guarantees and RED/ECN with its averaging on the
+    plan's ports; the DSCP map of the whole switch (it has one, and a foreign port that trusts ip-dscp follows
+    it); the DiffServ policy of hosts' ports with its classes; static routes within the plan's prefixes.
+    Addresses, `ip routing`, PFC, other policies and all else stay as they are.
     """
 
     platform = PLATFORM
     session = Session.CLI
     netmiko_type = "broadcom_icos"
+    hardware_names = tuple(MODELS)
 
     def hardware(self, name: str | None) -> Capabilities:
         """Capabilities of a model; raises UserInputError for one that is unknown or not documented."""

@@ -46,6 +46,14 @@ ACCEPTED = [
     (PORT, QUEUE, "no priority", "uc-tx-queue 4", "no priority"),
     (PORT, QUEUE, "no priority", "qos trust dscp"),
     ("qos profile MLT", "qos trust dscp", QUEUE, ECN),
+    (PORT, QUEUE, "bandwidth guaranteed 5000 kbps"),
+    (PORT, QUEUE, "shape rate 5000 kbps"),
+    (PORT, "service-policy type qos input later"),
+    ("ip access-list a", "49 permit ip any any dscp 48", "permit ip any any dscp ef", "deny ip any any"),
+    ("ipv6 access-list a", "10 permit ipv6 any any dscp cs1"),
+    ("class-map type qos match-any c", "match ip access-group a", "match vlan 7", "match cos 3"),
+    ("policy-map type quality-of-service p", "class c", "set traffic-class 0", "set dscp 46"),
+    ("policy-map type quality-of-service p", "class c", "set cos 1", "class d", "set drop-precedence 1"),
     (PORT, "priority-flow-control on", "priority-flow-control priority 3 no-drop"),
 ]
 
@@ -91,6 +99,19 @@ REFUSED = [
     f"{PORT}\n{QUEUE}\n{ECN} weight 16",
     f"{PORT}\n{QUEUE}\n{ECN} weight 0 max-mark-probability 100",
     f"{PORT}\n{QUEUE}\nbandwidth percent 0",
+    f"{PORT}\n{QUEUE}\nshape rate 0 kbps",
+    f"{PORT}\n{QUEUE}\nno bandwidth",
+    f"{PORT}\nno service-policy type qos input p",
+    f"{PORT}\nservice-policy input p",
+    "permit ip any any",
+    "ip access-list a\n1 permit ipv6 any any",
+    "ip access-list a\n1 permit ip any any dscp 64",
+    "ip access-list a\n0 permit ip any any",
+    "ip access-list a\nno 5 permit ip any any",
+    "class-map type qos match-all c",
+    "class-map type qos match-any c\nmatch ip dscp 48",
+    "policy-map type quality-of-service p\nset traffic-class 0",
+    "policy-map type quality-of-service p\nclass c\nset traffic-class 8",
     "show running-config | json",
     "show configuration sessions",
     "| json",
@@ -129,7 +150,7 @@ def test_refused_without_effect(device: EosDevice, line: str) -> None:
     session = entered(device, "configure", *modes)
     before = device.configuration
     assert session.enter(last).text.startswith("% ")
-    assert device.configuration == before == device.startup
+    assert device.configuration == before
 
 
 def test_effects(device: EosDevice) -> None:
@@ -152,6 +173,50 @@ def test_a_port_as_delivered_trusts_as_it_forwards(device: EosDevice) -> None:
         device.configure(PORT, *lines)
         seen.append(device.configuration.ports["Ethernet1/1"].trust)
     assert seen == [Trust.COS, Trust.DSCP, Trust.NONE, Trust.DSCP]
+
+
+def test_what_a_policy_does(device: EosDevice) -> None:
+    device.configure(
+        *("ip access-list a", "1 permit ip any any dscp 48", "5 permit ip any any dscp 50"),
+        *(
+            "1 permit ip any any dscp cs6",
+            "no 5",
+            "class-map type qos match-any c",
+            "match ip access-group a",
+        ),
+        *("policy-map type quality-of-service p", "class c", "set traffic-class 2", "class d"),
+    )
+    found = device.configuration.policies
+    assert [found.traffic_class("p", "ip", dscp) for dscp in (48, 50)] == [2, None]
+    assert found.traffic_class("p", "ipv6", 48) is None
+    assert found.traffic_class("q", "ip", 48) is None
+    other = ("ip access-list a", "1 permit ip any any dscp 10")
+    assert device.configure(*other).startswith("% Invalid input: entry 1 is there already")
+    device.configure("policy-map type quality-of-service p", "no class c")
+    assert list(device.configuration.policies.policy_maps["p"].classes) == ["d"]
+    device.configure(
+        *(
+            "no policy-map type quality-of-service p",
+            "no class-map type qos match-any c",
+            "no ip access-list a",
+        )
+    )
+    assert device.configuration == device.startup
+
+
+def test_prompts_of_policies(device: EosDevice) -> None:
+    session = entered(device, "configure")
+    seen = []
+    for line in (
+        *("ip access-list a", "class-map type qos match-any c", "policy-map type quality-of-service p"),
+        *("class c", "exit", "exit"),
+    ):
+        assert session.enter(line).text == ""
+        seen.append(session.prompt)
+    assert seen == [
+        *("eos1(config-acl-a)#", "eos1(config-cmap-c)#", "eos1(config-pmap-p)#", "eos1(config-pmap-c-p)#"),
+        *("eos1(config-pmap-p)#", "eos1(config)#"),
+    ]
 
 
 def test_prompts(device: EosDevice) -> None:

@@ -63,6 +63,15 @@ def test_modes_and_prompts() -> None:
         (("random-detect exponential-weighting-constant 16",), "constant is a number from 0 to 15"),
         (("cos-queue min-bandwidth 1 2 3",), "bandwidths are 7 percentages"),
         (("cos-queue min-bandwidth 50 51 0 0 0 0 0",), "of at most 100 together"),
+        (("class-map match-any c",), INVALID),
+        (("class-map match-all default",), "and is not `default`"),
+        ((f"class-map match-all {'c' * 32}",), "a name has 1 to 31 characters"),
+        (("service-policy in p",), "there is no policy p"),
+        (("no service-policy in p",), "policy p is not attached"),
+        (("no class-map c",), "there is no class c"),
+        (("no policy-map p",), "there is no policy p"),
+        (("assign-queue 0",), INVALID),
+        (("policy-map p out",), INVALID),
         (("ip route 10.0.0.0 255.0.255.0 10.0.0.1",), "write a subnet mask"),
         (("ip route 10.0.0.0/8 10.0.0.1",), "% Invalid input"),
         (("ip route 10.0.0.1 255.0.0.0 10.0.0.1",), "has host bits set"),
@@ -103,6 +112,44 @@ def test_red_parameters() -> None:
     assert device.ports["0/1"].queues[1].curve == Curve()
 
 
+def test_what_a_policy_does_and_what_holds_it() -> None:
+    device = small()
+    lines = (
+        *("class-map match-all c", "match ip dscp cs6", "exit", "class-map match-all d ipv6", "exit"),
+        *("policy-map p in", "class c", "assign-queue 2", "exit", "class d", "exit", "exit"),
+        *("policy-map q in", "exit", "interface 0/1", "service-policy in p"),
+    )
+    assert device.configure(*lines) == ""
+    found = device.configuration.diffserv
+    assert [found.queue("p", "ipv4", dscp) for dscp in (48, 50)] == [2, None]
+    assert found.queue("p", "ipv6", 48) is None
+    for entered, text in (
+        (("class-map match-all c", "match ip dscp 3"), "a match of a class cannot be changed"),
+        (("class-map match-all c ipv6",), "class c is of ipv4"),
+        (("no class-map c",), "class c is in use"),
+        (("no policy-map p",), "policy p is in use"),
+        (("interface 0/1", "service-policy in q"), "an interface has one policy"),
+        (("policy-map p in", "class e"), "there is no class e"),
+        (("policy-map p in", "no class e"), "class e is not in this policy"),
+        (("policy-map p in", "class c", "assign-queue 7"), "queue is a number from 0 to 6"),
+    ):
+        assert text in device.configure(*entered)
+        assert device.configuration.diffserv == found
+    assert device.configure("no diffserv") == ""
+    assert device.configuration.diffserv.queue("p", "ipv4", 48) is None
+    undone = ("interface 0/1", "no service-policy in p", "exit", "no policy-map p", "no class-map c")
+    assert device.configure(*undone) == ""
+    session = session_of(device, "configure")
+    prompts = []
+    for line in ("class-map match-all d ipv6", "exit", "policy-map q in", "class d", "exit", "exit"):
+        assert session.enter(line).text == ""
+        prompts.append(session.prompt.partition(" ")[2])
+    assert prompts == [
+        *("(Config-classmap)#", "(Config)#", "(Config-policy-map)#", "(Config-policy-classmap)#"),
+        *("(Config-policy-map)#", "(Config)#"),
+    ]
+
+
 def test_saving_asks_unless_told_not_to() -> None:
     device = small()
     device.configure("ip routing")
@@ -124,7 +171,22 @@ def test_the_running_configuration_can_be_entered_again() -> None:
     lines = (
         *("ip routing", "ip route 10.0.0.0 255.0.0.0 10.0.0.1 5", "ip route 10.0.0.0 255.0.0.0 Null0"),
         *("classofservice ip-dscp-mapping ef 6", "classofservice ip-dscp-mapping af11 4"),
-        *("interface 0/2", "routing", "ip address 10.0.0.2 255.255.255.252", "vlan priority 3"),
+        *(
+            "class-map match-all c ipv6",
+            "match ip dscp cs6",
+            "match vlan 3",
+            "exit",
+            "policy-map p in",
+            "class c",
+        ),
+        *("assign-queue 2", "mark ip-dscp 4", "exit", "exit", "no diffserv"),
+        *(
+            "interface 0/2",
+            "service-policy in p",
+            "routing",
+            "ip address 10.0.0.2 255.255.255.252",
+            "vlan priority 3",
+        ),
         *("cos-queue strict 6", "cos-queue random-detect 4", "cos-queue min-bandwidth 5 0 0 0 0 0 0"),
         f"{PARMS} 4 min-thresh 9 9 9 9 max-thresh 9 9 9 9 drop-prob-scale 100 100 100 100 ecn",
         *("random-detect exponential-weighting-constant 0", "traffic-shape 50", "shutdown"),

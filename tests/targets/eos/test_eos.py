@@ -1,5 +1,6 @@
 """EOS in particular: what it writes, reads, refuses, and in which order it changes a switch."""
 
+import re
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 from itertools import pairwise
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mltswitch.capabilities import BytesLimit, Unlimited
+from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.lab.emulators.eos import EosDevice
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
@@ -179,7 +180,7 @@ def test_a_routed_port_trusts_dscp_by_default() -> None:
 
 def test_a_switch_as_delivered_is_changed_in_a_safe_order() -> None:
     lines = commands(EosDevice())
-    kinds = ["no qos trust", "qos map dscp", "qos trust dscp", "random-detect ecn", "ip route"]
+    kinds = ["no qos trust", "qos map dscp", "qos trust dscp", "random-detect ecn min", "ip route"]
     places = [[i for i, line in enumerate(lines) if line.startswith(kind)] for kind in kinds]
     for before, after in pairwise(places):
         assert max(before) < min(after)
@@ -205,7 +206,8 @@ def test_the_session_is_committed_with_a_timer_and_confirmed() -> None:
     send(device, change.steps[:-1])
     assert device.configuration == before
     assert change.text.startswith(
-        "configure session mltswitch-1\n   interface Ethernet1/1\n      qos cos 1\n"
+        "configure session mltswitch-1\n   interface Ethernet2/1\n      uc-tx-queue 5\n"
+        "         random-detect ecn count\n"
     )
 
 
@@ -291,6 +293,22 @@ def test_sessions_of_others_are_left_alone() -> None:
             "port Ethernet2/1, queue 5: dscps expected (10,), found ()",
         ),
         (
+            ("interface Ethernet2/1", "uc-tx-queue 5", "shape rate 9 kbps"),
+            "port Ethernet2/1, queue 5: maximum expected None, found 9000 bit/s",
+        ),
+        (
+            ("interface Ethernet2/1", "uc-tx-queue 5", "shape rate 9 percent"),
+            "port Ethernet2/1, queue 5: maximum expected None, found 9 %",
+        ),
+        (
+            ("interface Ethernet2/1", "uc-tx-queue 0", "bandwidth guaranteed percent 9"),
+            "port Ethernet2/1, queue 0: minimum expected None, found 9 %",
+        ),
+        (
+            ("interface Ethernet2/1", "uc-tx-queue 5", "no random-detect ecn count"),
+            "port Ethernet2/1: configuration expected as planned, found queue 5 no random-detect ecn count",
+        ),
+        (
             ("ip route 10.101.0.0/16 10.20.0.6",),
             "routes: route 10.101.0.0/16 expected via 10.20.0.2 Ethernet2/1, found via 10.20.0.6 ",
         ),
@@ -334,8 +352,9 @@ def test_another_distance_of_our_route_is_found_and_mended() -> None:
     [
         (("service-profile theirs",), "service-profile theirs"),
         (("shape rate 50 percent",), "shape rate 50 percent"),
-        (("uc-tx-queue 5", "shape rate 9 kbps"), "queue 5 shape rate 9 kbps"),
-        (("uc-tx-queue 0", "bandwidth guaranteed percent 9"), "queue 0 bandwidth guaranteed percent 9"),
+        (("uc-tx-queue 5", "shape rate 9 pps"), "queue 5 shape rate 9 pps"),
+        (("uc-tx-queue 0", "bandwidth percent 9"), "queue 0 bandwidth percent 9"),
+        (("service-policy type qos input theirs",), "service-policy type qos input theirs"),
         (("uc-tx-queue 7", "no priority"), "queue 7 no priority"),
         (
             (
@@ -456,6 +475,225 @@ def test_a_setting_of_the_switch_that_breaks_the_plan_is_refused(line: str) -> N
     assert device.configure(line) == ""
     with pytest.raises(DeviceError, match=f"the whole switch has '{line}'"):
         read(device, STATE)
+
+
+HOST_QUEUES = (
+    replace(QUEUES[0], dscps=()),
+    *QUEUES[1:3],
+    replace(QUEUES[3], dscps=tuple(sorted((*OTHERS, 48, 56)))),
+)
+WITH_HOSTS = replace(
+    STATE,
+    ports=(
+        *STATE.ports,
+        PortState("Ethernet5/1", True, None, HOST_QUEUES),
+        PortState("Ethernet6/1", False, None, HOST_QUEUES),
+    ),
+)
+POLICY_LINES = [
+    "ip access-list mltswitch-control-ipv4",
+    "   49 permit ip any any dscp 48",
+    "   57 permit ip any any dscp 56",
+    "class-map type qos match-any mltswitch-control-ipv4",
+    "   match ip access-group mltswitch-control-ipv4",
+    "ipv6 access-list mltswitch-control-ipv6",
+    "   49 permit ipv6 any any dscp 48",
+    "   57 permit ipv6 any any dscp 56",
+    "class-map type qos match-any mltswitch-control-ipv6",
+    "   match ipv6 access-group mltswitch-control-ipv6",
+    "policy-map type quality-of-service mltswitch-host",
+    "   class mltswitch-control-ipv4",
+    "      set traffic-class 0",
+    "   class mltswitch-control-ipv6",
+    "      set traffic-class 0",
+]
+
+
+def serving(state: SwitchState) -> EosDevice:
+    device = EosDevice()
+    apply(device, TARGET.diff(read(device, state), state))
+    assert read(device, state).state == state
+    assert commands(device, state) == []
+    return device
+
+
+def test_what_hosts_may_not_use_is_background_on_their_ports() -> None:
+    text = TARGET.render(WITH_HOSTS)[FILE]
+    section = text.partition("! what hosts may not use becomes background\n")[2].partition("interface ")[0]
+    assert [line for line in section.splitlines() if line.strip() != "!"] == POLICY_LINES
+    assert (
+        "interface Ethernet5/1\n   service-policy type qos input mltswitch-host\n   qos trust dscp\n" in text
+    )
+    assert text.count("service-policy") == 2
+    assert "qos map dscp 48 56 to traffic-class 6\n" in text
+    assert TARGET.parse({FILE: text}) == WITH_HOSTS
+    running = serving(WITH_HOSTS).configuration
+    ports = [running.ports[f"Ethernet{n}/1"].qos.policy for n in (1, 2, 5, 6)]
+    for family in ("ip", "ipv6"):
+        found = [running.policies.traffic_class(port, family, 48) for port in ports]
+        assert found == [None, None, 0, 0]
+        assert running.policies.traffic_class(ports[2], family, 46) is None
+
+
+def test_lines_may_stand_in_another_order_with_other_comments() -> None:
+    text = TARGET.render(WITH_HOSTS)[FILE]
+    queues, classification, denied, ports, routes = re.split(
+        r"! classification\n|! what hosts.*\n|(?<=!\n)(?=interface Ethernet2/1\n   qos)|! routes\n", text
+    )
+    moved = "".join([routes, "! ports\n", ports, "\n", denied, "   ! indented\n", classification, queues])
+    assert moved != text
+    assert TARGET.parse({FILE: moved}) == WITH_HOSTS
+
+
+def test_a_switch_with_ports_of_hosts_alone_needs_no_policy() -> None:
+    state = SwitchState((PortState("Ethernet5/1", True, None, HOST_QUEUES),), ())
+    text = TARGET.render(state)[FILE]
+    assert "policy" not in text
+    assert TARGET.parse({FILE: text}) == state
+
+
+def test_the_policy_goes_with_the_last_port_that_needs_it() -> None:
+    device = serving(WITH_HOSTS)
+    fabric = replace(WITH_HOSTS, ports=tuple(replace(port, queues=QUEUES) for port in WITH_HOSTS.ports))
+    assert commands(device, fabric) == [
+        *("interface Ethernet5/1", "no service-policy type qos input mltswitch-host"),
+        *("interface Ethernet6/1", "no service-policy type qos input mltswitch-host"),
+        "no policy-map type quality-of-service mltswitch-host",
+        "no class-map type qos match-any mltswitch-control-ipv4",
+        "no class-map type qos match-any mltswitch-control-ipv6",
+        "no ip access-list mltswitch-control-ipv4",
+        "no ipv6 access-list mltswitch-control-ipv6",
+    ]
+    assert device.configure("interface Ethernet9/1", "service-policy type qos input mltswitch-host") == ""
+    assert [line for line in commands(device, fabric) if line.startswith("no policy-map")] == []
+    apply(device, TARGET.diff(read(device, fabric), fabric))
+    assert read(device, fabric).state == fabric
+    assert commands(device, fabric) == []
+
+
+def test_other_code_points_change_single_entries() -> None:
+    device = serving(WITH_HOSTS)
+    network_control = replace(QUEUES[0], dscps=(48, 50))
+    others = replace(QUEUES[3], dscps=tuple(sorted({*OTHERS, 56} - {50})))
+    fabric_queues = (network_control, *QUEUES[1:3], others)
+    host_queues = (
+        replace(network_control, dscps=()),
+        *QUEUES[1:3],
+        replace(others, dscps=tuple(sorted((*others.dscps, 48, 50)))),
+    )
+    ports = tuple(
+        replace(port, queues=host_queues if port.queues == HOST_QUEUES else fabric_queues)
+        for port in WITH_HOSTS.ports
+    )
+    wanted = replace(WITH_HOSTS, ports=ports)
+    assert commands(device, wanted) == [
+        *("ip access-list mltswitch-control-ipv4", "51 permit ip any any dscp 50"),
+        *("ipv6 access-list mltswitch-control-ipv6", "51 permit ipv6 any any dscp 50"),
+        "qos map dscp 48 50 to traffic-class 6",
+        f"qos map dscp {' '.join(map(str, others.dscps))} to traffic-class 0",
+        *("ip access-list mltswitch-control-ipv4", "no 57"),
+        *("ipv6 access-list mltswitch-control-ipv6", "no 57"),
+    ]
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    assert read(device, wanted).state == wanted
+
+
+@pytest.mark.parametrize(
+    "by_hand",
+    [
+        ("ip access-list mltswitch-control-ipv4", "no 49"),
+        ("ipv6 access-list mltswitch-control-ipv6", "no 49"),
+        ("ip access-list mltswitch-control-ipv4", "10 permit ip any any dscp ef"),
+        ("ip access-list mltswitch-control-ipv4", "deny ip any any"),
+        ("class-map type qos match-any mltswitch-control-ipv4", "match vlan 7"),
+        (
+            "class-map type qos match-any mltswitch-control-ipv6",
+            "no match ipv6 access-group mltswitch-control-ipv6",
+        ),
+        (
+            *("policy-map type quality-of-service mltswitch-host", "class mltswitch-control-ipv4"),
+            "set traffic-class 3",
+        ),
+        (
+            *("policy-map type quality-of-service mltswitch-host", "class mltswitch-control-ipv4"),
+            "set dscp 9",
+        ),
+        ("policy-map type quality-of-service mltswitch-host", "no class mltswitch-control-ipv6"),
+        ("policy-map type quality-of-service mltswitch-host", "class theirs", "set traffic-class 6"),
+        ("no class-map type qos match-any mltswitch-control-ipv4",),
+    ],
+)
+def test_a_change_of_our_policy_is_found_and_mended(by_hand: tuple[str, ...]) -> None:
+    device = serving(WITH_HOSTS)
+    before = device.configuration
+    assert device.configure(*by_hand) == ""
+    found = [str(each) for each in differences(WITH_HOSTS, read(device, WITH_HOSTS).state)]
+    assert (
+        "port Ethernet5/1: configuration expected as planned, found service-policy type qos input "
+        "mltswitch-host, whose lines are not the plan's" in found
+    )
+    apply(device, TARGET.diff(read(device, WITH_HOSTS), WITH_HOSTS))
+    assert read(device, WITH_HOSTS).state == WITH_HOSTS
+    assert set(device.configuration.policies.lines()) == set(before.policies.lines())
+
+
+def test_a_policy_of_others_on_a_port_of_hosts_is_refused() -> None:
+    device = EosDevice()
+    device.configure("interface Ethernet5/1", "service-policy type qos input theirs")
+    with pytest.raises(DeviceError, match=r"^port Ethernet5/1: it has the policy map theirs where the plan"):
+        read(device, WITH_HOSTS)
+
+
+def test_ports_with_maps_of_their_own_are_refused() -> None:
+    shifted = (*QUEUES[:2], replace(QUEUES[2], dscps=(12, 13)), replace(QUEUES[3], dscps=OTHERS[:13]))
+    for queues in (
+        shifted,
+        (replace(QUEUES[0], dscps=(10,)), replace(QUEUES[1], dscps=(48, 56)), *QUEUES[2:]),
+    ):
+        ports = (STATE.ports[0], replace(STATE.ports[1], queues=queues))
+        with pytest.raises(UnsupportedPlanError, match="port Ethernet1/1: EOS has one DSCP map"):
+            TARGET.render(SwitchState(ports, ()))
+
+
+BOUNDED = (
+    QUEUES[0],
+    replace(QUEUES[1], ecn_threshold_bytes=None, maximum=BitRate(5_000_000_000)),
+    QUEUES[2],
+    replace(QUEUES[3], minimum=PortShare(5)),
+)
+
+
+def test_a_guarantee_and_a_rate() -> None:
+    state = SwitchState((PortState("Ethernet2/1", True, None, BOUNDED),), ())
+    text = TARGET.render(state)[FILE]
+    assert (
+        "   uc-tx-queue 0\n      priority strict\n      bandwidth guaranteed percent 5\n      no random"
+        in text
+    )
+    assert "   uc-tx-queue 5\n      priority strict\n      shape rate 5000000 kbps\n      no random" in text
+    assert TARGET.parse({FILE: text}) == state
+    device = serving(state)
+    queues = device.configuration.ports["Ethernet2/1"].qos.queues
+    assert (queues[0].bandwidth, queues[5].shape) == ("guaranteed percent 5", "5000000 kbps")
+    free = replace(state, ports=STATE.ports[:1])
+    lines = commands(device, free)
+    order = [lines.index(line) for line in ("no shape rate", step_at(18432), "no bandwidth guaranteed")]
+    assert order == sorted(order)
+    apply(device, TARGET.diff(read(device, free), free))
+    assert read(device, free).state == free
+
+
+@pytest.mark.parametrize(
+    ("queue", "what"),
+    [
+        (replace(QUEUES[3], minimum=BitRate(1000)), "a guarantee of 1000 bit/s"),
+        (replace(QUEUES[3], maximum=PortShare(5)), "a rate of 5 %"),
+        (replace(QUEUES[3], maximum=BitRate(1500)), "a rate of 1500 bit/s"),
+    ],
+)
+def test_bandwidths_in_other_units_are_refused(queue: QueueState, what: str) -> None:
+    with pytest.raises(UnsupportedPlanError, match=f"queue 0: {what}"):
+        TARGET.render(SwitchState((replace(STATE.ports[0], queues=(*QUEUES[:3], queue)),), ()))
 
 
 def test_a_port_that_is_not_there() -> None:

@@ -10,12 +10,12 @@ from mltswitch.targets.eos import TARGET
 from mltswitch.targets.eos.capabilities import HARDWARE, SHARED_QUEUE_CHIPS
 from mltswitch.targets.state import differences
 from tests.targets.eos.device import apply, read, send
-from tests.targets.strategies import plans, switch_names
+from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
 PLANS = st.sampled_from(list(HARDWARE.values())).flatmap(plans)
 TRIDENT3_PLANS = plans(TARGET.hardware(None))
 NEVER = 10**9
-few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=LAW_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def switch_for(plan: Plan, **arguments: object) -> EosDevice:
@@ -77,6 +77,9 @@ def early_drop_bytes(running: EosConfiguration, entrance: str, exit_name: str, d
     traffic_class = (
         running.dscp_classes[dscp] if port.trust is Trust.DSCP else running.cos_classes[port.qos.cos or 0]
     )
+    policy_class = running.policies.traffic_class(port.qos.policy, "ip", dscp)
+    if policy_class is not None:
+        traffic_class = policy_class
     queue = running.ports[exit_name].qos.queues.get(running.class_queues[traffic_class])
     return NEVER if queue is None or queue.ecn is None else queue.ecn.minimum
 
@@ -86,7 +89,7 @@ def early_drops(device: EosDevice, names: list[str]) -> list[int]:
     return [early_drop_bytes(running, a, b, dscp) for a in names for b in names for dscp in range(64)]
 
 
-@settings(few, max_examples=10)
+@settings(few, max_examples=max(10, LAW_EXAMPLES // 4))
 @given(st.data(), TRIDENT3_PLANS, TRIDENT3_PLANS)
 def test_no_line_drops_what_neither_end_drops(data: st.DataObject, first: Plan, second: Plan) -> None:
     """Also where the lines are entered one by one, without the session."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mltswitch.capabilities import BytesLimit, Unlimited
+from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.lab.emulators.icos import IcosDevice
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
@@ -101,6 +101,25 @@ def test_the_scale_of_another_model_is_told_by_the_file() -> None:
         ("interface te1/0/2\ncos-queue strict 3\nexit", "mltswitch.txt"),
         ("interface te1/0/9\nclassofservice trust ip-dscp\nexit", "lacks the line 'cos-queue strict' of"),
         ("interface te1/0/9\ninterface te1/0/8", "mltswitch.txt:3: not a line"),
+        ("class-map match-all theirs ipv4\nexit", "mltswitch.txt:2: not a line"),
+        ("class-map match-all mltswitch-64-ipv4 ipv4\nexit", "mltswitch.txt:2: not a line"),
+        ("class-map match-all mltswitch-48-ipv4 ipv6\nexit", "mltswitch.txt:2: not a line"),
+        ("class-map match-all mltswitch-48-ipv4 ipv4\nmatch ip dscp 50\nexit", "mltswitch.txt:3: not a line"),
+        (
+            "class-map match-all mltswitch-48-ipv4 ipv4\nmatch ip dscp 48\nexit",
+            "mltswitch.txt:2: does not fit",
+        ),
+        ("policy-map mltswitch-host in\nclass theirs", "mltswitch.txt:3: not a line"),
+        (
+            "policy-map mltswitch-host in\nclass mltswitch-48-ipv4\nmark ip-dscp 3",
+            "mltswitch.txt:4: not a line",
+        ),
+        ("policy-map mltswitch-host in\nassign-queue 0", "mltswitch.txt:3: not a line"),
+        ("interface te1/0/2\ncos-queue min-bandwidth 1 2 3\nexit", "mltswitch.txt:3: not a line"),
+        (
+            "interface te1/0/2\ncos-queue min-bandwidth 50 0 0 0 0 0 51\nexit",
+            "mltswitch.txt:3: more than 100 % together",
+        ),
         (
             "interface te1/0/2\nrandom-detect queue-parms 5 min-thresh 3 3 3 3 max-thresh 3 3 3 4 "
             "drop-prob-scale 100 100 100 100 ecn\nexit",
@@ -122,7 +141,7 @@ def test_a_line_outside_the_grammar_is_refused(line: str, what: str) -> None:
 @pytest.mark.parametrize(
     ("missing", "what"),
     [
-        ("cos-queue strict 5\n", "one DSCP map, and its ports want different ones"),
+        ("cos-queue strict 5\n", "port te1/0/1: FASTPATH has one DSCP map for all ports"),
         ("classofservice trust untrusted\n", "lacks the line .classofservice trust untrusted. of interface"),
         ("ip route 10.101.0.0 255.255.0.0 10.20.0.2\n", ""),
     ],
@@ -248,6 +267,10 @@ EXPECTED = "port te1/0/2: configuration expected as planned, found "
         ),
         (on_port("te1/0/2", "no cos-queue strict 5"), f"{EXPECTED}no cos-queue strict 5"),
         (
+            on_port("te1/0/2", "cos-queue min-bandwidth 0 0 0 0 0 5 0"),
+            "port te1/0/2, queue 5: minimum expected None, found 5 %",
+        ),
+        (
             on_port("te1/0/2", "no random-detect exponential-weighting-constant"),
             f"{EXPECTED}random-detect exponential-weighting-constant 9",
         ),
@@ -348,12 +371,12 @@ def test_a_route_that_cannot_be_read_is_one_error(line: str) -> None:
     [
         ("vlan priority 6", "vlan priority 6"),
         ("traffic-shape 50", "traffic-shape 50"),
-        ("cos-queue min-bandwidth 0 0 0 0 0 5 0", "bandwidth minimum 5 % of queue 5"),
+        ("service-policy in theirs", "service-policy in theirs"),
     ],
 )
 def test_a_foreign_setting_of_our_port_is_found_and_left(by_hand: str, text: str) -> None:
     device = pushed()
-    assert device.configure(*on_port("te1/0/2", by_hand)) == ""
+    assert device.configure("policy-map theirs in", "exit", *on_port("te1/0/2", by_hand)) == ""
     assert f"{EXPECTED}{text}" in found(device)
     assert commands(device) == []
 
@@ -379,6 +402,214 @@ def test_flow_control_on_a_queue_of_ours_is_refused() -> None:
     assert device.configure(*on_port("te1/0/2", "classofservice dot1p-mapping 3 2")) == ""
     assert read(device, STATE).state.ports  # of no class
     assert commands(device) == []
+
+
+GUARANTEED = (*QUEUES[:3], replace(QUEUES[3], minimum=PortShare(5)))
+
+
+def serving(state: SwitchState, device: IcosDevice | None = None) -> IcosDevice:
+    device = device or IcosDevice()
+    apply(device, TARGET.diff(read(device, state), state))
+    assert read(device, state).state == state
+    assert commands(device, state) == []
+    return device
+
+
+def test_a_guaranteed_background_is_weighted() -> None:
+    state = SwitchState((replace(STATE.ports[0], queues=GUARANTEED),), ())
+    text = TARGET.render(state)[FILE]
+    assert (
+        "no cos-queue strict 0\nno cos-queue random-detect 0\ncos-queue min-bandwidth 5 0 0 0 0 0 0\n" in text
+    )
+    assert TARGET.parse({FILE: text}) == state
+    device = serving(state)
+    assert [(queue.strict, queue.minimum_bandwidth) for queue in device.ports["te1/0/2"].queues] == [
+        *((False, 5), (False, 0), (False, 0), (False, 0)),
+        *((True, 0), (True, 0), (True, 0)),
+    ]
+    assert device.configure(*on_port("te1/0/2", "cos-queue strict 0")) == ""
+    fault = "cos-queue strict 0, where its minimum bandwidth may not count"
+    assert read(device, state).state.ports[0].unexpected == (fault,)
+    serving(replace(state, ports=STATE.ports[:1]), device)
+    assert device.ports["te1/0/2"].queues[0].minimum_bandwidth == 0
+
+
+def test_guarantees_of_other_queues_stay() -> None:
+    device = IcosDevice()
+    device.configure(*on_port("te1/0/2", "cos-queue min-bandwidth 0 7 0 90 0 0 0"))
+    state = SwitchState((replace(STATE.ports[0], queues=GUARANTEED),), ())
+    with pytest.raises(DeviceError, match=r"^port te1/0/2: minimum .*: queue 1 has 7 %, queue 3 has 90 %"):
+        commands(device, state)
+    device.configure(*on_port("te1/0/2", "cos-queue min-bandwidth 0 7 0 9 0 0 0"))
+    assert "cos-queue min-bandwidth 5 7 0 9 0 0 0" in commands(device, state)
+    serving(state, device)
+
+
+@pytest.mark.parametrize(
+    ("queues", "what"),
+    [
+        ((QUEUES[0], replace(QUEUES[1], minimum=PortShare(5)), *QUEUES[2:]), "queue 5: only background"),
+        ((*QUEUES[:3], replace(QUEUES[3], minimum=BitRate(1000))), "queue 0: a guarantee of 1000 bit/s"),
+        ((*QUEUES[:3], replace(QUEUES[3], maximum=PortShare(5))), "queue 0: FASTPATH holds no queue to 5 %"),
+        ((replace(QUEUES[0], queue=7), *QUEUES[1:]), "queue 7: FASTPATH keeps it"),
+        ((), "has no queues"),
+    ],
+)
+def test_bandwidths_and_queues_that_fastpath_does_not_have(queues: tuple[QueueState, ...], what: str) -> None:
+    with pytest.raises(UnsupportedPlanError, match=what):
+        TARGET.render(SwitchState((replace(STATE.ports[0], queues=queues),), ()))
+
+
+HOST_QUEUES = (
+    replace(QUEUES[0], dscps=()),
+    *QUEUES[1:3],
+    replace(QUEUES[3], dscps=tuple(sorted((*OTHERS, 48, 56)))),
+)
+WITH_HOSTS = replace(
+    STATE,
+    ports=(
+        *STATE.ports,
+        PortState("te1/0/5", True, None, HOST_QUEUES),
+        PortState("te1/0/6", False, None, HOST_QUEUES),
+    ),
+)
+POLICY = """class-map match-all mltswitch-48-ipv4 ipv4
+match ip dscp 48
+exit
+class-map match-all mltswitch-48-ipv6 ipv6
+match ip dscp 48
+exit
+class-map match-all mltswitch-56-ipv4 ipv4
+match ip dscp 56
+exit
+class-map match-all mltswitch-56-ipv6 ipv6
+match ip dscp 56
+exit
+policy-map mltswitch-host in
+class mltswitch-48-ipv4
+assign-queue 0
+exit
+class mltswitch-48-ipv6
+assign-queue 0
+exit
+class mltswitch-56-ipv4
+assign-queue 0
+exit
+class mltswitch-56-ipv6
+assign-queue 0
+exit
+exit
+"""
+
+
+def test_what_hosts_may_not_use_is_background_on_their_ports() -> None:
+    text = TARGET.render(WITH_HOSTS)[FILE]
+    assert f"! what hosts may not use becomes background\n{POLICY}" in text
+    assert text.count("service-policy in mltswitch-host\n") == 2
+    assert "classofservice ip-dscp-mapping 48 6\n" in text
+    assert TARGET.parse({FILE: text}) == WITH_HOSTS
+    running = serving(WITH_HOSTS).configuration
+    policies = [running.ports[f"te1/0/{n}"].policy for n in (1, 2, 5, 6)]
+    for family in ("ipv4", "ipv6"):
+        assert [running.diffserv.queue(policy, family, 48) for policy in policies] == [None, None, 0, 0]
+        assert running.diffserv.queue(policies[2], family, 46) is None
+
+
+def test_lines_may_stand_in_another_order_with_other_comments() -> None:
+    first, *blocks = TARGET.render(WITH_HOSTS)[FILE].split("\n\n")
+    text = "\n! ours\n\n".join([first, *reversed(blocks)]).replace("exit\n! ours", "exit\n\n! ours")
+    found = TARGET.parse({FILE: text})
+    assert set(found.ports) == set(WITH_HOSTS.ports)
+    assert found.routes == WITH_HOSTS.routes[::-1]
+
+
+def test_the_policy_goes_with_the_last_port_that_needs_it() -> None:
+    device = serving(WITH_HOSTS)
+    fabric = replace(WITH_HOSTS, ports=tuple(replace(port, queues=QUEUES) for port in WITH_HOSTS.ports))
+    assert commands(device, fabric) == [
+        *on_port("te1/0/5", "no service-policy in mltswitch-host"),
+        *on_port("te1/0/6", "no service-policy in mltswitch-host"),
+        "no policy-map mltswitch-host",
+        *(f"no class-map mltswitch-{dscp}-{family}" for dscp in (48, 56) for family in ("ipv4", "ipv6")),
+    ]
+    assert device.configure(*on_port("te1/0/9", "service-policy in mltswitch-host")) == ""
+    assert "no policy-map mltswitch-host" not in commands(device, fabric)
+    serving(fabric, device)
+    assert device.configure(*on_port("te1/0/9", "no service-policy in mltswitch-host")) == ""
+    lent = ("policy-map theirs in", "class mltswitch-48-ipv4", "assign-queue 3")
+    assert device.configure(*lent) == ""
+    serving(fabric, device)
+    assert list(device.configuration.diffserv.classes) == ["mltswitch-48-ipv4"]
+    assert list(device.configuration.diffserv.policies) == ["theirs"]
+
+
+def test_other_code_points_change_single_classes() -> None:
+    device = serving(WITH_HOSTS)
+    network_control = replace(QUEUES[0], dscps=(48, 50))
+    others = replace(QUEUES[3], dscps=tuple(sorted({*OTHERS, 56} - {50})))
+    fabric_queues = (network_control, *QUEUES[1:3], others)
+    host_queues = (
+        replace(network_control, dscps=()),
+        *QUEUES[1:3],
+        replace(others, dscps=tuple(sorted((*others.dscps, 48, 50)))),
+    )
+    ports = tuple(
+        replace(port, queues=host_queues if port.queues == HOST_QUEUES else fabric_queues)
+        for port in WITH_HOSTS.ports
+    )
+    wanted = replace(WITH_HOSTS, ports=ports)
+    new, old = ([f"mltswitch-{dscp}-{family}" for family in ("ipv4", "ipv6")] for dscp in (50, 56))
+    assert commands(device, wanted) == [
+        *("class-map match-all mltswitch-50-ipv4 ipv4", "match ip dscp 50", "exit"),
+        *("class-map match-all mltswitch-50-ipv6 ipv6", "match ip dscp 50", "exit"),
+        "policy-map mltswitch-host in",
+        *(line for name in new for line in (f"class {name}", "assign-queue 0", "exit")),
+        "exit",
+        *("classofservice ip-dscp-mapping 50 6", "classofservice ip-dscp-mapping 56 0"),
+        *("policy-map mltswitch-host in", *(f"no class {name}" for name in old), "exit"),
+        *(f"no class-map {name}" for name in old),
+    ]
+    serving(wanted, device)
+
+
+IN_POLICY = ("policy-map mltswitch-host in",)
+
+
+@pytest.mark.parametrize(
+    "by_hand",
+    [
+        (*IN_POLICY, "no class mltswitch-48-ipv6"),
+        (*IN_POLICY, "no class mltswitch-48-ipv6", "exit", "no class-map mltswitch-48-ipv6"),
+        (*IN_POLICY, "class mltswitch-48-ipv6", "assign-queue 3"),
+        (*IN_POLICY, "class mltswitch-48-ipv6", "mark ip-dscp 3"),
+        ("class-map match-all mltswitch-48-ipv4", "match vlan 7"),
+        ("class-map match-all theirs", "match vlan 7", "exit", *IN_POLICY, "class theirs", "assign-queue 6"),
+    ],
+)
+def test_a_change_of_our_policy_is_found_and_mended(by_hand: tuple[str, ...]) -> None:
+    device = serving(WITH_HOSTS)
+    before = device.configuration.diffserv
+    assert device.configure(*by_hand) == ""
+    found = [str(each) for each in differences(WITH_HOSTS, read(device, WITH_HOSTS).state)]
+    fault = "service-policy in mltswitch-host, whose lines are not the plan's"
+    assert f"port te1/0/5: configuration expected as planned, found {fault}" in found
+    serving(WITH_HOSTS, device)
+    after = device.configuration.diffserv
+    assert {name: dict(each) for name, each in after.policies["mltswitch-host"].items()} == {
+        name: dict(each) for name, each in before.policies["mltswitch-host"].items()
+    }
+    assert set(after.classes) - set(before.classes) <= {"theirs"}
+
+
+def test_what_stands_in_the_policys_place_is_refused() -> None:
+    device = IcosDevice()
+    device.configure("policy-map theirs in", "exit", *on_port("te1/0/5", "service-policy in theirs"))
+    with pytest.raises(DeviceError, match=r"^port te1/0/5: it has the policy theirs where the plan needs"):
+        read(device, WITH_HOSTS)
+    device.configure(*on_port("te1/0/5", "no service-policy in theirs"), "no diffserv")
+    with pytest.raises(DeviceError, match=r"^DiffServ is off for the whole switch"):
+        read(device, WITH_HOSTS)
+    assert read(device, STATE).state.ports
 
 
 def test_what_already_runs_is_saved_again() -> None:

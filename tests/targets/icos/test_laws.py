@@ -5,18 +5,18 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from mltswitch.lab.emulators.icos import IcosDevice
-from mltswitch.lab.emulators.icos_state import Port, Trust
+from mltswitch.lab.emulators.icos_state import IcosConfiguration, Port, Trust
 from mltswitch.plan import Plan
 from mltswitch.targets import SwitchState
 from mltswitch.targets.icos import TARGET
 from mltswitch.targets.state import differences
 from tests.targets.icos.device import apply, read
-from tests.targets.strategies import plans, switch_names
+from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
 PLANS = plans(TARGET.hardware("n4000"))
 PLANS_OF_ANY_MODEL: SearchStrategy[Plan] = PLANS | plans(TARGET.hardware("n3000"))
 NEVER = 10**9
-few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=LAW_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def state_of(data: st.DataObject, plan: Plan) -> SwitchState:
@@ -71,19 +71,22 @@ def test_the_way_back_restores_what_was(data: st.DataObject, first: Plan, second
     assert read(device, before).state == before
 
 
-def early_drop_percent(entrance: Port, exit_port: Port, map_: tuple[int, ...], dscp: int) -> int:
-    trusted = entrance.trust is Trust.IP_DSCP
-    queue = exit_port.queues[map_[dscp] if trusted else entrance.priority_to_queue[0]]
+def early_drop_percent(running: IcosConfiguration, entrance: Port, exit_port: Port, dscp: int) -> int:
+    number = running.diffserv.queue(entrance.policy, "ipv4", dscp)
+    if number is None:
+        trusted = entrance.trust is Trust.IP_DSCP
+        number = running.dscp_to_queue[dscp] if trusted else entrance.priority_to_queue[0]
+    queue = exit_port.queues[number]
     return min(queue.curve.minimum) if queue.random_detect else NEVER
 
 
 def early_drops(device: IcosDevice, names: list[str]) -> list[int]:
-    ports = [device.ports[name] for name in names]
-    map_ = device.configuration.dscp_to_queue
-    return [early_drop_percent(a, b, map_, dscp) for a in ports for b in ports for dscp in range(64)]
+    running = device.configuration
+    ports = [running.ports[name] for name in names]
+    return [early_drop_percent(running, a, b, dscp) for a in ports for b in ports for dscp in range(64)]
 
 
-@settings(few, max_examples=10)
+@settings(few, max_examples=max(10, LAW_EXAMPLES // 4))
 @given(st.data(), PLANS, PLANS)
 def test_no_step_drops_what_neither_end_drops(data: st.DataObject, first: Plan, second: Plan) -> None:
     device = IcosDevice()
