@@ -5,7 +5,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -24,6 +24,8 @@ MAXIMUM_NODES: Final = 5_000_000
 """Values of a document, those behind an alias counted each time that it is used."""
 MAXIMUM_DIGITS: Final = 40
 """Of a whole number; Python neither prints nor divides one of some thousand digits."""
+MAXIMUM_SHOWN_CHARACTERS: Final = 60
+"""Of one value or name in an error."""
 MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 
 Document = TypeVar("Document", bound=BaseModel)
@@ -145,10 +147,28 @@ def validate(data: Any, model: type[Document], *, where: str) -> Document:
         raise UserInputError(
             "is not a mapping of fields", where=where, expected=f"a {model.__name__} document"
         )
+    _refuse_unprintable(data, where)
     try:
         return model.model_validate(data)
     except ValidationError as error:
         raise _first_problem(error.errors(include_url=False), data, where) from None
+
+
+def _refuse_unprintable(data: Any, where: str) -> None:
+    """No text of a document has more than one line, or a character that steers a terminal or hides."""
+    places: list[tuple[tuple[object, ...], Any]] = [((), data)]
+    while places:
+        above, value = places.pop()
+        if isinstance(value, str) and not value.isprintable():
+            name = ".".join(str(part)[:MAXIMUM_SHOWN_CHARACTERS] for part in above)
+            raise UserInputError(
+                "has a line end, a control character or one that nobody sees", where=f"{where}: {name}"
+            )
+        if isinstance(value, Mapping):
+            places += [((*above, key), key) for key in value if isinstance(key, str)]
+            places += [((*above, key), inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            places += [((*above, number), inner) for number, inner in enumerate(value)]
 
 
 def _first_problem(problems: list[ErrorDetails], data: Any, where: str) -> UserInputError:
@@ -164,7 +184,7 @@ def _first_problem(problems: list[ErrorDetails], data: Any, where: str) -> UserI
     if isinstance(given, str | int | float) and not isinstance(given, bool) and _shown(given) not in text:
         text += f", not {_shown(given)}"
     others = len({*fields} - {*same})
-    name = ".".join(field)
+    name = ".".join(part[:MAXIMUM_SHOWN_CHARACTERS] for part in field)
     return UserInputError(
         f"{text} (and {others} more)" if others else text, where=f"{where}: {name}" if name else where
     )
@@ -173,6 +193,9 @@ def _first_problem(problems: list[ErrorDetails], data: Any, where: str) -> UserI
 def _message(problem: ErrorDetails) -> str:
     if problem["type"] == "model_type":
         return "Input should be a mapping of fields"
+    if problem["type"] == "union_tag_invalid":  # pydantic would quote all that stands there
+        context = problem["ctx"]
+        return f"{context['discriminator']} should be one of {context['expected_tags']}"
     return problem["msg"].removeprefix("Value error, ")
 
 
@@ -193,7 +216,7 @@ def _field(problem: ErrorDetails, data: Any) -> tuple[str, ...]:
 
 
 def _shown(value: object) -> str:
-    return repr(value)[:60]
+    return repr(value)[:MAXIMUM_SHOWN_CHARACTERS]
 
 
 def dump_yaml(document: BaseModel) -> str:
@@ -210,20 +233,23 @@ def sha256(document: BaseModel) -> str:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write the whole file or nothing; raises UserInputError when it cannot be written."""
-    write_together({path: text})
+    write_together([(path, text)])
 
 
-def write_together(files: Mapping[Path, str]) -> None:
+def write_together(files: Iterable[tuple[Path, str]]) -> None:
     """Write all files or none: every text is on the disk before the first one takes its place.
 
-    A link is followed, and an old file keeps its permissions.
+    A link is followed, and an old file keeps its permissions. A text is asked for when the one before is
+    on the disk, so that no more than one need be held; an error of whoever makes them leaves no file, too.
 
     Raises:
         UserInputError: naming the file that cannot be written, or that is no regular file.
     """
+    paths: list[Path] = []
     staged: list[tuple[Path, Path]] = []
     try:
-        for path, text in files.items():
+        for path, text in files:
+            paths.append(path)
             with _writing(path):
                 target = Path(os.path.realpath(path))
                 temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
@@ -235,7 +261,7 @@ def write_together(files: Mapping[Path, str]) -> None:
                         os.fchmod(stream.fileno(), permissions)
                     stream.flush()
                     os.fsync(stream.fileno())
-        for path, (temporary, target) in zip(files, staged, strict=True):
+        for path, (temporary, target) in zip(paths, staged, strict=True):
             with _writing(path):
                 temporary.replace(target)
     finally:

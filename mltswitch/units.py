@@ -40,6 +40,9 @@ def _parse(
 def _scaled(
     text: str, suffixes: tuple[str, ...], prefixes: dict[str, int], shown: str, example: str
 ) -> Decimal:
+    problem = f"{shown} is not understood, write for example {example}"
+    if not text.isascii():  # Decimal reads the digits of every script
+        raise ValueError(problem)
     body = text.strip().lower().replace(" ", "")
     for suffix in suffixes:
         if body.endswith(suffix):
@@ -49,7 +52,7 @@ def _scaled(
     try:
         return Decimal(number) * prefixes[body[len(number) :]]
     except (DecimalException, KeyError):
-        raise ValueError(f"{shown} is not understood, write for example {example}") from None
+        raise ValueError(problem) from None
 
 
 def parse_bps(value: object) -> int:

@@ -9,7 +9,9 @@ from mltswitch.plan import Fabric, Plan, build_plan
 from mltswitch.profile import bundled_profile
 from mltswitch.targets import hardware_capabilities
 
-LAB_FABRIC = Path(__file__).parents[1] / "inventories" / "lab" / "fabric.yaml"
+INVENTORIES = Path(__file__).parents[1] / "inventories"
+LAB_FABRIC = INVENTORIES / "lab" / "fabric.yaml"
+MIXED_FABRIC = INVENTORIES / "mixed" / "fabric.yaml"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,3 +28,16 @@ def lab_plan() -> Plan:
     """ResNet-50 on the example fabric."""
     fabric = load_document(LAB_FABRIC, Fabric)
     return build_plan(bundled_profile("resnet50"), fabric, hardware_capabilities, "paper")
+
+
+@pytest.fixture(scope="session")
+def mixed_plan() -> Plan:
+    """ResNet-50 on the example rack in which every leaf runs another switch OS."""
+    fabric = load_document(MIXED_FABRIC, Fabric)
+    return build_plan(bundled_profile("resnet50"), fabric, hardware_capabilities, "paper")
+
+
+@pytest.fixture
+def mixed_inventory() -> Path:
+    """The switches of `mixed_plan`."""
+    return MIXED_FABRIC.parent

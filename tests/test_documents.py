@@ -162,7 +162,7 @@ def test_permissions(tmp_path: Path) -> None:
     new, old = tmp_path / "new.yaml", tmp_path / "old.yaml"
     old.touch()
     old.chmod(0o604)
-    write_together({new: "a", old: "b"})
+    write_together({new: "a", old: "b"}.items())
     assert stat.S_IMODE(new.stat().st_mode) == 0o640
     assert stat.S_IMODE(old.stat().st_mode) == 0o604
 
@@ -199,7 +199,7 @@ def test_all_files_or_none(tmp_path: Path) -> None:
     first.write_text("old")
     second.mkdir()
     with pytest.raises(UserInputError, match="second: is no regular file"):
-        write_together({first: "new", second: "new"})
+        write_together({first: "new", second: "new"}.items())
     assert first.read_text() == "old"
     assert sorted(tmp_path.iterdir()) == [first, second]
 
@@ -256,3 +256,34 @@ def test_a_field_is_named_as_the_document_has_it(data: dict[str, object], line: 
 def test_validation_counts_the_other_problems() -> None:
     with pytest.raises(UserInputError, match=r"\(and 1 more\)"):
         validate({"size": -1}, Sample, where="x")
+
+
+def test_texts_are_made_one_by_one_and_none_is_kept_when_the_maker_fails(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text("old")
+    on_disk: list[list[str]] = []
+
+    def texts() -> Iterator[tuple[Path, str]]:
+        yield first, "new"
+        on_disk.append([path.read_text() for path in tmp_path.iterdir() if path != first])
+        raise UserInputError("no more")
+        yield second, "new"
+
+    with pytest.raises(UserInputError, match="no more"):
+        write_together(texts())
+    assert on_disk == [["new"]]
+    assert [path.name for path in tmp_path.iterdir()] == ["first"]
+    assert first.read_text() == "old"
+
+
+@pytest.mark.parametrize("text", ["two\nlines", "\x1b[2J", "le\u200baf", "\u202eleaf", "\0"])
+def test_a_text_that_steers_or_hides_is_refused_where_it_stands(text: str) -> None:
+    for data, place in (
+        ({"name": text}, "name"),
+        ({"hosts": [{"name": "a"}, {"name": text}]}, "hosts.1.name"),
+        ({"alias": {text: "10.0.0.0/8"}}, "alias."),
+    ):
+        with pytest.raises(UserInputError, match="nobody sees") as caught:
+            validate(data, Sample, where="f.yaml")
+        assert str(caught.value).startswith(f"f.yaml: {place}")
+        assert str(caught.value).isprintable()

@@ -88,7 +88,7 @@ def plan(
     files = {} if output is None else {output: dump_yaml(made)}
     if report is not None:
         files[report] = _report(made, profile, packets, seed)
-    write_together(files)
+    write_together(files.items())
     if as_json:
         print_json(made)
         return

@@ -1,17 +1,20 @@
 """`mltswitch render`: a plan in the language of every switch."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+import gc
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
 
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.documents import load_document, write_together
-from mltswitch.errors import MltswitchError, UserInputError
+from mltswitch.errors import UserInputError
 from mltswitch.inventory import Device, load_inventory
 from mltswitch.plan import Plan
 from mltswitch.targets import Quantised, Rounding, target_for
+from mltswitch.targets.template import using_templates
+from mltswitch.targets.user_templates import UserTemplates, load_templates
 from mltswitch.units import format_ratio
 
 
@@ -23,35 +26,80 @@ from mltswitch.units import format_ratio
 @click.option("-i", "--inventory", "inventory_path", required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False))
 @click.option("--limit", help="Devices or groups, separated by commas.")
+@click.option(
+    "--templates",
+    "templates_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of templates <platform>/<file>.j2 that replace mltswitch's own.",
+)
 @json_option
-def render(plan_file: Path, inventory_path: Path, output: Path, limit: str | None, as_json: bool) -> None:
+def render(
+    plan_file: Path,
+    inventory_path: Path,
+    output: Path,
+    limit: str | None,
+    templates_folder: Path | None,
+    as_json: bool,
+) -> None:
     """Write each device's configuration below OUTPUT, and report what a device cannot express exactly."""
     plan = load_document(plan_file, Plan)
     inventory = load_inventory(inventory_path)
+    templates = None if templates_folder is None else load_templates(templates_folder)
     devices = inventory.select(limit)
     absent = set(plan.topology.by_name) - {device.switch for device in inventory.devices}
     if absent:
         progress(f"warning: in the plan, not in the inventory: {', '.join(sorted(absent))}")
-    quantised: dict[str, Quantised] = {}
-    files: dict[Path, str] = {}
-    for device in devices:
-        quantised[device.name], texts = _render_device(plan, device)
-        files |= {output / device.name / name: text for name, text in texts.items()}
-    _write(files)
-    roundings = {name: entry.roundings for name, entry in quantised.items()}
+    paths: list[Path] = []
+    roundings: dict[str, tuple[Rounding, ...]] = {}
+    shortfalls: dict[str, tuple[str, ...]] = {}
+
+    def texts() -> Iterator[tuple[Path, str]]:
+        for device in devices:
+            quantised, files = render_device(plan, device, templates)
+            roundings[device.name], shortfalls[device.name] = quantised.roundings, quantised.shortfalls
+            for name, text in files.items():
+                paths.append(output / device.name / name)
+                yield paths[-1], text
+
+    with settled_heap():
+        _write(texts())
     untested = unverified(plan, devices)
     if as_json:
         print_json(
-            {"files": sorted(str(path) for path in files), "roundings": roundings, "unverified": untested}
+            {
+                "files": sorted(str(path) for path in paths),
+                "roundings": roundings,
+                "shortfalls": {name: found for name, found in shortfalls.items() if found},
+                "unverified": untested,
+            }
         )
         return
-    for path in files:
+    for path in paths:
         click.echo(path)
     print_roundings(roundings)
+    print_shortfalls(shortfalls)
     print_unverified(untested)
 
 
-def _render_device(plan: Plan, device: Device) -> tuple[Quantised, dict[str, str]]:
+@contextmanager
+def settled_heap() -> Iterator[None]:
+    """While it lasts, the collector does not look again and again through all that was loaded before."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def render_device(
+    plan: Plan, device: Device, templates: UserTemplates | None = None
+) -> tuple[Quantised, dict[str, str]]:
+    """The plan as one device can express it, and its files: name → text.
+
+    Raises:
+        UserInputError: the inventory contradicts the plan, or a template of the user does.
+        UnsupportedPlanError: the device cannot express the plan.
+    """
     switch = plan.topology.switch(device.switch)
     if switch.platform != device.platform:
         raise UserInputError(
@@ -60,21 +108,26 @@ def _render_device(plan: Plan, device: Device) -> tuple[Quantised, dict[str, str
         )
     target = target_for(device.platform, where=device.name)
     quantised = target.quantise(plan, device.switch)
-    return quantised, target.render(quantised.state)
+    with using_templates(templates):
+        return quantised, target.render(quantised.state)
 
 
-def _write(files: Mapping[Path, str]) -> None:
-    """All files or none; folders that were made for them go again when one cannot be written."""
+def _write(files: Iterable[tuple[Path, str]]) -> None:
+    """All files or none; folders that were made for them go again when something goes wrong."""
     made: list[Path] = []
     try:
-        for folder in dict.fromkeys(path.parent for path in files):
-            _make_folder(folder, made)
-        write_together(files)
-    except MltswitchError:
+        write_together(_with_folders(files, made))
+    except BaseException:
         for folder in reversed(made):
             with suppress(OSError):  # somebody else's files lie in it by now
                 folder.rmdir()
         raise
+
+
+def _with_folders(files: Iterable[tuple[Path, str]], made: list[Path]) -> Iterator[tuple[Path, str]]:
+    for path, text in files:
+        _make_folder(path.parent, made)
+        yield path, text
 
 
 def _make_folder(folder: Path, made: list[Path]) -> None:
@@ -97,6 +150,16 @@ def unverified(plan: Plan, devices: Iterable[Device]) -> dict[str, tuple[str, ..
         if capabilities.unverified:
             found[f"{device.platform}/{capabilities.hardware}"] = capabilities.unverified
     return dict(sorted(found.items()))
+
+
+def print_shortfalls(shortfalls: Mapping[str, Iterable[str]]) -> None:
+    """One line for each thing that the plan asks for and devices cannot do, and which."""
+    devices: dict[str, list[str]] = {}
+    for device, sentences in shortfalls.items():
+        for sentence in sentences:
+            devices.setdefault(sentence, []).append(device)
+    for sentence, names in devices.items():
+        click.echo(f"not done: {sentence} ({', '.join(names)})")
 
 
 def print_unverified(untested: Mapping[str, Iterable[str]]) -> None:

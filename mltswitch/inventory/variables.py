@@ -23,6 +23,8 @@ CLEAR_TEXT_PASSWORDS: Final = (
 UNSUPPORTED: Final = ("ansible_group_priority",)
 """Would change the precedence that this loader documents."""
 MAXIMUM_PATH_CHARACTERS: Final = 4096
+SHELL_CHARACTERS: Final = frozenset("\"'`$;&|<>")
+"""No file is found by them here: mltswitch asks no shell, and a variable stays as it is written."""
 NEVER_SHOWN: Final = ("mltswitch_password_env",)
 """People put a password where its variable's name belongs; an error message must not print it."""
 
@@ -46,6 +48,8 @@ def _whole_number(value: object) -> object:
 def _file_name(text: str) -> str:
     if not 0 < len(text) <= MAXIMUM_PATH_CHARACTERS:
         raise ValueError("is empty or too long for a file name")
+    if SHELL_CHARACTERS & set(text):
+        raise ValueError("has a quote, or a character that a shell would read")
     try:
         return str(Path(text).expanduser())
     except RuntimeError:
@@ -62,7 +66,9 @@ _File = Annotated[str, BeforeValidator(_plain_text), AfterValidator(_file_name)]
 _VariableName = Annotated[str, BeforeValidator(_plain_text), Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 
 
-class _Used(BaseModel):
+class Used(BaseModel):
+    """Every variable that mltswitch reads; all others may hold anything."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ansible_host: _Address | None = None
@@ -125,8 +131,8 @@ def _refuse(host: str, variables: Mapping[str, Value]) -> None:
                 hint="use a key, or name an environment variable in mltswitch_password_env",
             )
     for name, value in variables.items():
-        if name in UNSUPPORTED or (name.startswith(OWN_PREFIX) and name not in _Used.model_fields):
-            own = [field for field in _Used.model_fields if field.startswith(OWN_PREFIX)]
+        if name in UNSUPPORTED or (name.startswith(OWN_PREFIX) and name not in Used.model_fields):
+            own = [field for field in Used.model_fields if field.startswith(OWN_PREFIX)]
             raise UserInputError(
                 "is not a variable that mltswitch knows",
                 where=f"{value.file}: {host}: {shown(name)}",
@@ -134,10 +140,10 @@ def _refuse(host: str, variables: Mapping[str, Value]) -> None:
             )
 
 
-def _checked(host: str, variables: Mapping[str, Value], main_file: Path) -> _Used:
-    given = {name: variables[name].value for name in _Used.model_fields if name in variables}
+def _checked(host: str, variables: Mapping[str, Value], main_file: Path) -> Used:
+    given = {name: variables[name].value for name in Used.model_fields if name in variables}
     try:
-        return _Used.model_validate(given)
+        return Used.model_validate(given)
     except ValidationError as error:
         problem = error.errors()[0]
         name = str(problem["loc"][0])

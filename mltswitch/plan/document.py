@@ -6,12 +6,13 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.errors import UserInputError
 from mltswitch.plan.fabric import DscpValue, Fabric, Name, PortRole, SprayMode
 from mltswitch.plan.topology import Topology
+from mltswitch.queueing.models import MODELS
 from mltswitch.queueing.objective import Buffer
 from mltswitch.units import BITS_PER_BYTE
 from mltswitch.wire import CS6, CS7
@@ -20,6 +21,17 @@ PLAN_SCHEMA: Literal["mltswitch/plan/v1"] = "mltswitch/plan/v1"
 
 Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Text = Annotated[str, Field(max_length=4000)]
+"""What people read; no renderer does."""
+
+
+def _check_model(name: str) -> str:
+    if name not in MODELS:
+        raise ValueError(f"is no loss model, expected one of {', '.join(MODELS)}")
+    return name
+
+
+LossModel = Annotated[str, AfterValidator(_check_model)]
 
 
 class _Document(BaseModel):
@@ -40,8 +52,8 @@ class LayerRange(_Document):
 
     first: int = Field(ge=0)
     last: int = Field(ge=0)
-    first_name: str
-    last_name: str
+    first_name: Text
+    last_name: Text
     size_bytes: int = Field(ge=0)
 
     @model_validator(mode="after")
@@ -146,7 +158,7 @@ class PortProfile(_Document):
     """No choice does better under this model; None: no bound was computed."""
     gap: Ratio | None = None
     """(extra_rounds - lower_bound_rounds) / extra_rounds."""
-    method: str | None = None
+    method: Text | None = None
     """How the thresholds were found, in a few words."""
 
     @model_validator(mode="after")
@@ -189,12 +201,12 @@ class Paths(_Document):
 class Provenance(_Document):
     """Where the plan comes from; same input, same bytes."""
 
-    tool_version: str
-    queueing_model: str
-    profile_name: str
-    profile_sha256: str
-    fabric_sha256: str
-    sensitivity: str
+    tool_version: Text
+    queueing_model: LossModel
+    profile_name: Text
+    profile_sha256: Text
+    fabric_sha256: Text
+    sensitivity: Text
     """Whether the loss tolerance was measured or is a default."""
 
 
@@ -212,9 +224,9 @@ class Plan(_Document):
     """Queues on the longest path."""
     paths: Paths
     fabric: Fabric
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
     """What a reader of the thresholds should know, a sentence each."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Text, ...] = ()
     """Why the thresholds may not do what they should, a sentence each."""
 
     @model_validator(mode="after")

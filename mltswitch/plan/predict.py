@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import isfinite
+from typing import Final
 
 from mltswitch.capabilities import AlphaLimit, BytesLimit
 from mltswitch.errors import UnsupportedPlanError, UserInputError
@@ -21,6 +23,8 @@ from mltswitch.queueing import (
     predict,
 )
 
+REMEMBERED_PORTS: Final = 128
+"""Kinds of port whose figures are kept: platforms times roles of a large fabric, planned and rounded."""
 SIGNIFICANT_DIGITS = 6
 """Digits kept of a prediction: few enough that every machine writes the same bytes."""
 
@@ -164,11 +168,23 @@ def predict_port(
         # What the other models know of a shared buffer is what one congested queue may fill of it.
         port = replace(port, buffer_packets=None)
         thresholds = tuple(replace(entry, alpha=None) for entry in thresholds)
-    figures = predict(port, traffic, thresholds, model=model, simulation=simulation)
+    figures = _remembered(port, traffic, thresholds, model, simulation)
     return {
         queue.traffic_class: _prediction(figure, profile)
         for queue, figure in zip(profile.queues, figures, strict=True)
     }
+
+
+@lru_cache(maxsize=REMEMBERED_PORTS)
+def _remembered(
+    port: Port,
+    traffic: tuple[QueueTraffic, ...],
+    thresholds: tuple[QueueThresholds, ...],
+    model: str,
+    simulation: SimulationSettings | None,
+) -> tuple[QueuePrediction, ...]:
+    """The same port has the same figures: many switches of a fabric ask for the few kinds that it has."""
+    return predict(port, traffic, thresholds, model=model, simulation=simulation)
 
 
 def _prediction(figure: QueuePrediction, profile: PortProfile) -> Prediction:

@@ -127,8 +127,9 @@ class Topology:
         for port in leaf.ports:
             if port.peer_is_host:
                 for prefix in self._addressing.alias.values():
-                    alias = prefix.network_address + self._host_index[port.peer]
-                    yield Route(IPv4Network(alias), port.peer_address, port.name)
+                    # A number and a length: of an address the text is made, and read again.
+                    alias = int(prefix.network_address) + self._host_index[port.peer]
+                    yield Route(IPv4Network((alias, 32)), port.peer_address, port.name)
 
     def _spine_routes(self, spine: Switch) -> Iterator[Route]:
         stride = self._addressing.leaf_stride

@@ -56,7 +56,7 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
             rounded[port.role] = rounder.queues(class_queues, host_dscps if port.peer_is_host else dscps)
         queues, changes = rounded[port.role]
         ports.append(_port_state(port, profile, queues))
-        roundings += [replace(change, port=port.name) for change in changes]
+        roundings += [_at_port(change, port.name) for change in changes]
     routes = tuple(RouteState(r.prefix, r.next_hop, r.port) for r in plan.topology.routes(switch_name))
     state = SwitchState(
         tuple(ports),
@@ -121,6 +121,20 @@ def _without_network_control(plan: Plan, dscps: dict[str, tuple[int, ...]]) -> d
         name: tuple(sorted((*held, *taken))) if name == last else tuple(d for d in held if d not in taken)
         for name, held in dscps.items()
     }
+
+
+def _at_port(change: Rounding, port: str) -> Rounding:
+    """The same on one port; `dataclasses.replace` takes three times as long, and a switch has hundreds."""
+    return Rounding(
+        port,
+        change.queue,
+        change.traffic_class,
+        change.field,
+        change.wanted,
+        change.given,
+        change.loss_unimportant,
+        change.loss_important,
+    )
 
 
 def _port_state(port: Port, profile: PortProfile, queues: tuple[QueueState, ...]) -> PortState:

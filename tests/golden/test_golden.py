@@ -1,23 +1,26 @@
-"""The lab's plan and every configuration rendered from it, byte by byte; `make golden` rewrites them."""
+"""Plans of the example inventories and every configuration rendered from them, byte by byte.
+
+The lab, and a rack in which every leaf runs another switch OS. `make golden` rewrites them.
+"""
 
 from pathlib import Path
 
 import pytest
 
-from mltswitch.cli.targets import targets_page
+from mltswitch.cli.targets_page import targets_page
 from mltswitch.documents import dump_yaml
 from mltswitch.inventory import load_inventory
 from mltswitch.plan import Plan
 from mltswitch.targets import target_for, targets
+from tests.conftest import INVENTORIES
 
-GOLDEN = Path(__file__).parent / "files"
-INVENTORY = Path(__file__).parents[2] / "inventories" / "lab"
+GOLDEN = {"lab": Path(__file__).parent / "files", "mixed": Path(__file__).parent / "mixed"}
 
 
-def rendered(plan: Plan) -> dict[str, str]:
+def rendered(plan: Plan, inventory: Path) -> dict[str, str]:
     """Path below the golden folder → text."""
     files = {"plan.yaml": dump_yaml(plan)}
-    for device in load_inventory(INVENTORY).devices:
+    for device in load_inventory(inventory).devices:
         target = target_for(device.platform)
         texts = target.render(target.quantise(plan, device.switch).state)
         files |= {f"{device.name}/{name}": text for name, text in texts.items()}
@@ -25,26 +28,34 @@ def rendered(plan: Plan) -> dict[str, str]:
 
 
 def test_the_page_of_targets_is_current(update_golden: bool) -> None:
-    page = targets_page([target.hardware(None) for target in targets().values()])
-    file = INVENTORY.parents[1] / "docs" / "targets.md"
+    page = targets_page()
+    file = INVENTORIES.parent / "docs" / "targets.md"
     if update_golden:
         file.write_text(page, encoding="utf-8")
     assert file.read_text(encoding="utf-8") == page, "docs/targets.md is out of date: make golden"
 
 
-def test_golden_files(lab_plan: Plan, update_golden: bool) -> None:
-    files = rendered(lab_plan)
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_files(name: str, lab_plan: Plan, mixed_plan: Plan, update_golden: bool) -> None:
+    plans, folder = {"lab": lab_plan, "mixed": mixed_plan}, GOLDEN[name]
+    files = rendered(plans[name], INVENTORIES / name)
     if update_golden:
-        for path in GOLDEN.rglob("*"):
+        for path in folder.rglob("*"):
             if path.is_file():
                 path.unlink()
-        for name, text in files.items():
-            (GOLDEN / name).parent.mkdir(parents=True, exist_ok=True)
-            (GOLDEN / name).write_text(text, encoding="utf-8")
+        for file, text in files.items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(text, encoding="utf-8")
         pytest.skip("golden files rewritten: read the difference")
     stored = {
-        str(p.relative_to(GOLDEN)): p.read_text(encoding="utf-8") for p in GOLDEN.rglob("*") if p.is_file()
+        str(p.relative_to(folder)): p.read_text(encoding="utf-8") for p in folder.rglob("*") if p.is_file()
     }
     assert sorted(files) == sorted(stored)
-    for name, text in files.items():
-        assert text == stored[name], f"{name} changed; if that is right: make golden"
+    for file, text in files.items():
+        assert text == stored[file], f"{name}: {file} changed; if that is right: make golden"
+
+
+def test_the_mixed_rack_runs_every_switch_os(mixed_plan: Plan) -> None:
+    assert {switch.platform for switch in mixed_plan.topology.switches} == set(targets())
+    names = [device.switch for device in load_inventory(INVENTORIES / "mixed").devices]
+    assert sorted(names) == sorted(mixed_plan.topology.by_name)
