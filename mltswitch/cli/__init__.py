@@ -30,6 +30,11 @@ COMMANDS: Final = {
     "diff": ("mltswitch.cli.deploy", "diff", "Show what a push would change."),
     "push": ("mltswitch.cli.deploy", "push", "Make the switches run a plan."),
     "verify": ("mltswitch.cli.deploy", "verify", "Compare what the switches run with a plan."),
+    "acceptance": (
+        "mltswitch.cli.acceptance",
+        "acceptance",
+        "Test on the wire that a port does what the plan says.",
+    ),
     "traffic": ("mltswitch.cli.traffic", "traffic", "Fit arrival processes to captures and counters."),
     "targets": ("mltswitch.cli.targets", "targets_command", "What each switch OS can do."),
     "lab": ("mltswitch.cli.lab", "lab", "A leaf-spine network on this machine."),

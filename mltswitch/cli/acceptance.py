@@ -1,0 +1,231 @@
+"""`mltswitch acceptance`: does a real port do what the plan says of it?"""
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from mltswitch.cli.lab import STATE_FOLDER
+from mltswitch.cli.output import console, json_option, print_json, progress, table
+from mltswitch.deploy import connect
+from mltswitch.documents import load_document
+from mltswitch.errors import MltswitchError, UserInputError
+from mltswitch.inventory import Device, load_inventory
+from mltswitch.lab import Lab
+from mltswitch.measure.acceptance import (
+    READERS,
+    AcceptanceResult,
+    DeviceCounters,
+    Place,
+    TestHost,
+    accept,
+    find_place,
+    open_hosts,
+    payload_bytes,
+)
+from mltswitch.plan import Plan
+from mltswitch.targets import target_for
+from mltswitch.units import format_bps
+
+NOT_ACCEPTED: Final = 5
+CONNECT_SECONDS: Final = 10
+_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
+_HOST: Final = re.compile(rf"(?P<name>{_NAME})(=(?P<place>[A-Za-z0-9_][A-Za-z0-9_.:@/\[\]%-]{{0,254}}))?")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  mltswitch acceptance leaf2 --plan plan.yaml --hosts host1,host3,host4\n"
+    "  mltswitch acceptance leaf7 --plan plan.yaml -i inventories/rack \\\n"
+    "      --hosts n61=root@10.0.0.61,n62=root@10.0.0.62,n63=root@10.0.0.63"
+)
+@click.argument("device_name", metavar="DEVICE")
+@click.option(
+    "--hosts",
+    required=True,
+    help="Hosts of the fabric, separated by commas: NAME, or NAME=USER@ADDRESS as ssh takes it.",
+)
+@click.option(
+    "--plan",
+    "plan_file",
+    default="plan.yaml",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="The plan that was pushed.",
+)
+@click.option(
+    "-i",
+    "--inventory",
+    "inventory_path",
+    default="inventories/lab",
+    show_default=True,
+    type=click.Path(path_type=Path),
+)
+@click.option(
+    "--receiver", help="Who receives; default: the last of --hosts right behind DEVICE, else the last."
+)
+@click.option("--port", help="The port under test; default: the one that leads to the receiver.")
+@click.option(
+    "--ssh-config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Configuration file for ssh to the hosts; default: the user's.",
+)
+@json_option
+def acceptance(
+    device_name: str,
+    hosts: str,
+    plan_file: Path,
+    inventory_path: Path,
+    receiver: str | None,
+    port: str | None,
+    ssh_config: Path | None,
+    as_json: bool,
+) -> int:
+    """Overload one port of DEVICE from real hosts and compare what comes out with the plan.
+
+    Every gradient class in turn, with ECT and Not-ECT datagrams; a class takes seconds. Exit code 5
+    when a check fails. The port should carry nothing else meanwhile.
+    """
+    plan = load_document(plan_file, Plan)
+    device = _device(inventory_path, device_name)
+    places = _parse_hosts(hosts)
+    place = find_place(plan, device.switch, tuple(places), receiver, port)
+    if place.platform != device.platform:
+        raise UserInputError(
+            f"its platform is {device.platform} in the inventory, {place.platform} in the plan's fabric",
+            where=device.name,
+        )
+    reach = _Reach(inventory_path, places, ssh_config)
+    receiving = reach.host(place.receiver)
+    senders = [
+        replace(reach.host(name), destinations=destinations)
+        for name, destinations in zip(place.senders, place.destinations, strict=True)
+    ]
+    with (
+        _counters(device, place) as counters,
+        open_hosts(receiving, senders, payload_bytes(place)) as running,
+    ):
+        result = accept(place, running, counters, progress)
+    if as_json:
+        print_json({"accepted": result.accepted, "result": result})
+    else:
+        _print(result)
+    return 0 if result.accepted else NOT_ACCEPTED
+
+
+def _device(inventory_path: Path, name: str) -> Device:
+    devices = {device.name: device for device in load_inventory(inventory_path).devices}
+    if name not in devices:
+        raise UserInputError(
+            f"no device {name!r} in {inventory_path}", where="DEVICE", expected=f"one of {', '.join(devices)}"
+        )
+    return devices[name]
+
+
+def _parse_hosts(text: str) -> dict[str, str]:
+    """Host of the fabric → what ssh calls it."""
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        match = _HOST.fullmatch(part.strip())
+        if match is None:
+            raise UserInputError(
+                f"{part.strip()[:60]!r} is not understood",
+                where="--hosts",
+                expected="NAME or NAME=USER@ADDRESS, separated by commas",
+            )
+        if match["name"] in found:
+            raise UserInputError(f"{match['name']} is named twice", where="--hosts")
+        found[match["name"]] = match["place"] or match["name"]
+    return found
+
+
+class _Reach:
+    """How hosts are reached: as namespaces of this inventory's lab where it has them, else by ssh."""
+
+    def __init__(self, inventory_path: Path, places: dict[str, str], ssh_config: Path | None) -> None:
+        self._lab = Lab(inventory_path / STATE_FOLDER)
+        self._places = places
+        self._ssh_config = ssh_config
+        self._in_lab = {host.name for host in self._lab.status().hosts}
+
+    def host(self, name: str) -> TestHost:
+        place = self._places[name]
+        if place == name and name in self._in_lab:
+            return TestHost(name, tuple(self._lab.host_namespace(name).command(())))
+        return TestHost(name, ssh_prefix(place, self._ssh_config), quoted=True)
+
+
+def ssh_prefix(place: str, config: Path | None) -> tuple[str, ...]:
+    """The OpenSSH client, which asks nothing, checks the host's key, and ends with our input."""
+    options = ("BatchMode=yes", "StrictHostKeyChecking=yes", f"ConnectTimeout={CONNECT_SECONDS}")
+    return (
+        "ssh",
+        "-T",
+        *(("-F", str(config)) if config is not None else ()),
+        *(word for option in options for word in ("-o", option)),
+        "--",
+        place,
+    )
+
+
+@contextmanager
+def _counters(device: Device, place: Place) -> Iterator[DeviceCounters]:
+    """One session with the device for all questions; without one the counters stay unchecked."""
+    if place.platform not in READERS:
+        yield DeviceCounters(None)
+        return
+    with ExitStack() as stack:
+        try:
+            conversation = stack.enter_context(
+                connect(device, target_for(device.platform, where=device.name))
+            )
+        except MltswitchError as error:
+            counters = DeviceCounters(None, str(error))
+        else:
+            counters = DeviceCounters(conversation)
+        yield counters
+
+
+def _print(result: AcceptanceResult) -> None:
+    screen = console()
+    noise, late = result.noise_seconds * 1e3, result.late_seconds * 1e3
+    screen.print(
+        f"{result.switch} port {result.port} ({result.platform}/{result.hardware}), "
+        f"{format_bps(result.rate_bps)}, packets of {result.packet_bytes} B; {', '.join(result.senders)} "
+        f"to {result.receiver}, {result.seconds:.0f} s on the wire. The empty path's delay spreads by "
+        f"{noise:.3g} ms, the slowest sender was {late:.3g} ms late.",
+        markup=False,
+    )
+    rows = [
+        (check.question, check.traffic_class, check.result, check.seen or "-", check.expected or "-")
+        for check in result.checks
+    ]
+    screen.print(table("Acceptance", ("check", "class", "result", "seen", "expected"), rows))
+    for check in result.checks:
+        if check.holds is False:
+            click.echo(
+                f"FAIL {check.traffic_class}, {check.question}: seen {check.seen}, "
+                f"expected {check.expected}: {check.explanation}"
+            )
+    for reason, classes in _unchecked(result).items():
+        click.echo(f"not checked: {', '.join(classes)}: {reason}")
+    hardware = f"{result.platform}/{result.hardware}"
+    for sentence in result.settled:
+        click.echo(f"settled on this port of {hardware}: {sentence}")
+    for sentence in result.still_open:
+        click.echo(f"still open on {hardware}: {sentence}")
+    results = [check.result for check in result.checks]
+    counts = {text: results.count(text) for text in ("pass", "FAIL", "not checked")}
+    click.echo(", ".join(f"{count} {text}" for text, count in counts.items() if count))
+
+
+def _unchecked(result: AcceptanceResult) -> dict[str, list[str]]:
+    """Reason → what it keeps from being checked."""
+    found: dict[str, list[str]] = {}
+    for check in result.checks:
+        if check.holds is None:
+            found.setdefault(check.explanation, []).append(f"{check.traffic_class} {check.question}")
+    return found

@@ -1,0 +1,179 @@
+"""What runs on a host of an acceptance test: sends or receives tagged datagrams, one task after the other.
+
+This file is the whole program. It goes to the host over the standard input of `python3`, so it needs Python
+3.7 or later and Linux there, no package and no file. Requests and answers are JSON, one a line:
+
+    {"role": "send", ...}     -> "ready", waits for the line "go", sends -> {"sent_ns": base64, ...}
+    {"role": "receive", ...}  -> "ready", waits for the line "go", receives -> {"records": base64, ...}
+
+It ends with its standard input, and every task ends by itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+import socket
+import struct
+import sys
+import time
+from array import array
+from typing import Any
+
+HEADER = struct.Struct("!4sIBxI")
+"""Magic, run, sender, (padding), sequence."""
+MAGIC = b"MLTa"
+RECORD = struct.Struct("<BBIq")
+"""Received: sender, DSCP/ECN byte as it arrived, sequence, kernel's time of arrival (ns since the epoch)."""
+MAXIMUM_PACKETS = 2_000_000
+"""Of one task; more is refused, whatever asks for it."""
+MAXIMUM_SECONDS = 60.0
+SPIN_SECONDS = 100e-6
+"""Below this a sleep is less exact than not sleeping."""
+SILENCE_SECONDS = 0.3
+"""A run is over when nothing has come for this long after its planned end."""
+MAXIMUM_DATAGRAM_BYTES = 9216
+RECEIVE_BUFFER_BYTES = 16 * 2**20
+SO_RCVBUFFORCE, SO_TIMESTAMPNS, SO_RXQ_OVFL = 33, 35, 40
+"""Linux socket options that Python does not name; SCM_TIMESTAMPNS has the same number."""
+TIMESPEC = struct.Struct("@ll")
+
+
+def schedule(flows: list[dict[str, Any]]) -> list[tuple[float, int, int]]:
+    """Every packet of the flows in order of time: a list of (seconds, flow, number within the flow).
+
+    A flow is {"start", "gap" (seconds), "count", "dscp", "ecn" (code points, taken in turn)}.
+    """
+    packets = [
+        (flow["start"] + number * flow["gap"], position, number)
+        for position, flow in enumerate(flows)
+        for number in range(flow["count"])
+    ]
+    packets.sort()
+    return packets
+
+
+def send(task: dict[str, Any]) -> dict[str, Any]:
+    """Send everything on schedule; what was sent when, refused by this host's own kernel, and how late."""
+    flows = task["flows"]
+    packets = schedule(flows)
+    if len(packets) > MAXIMUM_PACKETS or (packets and packets[-1][0] > MAXIMUM_SECONDS):
+        raise ValueError("the task is larger than any acceptance test")
+    places = [(address, task["port"]) for address in task["destinations"]]
+    padding = bytes(task["payload_bytes"] - HEADER.size)
+    tags = [
+        [[(socket.IPPROTO_IP, socket.IP_TOS, bytes([flow["dscp"] << 2 | ecn]))] for ecn in flow["ecn"]]
+        for flow in flows
+    ]
+    sent_ns = array("q", bytes(8 * len(packets)))
+    refused, late = 0, 0.0
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
+        say("ready")
+        await_go()
+        start = time.monotonic()
+        for sequence, (due, position, number) in enumerate(packets):
+            ahead = start + due - time.monotonic()
+            if ahead > SPIN_SECONDS:
+                time.sleep(ahead)
+            late = max(late, -ahead)
+            kinds = tags[position]
+            # A whole turn of code points takes one path, so that no path sees one kind alone.
+            place = places[number // len(kinds) % len(places)]
+            sent_ns[sequence] = time.time_ns()
+            header = HEADER.pack(MAGIC, task["run"], task["sender"], sequence)
+            try:
+                channel.sendmsg([header, padding], kinds[number % len(kinds)], 0, place)
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.ENOBUFS):
+                    raise
+                refused += 1
+        took = time.monotonic() - start
+    planned = packets[-1][0] if packets else 0.0
+    if sys.byteorder != "little":
+        sent_ns.byteswap()
+    return {
+        "sent_ns": base64.b64encode(sent_ns.tobytes()).decode("ascii"),
+        "refused": refused,
+        "late_seconds": late,
+        "overrun_seconds": max(0.0, took - planned),
+    }
+
+
+def receive(task: dict[str, Any]) -> dict[str, Any]:
+    """Note every datagram of the run until the senders have stopped; ends by itself."""
+    records, count, dropped = bytearray(), 0, 0
+    with open_channel(task["port"]) as channel:
+        channel.settimeout(SILENCE_SECONDS)
+        say("ready")
+        await_go()
+        end = time.monotonic() + min(task["seconds"], MAXIMUM_SECONDS)
+        last = end + MAXIMUM_SECONDS
+        while count < MAXIMUM_PACKETS and time.monotonic() < last:
+            try:
+                datagram, ancillary, _, _ = channel.recvmsg(MAXIMUM_DATAGRAM_BYTES, 256)
+            except socket.timeout:  # noqa: UP041  (TimeoutError only since Python 3.10)
+                if time.monotonic() > end:
+                    break
+                continue
+            if len(datagram) < HEADER.size:
+                continue
+            magic, run, sender, sequence = HEADER.unpack_from(datagram)
+            if magic != MAGIC or run != task["run"]:
+                continue
+            tos, arrived_ns, overflow = read_ancillary(ancillary)
+            dropped = max(dropped, overflow)
+            records += RECORD.pack(sender, tos, sequence, arrived_ns)
+            count += 1
+    return {"records": base64.b64encode(bytes(records)).decode("ascii"), "dropped": dropped}
+
+
+def open_channel(port: int) -> socket.socket:
+    """A bound socket that tells each datagram's DSCP/ECN byte and the kernel's time of arrival."""
+    channel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        channel.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
+    except PermissionError:
+        channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+    channel.setsockopt(socket.IPPROTO_IP, 13, 1)  # IP_RECVTOS, which Python names only since 3.10
+    channel.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    channel.setsockopt(socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
+    channel.bind(("0.0.0.0", port))  # noqa: S104  (it answers nothing, and every alias must arrive)
+    return channel
+
+
+def read_ancillary(messages: list[tuple[int, int, bytes]]) -> tuple[int, int, int]:
+    """(DSCP/ECN byte, kernel's time of arrival, drops at this socket so far)."""
+    tos, arrived_ns, overflow = 0, time.time_ns(), 0
+    for level, kind, data in messages:
+        if level == socket.IPPROTO_IP and kind == socket.IP_TOS:
+            tos = data[0]
+        elif level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
+            seconds, nanoseconds = TIMESPEC.unpack(data)
+            arrived_ns = seconds * 10**9 + nanoseconds
+        elif level == socket.SOL_SOCKET and kind == SO_RXQ_OVFL:
+            overflow = int.from_bytes(data, sys.byteorder)
+    return tos, arrived_ns, overflow
+
+
+def say(line: str) -> None:
+    """One line to whoever started us."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def await_go() -> None:
+    """Wait for the line that starts a task; whoever went away meanwhile ends us."""
+    if sys.stdin.readline() != "go\n":
+        raise SystemExit(0)
+
+
+def main() -> None:
+    """Serve tasks until standard input ends."""
+    for line in iter(sys.stdin.readline, ""):
+        task = json.loads(line)
+        say(json.dumps({"send": send, "receive": receive}[task["role"]](task)))
+
+
+if __name__ == "__main__":
+    main()

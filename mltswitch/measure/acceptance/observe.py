@@ -1,0 +1,175 @@
+"""What one run says of the queue: where each packet met it, and how long it was there.
+
+The hosts' clocks differ. Lone packets before and after a run give each sender's delay through the empty port,
+in the receiver's clock; a line through both takes up what the clocks drift meanwhile. A packet's delay beyond
+that is time spent waiting, and times the port's rate it is the queue in bytes that the packet found. A lost
+packet found the queue that its neighbours found.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from mltswitch.errors import MachineError
+from mltswitch.measure.acceptance.session import Exchanged
+from mltswitch.units import BITS_PER_BYTE
+from mltswitch.wire import Ecn
+
+FEWEST_IDLE_PACKETS: Final = 10
+"""Of one sender: below this its empty path is not known."""
+NOISE_PERCENTILE: Final = 90.0
+RATE_BLOCKS: Final = 10
+FEWEST_BLOCK_PACKETS: Final = 5
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The packets of some phases in order of arrival at the port; all arrays have one entry per packet."""
+
+    phase: npt.NDArray[np.str_]
+    class_index: npt.NDArray[np.int64]
+    is_ect: Bools
+    is_received: Bools
+    is_marked: Bools
+    """Came with CE."""
+    time_seconds: Floats
+    """Arrival at the port plus the empty path, by the receiver's clock."""
+    wait_seconds: Floats
+    """Time in the queue; of a lost packet what its neighbours in the same class waited."""
+    noise_seconds: float
+    """Spread of the empty path's delay: what a wait may be wrong by."""
+    late_seconds: float
+
+    def __len__(self) -> int:
+        return len(self.time_seconds)
+
+    def where(self, chosen: Bools) -> "Trace":
+        """The chosen packets."""
+        return Trace(
+            self.phase[chosen],
+            self.class_index[chosen],
+            self.is_ect[chosen],
+            self.is_received[chosen],
+            self.is_marked[chosen],
+            self.time_seconds[chosen],
+            self.wait_seconds[chosen],
+            self.noise_seconds,
+            self.late_seconds,
+        )
+
+    def of(self, phase: str) -> "Trace":
+        """The packets of one phase."""
+        return self.where(self.phase == phase)
+
+    def rate_bps(self, packet_bytes: int) -> float | None:
+        """Bits per second that left the port over the second half of these packets; None: too few came.
+
+        The median over parts of that time: while a busy host pauses, the port may stand idle.
+        """
+        left = np.sort((self.time_seconds + self.wait_seconds)[self.is_received])
+        left = left[len(left) // 2 :]
+        step = len(left) // RATE_BLOCKS
+        if step < FEWEST_BLOCK_PACKETS:
+            return None
+        durations = np.diff(left[::step])
+        typical = float(np.median(durations))
+        return step * packet_bytes * BITS_PER_BYTE / typical if typical > 0 else None
+
+
+def observe(exchanged: Exchanged) -> Trace:
+    """The run as the queue saw it; raises MachineError where the empty path cannot be known."""
+    columns = [_of_sender(exchanged, sender) for sender in range(len(exchanged.sent))]
+    noise = max(column.noise_seconds for column in columns)
+    phase = np.concatenate([column.phase for column in columns])
+    time = np.concatenate([column.time_seconds for column in columns])
+    order = np.lexsort((np.arange(len(time)), time))
+    merged = Trace(
+        phase[order],
+        np.concatenate([column.class_index for column in columns])[order],
+        np.concatenate([column.is_ect for column in columns])[order],
+        np.concatenate([column.is_received for column in columns])[order],
+        np.concatenate([column.is_marked for column in columns])[order],
+        time[order],
+        np.concatenate([column.wait_seconds for column in columns])[order],
+        noise,
+        max(sent.late_seconds for sent in exchanged.sent),
+    )
+    return _with_waits_of_the_lost(merged)
+
+
+def _of_sender(exchanged: Exchanged, sender: int) -> Trace:
+    sent, flows = exchanged.sent[sender], exchanged.run[sender]
+    phases = np.array([flow.phase for flow in flows])[sent.flow]
+    classes = np.array([flow.class_index for flow in flows])[sent.flow]
+    patterns = [np.array(flow.ecn) != Ecn.NOT_ECT for flow in flows]
+    is_ect = np.array(
+        [
+            patterns[flow][number % len(patterns[flow])]
+            for flow, number in zip(sent.flow, sent.number, strict=True)
+        ]
+    )
+    arrived = np.zeros(len(sent.sent_ns), dtype=np.int64)
+    is_marked = np.zeros(len(arrived), dtype=np.bool_)
+    mine = exchanged.records[exchanged.records["sender"] == sender]
+    mine = mine[mine["sequence"] < len(arrived)]
+    arrived[mine["sequence"]] = mine["arrived_ns"]
+    is_marked[mine["sequence"]] = (mine["tos"] & Ecn.CE) == Ecn.CE
+    is_received = arrived > 0
+    start_ns = int(exchanged.sent[0].sent_ns[0])
+    # Nanoseconds since the epoch do not fit a float; the clocks' difference is in `delay`, and stays there.
+    left = (sent.sent_ns - start_ns) / 1e9
+    delay = np.where(is_received, (arrived - sent.sent_ns) / 1e9, np.nan)
+    idle = (phases == "idle") & is_received
+    empty, noise = _empty_path(left, delay, idle)
+    return Trace(
+        phases, classes, is_ect, is_received, is_marked, left + empty, delay - empty, noise, sent.late_seconds
+    )
+
+
+def _empty_path(left: Floats, delay: Floats, idle: Bools) -> tuple[Floats, float]:
+    """(delay of the empty path when each packet left, its spread)."""
+    if np.sum(idle) < FEWEST_IDLE_PACKETS:
+        raise MachineError(
+            "nothing arrived over the empty port, or almost nothing",
+            hint="push the plan first: the alias routes may be missing",
+        )
+    middle = (left[0] + left[-1]) / 2
+    early, late = idle & (left < middle), idle & (left >= middle)
+    if min(np.sum(early), np.sum(late)) < FEWEST_IDLE_PACKETS:
+        empty = np.full(len(left), np.median(delay[idle]))
+    else:
+        places = [float(np.median(left[block])) for block in (early, late)]
+        levels = [float(np.median(delay[block])) for block in (early, late)]
+        slope = (levels[1] - levels[0]) / (places[1] - places[0])
+        empty = levels[0] + slope * (left - places[0])
+    spread = np.abs(delay[idle] - empty[idle])
+    return empty, float(np.percentile(spread, NOISE_PERCENTILE))
+
+
+def _with_waits_of_the_lost(trace: Trace) -> Trace:
+    """Lost packets get the waits of their neighbours in time, of the same class and phase."""
+    wait = np.maximum(trace.wait_seconds, 0.0)
+    for phase in np.unique(trace.phase):
+        for index in np.unique(trace.class_index):
+            mine = (trace.phase == phase) & (trace.class_index == index)
+            known, lost = mine & trace.is_received, mine & ~trace.is_received
+            if np.any(known):
+                wait[lost] = np.interp(trace.time_seconds[lost], trace.time_seconds[known], wait[known])
+            else:
+                wait[lost] = 0.0
+    return Trace(
+        trace.phase,
+        trace.class_index,
+        trace.is_ect,
+        trace.is_received,
+        trace.is_marked,
+        trace.time_seconds,
+        wait,
+        trace.noise_seconds,
+        trace.late_seconds,
+    )

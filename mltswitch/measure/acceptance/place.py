@@ -1,0 +1,233 @@
+"""Which port of a device is tested, between which hosts, and what is expected of it.
+
+Expected is the plan as the device can express it (rounded), not the plan as it was wished for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Final
+
+from mltswitch.capabilities import AlphaLimit, Bandwidth, BytesLimit, Capabilities, Limit, PortShare
+from mltswitch.errors import UserInputError
+from mltswitch.measure.acceptance.checks import ControlClass, ExpectedPort, ExpectedQueue
+from mltswitch.measure.acceptance.schedule import HOLD_LOAD
+from mltswitch.plan import ClassKind, Host, Plan, Port, Switch, SwitchRole
+from mltswitch.targets import QueueState, target_for
+
+UNBOUNDED_PACKETS: Final = 20
+"""Beyond twice S: how far a queue without a limit in bytes is filled."""
+FULLEST_LINK: Final = 0.95
+"""Part of a link on the way to the port that a sender may use: a fuller one would queue, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The port under test, who sends through it, and what it should do."""
+
+    switch: str
+    port: str
+    platform: str
+    hardware: str
+    receiver: str
+    senders: tuple[str, ...]
+    destinations: tuple[tuple[IPv4Address, ...], ...]
+    """For each sender the addresses of the receiver whose packets cross the port, taken in turn."""
+    burst_senders: tuple[int, ...]
+    """Senders from which no other queue lies before the port's."""
+    expected: ExpectedPort
+    gradients: tuple[ExpectedQueue, ...]
+    """In order of service."""
+    controls: tuple[ControlClass, ...]
+    unverified: tuple[str, ...]
+    """What the device's capabilities leave open."""
+
+
+def find_place(
+    plan: Plan, switch_name: str, hosts: Sequence[str], receiver: str | None, port: str | None
+) -> Place:
+    """The place for these hosts; raises UserInputError where they cannot overload the port."""
+    switch = plan.topology.switch(switch_name)
+    known = {host.name: host for host in plan.topology.hosts}
+    chosen = [_host(known, name) for name in hosts]
+    if len(set(hosts)) != len(hosts) or len(chosen) < 2:
+        raise UserInputError(
+            f"{len(set(hosts))} host(s) named", where="--hosts", expected="at least two different ones"
+        )
+    target = _receiver(chosen, switch, receiver)
+    senders = [host for host in chosen if host is not target]
+    tested = _port(switch, target, port)
+    destinations = tuple(_destinations(switch, tested, sender, target) for sender in senders)
+    near = tuple(
+        number
+        for number, sender in enumerate(senders)
+        if switch.role is SwitchRole.LEAF and sender.leaf == switch.name
+    )
+    target_os = target_for(switch.platform, where=switch.name)
+    capabilities = target_os.hardware(switch.hardware)
+    profile = plan.port_profile(capabilities.platform, capabilities.hardware, tested.role)
+    _require_overload(senders, near, destinations, shaped=profile.shaped)
+    quantised = target_os.quantise(plan, switch.name)
+    state = next(entry for entry in quantised.state.ports if entry.name == tested.name)
+    queues = {queue.queue: queue for queue in state.queues}
+    gradients = tuple(
+        _expected(
+            entry.name,
+            index,
+            entry.dscp[0],
+            queues[quantised.class_queues[entry.name]],
+            capabilities,
+            profile.packet_bytes,
+        )
+        for index, entry in enumerate(plan.classes)
+        if entry.kind is ClassKind.GRADIENT
+    )
+    return Place(
+        switch=switch.name,
+        port=tested.name,
+        platform=capabilities.platform,
+        hardware=capabilities.hardware,
+        receiver=target.name,
+        senders=tuple(host.name for host in senders),
+        destinations=destinations,
+        burst_senders=near,
+        expected=ExpectedPort(
+            profile.rate_bps, profile.packet_bytes, capabilities.marks_at, capabilities.averaging_packets
+        ),
+        gradients=gradients,
+        controls=tuple(
+            ControlClass(
+                entry.name,
+                index,
+                entry.dscp[0],
+                _bps(queues[quantised.class_queues[entry.name]].maximum, profile.rate_bps),
+            )
+            for index, entry in enumerate(plan.classes)
+            if entry.kind is ClassKind.CONTROL
+        ),
+        unverified=capabilities.unverified,
+    )
+
+
+def _host(known: dict[str, Host], name: str) -> Host:
+    if name not in known:
+        raise UserInputError(
+            f"{name!r} is no host of the plan's fabric",
+            where="--hosts",
+            expected=f"some of {', '.join(known)}",
+        )
+    return known[name]
+
+
+def _receiver(hosts: Sequence[Host], switch: Switch, name: str | None) -> Host:
+    """The named one, else the last host right behind the device, else the last."""
+    if name is not None:
+        for host in hosts:
+            if host.name == name:
+                return host
+        raise UserInputError(f"{name!r} is not among --hosts", where="--receiver")
+    behind = [host for host in hosts if host.leaf == switch.name]
+    return (behind or list(hosts))[-1]
+
+
+def _port(switch: Switch, receiver: Host, name: str | None) -> Port:
+    """The named port, else the one that the device sends through to the receiver."""
+    for port in switch.ports:
+        if name is not None:
+            if port.name == name:
+                return port
+        elif receiver.leaf == switch.name:
+            if port.name == receiver.leaf_port:
+                return port
+        elif switch.role is SwitchRole.LEAF:
+            if not port.peer_is_host:
+                return port
+        elif port.peer == receiver.leaf:
+            return port
+    if name is not None:
+        raise UserInputError(
+            f"{switch.name} has no port {name!r} in the plan",
+            where="--port",
+            expected=f"one of {', '.join(port.name for port in switch.ports)}",
+        )
+    raise UserInputError(f"no port of {switch.name} leads to {receiver.name}", where="--hosts")
+
+
+def _destinations(switch: Switch, port: Port, sender: Host, receiver: Host) -> tuple[IPv4Address, ...]:
+    """Addresses of the receiver that lead from the sender through the port."""
+    aliases = dict(receiver.aliases)
+    everywhere = tuple(aliases.values()) or (receiver.address,)
+    if port.peer_is_host:
+        if receiver.leaf == switch.name and receiver.leaf_port == port.name:
+            return everywhere[:1] if sender.leaf == switch.name else everywhere
+        raise UserInputError(
+            f"port {port.name} of {switch.name} leads to {port.peer}, not to {receiver.name}",
+            where="--receiver",
+        )
+    spine = port.peer if switch.role is SwitchRole.LEAF else switch.name
+    if spine not in aliases:
+        raise UserInputError(f"{receiver.name} has no address that crosses {spine}", where="--port")
+    crosses = (
+        sender.leaf == switch.name and receiver.leaf != switch.name
+        if switch.role is SwitchRole.LEAF
+        else receiver.leaf == port.peer and sender.leaf != port.peer
+    )
+    if not crosses:
+        raise UserInputError(
+            f"what {sender.name} sends to {receiver.name} does not leave {switch.name} by {port.name}",
+            where="--hosts",
+        )
+    return (aliases[spine],)
+
+
+def _require_overload(
+    senders: Sequence[Host],
+    near: Sequence[int],
+    destinations: Sequence[Sequence[IPv4Address]],
+    *,
+    shaped: bool,
+) -> None:
+    """Together the senders must offer more than the port's rate, over links no faster than the port."""
+    if len(senders) == 1 and near and not shaped:
+        raise UserInputError(
+            f"{senders[0].name} alone cannot overload a port as fast as its own link",
+            where="--hosts",
+            expected="two hosts that send and one that receives",
+        )
+    for number, sender in enumerate(senders):
+        part = HOLD_LOAD / len(senders) / len(destinations[number])
+        if number not in near and part > FULLEST_LINK:
+            raise UserInputError(
+                f"{sender.name} would have to fill a link of the fabric before the port is full",
+                where="--hosts",
+                hint="name more hosts, or some that stand right behind the device",
+            )
+
+
+def _expected(
+    name: str, index: int, dscp: int, queue: QueueState, capabilities: Capabilities, packet_bytes: int
+) -> ExpectedQueue:
+    return ExpectedQueue(
+        name,
+        index,
+        dscp,
+        queue.queue,
+        queue.ecn_threshold_bytes,
+        queue.limit,
+        _standing_bytes(queue.limit, queue.ecn_threshold_bytes or 0, capabilities, packet_bytes),
+    )
+
+
+def _standing_bytes(limit: Limit, threshold_bytes: int, capabilities: Capabilities, packet_bytes: int) -> int:
+    beyond = 2 * threshold_bytes + UNBOUNDED_PACKETS * packet_bytes
+    if isinstance(limit, BytesLimit):
+        return limit.size_bytes
+    if isinstance(limit, AlphaLimit) and capabilities.limit.pool_bytes is not None:
+        return min(beyond, limit.resting_bytes(capabilities.limit.pool_bytes))
+    return beyond
+
+
+def _bps(maximum: Bandwidth | None, rate_bps: int) -> int | None:
+    if maximum is None:
+        return None
+    return rate_bps * maximum.percent // 100 if isinstance(maximum, PortShare) else maximum.bps

@@ -1,0 +1,165 @@
+"""An acceptance test from its first packet to its result: runs, counters, judgements."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from mltswitch.deploy import Conversation
+from mltswitch.errors import DeviceError
+from mltswitch.measure.acceptance.checks import Check, ControlClass, ExpectedQueue
+from mltswitch.measure.acceptance.competition import judge_control, judge_order
+from mltswitch.measure.acceptance.counters import READERS, QueueCounters, judge_counters
+from mltswitch.measure.acceptance.judge import judge_class, sends_at_rate
+from mltswitch.measure.acceptance.observe import Trace, observe
+from mltswitch.measure.acceptance.place import Place
+from mltswitch.measure.acceptance.report import AcceptanceResult, open_sentences
+from mltswitch.measure.acceptance.schedule import (
+    Marking,
+    Port,
+    Run,
+    control_run,
+    order_run,
+    pairs,
+    run_seconds,
+    threshold_run,
+)
+from mltswitch.measure.acceptance.session import Hosts
+from mltswitch.units import ETHERNET_HEADER_BYTES
+
+IPV4_UDP_HEADER_BYTES: Final = 28
+ATTEMPTS: Final = 3
+AGAIN_SECONDS: Final = 0.04
+"""A sender that fell behind by more has its run repeated; so has a port that seems to have another rate."""
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCounters:
+    """Where the device's counters come from."""
+
+    conversation: Conversation | None
+    why_not: str = ""
+    """Why nobody can be asked."""
+
+
+def payload_bytes(place: Place) -> int:
+    """UDP payload of a full-size packet."""
+    return place.expected.packet_bytes - ETHERNET_HEADER_BYTES - IPV4_UDP_HEADER_BYTES
+
+
+def accept(place: Place, hosts: Hosts, counters: DeviceCounters, progress: Progress) -> AcceptanceResult:
+    """Run every test of the port; raises MachineError when a host fails, DeviceError when the device does."""
+    return _Acceptance(place, hosts, counters, progress).result()
+
+
+class _Acceptance:
+    def __init__(self, place: Place, hosts: Hosts, counters: DeviceCounters, progress: Progress) -> None:
+        self._place = place
+        self._hosts = hosts
+        self._counters = counters
+        self._progress = progress
+        self._port = Port(
+            place.expected.rate_bps, place.expected.packet_bytes, len(place.senders), place.burst_senders
+        )
+        self._noise = self._late = self._seconds = 0.0
+
+    def result(self) -> AcceptanceResult:
+        place = self._place
+        checks: list[Check] = []
+        for queue in place.gradients:
+            checks += self._class(queue)
+        by_name = {queue.traffic_class: queue for queue in place.gradients}
+        for upper, lower in pairs({name: _marking(queue) for name, queue in by_name.items()}):
+            checks.append(self._order(by_name[upper], by_name[lower]))
+        checks += [self._control(control) for control in place.controls]
+        settled, left = open_sentences(place.unverified, checks)
+        return AcceptanceResult(
+            switch=place.switch,
+            port=place.port,
+            platform=place.platform,
+            hardware=place.hardware,
+            receiver=place.receiver,
+            senders=place.senders,
+            rate_bps=place.expected.rate_bps,
+            packet_bytes=place.expected.packet_bytes,
+            seconds=self._seconds,
+            noise_seconds=self._noise,
+            late_seconds=self._late,
+            checks=tuple(checks),
+            settled=settled,
+            still_open=left,
+        )
+
+    def _class(self, queue: ExpectedQueue) -> tuple[Check, ...]:
+        run = threshold_run(self._port, _marking(queue), queue.ecn_threshold_bytes or 0, queue.standing_bytes)
+        counted: list[QueueCounters | str] = []
+        trace = self._observe(
+            f"thresholds of {queue.traffic_class}", run, lambda: counted.append(self._count(queue))
+        )
+        before, after = counted[-1], self._count(queue)
+        judged = judge_class(trace, queue, self._place.expected)
+        if isinstance(before, str) or isinstance(after, str):
+            why = before if isinstance(before, str) else str(after)
+            return (*judged, judge_counters(trace, queue, None, why))
+        return (*judged, judge_counters(trace, queue, after.since(before)))
+
+    def _count(self, queue: ExpectedQueue) -> QueueCounters | str:
+        """The queue's counters, or why there are none."""
+        reader = READERS.get(self._place.platform)
+        if reader is None:
+            return f"mltswitch reads no counters of {self._place.platform}"
+        if self._counters.conversation is None:
+            return self._counters.why_not
+        try:
+            return reader.read(self._counters.conversation.ask(reader.query(self._place.port)), queue.queue)
+        except DeviceError as error:
+            return str(error)
+
+    def _order(self, upper: ExpectedQueue, lower: ExpectedQueue) -> Check:
+        run = order_run(
+            self._port, _marking(upper), _marking(lower), (upper.standing_bytes, lower.standing_bytes)
+        )
+        trace = self._observe(f"order of {upper.traffic_class} and {lower.traffic_class}", run)
+        return judge_order(trace, upper, lower, self._place.expected)
+
+    def _control(self, control: ControlClass) -> Check:
+        gradients = [_marking(queue) for queue in self._place.gradients]
+        standing = sum(queue.standing_bytes for queue in self._place.gradients)
+        marking = Marking(control.class_index, control.dscp)
+        run = control_run(self._port, marking, gradients, standing, control.maximum_bps)
+        trace = self._observe(f"{control.traffic_class} under overload", run)
+        return judge_control(trace, control.traffic_class, self._place.expected)
+
+    def _observe(self, what: str, run: Run, before: Callable[[], None] | None = None) -> Trace:
+        """One run, again where a machine paused: then the queue emptied, and the run says less than it could.
+
+        A port that really has another rate has it again.
+        """
+        place = f"{self._place.switch} {self._place.port}"
+        for attempt in range(1, ATTEMPTS + 1):
+            self._progress(f"{place}: {what}, {run_seconds(run):.1f} s")
+            if before is not None:
+                before()
+            trace = observe(self._hosts.exchange(run))
+            self._seconds += run_seconds(run)
+            paused = self._paused(trace)
+            if not paused or attempt == ATTEMPTS:
+                break
+            self._progress(f"{place}: {paused}, once more")
+        self._noise = max(self._noise, trace.noise_seconds)
+        self._late = max(self._late, trace.late_seconds)
+        return trace
+
+    def _paused(self, trace: Trace) -> str:
+        """What looks like a pause in this run; empty where nothing does."""
+        if trace.late_seconds > AGAIN_SECONDS:
+            return f"a sender paused for {trace.late_seconds * 1e3:.0f} ms"
+        if np.any(trace.phase == "fill") and not sends_at_rate(trace, self._place.expected):
+            return "the port did not send at its rate"
+        return ""
+
+
+def _marking(queue: ExpectedQueue) -> Marking:
+    return Marking(queue.class_index, queue.dscp)

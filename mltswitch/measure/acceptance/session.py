@@ -1,0 +1,228 @@
+"""The hosts of an acceptance test: one program on each, fed over the standard input of what reaches it.
+
+The program travels with the first task, so a host needs python3 and nothing of ours.
+"""
+
+import base64
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from mltswitch.errors import MachineError
+from mltswitch.measure.acceptance import agent
+from mltswitch.measure.acceptance.schedule import Run, run_seconds
+
+BOOTSTRAP: Final = "import sys; exec(sys.stdin.read(int(sys.stdin.readline())))"
+"""Reads the program's length and the program, and runs it; the rest of standard input is the program's."""
+TEST_PORT: Final = 47002
+"""UDP destination port."""
+PATIENCE_SECONDS: Final = 20.0
+"""Beyond the planned end of a task; then the host's program is ended."""
+LARGEST_LATE_SECONDS: Final = 0.25
+LARGEST_OVERRUN_SECONDS: Final = 0.25
+LARGEST_REFUSED_SHARE: Final = 0.001
+"""Beyond these the offered load was not the one that was asked for."""
+RECORD: Final = np.dtype([("sender", "u1"), ("tos", "u1"), ("sequence", "<u4"), ("arrived_ns", "<i8")])
+"""As the program packs what it received."""
+
+
+@dataclass(frozen=True, slots=True)
+class TestHost:
+    """A host with python3."""
+
+    __test__ = False  # pytest takes every Test… for its own
+    name: str
+    prefix: tuple[str, ...]
+    """What runs a command there: `ip netns exec …`, `ssh …`; empty for this machine."""
+    destinations: tuple[IPv4Address, ...] = ()
+    """Where a sender sends to, in turn."""
+    quoted: bool = False
+    """Whether a shell on the way takes the command apart again, as ssh's does."""
+
+    def command(self) -> list[str]:
+        """Command line that starts the program's loader there."""
+        program = f"'{BOOTSTRAP}'" if self.quoted else BOOTSTRAP
+        return [*self.prefix, "python3", "-c", program]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What one sender sent, packet by packet in order of its schedule."""
+
+    due_seconds: npt.NDArray[np.float64]
+    flow: npt.NDArray[np.int64]
+    """Index into the sender's flows."""
+    number: npt.NDArray[np.int64]
+    """Place within its flow."""
+    sent_ns: npt.NDArray[np.int64]
+    """By the sender's clock."""
+    late_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """One run as its hosts saw it."""
+
+    run: Run
+    sent: tuple[Sent, ...]
+    records: npt.NDArray[np.void]
+
+
+class Hosts:
+    """Programs that run on a receiver and some senders."""
+
+    def __init__(self, receiver: "_Program", senders: Sequence["_Program"], payload_bytes: int) -> None:
+        self._receiver = receiver
+        self._senders = tuple(senders)
+        self._payload_bytes = payload_bytes
+        self._number = time.time_ns() % 2**31
+
+    def exchange(self, run: Run) -> Exchanged:
+        """Send one run; returns when it has ended. Raises MachineError when a host failed or was late."""
+        self._number += 1
+        seconds = run_seconds(run)
+        common = {"run": self._number, "port": TEST_PORT}
+        self._receiver.ask({"role": "receive", "seconds": seconds, **common})
+        for number, (sender, flows) in enumerate(zip(self._senders, run, strict=True)):
+            sender.ask(
+                {
+                    "role": "send",
+                    "sender": number,
+                    "destinations": [str(address) for address in sender.host.destinations],
+                    "payload_bytes": self._payload_bytes,
+                    "flows": [flow.request() for flow in flows],
+                    **common,
+                }
+            )
+        programs = (self._receiver, *self._senders)
+        for program in programs:
+            program.expect_ready()
+        for program in programs:
+            program.say("go")
+        sent = tuple(
+            _sent(sender.host, sender.answer(seconds), [flow.request() for flow in flows])
+            for sender, flows in zip(self._senders, run, strict=True)
+        )
+        return Exchanged(run, sent, _records(self._receiver.host, self._receiver.answer(seconds)))
+
+
+class _Program:
+    """The program on one host."""
+
+    def __init__(self, host: TestHost) -> None:
+        self.host = host
+        try:
+            self._process = subprocess.Popen(
+                host.command(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        except OSError as error:
+            raise MachineError(f"cannot be reached: {error.strerror}", where=host.name) from None
+        source = Path(agent.__file__).read_text(encoding="ascii")
+        self.say(f"{len(source)}\n{source}", end="")
+
+    def ask(self, task: dict[str, Any]) -> None:
+        self.say(json.dumps(task))
+
+    def say(self, text: str, end: str = "\n") -> None:
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):  # it has ended, and its exit code says why
+                self._process.stdin.write(text + end)
+                self._process.stdin.flush()
+
+    def expect_ready(self) -> None:
+        line = self._line(PATIENCE_SECONDS)
+        if line != "ready\n":
+            raise self._failed(f"its program began with {line[:80]!r}")
+
+    def answer(self, seconds: float) -> dict[str, Any]:
+        line = self._line(seconds + PATIENCE_SECONDS)
+        try:
+            found = json.loads(line)
+        except json.JSONDecodeError:
+            found = None
+        if not isinstance(found, dict):
+            raise self._failed(f"its program answered {line[:80]!r}")
+        return found
+
+    def _line(self, seconds: float) -> str:
+        watchdog = threading.Timer(seconds, self._process.kill)
+        watchdog.start()
+        try:
+            return self._process.stdout.readline() if self._process.stdout else ""
+        finally:
+            watchdog.cancel()
+
+    def _failed(self, problem: str) -> MachineError:
+        self._process.kill()
+        _, errors = self._process.communicate()
+        last = errors.strip().splitlines()[-1] if errors.strip() else problem
+        return MachineError(
+            last, where=self.host.name, hint="the host must let us in without a question, and have python3"
+        )
+
+    def close(self) -> None:
+        with suppress(OSError, ValueError):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+        try:
+            self._process.wait(timeout=2.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@contextmanager
+def open_hosts(receiver: TestHost, senders: Sequence[TestHost], payload_bytes: int) -> Iterator[Hosts]:
+    """Start the program on every host, and end it afterwards; raises MachineError."""
+    with ExitStack() as stack:
+        programs = []
+        for host in (receiver, *senders):
+            program = _Program(host)
+            stack.callback(program.close)
+            programs.append(program)
+        yield Hosts(programs[0], programs[1:], payload_bytes)
+
+
+def _sent(host: TestHost, answer: dict[str, Any], flows: list[dict[str, Any]]) -> Sent:
+    packets = agent.schedule(flows)
+    refused = int(answer["refused"])
+    if refused > LARGEST_REFUSED_SHARE * len(packets):
+        raise MachineError(f"its own kernel refused {refused} of {len(packets)} packets", where=host.name)
+    late, overrun = float(answer["late_seconds"]), float(answer["overrun_seconds"])
+    if late > LARGEST_LATE_SECONDS or overrun > LARGEST_OVERRUN_SECONDS:
+        raise MachineError(
+            f"sent up to {max(late, overrun):.2f} s late: it is too slow for this port, or too busy",
+            where=host.name,
+            hint="name more hosts, or let the port run at a lower rate while you test it",
+        )
+    sent_ns = np.frombuffer(base64.b64decode(answer["sent_ns"]), dtype="<i8")
+    due, flow, number = (np.array(column) for column in zip(*packets, strict=True))
+    return Sent(due, flow, number, sent_ns, late)
+
+
+def _records(host: TestHost, answer: dict[str, Any]) -> npt.NDArray[np.void]:
+    dropped = int(answer["dropped"])
+    if dropped:
+        raise MachineError(
+            f"the receiving host itself dropped packets ({dropped})",
+            where=host.name,
+            hint="raise net.core.rmem_max there, or let the port run at a lower rate while you test it",
+        )
+    return np.frombuffer(base64.b64decode(answer["records"]), dtype=RECORD)

@@ -1,0 +1,138 @@
+"""A switch port in virtual time: what an acceptance test meets, with queues as somebody configured them."""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from mltswitch.measure.acceptance.schedule import Flow, Run
+from mltswitch.measure.acceptance.session import RECORD, Exchanged, Sent
+from mltswitch.wire import Ecn
+
+PACKET = 1514
+RATE = 10_000_000
+PACKET_SECONDS = PACKET * 8 / RATE
+CLOCKS = ((7.5, 40e-6), (-3600.0, -25e-6))
+"""Senders' clocks: seconds ahead of the receiver's, and drift."""
+PATH_SECONDS = 350e-6
+JITTER_SECONDS = 40e-6
+
+
+@dataclass(frozen=True)
+class SimulatedQueue:
+    """S and L in packets, and what the queue does above S."""
+
+    threshold: int
+    limit: int
+    capable: Literal["mark", "drop", "pass"] = "mark"
+    others: Literal["drop", "pass"] = "drop"
+    weight: float = 1.0
+    """Of the newest length in the average."""
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    time: float
+    sender: int
+    sequence: int
+    class_index: int
+    ecn: int
+
+
+class SimulatedPort:
+    """Strict priority over its queues, first served first; classes that it does not know share the last."""
+
+    def __init__(
+        self,
+        order: dict[int, SimulatedQueue],
+        *,
+        rate_share: float = 1.0,
+        marks_at: Literal["enqueue", "dequeue"] = "enqueue",
+        pauses: tuple[float, float] | None = None,
+        seed: int = 1,
+    ) -> None:
+        self.order = order
+        self.marks_at = marks_at
+        self.marked = self.dropped = 0
+        self._pauses = pauses
+        """(seconds from one pause of all senders to the next, its length)."""
+        self._packet_seconds = PACKET_SECONDS / rate_share
+        self._generator = np.random.default_rng(seed)
+
+    def exchange(self, run: Run) -> Exchanged:
+        """The run as hosts with these clocks would report it."""
+        sent, arrivals = [], []
+        for sender, flows in enumerate(run):
+            entry, mine = self._send(sender, flows)
+            sent.append(entry)
+            arrivals += mine
+        arrivals.sort(key=lambda arrival: arrival.time)
+        rows = self._serve(arrivals)
+        return Exchanged(run, tuple(sent), np.array(rows, dtype=RECORD))
+
+    def _send(self, sender: int, flows: tuple[Flow, ...]) -> tuple[Sent, list[_Arrival]]:
+        packets = sorted(
+            (flow.start_seconds + number * flow.gap_seconds, position, number)
+            for position, flow in enumerate(flows)
+            for number in range(flow.count)
+        )
+        due, flow, number = (np.array(column) for column in zip(*packets, strict=True))
+        leaves = due.copy()
+        if self._pauses is not None:
+            every, length = self._pauses
+            leaves = np.maximum(due, np.floor(due / every) * every + length)
+        ahead, drift = CLOCKS[sender]
+        epoch = 1_700_000_000 * 10**9
+        sent_ns = epoch + np.round((leaves * (1 + drift) + ahead) * 1e9).astype(np.int64)
+        on_the_way = PATH_SECONDS * (1 + sender) + self._generator.exponential(JITTER_SECONDS, len(due))
+        arrivals = [
+            _Arrival(
+                float(time),
+                sender,
+                sequence,
+                flows[place].class_index,
+                flows[place].ecn[count % len(flows[place].ecn)],
+            )
+            for sequence, (time, place, count) in enumerate(
+                zip(leaves + on_the_way, flow.tolist(), number.tolist(), strict=True)
+            )
+        ]
+        return Sent(due, flow, number, sent_ns, 0.001), arrivals
+
+    def _serve(self, arrivals: list[_Arrival]) -> list[tuple[int, int, int, int]]:
+        waiting: dict[int, deque[tuple[_Arrival, int]]] = {index: deque() for index in self.order}
+        average = dict.fromkeys(self.order, 0.0)
+        rows: list[tuple[int, int, int, int]] = []
+        free = 0.0
+        position = 0
+        while position < len(arrivals) or any(waiting.values()):
+            upcoming = arrivals[position].time if position < len(arrivals) else float("inf")
+            if any(waiting.values()) and free <= upcoming:
+                index = next(index for index, queue in waiting.items() if queue)
+                arrival, tos = waiting[index].popleft()
+                rule = self.order[index]
+                if self.marks_at == "dequeue" and arrival.ecn and len(waiting[index]) >= rule.threshold:
+                    tos |= Ecn.CE
+                free += self._packet_seconds
+                at = 1_700_000_000 * 10**9 + round((free + 0.001) * 1e9)
+                rows.append((arrival.sender, tos, arrival.sequence, at))
+                self.marked += (tos & Ecn.CE) == Ecn.CE
+                continue
+            arrival = arrivals[position]
+            position += 1
+            index = arrival.class_index if arrival.class_index in self.order else list(self.order)[-1]
+            rule, queue = self.order[index], waiting[index]
+            if not any(waiting.values()):
+                free = max(free, arrival.time)
+            average[index] += rule.weight * (len(queue) - average[index])
+            tos = arrival.ecn
+            above = average[index] >= rule.threshold
+            action = rule.capable if arrival.ecn else rule.others
+            if len(queue) >= rule.limit or (above and action == "drop"):
+                self.dropped += 1
+                continue
+            if above and action == "mark" and self.marks_at == "enqueue":
+                tos |= Ecn.CE
+            queue.append((arrival, tos))
+        return rows

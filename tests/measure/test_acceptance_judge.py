@@ -1,0 +1,213 @@
+"""Judgements on a simulated port: right ones pass, and each fault is told by the right question."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mltswitch.capabilities import AlphaLimit, BytesLimit, Unlimited
+from mltswitch.errors import MachineError
+from mltswitch.measure.acceptance.checks import Check, ExpectedPort, ExpectedQueue, Question
+from mltswitch.measure.acceptance.competition import judge_control, judge_order
+from mltswitch.measure.acceptance.counters import QueueCounters, judge_counters
+from mltswitch.measure.acceptance.judge import judge_class
+from mltswitch.measure.acceptance.observe import Trace, observe
+from mltswitch.measure.acceptance.schedule import Marking, Port, control_run, order_run, threshold_run
+from tests.measure.acceptance_port import PACKET, RATE, SimulatedPort, SimulatedQueue
+
+PORT = Port(RATE, PACKET, 2, (1,))
+EXPECTED_PORT = ExpectedPort(RATE, PACKET, "enqueue", 0)
+S, L = 32, 64
+MARKING = Marking(4, 26)
+
+
+def expected(
+    threshold: int | None = S, limit: int = L, name: str = "gradient-2", index: int = 4
+) -> ExpectedQueue:
+    size = None if threshold is None else threshold * PACKET
+    return ExpectedQueue(name, index, 26, index, size, BytesLimit(limit * PACKET), limit * PACKET)
+
+
+def traced(port: SimulatedPort, threshold: int = S, limit: int = L) -> Trace:
+    return observe(port.exchange(threshold_run(PORT, MARKING, threshold * PACKET, limit * PACKET)))
+
+
+def answers(checks: tuple[Check, ...]) -> dict[Question, bool | None]:
+    return {check.question: check.holds for check in checks}
+
+
+def failures(checks: tuple[Check, ...]) -> set[Question]:
+    return {check.question for check in checks if check.holds is False}
+
+
+def judged(queue: SimulatedQueue, **port: object) -> tuple[Check, ...]:
+    trace = traced(SimulatedPort({4: queue}, **port))  # type: ignore[arg-type]  # names and types are the test's own
+    return judge_class(trace, expected(), EXPECTED_PORT)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(12, 60), st.integers(10, 60), st.integers(1, 1000))
+def test_a_right_queue_passes_every_question(threshold: int, above: int, seed: int) -> None:
+    limit = threshold + above
+    port = SimulatedPort({4: SimulatedQueue(threshold, limit)}, seed=seed)
+    checks = judge_class(traced(port, threshold, limit), expected(threshold, limit), EXPECTED_PORT)
+    assert set(answers(checks).values()) == {True}, checks
+
+
+@pytest.mark.parametrize(
+    ("queue", "caught"),
+    [
+        (SimulatedQueue(2 * S, 2 * L), {Question.MARKS_BEGIN, Question.MARKED_ABOVE, Question.STANDS}),
+        (SimulatedQueue(2 * S, L), {Question.MARKS_BEGIN, Question.MARKED_ABOVE, Question.DROPPED_ABOVE}),
+        (SimulatedQueue(S // 2, L), {Question.MARKS_BEGIN, Question.KEPT_BELOW, Question.BURST}),
+        (SimulatedQueue(S, L, others="pass"), {Question.DROPPED_ABOVE}),
+        (SimulatedQueue(S, L, capable="drop"), {Question.MARKS_BEGIN, Question.ECT_KEPT, Question.STANDS}),
+        (SimulatedQueue(S, L, capable="pass"), {Question.MARKS_BEGIN, Question.MARKED_ABOVE}),
+        (SimulatedQueue(S, L // 2), {Question.ECT_KEPT, Question.STANDS}),
+        (SimulatedQueue(S, L * 4 // 5), {Question.ECT_KEPT, Question.STANDS}),
+        (SimulatedQueue(S, 2 * L), {Question.STANDS}),
+        (SimulatedQueue(S * 5 // 4, L), {Question.MARKS_BEGIN, Question.DROPPED_ABOVE}),
+        (SimulatedQueue(S * 3 // 4, L), {Question.MARKS_BEGIN, Question.KEPT_BELOW, Question.BURST}),
+        (SimulatedQueue(S, L, weight=1 / 512), {Question.MARKED_ABOVE}),
+    ],
+)
+def test_each_fault_is_told_by_the_right_question(queue: SimulatedQueue, caught: set[Question]) -> None:
+    checks = judged(queue)
+    assert failures(checks) >= caught, checks
+    assert Question.RATE not in failures(checks)
+    assert all(
+        check.explanation and check.seen and check.expected for check in checks if check.holds is False
+    )
+
+
+def test_what_passes_has_nothing_to_explain() -> None:
+    assert not any(check.explanation for check in judged(SimulatedQueue(S, L)))
+
+
+def test_a_port_at_another_rate_is_told() -> None:
+    assert Question.RATE in failures(judged(SimulatedQueue(S, L), rate_share=0.8))
+
+
+def test_marks_at_dequeue() -> None:
+    trace = traced(SimulatedPort({4: SimulatedQueue(S, L)}, marks_at="dequeue"))
+    late = judge_class(trace, expected(), replace(EXPECTED_PORT, marks_at="dequeue"))
+    assert set(answers(late).values()) == {True}, late
+
+
+def test_an_average_within_its_window_passes() -> None:
+    trace = traced(SimulatedPort({4: SimulatedQueue(S, L, weight=0.5)}))
+    checks = judge_class(trace, expected(), replace(EXPECTED_PORT, averaging_packets=4))
+    assert set(answers(checks).values()) == {True}, checks
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"), [(AlphaLimit(-1), "alpha 2^-1"), (Unlimited(), "no limit in bytes")]
+)
+def test_a_limit_that_is_no_length_is_not_checked(limit: AlphaLimit | Unlimited, words: str) -> None:
+    queue = replace(expected(), limit=limit)
+    checks = judge_class(traced(SimulatedPort({4: SimulatedQueue(S, L)})), queue, EXPECTED_PORT)
+    found = answers(checks)
+    assert found.pop(Question.ECT_KEPT) is None
+    assert found.pop(Question.STANDS) is None
+    assert set(found.values()) == {True}, checks
+    assert all(words in check.explanation for check in checks if check.holds is None)
+
+
+def test_thresholds_too_short_to_tell_are_not_checked() -> None:
+    trace = traced(SimulatedPort({4: SimulatedQueue(1, 3)}), 1, 3)
+    found = answers(judge_class(trace, expected(1, 3), EXPECTED_PORT))
+    assert found.pop(Question.RATE) is True
+    assert set(found.values()) == {None}
+
+
+def test_a_limit_at_the_threshold_leaves_marks_unchecked() -> None:
+    trace = traced(SimulatedPort({4: SimulatedQueue(30, 31)}), 30, 31)
+    found = answers(judge_class(trace, expected(30, 31), EXPECTED_PORT))
+    unchecked = {Question.MARKS_BEGIN, Question.MARKED_ABOVE, Question.DROPPED_ABOVE}
+    assert {question for question, holds in found.items() if holds is None} == unchecked
+    assert False not in found.values()
+
+
+def test_a_class_without_threshold() -> None:
+    trace = traced(SimulatedPort({4: SimulatedQueue(L, L)}))
+    checks = judge_class(trace, expected(threshold=None), EXPECTED_PORT)
+    assert {check.question for check in checks if check.holds} == {
+        Question.RATE,
+        Question.ECT_KEPT,
+        Question.STANDS,
+    }
+
+
+def test_nothing_through_the_port() -> None:
+    with pytest.raises(MachineError, match="nothing arrived over the empty port"):
+        traced(SimulatedPort({4: SimulatedQueue(0, 0)}))
+
+
+UPPER, LOWER = expected(18, 36, "gradient-1", 3), expected(32, 64, "gradient-2", 4)
+QUEUES = {3: SimulatedQueue(18, 36), 4: SimulatedQueue(32, 64)}
+
+
+def order(queues: dict[int, SimulatedQueue]) -> Check:
+    run = order_run(PORT, Marking(3, 36), Marking(4, 26), (36 * PACKET, 64 * PACKET))
+    return judge_order(observe(SimulatedPort(queues).exchange(run)), UPPER, LOWER, EXPECTED_PORT)
+
+
+def test_strict_order() -> None:
+    right, wrong = order(QUEUES), order({4: QUEUES[4], 3: QUEUES[3]})
+    assert right.holds is True, right
+    assert wrong.holds is False, wrong
+    assert "reversed" in wrong.explanation
+
+
+SHORT = {3: SimulatedQueue(1, 3), 4: SimulatedQueue(32, 64)}
+
+
+@pytest.mark.parametrize("above", [SHORT, QUEUES], ids=["short", "long"])
+@pytest.mark.parametrize("is_right", [True, False])
+def test_pauses_of_the_hosts_accuse_nobody_and_hide_nothing(
+    above: dict[int, SimulatedQueue], is_right: bool
+) -> None:
+    queues = above if is_right else {4: above[4], 3: above[3]}
+    run = order_run(PORT, Marking(3, 36), Marking(4, 26), (36 * PACKET, 64 * PACKET))
+    port = SimulatedPort(queues, pauses=(0.030, 0.008))
+    check = judge_order(observe(port.exchange(run)), UPPER, LOWER, EXPECTED_PORT)
+    assert (check.holds is not False) is is_right, check
+    if above is SHORT and is_right:
+        assert check.holds is None
+        assert "paused too often" in check.explanation
+
+
+def test_an_upper_class_that_never_filled_the_port_proves_nothing() -> None:
+    run = order_run(PORT, Marking(3, 36), Marking(4, 26), (36 * PACKET, 64 * PACKET))
+    trace = observe(SimulatedPort(QUEUES).exchange(run))
+    lost = ((trace.phase == "upper") & (np.arange(len(trace)) % 3 > 0)) | (trace.phase == "lower")
+    check = judge_order(replace(trace, is_received=trace.is_received & ~lost), UPPER, LOWER, EXPECTED_PORT)
+    assert check.holds is None
+    assert "did not fill the port" in check.explanation
+
+
+@pytest.mark.parametrize(
+    ("queues", "holds"),
+    [
+        ({1: SimulatedQueue(30, 30), **QUEUES}, True),
+        ({**QUEUES, 1: SimulatedQueue(30, 30)}, False),
+        ({1: SimulatedQueue(1000, 1000), 3: SimulatedQueue(1000, 1000), 4: SimulatedQueue(5000, 5000)}, None),
+    ],
+)
+def test_control(queues: dict[int, SimulatedQueue], holds: bool | None) -> None:
+    run = control_run(PORT, Marking(1, 40), (Marking(3, 36), Marking(4, 26)), 100 * PACKET)
+    check = judge_control(observe(SimulatedPort(queues).exchange(run)), "control", EXPECTED_PORT)
+    assert check.holds is holds, check
+
+
+def test_counters() -> None:
+    port = SimulatedPort({4: SimulatedQueue(S, L)})
+    trace = traced(port)
+    right = QueueCounters(port.marked, port.dropped)
+    assert judge_counters(trace, expected(), right).holds is True
+    assert judge_counters(trace, expected(), replace(right, marked=0)).holds is False
+    assert judge_counters(trace, expected(), replace(right, dropped=2 * port.dropped)).holds is False
+    unread = judge_counters(trace, expected(), None, "nobody can be asked")
+    assert (unread.holds, unread.explanation) == (None, "nobody can be asked")
