@@ -1,6 +1,7 @@
 """The words with values in Onyx commands: what is accepted, and why not."""
 
 import re
+from decimal import Decimal
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Final
 
@@ -15,6 +16,7 @@ MAX_PREFIX_LENGTH: Final = 32
 _PORT: Final = re.compile(r"1/([1-9][0-9]{0,2})\Z")
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,19}\Z")
 _SIZE: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?)([KM]?)\Z")
+_RATE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)G\Z")
 _ALPHAS: Final = (
     "0",
     "1/128",
@@ -67,6 +69,16 @@ def _parse_size(word: str) -> int:
     return int(float(found[1]) * _FACTORS[found[2]])
 
 
+def _parse_rate(word: str) -> int:
+    found = _RATE.match(word)
+    if found is None:
+        raise ValueError("a rate is a number with G")
+    mbps = int(Decimal(found[1]) * 1000)
+    if not mbps:
+        raise ValueError("a rate is above 0")
+    return mbps
+
+
 def _parse_next_hop(word: str) -> IPv4Address:
     return NULL0 if word == "null0" else IPv4Address(word)
 
@@ -106,6 +118,8 @@ MAXIMUM_KB: Final = whole("maximum", 1, MAX_THRESHOLD_KB)
 MINIMUM_PERCENT: Final = whole("minimum", 1, 100)
 MAXIMUM_PERCENT: Final = whole("maximum", 1, 100)
 WEIGHT: Final = whole("weight", 1, 100)
+RATE: Final = Argument("rate", _parse_rate)
+"""Mbit/s; with G and a decimal point in public scripts, the bounds are ours."""
 MTU: Final = whole("mtu", 1500, 9216)
 ALPHA: Final = choice("alpha", *_ALPHAS)
 SIZE: Final = Argument("size", _parse_size)

@@ -1,9 +1,11 @@
 """The configuration commands of Onyx 3.7-3.10 (SN2100) that concern queues and paths.
 
 Source: "Quality of Service", "QoS Commands" and "Shared Buffer Commands" of the Onyx manual, the Ansible
-collection mellanox.onyx, and saved configurations. Every command is a full one-liner; the sub-mode prefixes
-its lines. Ours, because no source says: the bounds of weight, percentages and thresholds, that the host
-bits of a route are 0, where a route's distance stands, and that another distance replaces it.
+collection mellanox.onyx, saved configurations, and for `bandwidth shape` of a port public scripts of a
+research group. Every command is a full one-liner; the sub-mode prefixes its lines. Ours, because no source
+says: the bounds of weight, percentages, rates and thresholds, that the host bits of a route are 0, where a
+route's distance stands, and that another distance replaces it. There is no command for the bandwidths of a
+traffic class, because no source has its words.
 """
 
 from collections.abc import Callable, Sequence
@@ -105,6 +107,10 @@ def _weighted(port: Port, values: Values) -> Port:
     return _class_change(
         port, values, lambda old: replace(old, strict=False, weight=values.one("weight", int))
     )
+
+
+def _port_shaped(port: Port, values: Values) -> Port:
+    return replace(port, shaper_mbps=values.maybe("rate", int))
 
 
 def _address(port: Port, values: Values) -> Port:
@@ -242,6 +248,8 @@ _PORT_COMMANDS: Final[tuple[Command[Change], ...]] = (
     _port_command(
         "traffic-class", argument.TRAFFIC_CLASS, "dcb", "ets", "wrr", argument.WEIGHT, change=_weighted
     ),
+    _port_command("bandwidth", "shape", argument.RATE, change=_port_shaped),
+    _port_command("no", "bandwidth", "shape", change=_port_shaped),
     _port_command(
         "no", "switchport", "force", change=lambda port, _: replace(port, switchport=False, address=None)
     ),

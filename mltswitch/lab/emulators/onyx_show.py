@@ -3,7 +3,8 @@
 The JSON shapes of `show interfaces ethernet N congestion-control`, `show dcb ets interface ethernet N`,
 `show qos interface ethernet N` and `show version` are those of the Ansible collection mellanox.onyx (its
 unit-test fixtures, release 3.6), that of `show dcb priority-flow-control` is a public poller's record of a
-switch. Ours: the "Mode" string BOTH, which no source shows, and the text of `show ip route`.
+switch. Ours: the "Mode" string BOTH, which no source shows, the line of a port's shaper in the running
+configuration, the figure of a bandwidth in `show dcb ets`, and the text of `show ip route`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -252,6 +253,8 @@ def _qos_lines(port: Port) -> Iterator[str]:
         yield "qos rewrite dscp"
     if not port.rewrite_pcp:
         yield "no qos rewrite pcp"
+    if port.shaper_mbps is not None:
+        yield f"bandwidth shape {port.shaper_mbps / 1000:g}G"
     for priority in range(TRAFFIC_CLASSES):
         moved = [
             str(dscp)

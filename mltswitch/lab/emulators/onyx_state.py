@@ -64,9 +64,9 @@ class TrafficClass:
     weight: int
     strict: bool = False
     shaper_mbps: int | None = None
-    """Greatest rate. No source that we have names the command, so a test sets it by hand."""
+    """Greatest rate; None: that of the link. No source has the command, so a test sets it by hand."""
     guaranteed_mbps: int = 0
-    """As `shaper_mbps`."""
+    """As `shaper_mbps`, set by hand."""
     congestion_control: CongestionControl | None = None
     buffer: EgressBuffer | None = None
 
@@ -77,7 +77,7 @@ class Port:
 
     trust: Trust = Trust.L2
     default_switch_priority: int = 0
-    """As `TrafficClass.shaper_mbps`, set by hand; so is `shaper_mbps`."""
+    """No source that we have names the command, so a test sets it by hand."""
     shaper_mbps: int | None = None
     dscp_to_switch_priority: tuple[int, ...] = tuple(dscp >> 3 for dscp in range(DSCP_COUNT))
     switch_priority_to_class: tuple[int, ...] = tuple(range(TRAFFIC_CLASSES))

@@ -27,7 +27,7 @@ from mltswitch.targets.onyx.grammar import (
 )
 from mltswitch.targets.onyx.read import NO_NEXT_HOP, read_port
 from mltswitch.targets.onyx.render import render_text
-from mltswitch.targets.onyx.settings import ABSOLUTE, TRUSTED, PortSettings
+from mltswitch.targets.onyx.settings import ABSOLUTE, TRUSTED, CongestionControl, PortSettings
 from mltswitch.targets.state import RouteState, SwitchState
 
 SAVE: Final = (Step("configuration write"),)
@@ -75,25 +75,25 @@ def _removal(route: RouteState) -> str:
 
 def _place(line: PortLine, port: PortSettings) -> tuple[_Phase, int]:
     match line.setting:
-        case Congestion():
-            return (_Phase.LOOSEN if _loosens(line.setting, port) else _Phase.TIGHTEN), 0
-        case KeepDscp():
-            return _Phase.LOOSEN, 0
         case Strict(traffic_class):
             return _Phase.SCHEDULE, -traffic_class
         case Bind():
-            return _Phase.BIND, 0
+            phase = _Phase.BIND
         case MapDscp():
-            return _Phase.MAP, 0
+            phase = _Phase.MAP
         case Trust(mode):
-            return (_Phase.TRUST if mode == TRUSTED else _Phase.DISTRUST), 0
+            phase = _Phase.TRUST if mode == TRUSTED else _Phase.DISTRUST
+        case KeepDscp():
+            phase = _Phase.LOOSEN
+        case Congestion(traffic_class, new):
+            old = port.classes[traffic_class].congestion_control
+            phase = _Phase.LOOSEN if _loosens(new, old) else _Phase.TIGHTEN
+    return phase, 0
 
 
-def _loosens(setting: Congestion, port: PortSettings) -> bool:
+def _loosens(new: CongestionControl | None, old: CongestionControl | None) -> bool:
     """Whether the queue drops no packet that it keeps now."""
-    new, old = setting.control, port.classes[setting.traffic_class].congestion_control
-    if new is None:
-        return True
-    if old is None or old.control == "ecn" or old.threshold_mode != ABSOLUTE:
-        return False
-    return new.minimum >= old.maximum
+    if new is None or old is None:
+        return new is None
+    comparable = old.control != "ecn" and old.threshold_mode == ABSOLUTE
+    return comparable and new.minimum >= old.maximum

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
@@ -99,7 +100,8 @@ class Strict:
         return replace(port, classes=with_item(port.classes, self.traffic_class, entry))
 
 
-Setting = Trust | KeepDscp | MapDscp | Bind | Congestion | Strict
+ClassSetting = Bind | Congestion | Strict
+Setting = Trust | KeepDscp | MapDscp | ClassSetting
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,8 @@ class PortLine:
 
     text: str
     port: str
+    words: str
+    """What stands behind the port."""
     setting: Setting
 
 
@@ -124,6 +128,9 @@ _ROUTE: Final = re.compile(r"ip route vrf default ([0-9.]{7,15}/[0-9]{1,2}) ([0-
 _ROUTE_PORT: Final = re.compile(rf"## routes through ethernet ({PORT_NAME.pattern})")
 _COMMENT: Final = re.compile(r"##[ -~]*|")
 _NUMBER: Final = r"([1-9][0-9]{0,6})"
+_UNKNOWN: Final = "not a line that mltswitch writes"
+_MEMORY: Final = 4096
+"""Lines remembered: those of one port come again with the next."""
 
 
 def _map_dscp(match: re.Match[str]) -> Setting:
@@ -168,22 +175,25 @@ def parse_lines(text: str) -> Iterator[tuple[int, PortLine | RouteLine]]:
     route_port = ""
     # Not splitlines: what is pasted into the command line ends a line at a line feed only.
     for number, line in enumerate(text.split("\n"), start=1):
-        if match := _ROUTE_PORT.fullmatch(line):
-            route_port = match[1]
-        elif _COMMENT.fullmatch(line) or line == PREAMBLE:
-            continue
-        else:
-            try:
-                yield number, _parse_line(line, route_port)
-            except ValueError as error:
-                raise LineError(number, line, str(error)) from None
+        try:
+            if interface := _INTERFACE.fullmatch(line):
+                port, words = interface.groups()
+                yield number, PortLine(line, port, words, parse_setting(words))
+            elif match := _ROUTE_PORT.fullmatch(line):
+                route_port = match[1]
+            elif match := _ROUTE.fullmatch(line):
+                route = RouteState(IPv4Network(match[1]), IPv4Address(match[2]), route_port)
+                yield number, RouteLine(line, route)
+            elif line != PREAMBLE and not _COMMENT.fullmatch(line):
+                raise LineError(number, line, _UNKNOWN)
+        except ValueError as error:
+            raise LineError(number, line, str(error)) from None
 
 
-def _parse_line(line: str, route_port: str) -> PortLine | RouteLine:
-    if match := _ROUTE.fullmatch(line):
-        return RouteLine(line, RouteState(IPv4Network(match[1]), IPv4Address(match[2]), route_port))
-    if interface := _INTERFACE.fullmatch(line):
-        for pattern, make in _SETTINGS:
-            if match := pattern.fullmatch(interface[2]):
-                return PortLine(line, interface[1], make(match))
-    raise ValueError("not a line that mltswitch writes")
+@lru_cache(maxsize=_MEMORY)
+def parse_setting(words: str) -> Setting:
+    """What stands behind the port's name; raises ValueError."""
+    for pattern, make in _SETTINGS:
+        if match := pattern.fullmatch(words):
+            return make(match)
+    raise ValueError(_UNKNOWN)

@@ -3,23 +3,31 @@
 Queues and maps are read from the JSON form of the show commands: that is what is in force, defaults included,
 where `show running-config` leaves them out and compresses interface ranges. Static routes stand in
 `show running-config` only, complete with those that are not active. A route keeps what stands behind its
-next hop, such as a distance, in `RouteState.port`; null0 is the next hop 0.0.0.0.
+next hop, such as a distance, in `RouteState.port`; null0 is the next hop 0.0.0.0. Lines there that give a
+traffic class of the plan something that no show of ours tells are reported as they stand.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
 from mltswitch.targets.onyx.capabilities import TRAFFIC_CLASSES
-from mltswitch.targets.onyx.settings import ClassSettings, CongestionControl, PortSettings, port_state
+from mltswitch.targets.onyx.grammar import PORT_NAME
+from mltswitch.targets.onyx.settings import (
+    NOT_OURS,
+    ClassSettings,
+    CongestionControl,
+    PortSettings,
+    port_state,
+)
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
-from mltswitch.targets.state import RouteState, SwitchState
+from mltswitch.targets.state import PortState, RouteState, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
 
 RUNNING_CONFIG: Final = "show running-config"
@@ -45,7 +53,13 @@ _CONTROLS: Final = {
 }
 """Words of the mode shown → word of the command line; no source tells how Onyx shows `both`."""
 _MODES: Final = {"KB": "absolute", "%": "relative"}
+_BANDWIDTHS: Final = ("BW Gr.(Mbps)", "BW Sh.(Mbps)")
 _NO_RATE: Final = frozenset({"N/A", "0", ""})
+_CLASS_LINE: Final = re.compile(
+    rf"(?:no )?interface ethernet ({PORT_NAME.pattern})(?:-({PORT_NAME.pattern}))? "
+    r"(?:no )?traffic-class ([0-7]) (?!bind switch-priority |congestion-control\b|dcb ets (?:strict|wrr)\b).+"
+)
+"""What it leaves out, the shows tell: bindings, RED/ECN, scheduling."""
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
@@ -64,11 +78,48 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
     Raises DeviceError for what cannot be read, and for PFC on a switch-priority of ours.
     """
     _check_flow_control(answers, wanted)
-    ports = tuple(
+    ports = (
         port_state(port.name, read_port(answers, port.name), [queue.queue for queue in port.queues])
         for port in wanted.ports
     )
-    return RunningState(SwitchState(ports, read_routes(answers, wanted)), answers)
+    lines = tuple(_class_lines(answers[RUNNING_CONFIG]))
+    found = tuple(_with_class_lines(port, lines) for port in ports)
+    return RunningState(SwitchState(found, read_routes(answers, wanted)), answers)
+
+
+class _ClassLine(NamedTuple):
+    """A line of the running configuration for one traffic class of one port, or of a range of ports."""
+
+    text: str
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+    traffic_class: int
+
+    def concerns(self, port: str) -> bool:
+        """Whether the port is in the range; a split port, 1/2/1, is where its whole is."""
+        numbers = _port_numbers(port)
+        return self.first <= numbers and numbers[: len(self.last)] <= self.last
+
+
+def _class_lines(config: str) -> Iterator[_ClassLine]:
+    for line in map(str.strip, config.splitlines()):
+        if match := _CLASS_LINE.fullmatch(line):
+            first, last, traffic_class = match.groups()
+            yield _ClassLine(line, _port_numbers(first), _port_numbers(last or first), int(traffic_class))
+
+
+def _port_numbers(port: str) -> tuple[int, ...]:
+    return tuple(map(int, port.split("/")))
+
+
+def _with_class_lines(port: PortState, lines: Iterable[_ClassLine]) -> PortState:
+    queues = {queue.queue for queue in port.queues}
+    found = (
+        f"{line.text} ({NOT_OURS})"
+        for line in lines
+        if line.traffic_class in queues and line.concerns(port.name)
+    )
+    return replace(port, unexpected=(*port.unexpected, *found))
 
 
 def read_port(answers: Mapping[str, str], name: str) -> PortSettings:
@@ -215,8 +266,7 @@ def _scheduling(shown: Any) -> list[ClassSettings]:
         mode = row["S.Mode"].lower()
         classes[int(key)] = ClassSettings(
             mode if mode == "strict" else f"{mode} {row['W']}",
-            _rate(row["BW Sh.(Mbps)"]),
-            _rate(row["BW Gr.(Mbps)"]),
+            tuple(f"{field} {row[field]}" for field in _BANDWIDTHS if _rate(row[field])),
         )
     return [classes[number] for number in range(TRAFFIC_CLASSES)]
 

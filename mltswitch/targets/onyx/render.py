@@ -1,27 +1,26 @@
 """State in the language of Onyx: one file of one-line commands."""
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mltswitch.capabilities import Unlimited
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.onyx.grammar import PORT_NAME
-from mltswitch.targets.state import PortState, SwitchState
+from mltswitch.targets.state import PortState, QueueState, SwitchState
 from mltswitch.targets.template import render_template
 from mltswitch.units import KIBIBYTE
 
 FILE: Final = "mltswitch.txt"
 
 
-@dataclass(frozen=True, slots=True)
-class _Queue:
+class _Queue(NamedTuple):
+    """Named for the template; a tuple, because its sandbox takes long for each attribute."""
+
     number: int
-    dscps: tuple[int, ...]
+    dscps: str
     threshold_kb: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Port:
+class _Port(NamedTuple):
     name: str
     trusted: bool
     queues: tuple[_Queue, ...]
@@ -31,27 +30,31 @@ def render_text(state: SwitchState) -> str:
     """All lines, in an order that is safe to enter: queues, then what leads to them, trust, routes."""
     check_expressible(state)
     ports = [
-        _Port(
-            port.name,
-            port.trusted,
-            tuple(
-                _Queue(
-                    queue.queue,
-                    queue.dscps,
-                    None if queue.ecn_threshold_bytes is None else queue.ecn_threshold_bytes // KIBIBYTE,
-                )
-                for queue in port.queues
-            ),
-        )
-        for port in state.ports
+        _Port(port.name, port.trusted, tuple(_queue(queue) for queue in port.queues)) for port in state.ports
     ]
     return render_template("onyx/mltswitch.txt.j2", ports=ports, routes=state.routes)
+
+
+def _queue(queue: QueueState) -> _Queue:
+    threshold = queue.ecn_threshold_bytes
+    return _Queue(
+        queue.queue,
+        " ".join(map(str, queue.dscps)),
+        None if threshold is None else threshold // KIBIBYTE,
+    )
 
 
 def check_expressible(state: SwitchState) -> None:
     """Refuse what Onyx cannot express at all; raises UnsupportedPlanError."""
     for port in state.ports:
         _check_port(port)
+    if state.segment_routing is not None:
+        raise UnsupportedPlanError("Onyx has no SRv6", expected="spraying by alias addresses")
+    if state.packet_spraying:
+        raise UnsupportedPlanError(
+            "no command is known that makes Onyx choose paths packet by packet",
+            expected="spraying by alias addresses",
+        )
 
 
 def _check_port(port: PortState) -> None:
@@ -64,13 +67,16 @@ def _check_port(port: PortState) -> None:
             where=where,
         )
     for queue in port.queues:
-        threshold = queue.ecn_threshold_bytes
-        if threshold is not None and threshold % KIBIBYTE:
-            raise UnsupportedPlanError(
-                f"ECN threshold {threshold} B is no whole number of KB", where=f"{where}, queue {queue.queue}"
-            )
-        if not isinstance(queue.limit, Unlimited):
-            raise UnsupportedPlanError(
-                f"a queue of Onyx has no limit of its own, not {queue.limit}",
-                where=f"{where}, queue {queue.queue}",
-            )
+        _check_queue(queue, f"{where}, queue {queue.queue}")
+
+
+def _check_queue(queue: QueueState, where: str) -> None:
+    threshold = queue.ecn_threshold_bytes
+    if threshold is not None and (threshold <= 0 or threshold % KIBIBYTE):
+        raise UnsupportedPlanError(f"ECN threshold {threshold} B is no whole number of KB", where=where)
+    if not isinstance(queue.limit, Unlimited):
+        raise UnsupportedPlanError(f"a queue of Onyx has no limit of its own, not {queue.limit}", where=where)
+    if queue.minimum is not None or queue.maximum is not None:
+        raise UnsupportedPlanError(
+            "no command is known that gives a traffic class of Onyx a bandwidth", where=where
+        )

@@ -4,6 +4,8 @@ A packet gets a switch-priority from its DSCP where the port on which it arrives
 on which it leaves, the switch-priority is bound to a traffic class, the queue. An untrusted port gives all
 packets the port's own switch-priority, which has to be 0, background (`qos trust port`): trust L2, the
 default, would believe the priority in a VLAN tag.
+
+Each port has its own map from DSCP: ports of hosts may lead CS6 and CS7 elsewhere than those of switches.
 """
 
 from collections.abc import Sequence
@@ -20,6 +22,7 @@ TRUSTED: Final = "L3"
 UNTRUSTED: Final = "port"
 PLANNED_CONTROL: Final = "both"
 ABSOLUTE: Final = "absolute"
+NOT_OURS: Final = "set by somebody else, not ours to remove"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,11 @@ class CongestionControl:
 
 @dataclass(frozen=True, slots=True)
 class ClassSettings:
-    """One traffic class: scheduling in the words of `dcb ets`, and RED/ECN."""
+    """One traffic class: scheduling in the words of `dcb ets`, bandwidths, and RED/ECN."""
 
     scheduling: str = "wrr"
-    shaper_mbps: str = ""
-    """Greatest rate, as shown; empty: none."""
-    guaranteed_mbps: str = ""
-    """Rate served ahead of other classes, as shown; empty: none."""
+    bandwidths: tuple[str, ...] = ()
+    """Field and value as shown, of a guarantee or a cap that somebody set; no plan sets one."""
     congestion_control: CongestionControl | None = None
 
     @property
@@ -89,11 +90,6 @@ class PortSettings:
             if self.bindings[priority] == traffic_class
         )
 
-    @property
-    def used_classes(self) -> tuple[int, ...]:
-        """Traffic classes to which code points lead, served first first."""
-        return tuple(sorted({self.bindings[each] for each in self.switch_priorities}, reverse=True))
-
 
 def port_state(name: str, settings: PortSettings, queues: Sequence[int]) -> PortState:
     """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in Onyx's words."""
@@ -111,10 +107,7 @@ def port_state(name: str, settings: PortSettings, queues: Sequence[int]) -> Port
         entry = settings.classes[queue]
         if not entry.is_strict:
             unexpected.append(f"traffic-class {queue} dcb ets {entry.scheduling}")
-        if entry.shaper_mbps:
-            unexpected.append(f"traffic-class {queue} bandwidth shape {entry.shaper_mbps} Mbps")
-        if entry.guaranteed_mbps:
-            unexpected.append(f"traffic-class {queue} bandwidth guaranteed {entry.guaranteed_mbps} Mbps")
+        unexpected += (f"traffic-class {queue} {shown} ({NOT_OURS})" for shown in entry.bandwidths)
         control = entry.congestion_control
         threshold = None if control is None else control.threshold_bytes
         if control is not None and threshold is None:

@@ -19,14 +19,15 @@ class OnyxTarget:
     """Onyx over its command line; a line takes effect at once, `configuration write` keeps it.
 
     Ours on a device: trust, DSCP map, bindings, RED/ECN and scheduling of the used traffic classes on the
-    plan's ports, and static routes within the plan's prefixes. Unused traffic classes, buffers, addresses and
-    `ip routing` stay as they are. One setting that is not ours changes: prefix modes are switched off for the
-    whole switch, and stay so (`grammar.PREAMBLE`).
+    plan's ports, and static routes within the plan's prefixes. Unused traffic classes, bandwidths, buffers,
+    addresses, PFC and `ip routing` stay as they are. One setting that is not ours changes: prefix modes are
+    switched off for the whole switch, and stay so (`grammar.PREAMBLE`).
     """
 
     platform = "onyx"
     session = Session.CLI
     netmiko_type = "mellanox_mlnxos"
+    hardware_names = tuple(HARDWARE)
 
     def hardware(self, name: str | None) -> Capabilities:
         """Capabilities of a model; raises UserInputError for an unknown one."""

@@ -1,6 +1,7 @@
 """Onyx lines: accepted with their effect, or refused without any."""
 
 import json
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 import pytest
@@ -34,6 +35,8 @@ ACCEPTED = [
     "no interface ethernet 1/1 traffic-class 6 congestion-control",
     "interface ethernet 1/1 traffic-class 6 dcb ets strict",
     "interface ethernet 1/1 traffic-class 0 dcb ets wrr 20",
+    "interface ethernet 1/1 bandwidth shape 1.2G",
+    "interface ethernet 1/1 no bandwidth shape",
     "interface ethernet 1/1 no qos rewrite dscp",
     "interface ethernet 1/1 no qos rewrite pcp",
     "interface ethernet 1/1 no switchport force",
@@ -85,6 +88,15 @@ REFUSED = [
     _congestion("1/1", 6, "both minimum-absolute \uff16 maximum-absolute 60"),
     "interface ethernet 1/1 traffic-class 6 dcb ets wrr 0",
     "interface ethernet 1/1 traffic-class 6 dcb ets wrr",
+    "interface ethernet 1/1 traffic-class 6 bandwidth shape 10G",  # no source has such words
+    "interface ethernet 1/1 traffic-class 0 bandwidth guaranteed 10G",
+    "interface ethernet 1/1 no traffic-class 6 bandwidth shape",
+    "interface ethernet 1/1 bandwidth shape",
+    "interface ethernet 1/1 bandwidth shape 10",
+    "interface ethernet 1/1 bandwidth shape 0G",
+    "interface ethernet 1/1 bandwidth shape 0.0005G",
+    "interface ethernet 1/1 bandwidth shape 10T",
+    "interface ethernet 1/1 bandwidth guaranteed 10G",
     "interface ethernet 1/1 no switchport",  # wants force
     "interface ethernet 1/1 mtu 9216",
     "dcb priority-flow-control enable",
@@ -326,3 +338,29 @@ def test_routes_are_removed_one_by_one_or_by_prefix(device: OnyxDevice) -> None:
     assert [str(route.next_hop) for route in device.configuration.routes] == ["10.0.1.2", "10.0.3.2"]
     assert not device.configure("no ip route vrf default 10.8.1.0/24")
     assert device.configuration.routes == ()
+
+
+def test_the_shaper_of_a_port_is_set_shown_and_taken_away() -> None:
+    device = OnyxDevice(ports=4)
+    assert device.configure("interface ethernet 1/2 bandwidth shape 1.25G") == ""
+    assert device.ports["1/2"].shaper_mbps == 1250
+    assert "interface ethernet 1/2 bandwidth shape 1.25G" in device.configure("show running-config")
+    shown = device.configure("show dcb ets interface ethernet 1/2")
+    assert "Interface Bandwidth Shape [Mbps]: 1250" in shown
+    assert device.configure("interface ethernet 1/2 no bandwidth shape") == ""
+    assert device.ports["1/2"] == OnyxDevice(ports=4).ports["1/2"]
+
+
+def test_bandwidths_of_a_class_are_shown() -> None:
+    device = OnyxDevice(ports=4)
+    query = "show dcb ets interface ethernet 1/2 | json-print"
+    as_delivered = json.loads(device.configure(query))[0]["Eth1/2"][2]["ETS per TC"][0]["6"][0]
+    assert (as_delivered["BW Gr.(Mbps)"], as_delivered["BW Sh.(Mbps)"]) == ("0", "N/A")  # a real switch's
+    port = device.ports["1/2"]
+    classes = list(port.traffic_classes)
+    classes[6] = replace(classes[6], guaranteed_mbps=200, shaper_mbps=300)
+    ports = {**device.ports, "1/2": replace(port, traffic_classes=tuple(classes))}
+    device.configuration = replace(device.configuration, ports=ports)
+    per_class = json.loads(device.configure(query))[0]["Eth1/2"][2]["ETS per TC"][0]
+    assert (per_class["6"][0]["BW Gr.(Mbps)"], per_class["6"][0]["BW Sh.(Mbps)"]) == ("200", "300")
+    assert per_class["5"][0]["BW Sh.(Mbps)"] == "N/A"

@@ -1,19 +1,23 @@
 """What must hold for every plan, on the emulated switch."""
 
+from dataclasses import replace
+from itertools import product
+
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mltswitch.lab.emulators.onyx import OnyxDevice
-from mltswitch.lab.emulators.onyx_state import Port, Trust
+from mltswitch.lab.emulators.onyx_state import Port, TrafficClass, Trust
 from mltswitch.plan import Plan
 from mltswitch.targets.onyx import TARGET
 from mltswitch.targets.state import differences
 from tests.targets.onyx.device import apply, read
-from tests.targets.strategies import plans, switch_names
+from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
 PLANS = plans(TARGET.hardware(None))
 NEVER = 10**9
-few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=LAW_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @few
@@ -52,19 +56,57 @@ def test_a_change_leads_from_any_plan_to_any_other(data: st.DataObject, first: P
         assert device.files["initial"] == device.configuration
 
 
-def early_drop_kb(entrance: Port, exit_port: Port, dscp: int) -> int:
+@few
+@given(st.data(), PLANS, PLANS)
+def test_the_way_back_restores_what_was(data: st.DataObject, first: Plan, second: Plan) -> None:
+    device = OnyxDevice()
+    before = TARGET.quantise(first, data.draw(switch_names(first))).state
+    apply(device, TARGET.diff(read(device, before), before))
+    ports = device.configuration.ports
+    # The second plan's routes lie where the first one's are, so that the way back finds all that it owns.
+    after = replace(TARGET.quantise(second, data.draw(switch_names(second))).state, routes=before.routes)
+    apply(device, TARGET.diff(read(device, after), after))
+    apply(device, TARGET.diff(read(device, before), before))
+    assert read(device, before).state == before
+    used = {queue.queue for port in before.ports for queue in port.queues}
+    for port in before.ports:
+        assert without_unused(device.ports[port.name], used) == without_unused(ports[port.name], used)
+
+
+def without_unused(port: Port, used: set[int]) -> Port:
+    """Traffic classes to which no code point leads keep what a plan in between gave them."""
+    fresh = Port().traffic_classes
+    classes = (entry if n in used else fresh[n] for n, entry in enumerate(port.traffic_classes))
+    return replace(port, traffic_classes=tuple(classes))
+
+
+@pytest.mark.parametrize("hardware", ["sn2700"])
+@settings(few, max_examples=max(5, LAW_EXAMPLES // 5))
+@given(st.data())
+def test_every_model_reads_back(hardware: str, data: st.DataObject) -> None:
+    plan = data.draw(plans(TARGET.hardware(hardware)))
+    state = TARGET.quantise(plan, data.draw(switch_names(plan))).state
+    assert TARGET.parse(TARGET.render(state)) == state
+
+
+def class_of(entrance: Port, exit_port: Port, dscp: int) -> TrafficClass:
     trusted = entrance.trust is Trust.L3
     priority = entrance.dscp_to_switch_priority[dscp] if trusted else 0
-    entry = exit_port.traffic_classes[exit_port.switch_priority_to_class[priority]]
-    return NEVER if entry.congestion_control is None else entry.congestion_control.minimum
+    return exit_port.traffic_classes[exit_port.switch_priority_to_class[priority]]
 
 
-def early_drops(device: OnyxDevice, names: list[str]) -> list[int]:
+def leniency(device: OnyxDevice, names: list[str]) -> list[int]:
+    """Thresholds of every way through the switch: the more, the less is dropped."""
     ports = [device.ports[name] for name in names]
-    return [early_drop_kb(a, b, dscp) for a in ports for b in ports for dscp in range(64)]
+    controls = (
+        class_of(entrance, exit_port, dscp).congestion_control
+        for entrance, exit_port in product(ports, ports)
+        for dscp in range(64)
+    )
+    return [NEVER if control is None else control.minimum for control in controls]
 
 
-@settings(few, max_examples=10)
+@settings(few, max_examples=max(10, LAW_EXAMPLES // 5))
 @given(st.data(), PLANS, PLANS)
 def test_no_step_drops_what_neither_end_drops(data: st.DataObject, first: Plan, second: Plan) -> None:
     device = OnyxDevice()
@@ -73,9 +115,19 @@ def test_no_step_drops_what_neither_end_drops(data: st.DataObject, first: Plan, 
     wanted = TARGET.quantise(second, data.draw(switch_names(second))).state
     names = [port.name for port in wanted.ports]
     steps = TARGET.diff(read(device, wanted), wanted).steps
-    seen = [early_drops(device, names)]
+    seen = [leniency(device, names)]
     for step in steps:
         assert device.configure(step.command) == ""
-        seen.append(early_drops(device, names))
+        seen.append(leniency(device, names))
     for between in seen[1:-1]:
         assert all(map(int.__ge__, between, map(min, seen[0], seen[-1])))
+
+
+@few
+@given(st.data(), PLANS)
+def test_what_is_not_configured_is_said(data: st.DataObject, plan: Plan) -> None:
+    quantised = TARGET.quantise(plan, data.draw(switch_names(plan)))
+    assert "bandwidth" not in TARGET.render(quantised.state)["mltswitch.txt"]
+    told = " ".join(quantised.shortfalls)
+    assert "control is not held to" in told
+    assert ("background is not guaranteed" in told) == (plan.classes[-1].guaranteed_share is not None)

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from mltswitch.capabilities import BytesLimit, Unlimited
+from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.lab.emulators.onyx import OnyxDevice
-from mltswitch.lab.emulators.onyx_state import TrafficClass
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.onyx import TARGET
-from mltswitch.targets.state import differences
+from mltswitch.targets.state import SegmentRouting, differences
 from tests.targets.onyx.device import apply, read
 
 FILE = "mltswitch.txt"
@@ -62,6 +61,28 @@ def test_text_of_one_port() -> None:
     ]
 
 
+HOST_QUEUES = (
+    replace(QUEUES[0], dscps=()),
+    *QUEUES[1:3],
+    replace(QUEUES[3], dscps=tuple(sorted((*OTHERS, 48, 56)))),
+)
+HOSTS = SwitchState((PortState("1/3", True, None, HOST_QUEUES), PortState("1/4", True, None, QUEUES)), ())
+
+
+def test_the_map_of_a_host_port() -> None:
+    lines = TARGET.render(HOSTS)[FILE].splitlines()
+    assert not any(
+        line.startswith("interface ethernet 1/3") and "switch-priority 7" in line
+        for line in lines
+        if "qos map" in line
+    )
+    assert "interface ethernet 1/4 qos map dscp 48 56 to switch-priority 7" in lines
+    device = OnyxDevice()
+    apply(device, TARGET.diff(read(device, HOSTS), HOSTS))
+    assert read(device, HOSTS).state == HOSTS
+    assert device.ports["1/3"].dscp_to_switch_priority[48] == 0
+
+
 def test_an_empty_switch() -> None:
     empty = SwitchState((), ())
     assert TARGET.parse(TARGET.render(empty)) == empty
@@ -77,7 +98,19 @@ def test_an_empty_switch() -> None:
         ("## fine\rreload", "mltswitch.txt:2: not a line"),
         ("interface ethernet 1/2 qos map dscp 64 to switch-priority 6", "mltswitch.txt:2: not a list"),
         ("ip route vrf default 10.0.0.1/8 10.0.0.1", "mltswitch.txt:2: 10.0.0.1/8 has host bits set"),
-        ("interface ethernet 1/2 traffic-class 3 dcb ets strict", "mltswitch.txt:2: does not fit the other"),
+        (
+            "interface ethernet 1/2 traffic-class 3 bind switch-priority 6",
+            "mltswitch.txt:2: does not fit the other",
+        ),
+        (
+            "interface ethernet 1/2 traffic-class 3 dcb ets strict",
+            "lacks the line 'interface ethernet 1/2 no traffic-class 3 congestion-control'",
+        ),
+        ("interface ethernet 1/2 qos trust L3", r"mltswitch.txt:\d+: does not fit the other"),
+        ("interface ethernet 1/2 traffic-class 6 bandwidth shape 1G", "mltswitch.txt:2: not a line"),
+        ("interface ethernet 1/2 traffic-class 0 bandwidth guaranteed 1G", "mltswitch.txt:2: not a line"),
+        ("interface ethernet 1/2 bandwidth shape 1G", "mltswitch.txt:2: not a line"),
+        ("ip route vrf default 10.101.0.1/32 10.10.0.2", r"mltswitch.txt:\d+: does not fit the other"),
         ("interface ethernet 1/9 qos trust L3", "mltswitch.txt: lacks the line 'interface ethernet 1/9 no"),
         (
             "interface ethernet 1/2 traffic-class 6 congestion-control both "
@@ -103,10 +136,25 @@ def test_what_onyx_cannot_express_is_refused() -> None:
         (replace(STATE.ports[0], shaped_bps=10**9), "not shaped"),
         (replace(STATE.ports[0], name="eth1"), "port eth1: is no name for a port"),
         (replace(STATE.ports[0], queues=(replace(QUEUES[1], ecn_threshold_bytes=1000),)), "KB"),
+        (replace(STATE.ports[0], queues=(replace(QUEUES[1], ecn_threshold_bytes=0),)), "KB"),
         (replace(STATE.ports[0], queues=(replace(QUEUES[1], limit=BytesLimit(9)),)), "no limit of its own"),
+        (
+            replace(STATE.ports[0], queues=(replace(QUEUES[3], minimum=PortShare(5)),)),
+            "port 1/2, queue 0: no command is known",
+        ),
+        (
+            replace(STATE.ports[0], queues=(replace(QUEUES[1], maximum=BitRate(10**9)),)),
+            "port 1/2, queue 6: no command is known",
+        ),
     ]:
         with pytest.raises(UnsupportedPlanError, match=what):
             TARGET.render(SwitchState((port,), ()))
+    for state, what in [
+        (replace(STATE, packet_spraying=True), "packet by packet"),
+        (replace(STATE, segment_routing=SegmentRouting(None, ())), "no SRv6"),
+    ]:
+        with pytest.raises(UnsupportedPlanError, match=what):
+            TARGET.render(state)
 
 
 def test_a_switch_as_delivered_is_read() -> None:
@@ -233,29 +281,12 @@ def by_hand(device: OnyxDevice, name: str, **changed: Any) -> None:
     device.configuration = replace(device.configuration, ports=ports)
 
 
-def classes_with(number: int, **changed: Any) -> tuple[TrafficClass, ...]:
-    classes = list(pushed().ports["1/2"].traffic_classes)
-    classes[number] = replace(classes[number], **changed)
-    return tuple(classes)
-
-
 @pytest.mark.parametrize(
     ("port", "changed", "found"),
     [
         ("1/1", {"default_switch_priority": 6}, ["default switch-priority 6"]),
         ("1/2", {"default_switch_priority": 6}, []),
         ("1/2", {"shaper_mbps": 1000}, ["bandwidth shape 1000 Mbps"]),
-        (
-            "1/2",
-            {"traffic_classes": classes_with(6, shaper_mbps=99)},
-            ["traffic-class 6 bandwidth shape 99 Mbps"],
-        ),
-        (
-            "1/2",
-            {"traffic_classes": classes_with(0, guaranteed_mbps=5)},
-            ["traffic-class 0 bandwidth guaranteed 5 Mbps"],
-        ),
-        ("1/2", {"traffic_classes": classes_with(3, shaper_mbps=99)}, []),
     ],
 )
 def test_a_foreign_setting_of_our_port_is_found(port: str, changed: dict[str, Any], found: list[str]) -> None:
@@ -265,6 +296,83 @@ def test_a_foreign_setting_of_our_port_is_found(port: str, changed: dict[str, An
         f"port {port}: configuration expected as planned, found {each}" for each in found
     ]
     assert commands(device) == []
+
+
+def test_a_bandwidth_of_a_class_of_the_plan_is_found_and_left_alone() -> None:
+    device = pushed()
+    classes = list(device.ports["1/2"].traffic_classes)
+    classes[6] = replace(classes[6], shaper_mbps=99)
+    classes[0] = replace(classes[0], guaranteed_mbps=1500)
+    classes[3] = replace(classes[3], shaper_mbps=7, guaranteed_mbps=5)  # no plan's class
+    by_hand(device, "1/2", traffic_classes=tuple(classes))
+    start = "port 1/2: configuration expected as planned, found traffic-class"
+    assert [str(each) for each in differences(STATE, read(device, STATE).state)] == [
+        f"{start} 6 BW Sh.(Mbps) 99 (set by somebody else, not ours to remove)",
+        f"{start} 0 BW Gr.(Mbps) 1500 (set by somebody else, not ours to remove)",
+    ]
+    assert commands(device) == []
+    lower = (QUEUES[0], replace(QUEUES[1], ecn_threshold_bytes=6144), *QUEUES[2:])
+    wanted = replace(STATE, ports=(replace(STATE.ports[0], queues=lower), STATE.ports[1]))
+    before = device.ports["1/2"].traffic_classes
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    after = device.ports["1/2"].traffic_classes
+    assert after[6] == replace(before[6], congestion_control=after[6].congestion_control) != before[6]
+    assert after[:6] + after[7:] == before[:6] + before[7:]
+
+
+@pytest.mark.parametrize(
+    ("line", "ports"),
+    [
+        ("   interface ethernet 1/2 traffic-class 6 red-profile bulk", ["1/2"]),
+        ("   interface ethernet 1/1-1/16 traffic-class 0 red-profile bulk", ["1/2", "1/1"]),
+        ("   interface ethernet 1/2-1/9 traffic-class 0 dcb ets burst 5", ["1/2"]),
+        ("no interface ethernet 1/1 traffic-class 7 red-profile", ["1/1"]),
+        ("   interface ethernet 1/2 no traffic-class 7 red-profile", ["1/2"]),
+        ("   interface ethernet 1/1/1-1/2/4 traffic-class 6 red-profile bulk", ["1/2"]),
+        ("   interface ethernet 1/2 traffic-class 3 red-profile bulk", []),  # no plan's class
+        ("   interface ethernet 1/3-1/16 traffic-class 6 red-profile bulk", []),
+        ("   interface port-channel 1 traffic-class 6 red-profile bulk", []),
+        ("   interface ethernet 1/2 traffic-class 6 congestion-control ecn", []),  # the shows tell
+        ("   interface ethernet 1/2 no traffic-class 6 congestion-control", []),
+        ("   interface ethernet 1/2 traffic-class 6 bind switch-priority 6", []),
+        ("   interface ethernet 1/2 traffic-class 6 dcb ets wrr 12", []),
+        ("   interface ethernet 1/2 traffic-class 6 dcb ets strict", []),
+        ("## interface ethernet 1/2 traffic-class 6 red-profile bulk", []),
+    ],
+)
+def test_a_line_of_a_class_that_no_show_tells_is_found(line: str, ports: list[str]) -> None:
+    running = read(pushed(), STATE)
+    answers = {**running.answers, CONFIG: f"{running.answers[CONFIG]}{line}\n"}
+    found = TARGET.read(answers, STATE)
+    assert [str(each) for each in differences(STATE, found.state)] == [
+        f"port {port}: configuration expected as planned, found {line.strip()} "
+        "(set by somebody else, not ours to remove)"
+        for port in ports
+    ]
+    assert TARGET.diff(found, STATE).is_empty
+
+
+def test_split_ports_are_in_the_range_of_their_whole() -> None:
+    ports = (
+        PortState("1/2/1", True, None, QUEUES),
+        PortState("1/2/3", True, None, QUEUES),
+        PortState("1/3/1", True, None, QUEUES),
+    )
+    wanted = SwitchState(ports, ())
+    running = read(pushed(), STATE)
+    answers = dict(running.answers)
+    for port in ports:
+        for query in running.answers:
+            answers[query.replace("ethernet 1/2 ", f"ethernet {port.name} ")] = running.answers[query]
+    for first_last, names in [
+        ("1/2", ["1/2/1", "1/2/3"]),
+        ("1/1-1/3", ["1/2/1", "1/2/3", "1/3/1"]),
+        ("1/2/2-1/3/1", ["1/2/3", "1/3/1"]),
+        ("1/2/1", ["1/2/1"]),
+    ]:
+        line = f"   interface ethernet {first_last} traffic-class 6 red-profile bulk\n"
+        state = TARGET.read({**answers, CONFIG: line}, wanted).state
+        assert [port.name for port in state.ports if port.unexpected] == names
 
 
 def test_flow_control_on_a_priority_of_ours_is_refused() -> None:
@@ -302,6 +410,7 @@ def test_what_is_not_ours_stays() -> None:
         "interface ethernet 1/3 qos trust both",
         "interface ethernet 1/3 traffic-class 6 dcb ets wrr 20",
         "interface ethernet 1/2 traffic-class 3 congestion-control red minimum-relative 5 maximum-relative 9",
+        "interface ethernet 1/3 bandwidth shape 10G",
         "interface ethernet 1/2 mtu 9216 force",
         "interface ethernet 1/2 dcb priority-flow-control mode on force",
         "dcb priority-flow-control priority 3 enable",
@@ -365,3 +474,11 @@ def test_an_answer_of_another_form_is_one_error(answer: str) -> None:
 def test_unknown_hardware() -> None:
     with pytest.raises(UserInputError, match="sn9999"):
         TARGET.hardware("sn9999")
+
+
+@pytest.mark.parametrize(("name", "ports"), [("sn2100", 16), ("sn2700", 32)])
+def test_models(name: str, ports: int) -> None:
+    model = TARGET.hardware(name)
+    assert (model.port_count, model.remaps_host_control) == (ports, True)
+    assert (model.minimum_bandwidth, model.maximum_bandwidth) == (None, None)
+    assert (model.packet_spraying, model.segment_routing) == (None, None)
