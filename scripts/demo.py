@@ -99,9 +99,10 @@ def steps() -> list[str]:
 def somebody_changes_a_threshold(plan: dict[str, Any]) -> str:
     """Change one queue of leaf2 behind the tool's back; returns what `verify` says of it."""
     say("\n== 6. Somebody changes a threshold by hand; verify names it, a push mends it")
-    last = max(number for number, entry in enumerate(plan["classes"], 1) if entry["kind"] == "gradient")
+    gradients = [number for number, entry in enumerate(plan["classes"], 1) if entry["kind"] == "gradient"]
+    place = f"parent 30:{len(gradients):x} handle 1{gradients[-1]:02x}:"
     red = "red limit 200000 min 30280 max 30280 avpkt 1000 burst 31 bandwidth 10gbit probability 1 ecn"
-    command = f"tc qdisc change dev eth2 parent 10:{last} handle 10{last}: {red}"
+    command = f"tc qdisc change dev eth2 {place} {red}"
     ssh = ["ssh", "-i", f"{INVENTORY}/.lab/keys/id_ed25519", "-p", "2222", "-o", "BatchMode=yes"]
     ssh += ["-o", f"UserKnownHostsFile={INVENTORY}/.lab/known_hosts", "root@127.77.0.12", command]
     say(f"\n$ {shlex.join(ssh)}")

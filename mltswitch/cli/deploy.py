@@ -124,6 +124,8 @@ def _print(
         click.echo(f"{device.device} ({device.platform}): {device.status}, {device.seconds:.1f} s")
         if device.error:
             click.echo(f"  {device.error}")
+        for note in device.notes:
+            click.echo(f"  note: {note}")
         if device.status in (Status.DIFFERS, Status.FAILED):
             for difference in device.differences:
                 click.echo(f"  {difference}")

@@ -93,7 +93,7 @@ class _Diff:
         status = Status.WOULD_CHANGE
         if change.is_empty:
             status = Status.DIFFERS if found else Status.OK
-        return _report(job, status, started, change=change.text, differences=found)
+        return _report(job, status, started, change=change.text, differences=found, notes=running.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,10 @@ class _Verify:
     def __call__(self, job: Job) -> DeviceReport:
         started = time.monotonic()
         with self.connector(job.device, job.target) as conversation:
-            found = _differences(job, _read(conversation, job))
-        return _report(job, Status.DIFFERS if found else Status.OK, started, differences=found)
+            running = _read(conversation, job)
+        found = _differences(job, running)
+        status = Status.DIFFERS if found else Status.OK
+        return _report(job, status, started, differences=found, notes=running.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,9 @@ class _Push:
         if error:
             return _report(job, Status.FAILED, started, change=change.text, differences=left, error=error)
         status = Status.OK if change.is_empty else Status.CHANGED
-        return _report(job, status, started, change=change.text, differences=before)
+        # What was just saved is what the notes missed; where nothing could be saved, they stand.
+        notes = () if change.save else running.notes
+        return _report(job, status, started, change=change.text, differences=before, notes=notes)
 
 
 def _change(
@@ -183,6 +187,7 @@ def _report(
     change: str = "",
     differences: tuple[DeviceDifference, ...] = (),
     error: str = "",
+    notes: tuple[str, ...] = (),
 ) -> DeviceReport:
     return DeviceReport(
         job.device.name,
@@ -193,4 +198,5 @@ def _report(
         differences,
         job.quantised.roundings,
         error,
+        notes,
     )

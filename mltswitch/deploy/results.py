@@ -66,11 +66,14 @@ class DeviceReport:
     """Where the device cannot express the plan exactly."""
     error: str = ""
     """One line, where it failed."""
+    notes: tuple[str, ...] = ()
+    """What the operator has to know beside: that nothing survives a reboot, for instance. A sentence each."""
 
     def __post_init__(self) -> None:
         """The change quotes what the device runs, and it has more than one line."""
         change = "\n".join(printable(line) for line in self.change.split("\n"))
         object.__setattr__(self, "change", change)
+        object.__setattr__(self, "notes", tuple(printable(note) for note in self.notes))
 
 
 @dataclass(frozen=True, slots=True)

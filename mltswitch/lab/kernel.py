@@ -27,6 +27,7 @@ _TRIAL_STEPS: Final = {
     "red": "tc qdisc replace dev trial1 root handle 2: red limit 60000 min 20000 max 20000 avpkt 1000 "
     "burst 20 bandwidth 10mbit probability 1 ecn",
     "tbf": "tc qdisc replace dev trial1 root handle 3: tbf rate 10mbit burst 10000 limit 100000",
+    "drr": "tc qdisc replace dev trial1 root handle 5: drr",
     "flower": "tc qdisc replace dev trial1 root handle 4: prio && "
     "tc filter add dev trial1 parent 4: protocol ip prio 1 flower ip_tos 0x88/0xfc classid 4:1",
     "dummy interfaces": "ip link add name trial2 type dummy",

@@ -34,6 +34,7 @@ _MODULES: Final = (
     "sch_prio",
     "sch_red",
     "sch_tbf",
+    "sch_drr",
     "sch_ingress",
     "cls_flower",
     "cls_u32",

@@ -163,6 +163,28 @@ def test_comparing_saves_nothing(target: FileTarget, operation: Callable[..., Fl
     assert switches.said("leaf1") == ["connected", "asked", "closed"]
 
 
+def test_what_no_value_says_is_noted_until_it_is_mended(
+    target: FileTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, change = target.read, target.diff
+    monkeypatch.setattr(
+        target,
+        "read",
+        lambda answers, wanted: dataclasses.replace(read(answers, wanted), notes=("unsaved\x1b",)),
+    )
+    switches = ScriptedSwitches({"leaf1": 1})
+    for operation in (diff, verify):
+        [report] = operation(PLAN, inventory("leaf1"), connector=switches.connect).devices
+        assert report.notes == ("unsaved\\x1b",)
+    [report] = push(PLAN, inventory("leaf1"), connector=switches.connect).devices
+    assert (report.status, report.notes) == (Status.CHANGED, ())
+    monkeypatch.setattr(
+        target, "diff", lambda running, wanted: dataclasses.replace(change(running, wanted), save=())
+    )
+    [report] = push(PLAN, inventory("leaf1"), connector=switches.connect).devices
+    assert (report.status, report.notes) == (Status.OK, ("unsaved\\x1b",))
+
+
 def test_what_no_step_mends_is_neither_ok_nor_saved(
     target: FileTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:

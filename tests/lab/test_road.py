@@ -68,6 +68,12 @@ def run(rack: Rack, capsys: pytest.CaptureFixture[str]) -> Run:
     return call
 
 
+def _by_hand(plan: Plan, queue: int, red: str) -> str:
+    """Sets one gradient's queue on the port before the last host: gradients have a prio of their own."""
+    first = next(n for n, entry in enumerate(plan.classes, 1) if entry.kind is ClassKind.GRADIENT)
+    return f"tc qdisc change dev eth2 parent 30:{queue - first + 1:x} handle 1{queue:02x}: {red}"
+
+
 def test_push_twice_then_a_change_by_hand(run: Run, rack: Rack, lab_plan: Plan) -> None:
     code, _, _ = run("push")
     assert code == 0
@@ -78,7 +84,7 @@ def test_push_twice_then_a_change_by_hand(run: Run, rack: Rack, lab_plan: Plan) 
 
     band = next(n for n, entry in enumerate(lab_plan.classes, 1) if entry.kind is ClassKind.GRADIENT) + 2
     red = "red limit 200000 min 30280 max 30280 avpkt 1000 burst 31 bandwidth 10gbit probability 1 ecn"
-    done = rack.running.ssh("leaf2", f"tc qdisc change dev eth2 parent 10:{band} handle 10{band}: {red}")
+    done = rack.running.ssh("leaf2", _by_hand(lab_plan, band, red))
     assert done.returncode == 0, done.stderr
     code, report, _ = run("verify")
     assert code == 5
@@ -156,7 +162,6 @@ def test_the_probe_sees_the_plan_and_a_sabotaged_one(run: Run, rack: Rack, lab_p
     last = lab_plan.gradient_classes[-1].name
     band = [entry.name for entry in lab_plan.classes].index(last) + 1
     red = "red limit 400000 min 300000 max 300000 avpkt 1000 burst 300 bandwidth 10gbit probability 1 ecn"
-    change = f"tc qdisc change dev eth2 parent 10:{band} handle 10{band}: {red}"
-    assert rack.running.ssh("leaf2", change).returncode == 0
+    assert rack.running.ssh("leaf2", _by_hand(lab_plan, band, red)).returncode == 0
     assert f"{last}: Not-ECT is dropped above S" in broken(())
     assert run("push")[0] == 0

@@ -1,14 +1,17 @@
 """What takes a switch from what it runs to the plan: single queues where that is enough, else whole ports."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from difflib import unified_diff
 
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
-from mltswitch.targets.linux.read import INGRESS_PARENT, QDISC_QUERY, Qdisc, standing_qdiscs
-from mltswitch.targets.linux.render import port_text, route_lines
-from mltswitch.targets.linux.tree import Band, Tree, absent_untrusted, trees
-from mltswitch.targets.state import RouteState, SwitchState
+from mltswitch.targets.linux.answers import FORWARDING_QUERY, INGRESS_PARENT, QDISC_QUERY, Qdisc
+from mltswitch.targets.linux.read import NOT_FORWARDING, forwards, standing_qdiscs
+from mltswitch.targets.linux.render import FORWARDING, ROUTE_PROTOCOL, port_text, route_lines, segment_text
+from mltswitch.targets.linux.save import save_steps
+from mltswitch.targets.linux.tree import Band, Tree, absent_trust, trees
+from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRouting, SwitchState
 
 
 def change_between(running: RunningState, wanted: SwitchState) -> Change:
@@ -18,10 +21,11 @@ def change_between(running: RunningState, wanted: SwitchState) -> Change:
     `change` as by `replace`, so the packets that wait in it are lost (red_change in sch_red.c; measured
     on Linux 6.1). Anything else builds the port anew, whoever's queues stood there.
 
-    Raises DeviceError for an ingress or clsact qdisc: replacing the root leaves it, and it is not ours.
+    Raises DeviceError for an ingress or clsact qdisc, which replacing the root leaves, and for saved files
+    that are somebody else's.
     """
     present = [port.name for port in running.state.ports]
-    old = trees(running.state, absent_untrusted(wanted, present))
+    old = trees(running.state, absent_trust(wanted, present))
     new = trees(wanted)
     sent: list[str] = []
     shown: list[str] = []
@@ -31,11 +35,15 @@ def change_between(running: RunningState, wanted: SwitchState) -> Change:
         lines, text = _port_change(name, old.get(name), tree, standing)
         sent += lines
         shown += text
-    routes, text = _route_change(running.state.routes, wanted.routes)
     steps = [Step("tc -batch -", _batch(sent))] if sent else []
+    if _must_forward(running, wanted):
+        steps.append(Step(FORWARDING))
+        shown.append(f"+ {FORWARDING}")
+    routes, text = _route_change(running.state, wanted)
     if routes:
         steps.append(Step("ip -batch -", _batch(routes)))
-    return Change(steps=tuple(steps), text="".join(f"{line}\n" for line in shown + text))
+    save = save_steps(running.answers, wanted)
+    return Change(steps=tuple(steps), save=save, text="".join(f"{line}\n" for line in shown + text))
 
 
 def _check_ingress(name: str, standing: list[Qdisc]) -> None:
@@ -48,6 +56,15 @@ def _check_ingress(name: str, standing: list[Qdisc]) -> None:
             )
 
 
+def _must_forward(running: RunningState, wanted: SwitchState) -> bool:
+    if wanted.segment_routing is None:
+        return False
+    if FORWARDING_QUERY in running.answers:
+        return not forwards(running.answers[FORWARDING_QUERY])
+    found = running.state
+    return found.segment_routing is None or any(NOT_FORWARDING in port.unexpected for port in found.ports)
+
+
 def _batch(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
@@ -56,6 +73,9 @@ def _port_change(
     name: str, old: Tree | None, new: Tree, standing: list[Qdisc]
 ) -> tuple[list[str], list[str]]:
     """(lines to send, lines to show)."""
+    if old is not None and NOT_FORWARDING in old.unexpected:
+        rest = tuple(fault for fault in old.unexpected if fault != NOT_FORWARDING)
+        old = replace(old, unexpected=rest)
     if old == new:
         return [], []
     wanted = port_text(name, new).splitlines()
@@ -75,14 +95,18 @@ def _port_change(
 
 
 def _same_but_numbers(old: Tree, new: Tree) -> bool:
-    """Whether the trees differ in nothing but thresholds and limits of queues of the same kind."""
-    if old.unexpected or (old.shaped_bps, old.filters) != (new.shaped_bps, new.filters):
+    """Whether the trees differ in nothing but thresholds, limits and caps of queues of the same kind.
+
+    Setting tbf again keeps what waits below it, and gives that queue the limit in tbf's own line (tbf_change
+    in sch_tbf.c): the same number.
+    """
+    if old.unexpected or replace(old, bands=new.bands) != new:
         return False
     return [_kind(band) for band in old.bands] == [_kind(band) for band in new.bands]
 
 
-def _kind(band: Band) -> tuple[int, bool, str]:
-    return band.number, band.ecn_threshold_bytes is None, band.limit.kind
+def _kind(band: Band) -> tuple[object, ...]:
+    return band.number, band.ecn_threshold_bytes is None, band.maximum_bps is None, band.limit.kind
 
 
 def _marked(present: list[str], wanted: list[str]) -> Iterator[str]:
@@ -92,16 +116,40 @@ def _marked(present: list[str], wanted: list[str]) -> Iterator[str]:
             yield f"{line[0]} {line[1:]}"
 
 
-def _route_change(
-    found: tuple[RouteState, ...], wanted: tuple[RouteState, ...]
-) -> tuple[list[str], list[str]]:
-    """(lines to send, lines to show); a new prefix is added, never put in place of somebody else's route."""
+def _route_change(found: SwitchState, wanted: SwitchState) -> tuple[list[str], list[str]]:
+    """(lines to send, lines to show); what is to go goes last, so that no prefix is without a route."""
+    added, gone, before = _routes(found.routes, wanted.routes)
+    segments = _segment_change(found.segment_routing, wanted.segment_routing)
+    lines = [*added, *segments[0], *gone, *segments[1]]
+    shown = ["# routes"] if lines else []
+    shown += [f"- {line}" for line in [*before, *segments[2]]]
+    return lines, shown + [f"+ {line}" for line in lines]
+
+
+def _routes(
+    found: Sequence[RouteState | SegmentRouteState], wanted: Sequence[RouteState | SegmentRouteState]
+) -> tuple[list[str], list[str], list[str]]:
+    """(to add, to remove, replaced); a new prefix is added, never put in place of somebody else's route."""
     present = {route.prefix: route for route in found}
     kept = {route.prefix for route in wanted}
     fresh = [route for route in wanted if route.prefix not in present]
     moved = [route for route in wanted if present.get(route.prefix, route) != route]
     gone = [route for route in found if route.prefix not in kept]
-    lines = [*route_lines("replace", moved), *route_lines("add", fresh), *route_lines("del", gone)]
-    shown = ["# routes"] if lines else []
-    shown += [f"- {line}" for line in route_lines("replace", [present[route.prefix] for route in moved])]
-    return lines, shown + [f"+ {line}" for line in lines]
+    return (
+        [*route_lines("replace", moved), *route_lines("add", fresh)],
+        route_lines("del", gone),
+        route_lines("replace", [present[route.prefix] for route in moved]),
+    )
+
+
+def _segment_change(
+    found: SegmentRouting | None, wanted: SegmentRouting | None
+) -> tuple[list[str], list[str], list[str]]:
+    """The same for SRv6; a segment of ours elsewhere than on its port was read as none, so it is replaced."""
+    old, new = found or SegmentRouting(None, ()), wanted or SegmentRouting(None, ())
+    added, gone, before = _routes(old.routes, new.routes)
+    if new.segment is not None and new.segment != old.segment:
+        added.append(f"route replace {segment_text(new.segment, new.routes[0].port)}")
+    if old.segment is not None and new.segment != old.segment:
+        gone.append(f"route del {old.segment}/128 proto {ROUTE_PROTOCOL}")
+    return added, gone, before

@@ -1,44 +1,69 @@
 """The two batch files back into state; a line outside the grammar below is refused with its number."""
 
 import re
-from collections.abc import Iterator, Mapping
-from ipaddress import IPv4Address, IPv4Network
+from collections.abc import Container, Iterator, Mapping
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final
 
 from mltswitch.capabilities import BytesLimit
 from mltswitch.errors import UserInputError
-from mltswitch.targets.linux.render import QDISC_FILE, ROUTE_FILE, ROUTE_PROTOCOL, port_text
+from mltswitch.plan.segments import LOCATOR_BITS
+from mltswitch.targets.common import LineError
+from mltswitch.targets.linux.layout import BACKGROUND_CLASS, Layout
+from mltswitch.targets.linux.render import (
+    PORT_MARK,
+    QDISC_FILE,
+    QUANTUM_BYTES,
+    ROUTE_FILE,
+    ROUTE_PROTOCOL,
+    port_body,
+    segment_text,
+)
 from mltswitch.targets.linux.tree import Band, Filter, Tree, switch_state
-from mltswitch.targets.state import RouteState, SwitchState
+from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRouting, SwitchState
 
 _COMMENT: Final = re.compile(r"#[\t -~]*|")
 _PORT: Final = r"(?P<port>[A-Za-z0-9][A-Za-z0-9_.-]{0,14})"
-_BAND: Final = r"10:(?P<band>[1-9a-f]|10)"
 _NUMBER: Final = r"[1-9][0-9]{0,18}"
+_MINOR: Final = "(?:[1-9a-f]|10)"
+_BAND: Final = rf"parent (?:(?:10|30):{_MINOR}|20:[12]|1[0-9a-f]{{2}}:1)"
+_HANDLE: Final = r"handle [12][0-9a-f]{2}:"
+_RESET: Final = re.compile(rf"qdisc replace dev {_PORT} root handle ffef: pfifo")
+_LINE: Final = re.compile(rf"(qdisc replace|class replace|filter add) dev {_PORT} [ -~]+")
 _GRAMMAR: Final = {
-    "reset": re.compile(rf"qdisc replace dev {_PORT} root handle ffef: pfifo"),
-    "shaper": re.compile(
-        rf"qdisc replace dev {_PORT} root handle 1: tbf "
-        rf"rate (?P<rate>{_NUMBER})bit burst {_NUMBER} limit {_NUMBER}"
-    ),
+    "reset": re.compile("root handle ffef: pfifo"),
+    "shaper": re.compile(rf"root handle 1: tbf rate (?P<rate>{_NUMBER})bit burst {_NUMBER} limit {_NUMBER}"),
     "prio": re.compile(
-        rf"qdisc replace dev {_PORT} (root|parent 1:1) handle 10: prio bands {_NUMBER} priomap( [0-9]+){{16}}"
+        rf"(?:root|parent 1:1|parent 20:1) handle (?P<handle>10|30): "
+        rf"prio bands (?P<bands>{_NUMBER}) priomap( [0-9]+){{16}}"
     ),
+    "drr": re.compile(rf"(?:root|parent 1:1|parent 10:{_MINOR}) handle 20: drr"),
+    "class": re.compile(rf"parent 20: classid 20:(?P<minor>[12]) drr quantum (?P<quantum>{_NUMBER})"),
+    "cap": re.compile(rf"{_BAND} {_HANDLE} tbf rate (?P<rate>{_NUMBER})bit burst {_NUMBER} limit {_NUMBER}"),
     "red": re.compile(
-        rf"qdisc replace dev {_PORT} parent {_BAND} handle 1[0-9a-f]{{2}}: red limit (?P<limit>{_NUMBER}) "
+        rf"{_BAND} {_HANDLE} red limit (?P<limit>{_NUMBER}) "
         rf"min (?P<threshold>{_NUMBER}) max {_NUMBER} avpkt {_NUMBER} burst {_NUMBER} "
         "bandwidth 10gbit probability 1 ecn"
     ),
-    "bfifo": re.compile(
-        rf"qdisc replace dev {_PORT} parent {_BAND} handle 1[0-9a-f]{{2}}: bfifo limit (?P<limit>{_NUMBER})"
-    ),
+    "bfifo": re.compile(rf"{_BAND} {_HANDLE} bfifo limit (?P<limit>{_NUMBER})"),
     "filter": re.compile(
-        rf"filter add dev {_PORT} parent 10: protocol (?P<protocol>all|arp|ip|ipv6) "
-        rf"prio (?P<preference>[1-5]) flower (?P<match>(?:[A-Za-z0-9_./-]+ )*)classid {_BAND}"
+        r"parent (?P<parent>[123]0:) protocol (?P<protocol>all|arp|ip|ipv6) prio (?P<preference>[1-8]) "
+        rf"flower (?P<match>(?:[A-Za-z0-9_./-]+ )*)classid (?P=parent)(?P<minor>{_MINOR})"
     ),
 }
+_KINDS: Final = {
+    "qdisc replace": ("red", "bfifo", "cap", "prio", "drr", "shaper", "reset"),
+    "class replace": ("class",),
+    "filter add": ("filter",),
+}
 _ROUTE: Final = re.compile(
-    rf"route replace (?P<prefix>[0-9./]+) via (?P<next_hop>[0-9.]+) dev {_PORT} proto {ROUTE_PROTOCOL}"
+    rf"route replace (?P<prefix>[0-9a-f.:/]+) via (?P<next_hop>[0-9a-f.:]+) "
+    rf"dev {_PORT} proto {ROUTE_PROTOCOL}"
+)
+_SEGMENT: Final = re.compile(
+    r"route replace (?P<segment>[0-9a-f:]+)/128 encap seg6local action End "
+    rf"dev {_PORT} proto {ROUTE_PROTOCOL}"
 )
 
 
@@ -48,8 +73,9 @@ def parse_files(files: Mapping[str, str]) -> SwitchState:
         raise UserInputError(
             f"the files are {', '.join(sorted(files)) or 'none'}", expected=f"{QDISC_FILE} and {ROUTE_FILE}"
         )
-    found = {name: _parse_port(name, lines) for name, lines in _port_blocks(files[QDISC_FILE]).items()}
-    state = switch_state(found, tuple(_parse_routes(files[ROUTE_FILE])))
+    found = {name: _parse_block(name, lines) for name, lines in _port_blocks(files[QDISC_FILE]).items()}
+    routes, segments = _Routes(files[ROUTE_FILE]).parse()
+    state = switch_state(found, routes, segments)
     for port in state.ports:
         if port.unexpected:
             raise UserInputError(f"port {port.name}: {port.unexpected[0]}", where=QDISC_FILE)
@@ -63,7 +89,7 @@ _Line = tuple[int, str]
 def _lines(text: str) -> Iterator[_Line]:
     # Not splitlines: tc and ip end a line at a line feed only.
     for number, line in enumerate(text.split("\n"), start=1):
-        if not _COMMENT.fullmatch(line):
+        if (line and line[0] != "#") or not _COMMENT.fullmatch(line):
             yield number, line
 
 
@@ -71,75 +97,172 @@ def _refuse(file: str, line: _Line, problem: str = "not a line that mltswitch wr
     return UserInputError(f"{problem}: {line[1][:120]!r}", where=f"{file}:{line[0]}")
 
 
-def _match(line: _Line) -> tuple[str, re.Match[str]]:
-    for kind, pattern in _GRAMMAR.items():
-        if match := pattern.fullmatch(line[1]):
-            return kind, match
-    raise _refuse(QDISC_FILE, line)
-
-
 def _port_blocks(text: str) -> dict[str, list[_Line]]:
+    """Port → its lines."""
     blocks: dict[str, list[_Line]] = {}
-    current = ""
+    current: list[_Line] = []
+    beginnings: tuple[str, ...] = ()
     for line in _lines(text):
-        kind, match = _match(line)
-        port = match["port"]
-        if kind == "reset":
-            if port in blocks:
-                raise _refuse(QDISC_FILE, line, "the port stands here a second time")
-            current = port
-            blocks[port] = []
-        if port != current:
-            raise _refuse(QDISC_FILE, line, "belongs to another port than the lines above")
-        blocks[port].append(line)
+        if not line[1].startswith(beginnings):
+            name = _begun(line, blocks)
+            beginnings = tuple(f"{words} dev {name} " for words in _KINDS)
+            current = blocks[name] = []
+        current.append(line)
     return blocks
 
 
-def _parse_port(name: str, lines: list[_Line]) -> Tree:
-    shaped_bps: int | None = None
-    bands: list[Band] = []
-    filters: set[Filter] = set()
-    for line in lines:
-        kind, match = _match(line)
-        match kind:
-            case "shaper":
-                shaped_bps = int(match["rate"])
-            case "red" | "bfifo":
-                threshold = int(match["threshold"]) if kind == "red" else None
-                bands.append(Band(int(match["band"], 16), threshold, BytesLimit(int(match["limit"]))))
-            case "filter":
-                preference, band = int(match["preference"]), int(match["band"], 16)
-                filters.add(Filter(preference, match["protocol"], match["match"].rstrip(), band))
-    if not bands:
-        raise _refuse(QDISC_FILE, lines[0], "a port without a queue")
-    tree = Tree(shaped_bps, tuple(bands), frozenset(filters))
-    _check_canonical(name, tree, lines)
+def _begun(line: _Line, known: Container[str]) -> str:
+    """The port whose lines begin with this one."""
+    match = _RESET.fullmatch(line[1])
+    if match is None:
+        is_ours = _LINE.fullmatch(line[1])
+        raise _refuse(
+            QDISC_FILE, line, *(["belongs to another port than the lines above"] if is_ours else [])
+        )
+    if match["port"] in known:
+        raise _refuse(QDISC_FILE, line, "the port stands here a second time")
+    return match["port"]
+
+
+def _parse_block(name: str, lines: list[_Line]) -> Tree:
+    text = "\n".join(line for _, line in lines)
+    try:
+        return _parse_port(text.replace(f" dev {name} ", f" dev {PORT_MARK} "))
+    except LineError as error:
+        number = lines[error.number - 1][0]
+        problem = str(error).replace(f" dev {PORT_MARK} ", f" dev {name} ")
+        raise UserInputError(problem, where=f"{QDISC_FILE}:{number}") from None
+
+
+@lru_cache(maxsize=64)
+def _parse_port(text: str) -> Tree:
+    """The tree that the lines of one port build; raises LineError, its number counted in these lines."""
+    port = _PortLines()
+    lines = text.split("\n")
+    for number, line in enumerate(lines, start=1):
+        port.take(number, line)
+    tree = port.tree(lines)
+    _check_canonical(tree, lines)
     return tree
 
 
-def _check_canonical(name: str, tree: Tree, lines: list[_Line]) -> None:
+class _PortLines:
+    """What the lines of one port say so far."""
+
+    def __init__(self) -> None:
+        self._shaped_bps: int | None = None
+        self._bands: list[Band] = []
+        self._cap_bps: int | None = None
+        self._prios: dict[str, int] = {}
+        self._quanta: dict[int, int] = {}
+        self._filters: set[Filter] = set()
+
+    def take(self, number: int, line: str) -> None:
+        words, _, rest = line.partition(f" dev {PORT_MARK} ")
+        for kind in _KINDS.get(words, ()):
+            match = _GRAMMAR[kind].fullmatch(rest)
+            if match is not None:
+                self._add(kind, match)
+                return
+        raise LineError(number, line, "not a line that mltswitch writes")
+
+    def _add(self, kind: str, match: re.Match[str]) -> None:
+        match kind:
+            case "shaper":
+                self._shaped_bps = int(match["rate"])
+            case "prio":
+                self._prios[match["handle"]] = int(match["bands"])
+            case "class":
+                self._quanta[int(match["minor"])] = int(match["quantum"])
+            case "cap":
+                self._cap_bps = int(match["rate"])
+            case "red" | "bfifo":
+                # Handles follow from the order: what is compared with the canonical text has the right ones.
+                number = len(self._bands) + 1
+                threshold = int(match["threshold"]) if kind == "red" else None
+                limit = BytesLimit(int(match["limit"]))
+                self._bands.append(Band(number, threshold, limit, self._cap_bps))
+                self._cap_bps = None
+            case "filter":
+                self._filters.add(
+                    Filter(
+                        match["parent"],
+                        int(match["preference"]),
+                        match["protocol"],
+                        match["match"].rstrip(),
+                        int(match["minor"], 16),
+                    )
+                )
+
+    def tree(self, lines: list[str]) -> Tree:
+        count, outer, inner = len(self._bands), self._prios.get("10", 0), self._prios.get("30", 0)
+        share = self._quanta.get(BACKGROUND_CLASS)
+        ahead = None if share is None else max(outer - 1, 0)
+        layout = Layout(count, ahead)
+        least = 1 if ahead is None else ahead + 2
+        if count < least or (layout.outer, layout.inner) != (outer, inner):
+            raise LineError(1, lines[0], f"{count} queues do not fit prios of {outer} and {inner} bands")
+        percent = None if share is None else share // QUANTUM_BYTES
+        return Tree(self._shaped_bps, tuple(self._bands), layout, percent, frozenset(self._filters))
+
+
+def _check_canonical(tree: Tree, lines: list[str]) -> None:
     """Numbers that follow from others (max, burst, handles) and the order must be those that we write."""
-    canonical = port_text(name, tree).splitlines()
-    for line, expected in zip(lines, canonical, strict=False):
-        if line[1] != expected:
-            raise UserInputError(
-                f"{line[1][:120]!r}", where=f"{QDISC_FILE}:{line[0]}", expected=repr(expected)
-            )
+    canonical = port_body(tree).splitlines()
+    for number, (line, expected) in enumerate(zip(lines, canonical, strict=False), start=1):
+        if line != expected:
+            raise LineError(number, line, f"not {expected!r}, but")
     if len(lines) != len(canonical):
-        raise _refuse(QDISC_FILE, lines[-1], f"{len(lines)} lines for a port that needs {len(canonical)}")
+        raise LineError(len(lines), lines[-1], f"{len(lines)} lines for a port that needs {len(canonical)}")
 
 
-def _parse_routes(text: str) -> Iterator[RouteState]:
-    seen: set[IPv4Network] = set()
-    for line in _lines(text):
+class _Routes:
+    """The file of routes, read line by line."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._routes: dict[IPv4Network, RouteState] = {}
+        self._segments: dict[IPv6Network, SegmentRouteState] = {}
+        self._locator: IPv6Network | None = None
+
+    def parse(self) -> tuple[tuple[RouteState, ...], SegmentRouting | None]:
+        """(IPv4 routes, SRv6); raises UserInputError."""
+        for line in _lines(self._text):
+            try:
+                self._take(line)
+            except ValueError as error:
+                raise _refuse(ROUTE_FILE, line, str(error)) from None
+        segments = tuple(self._segments.values())
+        return tuple(self._routes.values()), SegmentRouting(self._locator, segments) if segments else None
+
+    def _take(self, line: _Line) -> None:
+        if match := _SEGMENT.fullmatch(line[1]):
+            self._take_segment(line, IPv6Address(match["segment"]))
+            return
         match = _ROUTE.fullmatch(line[1])
         if match is None:
             raise _refuse(ROUTE_FILE, line)
-        try:
-            route = RouteState(IPv4Network(match["prefix"]), IPv4Address(match["next_hop"]), match["port"])
-        except ValueError as error:
-            raise _refuse(ROUTE_FILE, line, str(error)) from None
-        if route.prefix in seen:
+        if self._locator is not None:
+            raise _refuse(ROUTE_FILE, line, "a route after the segment")
+        if ":" in match["prefix"]:
+            segment = SegmentRouteState(
+                IPv6Network(match["prefix"]), IPv6Address(match["next_hop"]), match["port"]
+            )
+            if self._segments.setdefault(segment.prefix, segment) is not segment:
+                raise _refuse(ROUTE_FILE, line, "a second route for this prefix")
+            return
+        route = RouteState(IPv4Network(match["prefix"]), IPv4Address(match["next_hop"]), match["port"])
+        if self._segments:
+            raise _refuse(ROUTE_FILE, line, "IPv4 after IPv6")
+        if self._routes.setdefault(route.prefix, route) is not route:
             raise _refuse(ROUTE_FILE, line, "a second route for this prefix")
-        seen.add(route.prefix)
-        yield route
+
+    def _take_segment(self, line: _Line, segment: IPv6Address) -> None:
+        """The first address of a block, on the port of the first route."""
+        block = IPv6Network((segment, LOCATOR_BITS), strict=False)
+        first = next(iter(self._segments.values()), None)
+        if self._locator is not None or first is None:
+            raise _refuse(ROUTE_FILE, line, "a segment without routes, or a second one")
+        if line[1] != f"route replace {segment_text(block.network_address + 1, first.port)}":
+            raise _refuse(ROUTE_FILE, line, f"not the first address of {block} on port {first.port}")
+        self._locator = block

@@ -1,14 +1,23 @@
 """State in the language of `tc -batch` and `ip -batch`."""
 
 from collections.abc import Iterable
+from functools import lru_cache
+from ipaddress import IPv6Address
 from math import ceil
 from typing import Final
 
-from mltswitch.capabilities import BytesLimit
+from mltswitch.capabilities import BitRate, BytesLimit, PortShare
 from mltswitch.errors import UnsupportedPlanError
-from mltswitch.targets.linux.tree import Tree, filter_order, trees
-from mltswitch.targets.state import RouteState, SwitchState
-from mltswitch.targets.template import render_template
+from mltswitch.targets.linux.layout import SHAPER, paths, place, queues_ahead
+from mltswitch.targets.linux.tree import Tree, filter_order, rest_of_share, trees, trust_of
+from mltswitch.targets.state import (
+    QueueState,
+    RouteState,
+    SegmentRouteState,
+    SegmentRouting,
+    SwitchState,
+)
+from mltswitch.targets.template import render_template, used_templates, using_templates
 from mltswitch.units import BITS_PER_BYTE, ETHERNET_HEADER_BYTES
 
 QDISC_FILE: Final = "qdiscs.tc"
@@ -16,50 +25,149 @@ ROUTE_FILE: Final = "routes.ip"
 ROUTE_PROTOCOL: Final = 173
 """Marks a route as ours; no entry of iproute2's rt_protos has it."""
 
+FORWARDING: Final = "sysctl -q -w net.ipv6.conf.all.forwarding=1"
+"""For SRv6. It stays on when a plan no longer needs it: others may, by then."""
+
 LARGEST_FRAME_BYTES: Final = 9216 + ETHERNET_HEADER_BYTES
-"""The shaper drops every packet above its burst, so that no burst may be smaller."""
+"""tbf drops every packet above its burst, so that no burst may be smaller."""
 SHAPER_SLACK_SECONDS: Final = 100e-6
-"""How late a timer may wake the shaper without loss of rate."""
+"""How late a timer may wake tbf without loss of rate."""
+QUANTUM_BYTES: Final = 300
+"""Of drr for each percent: 5 % is about one frame of 1,500 bytes a round."""
+PORT_MARK: Final = "@"
+"""Stands for a port's name in text that is the same for several; no name of ours has it."""
+_PORT_TEMPLATE: Final = "linux/port.tc.j2"
 
 
 def render_files(state: SwitchState) -> dict[str, str]:
-    """The two batch files, each complete in itself; raises UnsupportedPlanError for a limit not in bytes."""
-    for port in state.ports:
-        for queue in port.queues:
-            if not isinstance(queue.limit, BytesLimit):
-                raise UnsupportedPlanError(
-                    f"limit {queue.limit} is not in bytes", where=f"port {port.name}, queue {queue.queue}"
-                )
+    """The two batch files, each complete in itself; raises UnsupportedPlanError for what tc has no words."""
+    check_expressible(state)
     ports = {name: port_text(name, tree) for name, tree in trees(state).items()}
-    routes = [route_text(route) for route in state.routes]
+    segments = state.segment_routing
     return {
         QDISC_FILE: render_template("linux/qdiscs.tc.j2", ports=ports),
-        ROUTE_FILE: render_template("linux/routes.ip.j2", routes=routes, protocol=ROUTE_PROTOCOL),
+        ROUTE_FILE: render_template(
+            "linux/routes.ip.j2",
+            routes=[route_text(route) for route in state.routes],
+            protocol=ROUTE_PROTOCOL,
+            segment_routes=[] if segments is None else segment_texts(segments),
+        ),
     }
+
+
+def check_expressible(state: SwitchState) -> None:
+    """Refuse what no filter and no qdisc can do; raises UnsupportedPlanError naming port and queue."""
+    for port in {id(port.queues): port for port in state.ports}.values():
+        queues = port.queues
+        for queue in queues:
+            problem = _problem(queue, is_last=queue is queues[-1])
+            if problem:
+                raise UnsupportedPlanError(problem, where=f"port {port.name}, queue {queue.queue}")
+        if [queue.queue for queue in queues] != list(range(1, len(queues) + 1)):
+            raise UnsupportedPlanError("queues are not numbered 1, 2, …", where=f"port {port.name}")
+        ahead = queues_ahead(queues)
+        if ahead is not None and ahead > len(queues) - 2:
+            raise UnsupportedPlanError(
+                "no queue is left that could share with the last one", where=f"port {port.name}"
+            )
+    _check_maps(state)
+    segments = state.segment_routing
+    if segments is not None and not segments.routes:
+        raise UnsupportedPlanError(
+            "SRv6 needs a route, on whose port a segment stands", where="segment routing"
+        )
+
+
+def _problem(queue: QueueState, *, is_last: bool) -> str:
+    if not isinstance(queue.limit, BytesLimit):
+        return f"limit {queue.limit} is not in bytes"
+    if queue.minimum is not None and not is_last:
+        return "only the last queue can be guaranteed a share"
+    if queue.maximum is not None and is_last:
+        return "the last queue cannot be held to a rate"
+    minimum, maximum = queue.minimum, queue.maximum
+    if minimum is not None and not (isinstance(minimum, PortShare) and 1 <= minimum.percent <= 99):
+        return f"a guarantee of {minimum} is none of 1 % to 99 %"
+    if maximum is not None and not (isinstance(maximum, BitRate) and maximum.bps % BITS_PER_BYTE == 0):
+        return f"tbf holds to whole bytes per second, not to {maximum}"
+    return ""
+
+
+def _check_maps(state: SwitchState) -> None:
+    """What is not as at other ports can only lead to the last queue."""
+    if len({len(port.queues) for port in state.ports}) > 1:
+        raise UnsupportedPlanError("the ports have different numbers of queues", where="ports")
+    for name, dscp in sorted(trust_of(state).demoted):
+        queues = next(port.queues for port in state.ports if port.name == name)
+        if dscp not in queues[-1].dscps:
+            raise UnsupportedPlanError(
+                f"code point {dscp} leads elsewhere than at other ports, and not to the last queue",
+                where=f"port {name}",
+            )
 
 
 def port_text(name: str, tree: Tree) -> str:
     """Lines for `tc -batch` that build one port, whatever stood there before."""
+    templates = used_templates()
+    if templates is not None and _PORT_TEMPLATE in templates:
+        return _rendered(name, tree)
+    return port_body(tree).replace(f" dev {PORT_MARK} ", f" dev {name} ")
+
+
+@lru_cache(maxsize=64)
+def port_body(tree: Tree) -> str:
+    """The same for any port, by mltswitch's own template whatever a user's says."""
+    with using_templates(None):
+        return _rendered(PORT_MARK, tree)
+
+
+def _rendered(name: str, tree: Tree) -> str:
+    rest = rest_of_share(tree.layout)
     return render_template(
-        "linux/port.tc.j2",
+        _PORT_TEMPLATE,
         name=name,
         tree=tree,
-        filters=sorted(tree.filters, key=filter_order),
-        shaper_burst_bytes=shaper_burst_bytes(tree.shaped_bps or 0),
+        top="root" if tree.shaped_bps is None else f"parent {SHAPER}1",
+        bands=list(zip(tree.bands, band_places(tree), strict=True)),
+        first_filters=[entry for entry in tree.filters if entry == rest],
+        filters=sorted((entry for entry in tree.filters if entry != rest), key=filter_order),
+        burst_bytes=shaper_burst_bytes,
+        quantum_bytes=QUANTUM_BYTES,
     )
 
 
+def band_places(tree: Tree) -> list[str]:
+    """Where each queue hangs, in order."""
+    return [place(way[-1]) for way in paths(tree.layout)]
+
+
 def shaper_burst_bytes(rate_bps: int) -> int:
-    """Bytes that the shaper may send at once: one frame, or what a late timer has to make up for."""
+    """Bytes that tbf may send at once: one frame, or what a late timer has to make up for."""
     return max(LARGEST_FRAME_BYTES, ceil(rate_bps / BITS_PER_BYTE * SHAPER_SLACK_SECONDS))
 
 
-def route_text(route: RouteState) -> str:
-    """A route as `ip route` takes it; a next hop of 0.0.0.0 is a network on the link itself."""
+def route_text(route: RouteState | SegmentRouteState) -> str:
+    """A route as `ip route` takes it; an unspecified next hop is a network on the link itself."""
     via = "" if route.next_hop.is_unspecified else f" via {route.next_hop}"
     return f"{route.prefix}{via} dev {route.port} proto {ROUTE_PROTOCOL}"
 
 
-def route_lines(action: str, routes: Iterable[RouteState]) -> list[str]:
+def route_lines(action: str, routes: Iterable[RouteState | SegmentRouteState]) -> list[str]:
     """Lines for `ip -batch`; `action` is add, replace or del."""
     return [f"route {action} {route_text(route)}" for route in routes]
+
+
+def segment_texts(segments: SegmentRouting) -> list[str]:
+    """Routes to other switches' segments and hosts, then the switch's own segment (RFC 8986, End).
+
+    The kernel wants some port for the segment; it looks where to send the packet afterwards.
+    """
+    texts = [route_text(route) for route in segments.routes]
+    if segments.segment is not None:
+        texts.append(segment_text(segments.segment, segments.routes[0].port))
+    return texts
+
+
+def segment_text(segment: IPv6Address, port: str) -> str:
+    """The switch's own segment as `ip route` takes it."""
+    return f"{segment}/128 encap seg6local action End dev {port} proto {ROUTE_PROTOCOL}"

@@ -8,12 +8,12 @@ from mltswitch.capabilities import Capabilities
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.plan import Plan
 from mltswitch.targets.base import Change, Quantised, RunningState, Session
-from mltswitch.targets.common import checked_render, lookup
+from mltswitch.targets.common import checked_render, expressible, lookup
 from mltswitch.targets.linux.capabilities import HARDWARE, SOFTWARE
 from mltswitch.targets.linux.diff import change_between
 from mltswitch.targets.linux.parse import parse_files
 from mltswitch.targets.linux.read import queries_for, read_answers
-from mltswitch.targets.linux.render import render_files
+from mltswitch.targets.linux.render import check_expressible, render_files
 from mltswitch.targets.quantise import quantise
 from mltswitch.targets.state import SwitchState
 from mltswitch.units import BITS_PER_BYTE
@@ -26,21 +26,23 @@ _INTERFACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 class LinuxTarget:
     """Linux with tc and ip, over a shell as root.
 
-    Ours on a device: every qdisc that sends packets by the plan's ports, whoever made it, and routes with our
-    protocol number. Ingress and clsact qdiscs of these ports and routes of others within an alias prefix are
-    reported, never removed. Nothing survives a reboot: tc keeps no configuration, so `save` is always empty.
+    Ours on a device: every qdisc that sends packets by the plan's ports, whoever made it, routes with our
+    protocol number, and the files that systemd runs at the next start (`save`). Ingress and clsact qdiscs of
+    these ports and routes of others within a prefix of the plan are reported, never removed. Where another
+    init than systemd runs, nothing survives a reboot, and verify and push say so.
     """
 
     platform = "linux"
     session = Session.SHELL
     netmiko_type = "linux"
+    hardware_names = tuple(HARDWARE)
 
     def hardware(self, name: str | None) -> Capabilities:
         """Capabilities of the one model; raises UserInputError for another name."""
         return lookup(HARDWARE, name or SOFTWARE.hardware, self.platform)
 
     def quantise(self, plan: Plan, switch: str) -> Quantised:
-        """Exact but for names, rates and class counts that Linux refuses: UnsupportedPlanError."""
+        """Exact but for whole percents; raises UnsupportedPlanError for what Linux has no words."""
         capabilities = self.hardware(plan.topology.switch(switch).hardware)
         quantised = quantise(plan, switch, capabilities)
         for port in quantised.state.ports:
@@ -60,7 +62,7 @@ class LinuxTarget:
                 raise UnsupportedPlanError(
                     f"prio needs {LEAST_BANDS} bands or more", where=f"{switch}: classes"
                 )
-        return quantised
+        return expressible(quantised, switch, check_expressible)
 
     def render(self, state: SwitchState) -> dict[str, str]:
         """`qdiscs.tc` and `routes.ip`, parsed again before they leave."""

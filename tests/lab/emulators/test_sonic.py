@@ -41,8 +41,13 @@ ACCEPTED: list[list[dict[str, Any]]] = [
         add("/QUEUE/Ethernet0|6", {"scheduler": "mlt.strict", "wred_profile": "MLT_Q6"}),
     ],
     [wred(green_max_threshold="2147483647")],
-    [add("/SCHEDULER/mlt", {"type": "STRICT", "weight": "10"})],  # wrong, but the models take it
-    [add("/QUEUE/Ethernet0|99", {"scheduler": "scheduler.0"})],  # so is this
+    [add("/SCHEDULER/mlt", {"type": "STRICT", "meter_type": "bytes", "cir": "1", "pir": "25000000"})],
+    [
+        add("/SRV6_MY_LOCATORS", {"x": {"prefix": "fd00:1:2::"}}),
+        add("/SRV6_MY_SIDS", {"x|fd00:1:2::/48": {"action": "uN"}}),
+    ],
+    [add("/FLEX_COUNTER_TABLE/WRED_ECN_QUEUE", {"FLEX_COUNTER_STATUS": "enable"})],
+    [add("/QUEUE/Ethernet0|99", {"scheduler": "scheduler.0"})],  # wrong, but the models take it
     [add("/BUFFER_QUEUE/Ethernet0|6-5", {"profile": "q_lossy_profile"})],
     [add("/BUFFER_QUEUE/Ethernet0|6", {"profile": "q_lossy_profile"})],
     [add("/BUFFER_PROFILE/mlt_q6", PROFILE)],
@@ -80,6 +85,15 @@ REFUSED: list[tuple[list[dict[str, Any]], str]] = [
     ([add("/QUEUE/Ethernet0", {"scheduler": "scheduler.0"})], "number of parts"),
     ([add("/SCHEDULER/mlt", {"type": "STRICT", "priority": "7"})], "orchagent"),
     ([add("/SCHEDULER/mlt", {"type": "DWRR", "weight": "0"})], "constraint"),
+    ([add("/SCHEDULER/mlt", {"type": "STRICT", "weight": "10"})], "weight requires DWRR"),
+    ([add("/SCHEDULER/mlt", {"type": "WRR", "weight": "10"})], "WRR is not supported"),
+    ([add("/SCHEDULER/mlt", {"type": "STRICT", "meter_type": "packets"})], "only bytes/s"),
+    ([add("/SCHEDULER/mlt", {"type": "STRICT", "cir": "9", "cbs": "9"})], "burst sizes are not supported"),
+    ([add("/SCHEDULER/mlt", {"type": "STRICT", "cir": "1", "pir": "24999999"})], "below 200 Mbit/s"),
+    ([add("/SCHEDULER/mlt", {"type": "STRICT", "pir": "25000000"})], "without cir"),
+    ([add("/SRV6_MY_SIDS", {"x|fd00:1:2::/48": {"action": "uN"}})], "SRV6_MY_LOCATORS"),
+    ([add("/SRV6_MY_LOCATORS", {"x": {"prefix": "fd00::", "node_len": "90"}})], "128 or less"),
+    ([add("/FLEX_COUNTER_TABLE/WRED_ECN_QUEUE", {"BULK_CHUNK_SIZE": "1"})], "Unknown field"),
     ([add("/DSCP_TO_TC_MAP/MLT", {"64": "0"})], "constraint"),
     ([add("/DSCP_TO_TC_MAP/MLT", {"1": "16"})], "constraint"),
     ([add("/TC_TO_QUEUE_MAP/MLT", {"1": "10"})], "constraint"),
@@ -167,6 +181,26 @@ def test_field_edits_need_known_hardware(device: SonicDevice) -> None:
     assert b"is illegal" in apply_patch(device, patch).stderr
 
 
+def test_other_boxes_have_their_pools_and_refuse_less() -> None:
+    device = SonicDevice(ports=2, box="trident3")
+    assert list(sonic_yang.problems(device.config_db)) == []
+    assert device.config_db["BUFFER_POOL"]["egress_lossless_pool"]["mode"] == "static"
+    assert b"ASIC: broadcom" in device.execute("admin", "show version").stdout
+    weight = [add("/SCHEDULER/mlt", {"type": "STRICT", "weight": "10"})]
+    assert apply_patch(device, weight).status == 0
+    crossed = [add("/WRED_PROFILE/X", {"green_min_threshold": "2", "green_max_threshold": "1"})]
+    assert apply_patch(device, crossed).status == 2
+    with pytest.raises(ValueError, match="box x, expected one of sn2700"):
+        SonicDevice(box="x")
+
+
+def test_counterpoll_sets_one_field(device: SonicDevice) -> None:
+    assert device.execute("admin", "counterpoll wredqueue enable").status == 1
+    assert device.execute("admin", "sudo counterpoll wredqueue enable").status == 0
+    assert device.config_db["FLEX_COUNTER_TABLE"]["WRED_ECN_QUEUE"] == {"FLEX_COUNTER_STATUS": "enable"}
+    assert device.execute("admin", "sudo counterpoll wredqueue maybe").status == 2
+
+
 def test_dry_run_checks_and_changes_nothing(device: SonicDevice) -> None:
     before = copy.deepcopy(device.config_db)
     result = apply_patch(device, [wred()], "-d", "-v", "-f", "CONFIGDB")
@@ -230,6 +264,7 @@ def test_load_asks_no_model_but_orchagent(device: SonicDevice) -> None:
     before = copy.deepcopy(device.config_db)
     assert load({"WRED_PROFILE": {"MLT": WRED | {"unknown": "1"}}}) == 2
     assert load({"SCHEDULER": {"mlt": {"type": "STRICT", "priority": "1"}}}) == 2
+    assert load({"SCHEDULER": {"mlt": {"type": "STRICT", "pir": "fast"}}}) == 2
     assert load({"BUFFER_PROFILE": {"mlt": PROFILE | {"unknown": "1"}}}) == 0  # ignored, says the sheet
     del device.config_db["BUFFER_PROFILE"]["mlt"]
     assert device.config_db == before

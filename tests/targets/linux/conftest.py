@@ -63,7 +63,15 @@ def small_plan() -> Plan:
         ),
         unimportant_share=0.5,
         classes=tuple(
-            TrafficClass(name=name, kind=kind, dscp=dscp, load=0.1, layers=layers if threshold else None)
+            TrafficClass(
+                name=name,
+                kind=kind,
+                dscp=dscp,
+                load=0.05,
+                layers=layers if threshold else None,
+                rate_cap_share=0.1 if kind is ClassKind.CONTROL else None,
+                guaranteed_share=0.05 if kind is ClassKind.BACKGROUND else None,
+            )
             for name, kind, dscp, threshold, _ in CLASSES
         ),
         port_profiles=tuple(
@@ -90,6 +98,15 @@ def small_plan() -> Plan:
         paths=Paths(mode="alias", rule="address = alias prefix of the spine + host index", burst_packets=1),
         fabric=Fabric.model_validate(FABRIC),
     )
+
+
+@pytest.fixture(scope="session")
+def plain_state(small_plan: Plan) -> SwitchState:
+    """Of a plan from before there were shares and caps."""
+    document = small_plan.model_dump(mode="json", by_alias=True)
+    for entry in document["classes"]:
+        entry |= {"rate_cap_share": None, "guaranteed_share": None}
+    return TARGET.quantise(Plan.model_validate(document), "leaf1").state
 
 
 @pytest.fixture(scope="session")

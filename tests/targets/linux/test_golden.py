@@ -100,9 +100,9 @@ def unexpected(state: SwitchState, old: str, new: str) -> list[str]:
         ('"lat":0', '"lat":0,"peakrate":25000000', "shaper peakrate 25000000"),
         ('"linklayer":"ethernet"', '"linklayer":"atm"', "shaper linklayer atm"),
         (
-            '{"kind":"bfifo","handle":"102:","dev":"eth2"',
+            '{"kind":"bfifo","handle":"101:","dev":"eth2"',
             '{"kind":"pfifo","handle":"203:","dev":"eth2","parent":"103:1"},'
-            '{"kind":"bfifo","handle":"102:","dev":"eth2"',
+            '{"kind":"bfifo","handle":"101:","dev":"eth2"',
             "pfifo 203: below 103:1",
         ),
         (

@@ -1,6 +1,7 @@
 """The same laws against real tc and ip: what is loaded is what is read, and a change leads to the plan."""
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from mltswitch.capabilities import BytesLimit
+from mltswitch.capabilities import BitRate, BytesLimit
 from mltswitch.errors import DeviceError
 from mltswitch.plan import Plan
 from mltswitch.targets import Change, QueueState, RunningState, SwitchState
+from mltswitch.targets.common import with_item
 from mltswitch.targets.linux import TARGET
 from mltswitch.targets.state import differences
 from tests.targets.linux.uml import Machine, NoMachineError, machine
@@ -73,7 +75,7 @@ def running(linux: Machine, small_plan: Plan, state: SwitchState) -> SwitchState
 
 
 @settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(plans(TARGET.hardware(None)))
+@given(plans(replace(TARGET.hardware(None), segment_routing=None)))
 def test_random_plans_are_read_back_exactly(linux: Machine, plan: Plan) -> None:
     switch = plan.topology.switches[-1].name
     state = TARGET.quantise(plan, switch).state
@@ -101,46 +103,48 @@ def test_an_empty_switch_is_built_by_a_change(linux: Machine, small_plan: Plan, 
 
 BACKGROUND = tuple(dscp for dscp in range(64) if dscp not in {10, 12, 40, 48, 56})
 BACKGROUND_WITHOUT_20 = tuple(dscp for dscp in BACKGROUND if dscp != 20)
+BACKGROUND_AND_10 = tuple(sorted((10, *BACKGROUND)))
 BY_HAND = {
     "threshold": (
-        "tc qdisc change dev eth2 parent 10:3 handle 103: red limit 200000 min 25000 max 25000 "
+        "tc qdisc change dev eth2 parent 30:1 handle 103: red limit 200000 min 25000 max 25000 "
         "avpkt 1000 burst 25 bandwidth 10gbit probability 1 ecn",
         ["port eth2, queue 3: ecn_threshold_bytes expected 30280, found 25000"],
         1,
     ),
     "limit": (
-        "tc qdisc change dev eth2 parent 10:2 handle 102: bfifo limit 48447",
+        "tc qdisc change dev eth2 parent 102:1 handle 202: bfifo limit 48447",
         ["port eth2, queue 2: limit expected 48448 B, found 48447 B"],
-        1,
+        2,
     ),
     "no ecn": (
-        "tc qdisc change dev eth2 parent 10:4 handle 104: red limit 100000 min 60560 max 60560 "
+        "tc qdisc change dev eth2 parent 30:2 handle 104: red limit 100000 min 60560 max 60560 "
         "avpkt 993 burst 61 bandwidth 10gbit probability 1",
         ["port eth2: configuration expected as planned, found queue 4: red ecn False, not True"],
         None,
     ),
     "slow average": (
-        "tc qdisc change dev eth2 parent 10:4 handle 104: red limit 100000 min 60560 max 60560 "
+        "tc qdisc change dev eth2 parent 30:2 handle 104: red limit 100000 min 60560 max 60560 "
         "avpkt 1000 burst 80 bandwidth 10gbit probability 1 ecn",
         ["port eth2: configuration expected as planned, found queue 4: red ewma 5, not 1"],
         None,
     ),
     "DSCP": (
-        "tc filter add dev eth2 parent 10: protocol ip prio 4 flower ip_tos 0x50/0xfc classid 10:2",
+        "tc filter add dev eth2 parent 10: protocol ip prio 6 flower ip_tos 0x50/0xfc classid 10:2",
         [
             "port eth2, queue 2: dscps expected (40,), found (20, 40)",
             f"port eth2, queue 5: dscps expected {BACKGROUND}, found {BACKGROUND_WITHOUT_20}",
-            "port eth2: configuration expected as planned, found no filter ipv6 ip_tos 0x50/0xfc to queue 2",
+            "port eth2: configuration expected as planned, found no filter ipv6 ip_tos 0x50/0xfc to 10:2",
         ],
         None,
     ),
     "lost filter": (
         "tc filter del dev eth2 parent 10: protocol arp prio 2",
-        ["port eth2: configuration expected as planned, found no filter arp to queue 1"],
+        ["port eth2: configuration expected as planned, found no filter arp to 10:1"],
         None,
     ),
     "trust": (
-        "tc filter del dev eth2 parent 10: protocol all prio 1; tc filter del dev eth1 parent 10: prio 1",
+        "for handle in 10: 20:; do for port in eth1 eth2; do tc filter del dev $port parent $handle prio 1; "
+        "done; done",
         ["port eth1: trusted expected False, found True"],
         None,
     ),
@@ -173,6 +177,66 @@ BY_HAND = {
         ],
         None,
     ),
+    "share": (
+        "tc class change dev eth2 parent 20: classid 20:2 drr quantum 2100; "
+        "tc class change dev eth2 parent 20: classid 20:1 drr quantum 27900",
+        ["port eth2, queue 5: minimum expected 5 %, found 7 %"],
+        None,
+    ),
+    "half a share": (
+        "tc class change dev eth2 parent 20: classid 20:2 drr quantum 2100",
+        [
+            "port eth2, queue 5: minimum expected 5 %, found 7 %",
+            "port eth2: configuration expected as planned, found 20: quanta 28500b and 2100b",
+        ],
+        None,
+    ),
+    "another class": (
+        "tc class add dev eth2 parent 20: classid 20:3 drr quantum 1500",
+        ["port eth2: configuration expected as planned, found class 20:3"],
+        None,
+    ),
+    "cap": (
+        "tc qdisc change dev eth2 parent 10:2 handle 102: tbf rate 20mbit burst 9230 limit 48448",
+        ["port eth2, queue 2: maximum expected 10000000 bit/s, found 20000000 bit/s"],
+        1,
+    ),
+    "burst of the cap": (
+        "tc qdisc change dev eth2 parent 10:2 handle 102: tbf rate 10mbit burst 1514 limit 48448",
+        ["port eth2: configuration expected as planned, found queue 2: tbf burst 1513b/1"],
+        None,
+    ),
+    "no cap": (
+        "tc qdisc del dev eth2 parent 10:2 handle 102:; "
+        "tc qdisc replace dev eth2 parent 10:2 handle 102: bfifo limit 48448",
+        ["port eth2, queue 2: maximum expected 10000000 bit/s, found None"],
+        None,
+    ),
+    "rest of the share": (
+        "tc filter del dev eth2 parent 20: protocol all prio 8",
+        ["port eth2: configuration expected as planned, found no filter all to 20:2"],
+        None,
+    ),
+    "gradient moved behind": (
+        "tc filter del dev eth2 parent 20: protocol ip prio 6 handle 1 flower",
+        [
+            "port eth2, queue 3: dscps expected (10,), found ()",
+            f"port eth2, queue 5: dscps expected {BACKGROUND}, found {BACKGROUND_AND_10}",
+            "port eth2: configuration expected as planned, found filter ipv6 ip_tos 0x28/0xfc to 20:1",
+            "port eth2: configuration expected as planned, found filter ip ip_tos 0x28/0xfc to 30:1",
+            "port eth2: configuration expected as planned, found filter ipv6 ip_tos 0x28/0xfc to 30:1",
+        ],
+        None,
+    ),
+    "control of hosts": (
+        "tc filter del dev eth2 parent 10: protocol ip prio 4",
+        [
+            "port eth2: configuration expected as planned, "
+            f"found no filter ip indev eth1 ip_tos 0x{tos}/0xfc to 10:3"
+            for tos in ("c0", "e0")
+        ],
+        None,
+    ),
     "queue below a queue": (
         "tc qdisc replace dev eth2 parent 103:1 handle 203: pfifo limit 1",
         ["port eth2: configuration expected as planned, found pfifo 203: below 103:1"],
@@ -184,12 +248,12 @@ BY_HAND = {
         None,
     ),
     "priomap": (
-        "tc qdisc change dev eth2 root handle 10: prio bands 5 priomap 4 4 4 4 4 4 4 4 4 4 4 4 4 4 4 0",
-        [f"port eth2: configuration expected as planned, found priomap {[4] * 15 + [0]}"],
+        "tc qdisc change dev eth2 root handle 10: prio bands 3 priomap 2 2 2 2 2 2 2 2 2 2 2 2 2 2 2 0",
+        [f"port eth2: configuration expected as planned, found 10: priomap {[2] * 15 + [0]}"],
         None,
     ),
     "foreign queue": (
-        "tc qdisc replace dev eth2 parent 10:3 handle 203: pfifo limit 10",
+        "tc qdisc replace dev eth2 parent 30:1 handle 203: pfifo limit 10",
         [
             "port eth2, queue 3: ecn_threshold_bytes expected 30280, found None",
             "port eth2, queue 3: limit expected 200000 B, found none",
@@ -199,7 +263,7 @@ BY_HAND = {
     ),
     "trust on one port": (
         "tc filter del dev eth2 parent 10: protocol all prio 1",
-        ["port eth2: configuration expected as planned, found no filter all indev eth1 to queue 5"],
+        ["port eth2: configuration expected as planned, found no filter all indev eth1 to 10:3"],
         None,
     ),
     "untrusted port emptied": (
@@ -363,6 +427,105 @@ up far 10.1.0.2 10.1.0.1
 
 def packets(linux: Machine, port: str) -> dict[int, int]:
     """Queue → packets sent."""
+    return {number: sent for number, (sent, _, _) in queues(linux, port).items()}
+
+
+def queues(linux: Machine, port: str) -> dict[int, tuple[int, int, int]]:
+    """Queue → packets sent, bytes sent, bytes that wait."""
     entries = json.loads(do(linux, f"tc -s -j qdisc show dev {port}"))
-    parents = {entry["parent"]: entry["packets"] for entry in entries if "parent" in entry}
-    return {number: parents[f"10:{number}"] for number in range(1, 6)}
+    found = {entry["handle"]: (entry["packets"], entry["bytes"], entry["backlog"]) for entry in entries}
+    return {number: found[f"10{number}:"] for number in range(1, 6)}
+
+
+def all_trusted(state: SwitchState) -> SwitchState:
+    return replace(state, ports=tuple(replace(port, trusted=True) for port in state.ports))
+
+
+def test_hosts_have_no_business_in_network_control(linux: Machine, state: SwitchState) -> None:
+    """CS6 from the host's port goes last, from the fabric's first; the host's gradients are believed."""
+    do(linux, "for port in $(ls /sys/class/net | grep eth); do ip link del $port; done")
+    try:
+        do(linux, HOSTS_UP)
+        do(linux, "tc -batch -", TARGET.render(all_trusted(state))["qdiscs.tc"])
+        do(linux, "nsenter -t $(cat near.pid) -n ping -c 3 -i 0.2 -Q 0xc0 10.1.0.2")
+        assert packets(linux, "eth2") == {1: 1, 2: 0, 3: 0, 4: 0, 5: 3}
+        assert packets(linux, "eth1") == {1: 4, 2: 0, 3: 0, 4: 0, 5: 0}
+        do(linux, "nsenter -t $(cat near.pid) -n ping -c 2 -i 0.2 -Q 0xa0 10.1.0.2")
+        do(linux, "nsenter -t $(cat near.pid) -n ping -c 2 -i 0.2 -Q 0x30 10.1.0.2")
+        assert packets(linux, "eth2") == {1: 1, 2: 2, 3: 0, 4: 2, 5: 3}
+    finally:
+        do(linux, "kill $(cat near.pid far.pid)")
+
+
+VLANS_UP = """
+set -e
+ip link add link eth1 name eth1.7 type vlan id 7
+ip link add link eth2 name eth2.7 type vlan id 7
+ip addr add 10.7.0.5/30 dev eth1.7
+ip addr add 10.7.1.1/30 dev eth2.7
+ip link set eth1.7 up
+ip link set eth2.7 up
+tagged() {
+    nsenter -t $(cat $1.pid) -n sh -ec "
+        ip link add link eth0 name eth0.7 type vlan id 7
+        ip addr add $2/30 dev eth0.7
+        ip link set eth0.7 up
+        ip route replace 10.7.0.0/16 via $3"
+}
+tagged near 10.7.0.6 10.7.0.5
+tagged far 10.7.1.2 10.7.1.1
+"""
+
+
+def test_tagged_frames_go_last_and_a_vlan_is_another_port(linux: Machine, state: SwitchState) -> None:
+    """tc sees the tag before the IP header; what arrives by a VLAN does not arrive by the port below it."""
+    do(linux, "for port in $(ls /sys/class/net | grep eth); do ip link del $port; done")
+    try:
+        do(linux, HOSTS_UP)
+        do(linux, VLANS_UP)
+        do(linux, "tc -batch -", TARGET.render(all_trusted(state))["qdiscs.tc"])
+        do(linux, "nsenter -t $(cat near.pid) -n ping -c 3 -i 0.2 -Q 0x28 10.7.1.2")
+        sent = packets(linux, "eth2")
+        assert {number: sent[number] for number in (1, 2, 3, 4)} == dict.fromkeys((1, 2, 3, 4), 0)
+        assert sent[5] >= 3
+        before = packets(linux, "eth2")[1]
+        do(linux, "nsenter -t $(cat near.pid) -n ip route add 10.1.0.2/32 via 10.7.0.5")
+        do(linux, "nsenter -t $(cat near.pid) -n ping -c 3 -i 0.2 -Q 0xc0 10.1.0.2")
+        assert packets(linux, "eth2")[1] - before >= 3
+    finally:
+        do(linux, "kill $(cat near.pid far.pid)")
+
+
+FLOOD = """
+import socket
+SO_SNDBUFFORCE = 32
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 4_000_000)
+    for tos, count in ((0xA0, 45), (0x2A, 190), (0x00, 45)):
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+        for _ in range(count):
+            sender.sendto(bytes(972), ("10.0.0.6", 9))
+"""
+
+
+def test_background_has_its_share_and_a_capped_class_holds_nobody_up(
+    linux: Machine, small_plan: Plan, state: SwitchState
+) -> None:
+    """Two looks at a port in which control, a gradient and background wait all the time."""
+    connect(linux, small_plan, "leaf1")
+    port = state.ports[0]
+    queues_of_port = with_item(port.queues, 1, replace(port.queues[1], maximum=BitRate(8000)))
+    slow = replace(port, shaped_bps=400_000, trusted=True, queues=queues_of_port)
+    load(linux, replace(state, ports=(slow, *state.ports[1:])))
+    do(linux, "ip neigh replace 10.0.0.6 lladdr 02:00:00:00:00:06 dev eth1")
+    do(linux, f"{sys.executable} -", FLOOD)
+    first = second = queues(linux, "eth1")
+    while second[3][1] - first[3][1] < 80_000:
+        second = queues(linux, "eth1")
+        for number in (2, 3, 5):
+            assert second[number][2] > 0, f"queue {number} was empty too soon"
+    gradient, background = (second[number][1] - first[number][1] for number in (3, 5))
+    frame_bytes, quantum_bytes = 1014, 1500
+    wanted_bytes = 0.05 * (gradient + background)
+    assert abs(background - wanted_bytes) <= quantum_bytes + frame_bytes
+    assert background > 0

@@ -8,16 +8,82 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.plan import Plan
-from mltswitch.targets import RunningState, SwitchState
+from mltswitch.targets import Change, PortState, QueueState, RunningState, SwitchState
 from mltswitch.targets.linux import TARGET
 from mltswitch.targets.linux.render import shaper_burst_bytes
 from mltswitch.targets.linux.tree import switch_state, trees
-from tests.targets.strategies import plans, switch_names
+from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
-SLOW = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(
+    deadline=None,
+    max_examples=LAW_EXAMPLES,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 SOFTWARE = TARGET.hardware(None)
+
+
+class Host:
+    """What tc and ip hold, as lines: enough of their meaning to apply a batch of ours."""
+
+    def __init__(self, state: SwitchState) -> None:
+        files = TARGET.render(state)
+        self.ports: dict[str, list[str]] = {}
+        self.routes: dict[str, str] = {}
+        self._batch("tc -batch -", files["qdiscs.tc"])
+        self._batch("ip -batch -", files["routes.ip"])
+
+    def apply(self, change: Change) -> None:
+        for step in change.steps:
+            if step.stdin:
+                self._batch(step.command, step.stdin)
+            else:
+                assert step.command == "sysctl -q -w net.ipv6.conf.all.forwarding=1"
+
+    def _batch(self, command: str, text: str) -> None:
+        take = {"tc -batch -": self._tc, "ip -batch -": self._ip}[command]
+        for line in text.split("\n"):
+            if line and not line.startswith("#"):
+                take(line)
+
+    def _tc(self, line: str) -> None:
+        port = line.split(" ")[3]
+        if " root handle ffef: " in line:
+            self.ports[port] = []
+        lines = self.ports[port]
+        place = re.match(r"qdisc replace dev \S+ (parent \S+|root) handle \S+ \S+ ", line)
+        known = [n for n, old in enumerate(lines) if place and old.startswith(place[0])]
+        if known:
+            lines[known[0]] = line
+        else:
+            lines.append(line)
+
+    def _ip(self, line: str) -> None:
+        _, action, prefix, *rest = line.split(" ")
+        assert action == "replace" or (prefix in self.routes) is (action == "del"), line
+        if action == "del":
+            del self.routes[prefix]
+        else:
+            self.routes[prefix] = " ".join(rest)
+
+    def read(self, like: SwitchState) -> SwitchState:
+        """The state; ports and routes that `like` has in its order, the others after them."""
+        routes = {str(route.prefix): None for route in like.routes}
+        segments = like.segment_routing
+        if segments is not None:
+            routes |= {str(route.prefix): None for route in segments.routes}
+            routes |= {f"{segments.segment}/128": None}
+        order = [*(name for name in routes if name in self.routes), *self.routes]
+        lines = [f"route replace {name} {self.routes[name]}" for name in dict.fromkeys(order)]
+        ports = [port.name for port in like.ports if port.name in self.ports]
+        return TARGET.parse(
+            {
+                "qdiscs.tc": "\n".join(line for name in ports for line in self.ports[name]),
+                "routes.ip": "\n".join(lines),
+            }
+        )
 
 
 @SLOW
@@ -27,15 +93,25 @@ def test_what_is_rendered_is_read_back(plan: Plan, data: st.DataObject) -> None:
     files = TARGET.render(state)
     assert TARGET.parse(files) == state
     assert TARGET.render(state) == files
-    assert switch_state(trees(state), state.routes) == state
+    assert switch_state(trees(state), state.routes, state.segment_routing) == state
 
 
 @SLOW
 @given(plans(SOFTWARE), st.data())
-def test_linux_expresses_every_plan_exactly(plan: Plan, data: st.DataObject) -> None:
+def test_linux_rounds_nothing_but_a_share(plan: Plan, data: st.DataObject) -> None:
     quantised = TARGET.quantise(plan, data.draw(switch_names(plan)))
-    assert quantised.roundings == ()
+    assert {rounding.field for rounding in quantised.roundings} <= {"minimum"}
     assert list(quantised.class_queues.values()) == list(range(1, len(plan.classes) + 1))
+    assert quantised.shortfalls == ()
+    given_share = plan.classes[-1].guaranteed_share
+    for port in quantised.state.ports:
+        assert port.queues[1].maximum is not None
+        minimum = port.queues[-1].minimum
+        if given_share is None:
+            assert minimum is None
+        else:
+            assert isinstance(minimum, PortShare)
+            assert given_share * 100 <= minimum.percent + 1e-9 < given_share * 100 + 1
 
 
 @SLOW
@@ -45,6 +121,24 @@ def test_no_change_where_nothing_differs(plan: Plan, data: st.DataObject) -> Non
     change = TARGET.diff(RunningState(state, {}), state)
     assert change.is_empty
     assert change.text == ""
+
+
+@SLOW
+@given(plans(SOFTWARE), plans(SOFTWARE))
+def test_a_change_leads_to_the_plan_and_back(before: Plan, after: Plan) -> None:
+    old, new = (TARGET.quantise(plan, plan.topology.switches[-1].name).state for plan in (before, after))
+    shared = {port.name for port in old.ports} & {port.name for port in new.ports}
+    old, new = (
+        replace(state, ports=tuple(port for port in state.ports if port.name in shared))
+        for state in (old, new)
+    )
+    host = Host(old)
+    host.apply(TARGET.diff(RunningState(old, {}), new))
+    assert host.read(new) == new
+    host.apply(TARGET.diff(RunningState(new, {}), new))
+    assert host.read(new) == new
+    host.apply(TARGET.diff(RunningState(new, {}), old))
+    assert host.read(old) == old
 
 
 @SLOW
@@ -59,12 +153,102 @@ def test_every_line_of_a_change_is_our_own(before: Plan, after: Plan) -> None:
             assert line.replace("route add", "route replace") in known or line.startswith("route del ")
 
 
+@st.composite
+def _wrong_states(draw: st.DrawFn, good: SwitchState) -> SwitchState:
+    """One queue of one port says what tc has no words for."""
+    port = good.ports[0]
+    place, wrong = draw(
+        st.sampled_from(
+            [
+                (0, {"limit": Unlimited()}),
+                (2, {"minimum": PortShare(5)}),
+                (-1, {"minimum": PortShare(100)}),
+                (-1, {"minimum": BitRate(8000)}),
+                (-1, {"maximum": BitRate(8000)}),
+                (1, {"maximum": PortShare(5)}),
+                (1, {"maximum": BitRate(8001)}),
+                (3, {"maximum": BitRate(8000)}),
+            ]
+        )
+    )
+    queues = list(port.queues)
+    queues[place] = replace(queues[place], **wrong)  # type: ignore[arg-type]
+    return replace(good, ports=(replace(port, queues=tuple(queues)), *good.ports[1:]))
+
+
+@given(st.data())
+def test_what_tc_has_no_words_for_is_refused(state: SwitchState, data: st.DataObject) -> None:
+    wrong = data.draw(_wrong_states(state))
+    with pytest.raises(UnsupportedPlanError) as caught:
+        TARGET.render(wrong)
+    assert caught.value.where.startswith("port eth1")
+
+
+def test_a_code_point_may_differ_between_ports_only_by_leading_to_the_last_queue(state: SwitchState) -> None:
+    port = state.ports[0]
+    queues = list(port.queues)
+    queues[2], queues[3] = (
+        replace(queues[2], dscps=queues[3].dscps),
+        replace(queues[3], dscps=queues[2].dscps),
+    )
+    wrong = replace(state, ports=(replace(port, queues=tuple(queues)), *state.ports[1:]))
+    with pytest.raises(UnsupportedPlanError, match="leads elsewhere than at other ports"):
+        TARGET.render(wrong)
+
+
+def test_a_plan_without_shares_and_caps_needs_one_prio(plain_state: SwitchState) -> None:
+    text = TARGET.render(plain_state)["qdiscs.tc"]
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    handles = {match[1] for line in lines if (match := re.search(r"handle (\S+)", line))}
+    assert handles == {"ffef:", "1:", "10:", *(f"10{number}:" for number in range(1, 6))}
+    assert "qdisc replace dev eth2 parent 10:5 handle 105: bfifo limit 48448" in lines
+
+
+@pytest.mark.parametrize("gradients", [1, 2])
+def test_one_gradient_queue_needs_no_prio_of_its_own(state: SwitchState, gradients: int) -> None:
+    port = state.ports[1]
+    kept = (*port.queues[: 2 + gradients], port.queues[-1])
+    queues = [replace(queue, queue=number) for number, queue in enumerate(kept, start=1)]
+    spare = {dscp for queue in port.queues for dscp in queue.dscps}
+    spare -= {dscp for queue in kept for dscp in queue.dscps}
+    queues[-1] = replace(queues[-1], dscps=tuple(sorted({*queues[-1].dscps, *spare})))
+    small = SwitchState((replace(port, queues=tuple(queues)),), ())
+    files = TARGET.render(small)
+    assert TARGET.parse(files) == small
+    assert ("handle 30: prio bands 2" in files["qdiscs.tc"]) is (gradients == 2)
+    parent = "30:1" if gradients == 2 else "20:1"
+    assert f"parent {parent} handle 103: red" in files["qdiscs.tc"]
+
+
+def test_a_share_without_a_queue_ahead_of_it() -> None:
+    queues = (
+        QueueState(1, (10,), 3000, BytesLimit(9000)),
+        QueueState(2, (12,), 4000, BytesLimit(9000)),
+        QueueState(3, tuple(n for n in range(64) if n not in (10, 12)), None, BytesLimit(9000), PortShare(7)),
+    )
+    port = PortState("eth1", trusted=True, shaped_bps=None, queues=queues)
+    small = SwitchState((port,), ())
+    files = TARGET.render(small)
+    assert TARGET.parse(files) == small
+    assert "qdisc replace dev eth1 root handle 20: drr" in files["qdiscs.tc"]
+    assert "classid 20:2 drr quantum 2100" in files["qdiscs.tc"]
+
+
 MUTATIONS = [
     ("qdisc replace dev eth1 parent 10:2 ", "qdisc replace dev eth2 parent 10:2 "),
     ("# eth1\n", "qdisc replace dev eth9 root handle ffef: pfifo\n"),
     ("\n# eth2\n", "filter add dev eth1 parent 10: protocol arp prio 2 flower classid 10:1\n"),
     ("dev eth2 root handle ffef: pfifo", "dev eth1 root handle ffef: pfifo"),
     ("flower indev eth1", "flower indev eth9"),
+    ("classid 20:2 drr quantum 1500", "classid 20:2 drr quantum 1501"),
+    ("classid 20:2 drr quantum 1500", "classid 20:3 drr quantum 1500"),
+    ("class replace dev eth1 parent 20: classid 20:2 drr quantum 1500\n", ""),
+    ("handle 102: tbf rate 10000000bit burst 9230", "handle 102: tbf rate 10000000bit burst 1514"),
+    ("handle 202: bfifo limit 48448", "handle 202: bfifo limit 48449"),
+    ("handle 30: prio bands 2", "handle 30: prio bands 3"),
+    ("parent 10:3 handle 20: drr", "parent 10:2 handle 20: drr"),
+    ("filter add dev eth1 parent 20: protocol all prio 8 flower classid 20:2\n", ""),
+    ("flower ip_tos 0x28/0xfc classid 20:1", "flower ip_tos 0x28/0xfc classid 30:1"),
     ("qdisc replace dev eth1 parent 10:1 ", "qdisc replace dev eth1; reboot parent 10:1 "),
     ("classid 10:1\n", "classid 10:1 action drop\n"),
     ("classid 10:1\n", "classid 10:2\n"),
@@ -106,6 +290,32 @@ def test_a_route_of_somebody_else_is_refused(state: SwitchState, line: str) -> N
     assert caught.value.where == f"routes.ip:{lines}"
 
 
+SEGMENT = "fd00:1::1/128 encap seg6local action End dev eth2 proto 173"
+SEGMENT_ROUTE = "fd00:2::/48 via fd00:3::2 dev eth2 proto 173"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [SEGMENT],
+        [SEGMENT_ROUTE, SEGMENT.replace("eth2", "eth1")],
+        [SEGMENT_ROUTE, SEGMENT.replace("::1/", "::2/")],
+        [SEGMENT_ROUTE, SEGMENT.replace("End", "End.X")],
+        [SEGMENT_ROUTE, SEGMENT, SEGMENT.replace("fd00:1:", "fd00:4:")],
+        [SEGMENT_ROUTE, SEGMENT, SEGMENT_ROUTE.replace("fd00:2:", "fd00:4:")],
+        [SEGMENT_ROUTE, SEGMENT_ROUTE.replace("::2 ", "::3 ")],
+        [SEGMENT_ROUTE.replace("fd00:3::2", "10.1.0.2")],
+        [SEGMENT_ROUTE, "10.9.0.0/16 via 10.1.0.2 dev eth2 proto 173"],
+    ],
+)
+def test_a_segment_out_of_place_is_refused(state: SwitchState, lines: list[str]) -> None:
+    files = TARGET.render(state)
+    text = files["routes.ip"] + "".join(f"route replace {line}\n" for line in lines)
+    with pytest.raises(UserInputError) as caught:
+        TARGET.parse(files | {"routes.ip": text})
+    assert caught.value.where == f"routes.ip:{text.count(chr(10))}"
+
+
 @given(st.text(max_size=200))
 def test_any_text_but_comments_is_refused(text: str) -> None:
     is_empty = all(re.fullmatch(r"#[\t -~]*|", line) for line in text.split("\n"))
@@ -127,7 +337,7 @@ def test_a_changed_threshold_replaces_one_queue(state: SwitchState) -> None:
     change = TARGET.diff(RunningState(running, {}), state)
     assert [step.command for step in change.steps] == ["tc -batch -"]
     assert change.steps[0].stdin == (
-        "qdisc replace dev eth1 parent 10:3 handle 103: red limit 200000 min 30280 max 30280 "
+        "qdisc replace dev eth1 parent 30:1 handle 103: red limit 200000 min 30280 max 30280 "
         "avpkt 977 burst 31 bandwidth 10gbit probability 1 ecn\n"
     )
     assert "min 5000" in change.text

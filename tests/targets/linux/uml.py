@@ -1,14 +1,11 @@
 """A throw-away Linux to try tc on: a namespace where the kernel has the queues, else user-mode-linux."""
 
 import contextlib
-import ctypes
 import os
 import selectors
 import shutil
 import signal
-import struct
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -16,12 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from mltswitch.lab import xstate
+
 BOOT_SECONDS = 60.0
 COMMAND_SECONDS = 60.0
 MODULES = (
     "sch_prio",
     "sch_red",
     "sch_tbf",
+    "sch_drr",
+    "ipv6",
+    "8021q",
     "cls_flower",
     "sch_htb",
     "sch_ingress",
@@ -37,7 +39,8 @@ qdisc add dev probe root handle 10: prio bands 2
 qdisc add dev probe parent 10:1 red limit 9000 min 3000 max 3000 avpkt 1000 burst 3 probability 1 ecn
 filter add dev probe parent 10: protocol ip prio 1 flower ip_tos 0x20/0xfc classid 10:1
 qdisc del dev probe root
-qdisc add dev probe root tbf rate 1mbit burst 9230 limit 9230
+qdisc add dev probe root handle 1: tbf rate 1mbit burst 9230 limit 9230
+qdisc add dev probe parent 1:1 handle 20: drr
 """
 
 INIT = """#!/bin/sh
@@ -176,6 +179,11 @@ def _user_mode_linux(folder: Path) -> Iterator[UserModeLinux]:
         raise NoMachineError(
             "this kernel lacks prio, red, tbf or flower, and linux.uml or modprobe is missing"
         )
+    environment = dict(os.environ)
+    if xstate.needed():
+        if xstate.compiler() is None:
+            raise NoMachineError("user-mode-linux needs a C compiler on processors with AMX")
+        environment["LD_PRELOAD"] = str(xstate.build(folder))
     exchange = folder / "exchange"
     exchange.mkdir()
     init = folder / "init"
@@ -183,20 +191,12 @@ def _user_mode_linux(folder: Path) -> Iterator[UserModeLinux]:
     init.chmod(0o755)
     arguments = ["mem=96M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", f"init={init}"]
     process = subprocess.Popen(
-        [
-            sys.executable,
-            __file__,
-            program,
-            *arguments,
-            "con=null",
-            "con0=fd:0,fd:1",
-            "quiet",
-            PLAIN_REGISTERS,
-        ],
+        [program, *arguments, "con=null", "con0=fd:0,fd:1", "quiet"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        env=environment,
     )
     try:
         instance = UserModeLinux(exchange, process)
@@ -205,47 +205,3 @@ def _user_mode_linux(folder: Path) -> Iterator[UserModeLinux]:
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-PLAIN_REGISTERS = "GLIBC_TUNABLES=glibc.cpu.hwcaps=" + ",".join(
-    f"-{feature}" for feature in ("AVX", "AVX2", "AVX512F", "AVX512VL", "AVX512BW", "AVX512CD", "AVX512DQ")
-)
-"""Environment of everything inside: its C library keeps to the registers that are left."""
-
-
-def hide_extended_registers() -> None:
-    """Let ptrace refuse the XSAVE area, in this process and what it starts.
-
-    User-mode-linux 6.1 writes back an area of fixed size, which the host refuses on processors whose own is
-    larger (AMX). When it cannot read the area at the start, it falls back to the classic 512 bytes, and what
-    is beyond them (AVX) is lost at every page fault: see PLAIN_REGISTERS.
-    """
-    load, jump_equal, give_back = 0x20, 0x15, 0x06
-    ptrace, get_set, set_set, xstate, no_device, allow = 101, 0x4204, 0x4205, 0x202, 0x00050013, 0x7FFF0000
-    program = b"".join(
-        struct.pack("HBBI", *instruction)
-        for instruction in (
-            (load, 0, 0, 0),
-            (jump_equal, 0, 6, ptrace),
-            (load, 0, 0, 16),
-            (jump_equal, 1, 0, get_set),
-            (jump_equal, 0, 3, set_set),
-            (load, 0, 0, 32),
-            (jump_equal, 0, 1, xstate),
-            (give_back, 0, 0, no_device),
-            (give_back, 0, 0, allow),
-        )
-    )
-    text = ctypes.create_string_buffer(program, len(program))
-    filter_program = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(text))
-    library = ctypes.CDLL(None, use_errno=True)
-    set_no_new_privileges, set_seccomp, mode_filter = 38, 22, 2
-    if library.prctl(set_no_new_privileges, 1, 0, 0, 0) or library.prctl(
-        set_seccomp, mode_filter, filter_program, 0, 0
-    ):
-        raise OSError(ctypes.get_errno(), "seccomp")
-
-
-if __name__ == "__main__":
-    hide_extended_registers()
-    os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606  (this process becomes user-mode-linux: no shell is wanted)

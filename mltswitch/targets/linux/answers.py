@@ -1,0 +1,134 @@
+"""The commands that tell what a host runs, and their answers as typed entries."""
+
+from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from mltswitch.errors import DeviceError
+from mltswitch.targets.linux.layout import LEVELS
+from mltswitch.targets.state import SwitchState
+
+QDISC_QUERY: Final = "tc -j -d qdisc show"
+ROUTE_QUERY: Final = "ip -j -d -N route show"
+SEGMENT_QUERY: Final = "ip -j -d -N -6 route show"
+FORWARDING_QUERY: Final = "cat /proc/sys/net/ipv6/conf/all/forwarding || true"
+INGRESS_PARENT: Final = "ffff:fff1"
+"""Where ingress and clsact stand, and stay when the root is replaced (linux pkt_sched.h, TC_H_INGRESS)."""
+
+
+class _Answer(BaseModel):
+    # Versions of iproute2 add fields; what we need is named, the rest is theirs.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Qdisc(_Answer):
+    """One entry of `tc qdisc show`."""
+
+    kind: str
+    handle: str
+    dev: str
+    parent: str = ""
+    root: bool = False
+    options: dict[str, Any] = {}
+
+    def __str__(self) -> str:
+        name = f"{self.kind} {self.handle}"
+        return f"root {name}" if self.root else f"{name} below {self.parent}"
+
+
+class FilterOptions(_Answer):
+    """What one filter matches, and where it sends."""
+
+    classid: str = ""
+    indev: str = ""
+    keys: dict[str, Any] = {}
+    actions: list[Any] = []
+
+
+class FilterAnswer(_Answer):
+    """One entry of `tc filter show`."""
+
+    protocol: str
+    preference: int = Field(alias="pref")
+    kind: str
+    options: FilterOptions | None = None
+
+
+class RouteAnswer(_Answer):
+    """One entry of `ip route show`."""
+
+    prefix: str = Field(alias="dst")
+    protocol: str
+    gateway: IPv4Address | IPv6Address = IPv4Address(0)
+    via: dict[str, Any] = {}
+    encap: str = ""
+    action: str = ""
+    port: str = Field(alias="dev", default="")
+    metric: int = 0
+    nexthops: list[Any] = []
+
+
+QDISCS: Final = TypeAdapter(list[Qdisc])
+FILTERS: Final = TypeAdapter(list[FilterAnswer])
+ROUTES: Final = TypeAdapter(list[RouteAnswer])
+_Entries = TypeVar("_Entries")
+
+
+def filter_query(wanted: SwitchState) -> str:
+    """All filters of all ports: what follows each line `# port handle`."""
+    return (
+        f"for port in {_names(wanted)}; do for handle in {' '.join(LEVELS)}; do "
+        'echo "# $port $handle"; tc -j filter show dev $port parent $handle || exit; done; done'
+    )
+
+
+def class_query(wanted: SwitchState) -> str:
+    """All classes of all ports: what follows each line `# port`."""
+    # Not -j: tc prints classes as text then, too (iproute2 6.1).
+    return (
+        f'for port in {_names(wanted)}; do echo "# $port"; tc class show dev $port parent 20: || exit; done'
+    )
+
+
+def _names(wanted: SwitchState) -> str:
+    return " ".join(port.name for port in wanted.ports)
+
+
+def sections(answers: Mapping[str, str], query: str) -> dict[str, str]:
+    """What follows each line `# …` of an answer."""
+    sections: dict[str, list[str]] = {}
+    current: list[str] = []
+    for line in answer(answers, query).split("\n"):
+        if line.startswith("# "):
+            current = sections.setdefault(line.removeprefix("# "), [])
+        else:
+            current.append(line)
+    return {name: "\n".join(lines) for name, lines in sections.items()}
+
+
+def answer(answers: Mapping[str, str], query: str) -> str:
+    """What was answered; raises DeviceError where nothing was."""
+    if query not in answers:
+        raise DeviceError("was not answered", where=query)
+    return answers[query]
+
+
+def load(kind: TypeAdapter[_Entries], answers: Mapping[str, str], query: str) -> _Entries:
+    """The entries that were answered; raises DeviceError for what cannot be read."""
+    return entries_of(kind, answer(answers, query), query)
+
+
+def entries_of(kind: TypeAdapter[_Entries], text: str, query: str) -> _Entries:
+    """The same, of a part of an answer."""
+    try:
+        # Where there is nothing to list, some versions of tc and ip print nothing at all.
+        return kind.validate_json(text.strip() or "[]")
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(str(part) for part in problem["loc"])
+        raise DeviceError(
+            f"the answer cannot be read: {place} {problem['msg']}",
+            where=query,
+        ) from None

@@ -1,0 +1,155 @@
+"""What a host keeps for its next start: the batch files, and the systemd unit that runs them.
+
+tc and ip keep nothing, and what configures a host's interfaces differs from one distribution to the next. So
+the files and the unit are our own, in places where nobody else writes.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from mltswitch.errors import DeviceError
+from mltswitch.targets.base import Step
+from mltswitch.targets.linux.render import FORWARDING, QDISC_FILE, ROUTE_FILE, render_files
+from mltswitch.targets.state import SwitchState
+
+FOLDER: Final = "/etc/mltswitch"
+UNIT: Final = "mltswitch.service"
+SIGN: Final = "# Written by mltswitch"
+"""First words of every file of ours; a file that begins otherwise is somebody else's."""
+_QUEUES: Final = f"{FOLDER}/{QDISC_FILE}"
+_ROUTES: Final = f"{FOLDER}/{ROUTE_FILE}"
+_UNIT_FILE: Final = f"/etc/systemd/system/{UNIT}"
+_FILES: Final = (_QUEUES, _ROUTES, _UNIT_FILE)
+_IS_SYSTEMD: Final = "test -d /run/systemd/system"
+"""How sd_booted(3) tells that systemd is the host's init."""
+SAVED_QUERY: Final = (
+    f"if {_IS_SYSTEMD}; then echo systemd; for file in {' '.join(_FILES)}; do if test -e $file; then "
+    f"sha256sum $file; head -n 1 $file | grep -c '^{SIGN}'; fi; done; "
+    f"systemctl is-enabled {UNIT} 2>/dev/null; fi; true"
+)
+_NOT_PERSISTENT: Final = (
+    "not persistent: this host does not run systemd, so a reboot loses queues and routes until the next push"
+)
+_NOT_SAVED: Final = "not saved as the plan has it: a reboot brings something else; a push saves it"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What stands on the host's disk."""
+
+    has_systemd: bool
+    digests: Mapping[str, str]
+    """File → SHA-256."""
+    foreign: tuple[str, ...]
+    """Files in our places that somebody else wrote."""
+    is_enabled: bool
+
+
+def read_saved(answer: str) -> Saved:
+    """The answer to `SAVED_QUERY`; raises DeviceError for one that cannot be understood."""
+    lines = answer.split("\n")
+    digests: dict[str, str] = {}
+    foreign: list[str] = []
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        digest, _, file = line.partition("  ")
+        if file in _FILES:
+            if following not in ("0", "1"):
+                raise DeviceError(f"the answer cannot be read: {following[:80]!r}", where=SAVED_QUERY)
+            digests[file] = digest
+            if following == "0":
+                foreign.append(file)
+    return Saved(lines[0] == "systemd", digests, tuple(foreign), "enabled" in lines)
+
+
+def save_notes(saved: Saved, wanted: SwitchState) -> tuple[str, ...]:
+    """What the operator has to know about the next reboot."""
+    if not saved.has_systemd:
+        return (_NOT_PERSISTENT,)
+    return () if _is_current(saved, saved_files(wanted)) else (_NOT_SAVED,)
+
+
+def save_steps(answers: Mapping[str, str], wanted: SwitchState) -> tuple[Step, ...]:
+    """What saves the plan where something else is saved; none where nothing can be.
+
+    Every file is written whole beside its place and then moved there. Raises DeviceError for a file of
+    somebody else's.
+    """
+    if SAVED_QUERY not in answers:
+        return ()
+    saved = read_saved(answers[SAVED_QUERY])
+    files = saved_files(wanted)
+    if not saved.has_systemd or _is_current(saved, files):
+        return ()
+    if saved.foreign:
+        file = saved.foreign[0]
+        raise DeviceError(
+            "somebody else wrote this file, so it is not replaced",
+            where=file,
+            hint=f"look at it, then: rm {file}",
+        )
+    places = {file: _beside(file) for file in files}
+    moves = " && ".join(f"mv -f {new} {file}" for file, new in places.items())
+    return (
+        Step(f"mkdir -p -m 755 {FOLDER}"),
+        *(Step(f"umask 022 && cat >{places[file]}", text) for file, text in files.items()),
+        Step(f"sync && {moves} && systemctl daemon-reload && systemctl --quiet enable {UNIT}"),
+    )
+
+
+def _beside(file: str) -> str:
+    path = PurePosixPath(file)
+    return str(path.with_name(f".{path.name}.new"))
+
+
+def _is_current(saved: Saved, files: Mapping[str, str]) -> bool:
+    digests = {file: hashlib.sha256(text.encode()).hexdigest() for file, text in files.items()}
+    return saved.is_enabled and digests == saved.digests
+
+
+def saved_files(state: SwitchState) -> dict[str, str]:
+    """File on the host → its text."""
+    rendered = render_files(state)
+    return {
+        _QUEUES: rendered[QDISC_FILE],
+        _ROUTES: rendered[ROUTE_FILE],
+        _UNIT_FILE: unit_text(state),
+    }
+
+
+def unit_text(state: SwitchState) -> str:
+    """The systemd unit: once at the start of the host, after the network and every port of the plan.
+
+    A port that does not appear within systemd's time limit for devices (DefaultDeviceTimeoutSec, 90 s) is
+    given up: `-force` goes on with the other ports, and the unit is marked as failed.
+    """
+    devices = [f"sys-subsystem-net-devices-{_escaped(port.name)}.device" for port in state.ports]
+    wait_for = ["network-online.target", *devices]
+    forward = "" if state.segment_routing is None else f"{FORWARDING}; "
+    # systemd makes $ of $$. Routes are set even where queues fail: without them nothing arrives.
+    script = (
+        f"tc -force -batch {_QUEUES}; queues=$$?; {forward}"
+        f"ip -force -batch {_ROUTES}; routes=$$?; test $$queues$$routes = 00"
+    )
+    lines = [
+        f"{SIGN}: sets at the next start what the last push left. Change it by a push.",
+        "[Unit]",
+        "Description=Queues and routes of mltswitch",
+        *(f"{word}={unit}" for unit in wait_for for word in ("Wants", "After")),
+        "",
+        "[Service]",
+        "Type=oneshot",
+        "RemainAfterExit=yes",
+        f"ExecStart=/bin/sh -c '{script}'",
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _escaped(name: str) -> str:
+    """An interface's name in the name of its unit (systemd.unit(5), String Escaping)."""
+    return name.replace("-", "\\x2d")
