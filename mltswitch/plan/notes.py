@@ -28,7 +28,19 @@ def plan_notes(plan: Plan) -> Iterator[str]:
             f"{len(plan.gradient_classes)} gradient classes: DSCP {' '.join(map(str, unused))} of "
             "classes.gradients are not used and count as background"
         )
+    yield from _guaranteed_background(plan)
     yield from _refined(plan)
+
+
+def _guaranteed_background(plan: Plan) -> Iterator[str]:
+    """The loss models know strict priority alone."""
+    for entry in plan.classes:
+        if entry.guaranteed_share and entry.load:
+            share = format_ratio(entry.guaranteed_share)
+            yield (
+                f"the loss models serve {entry.name} last: where a switch guarantees its {share} of a port, it "
+                f"fares better than predicted, and gradients lose up to that share of the port more"
+            )
 
 
 def _refined(plan: Plan) -> Iterator[str]:

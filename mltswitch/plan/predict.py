@@ -166,8 +166,11 @@ def predict_port(
     )
     if model != "simulate":
         # What the other models know of a shared buffer is what one congested queue may fill of it.
-        port = replace(port, buffer_packets=None)
-        thresholds = tuple(replace(entry, alpha=None) for entry in thresholds)
+        if port.buffer_packets is not None:
+            port = replace(port, buffer_packets=None)
+        thresholds = tuple(
+            entry if entry.alpha is None else replace(entry, alpha=None) for entry in thresholds
+        )
     figures = _remembered(port, traffic, thresholds, model, simulation)
     return {
         queue.traffic_class: _prediction(figure, profile)

@@ -38,7 +38,7 @@ class Segments:
     addressing: Addressing
 
     def locator(self, spine_index: int) -> IPv6Network:
-        """Of a spine by its place among the spines; its segment is the first address."""
+        """Of a spine by its place among the spines; its segment is the prefix itself."""
         return self._part(_FIRST_SPINE + spine_index)
 
     def hosts(self, leaf_index: int) -> IPv6Network:

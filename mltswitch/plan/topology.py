@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPV4LENGTH, IPv4Address, IPv4Network
 
 from mltswitch.errors import UserInputError
 from mltswitch.plan.cabling import Link, check_complete, check_links, check_names, collect, tier_indices
@@ -124,17 +124,18 @@ class Topology:
         for port in leaf.ports:
             if not port.peer_is_host:
                 yield Route(self._addressing.alias[port.peer], port.peer_address, port.name)
+        spines = [int(prefix.network_address) for prefix in self._addressing.alias.values()]
         for port in leaf.ports:
             if port.peer_is_host:
-                for prefix in self._addressing.alias.values():
+                index = self._host_index[port.peer]
+                for alias in spines:
                     # A number and a length: of an address the text is made, and read again.
-                    alias = int(prefix.network_address) + self._host_index[port.peer]
-                    yield Route(IPv4Network((alias, 32)), port.peer_address, port.name)
+                    yield Route(IPv4Network((alias + index, IPV4LENGTH)), port.peer_address, port.name)
 
     def _spine_routes(self, spine: Switch) -> Iterator[Route]:
         stride = self._addressing.leaf_stride
-        prefix_length = 32 - (stride.bit_length() - 1)
-        alias = self._addressing.alias[spine.name].network_address
+        prefix_length = IPV4LENGTH - (stride.bit_length() - 1)
+        alias = int(self._addressing.alias[spine.name].network_address)
         for port in spine.ports:
             first = alias + self._tier_index[port.peer] * stride
             yield Route(IPv4Network((first, prefix_length)), port.peer_address, port.name)

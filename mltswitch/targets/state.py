@@ -66,8 +66,9 @@ class SegmentRouting:
 
     @property
     def segment(self) -> IPv6Address | None:
-        """The switch's own segment, behaviour End."""
-        return None if self.locator is None else self.locator.network_address + 1
+        """The switch's own segment, behaviour End; in a compressed list (RFC 9800) whatever stands behind the
+        locator would be the next one, so nothing does."""
+        return None if self.locator is None else self.locator.network_address
 
 
 @dataclass(frozen=True, slots=True)

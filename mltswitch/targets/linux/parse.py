@@ -263,6 +263,6 @@ class _Routes:
         first = next(iter(self._segments.values()), None)
         if self._locator is not None or first is None:
             raise _refuse(ROUTE_FILE, line, "a segment without routes, or a second one")
-        if line[1] != f"route replace {segment_text(block.network_address + 1, first.port)}":
+        if line[1] != f"route replace {segment_text(block.network_address, first.port)}":
             raise _refuse(ROUTE_FILE, line, f"not the first address of {block} on port {first.port}")
         self._locator = block

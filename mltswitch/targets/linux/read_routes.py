@@ -73,7 +73,7 @@ def _locator(entry: RouteAnswer, prefix: IPv6Network, planned: SegmentRouting) -
         "End",
     ) and prefix.prefixlen == prefix.max_prefixlen
     is_in_place = not planned.routes or entry.port == planned.routes[0].port
-    is_first = prefix.network_address == block.network_address + 1
+    is_first = prefix.network_address == block.network_address
     return block if is_segment and is_in_place and is_first else None
 
 

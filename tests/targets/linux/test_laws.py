@@ -290,7 +290,7 @@ def test_a_route_of_somebody_else_is_refused(state: SwitchState, line: str) -> N
     assert caught.value.where == f"routes.ip:{lines}"
 
 
-SEGMENT = "fd00:1::1/128 encap seg6local action End dev eth2 proto 173"
+SEGMENT = "fd00:1::/128 encap seg6local action End dev eth2 proto 173"
 SEGMENT_ROUTE = "fd00:2::/48 via fd00:3::2 dev eth2 proto 173"
 
 
@@ -299,7 +299,7 @@ SEGMENT_ROUTE = "fd00:2::/48 via fd00:3::2 dev eth2 proto 173"
     [
         [SEGMENT],
         [SEGMENT_ROUTE, SEGMENT.replace("eth2", "eth1")],
-        [SEGMENT_ROUTE, SEGMENT.replace("::1/", "::2/")],
+        [SEGMENT_ROUTE, SEGMENT.replace("::/", "::2/")],
         [SEGMENT_ROUTE, SEGMENT.replace("End", "End.X")],
         [SEGMENT_ROUTE, SEGMENT, SEGMENT.replace("fd00:1:", "fd00:4:")],
         [SEGMENT_ROUTE, SEGMENT, SEGMENT_ROUTE.replace("fd00:2:", "fd00:4:")],

@@ -123,7 +123,7 @@ def test_a_segment_list_leads_over_the_spine(rack: Rack) -> None:
         rack.plan.fabric.addressing.segments or pytest.fail("no block"), rack.plan.fabric.addressing
     )
     near, far = (segments.host_address(host) for host in rack.plan.topology.hosts)
-    segment = segments.locator(0).network_address + 1
+    segment = segments.locator(0).network_address
     assert rack.run("host1", f"ping -6 -c 1 -W 1 {far}").returncode != 0
     for host, other in (("host1", far), ("host2", near)):
         rack.do(
@@ -171,7 +171,7 @@ def test_a_route_of_somebody_else_within_the_plans_prefixes_is_reported(rack: Ra
 
 
 ANSWERS = [
-    {"type": "1", "dst": "fd00:6d6c:1::1", "encap": "seg6local", "action": "End", "dev": "eth1"},
+    {"type": "1", "dst": "fd00:6d6c:1::", "encap": "seg6local", "action": "End", "dev": "eth1"},
     {"type": "1", "dst": "fd00:6d6c:2001::/48", "gateway": "fd00:6d6c:3000::1", "dev": "eth1"},
     {"type": "1", "dst": "fd00:6d6c:2002::/48", "gateway": "fd00:6d6c:3000:1::1", "dev": "eth2"},
 ]
