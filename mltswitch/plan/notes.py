@@ -38,8 +38,8 @@ def _guaranteed_background(plan: Plan) -> Iterator[str]:
         if entry.guaranteed_share and entry.load:
             share = format_ratio(entry.guaranteed_share)
             yield (
-                f"the loss models serve {entry.name} last: where a switch guarantees its {share} of a port, it "
-                f"fares better than predicted, and gradients lose up to that share of the port more"
+                f"the loss models serve {entry.name} last: where a switch guarantees its {share} of a port, "
+                "it fares better than predicted, and gradients lose up to that share of the port more"
             )
 
 

@@ -22,6 +22,15 @@ def test_traffic_that_the_model_ignores() -> None:
     assert "the loss model 'paper' ignores burst_packets 64 and source_rate_ratio 100" in notes
 
 
+def test_a_guarantee_that_no_model_knows() -> None:
+    told = "the loss models serve background last"
+    busy = {"classes__background": {"dscp": [0], "load": 0.02}}
+    assert any(note.startswith(told) for note in plan_for(**QUIET, **busy).notes)
+    bare = {"classes__background": {"dscp": [0], "load": 0.02, "guaranteed_share": 0}}
+    for fields in ({}, bare):
+        assert not any(note.startswith(told) for note in plan_for(**QUIET, **fields).notes)
+
+
 def test_loads_above_the_cap() -> None:
     everywhere = plan_for(**QUIET, traffic__load=1.5).notes
     tail = "gradients are planned at load 1.5, above the cap 0.944"
