@@ -4,8 +4,9 @@ Where the map belongs to the switch, a port's own classification can still be an
 entrance moves a few code points. States name every port's code points; this says which of both a port has.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.state import PortState
@@ -36,11 +37,20 @@ class SwitchMap:
     """Names of the ports where `remap` holds."""
 
 
+def code_points(queue_of: Iterable[int]) -> dict[int, tuple[int, ...]]:
+    """Queue → its code points, ascending, from the queue of each code point; queues without one left out."""
+    found: dict[int, list[int]] = {}
+    for dscp, queue in enumerate(queue_of):
+        found.setdefault(queue, []).append(dscp)
+    return {queue: tuple(dscps) for queue, dscps in found.items()}
+
+
 def switch_map(ports: Sequence[PortState], system: str) -> SwitchMap:
     """Map and departures; raises UnsupportedPlanError where ports want more than a map and one departure."""
     wanted: dict[tuple[tuple[int, tuple[int, ...]], ...], list[str]] = {}
-    for port in ports:
-        wanted.setdefault(tuple((queue.queue, queue.dscps) for queue in port.queues), []).append(port.name)
+    for queues, alike in groupby(ports, lambda port: port.queues):
+        classification = tuple((queue.queue, queue.dscps) for queue in queues)
+        wanted.setdefault(classification, []).extend(port.name for port in alike)
     if len(wanted) < 2:
         return SwitchMap(dict(next(iter(wanted), ())))
     (first, _), (second, second_ports), *more = wanted.items()

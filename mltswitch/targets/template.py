@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache, lru_cache, wraps
+from dataclasses import dataclass
+from functools import cache, wraps
 from typing import Final
 
 from jinja2 import Environment, PackageLoader
@@ -49,15 +50,26 @@ def render_template(name: str, /, **values: object) -> str:
     return _environment().get_template(name).render(**values)
 
 
-def remember_last(render: Callable[[SwitchState], str]) -> Callable[[SwitchState], str]:
-    """The same function, which remembers its last text: what is rendered is parsed at once and compared."""
+@dataclass(frozen=True, slots=True)
+class _Rendered:
+    state: SwitchState
+    templates: UserTemplates | None
+    text: str
 
-    @lru_cache(maxsize=1)
-    def remembered(state: SwitchState, _templates: UserTemplates | None) -> str:
-        return render(state)
+
+def remember_last(render: Callable[[SwitchState], str]) -> Callable[[SwitchState], str]:
+    """The same function, which remembers its last text: what is rendered is parsed at once and compared.
+
+    States are compared, not hashed: a hash of hundreds of routes takes as long, and a comparison follows.
+    """
+    last: _Rendered | None = None
 
     @wraps(render)
     def rendered(state: SwitchState) -> str:
-        return remembered(state, _USED.get())
+        nonlocal last
+        known, templates = last, _USED.get()
+        if known is None or known.templates is not templates or known.state != state:
+            known = last = _Rendered(state, templates, render(state))
+        return known.text
 
     return rendered

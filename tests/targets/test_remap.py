@@ -5,7 +5,7 @@ import pytest
 from mltswitch.capabilities import Unlimited
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets import PortState, QueueState
-from mltswitch.targets.remap import Remap, SwitchMap, switch_map
+from mltswitch.targets.remap import Remap, SwitchMap, code_points, switch_map
 
 FABRIC = {6: (48, 56), 5: (10,), 0: (0, 1)}
 HOSTS = {6: (), 5: (10,), 0: (0, 1, 48, 56)}
@@ -46,6 +46,15 @@ def test_two_departures_are_refused() -> None:
     third = {6: (48,), 5: (10,), 0: (0, 1, 56)}
     with pytest.raises(UnsupportedPlanError, match="port b"):
         switch_map((port("a", FABRIC), port("b", HOSTS), port("c", third)), "X")
+
+
+def test_ports_that_are_alike_need_not_stand_together() -> None:
+    ports = [port(name, HOSTS if name in "bd" else FABRIC) for name in "abcd"]
+    assert switch_map(ports, "X") == SwitchMap(FABRIC, Remap((48, 56), 0), frozenset("bd"))
+
+
+def test_code_points_of_each_queue() -> None:
+    assert code_points((6, 0, 6, 5)) == {6: (0, 2), 0: (1,), 5: (3,)}
 
 
 def test_a_departure_changes_a_map() -> None:

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from operator import itemgetter
 
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.targets.common import LineError
 from mltswitch.targets.dell_sonic.render import FILE, render_text
 from mltswitch.targets.dell_sonic.sections import Placed, configuration_of, file_lines
-from mltswitch.targets.dell_sonic.settings import Configuration, Interpreter
+from mltswitch.targets.dell_sonic.settings import Configuration, Interpreter, PortKey
 from mltswitch.targets.state import PortState, RouteState, SwitchState
 
 
@@ -21,7 +22,7 @@ def parse_files(files: Mapping[str, str]) -> SwitchState:
     text = files[FILE]
     try:
         lines = list(file_lines(text))
-        state = _state(configuration_of(line for _, line in lines))
+        state = _state(configuration_of(map(itemgetter(1), lines)))
         rendered = render_text(state)
     except LineError as error:
         raise UserInputError(str(error), where=f"{FILE}:{error.number}") from None
@@ -47,16 +48,15 @@ def _check_lines(lines: list[tuple[int, Placed]], needed: Counter[Placed]) -> No
 
 def _state(configuration: Configuration) -> SwitchState:
     interpreter = Interpreter(configuration)
-    known: dict[str, PortState] = {}
+    known: dict[PortKey, PortState] = {}
     ports: list[PortState] = []
     for name, settings in configuration.ports.items():
         policy = configuration.schedulers.get(settings.scheduler)
         if policy is None or not policy.queues:
             raise UserInputError(f"interface {name} lacks a scheduler-policy with queues", where=FILE)
-        alike = repr(settings)
-        if alike not in known:
-            known[alike] = interpreter.port_state(name, list(policy.queues))
-        one = known[alike]
+        if settings.key not in known:
+            known[settings.key] = interpreter.port_state(name, list(policy.queues))
+        one = known[settings.key]
         if one.unexpected:
             raise UserInputError(f"interface {name}: {one.unexpected[0]}", where=FILE)
         ports.append(PortState(name, one.trusted, None, one.queues))

@@ -3,10 +3,12 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import groupby
+from typing import Final, NamedTuple
 
 from mltswitch.capabilities import Bandwidth, BitRate, Unlimited
 from mltswitch.errors import UnsupportedPlanError
+from mltswitch.targets.addresses import address_text, network_text
 from mltswitch.targets.dell_sonic.capabilities import (
     BITS_OF_KBPS,
     KILOBYTE,
@@ -24,7 +26,7 @@ from mltswitch.targets.dell_sonic.names import (
 )
 from mltswitch.targets.dell_sonic.sections import number_list
 from mltswitch.targets.dell_sonic.settings import IDENTITY, classification_of, untrusted_entries
-from mltswitch.targets.state import PortState, QueueState, SwitchState
+from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.template import remember_last, render_template
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -83,6 +85,14 @@ class _Port:
     """Index of the lines that it shares with equal ports."""
 
 
+class _Route(NamedTuple):
+    prefix: str
+    next_hop: str
+    port: str
+
+
+_Kind = tuple[bool, tuple[QueueState, ...]]
+"""Trusted, and queues."""
 _QUEUES: Final = _Map(QUEUE_MAP, tuple(_QueueEntry(*entry) for entry in IDENTITY.items()))
 
 
@@ -93,8 +103,7 @@ def render_text(state: SwitchState) -> str:
     The last one is remembered, because what is rendered is parsed at once, and parsing renders to compare.
     """
     check_expressible(state)
-    kinds = list(dict.fromkeys((port.trusted, port.queues) for port in state.ports))
-    place = {kind: index for index, kind in enumerate(kinds)}
+    kinds, bodies = _kinds(state.ports)
     thresholds = {queue.ecn_threshold_bytes for _, queues in kinds for queue in queues} - {None}
     schedulers = {scheduler_policy_name(queues): queues for _, queues in kinds}
     return render_template(
@@ -109,9 +118,39 @@ def render_text(state: SwitchState) -> str:
         dscp_maps=list(_dscp_maps(kinds)),
         queue_map=_QUEUES if state.ports else None,
         bodies=[_body(queues, trusted=trusted) for trusted, queues in kinds],
-        ports=[_Port(port.name, place[port.trusted, port.queues]) for port in state.ports],
-        routes=state.routes,
+        ports=[_Port(port.name, body) for port, body in zip(state.ports, bodies, strict=True)],
+        routes=list(map(_route, state.routes)),
     )
+
+
+def _kinds(ports: Iterable[PortState]) -> tuple[list[_Kind], list[int]]:
+    """Kinds of ports, each once, and for each port the index of its kind.
+
+    Queues are hashed once for all ports in a row that have the same: that takes longer than all else here.
+    """
+    kinds: list[_Kind] = []
+    bodies: list[int] = []
+    known: dict[tuple[QueueState, ...], dict[bool, int]] = {}
+    for queues, alike in groupby(ports, _queues_of):
+        bodies_of = known.setdefault(queues, {})
+        for port in alike:
+            if port.trusted not in bodies_of:
+                bodies_of[port.trusted] = len(kinds)
+                kinds.append((port.trusted, queues))
+            bodies.append(bodies_of[port.trusted])
+    return kinds, bodies
+
+
+def _queues_of(port: PortState) -> tuple[QueueState, ...]:
+    return port.queues
+
+
+def _port_of(route: RouteState) -> str:
+    return route.port
+
+
+def _route(route: RouteState) -> _Route:
+    return _Route(network_text(route.prefix), address_text(route.next_hop), route.port)
 
 
 def _body(queues: tuple[QueueState, ...], *, trusted: bool) -> str:
@@ -128,7 +167,7 @@ def _body(queues: tuple[QueueState, ...], *, trusted: bool) -> str:
     )
 
 
-def _dscp_maps(kinds: Iterable[tuple[bool, tuple[QueueState, ...]]]) -> Iterator[_Map]:
+def _dscp_maps(kinds: Iterable[_Kind]) -> Iterator[_Map]:
     """Each map once; beside an untrusted port's the one that it would have, so that the file says it."""
     seen: set[str] = set()
     for trusted, queues in kinds:
@@ -160,16 +199,15 @@ def check_expressible(state: SwitchState) -> None:
         raise UnsupportedPlanError("SRv6 is not documented for this system's command line")
     if state.packet_spraying:
         raise UnsupportedPlanError("equal-cost routes cannot be chosen packet by packet")
-    checked: set[tuple[QueueState, ...]] = set()
-    for port in state.ports:
-        _check_port(port)
-        if port.queues not in checked:
-            _check_queues(port.queues, f"port {port.name}")
-            checked.add(port.queues)
-    for route in state.routes:
-        if not PORT_NAME.fullmatch(route.port):
+    for queues, alike in groupby(state.ports, _queues_of):
+        ports = list(alike)
+        for port in ports:
+            _check_port(port)
+        _check_queues(queues, f"port {ports[0].name}")
+    for name, routes in groupby(state.routes, _port_of):
+        if not PORT_NAME.fullmatch(name):
             raise UnsupportedPlanError(
-                f"its port {route.port!r} is no name for a port", where=f"route {route.prefix}"
+                f"its port {name!r} is no name for a port", where=f"route {next(routes).prefix}"
             )
 
 

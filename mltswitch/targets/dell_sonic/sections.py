@@ -2,14 +2,21 @@
 
 Two texts have these lines: what `show running-configuration` prints, indented or pasted without indentation
 and without `exit`, with lines of everybody; and our own file, with an `exit` for each mode.
+
+Ports have the same few lines over and over, and routes the same next hops, so the meaning of both is
+remembered by their text.
 """
 
 import re
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Address, IPv4Network
+from functools import lru_cache
+from ipaddress import IPv4Address
+from itertools import groupby
+from types import MappingProxyType
 from typing import Final
 
 from mltswitch.errors import DeviceError
+from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.common import LineError
 from mltswitch.targets.dell_sonic.names import PREFIX
 from mltswitch.targets.dell_sonic.settings import (
@@ -26,6 +33,10 @@ Path = tuple[str, ...]
 Placed = tuple[Path, str]
 
 LEAVE: Final = "exit"
+REMEMBERED_PORTS: Final = 512
+"""A switch has a handful that differ; a running configuration may have one for each port."""
+REMEMBERED_NEXT_HOPS: Final = 4096
+_ROUTE: Final = "ip route "
 _WRED: Final = "qos wred-policy "
 _SCHEDULER: Final = "qos scheduler-policy "
 _MAP: Final = "qos map "
@@ -48,7 +59,7 @@ _ENTRY: Final = re.compile(
 _BOUND: Final = re.compile(r"queue ([0-9]{1,2}) wred-policy (\S+)")
 _PAUSED: Final = re.compile(r"priority-flow-control priority ([0-9,-]{1,15})")
 _LARGEST_ENTRY: Final = 63
-_COMMENT: Final = re.compile(r"![ -~]*|")
+_COMMENT: Final = re.compile(r"![ -~]*")
 
 
 def running_lines(text: str) -> Iterator[Placed]:
@@ -83,14 +94,16 @@ def file_lines(text: str) -> Iterator[tuple[int, Placed]]:
     # Not splitlines: what is pasted into the command line ends a line at a line feed only.
     for number, line in enumerate(text.split("\n"), start=1):
         words = line.strip(" ")
-        if not words or words[0] == "!":
+        if not words:
+            continue
+        if words[0] == "!":
             if not _COMMENT.fullmatch(words):
                 raise LineError(number, line, "not a comment that mltswitch writes")
         elif path and words == LEAVE:
             if is_empty:
                 raise LineError(number, path[-1], "a mode without a line")
             path = path[:-1]
-        elif (not path and _opener(words)) or _opens_queue(path, words):
+        elif (not path and words.startswith(_OPENERS)) or _opens_queue(path, words):
             path = (*path, words)
             is_empty = True
         else:
@@ -113,9 +126,14 @@ def configuration_of(lines: Iterable[Placed], openers: Iterable[str] = ()) -> Co
     builder = _Builder()
     for opener in openers:
         builder.open(opener)
-    for path, words in lines:
-        builder.add(path, words)
+    for opener, section in groupby(lines, _opener_of):
+        builder.add(opener, section)
     return builder.configuration()
+
+
+def _opener_of(line: Placed) -> str:
+    path, _ = line
+    return path[0] if path else ""
 
 
 def running_configuration(text: str) -> Configuration:
@@ -134,7 +152,7 @@ class _Builder:
         self._queues: dict[str, dict[int, dict[str, str]]] = {}
         self._port_sections: dict[str, dict[str, str]] = {}
         self._maps: dict[str, dict[str, dict[int, int]]] = {}
-        self._ports: dict[str, _PortBuilder] = {}
+        self._ports: dict[str, list[str]] = {}
         self._routes: list[StaticRoute] = []
         self._strange: dict[str, list[str]] = {}
 
@@ -146,7 +164,7 @@ class _Builder:
                 for name, queues in self._queues.items()
             },
             self._maps,
-            {name: port.settings() for name, port in self._ports.items()},
+            {name: _port_settings(tuple(lines)) for name, lines in self._ports.items()},
             tuple(self._routes),
             {name: tuple(lines) for name, lines in self._strange.items()},
         )
@@ -161,22 +179,24 @@ class _Builder:
             kind, _, name = opener.removeprefix(_MAP).partition(" ")
             self._maps.setdefault(kind, {}).setdefault(name, {})
         else:
-            self._ports.setdefault(opener.removeprefix(_INTERFACE), _PortBuilder())
+            self._ports.setdefault(opener.removeprefix(_INTERFACE), [])
 
-    def add(self, path: Path, words: str) -> None:
-        """One line."""
-        if not path:
-            if words.startswith("ip route "):
-                self._add_route(words)
+    def add(self, opener: str, lines: Iterable[Placed]) -> None:
+        """Lines of one section, or outside of all, where `opener` is empty."""
+        if not opener:
+            for _, words in lines:
+                if words.startswith(_ROUTE):
+                    self._add_route(words)
             return
-        opener = path[0]
         self.open(opener)
         if opener.startswith(_INTERFACE):
-            self._ports[opener.removeprefix(_INTERFACE)].add(words)
-        elif opener.startswith(_MAP):
-            self._add_entry(opener, words)
-        else:
-            self._add_attribute(path, words)
+            self._ports[opener.removeprefix(_INTERFACE)] += (words for _, words in lines)
+            return
+        for path, words in lines:
+            if opener.startswith(_MAP):
+                self._add_entry(opener, words)
+            else:
+                self._add_attribute(path, words)
 
     def _add_attribute(self, path: Path, words: str) -> None:
         opener = path[0]
@@ -207,44 +227,42 @@ class _Builder:
             self._strange.setdefault(name, []).append(words)
 
     def _add_route(self, words: str) -> None:
-        parts = _SPLIT_PORT.sub(r"interface \1\2", words).split()[2:]
-        if parts[0] in {"vrf", "distance"}:
+        prefix, _, way = words.removeprefix(_ROUTE).partition(" ")
+        if prefix in {"vrf", "distance"}:
             return
         try:
-            prefix = IPv4Network(parts[0], strict=False)
+            network = ipv4_network(prefix, strict=False)
         except ValueError as error:
             raise DeviceError(f"cannot read {words!r}: {error}") from None
-        if len(parts) < 2:
+        if not way or way.isspace():
             raise DeviceError(f"cannot read {words!r}: it has no next hop")
-        self._routes.append(_route(prefix, parts[1:]))
+        next_hop, port, target = _way(way)
+        self._routes.append(StaticRoute(network, next_hop, port, target))
 
 
-class _PortBuilder:
-    def __init__(self) -> None:
-        self._wred: dict[int, str] = {}
-        self._scheduler = ""
-        self._maps: dict[str, str] = {}
-        self._paused: list[int] = []
-        self._others: list[str] = []
-
-    def settings(self) -> PortSettings:
-        return PortSettings(
-            self._wred, self._scheduler, self._maps, tuple(sorted(self._paused)), tuple(self._others)
-        )
-
-    def add(self, words: str) -> None:
+@lru_cache(maxsize=REMEMBERED_PORTS)
+def _port_settings(lines: tuple[str, ...]) -> PortSettings:
+    wred: dict[int, str] = {}
+    scheduler = ""
+    maps: dict[str, str] = {}
+    paused: list[int] = []
+    others: list[str] = []
+    for words in lines:
         word, _, rest = words.partition(" ")
         if word == "queue" and (match := _BOUND.fullmatch(words)):
-            self._wred[int(match[1])] = match[2]
+            wred[int(match[1])] = match[2]
         elif word == "scheduler-policy":
-            self._scheduler = rest
+            scheduler = rest
         elif word == "qos-map":
             kind, _, name = rest.partition(" ")
-            self._maps[kind] = name
+            maps[kind] = name
         elif word == "priority-flow-control" and (match := _PAUSED.fullmatch(words)):
-            self._paused += numbers_of(match[1]) or ()
+            paused += numbers_of(match[1]) or ()
         elif words.startswith("service-policy type qos in"):
-            self._others.append(words)
+            others.append(words)
+    return PortSettings(
+        MappingProxyType(wred), scheduler, MappingProxyType(maps), tuple(sorted(paused)), tuple(others)
+    )
 
 
 def numbers_of(text: str) -> list[int] | None:
@@ -272,13 +290,18 @@ def number_list(numbers: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
-def _route(prefix: IPv4Network, words: list[str]) -> StaticRoute:
-    """Of the words after the prefix, next hop, interface and nexthop-vrf name the route; others do not."""
+@lru_cache(maxsize=REMEMBERED_NEXT_HOPS)
+def _way(text: str) -> tuple[IPv4Address, str, str]:
+    """(next hop, port, target) of a static route, from what stands behind its prefix.
+
+    Next hop, interface and nexthop-vrf name the route, other words do not.
+    """
+    words = _SPLIT_PORT.sub(r"interface \1\2", text).split()
     next_hop = NO_NEXT_HOP
     named: list[str] = []
     rest = words
     try:
-        next_hop = IPv4Address(words[0])
+        next_hop = ipv4_address(words[0])
     except ValueError:
         if words[0] == "blackhole":
             named, rest = words[:1], words[1:]
@@ -293,7 +316,7 @@ def _route(prefix: IPv4Network, words: list[str]) -> StaticRoute:
         rest = rest[length:]
     if words[0] == "blackhole":
         port = ["blackhole"]
-    return StaticRoute(prefix, next_hop, " ".join((*port, *rest)), " ".join(named))
+    return next_hop, " ".join((*port, *rest)), " ".join(named)
 
 
 def attributes_text(attributes: Attributes) -> tuple[str, ...]:

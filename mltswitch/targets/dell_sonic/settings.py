@@ -67,6 +67,9 @@ class SchedulerPolicy:
     """The shaper of the whole port; None: there is no such section."""
 
 
+PortKey = tuple[object, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class PortSettings:
     """What is bound on one port."""
@@ -79,6 +82,11 @@ class PortSettings:
     """Priorities with flow control."""
     others: tuple[str, ...] = ()
     """Lines that classify or drop packets in yet another way."""
+
+    @property
+    def key(self) -> PortKey:
+        """The same for ports on which the same is bound; hashable."""
+        return tuple(self.wred.items()), self.scheduler, tuple(self.maps.items()), self.paused, self.others
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,18 @@
 """The lines that mltswitch writes for EOS, each as a value: what it sets, on which port.
 
 A file is taken apart into entries: a line that stands alone, or one that opens a mode with the lines in it.
-Ports have the same few bodies over and over, so a body's meaning is remembered by its text.
+Ports have the same few bodies over and over, and the lines that stand in them are few, so the meaning of both
+is remembered by their text.
 """
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
 from mltswitch.capabilities import Bandwidth, BitRate, PortShare
+from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.common import LineError, with_item
 from mltswitch.targets.eos import policy as own
 from mltswitch.targets.eos.capabilities import (
@@ -29,6 +30,8 @@ from mltswitch.wire.tos import DSCP_COUNT
 PORT_NAME: Final = re.compile(r"Ethernet[1-9][0-9]{0,2}(?:/[1-9][0-9]?){0,2}")
 REMEMBERED_BODIES: Final = 512
 """A switch has a handful; a file of a user may have one for each port."""
+REMEMBERED_LINES: Final = 2048
+"""But for thresholds, there are some 100 that differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +231,10 @@ _ENTRY: Final = re.compile(r"\n(?=[^ !\n])")
 """Before a line at the margin that is no comment."""
 _PORT: Final = re.compile(rf"{_INTERFACE}{PORT_NAME.pattern}")
 _QUEUE: Final = re.compile(rf"(?:{UNICAST_QUEUE}|{SHARED_QUEUE}) [0-6]")
-_ROUTE: Final = re.compile(rf"ip route ([0-9.]{{7,15}}/[0-9]{{1,2}}) ({PORT_NAME.pattern}) ([0-9.]{{7,15}})")
+_ROUTE_START: Final = "ip route "
+_ROUTE: Final = re.compile(
+    rf"{_ROUTE_START}([0-9.]{{7,15}}/[0-9]{{1,2}}) ({PORT_NAME.pattern}) ([0-9.]{{7,15}})"
+)
 _NUMBER: Final = r"([1-9][0-9]{0,8})"
 _DSCPS: Final = r"([0-9]|[1-5][0-9]|6[0-3])"
 
@@ -240,10 +246,6 @@ def _map_dscp(match: re.Match[str]) -> MapSetting:
     return MapDscp(dscps, int(match[2]))
 
 
-def _route(match: re.Match[str]) -> RouteState:
-    return RouteState(IPv4Network(match[1]), IPv4Address(match[3]), match[2])
-
-
 def _detect(match: re.Match[str], queue: int) -> PortSetting:
     if match[1] != match[2]:
         raise ValueError("minimum and maximum differ")
@@ -253,10 +255,7 @@ def _detect(match: re.Match[str], queue: int) -> PortSetting:
     return Detect(queue, Detection(threshold_bytes, threshold_bytes, "bytes"))
 
 
-_MARGIN_LINES: Final[
-    tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], MapSetting | RouteState]], ...]
-] = (
-    (_ROUTE, _route),
+_MAP_LINES: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], MapSetting]], ...]] = (
     (re.compile(r"qos map dscp ((?:[0-9]{1,2} )+)to traffic-class ([0-6])"), _map_dscp),
     (
         re.compile(rf"qos map traffic-class ([0-6]) to {SHARED_QUEUE} ([0-6])"),
@@ -346,16 +345,28 @@ def _entry(number: int, text: str, body: str) -> Entry:
     """The line's meaning; with lines under it that none may have, their refusal is `lines_of`'s business."""
     if _PORT.fullmatch(text) or text in own.HEADS:
         return Entry(number, text, None, body)
-    for pattern, make in _MARGIN_LINES:
+    try:
+        setting = _route(text) if text.startswith(_ROUTE_START) else _map_setting(text)
+    except ValueError as error:
+        raise LineError(number, text, str(error)) from None
+    if body and (stray := next(_uncommented(body), None)):
+        raise LineError(number + 1 + stray[0], stray[1], _UNKNOWN)
+    return Entry(number, text, setting)
+
+
+def _route(text: str) -> RouteState:
+    match = _ROUTE.fullmatch(text)
+    if match is None:
+        raise ValueError(_UNKNOWN)
+    prefix, port, next_hop = match.groups()
+    return RouteState(ipv4_network(prefix), ipv4_address(next_hop), port)
+
+
+def _map_setting(text: str) -> MapSetting:
+    for pattern, make in _MAP_LINES:
         if match := pattern.fullmatch(text):
-            try:
-                setting = make(match)
-            except ValueError as error:
-                raise LineError(number, text, str(error)) from None
-            if stray := next(_uncommented(body), None):
-                raise LineError(number + 1 + stray[0], stray[1], _UNKNOWN)
-            return Entry(number, text, setting)
-    raise LineError(number, text, _UNKNOWN)
+            return make(match)
+    raise ValueError(_UNKNOWN)
 
 
 @lru_cache(maxsize=REMEMBERED_BODIES)
@@ -380,6 +391,7 @@ def _body(head: str, body: str) -> tuple[BodyLine, ...]:
     return tuple(lines)
 
 
+@lru_cache(maxsize=REMEMBERED_LINES)
 def _port_line(inner: tuple[str, ...], text: str) -> PortSetting | None:
     """The line's meaning; None where it opens a queue's mode."""
     if inner:
@@ -396,6 +408,7 @@ def _port_line(inner: tuple[str, ...], text: str) -> PortSetting | None:
     raise ValueError(_UNKNOWN)
 
 
+@lru_cache(maxsize=REMEMBERED_LINES)
 def _policy_line(head: str, inner: tuple[str, ...], text: str) -> PolicyText | None:
     """The line's meaning; None where it opens the mode of a class."""
     if head == own.POLICY_HEAD and not inner and text in own.CLASS_MODES:

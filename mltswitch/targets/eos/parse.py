@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.targets.common import LineError
@@ -23,11 +24,14 @@ from mltswitch.targets.eos.grammar import (
     parse_entries,
     parse_lines,
 )
-from mltswitch.targets.eos.policy import HostPolicy
+from mltswitch.targets.eos.policy import HostPolicy, Moved
 from mltswitch.targets.eos.render import FILE, render_text
 from mltswitch.targets.eos.settings import Maps, PortSettings, port_state
 from mltswitch.targets.eos.state import switch_state
 from mltswitch.targets.state import PortState, RouteState, SwitchState
+
+REMEMBERED_POLICIES: Final = 64
+"""All switches of a fabric have the same."""
 
 
 def parse_files(files: Mapping[str, str]) -> SwitchState:
@@ -73,7 +77,8 @@ class _Port:
 
 
 def _state(text: str) -> SwitchState:
-    maps, policy = Maps(), HostPolicy()
+    maps = Maps()
+    policy: list[tuple[str, str]] = []
     bodies: dict[str, tuple[str, ...]] = {}
     routes: list[RouteState] = []
     for entry in parse_entries(text):
@@ -86,23 +91,28 @@ def _state(text: str) -> SwitchState:
                 lines_of(entry)
                 bodies[entry.port] = (*bodies.get(entry.port, ()), entry.body)
             case None:
-                policy = _with_entry(policy, entry)
+                lines_of(entry)
+                policy.append((entry.text, entry.body))
     states: dict[tuple[str, ...], PortState] = {}
-    word = UNICAST_QUEUE
+    word, moved = UNICAST_QUEUE, _moved(tuple(policy))
     for body in dict.fromkeys(bodies.values()):
         port = _port(body)
         word = port.queue_word or word
         if not port.queues:
             raise UserInputError("a port has no queues", where=FILE)
-        states[body] = port_state("", port.settings, maps, policy, port.queues)
+        states[body] = port_state("", port.settings, maps, moved, port.queues)
     return switch_state(word, (replace(states[body], name=name) for name, body in bodies.items()), routes)
 
 
-def _with_entry(policy: HostPolicy, entry: Entry) -> HostPolicy:
-    for line in lines_of(entry):
-        if isinstance(line.setting, PolicyText):
-            policy = line.setting.apply(policy)
-    return policy
+@lru_cache(maxsize=REMEMBERED_POLICIES)
+def _moved(heads_and_bodies: tuple[tuple[str, str], ...]) -> Moved | None:
+    """What the policy does, whose lines stand under these heads."""
+    policy = HostPolicy()
+    for head, body in heads_and_bodies:
+        for line in lines_of(Entry(0, head, None, body)):
+            if isinstance(line.setting, PolicyText):
+                policy = line.setting.apply(policy)
+    return policy.moved
 
 
 @lru_cache(maxsize=REMEMBERED_BODIES)

@@ -34,6 +34,10 @@ def sequence_number(dscp: int) -> int:
     return dscp + 1
 
 
+Moved = tuple[tuple[int, ...], int]
+"""Code points, ascending, and the traffic class to which a policy moves them."""
+
+
 @dataclass(frozen=True, slots=True)
 class HostPolicy:
     """What stands in our access lists, class maps and policy map."""
@@ -50,8 +54,8 @@ class HostPolicy:
     """Which of them are there at all."""
 
     @property
-    def moved(self) -> tuple[tuple[int, ...], int] | None:
-        """(code points, traffic class), where that is all it does, for both families alike."""
+    def moved(self) -> Moved | None:
+        """What it does, where that is all, for both families alike."""
         dscps = tuple(sorted(dscp for family, dscp in self.permits if family == FAMILIES[0]))
         classes = {traffic_class for _, traffic_class in self.classes}
         if not dscps or len(classes) != 1:

@@ -95,12 +95,13 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
     read_sessions(answers)
     settings = read_settings(answers, wanted)
     check_hazards(lines, wanted, settings.ports)
+    moved = settings.policy.moved
     states = (
         port_state(
             port.name,
             settings.ports[port.name],
             settings.maps,
-            settings.policy,
+            moved,
             [queue.queue for queue in port.queues],
         )
         for port in wanted.ports

@@ -2,17 +2,18 @@
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from mltswitch.capabilities import BitRate, PortShare, Unlimited
 from mltswitch.errors import UnsupportedPlanError
+from mltswitch.targets.addresses import address_text, network_text
 from mltswitch.targets.eos.capabilities import LARGEST_RATE_BPS, LARGEST_VALUE, RATE_STEP_BPS, TRAFFIC_CLASSES
 from mltswitch.targets.eos.grammar import PORT_NAME
 from mltswitch.targets.eos.policy import sequence_number
 from mltswitch.targets.eos.settings import port_cos_for
 from mltswitch.targets.eos.state import queue_word
 from mltswitch.targets.remap import SwitchMap, switch_map
-from mltswitch.targets.state import PortState, QueueState, SwitchState
+from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.template import remember_last, render_template
 
 FILE: Final = "mltswitch.txt"
@@ -51,6 +52,12 @@ class _Denied:
     sequence_number: int
 
 
+class _Route(NamedTuple):
+    prefix: str
+    port: str
+    next_hop: str
+
+
 @remember_last
 def render_text(state: SwitchState) -> str:
     """All lines: queues, then what leads to them, trust, routes."""
@@ -75,7 +82,7 @@ def render_text(state: SwitchState) -> str:
         background=background,
         port_cos=None if background is None else port_cos_for(background),
         port_dscp=None if background is None else own.dscps[background][0],
-        routes=state.routes,
+        routes=list(map(_route, state.routes)),
     )
 
 
@@ -93,10 +100,10 @@ def check_expressible(state: SwitchState) -> None:
             raise UnsupportedPlanError(
                 "no code point leads to the last queue, background", where=f"port {port.name}"
             )
-    for route in state.routes:
-        if not PORT_NAME.fullmatch(route.port):
+    for name, routes in groupby(state.routes, _port_of):
+        if not PORT_NAME.fullmatch(name):
             raise UnsupportedPlanError(
-                f"is no name for a port: {route.port[:60]!r}", where=f"route {route.prefix}"
+                f"is no name for a port: {name[:60]!r}", where=f"route {next(routes).prefix}"
             )
     if state.segment_routing is not None or state.packet_spraying:
         raise UnsupportedPlanError("no SRv6 and no choice of paths packet by packet is rendered for EOS")
@@ -114,6 +121,14 @@ def _queue(queue: QueueState) -> _Queue:
         queue.minimum.percent if isinstance(queue.minimum, PortShare) else None,
         queue.maximum.bps // RATE_STEP_BPS if isinstance(queue.maximum, BitRate) else None,
     )
+
+
+def _port_of(route: RouteState) -> str:
+    return route.port
+
+
+def _route(route: RouteState) -> _Route:
+    return _Route(network_text(route.prefix), route.port, address_text(route.next_hop))
 
 
 def _map(own: SwitchMap) -> list[dict[str, object]]:

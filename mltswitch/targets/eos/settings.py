@@ -12,8 +12,8 @@ from typing import Final
 
 from mltswitch.capabilities import Bandwidth, Unlimited
 from mltswitch.targets.eos.capabilities import TRAFFIC_CLASSES
-from mltswitch.targets.eos.policy import POLICY, HostPolicy
-from mltswitch.targets.remap import Remap
+from mltswitch.targets.eos.policy import POLICY, Moved
+from mltswitch.targets.remap import Remap, code_points
 from mltswitch.targets.state import PortState, QueueState
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -103,10 +103,13 @@ class Maps:
 
 
 def port_state(
-    name: str, port: PortSettings, maps: Maps, policy: HostPolicy, queues: Sequence[int]
+    name: str, port: PortSettings, maps: Maps, moved: Moved | None, queues: Sequence[int]
 ) -> PortState:
-    """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in EOS's words."""
-    remap = _remap(port, maps, policy)
+    """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in EOS's words.
+
+    `moved` is what our policy does; None where its lines are not a plan's.
+    """
+    remap = _remap(port, maps, moved)
     unexpected: list[str] = []
     states: list[QueueState] = []
     queue_of = maps.queue_of_dscps()
@@ -126,11 +129,13 @@ def port_state(
     unexpected += port.others
     if remap is not None:
         queue_of = remap.applied(queue_of)
+    dscps = code_points(queue_of)
     for queue in queues:
         entry = port.queues[queue]
         threshold = None if entry.detection is None else entry.detection.threshold_bytes
-        dscps = tuple(dscp for dscp, target in enumerate(queue_of) if target == queue)
-        states.append(QueueState(queue, dscps, threshold, Unlimited(), entry.minimum, entry.maximum))
+        states.append(
+            QueueState(queue, dscps.get(queue, ()), threshold, Unlimited(), entry.minimum, entry.maximum)
+        )
         unexpected += _queue_faults(queue, entry)
     if not port.queues[TRAFFIC_CLASSES - 1].strict:
         # On some chips round robin in one queue makes it round robin in all below it.
@@ -138,8 +143,7 @@ def port_state(
     return PortState(name, port.trust == TRUSTED, None, tuple(states), tuple(unexpected))
 
 
-def _remap(port: PortSettings, maps: Maps, policy: HostPolicy) -> Remap | None:
-    moved = policy.moved
+def _remap(port: PortSettings, maps: Maps, moved: Moved | None) -> Remap | None:
     if port.policy != POLICY or moved is None:
         return None
     dscps, traffic_class = moved

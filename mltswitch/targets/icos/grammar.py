@@ -1,16 +1,17 @@
 """The lines that mltswitch writes for FASTPATH, each as a value: what it sets, on which port.
 
-Ports have the same few bodies between `interface` and `exit` over and over, so a body's meaning is remembered
-by its text.
+Ports have the same few bodies between `interface` and `exit` over and over, and lines that name no route are
+few, so the meaning of both is remembered by their text.
 """
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPV4LENGTH, IPv4Network
 from typing import Final
 
+from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.common import LineError, with_item
 from mltswitch.targets.icos.capabilities import QUEUE_COUNT, SCALES
 from mltswitch.targets.icos.policy import (
@@ -38,6 +39,10 @@ PORT_NAME: Final = re.compile(r"(?:(?:gi|te|fo)?[1-8]/)?[0-9]/[1-9][0-9]{0,2}")
 """`1/0/1` (unit/slot/port), `0/1` where there is no stack, `te1/0/1` on Dell's N-series."""
 REMEMBERED_BODIES: Final = 512
 """A switch has a handful; a file of a user may have one for each port."""
+REMEMBERED_LINES: Final = 2048
+"""Of an interface there are some 800 that differ, of the DSCP map 448."""
+NETMASKS: Final = tuple(str(IPv4Network((0, length)).netmask) for length in range(IPV4LENGTH + 1))
+"""Prefix length → mask."""
 
 
 def enter(port: str) -> str:
@@ -252,32 +257,44 @@ def parse_entries(text: str) -> Iterator[tuple[int, Line | Block]]:
         line, number = lines[index], index + 1
         index += 1
         if open_mode:
-            open_mode = _inner_mode(open_mode, number, line)
+            mode = _mode_after(open_mode, line)
+            if mode is None:
+                raise LineError(number, line, "not a line that mltswitch writes")
+            open_mode = mode
             yield number, PolicyLine(line)
-        elif match := _INTERFACE.fullmatch(line):
-            if LEAVE not in lines[index:]:
-                raise LineError(len(lines), lines[-1], f"interface {match[1]} is not left")
-            end = lines.index(LEAVE, index)
-            yield number + 1, Block(number + 1, match[1], tuple(lines[index:end]))
-            index = end + 1
-        elif line.startswith("!") or not line:
+        elif not line:
+            pass
+        elif block := _block(lines, index):
+            yield block.number, block
+            index += len(block.body) + 1
+        elif line.startswith("!"):
             _check_comment(number, line)
             if match := _ROUTE_PORT.fullmatch(line):
                 route_port = match[1]
             elif match := _SCALE.fullmatch(line):
-                if int(match[1]) not in SCALES:
-                    raise LineError(number, line, "not a scale that any document gives")
-                yield number, ScaleLine(line, int(match[1]))
+                yield number, _scale_line(number, line, int(match[1]))
         elif _opens_policy(line):
             open_mode = line
             yield number, PolicyLine(line)
         else:
             try:
-                yield number, _line(line, route_port)
+                yield number, _route(line, route_port) or _map_line(line)
             except ValueError as error:
                 raise LineError(number, line, str(error)) from None
     if open_mode:
         raise LineError(len(lines), lines[-1], f"{open_mode} is not left")
+
+
+def _block(lines: list[str], index: int) -> Block | None:
+    """What stands from this index on, where the line before opens a port's mode; raises LineError."""
+    match = _INTERFACE.fullmatch(lines[index - 1])
+    if match is None:
+        return None
+    try:
+        end = lines.index(LEAVE, index)
+    except ValueError:
+        raise LineError(len(lines), lines[-1], f"interface {match[1]} is not left") from None
+    return Block(index + 1, match[1], tuple(lines[index:end]))
 
 
 def parse_lines(text: str) -> Iterator[tuple[int, Line]]:
@@ -313,11 +330,18 @@ def _settings(body: tuple[str, ...]) -> tuple[tuple[int, str, Setting], ...]:
     return tuple(found)
 
 
+def _scale_line(number: int, line: str, full_scale_bytes: int) -> ScaleLine:
+    if full_scale_bytes not in SCALES:
+        raise LineError(number, line, "not a scale that any document gives")
+    return ScaleLine(line, full_scale_bytes)
+
+
 def _check_comment(number: int, line: str) -> None:
     if not _COMMENT.fullmatch(line):
         raise LineError(number, line, "not a comment that mltswitch writes")
 
 
+@lru_cache(maxsize=REMEMBERED_LINES)
 def _setting(line: str) -> Setting:
     for pattern, make in _SETTINGS:
         if match := pattern.fullmatch(line):
@@ -326,13 +350,15 @@ def _setting(line: str) -> Setting:
 
 
 def _opens_policy(line: str) -> bool:
+    if not line.startswith("class-map "):
+        return line == POLICY_LINE
     words = line.split(" ")
-    is_class = len(words) == 4 and bool(OWN_CLASS.fullmatch(words[2])) and class_lines(words[2])[0] == line
-    return is_class or line == POLICY_LINE
+    return len(words) == 4 and bool(OWN_CLASS.fullmatch(words[2])) and class_lines(words[2])[0] == line
 
 
-def _inner_mode(mode: str, number: int, line: str) -> str:
-    """The mode after a line of it; empty: the configuration mode. Raises LineError for another line."""
+@lru_cache(maxsize=REMEMBERED_LINES)
+def _mode_after(mode: str, line: str) -> str | None:
+    """The mode after a line of it; empty: the configuration mode; None: the mode has no such line."""
     if line == LEAVE:
         return POLICY_LINE if mode.startswith("class ") else ""
     if mode == POLICY_LINE and (match := CLASS.fullmatch(line)) and OWN_CLASS.fullmatch(match[1]):
@@ -342,19 +368,26 @@ def _inner_mode(mode: str, number: int, line: str) -> str:
         if mode.startswith("class ")
         else mode != POLICY_LINE and class_lines(mode.split()[2])[1] == line
     )
-    if not is_known:
-        raise LineError(number, line, "not a line that mltswitch writes")
-    return mode
+    return mode if is_known else None
 
 
-def _line(line: str, route_port: str) -> Line:
-    if match := _MAP.fullmatch(line):
-        if int(match[1]) >= DSCP_COUNT:
-            raise ValueError("not a code point below 64")
-        return MapLine(line, int(match[1]), int(match[2]))
-    if match := _ROUTE.fullmatch(line):
-        prefix = IPv4Network(f"{match[1]}/{match[2]}")
-        if str(prefix.netmask) != match[2]:
-            raise ValueError("not a network mask")
-        return RouteLine(line, RouteState(prefix, IPv4Address(match[3]), route_port))
-    raise ValueError("not a line that mltswitch writes")
+def _route(line: str, port: str) -> RouteLine | None:
+    """The route; None for another line."""
+    match = _ROUTE.fullmatch(line)
+    if match is None:
+        return None
+    address, mask, next_hop = match.groups()
+    prefix = ipv4_network(f"{address}/{mask}")
+    if mask != NETMASKS[prefix.prefixlen]:
+        raise ValueError("not a network mask")
+    return RouteLine(line, RouteState(prefix, ipv4_address(next_hop), port))
+
+
+@lru_cache(maxsize=REMEMBERED_LINES)
+def _map_line(line: str) -> MapLine:
+    match = _MAP.fullmatch(line)
+    if match is None:
+        raise ValueError("not a line that mltswitch writes")
+    if int(match[1]) >= DSCP_COUNT:
+        raise ValueError("not a code point below 64")
+    return MapLine(line, int(match[1]), int(match[2]))

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.targets.common import LineError
@@ -25,7 +26,11 @@ from mltswitch.targets.icos.grammar import (
 from mltswitch.targets.icos.policy import read_policy
 from mltswitch.targets.icos.render import FILE, render_text
 from mltswitch.targets.icos.settings import DEFAULT_DSCP_MAP, PortSettings, port_state
+from mltswitch.targets.remap import Remap
 from mltswitch.targets.state import PortState, RouteState, SwitchState
+
+REMEMBERED_POLICIES: Final = 64
+"""All switches of a fabric have the same."""
 
 
 def parse_files(files: Mapping[str, str]) -> SwitchState:
@@ -90,17 +95,22 @@ def _state(text: str) -> SwitchState:
                 dscp_map[entry.dscp] = entry.queue
             case PolicyLine():
                 policy_lines.append(entry.text)
-    policy = read_policy(policy_lines)
+    remap = _remap(tuple(policy_lines))
     states: dict[tuple[tuple[str, ...], ...], PortState] = {}
     for name, body in bodies.items():
         if body not in states:
             port = _port(body)
             if not port.queues:
                 raise UserInputError(f"lacks the line 'cos-queue strict' of interface {name}", where=FILE)
-            states[body] = port_state("", port.settings, dscp_map, policy, port.queues, scale)
+            states[body] = port_state("", port.settings, dscp_map, remap, port.queues, scale)
     return SwitchState(
         tuple(replace(states[body], name=name) for name, body in bodies.items()), tuple(routes)
     )
+
+
+@lru_cache(maxsize=REMEMBERED_POLICIES)
+def _remap(policy_lines: tuple[str, ...]) -> Remap | None:
+    return read_policy(policy_lines).remap
 
 
 @lru_cache(maxsize=REMEMBERED_BODIES)

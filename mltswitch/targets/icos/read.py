@@ -75,7 +75,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
     what stands where our DiffServ policy has to.
     """
     scale = scale_of_state(wanted)
-    dscp_map, policy = read_dscp_map(answers), read_host_policy(answers)
+    dscp_map, remap = read_dscp_map(answers), read_host_policy(answers).remap
     remapped = switch_map(wanted.ports, "FASTPATH").remapped
     if remapped and "no diffserv" in map(str.strip, answers[RUNNING_CONFIG].splitlines()):
         raise DeviceError(
@@ -93,7 +93,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
                 where=f"port {port.name}",
                 hint=f"take it off first: `no service-policy in {settings.policy}`",
             )
-        ports.append(port_state(port.name, settings, dscp_map, policy, queues, scale))
+        ports.append(port_state(port.name, settings, dscp_map, remap, queues, scale))
     return RunningState(SwitchState(tuple(ports), read_routes(answers, wanted)), answers)
 
 

@@ -2,16 +2,17 @@
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from mltswitch.capabilities import PortShare, Unlimited
 from mltswitch.errors import UnsupportedPlanError
+from mltswitch.targets.addresses import address_text
 from mltswitch.targets.icos.capabilities import QUEUE_COUNT, percent_of, scale_of
-from mltswitch.targets.icos.grammar import PORT_NAME
+from mltswitch.targets.icos.grammar import NETMASKS, PORT_NAME
 from mltswitch.targets.icos.policy import FAMILIES, class_name
 from mltswitch.targets.icos.settings import CERTAIN
 from mltswitch.targets.remap import SwitchMap, switch_map
-from mltswitch.targets.state import PortState, QueueState, SwitchState
+from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.template import remember_last, render_template
 
 FILE: Final = "mltswitch.txt"
@@ -53,6 +54,12 @@ class _Class:
     family: str
 
 
+class _Route(NamedTuple):
+    address: str
+    mask: str
+    next_hop: str
+
+
 @remember_last
 def render_text(state: SwitchState) -> str:
     """All lines, in an order that is safe to enter: queues, then what leads to them, trust, routes."""
@@ -80,7 +87,7 @@ def render_text(state: SwitchState) -> str:
         dscp_map=_dscp_map(own),
         denied=_denied(own),
         background=own.remap.queue if own.remap else None,
-        routes=state.routes,
+        routes=[(port, list(map(_route, routes))) for port, routes in groupby(state.routes, _port_of)],
     )
 
 
@@ -96,11 +103,7 @@ def guaranteed_percents(queues: tuple[QueueState, ...]) -> tuple[int, ...]:
 def scale_of_state(state: SwitchState) -> int:
     """Bytes that 100 % stand for; raises UnsupportedPlanError where the thresholds fit no one model."""
     return scale_of(
-        {
-            queue.ecn_threshold_bytes
-            for queues in dict.fromkeys(map(_queues_of, state.ports))
-            for queue in queues
-        }
+        {queue.ecn_threshold_bytes for queues, _ in groupby(state.ports, _queues_of) for queue in queues}
     )
 
 
@@ -119,6 +122,17 @@ def check_expressible(state: SwitchState) -> None:
 
 def _queues_of(port: PortState) -> tuple[QueueState, ...]:
     return port.queues
+
+
+def _port_of(route: RouteState) -> str:
+    return route.port
+
+
+def _route(route: RouteState) -> _Route:
+    prefix = route.prefix
+    return _Route(
+        address_text(prefix.network_address), NETMASKS[prefix.prefixlen], address_text(route.next_hop)
+    )
 
 
 def _queue(queue: QueueState) -> _Queue:

@@ -17,7 +17,8 @@ from typing import Final
 from mltswitch.capabilities import PortShare, Unlimited
 from mltswitch.targets.common import with_item
 from mltswitch.targets.icos.capabilities import COLOURS, QUEUE_COUNT, Percent
-from mltswitch.targets.icos.policy import POLICY, HostPolicy
+from mltswitch.targets.icos.policy import POLICY
+from mltswitch.targets.remap import Remap, code_points
 from mltswitch.targets.state import PortState, QueueState
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -106,23 +107,26 @@ def port_state(
     name: str,
     settings: PortSettings,
     dscp_map: Sequence[int],
-    policy: HostPolicy,
+    remap: Remap | None,
     queues: Sequence[int],
     full_scale_bytes: int,
 ) -> PortState:
-    """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in FASTPATH's words."""
+    """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in FASTPATH's words.
+
+    `remap` is what our policy does; None where its lines are not a plan's.
+    """
     unexpected = [*_unexpected_classification(settings, queues[-1]), *settings.own_map]
     if settings.shaping:
         unexpected.append(f"traffic-shape {settings.shaping}")
     if settings.weighting_exponent != INSTANTANEOUS:
         unexpected.append(f"random-detect exponential-weighting-constant {settings.weighting_exponent}")
-    remap = policy.remap if settings.policy == POLICY else None
-    if remap is not None:
+    if remap is not None and settings.policy == POLICY:
         dscp_map = remap.applied(dscp_map)
     elif settings.policy:
         lines = ", whose lines are not the plan's" if settings.policy == POLICY else ""
         unexpected.append(f"service-policy in {settings.policy}{lines}")
     states: list[QueueState] = []
+    dscps = code_points(dscp_map)
     for number in queues:
         queue = settings.queues[number]
         unexpected += _scheduling_faults(number, queue)
@@ -133,9 +137,8 @@ def port_state(
                 unexpected.append(f"random-detect queue-parms {number} {queue.curve}")
             else:
                 threshold = Percent(full_scale_bytes, percent).size_bytes
-        dscps = tuple(dscp for dscp, target in enumerate(dscp_map) if target == number)
         minimum = PortShare(queue.minimum_percent) if queue.minimum_percent else None
-        states.append(QueueState(number, dscps, threshold, Unlimited(), minimum))
+        states.append(QueueState(number, dscps.get(number, ()), threshold, Unlimited(), minimum))
     return PortState(name, settings.trust == TRUSTED, None, tuple(states), tuple(unexpected))
 
 

@@ -1,0 +1,49 @@
+"""IPv4 addresses and prefixes from their text, in a third of the time that `ipaddress` takes.
+
+A switch has hundreds of routes, and what is rendered is read again. The C library reads an address as
+strictly as `ipaddress` does, four decimal numbers without leading zeros (inet_pton, POSIX.1-2008). What it
+refuses goes to `ipaddress` itself, so that errors are the same, too.
+"""
+
+from functools import lru_cache
+from ipaddress import IPV4LENGTH, IPv4Address, IPv4Network
+from socket import AF_INET, inet_ntoa, inet_pton
+from typing import Final
+
+REMEMBERED_ADDRESSES: Final = 4096
+"""Texts whose addresses are kept: a switch has few next hops, each in many routes."""
+
+
+@lru_cache(maxsize=REMEMBERED_ADDRESSES)
+def ipv4_address(text: str) -> IPv4Address:
+    """`IPv4Address(text)`; raises ValueError."""
+    try:
+        return IPv4Address(inet_pton(AF_INET, text))
+    except (OSError, ValueError):
+        return IPv4Address(text)
+
+
+def ipv4_network(text: str, *, strict: bool = True) -> IPv4Network:
+    """`IPv4Network(text, strict)`, with a length, a mask or neither; raises ValueError."""
+    address, slash, mask = text.partition("/")
+    try:
+        number = int.from_bytes(inet_pton(AF_INET, address), "big")
+        length = _prefix_length(mask) if slash else IPV4LENGTH
+    except (OSError, ValueError):
+        return IPv4Network(text, strict)
+    return IPv4Network((number, length), strict)
+
+
+def address_text(address: IPv4Address) -> str:
+    """`str(address)`."""
+    return inet_ntoa(address.packed)
+
+
+def network_text(network: IPv4Network) -> str:
+    """`str(network)`."""
+    return f"{inet_ntoa(network.network_address.packed)}/{network.prefixlen}"
+
+
+@lru_cache(maxsize=REMEMBERED_ADDRESSES)
+def _prefix_length(mask: str) -> int:
+    return IPv4Network(f"0.0.0.0/{mask}").prefixlen
