@@ -24,9 +24,9 @@ def test_traffic_that_the_model_ignores() -> None:
 
 def test_a_guarantee_that_no_model_knows() -> None:
     told = "the loss models serve background last"
-    busy = {"classes__background": {"dscp": [0], "load": 0.02}}
+    busy: dict[str, Any] = {"classes__background": {"dscp": [0], "load": 0.02}}
     assert any(note.startswith(told) for note in plan_for(**QUIET, **busy).notes)
-    bare = {"classes__background": {"dscp": [0], "load": 0.02, "guaranteed_share": 0}}
+    bare: dict[str, Any] = {"classes__background": {"dscp": [0], "load": 0.02, "guaranteed_share": 0}}
     for fields in ({}, bare):
         assert not any(note.startswith(told) for note in plan_for(**QUIET, **fields).notes)
 
