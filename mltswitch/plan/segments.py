@@ -10,15 +10,13 @@ from ipaddress import IPv6Address, IPv6Network
 from typing import Final
 
 from mltswitch.plan.fabric import Addressing, PortRole, SwitchRole
-from mltswitch.plan.topology import Host, Port, Switch
+from mltswitch.plan.topology import ADDRESSES_OF_A_LINK, Host, Port, Switch
 
 LOCATOR_BITS: Final = 48
 LINK_BITS: Final = 64
 _FIRST_SPINE: Final = 0x0001
 _FIRST_LEAF: Final = 0x2001
 _LINKS: Final = 0x3000
-_ADDRESSES_OF_A_LINK: Final = 4
-"""Of its IPv4 prefix, a /30: what numbers the link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +51,10 @@ class Segments:
         """(own, peer's) address of a switch port; leaves have the first of a link."""
         if port.peer_is_host:
             first = int(self.addressing.hosts.network_address)
-            link = self._host_link((int(port.address) - first) // _ADDRESSES_OF_A_LINK)
+            link = self._host_link((int(port.address) - first) // ADDRESSES_OF_A_LINK)
         else:
             first = int(self.addressing.links.network_address)
-            number = (int(port.address) - first) // _ADDRESSES_OF_A_LINK
+            number = (int(port.address) - first) // ADDRESSES_OF_A_LINK
             base = int(self._part(_LINKS).network_address) + (number << (128 - LINK_BITS))
             link = IPv6Network((base, LINK_BITS))
         own, peer = (2, 1) if port.role is PortRole.SPINE_DOWN else (1, 2)

@@ -5,10 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPV4LENGTH, IPv4Address, IPv4Network
+from typing import Final
 
 from mltswitch.errors import UserInputError
 from mltswitch.plan.cabling import Link, check_complete, check_links, check_names, collect, tier_indices
 from mltswitch.plan.fabric import Fabric, PortRole, SwitchRole
+
+ADDRESSES_OF_A_LINK: Final = 4
+"""A /30: the leaf has the first address, the spine or the host the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +160,8 @@ class Topology:
         prefixes = [
             (f"addressing.alias.{name}", prefix, 1) for name, prefix in self._addressing.alias.items()
         ]
-        for where, prefix, addresses_each in [*prefixes, ("addressing.hosts", self._addressing.hosts, 4)]:
+        hosts = ("addressing.hosts", self._addressing.hosts, ADDRESSES_OF_A_LINK)
+        for where, prefix, addresses_each in [*prefixes, hosts]:
             if prefix.num_addresses < needed * addresses_each:
                 raise UserInputError(
                     f"{prefix} holds {prefix.num_addresses} addresses, {leaves} leaves with leaf_stride "
@@ -206,24 +211,32 @@ class Topology:
             is_host = peer[0] in self._host_index
             ports[end[0]].append(Port(end[1], role, peer[0], peer[1], is_host, address, far, is_trusted))
 
+        # Numbers: an address is added to by making one of the sum.
+        first_host = int(self._addressing.hosts.network_address)
+        first_link = int(self._addressing.links.network_address)
+        end_of_links = first_link + self._addressing.links.num_addresses
         for link in links:
             near, far = link.a, link.b
             if near[0] in self._host_index or self._role(near) is SwitchRole.SPINE:
                 near, far = far, near
             if far[0] in self._host_index:
                 index = self._host_index[far[0]]
-                base = self._addressing.hosts.network_address + 4 * index
-                add(near, far, PortRole.LEAF_DOWN, base + 1, base + 2)
-                hosts.append(self._host(far, near, index))
+                base = first_host + ADDRESSES_OF_A_LINK * index
+                gateway, address = IPv4Address(base + 1), IPv4Address(base + 2)
+                add(near, far, PortRole.LEAF_DOWN, gateway, address)
+                hosts.append(
+                    Host(far[0], far[1], near[0], near[1], index, address, gateway, self._alias_prefixes)
+                )
                 continue
-            base = self._addressing.links.network_address + 4 * fabric_links
+            base = first_link + ADDRESSES_OF_A_LINK * fabric_links
             fabric_links += 1
-            if base + 3 not in self._addressing.links:
+            if base + ADDRESSES_OF_A_LINK > end_of_links:
                 raise UserInputError(
                     f"{self._addressing.links} has no room for link {fabric_links}", where="addressing.links"
                 )
-            add(near, far, PortRole.LEAF_UP, base + 1, base + 2)
-            add(far, near, PortRole.SPINE_DOWN, base + 2, base + 1)
+            leaf, spine = IPv4Address(base + 1), IPv4Address(base + 2)
+            add(near, far, PortRole.LEAF_UP, leaf, spine)
+            add(far, near, PortRole.SPINE_DOWN, spine, leaf)
         switches = tuple(
             Switch(
                 node.name, node.role, node.platform, node.hardware, self._tier_index[name], tuple(ports[name])
@@ -234,10 +247,6 @@ class Topology:
 
     def _role(self, end: tuple[str, str]) -> SwitchRole:
         return self._nodes[end[0]].role
-
-    def _host(self, end: tuple[str, str], leaf: tuple[str, str], index: int) -> Host:
-        base = self._addressing.hosts.network_address + 4 * index
-        return Host(end[0], end[1], leaf[0], leaf[1], index, base + 2, base + 1, self._alias_prefixes)
 
     def _check_trusted(self) -> None:
         if self._fabric.trusted_ports == "all":

@@ -1,7 +1,7 @@
 """A plan rounded to what one device can express, driven by its capabilities alone."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from mltswitch.capabilities import (
@@ -164,29 +164,29 @@ class _Rounder:
                 where=self._where,
             )
         states: list[QueueState] = []
-        given: list[QueueSettings] = []
         bandwidths: list[Rounding] = []
         for settings in self.profile.queues:
             threshold = self._threshold(settings)
             limit = self._limit(settings, threshold or 0)
             name = settings.traffic_class
-            queue = QueueState(class_queues[name], dscps[name], threshold, limit)
-            states.append(self._with_bandwidths(queue, self.plan.class_by_name[name], bandwidths))
-            given.append(settings.model_copy(update={"ecn_threshold_bytes": threshold, "limit": limit}))
-        return tuple(states), self._compare(given, class_queues) + bandwidths
+            minimum, maximum = self._bandwidths(class_queues[name], self.plan.class_by_name[name], bandwidths)
+            states.append(QueueState(class_queues[name], dscps[name], threshold, limit, minimum, maximum))
+        return tuple(states), self._compare(states) + bandwidths
 
-    def _with_bandwidths(self, queue: QueueState, entry: TrafficClass, changes: list[Rounding]) -> QueueState:
+    def _bandwidths(
+        self, queue: int, entry: TrafficClass, changes: list[Rounding]
+    ) -> tuple[Bandwidth | None, Bandwidth | None]:
         """What background is guaranteed and what control may take; `changes` gets what is not exact."""
         minimum: Bandwidth | None = None
         maximum: Bandwidth | None = None
         lower, upper = self.capabilities.minimum_bandwidth, self.capabilities.maximum_bandwidth
         if entry.guaranteed_share is not None and lower is not None:
             minimum = lower.at_least(entry.guaranteed_share, self.profile.rate_bps)
-            changes += self._inexact("minimum", queue.queue, entry.name, entry.guaranteed_share, minimum)
+            changes += self._inexact("minimum", queue, entry.name, entry.guaranteed_share, minimum)
         if entry.kind is ClassKind.CONTROL and entry.rate_cap_share is not None and upper is not None:
             maximum = upper.at_most(entry.rate_cap_share, self.profile.rate_bps)
-            changes += self._inexact("maximum", queue.queue, entry.name, entry.rate_cap_share, maximum)
-        return replace(queue, minimum=minimum, maximum=maximum)
+            changes += self._inexact("maximum", queue, entry.name, entry.rate_cap_share, maximum)
+        return minimum, maximum
 
     def _inexact(
         self, field: str, queue: int, traffic_class: str, wanted: float, given: Bandwidth
@@ -258,34 +258,41 @@ class _Rounder:
             return limit.resting_bytes(self.capabilities.limit.pool_bytes)
         return self.profile.buffer_bytes
 
-    def _compare(self, given: list[QueueSettings], class_queues: dict[str, int]) -> list[Rounding]:
+    def _compare(self, given: Sequence[QueueState]) -> list[Rounding]:
+        """Every threshold and limit that changed, and what that does to the predicted loss."""
+        planned = self.profile.queues
         if all(
             (wanted.ecn_threshold_bytes, wanted.limit) == (got.ecn_threshold_bytes, got.limit)
-            for wanted, got in zip(self.profile.queues, given, strict=True)
+            for wanted, got in zip(planned, given, strict=True)
         ):
             return []
         effective = tuple(
-            settings.model_copy(update={"limit": BytesLimit(self._effective_bytes(settings.limit))})
-            for settings in given
+            wanted.model_copy(
+                update={
+                    "ecn_threshold_bytes": got.ecn_threshold_bytes,
+                    "limit": BytesLimit(self._effective_bytes(got.limit)),
+                }
+            )
+            for wanted, got in zip(planned, given, strict=True)
         )
         after = predict_port(self.plan, self.profile.model_copy(update={"queues": effective}))
         roundings: list[Rounding] = []
-        for wanted, got in zip(self.profile.queues, given, strict=True):
+        for wanted, got in zip(planned, given, strict=True):
             name = wanted.traffic_class
             old, new = wanted.prediction, after[name]
-            for field, planned, possible in (
+            for field, before, possible in (
                 ("ecn_threshold_bytes", wanted.ecn_threshold_bytes, got.ecn_threshold_bytes),
                 ("limit", wanted.limit, got.limit),
             ):
-                if planned == possible:
+                if before == possible:
                     continue
                 roundings.append(
                     Rounding(
                         port="",
-                        queue=class_queues[name],
+                        queue=got.queue,
                         traffic_class=name,
                         field=field,
-                        wanted=self._text(planned),
+                        wanted=self._text(before),
                         given=self._text(possible),
                         loss_unimportant=(old.loss_unimportant, new.loss_unimportant) if old else None,
                         loss_important=(old.loss_important, new.loss_important) if old else None,

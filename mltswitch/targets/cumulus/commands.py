@@ -2,10 +2,13 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Final
 
-from mltswitch.targets.cumulus.leaves import Leaves, Path
+from mltswitch.targets.cumulus.document import STATIC, route_path
+from mltswitch.targets.cumulus.leaves import Path
+from mltswitch.targets.state import RouteState
 from mltswitch.wire.tos import DSCP_COUNT
 
 PORT_NAME: Final = re.compile(r"swp[1-9][0-9]{0,2}(?:s[0-7])?")
@@ -14,7 +17,7 @@ _SHALLOWEST: Final = {"interface": 2, "qos": 3, "vrf": 5}
 """Depth of the objects that `nv unset` may remove whole, by the first word of their path."""
 
 
-def set_commands(leaves: Leaves) -> list[str]:
+def set_commands(leaves: Mapping[Path, str]) -> list[str]:
     """Commands that set the leaves; those that differ in one listed name are one."""
     listed: dict[Path, list[str]] = {}
     for path, value in leaves.items():
@@ -27,6 +30,11 @@ def set_commands(leaves: Leaves) -> list[str]:
         _command("set", (",".join(names) if word == " " else word for word in key))
         for key, names in listed.items()
     ]
+
+
+def route_commands(routes: Iterable[RouteState]) -> list[str]:
+    """The same for the leaves of routes, whose words are numbers: nothing to list or to quote."""
+    return [" ".join(("nv set", *route_path(route))) for route in routes]
 
 
 def unset_commands(removed: Iterable[Path], kept: Iterable[Path]) -> list[str]:
@@ -43,7 +51,10 @@ def unset_commands(removed: Iterable[Path], kept: Iterable[Path]) -> list[str]:
 
 def _command(verb: str, words: Iterable[str]) -> str:
     """Quoted: an `nv unset` may name what the device says."""
-    return shlex.join(("nv", verb, *words))
+    return " ".join(map(_quoted, ("nv", verb, *words)))
+
+
+_quoted: Final = lru_cache(maxsize=1024)(shlex.quote)
 
 
 def _listed_word(path: Path) -> int:
@@ -79,9 +90,11 @@ _GRAMMAR: Final = tuple(
         rf"interface {_PORTS} qos egress-scheduler profile mlt",
         rf"interface {_PORTS} qos mapping profile mlt(?:-host)?(?:-untrusted)?",
         rf"interface {_PORTS} qos (?:congestion-control|egress-shaper) profile {_PROFILE}",
-        r"vrf default router static ([0-9.]{7,15}/[0-9]{1,2}) via ([0-9.]{7,15})",
     )
 )
+_ADDRESS: Final = "[0-9.]{7,15}"
+_LENGTH: Final = "(?:[12]?[0-9]|3[0-2])"
+_ROUTE: Final = re.compile(rf"nv set {' '.join(STATIC)} ({_ADDRESS}/{_LENGTH}) via ({_ADDRESS})")
 _COMMENT: Final = re.compile(r"#[ -~]*|")
 _ROUTE_PORT: Final = re.compile(rf"# routes through ({PORT_NAME.pattern})")
 
@@ -102,7 +115,9 @@ def parse_commands(text: str) -> Iterator[tuple[int, str, Path, str]]:
     port = ""
     # Not splitlines: what is pasted into a shell ends a line at a line feed only.
     for number, line in enumerate(text.split("\n"), start=1):
-        if match := _ROUTE_PORT.fullmatch(line):
+        if match := _ROUTE.fullmatch(line):
+            yield number, port, (*STATIC, match[1], "via", match[2]), ""
+        elif match := _ROUTE_PORT.fullmatch(line):
             port = match[1]
         elif not _COMMENT.fullmatch(line):
             if not any(pattern.fullmatch(line) for pattern in _GRAMMAR):
@@ -114,8 +129,7 @@ def parse_commands(text: str) -> Iterator[tuple[int, str, Path, str]]:
 
 
 def _leaves(words: list[str]) -> Iterator[tuple[Path, str]]:
-    is_route = words[0] == "vrf"
-    path, value = (words, "") if is_route else (words[:-1], words[-1])
+    *path, value = words
     place = _listed_word(tuple(path))
     for name in words[place].split(",") if place else (words[0],):
         yield (*path[:place], name, *path[place + 1 :]), value

@@ -12,12 +12,14 @@ Thresholds and bandwidths differ by port, so ports with equal ones share a conge
 profile where they have any; both are named after the first of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 from mltswitch.capabilities import Bandwidth, BitRate, Unlimited
 from mltswitch.errors import UnsupportedPlanError
+from mltswitch.targets.addresses import address_text, network_text
+from mltswitch.targets.common import remembering_last
 from mltswitch.targets.cumulus.capabilities import KILOBIT, LARGEST_RATE_KBPS, TRAFFIC_CLASSES
 from mltswitch.targets.cumulus.leaves import Leaves, Path
 from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
@@ -39,15 +41,21 @@ STATIC: Final = ("vrf", "default", "router", "static")
 
 def leaves_of(state: SwitchState) -> Leaves:
     """Every leaf that the state needs, objects before their references; raises UnsupportedPlanError."""
+    return {**port_leaves(state.ports), **{route_path(route): "" for route in state.routes}}
+
+
+@remembering_last
+def port_leaves(ports: tuple[PortState, ...]) -> Mapping[Path, str]:
+    """The same of ports alone."""
+    if not ports:
+        return {}
+    by_map = _ports_by_map(ports)
+    congestion, shapers = congestion_groups(ports), shaper_groups(ports)
     leaves: Leaves = {}
-    if state.ports:
-        by_map = _ports_by_map(state.ports)
-        congestion, shapers = congestion_groups(state.ports), shaper_groups(state.ports)
-        leaves.update(_profiles(state.ports, congestion))
-        leaves.update(_shapers(state.ports, shapers))
-        leaves.update(_classification(by_map))
-        leaves.update(_bindings(state.ports, congestion, shapers))
-    leaves.update({route_path(route): "" for route in state.routes})
+    leaves.update(_profiles(ports, congestion))
+    leaves.update(_shapers(ports, shapers))
+    leaves.update(_classification(by_map))
+    leaves.update(_bindings(ports, congestion, shapers))
     return leaves
 
 
@@ -64,7 +72,7 @@ def queue_map_path(priority: int | str) -> Path:
 
 def route_path(route: RouteState) -> Path:
     """A static route."""
-    return (*STATIC, str(route.prefix), "via", str(route.next_hop))
+    return (*STATIC, network_text(route.prefix), "via", address_text(route.next_hop))
 
 
 def congestion_groups(ports: tuple[PortState, ...]) -> dict[str, str]:

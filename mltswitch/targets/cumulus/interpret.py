@@ -9,6 +9,7 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Any, Final
 
 from mltswitch.capabilities import BitRate, Unlimited
+from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.cumulus.capabilities import KILOBIT, LARGEST_RATE_KBPS, TRAFFIC_CLASSES
 from mltswitch.targets.cumulus.document import CERTAIN, MAP_OF, PROFILE, STATIC
 from mltswitch.targets.cumulus.leaves import Tree, at
@@ -60,7 +61,7 @@ def routes_of(prefix: IPv4Network, route: Tree) -> Iterator[RouteState]:
             extra = [f"distance {distance}"] if distance else []
             extra += [f"{name} {via[name]}" for name in via if name != "type"]
             try:
-                yield RouteState(prefix, IPv4Address(hop), " ".join([*extra, *others]))
+                yield RouteState(prefix, ipv4_address(hop), " ".join([*extra, *others]))
             except ValueError:  # an interface, or a blackhole
                 yield RouteState(prefix, NO_NEXT_HOP, " ".join([hop, *extra, *others]))
 
@@ -69,7 +70,7 @@ def static_routes(config: Tree) -> Iterator[tuple[IPv4Network, str, Tree]]:
     """(prefix, its name on the device, route) of the default VRF; IPv6 is left out."""
     for name, route in at(config, *STATIC).items():
         try:
-            yield IPv4Network(name, strict=False), name, dict(route or {})
+            yield ipv4_network(name, strict=False), name, dict(route or {})
         except ValueError:
             continue
 
@@ -80,17 +81,25 @@ class Interpreter:
     def __init__(self, config: Tree) -> None:
         self._config = config
         self._queue_map = at(config, "qos", "egress-queue-mapping", GLOBAL, "switch-priority")
-        self._spread: dict[str, dict[int, list[int]]] = {}
+        self._spread: dict[str, dict[int, tuple[int, ...]]] = {}
+        self._read: list[tuple[Tree, Sequence[int], PortState]] = []
+        """(what a port is bound to, its queues, its state): few kinds, so that they are looked through."""
 
     def port_state(self, port: str, queues: Sequence[int]) -> PortState:
         """State of some queues of one port; what no plan asks for is in `unexpected`, in NVUE's words."""
-        return _PortReader(self, self._config, port).state(queues)
+        bound = at(self._config, "interface", port, "qos")
+        for known_bound, known_queues, like in self._read:
+            if known_bound == bound and known_queues == queues:
+                return PortState(port, like.trusted, like.shaped_bps, like.queues, like.unexpected)
+        state = _PortReader(self, self._config, port).state(queues)
+        self._read.append((bound, queues, state))
+        return state
 
     def queue_of(self, priority: str) -> int:
         """Traffic class of a switch priority."""
         return int(at(self._queue_map, priority).get("traffic-class", priority))
 
-    def spread(self, mapping: str) -> dict[int, list[int]]:
+    def spread(self, mapping: str) -> dict[int, tuple[int, ...]]:
         """Queue → code points, by the mapping profile of this name."""
         if mapping not in self._spread:
             entries = at(self._config, "qos", "mapping", mapping, "dscp")
@@ -99,7 +108,7 @@ class Interpreter:
                 default = str(dscp >> _CODE_POINT_BITS)
                 priority = at(entries, str(dscp)).get("switch-priority", default)
                 found.setdefault(self.queue_of(str(priority)), []).append(dscp)
-            self._spread[mapping] = found
+            self._spread[mapping] = {queue: tuple(dscps) for queue, dscps in found.items()}
         return self._spread[mapping]
 
 
@@ -123,7 +132,7 @@ class _PortReader:
         states = tuple(
             QueueState(
                 queue,
-                tuple(spread.get(queue, ())),
+                spread.get(queue, ()),
                 self._threshold(queue, congestion.get(str(queue))),
                 Unlimited(),
                 _rate(at(shaper, str(queue)).get("min-rate", _NO_MINIMUM), _NO_MINIMUM),

@@ -32,7 +32,7 @@ def _flatten(path: Path, tree: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
             yield here, value or ""
 
 
-def nest(leaves: Leaves) -> Tree:
+def nest(leaves: Mapping[Path, str]) -> Tree:
     """Inverse of `flatten`."""
     tree: Tree = {}
     for path, value in leaves.items():

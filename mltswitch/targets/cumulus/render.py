@@ -1,21 +1,31 @@
 """State in the language of NVUE: a file of commands, and the same objects as YAML."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError
-from mltswitch.targets.cumulus.commands import PORT_NAME, set_commands
-from mltswitch.targets.cumulus.document import leaves_of, route_path
+from mltswitch.targets.addresses import address_text, network_text
+from mltswitch.targets.common import remembering_last
+from mltswitch.targets.cumulus.commands import PORT_NAME, route_commands, set_commands
+from mltswitch.targets.cumulus.document import STATIC, leaves_of, port_leaves
 from mltswitch.targets.cumulus.leaves import Leaves, Path, Tree, nest
-from mltswitch.targets.state import RouteState, SwitchState
+from mltswitch.targets.state import PortState, RouteState, SwitchState
 from mltswitch.targets.template import render_template
 
 COMMANDS: Final = "mltswitch.txt"
 YAML: Final = "mltswitch.yaml"
-_QUEUES: Final = frozenset({"egress-scheduler", "congestion-control", "egress-shaper"})
-_CLASSIFICATION: Final = frozenset({"egress-queue-mapping", "mapping"})
+_SECTION_OF: Final = {
+    "egress-scheduler": "queues",
+    "congestion-control": "queues",
+    "egress-shaper": "queues",
+    "egress-queue-mapping": "classification",
+    "mapping": "classification",
+}
+"""Objects below `qos`."""
+_INDENT: Final = "    "
+"""Of what stands below `- set:`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,35 +34,47 @@ class _Section:
     commands: list[str]
 
 
-def render_commands(state: SwitchState, leaves: Leaves) -> str:
+def render_commands(state: SwitchState) -> str:
     """`nv set` commands of all leaves; of routes, a comment names the port."""
-    sections = [
-        _section("queues", leaves, lambda path: path[1] in _QUEUES),
-        _section("classification", leaves, lambda path: path[1] in _CLASSIFICATION),
-        _section("ports", leaves, lambda path: path[0] == "interface"),
-    ]
+    by_title: dict[str, Leaves] = {"queues": {}, "classification": {}, "ports": {}}
+    for path, value in port_leaves(state.ports).items():
+        by_title[_SECTION_OF[path[1]] if path[0] == "qos" else "ports"][path] = value
+    sections = [_Section(title, set_commands(leaves)) for title, leaves in by_title.items()]
     for port, routes in groupby(state.routes, key=lambda route: route.port):
-        sections.append(_Section(f"routes through {port}", set_commands(_routes(routes))))
+        sections.append(_Section(f"routes through {port}", route_commands(routes)))
     return render_template("cumulus/mltswitch.txt.j2", sections=sections)
 
 
-def _section(title: str, leaves: Leaves, belongs: Callable[[Path], bool]) -> _Section:
-    return _Section(title, set_commands({path: value for path, value in leaves.items() if belongs(path)}))
-
-
-def _routes(routes: Iterable[RouteState]) -> Leaves:
-    return {route_path(route): "" for route in routes}
-
-
-def render_yaml(leaves: Leaves) -> str:
+def render_yaml(state: SwitchState) -> str:
     """The tree for `nv config patch`."""
-    return render_template("cumulus/mltswitch.yaml.j2", lines=yaml_lines(yaml_tree(leaves)))
+    return render_template("cumulus/mltswitch.yaml.j2", lines=yaml_lines(state))
 
 
-def yaml_lines(tree: Tree) -> list[str]:
-    """What stands below `- set:`, a line for each name."""
+def yaml_lines(state: SwitchState) -> list[str]:
+    """What stands below `- set:`, a line for each name: `yaml_tree` as text."""
+    return [*_port_lines(state.ports), *_route_lines(state.routes)]
+
+
+@remembering_last
+def _port_lines(ports: tuple[PortState, ...]) -> list[str]:
     lines: list[str] = []
-    _add_yaml_lines(tree, "    ", lines)
+    _add_yaml_lines(yaml_tree(port_leaves(ports)), _INDENT, lines)
+    return lines
+
+
+def _route_lines(routes: Sequence[RouteState]) -> list[str]:
+    """Without a tree, as there are hundreds of them and all have one form."""
+    if not routes:
+        return []
+    hops: dict[str, list[str]] = {}
+    for route in routes:
+        hops.setdefault(network_text(route.prefix), []).append(address_text(route.next_hop))
+    lines = [f"{_INDENT}{'  ' * depth}{name}:" for depth, name in enumerate(STATIC)]
+    indent = _INDENT + "  " * len(STATIC)
+    for prefix, next_hops in hops.items():
+        lines += (f"{indent}{prefix}:", f"{indent}  via:")
+        for hop in next_hops:
+            lines += (f"{indent}    {hop}:", f"{indent}      type: ipv4-address")
     return lines
 
 
@@ -67,7 +89,7 @@ def _add_yaml_lines(tree: Tree, indent: str, lines: list[str]) -> None:
             lines.append(f"{indent}{quoted}: {value or '{}'}")
 
 
-def yaml_tree(leaves: Leaves) -> Tree:
+def yaml_tree(leaves: Mapping[Path, str]) -> Tree:
     """The leaves with what `nv set` adds by itself: the types of interfaces and next hops."""
     tree = nest(leaves)
     for interface in tree.get("interface", {}).values():
@@ -85,8 +107,8 @@ def _add_type(tree: Tree, path: Path) -> None:
     node["type"] = "ipv4-address"
 
 
-def checked_leaves(state: SwitchState) -> Leaves:
-    """Every leaf that the state needs; raises UnsupportedPlanError for what NVUE cannot express."""
+def check_expressible(state: SwitchState) -> None:
+    """Raise UnsupportedPlanError for what NVUE cannot express."""
     if state.segment_routing is not None:
         raise UnsupportedPlanError(
             "SRv6 of Cumulus Linux is for Spectrum-4 alone, and ends compressed segments only",
@@ -106,4 +128,10 @@ def checked_leaves(state: SwitchState) -> Leaves:
                 f"ports have the rate of their link here, they are not shaped to {port.shaped_bps} bit/s",
                 where=where,
             )
+    port_leaves(state.ports)
+
+
+def checked_leaves(state: SwitchState) -> Leaves:
+    """Every leaf that the state needs; raises UnsupportedPlanError for what NVUE cannot express."""
+    check_expressible(state)
     return leaves_of(state)

@@ -10,7 +10,7 @@ from mltswitch.targets.cumulus.capabilities import HARDWARE, SN2700
 from mltswitch.targets.cumulus.diff import change_between
 from mltswitch.targets.cumulus.parse import parse_files
 from mltswitch.targets.cumulus.read import QUERIES, read_answers
-from mltswitch.targets.cumulus.render import COMMANDS, YAML, checked_leaves, render_commands, render_yaml
+from mltswitch.targets.cumulus.render import COMMANDS, YAML, check_expressible, render_commands, render_yaml
 from mltswitch.targets.quantise import quantise
 from mltswitch.targets.state import SwitchState
 
@@ -35,12 +35,12 @@ class CumulusTarget:
     def quantise(self, plan: Plan, switch: str) -> Quantised:
         """The plan in steps of 64 cells; raises UnsupportedPlanError."""
         quantised = quantise(plan, switch, self.hardware(plan.topology.switch(switch).hardware))
-        return expressible(quantised, switch, checked_leaves)
+        return expressible(quantised, switch, check_expressible)
 
     def render(self, state: SwitchState) -> dict[str, str]:
         """`mltswitch.txt` and `mltswitch.yaml`, parsed again before they leave."""
-        leaves = checked_leaves(state)
-        files = {COMMANDS: render_commands(state, leaves), YAML: render_yaml(leaves)}
+        check_expressible(state)
+        files = {COMMANDS: render_commands(state), YAML: render_yaml(state)}
         return checked_render(files, parse_files, state)
 
     def parse(self, files: Mapping[str, str]) -> SwitchState:

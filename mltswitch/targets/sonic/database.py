@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, product
+from json.encoder import encode_basestring_ascii as _encoded
 from typing import Final
 
 Value = str | list[str]
@@ -33,19 +34,33 @@ def load(text: str, *, skip_text: bool = False) -> Database:
         if not isinstance(entries, dict):
             raise ValueError(f"{table} is no table")  # noqa: TRY004 (as above)
         for key, fields in entries.items():
-            if not isinstance(fields, dict) or not all(map(_is_value, fields.values())):
+            if not isinstance(fields, dict) or not _are_values(fields.values()):
                 raise ValueError(f"{table}|{key} has values that are no text")
     return document
 
 
 def dump(database: Database) -> str:
     """The same as JSON, an object a line."""
-    encoded = json.JSONEncoder().encode
     tables: list[str] = []
+    known: dict[int, str] = {}  # queues that are alike have one entry in common
     for table, entries in database.items():
-        lines = [f"    {encoded(key)}: {encoded(fields)}" for key, fields in entries.items()]
-        tables.append(f"  {encoded(table)}: {{\n" + ",\n".join(lines) + "\n  }")
+        lines: list[str] = []
+        for key, fields in entries.items():
+            text = known.get(id(fields))
+            if text is None:
+                text = known[id(fields)] = _encoded_entry(fields)
+            lines.append(f"    {_encoded(key)}: {text}")
+        tables.append(f"  {_encoded(table)}: {{\n" + ",\n".join(lines) + "\n  }")
     return "{\n" + ",\n".join(tables) + "\n}\n" if tables else "{}\n"
+
+
+def _encoded_entry(fields: Entry) -> str:
+    """By hand: the encoder takes longer to begin than for so little."""
+    encoded = [
+        f"{_encoded(name)}: {_encoded(value) if isinstance(value, str) else json.dumps(value)}"
+        for name, value in fields.items()
+    ]
+    return "{" + ", ".join(encoded) + "}"
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -56,9 +71,10 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _is_value(value: object) -> bool:
-    return isinstance(value, str) or (
-        isinstance(value, list) and all(isinstance(each, str) for each in value)
+def _are_values(values: Collection[object]) -> bool:
+    return {*map(type, values)} <= {str} or all(
+        isinstance(value, str) or (isinstance(value, list) and all(isinstance(each, str) for each in value))
+        for value in values
     )
 
 
@@ -69,16 +85,17 @@ class QueueKey:
     ports: tuple[str, ...]
     queues: tuple[int, ...]
     """Empty for a reversed range, which the YANG models accept and orchagent does not."""
+    covered: tuple[tuple[str, int], ...] = field(init=False, repr=False, compare=False)
+    """(port, queue) of all that the key names."""
+
+    def __post_init__(self) -> None:
+        """Once, as keys are remembered."""
+        object.__setattr__(self, "covered", tuple(product(self.ports, self.queues)))
 
     @staticmethod
     def parse(key: str) -> "QueueKey | None":
         """None for a key of another form, such as those of chassis."""
         return _parsed(key)
-
-    @property
-    def covered(self) -> Iterator[tuple[str, int]]:
-        """(port, queue) of all that the key names."""
-        return ((port, queue) for port in self.ports for queue in self.queues)
 
 
 def queue_keys(port: str, queues: list[int]) -> Iterator[str]:

@@ -18,6 +18,8 @@ from typing import Final
 
 from mltswitch.capabilities import AlphaLimit, Bandwidth, BitRate
 from mltswitch.errors import UnsupportedPlanError
+from mltswitch.targets.addresses import address_text, network_text
+from mltswitch.targets.common import remembering_last
 from mltswitch.targets.sonic.capabilities import (
     BITS,
     LARGEST_THRESHOLD_BYTES,
@@ -27,7 +29,7 @@ from mltswitch.targets.sonic.capabilities import (
 )
 from mltswitch.targets.sonic.database import Database, Entry, Table
 from mltswitch.targets.sonic.segments import segment_tables
-from mltswitch.targets.state import PortState, QueueState, RouteState, SegmentRouteState, SwitchState
+from mltswitch.targets.state import PortState, QueueState, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
 
 MAP: Final = "MLT"
@@ -49,19 +51,38 @@ VRF: Final = "default"
 
 
 def document(state: SwitchState) -> Database:
-    """Every object that the state needs, before those that refer to it; raises UnsupportedPlanError."""
-    tables: Database = {}
-    if state.ports:
-        tables |= {"FLEX_COUNTER_TABLE": {name: dict(fields) for name, fields in COUNTERS.items()}}
-        tables |= _maps(state.ports)
-        tables |= _queues(state.ports)
-    routes: Table = {route_key(route): route_fields(route) for route in state.routes}
+    """Every object that the state needs, before those that refer to it; raises UnsupportedPlanError.
+
+    Entries are not to be changed: another document of the same ports has them, too.
+    """
+    tables = dict(_port_tables(state.ports))
+    routes: Table = {
+        f"{VRF}|{network_text(route.prefix)}": {
+            "nexthop": address_text(route.next_hop),
+            "ifname": route.port,
+        }
+        for route in state.routes
+    }
     if state.segment_routing is not None:
         tables |= segment_tables(state.segment_routing)
-        routes |= {route_key(route): route_fields(route) for route in state.segment_routing.routes}
+        routes |= {
+            f"{VRF}|{route.prefix}": {"nexthop": str(route.next_hop), "ifname": route.port}
+            for route in state.segment_routing.routes
+        }
     if routes:
         tables["STATIC_ROUTE"] = routes
     return tables
+
+
+@remembering_last
+def _port_tables(ports: tuple[PortState, ...]) -> Database:
+    if not ports:
+        return {}
+    return {
+        "FLEX_COUNTER_TABLE": {name: dict(fields) for name, fields in COUNTERS.items()},
+        **_maps(ports),
+        **_queues(ports),
+    }
 
 
 def dscp_map(queues: tuple[QueueState, ...]) -> Entry:
@@ -119,16 +140,6 @@ def scheduler_fields(minimum: BitRate | None, maximum: BitRate | None) -> Entry:
     return fields
 
 
-def route_key(route: RouteState | SegmentRouteState) -> str:
-    """STATIC_ROUTE's key in the default VRF."""
-    return f"{VRF}|{route.prefix}"
-
-
-def route_fields(route: RouteState | SegmentRouteState) -> Entry:
-    """STATIC_ROUTE with one next hop."""
-    return {"nexthop": str(route.next_hop), "ifname": route.port}
-
-
 def _maps(ports: tuple[PortState, ...]) -> Database:
     leading: dict[str, PortState] = {}
     code_points: Table = {}
@@ -177,8 +188,7 @@ def _queues(ports: tuple[PortState, ...]) -> Database:
             first_of[alike] = [_profiles(tables, port, queue) for queue in port.queues]
         for queue, settings, buffers in first_of[alike]:
             key = f"{port.name}|{queue}"
-            tables["QUEUE"][key] = dict(settings)
-            tables["BUFFER_QUEUE"][key] = dict(buffers)
+            tables["QUEUE"][key], tables["BUFFER_QUEUE"][key] = settings, buffers
     return {name: entries for name, entries in tables.items() if entries}
 
 

@@ -1,10 +1,11 @@
 """What a CONFIG_DB, ours or a device's, means as state; objects count by their contents, not their names."""
 
-from collections.abc import Iterable, Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from collections.abc import Iterable, Iterator, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final
 
 from mltswitch.capabilities import AlphaLimit, BitRate, Limit, Unlimited
+from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.sonic.capabilities import BITS
 from mltswitch.targets.sonic.database import QUEUE_TABLES, Database, Entry, Value, keys_by_queue
 from mltswitch.targets.sonic.document import (
@@ -47,8 +48,10 @@ def lossless_queues(database: Database, port: str) -> set[int]:
 def route_of(key: str) -> Prefix | None:
     """Prefix of a key of STATIC_ROUTE in the default VRF; None for other routes."""
     vrf, _, prefix = key.rpartition("|")
+    if vrf not in {"", VRF}:
+        return None
     try:
-        return ip_network(prefix, strict=False) if vrf in {"", VRF} else None
+        return IPv6Network(prefix, strict=False) if ":" in prefix else ipv4_network(prefix, strict=False)
     except ValueError:
         return None
 
@@ -80,19 +83,19 @@ def _text(value: Value) -> str:
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
     try:
-        return ip_address(text)
+        return IPv6Address(text) if ":" in text else ipv4_address(text)
     except ValueError:
         return None
 
 
 class PortReader:
-    """Reads the ports of one database; keys are sorted to ports once, queues that are alike read once."""
+    """Reads the ports of one database; keys are sorted to ports once, ports that are alike read once."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._keys = {name: keys_by_queue(database.get(name, {})) for name in QUEUE_TABLES}
-        self._read: dict[tuple[object, ...], tuple[QueueState, tuple[str, ...]]] = {}
-        self._classified: dict[tuple[object, ...], dict[int, tuple[int, ...]]] = {}
+        self._read: list[tuple[object, PortState]] = []
+        """(what a port has, its state): few kinds, so that they are looked through."""
 
     def queues_of(self, port: str) -> list[int]:
         """Queues of a port that QUEUE names, in the order in which it does."""
@@ -101,16 +104,24 @@ class PortReader:
     def port_state(self, port: str, queues: Sequence[int]) -> PortState:
         """State of some queues of one port; what no plan asks for is in `unexpected`, in SONiC's words."""
         maps = self._database.get("PORT_QOS_MAP", {}).get(port, {})
+        settings, buffers = (self._by_queue(name, port, queues) for name in QUEUE_TABLES)
+        overlaps = [text for name in QUEUE_TABLES for text in self._overlaps(name, port, queues)]
+        found = (maps, queues, settings, buffers, overlaps)
+        for known, like in self._read:
+            if known == found:
+                return PortState(port, like.trusted, None, like.queues, like.unexpected)
         unexpected: list[str] = []
         trusted, believed = self._trust(maps, queues, unexpected)
         leads_to = self._classification(believed, maps.get("tc_to_queue_map"), unexpected)
         self._check_maps(maps, unexpected)
-        settings, buffers = (self._by_queue(name, port, queues, unexpected) for name in QUEUE_TABLES)
+        unexpected += overlaps
         states = tuple(
-            self._queue_state(queue, leads_to.get(queue, ()), settings[queue], buffers[queue], unexpected)
-            for queue in queues
+            self._queue_state(queue, leads_to.get(queue, ()), setting, buffer, unexpected)
+            for queue, setting, buffer in zip(queues, settings, buffers, strict=True)
         )
-        return PortState(port, trusted, None, states, tuple(unexpected))
+        state = PortState(port, trusted, None, states, tuple(unexpected))
+        self._read.append((found, state))
+        return state
 
     def _object(self, table: str, name: Value | None) -> Entry | None:
         return self._database.get(table, {}).get(name) if isinstance(name, str) else None
@@ -135,16 +146,13 @@ class PortReader:
         if queues is None:
             unexpected.append(f"tc_to_queue_map {_text(bound or 'none')}")
             return {}
-        names = (_text(believed or MAP), _text(bound or ""))
-        if names not in self._classified:
-            code_points = self._object("DSCP_TO_TC_MAP", believed or MAP) or {}
-            found: dict[int, list[int]] = {}
-            for dscp in range(DSCP_COUNT):
-                queue = number(queues, _text(code_points.get(str(dscp), "")))
-                if queue is not None:
-                    found.setdefault(queue, []).append(dscp)
-            self._classified[names] = {queue: tuple(dscps) for queue, dscps in found.items()}
-        return self._classified[names]
+        code_points = self._object("DSCP_TO_TC_MAP", believed or MAP) or {}
+        found: dict[int, list[int]] = {}
+        for dscp in range(DSCP_COUNT):
+            queue = number(queues, _text(code_points.get(str(dscp), "")))
+            if queue is not None:
+                found.setdefault(queue, []).append(dscp)
+        return {queue: tuple(dscps) for queue, dscps in found.items()}
 
     def _check_maps(self, maps: Entry, unexpected: list[str]) -> None:
         """Priority groups; and such as a shaper of the whole port, or a map that rewrites."""
@@ -153,16 +161,15 @@ class PortReader:
             unexpected.append(f"tc_to_pg_map {_text(bound or 'none')}")
         unexpected += (f"{name} {_text(value)}" for name, value in maps.items() if name not in _PORT_FIELDS)
 
-    def _by_queue(
-        self, name: str, port: str, queues: Sequence[int], unexpected: list[str]
-    ) -> dict[int, Entry]:
+    def _by_queue(self, name: str, port: str, queues: Sequence[int]) -> list[Entry]:
         table, keys = self._database.get(name, {}), self._keys[name].get(port, {})
-        unexpected += (
-            f"{name} has {' and '.join(keys[queue])} for queue {queue}"
-            for queue in queues
-            if len(keys.get(queue, ())) > 1
-        )
-        return {queue: table[keys[queue][0]] if queue in keys else {} for queue in queues}
+        return [table[keys[queue][0]] if queue in keys else {} for queue in queues]
+
+    def _overlaps(self, name: str, port: str, queues: Sequence[int]) -> Iterator[str]:
+        keys = self._keys[name].get(port, {})
+        for queue in queues:
+            if len(keys.get(queue, ())) > 1:
+                yield f"{name} has {' and '.join(keys[queue])} for queue {queue}"
 
     def _queue_state(
         self,
@@ -172,18 +179,10 @@ class PortReader:
         buffers: Entry,
         unexpected: list[str],
     ) -> QueueState:
-        names = (settings.get("scheduler"), settings.get("wred_profile"), buffers.get("profile"))
-        known = (queue, dscps, *map(str, names))
-        if known not in self._read:
-            faults: list[str] = []
-            minimum, maximum = self._rates(queue, names[0], faults)
-            threshold = self._threshold(queue, names[1], faults)
-            limit = self._limit(queue, names[2], faults)
-            state = QueueState(queue, dscps, threshold, limit, minimum, maximum)
-            self._read[known] = (state, tuple(faults))
-        state, found = self._read[known]
-        unexpected += found
-        return state
+        minimum, maximum = self._rates(queue, settings.get("scheduler"), unexpected)
+        threshold = self._threshold(queue, settings.get("wred_profile"), unexpected)
+        limit = self._limit(queue, buffers.get("profile"), unexpected)
+        return QueueState(queue, dscps, threshold, limit, minimum, maximum)
 
     def _rates(
         self, queue: int, name: Value | None, faults: list[str]

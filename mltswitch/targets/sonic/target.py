@@ -71,8 +71,10 @@ def _check_ports(state: SwitchState, where: str = "") -> None:
     routes: list[RouteState | SegmentRouteState] = list(state.routes)
     if state.segment_routing is not None:
         routes += state.segment_routing.routes
-    for route in routes:
-        if not _PORT.fullmatch(route.port):
+    names = {route.port for route in routes}
+    unknown = {name for name in names if not _PORT.fullmatch(name)}
+    for route in routes if unknown else ():
+        if route.port in unknown:
             raise UnsupportedPlanError(
                 f"{route.port[:60]!r} is no name for a port", where=f"{where}route {route.prefix}"
             )

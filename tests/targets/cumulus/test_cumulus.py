@@ -228,6 +228,9 @@ def test_an_empty_switch() -> None:
         ("nv set qos mapping mlt dscp 64 switch-priority 6", "txt:2: no such number"),
         ("nv set qos egress-scheduler mlt traffic-class 8 mode strict", "txt:2: no such number"),
         ("nv set vrf default router static 10.0.0.1/8 via 10.0.0.1", "txt:2: 10.0.0.1/8 has host bits set"),
+        ("nv set vrf default router static 10.0.0.0/08 via 10.0.0.1", "txt:2: not a line"),
+        ("nv set vrf default router static 10.0.0.0/33 via 10.0.0.1", "txt:2: not a line"),
+        ("nv set vrf default router static 10.0.0.0/8 via 10.0.0.01", "txt:2: .*Leading zeros"),
         ("nv set qos mapping mlt trust l3", r"txt:\d+: qos mapping mlt trust is set twice"),
         (
             "nv set qos congestion-control mlt-swp9 traffic-class 3 ecn enable",
