@@ -63,6 +63,7 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
         routes,
         segment_routing(plan, switch, capabilities),
         packet_spraying(plan, switch_name, capabilities),
+        hardware=capabilities.hardware,
     )
     shortfalls = tuple(shortfalls_of(plan, switch, capabilities))
     return Quantised(state, tuple(roundings), class_queues, shortfalls)

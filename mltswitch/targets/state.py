@@ -1,7 +1,7 @@
 """What one switch runs, as far as mltswitch owns it: what is rendered, read back and compared."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from mltswitch.capabilities import Bandwidth, Limit
@@ -81,6 +81,8 @@ class SwitchState:
     """None: the plan does not use it."""
     packet_spraying: bool = False
     """Equal-cost routes are chosen packet by packet."""
+    hardware: str = field(default="", compare=False)
+    """Model that the plan was rounded to, for `read` to compare with the device's; no text says it."""
 
 
 @dataclass(frozen=True, slots=True)

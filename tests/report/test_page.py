@@ -10,6 +10,7 @@ import pytest
 
 from mltswitch.errors import MachineError
 from mltswitch.plan import Plan
+from mltswitch.plan.predict import _remembered
 from mltswitch.profile import ModelProfile
 from mltswitch.report import plan_report
 from mltswitch.report.page import _script_json
@@ -99,6 +100,7 @@ def test_without_the_simulator_the_page_says_so(
         raise MachineError("numba is not installed", hint='pip install "mltswitch[sim]"')
 
     monkeypatch.setattr("mltswitch.queueing.simulation.simulate", absent)
+    _remembered.cache_clear()  # an earlier test may have simulated the same port
     page = plan_report(small_plan, resnet50, QUICK)
     assert "simulate: numba is not installed" in own_part(page)
     assert "simulated, important, with 95 %" not in own_part(page)
