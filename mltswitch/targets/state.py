@@ -118,10 +118,10 @@ def _port_differences(expected: SwitchState, found: SwitchState) -> Iterator[Dif
         if other is None:
             yield Difference(port.name, None, "configuration", "present", "absent")
             continue
-        for field in ("trusted", "shaped_bps"):
-            wanted, actual = getattr(port, field), getattr(other, field)
+        for name in ("trusted", "shaped_bps"):
+            wanted, actual = getattr(port, name), getattr(other, name)
             if wanted != actual:
-                yield Difference(port.name, None, field, str(wanted), str(actual))
+                yield Difference(port.name, None, name, str(wanted), str(actual))
         yield from _queue_differences(port, other)
         for fault in other.unexpected:
             yield Difference(port.name, None, "configuration", "as planned", fault)
@@ -134,10 +134,10 @@ def _queue_differences(expected: PortState, found: PortState) -> Iterator[Differ
         if other is None:
             yield Difference(expected.name, queue.queue, "queue", "present", "absent")
             continue
-        for field in ("dscps", "ecn_threshold_bytes", "limit", "minimum", "maximum"):
-            wanted, actual = getattr(queue, field), getattr(other, field)
+        for name in ("dscps", "ecn_threshold_bytes", "limit", "minimum", "maximum"):
+            wanted, actual = getattr(queue, name), getattr(other, name)
             if wanted != actual:
-                yield Difference(expected.name, queue.queue, field, str(wanted), str(actual))
+                yield Difference(expected.name, queue.queue, name, str(wanted), str(actual))
     for number in found_queues:
         yield Difference(expected.name, number, "queue", "absent", "present")
 
