@@ -3,21 +3,24 @@
 import re
 from collections.abc import Container, Iterator, Mapping
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from typing import Final
 
 from mltswitch.capabilities import BytesLimit
 from mltswitch.errors import UserInputError
 from mltswitch.plan.segments import LOCATOR_BITS
+from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.common import LineError
 from mltswitch.targets.linux.layout import BACKGROUND_CLASS, Layout
 from mltswitch.targets.linux.render import (
-    PORT_MARK,
+    ANY_PORT,
     QDISC_FILE,
     QUANTUM_BYTES,
     ROUTE_FILE,
     ROUTE_PROTOCOL,
+    named,
     port_body,
+    port_pieces,
     segment_text,
 )
 from mltswitch.targets.linux.tree import Band, Filter, Tree, switch_state
@@ -25,6 +28,7 @@ from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRoutin
 
 _COMMENT: Final = re.compile(r"#[\t -~]*|")
 _PORT: Final = r"(?P<port>[A-Za-z0-9][A-Za-z0-9_.-]{0,14})"
+_NAME: Final = re.compile(_PORT)
 _NUMBER: Final = r"[1-9][0-9]{0,18}"
 _MINOR: Final = "(?:[1-9a-f]|10)"
 _BAND: Final = rf"parent (?:(?:10|30):{_MINOR}|20:[12]|1[0-9a-f]{{2}}:1)"
@@ -47,16 +51,18 @@ _GRAMMAR: Final = {
         "bandwidth 10gbit probability 1 ecn"
     ),
     "bfifo": re.compile(rf"{_BAND} {_HANDLE} bfifo limit (?P<limit>{_NUMBER})"),
-    "filter": re.compile(
-        r"parent (?P<parent>[123]0:) protocol (?P<protocol>all|arp|ip|ipv6) prio (?P<preference>[1-8]) "
-        rf"flower (?P<match>(?:[A-Za-z0-9_./-]+ )*)classid (?P=parent)(?P<minor>{_MINOR})"
-    ),
 }
+_FILTER: Final = re.compile(
+    r"parent (?P<parent>[123]0:) protocol (?P<protocol>all|arp|ip|ipv6) prio (?P<preference>[1-8]) "
+    rf"flower (?P<match>(?:[A-Za-z0-9_./-]+ )*)classid (?P=parent)(?P<minor>{_MINOR})"
+)
+_FILTER_WORDS: Final = "filter add"
 _KINDS: Final = {
     "qdisc replace": ("red", "bfifo", "cap", "prio", "drr", "shaper", "reset"),
     "class replace": ("class",),
-    "filter add": ("filter",),
 }
+_WORDS: Final = (*_KINDS, _FILTER_WORDS)
+"""How the lines of a port begin."""
 _ROUTE: Final = re.compile(
     rf"route replace (?P<prefix>[0-9a-f.:/]+) via (?P<next_hop>[0-9a-f.:]+) "
     rf"dev {_PORT} proto {ROUTE_PROTOCOL}"
@@ -73,7 +79,10 @@ def parse_files(files: Mapping[str, str]) -> SwitchState:
         raise UserInputError(
             f"the files are {', '.join(sorted(files)) or 'none'}", expected=f"{QDISC_FILE} and {ROUTE_FILE}"
         )
-    found = {name: _parse_block(name, lines) for name, lines in _port_blocks(files[QDISC_FILE]).items()}
+    text = files[QDISC_FILE]
+    found = _ports_as_written(text)
+    if found is None:
+        found = {name: _parse_block(name, lines) for name, lines in _port_blocks(text).items()}
     routes, segments = _Routes(files[ROUTE_FILE]).parse()
     state = switch_state(found, routes, segments)
     for port in state.ports:
@@ -97,6 +106,31 @@ def _refuse(file: str, line: _Line, problem: str = "not a line that mltswitch wr
     return UserInputError(f"{problem}: {line[1][:120]!r}", where=f"{file}:{line[0]}")
 
 
+def _ports_as_written(text: str) -> dict[str, Tree] | None:
+    """Port → its tree, of a file whose sections stand as mltswitch's own template writes them.
+
+    None: any other file, and one that is wrong. That is read line by line, which takes ten times as long.
+    """
+    head, *sections = text.removesuffix("\n").split("\n\n# ")
+    if ANY_PORT in text or not all(_COMMENT.fullmatch(line) for line in head.split("\n")):
+        return None
+    found: dict[str, Tree] = {}
+    tree: Tree | None = None
+    pieces: list[str] = []
+    for section in sections:
+        name, _, lines = section.partition("\n")
+        if name in found or not _NAME.fullmatch(name):
+            return None
+        if tree is None or f"{lines}\n" != named(pieces, name):
+            try:
+                tree = _parse_port(lines.replace(f" dev {name} ", ANY_PORT))
+            except LineError:
+                return None
+            pieces = port_pieces(tree)
+        found[name] = tree
+    return found
+
+
 def _port_blocks(text: str) -> dict[str, list[_Line]]:
     """Port → its lines."""
     blocks: dict[str, list[_Line]] = {}
@@ -105,7 +139,7 @@ def _port_blocks(text: str) -> dict[str, list[_Line]]:
     for line in _lines(text):
         if not line[1].startswith(beginnings):
             name = _begun(line, blocks)
-            beginnings = tuple(f"{words} dev {name} " for words in _KINDS)
+            beginnings = tuple(f"{words} dev {name} " for words in _WORDS)
             current = blocks[name] = []
         current.append(line)
     return blocks
@@ -127,10 +161,10 @@ def _begun(line: _Line, known: Container[str]) -> str:
 def _parse_block(name: str, lines: list[_Line]) -> Tree:
     text = "\n".join(line for _, line in lines)
     try:
-        return _parse_port(text.replace(f" dev {name} ", f" dev {PORT_MARK} "))
+        return _parse_port(text.replace(f" dev {name} ", ANY_PORT))
     except LineError as error:
         number = lines[error.number - 1][0]
-        problem = str(error).replace(f" dev {PORT_MARK} ", f" dev {name} ")
+        problem = str(error).replace(ANY_PORT, f" dev {name} ")
         raise UserInputError(problem, where=f"{QDISC_FILE}:{number}") from None
 
 
@@ -146,6 +180,21 @@ def _parse_port(text: str) -> Tree:
     return tree
 
 
+@lru_cache(maxsize=4096)
+def _filter(text: str) -> Filter | None:
+    """One filter, from what follows the port's name; the ports of a switch have the same. None: no filter."""
+    match = _FILTER.fullmatch(text)
+    if match is None:
+        return None
+    return Filter(
+        match["parent"],
+        int(match["preference"]),
+        match["protocol"],
+        match["match"].rstrip(),
+        int(match["minor"], 16),
+    )
+
+
 class _PortLines:
     """What the lines of one port say so far."""
 
@@ -158,7 +207,10 @@ class _PortLines:
         self._filters: set[Filter] = set()
 
     def take(self, number: int, line: str) -> None:
-        words, _, rest = line.partition(f" dev {PORT_MARK} ")
+        words, _, rest = line.partition(ANY_PORT)
+        if words == _FILTER_WORDS and (entry := _filter(rest)) is not None:
+            self._filters.add(entry)
+            return
         for kind in _KINDS.get(words, ()):
             match = _GRAMMAR[kind].fullmatch(rest)
             if match is not None:
@@ -183,16 +235,6 @@ class _PortLines:
                 limit = BytesLimit(int(match["limit"]))
                 self._bands.append(Band(number, threshold, limit, self._cap_bps))
                 self._cap_bps = None
-            case "filter":
-                self._filters.add(
-                    Filter(
-                        match["parent"],
-                        int(match["preference"]),
-                        match["protocol"],
-                        match["match"].rstrip(),
-                        int(match["minor"], 16),
-                    )
-                )
 
     def tree(self, lines: list[str]) -> Tree:
         count, outer, inner = len(self._bands), self._prios.get("10", 0), self._prios.get("30", 0)
@@ -236,12 +278,13 @@ class _Routes:
         return tuple(self._routes.values()), SegmentRouting(self._locator, segments) if segments else None
 
     def _take(self, line: _Line) -> None:
-        if match := _SEGMENT.fullmatch(line[1]):
-            self._take_segment(line, IPv6Address(match["segment"]))
-            return
         match = _ROUTE.fullmatch(line[1])
         if match is None:
-            raise _refuse(ROUTE_FILE, line)
+            match = _SEGMENT.fullmatch(line[1])
+            if match is None:
+                raise _refuse(ROUTE_FILE, line)
+            self._take_segment(line, IPv6Address(match["segment"]))
+            return
         if self._locator is not None:
             raise _refuse(ROUTE_FILE, line, "a route after the segment")
         if ":" in match["prefix"]:
@@ -251,7 +294,7 @@ class _Routes:
             if self._segments.setdefault(segment.prefix, segment) is not segment:
                 raise _refuse(ROUTE_FILE, line, "a second route for this prefix")
             return
-        route = RouteState(IPv4Network(match["prefix"]), IPv4Address(match["next_hop"]), match["port"])
+        route = RouteState(ipv4_network(match["prefix"]), ipv4_address(match["next_hop"]), match["port"])
         if self._segments:
             raise _refuse(ROUTE_FILE, line, "IPv4 after IPv6")
         if self._routes.setdefault(route.prefix, route) is not route:

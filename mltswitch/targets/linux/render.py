@@ -1,13 +1,15 @@
 """State in the language of `tc -batch` and `ip -batch`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from ipaddress import IPv6Address
+from ipaddress import IPv4Address, IPv6Address
 from math import ceil
 from typing import Final
 
 from mltswitch.capabilities import BitRate, BytesLimit, PortShare
 from mltswitch.errors import UnsupportedPlanError
+from mltswitch.targets.addresses import network_text
+from mltswitch.targets.common import remembering_last
 from mltswitch.targets.linux.layout import SHAPER, paths, place, queues_ahead
 from mltswitch.targets.linux.tree import Tree, filter_order, rest_of_share, trees, trust_of
 from mltswitch.targets.state import (
@@ -36,16 +38,17 @@ QUANTUM_BYTES: Final = 300
 """Of drr for each percent: 5 % is about one frame of 1,500 bytes a round."""
 PORT_MARK: Final = "@"
 """Stands for a port's name in text that is the same for several; no name of ours has it."""
+ANY_PORT: Final = f" dev {PORT_MARK} "
+"""How each line names its port."""
 _PORT_TEMPLATE: Final = "linux/port.tc.j2"
 
 
 def render_files(state: SwitchState) -> dict[str, str]:
     """The two batch files, each complete in itself; raises UnsupportedPlanError for what tc has no words."""
     check_expressible(state)
-    ports = {name: port_text(name, tree) for name, tree in trees(state).items()}
     segments = state.segment_routing
     return {
-        QDISC_FILE: render_template("linux/qdiscs.tc.j2", ports=ports),
+        QDISC_FILE: render_template("linux/qdiscs.tc.j2", ports=_port_texts(state)),
         ROUTE_FILE: render_template(
             "linux/routes.ip.j2",
             routes=[route_text(route) for route in state.routes],
@@ -55,6 +58,7 @@ def render_files(state: SwitchState) -> dict[str, str]:
     }
 
 
+@remembering_last
 def check_expressible(state: SwitchState) -> None:
     """Refuse what no filter and no qdisc can do; raises UnsupportedPlanError naming port and queue."""
     for port in {id(port.queues): port for port in state.ports}.values():
@@ -106,12 +110,35 @@ def _check_maps(state: SwitchState) -> None:
             )
 
 
+def _port_texts(state: SwitchState) -> dict[str, str]:
+    """Port → its lines; ports of one kind share their tree, and all but the name."""
+    ports = trees(state)
+    if _has_users_template():
+        return {name: _rendered(name, tree) for name, tree in ports.items()}
+    kinds = {id(tree): tree for tree in ports.values()}
+    pieces = {key: port_pieces(tree) for key, tree in kinds.items()}
+    return {name: named(pieces[id(tree)], name) for name, tree in ports.items()}
+
+
 def port_text(name: str, tree: Tree) -> str:
     """Lines for `tc -batch` that build one port, whatever stood there before."""
+    return _rendered(name, tree) if _has_users_template() else named(port_pieces(tree), name)
+
+
+def _has_users_template() -> bool:
+    """Whether a user's template stands in for that of a port."""
     templates = used_templates()
-    if templates is not None and _PORT_TEMPLATE in templates:
-        return _rendered(name, tree)
-    return port_body(tree).replace(f" dev {PORT_MARK} ", f" dev {name} ")
+    return templates is not None and _PORT_TEMPLATE in templates
+
+
+def named(pieces: Sequence[str], name: str) -> str:
+    """The lines of `port_pieces` with a port's name."""
+    return f" dev {name} ".join(pieces)
+
+
+def port_pieces(tree: Tree) -> list[str]:
+    """`port_body`, cut where the name of a port belongs."""
+    return port_body(tree).split(ANY_PORT)
 
 
 @lru_cache(maxsize=64)
@@ -148,8 +175,15 @@ def shaper_burst_bytes(rate_bps: int) -> int:
 
 def route_text(route: RouteState | SegmentRouteState) -> str:
     """A route as `ip route` takes it; an unspecified next hop is a network on the link itself."""
-    via = "" if route.next_hop.is_unspecified else f" via {route.next_hop}"
-    return f"{route.prefix}{via} dev {route.port} proto {ROUTE_PROTOCOL}"
+    prefix = network_text(route.prefix) if isinstance(route, RouteState) else str(route.prefix)
+    return f"{prefix}{_way_text(route.next_hop, route.port)}"
+
+
+@lru_cache(maxsize=1024)
+def _way_text(next_hop: IPv4Address | IPv6Address, port: str) -> str:
+    """What follows a route's prefix: a switch has few next hops, each in many routes."""
+    via = "" if next_hop.is_unspecified else f" via {next_hop}"
+    return f"{via} dev {port} proto {ROUTE_PROTOCOL}"
 
 
 def route_lines(action: str, routes: Iterable[RouteState | SegmentRouteState]) -> list[str]:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from mltswitch.capabilities import BitRate, Limit, PortShare, Unlimited
+from mltswitch.targets.common import remembering_last
 from mltswitch.targets.linux.layout import SHARE, Hop, Layout, paths, queues_ahead
 from mltswitch.targets.state import PortState, QueueState, RouteState, SegmentRouting, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT, Ecn, TrafficClassByte
@@ -130,6 +131,7 @@ def _named(layout: Layout, way: Iterable[Hop]) -> list[Hop]:
     return [(parent, minor) for parent, minor in way if minor != layout.default(parent)]
 
 
+@remembering_last
 def trust_of(state: SwitchState) -> Trust:
     """Which ports are untrusted, and where a code point leads to background at some ports only."""
     maps = _maps_of(state)
@@ -215,14 +217,14 @@ def switch_state(
         entry for tree in {id(tree): tree for tree in found.values()}.values() for entry in tree.filters
     }
     trust = _trust_in(filters, found) | absent
-    made: dict[tuple[int, frozenset[int], bool], tuple[tuple[QueueState, ...], tuple[str, ...]]] = {}
+    made: dict[tuple[int, frozenset[int]], tuple[tuple[QueueState, ...], tuple[str, ...]]] = {}
     ports: list[PortState] = []
     demoted_at: dict[str, set[int]] = {}
     for name, dscp in trust.demoted:
         demoted_at.setdefault(name, set()).add(dscp)
     for name, tree in found.items():
         demoted = frozenset(demoted_at.get(name, ()))
-        key = (id(tree), demoted, name in trust.untrusted)
+        key = (id(tree), demoted)
         if key not in made:
             made[key] = _queues_of(tree, demoted, trust)
         queues, faults = made[key]
@@ -251,10 +253,13 @@ def _queues_of(
     base = _places_in(tree)
     last = len(tree.bands) - 1
     places = [last if dscp in demoted else place for dscp, place in enumerate(base)]
+    dscps_at: dict[int, list[int]] = {}
+    for dscp, place in enumerate(places):
+        dscps_at.setdefault(place, []).append(dscp)
     queues = tuple(
         QueueState(
             band.number,
-            tuple(dscp for dscp, at in enumerate(places) if at == place),
+            tuple(dscps_at.get(place, ())),
             band.ecn_threshold_bytes,
             band.limit,
             PortShare(tree.share_percent) if place == last and tree.share_percent is not None else None,
