@@ -77,3 +77,9 @@ class Capabilities:
     """Source for equal-cost routing packet by packet; None: cannot be configured."""
     unverified: tuple[str, ...] = ()
     """What the sources leave open and nobody has tested on this hardware."""
+
+    @property
+    def spray_modes(self) -> tuple[str, ...]:
+        """Modes of a fabric's `spraying` that the device can be configured for."""
+        possible = {"alias": True, "srv6": self.segment_routing, "packet": self.packet_spraying}
+        return tuple(mode for mode, source in possible.items() if source)

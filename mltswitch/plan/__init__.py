@@ -17,6 +17,7 @@ from mltswitch.plan.fabric import Fabric, PortRole, SwitchRole
 from mltswitch.plan.predict import predict_port
 from mltswitch.plan.refine import refine_plan
 from mltswitch.plan.segments import SegmentRoute, Segments
+from mltswitch.plan.spraying import check_spray_mode
 from mltswitch.plan.topology import Host, Port, Route, Switch, Topology
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Topology",
     "TrafficClass",
     "build_plan",
+    "check_spray_mode",
     "predict_port",
     "refine_plan",
     "resolve_fabric",

@@ -24,6 +24,7 @@ from mltswitch.plan.fabric import Fabric, PortNames, PortRole, SwitchGroup
 from mltswitch.plan.lint import lint, loss_bound
 from mltswitch.plan.notes import plan_notes
 from mltswitch.plan.predict import predict_port, rounded
+from mltswitch.plan.spraying import check_spray_mode
 from mltswitch.plan.thresholds import ClassCurves, PortSolver, provisional_queues
 from mltswitch.plan.topology import Topology
 from mltswitch.profile import ModelProfile, profile_sha256
@@ -62,7 +63,7 @@ def build_plan(
         raise UserInputError(f"unknown loss model {model!r}", expected=f"one of {', '.join(MODELS)}")
     resolved = resolve_fabric(fabric, capabilities)
     topology = Topology(resolved)
-    _check_ports(topology, capabilities)
+    _check_devices(topology, capabilities, resolved.spraying.mode)
     free_queues = [
         (switch.name, len(capabilities(switch.platform, switch.hardware).queues), str(switch.hardware))
         for switch in topology.switches
@@ -136,7 +137,7 @@ def _with_bounds(classes: tuple[TrafficClass, ...], curves: ClassCurves) -> tupl
     return tuple(bounded)
 
 
-def _check_ports(topology: Topology, capabilities: CapabilityLookup) -> None:
+def _check_devices(topology: Topology, capabilities: CapabilityLookup, spray_mode: str) -> None:
     for switch in topology.switches:
         device = capabilities(switch.platform, switch.hardware)
         if device.port_count is not None and len(switch.ports) > device.port_count:
@@ -144,6 +145,7 @@ def _check_ports(topology: Topology, capabilities: CapabilityLookup) -> None:
                 f"the fabric gives it {len(switch.ports)} ports, {device.hardware} has {device.port_count}",
                 where=f"{switch.name}: topology",
             )
+        check_spray_mode(spray_mode, device, switch.name)
 
 
 def resolve_fabric(fabric: Fabric, capabilities: CapabilityLookup) -> Fabric:

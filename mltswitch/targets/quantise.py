@@ -22,10 +22,11 @@ from mltswitch.plan import (
     PortRole,
     QueueSettings,
     TrafficClass,
+    check_spray_mode,
     predict_port,
 )
 from mltswitch.targets.base import Quantised, Rounding
-from mltswitch.targets.paths import packet_spraying, segment_routing
+from mltswitch.targets.paths import segment_routing
 from mltswitch.targets.shortfalls import shortfalls_of
 from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
 from mltswitch.units import format_bytes, format_ratio
@@ -43,6 +44,7 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
         UserInputError: the plan contradicts itself, or does not know the switch.
     """
     switch = plan.topology.switch(switch_name)
+    check_spray_mode(plan.paths.mode, capabilities, switch_name)
     class_queues = assign_queues(plan, switch_name, capabilities)
     dscps = _spread_dscps(plan)
     host_dscps = _without_network_control(plan, dscps) if capabilities.remaps_host_control else dscps
@@ -61,8 +63,8 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
     state = SwitchState(
         tuple(ports),
         routes,
-        segment_routing(plan, switch, capabilities),
-        packet_spraying(plan, switch_name, capabilities),
+        segment_routing(plan, switch),
+        plan.paths.mode == "packet",
         hardware=capabilities.hardware,
     )
     shortfalls = tuple(shortfalls_of(plan, switch, capabilities))
@@ -302,6 +304,8 @@ class _Rounder:
         return roundings
 
     def _text(self, value: int | Limit | None) -> str:
+        if isinstance(value, BytesLimit):
+            value = value.size_bytes
         if isinstance(value, int):
             return format_bytes(value)
         if isinstance(value, AlphaLimit):

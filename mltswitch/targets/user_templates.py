@@ -141,7 +141,7 @@ def _refuse_link(path: Path) -> None:
 
 
 def _read(file: Path) -> UserTemplate:
-    """The template, first compiled where that cannot take more than it may: constants are computed then."""
+    """The template, first compiled where that cannot take more than it may."""
     source = read_text(file)
     if len(source) > MAXIMUM_TEMPLATE_CHARACTERS:
         raise UserInputError(f"longer than {MAXIMUM_TEMPLATE_CHARACTERS} characters", where=str(file))
@@ -168,7 +168,7 @@ def _checked(source: str, file: str) -> dict[str, Any]:
         return {"what": error.message or "is no template", "line": error.lineno}
     except RecursionError:
         return {"what": "is nested too deep", "line": None}
-    except Exception as error:  # noqa: BLE001  (constants are computed here, and those of a user may do anything)
+    except Exception as error:  # noqa: BLE001  (what the compiler makes of an enemy's template is not known)
         return {"what": f"cannot be compiled: {_shown(error)}", "line": None}
     return {}
 

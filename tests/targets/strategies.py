@@ -81,7 +81,7 @@ def fabrics(draw: DrawFn, capabilities: Capabilities, gradients: int) -> Fabric:
         "alias": {f"spine{n + 1}": f"10.{100 + n}.0.0/16" for n in range(spines)},
         "leaf_stride": draw(st.sampled_from([4, 64, 256])),
     }
-    mode = draw(st.sampled_from(_modes(capabilities)))
+    mode = draw(st.sampled_from(capabilities.spray_modes))
     if mode == "srv6":
         addressing["segments"] = draw(st.sampled_from(["fd00:6d6c::/32", "2001:db8::/32"]))
     document = {
@@ -109,11 +109,6 @@ def fabrics(draw: DrawFn, capabilities: Capabilities, gradients: int) -> Fabric:
     ports = [f"{switch.name}:{port.name}" for switch in Topology(fabric).switches for port in switch.ports]
     trusted = draw(st.just("all") | st.lists(st.sampled_from(ports), unique=True).map(tuple))
     return fabric.model_copy(update={"trusted_ports": trusted})
-
-
-def _modes(capabilities: Capabilities) -> list[str]:
-    modes = {"alias": True, "srv6": capabilities.segment_routing, "packet": capabilities.packet_spraying}
-    return [mode for mode, possible in modes.items() if possible]
 
 
 @st.composite
