@@ -16,17 +16,23 @@ from mltswitch.targets import known_hardware
 
 @click.command(
     "targets",
-    epilog="\b\nExamples:\n  mltswitch targets --json\n  mltswitch targets --hardware sn2700",
+    epilog="\b\nExamples:\n  mltswitch targets --json\n  mltswitch targets --hardware sn2700\n"
+    "  mltswitch targets --unverified",
 )
 @click.option("--hardware", metavar="NAME", help="Print the figures of a chip or a box, with their sources.")
+@click.option("--unverified", is_flag=True, help="Print what nobody has tested on real hardware.")
 @click.option("--markdown", is_flag=True, help="Print the page docs/targets.md.")
 @json_option
-def targets_command(hardware: str | None, markdown: bool, as_json: bool) -> None:
+def targets_command(hardware: str | None, unverified: bool, markdown: bool, as_json: bool) -> None:
     """Capabilities of each switch OS on each hardware: queues, units, ranges, and what is unverified."""
-    if markdown and (as_json or hardware is not None):
+    if markdown and (as_json or unverified or hardware is not None):
         raise click.UsageError("--markdown prints the whole page; it goes with no other option")
+    if unverified and hardware is not None:
+        raise click.UsageError("--unverified lists all hardware; it does not go with --hardware")
     if hardware is not None:
         _print_figures(hardware, as_json=as_json)
+    elif unverified:
+        _print_unverified(as_json=as_json)
     elif markdown:
         click.echo(targets_page(), nl=False)
     else:
@@ -42,6 +48,20 @@ def _print_matrix(*, as_json: bool) -> None:
     if refused:
         rows = [(entry.platform, entry.hardware, entry.reason) for entry in refused]
         console().print(table("Refused", ("platform", "hardware", "reason"), rows))
+
+
+def _print_unverified(*, as_json: bool) -> None:
+    """Each sentence once for a platform, with the hardware that it concerns."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for entry in known_hardware()[0]:
+        for sentence in entry.unverified:
+            found.setdefault(entry.platform, {}).setdefault(sentence, []).append(entry.hardware)
+    if as_json:
+        print_json(found)
+        return
+    for platform, sentences in found.items():
+        for sentence, hardware in sentences.items():
+            click.echo(f"{platform} ({', '.join(hardware)}): {sentence}")
 
 
 def _print_figures(name: str, *, as_json: bool) -> None:

@@ -94,7 +94,7 @@ def _order(load: LoadResult, kinds: dict[str, ClassKind], packet_seconds: float)
             broken.append(f"{above} {_milliseconds(mine)} > {below} {_milliseconds(other)}")
     measured = ", ".join(f"{name} {_milliseconds(delay)}" for name, delay in delays.items())
     return Verdict(
-        f"load {load.load:g}: strict priority, delays rise from class to class",
+        f"load {load.load:g}: strict priority, no delay falls from class to class",
         None if len(delays) < 2 else not broken,
         "; ".join(broken) or measured or "no gradients",
     )

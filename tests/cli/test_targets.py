@@ -148,3 +148,12 @@ def test_every_table_of_the_page_has_as_many_cells_in_each_line() -> None:
         cells = len(re.findall(r"(?<!\\)\|", line))
         assert cells == (width or cells), line
         width = cells
+
+
+def test_what_is_unverified_is_listed_in_full(run: Run) -> None:
+    shown = run("targets", "--unverified")
+    listed = json.loads(run("targets", "--unverified", "--json").out)
+    for entry in known_hardware()[0]:
+        for sentence in entry.unverified:
+            assert entry.hardware in listed[entry.platform][sentence]
+            assert sentence in shown.out

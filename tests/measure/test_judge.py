@@ -87,7 +87,7 @@ def test_every_threshold_promise_can_break(lab_plan: Plan, changes: dict[str, ob
 def test_inverted_priorities(lab_plan: Plan) -> None:
     upside_down = (entry("gradient-0", 0.02), entry("gradient-1", 0.004), entry("gradient-2", 0.03))
     assert broken(lab_plan, result((), *upside_down)) == [
-        "load 1.1: strict priority, delays rise from class to class"
+        "load 1.1: strict priority, no delay falls from class to class"
     ]
 
 
@@ -114,7 +114,7 @@ def test_a_starved_class_above_a_served_one(lab_plan: Plan) -> None:
     found = result(
         (), entry("gradient-0", None, lost=100), entry("gradient-1", 0.001), entry("gradient-2", 0.01)
     )
-    assert broken(lab_plan, found) == ["load 1.1: strict priority, delays rise from class to class"]
+    assert broken(lab_plan, found) == ["load 1.1: strict priority, no delay falls from class to class"]
 
 
 def test_starvation_from_below_is_strict_priority(lab_plan: Plan) -> None:

@@ -1,0 +1,51 @@
+"""What `mltswitch diff`, `push` and `verify` print of their reports."""
+
+import json
+
+import pytest
+
+from mltswitch.cli.deploy import _print
+from mltswitch.deploy import DeviceReport, FleetReport, Status
+
+SHORTFALLS = ("no cap for control", "no guarantee for background")
+
+
+def test_what_a_device_cannot_do_is_printed_once_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+    report = FleetReport(
+        (
+            DeviceReport("leaf1", "icos", Status.OK, 1.0, shortfalls=SHORTFALLS),
+            DeviceReport("leaf2", "linux", Status.OK, 1.0),
+        )
+    )
+    for with_changes in (False, True):
+        assert _print(report, as_json=False, with_changes=with_changes, untested={}) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[:4] == [
+            "leaf1 (icos): ok, 1.0 s",
+            "  not done: no cap for control",
+            "  not done: no guarantee for background",
+            "leaf2 (linux): ok, 1.0 s",
+        ]
+        assert sum("not done" in line for line in lines) == 2
+    _print(report, as_json=True, with_changes=False, untested={})
+    devices = json.loads(capsys.readouterr().out)["devices"]
+    assert [device["shortfalls"] for device in devices] == [list(SHORTFALLS), []]
+
+
+def test_the_way_back_of_a_change_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    report = FleetReport(
+        (
+            DeviceReport("leaf1", "onyx", Status.CHANGED, 1.0),
+            DeviceReport("leaf2", "sonic", Status.CHANGED, 1.0, way_back="sudo config rollback one"),
+            DeviceReport("leaf3", "onyx", Status.OK, 1.0),
+        )
+    )
+    _print(report, as_json=False, with_changes=False, untested={})
+    told = [line for line in capsys.readouterr().out.splitlines() if "way back" in line]
+    assert told == [
+        "  way back: sudo config rollback one",
+        "way back: push the plan that ran before; kept on no device itself (leaf1)",
+    ]
+    _print(report, as_json=True, with_changes=False, untested={})
+    devices = json.loads(capsys.readouterr().out)["devices"]
+    assert [device["way_back"] for device in devices] == ["", "sudo config rollback one", ""]
