@@ -7,7 +7,14 @@ from pathlib import Path
 from mltswitch.deploy import Status, diff, push, verify
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Inventory
-from mltswitch.lab.emulators import EmulatorServer, Faults, RefuseLine, load_authorized_keys, load_host_key
+from mltswitch.lab.emulators import (
+    DropBeforeLine,
+    EmulatorServer,
+    Faults,
+    RefuseLine,
+    load_authorized_keys,
+    load_host_key,
+)
 from mltswitch.lab.emulators.cumulus import CumulusDevice
 from mltswitch.plan import Fabric, Plan, build_plan
 from mltswitch.profile import resolve_profile
@@ -94,10 +101,24 @@ def test_a_refused_command_leaves_the_switch_as_it_was(tmp_path: Path) -> None:
         assert "refuses step " in failed.error
         assert "Invalid config [rev_id: 2]" in failed.error
         assert switch.applied == switch.saved == before
-        report = diff(plan, rack)
-        assert report.exit_code == DeviceError.exit_code
-        assert "drop them with `nv config detach`" in report.devices[0].error
-        assert switch.execute("cumulus", "nv config detach").status == 0
+        # What the push left pending is ours, so that the next drops it.
         [left] = diff(plan, rack).devices
         assert left.status is Status.WOULD_CHANGE
-        assert left.change == failed.change
+        assert left.change == f"nv config detach\n{failed.change}"
+        assert switch.execute("cumulus", "nv set system hostname other").status == 0
+        report = diff(plan, rack)
+        assert report.exit_code == DeviceError.exit_code
+        assert "`nv set system hostname other` for one" in report.devices[0].error
+
+
+def test_a_push_that_broke_off_before_the_apply_can_be_tried_again(tmp_path: Path) -> None:
+    plan = cumulus_plan()
+    with served(tmp_path, DropBeforeLine(pattern="interface .* qos mapping")) as (switch, rack):
+        [failed] = push(plan, rack).devices
+        assert failed.status is Status.FAILED
+        assert switch.revisions.pending is not None
+        [again] = push(plan, rack).devices
+        assert (again.status, again.error) == (Status.CHANGED, "")
+        assert switch.revisions.pending is None
+        assert switch.saved == switch.applied
+        assert [each.status for each in verify(plan, rack).devices] == [Status.OK]

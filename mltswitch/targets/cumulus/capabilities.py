@@ -41,6 +41,8 @@ _UNVERIFIED: Final = (
     "queue 3: which queue packets take that the switch itself sends; where it is this one, strict classes "
     "above it can starve them",
     "nv config apply: how long traffic is disturbed when QoS profiles change",
+    "nv config diff: shows what an earlier session of the same user left pending, and nv config detach "
+    "drops it",
     "nv: a refused command ends with an exit status other than 0",
     "nv config show -o json: where it joins equal ports to a range",
     "releases above 5.14: the same options (the user guide was read up to 5.14)",

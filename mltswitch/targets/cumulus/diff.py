@@ -2,18 +2,20 @@
 
 They build a pending revision, which changes nothing; `nv config apply` then makes all of it run, or refuses
 it whole. So no order of ours is ever half in effect, and nothing is sent where somebody else's changes are
-pending: they would be applied, too.
+pending: they would be applied, too. A push that broke before the apply leaves its own pending: where all that
+is pending is ours, it is dropped first.
 """
 
+from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
-from mltswitch.errors import printable
+from mltswitch.errors import DeviceError, printable
 from mltswitch.targets.base import Change, RunningState, Step
 from mltswitch.targets.cumulus.commands import set_commands, unset_commands
 from mltswitch.targets.cumulus.document import MAP_OF, PROFILE, STATIC, binding_path, queue_map_path
 from mltswitch.targets.cumulus.interpret import OWN_PROFILE, static_routes
 from mltswitch.targets.cumulus.leaves import Leaves, Path, Tree, flatten
-from mltswitch.targets.cumulus.read import check_nothing_pending, running_config
+from mltswitch.targets.cumulus.read import PENDING, pending_changes, running_config
 from mltswitch.targets.cumulus.render import checked_leaves
 from mltswitch.targets.routes import OwnPrefixes
 from mltswitch.targets.state import SwitchState
@@ -22,24 +24,75 @@ APPLY: Final = "nv config apply -y"
 APPLY_SECONDS: Final = 600.0
 """switchd loads the QoS configuration anew."""
 SAVE: Final = (Step("nv config save"),)
+DETACH: Final = "nv config detach"
+"""Drops the pending revision; the one that runs stays as it is."""
+WAY_BACK: Final = (
+    "nv config apply REVISION && nv config save (REVISION: the one before, in nv config history)"
+)
 
 _ADDED_BY_NVUE: Final = frozenset({"address-family", "type"})
 """Attributes of a route that `nv set` adds by itself, in some releases."""
 
 
 def change_between(running: RunningState, wanted: SwitchState) -> Change:
-    """Commands for our objects alone; raises DeviceError where other changes are pending."""
+    """Commands for our objects alone; raises DeviceError where changes are pending that are not all ours."""
     config = running_config(running.answers)
     before = _known_leaves(config)
     after = _merged(config, before, wanted)
     commands = commands_between(before, after)
     if not commands:
         return Change((), SAVE)
-    check_nothing_pending(running.answers)
+    if _drops_pending(running.answers, before, after, {port.name for port in wanted.ports}):
+        commands.insert(0, DETACH)
     steps = [Step(command) for command in commands]
     text = [*commands, "# back to the state before:"]
     text += [f"#   {printable(command)}" for command in commands_between(after, before)]
-    return Change((*steps, Step(APPLY, seconds=APPLY_SECONDS)), SAVE, "\n".join(text) + "\n")
+    return Change((*steps, Step(APPLY, seconds=APPLY_SECONDS)), SAVE, "\n".join(text) + "\n", WAY_BACK)
+
+
+def _drops_pending(answers: Mapping[str, str], before: Leaves, after: Leaves, ports: Set[str]) -> bool:
+    """Whether there is a revision to drop, as a push of ours left it; raises DeviceError for any other."""
+    set_tree, unset_tree = pending_changes(answers)
+    foreign = [
+        *(
+            f"nv set {' '.join(path)} {value}".rstrip()
+            for path, value in _foreign_sets(set_tree, after, ports)
+        ),
+        *(f"nv unset {' '.join(path)}" for path in _foreign_unsets(unset_tree, before, after)),
+    ]
+    if foreign:
+        raise DeviceError(
+            f"changes are pending on the device that this push would not make, `{printable(foreign[0])}` for "
+            "one: they would be applied with the plan's",
+            where=PENDING,
+            hint="look at them with `nv config diff`: somebody may be at work, or the push of another plan "
+            "broke off. Apply them, or drop them with `nv config detach`",
+        )
+    return bool(set_tree or unset_tree)
+
+
+def _foreign_sets(tree: Tree, after: Leaves, ports: Set[str]) -> Iterator[tuple[Path, str]]:
+    for path, value in _known_leaves(tree).items():
+        if after.get(path) != value and not (_is_ours(path) or _is_set_on_port(path, value, ports)):
+            yield path, value
+
+
+def _foreign_unsets(tree: Tree, before: Leaves, after: Leaves) -> Iterator[Path]:
+    for path in _known_leaves(tree):
+        removed = [leaf for leaf in before if leaf[: len(path)] == path]
+        if not removed or any(leaf in after and not _is_ours(leaf) for leaf in removed):
+            yield path
+
+
+def _is_set_on_port(path: Path, value: str, ports: Set[str]) -> bool:
+    """Whether a push of ours sets this on a port of the plan, or NVUE with it."""
+    match path:
+        case ("interface", port, "qos", kind, "profile"):
+            return port in ports and _is_ours(("qos", kind, value))
+        case ("interface", port, "type"):
+            return port in ports and value == "swp"
+        case _:
+            return False
 
 
 def commands_between(before: Leaves, after: Leaves) -> list[str]:

@@ -40,29 +40,32 @@ def running_config(answers: Mapping[str, str]) -> Tree:
         return expanded(sets[0] or {}) if sets else {}
 
 
-def check_nothing_pending(answers: Mapping[str, str]) -> None:
-    """Changes that somebody has set and not applied would be applied with ours; raises DeviceError."""
+def pending_changes(answers: Mapping[str, str]) -> tuple[Tree, Tree]:
+    """(what is set, what is unset) in a revision that nobody has applied; raises DeviceError."""
     with _known_form(PENDING):
         text = answers[PENDING].strip()
-        pending = json.loads(text) if text else []
-    if pending:
-        raise DeviceError(
-            "somebody's changes are pending on the device, and would be applied with the plan's",
-            where=PENDING,
-            hint="apply them, or drop them with `nv config detach`",
-        )
+        shown = json.loads(text) if text else []
+        trees: dict[str, Tree] = {"set": {}, "unset": {}}
+        for part in [shown] if isinstance(shown, dict) else shown:
+            for verb, tree in part.items():
+                if verb == "header":
+                    continue
+                if trees[verb]:
+                    raise ValueError(f"more than one `{verb}`")
+                trees[verb] = expanded(tree or {})
+        return trees["set"], trees["unset"]
 
 
 def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
     """State of the wanted ports and queues, and our routes.
 
     Raises DeviceError for what cannot be read, for a release that speaks otherwise, and for PFC on a switch
-    priority of ours.
+    priority that the plan uses or that leads to a traffic class of the plan.
     """
     config = running_config(answers)
     with _known_form(CONFIG):
-        _check_flow_control(config, wanted)
         interpreter = Interpreter(config)
+        _check_flow_control(config, interpreter, wanted)
         ports = tuple(
             interpreter.port_state(port.name, [queue.queue for queue in port.queues]) for port in wanted.ports
         )
@@ -81,17 +84,24 @@ def _read_routes(config: Tree, wanted: SwitchState) -> Iterator[RouteState]:
                 yield replace(found, port=port)
 
 
-def _check_flow_control(config: Tree, wanted: SwitchState) -> None:
+def _check_flow_control(config: Tree, interpreter: Interpreter, wanted: SwitchState) -> None:
     for port in wanted.ports:
-        lossless = lossless_priorities(config, port.name)
-        for queue in port.queues:
-            if queue.queue in lossless:
-                raise DeviceError(
-                    f"PFC is on for switch priority {queue.queue}, which the plan uses: RED on a lossless "
-                    "queue drops packets that are not ECN-capable",
-                    where=f"port {port.name}",
-                    hint="take the priority out of the port's PFC profile first, with nv unset qos pfc",
-                )
+        queues = {queue.queue for queue in port.queues}
+        for priority in sorted(lossless_priorities(config, port.name)):
+            # The plan leads its own switch priorities to the classes of their numbers, and moves no other.
+            traffic_class = interpreter.queue_of(str(priority))
+            if priority in queues:
+                use = "which the plan uses"
+            elif traffic_class in queues:
+                use = f"which leads to traffic class {traffic_class} of the plan"
+            else:
+                continue
+            raise DeviceError(
+                f"PFC is on for switch priority {priority}, {use}: RED on a lossless queue drops "
+                "packets that are not ECN-capable",
+                where=f"port {port.name}",
+                hint="take the priority out of the port's PFC profile first, with nv unset qos pfc",
+            )
 
 
 def _check_release(header: Mapping[str, Any]) -> None:

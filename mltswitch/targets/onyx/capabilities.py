@@ -24,6 +24,7 @@ _UNVERIFIED: Final = (
     "qos trust port: every packet gets the port's default switch-priority, whatever its VLAN tag or DSCP "
     "says",
     "show dcb priority-flow-control: a port with PFC shows it as enabled, in operation or by hand",
+    "show running-config: prints link pause in the words of its command, flowcontrol receive on force",
     "no cli default prefix-modes enable: a setting of the whole switch, saved with the rest; a form for "
     "one session is documented for sister products only",
 )

@@ -4,7 +4,9 @@ Queues and maps are read from the JSON form of the show commands: that is what i
 where `show running-config` leaves them out and compresses interface ranges. Static routes stand in
 `show running-config` only, complete with those that are not active. A route keeps what stands behind its
 next hop, such as a distance, in `RouteState.port`; null0 is the next hop 0.0.0.0. Lines there that give a
-traffic class of the plan something that no show of ours tells are reported as they stand.
+port of the plan link pause, or one of its traffic classes something that no show of ours tells, are reported
+as they stand. A port that is a member of a LAG is refused: the port-channel has the settings then. The lines
+of members are those of public saved configurations and of the Ansible collection mellanox.onyx.
 """
 
 import json
@@ -60,6 +62,15 @@ _CLASS_LINE: Final = re.compile(
     r"(?:no )?traffic-class ([0-7]) (?!bind switch-priority |congestion-control\b|dcb ets (?:strict|wrr)\b).+"
 )
 """What it leaves out, the shows tell: bindings, RED/ECN, scheduling."""
+_PAUSE_LINE: Final = re.compile(
+    rf"interface ethernet ({PORT_NAME.pattern})(?:-({PORT_NAME.pattern}))? "
+    r"flowcontrol (?:receive|send) on(?: force)?"
+)
+"""Pauses the link, so all traffic classes at once."""
+_MEMBER_LINE: Final = re.compile(
+    rf"interface ethernet ({PORT_NAME.pattern})(?:-({PORT_NAME.pattern}))? "
+    r"((?:mlag-)?channel-group [0-9]+)(?: .*)?"
+)
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
@@ -75,25 +86,29 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
 def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
     """State of the wanted ports and queues, and our routes.
 
-    Raises DeviceError for what cannot be read, and for PFC on a switch-priority of ours.
+    Raises DeviceError for what cannot be read, for a port in a LAG, and for PFC on a switch-priority that the
+    plan uses or that leads to a traffic class of the plan.
     """
-    _check_flow_control(answers, wanted)
+    _check_members(answers[RUNNING_CONFIG], wanted)
+    settings = {port.name: read_port(answers, port.name) for port in wanted.ports}
+    _check_flow_control(answers, wanted, settings)
     ports = (
-        port_state(port.name, read_port(answers, port.name), [queue.queue for queue in port.queues])
+        port_state(port.name, settings[port.name], [queue.queue for queue in port.queues])
         for port in wanted.ports
     )
-    lines = tuple(_class_lines(answers[RUNNING_CONFIG]))
-    found = tuple(_with_class_lines(port, lines) for port in ports)
+    lines = tuple(_foreign_lines(answers[RUNNING_CONFIG]))
+    found = tuple(_with_foreign_lines(port, lines) for port in ports)
     return RunningState(SwitchState(found, read_routes(answers, wanted)), answers)
 
 
-class _ClassLine(NamedTuple):
-    """A line of the running configuration for one traffic class of one port, or of a range of ports."""
+class _ForeignLine(NamedTuple):
+    """A line of the running configuration for one port, or for a range of ports."""
 
     text: str
     first: tuple[int, ...]
     last: tuple[int, ...]
-    traffic_class: int
+    traffic_class: int | None
+    """None: it concerns the whole port."""
 
     def concerns(self, port: str) -> bool:
         """Whether the port is in the range; a split port, 1/2/1, is where its whole is."""
@@ -101,25 +116,46 @@ class _ClassLine(NamedTuple):
         return self.first <= numbers and numbers[: len(self.last)] <= self.last
 
 
-def _class_lines(config: str) -> Iterator[_ClassLine]:
+def _foreign_lines(config: str) -> Iterator[_ForeignLine]:
     for line in map(str.strip, config.splitlines()):
         if match := _CLASS_LINE.fullmatch(line):
-            first, last, traffic_class = match.groups()
-            yield _ClassLine(line, _port_numbers(first), _port_numbers(last or first), int(traffic_class))
+            yield _foreign_line(line, match, int(match[3]))
+        elif match := _PAUSE_LINE.fullmatch(line):
+            yield _foreign_line(line, match, None)
+
+
+def _foreign_line(text: str, match: re.Match[str], traffic_class: int | None) -> _ForeignLine:
+    first, last = match[1], match[2] or match[1]
+    return _ForeignLine(text, _port_numbers(first), _port_numbers(last), traffic_class)
 
 
 def _port_numbers(port: str) -> tuple[int, ...]:
     return tuple(map(int, port.split("/")))
 
 
-def _with_class_lines(port: PortState, lines: Iterable[_ClassLine]) -> PortState:
-    queues = {queue.queue for queue in port.queues}
+def _with_foreign_lines(port: PortState, lines: Iterable[_ForeignLine]) -> PortState:
+    concerned = {None, *(queue.queue for queue in port.queues)}
     found = (
         f"{line.text} ({NOT_OURS})"
         for line in lines
-        if line.traffic_class in queues and line.concerns(port.name)
+        if line.traffic_class in concerned and line.concerns(port.name)
     )
     return replace(port, unexpected=(*port.unexpected, *found))
+
+
+def _check_members(config: str, wanted: SwitchState) -> None:
+    for line in map(str.strip, config.splitlines()):
+        match = _MEMBER_LINE.fullmatch(line)
+        if match is None:
+            continue
+        for port in wanted.ports:
+            if _foreign_line(line, match, None).concerns(port.name):
+                raise DeviceError(
+                    f"is a member of a LAG, {match[3]}: queues and maps are those of the port-channel, which "
+                    "the plan cannot name",
+                    where=f"port {port.name}",
+                    hint=f"take it out of the LAG (`{line}`), or out of the fabric",
+                )
 
 
 def read_port(answers: Mapping[str, str], name: str) -> PortSettings:
@@ -181,7 +217,9 @@ def _next_hop(word: str) -> tuple[IPv4Address, list[str]]:
         return NO_NEXT_HOP, [word]
 
 
-def _check_flow_control(answers: Mapping[str, str], wanted: SwitchState) -> None:
+def _check_flow_control(
+    answers: Mapping[str, str], wanted: SwitchState, settings: Mapping[str, PortSettings]
+) -> None:
     with _known_form(_FLOW_CONTROL):
         shown = {key: value for part in _json(answers, _FLOW_CONTROL) for key, value in part.items()}
         if shown["PFC"].lower() != "enabled":
@@ -189,16 +227,23 @@ def _check_flow_control(answers: Mapping[str, str], wanted: SwitchState) -> None
         lossless = {int(word) for word in shown["Priority Enabled List"].split()}
         ports = [port for port in wanted.ports if _has_flow_control(*shown[f"Eth{port.name}"])]
     for port in ports:
-        for queue in port.queues:
-            # Switch-priority n leads to traffic class n, see templates/onyx.
-            if queue.queue in lossless:
-                raise DeviceError(
-                    f"PFC is on for switch-priority {queue.queue}, which the plan uses: RED on a lossless "
-                    "queue drops packets that are not ECN-capable",
-                    where=f"port {port.name}",
-                    hint="switch PFC off for it first: "
-                    f"`no dcb priority-flow-control priority {queue.queue} enable`",
-                )
+        queues = {queue.queue for queue in port.queues}
+        for priority in sorted(lossless):
+            # The plan leads its own switch-priorities to the classes of their numbers, and moves no other.
+            traffic_class = settings[port.name].bindings[priority]
+            if priority in queues:
+                use = "which the plan uses"
+            elif traffic_class in queues:
+                use = f"which leads to traffic class {traffic_class} of the plan"
+            else:
+                continue
+            raise DeviceError(
+                f"PFC is on for switch-priority {priority}, {use}: RED on a lossless queue drops "
+                "packets that are not ECN-capable",
+                where=f"port {port.name}",
+                hint="switch PFC off for it first: "
+                f"`no dcb priority-flow-control priority {priority} enable`",
+            )
 
 
 def _has_flow_control(row: dict[str, str]) -> bool:

@@ -2,8 +2,9 @@
 
 A packet gets a switch-priority from its DSCP where the port on which it arrives trusts layer 3; on the port
 on which it leaves, the switch-priority is bound to a traffic class, the queue. An untrusted port gives all
-packets the port's own switch-priority, which has to be 0, background (`qos trust port`): trust L2, the
-default, would believe the priority in a VLAN tag.
+packets the port's own switch-priority (`qos trust port`): trust L2, the default, would believe the priority
+in a VLAN tag. A trusted port gives it to what has no DSCP, ARP for one. So it has to be 0, background, on
+both.
 
 Each port has its own map from DSCP: ports of hosts may lead CS6 and CS7 elsewhere than those of switches.
 """
@@ -96,7 +97,7 @@ def port_state(name: str, settings: PortSettings, queues: Sequence[int]) -> Port
     unexpected: list[str] = []
     if settings.trust not in {TRUSTED, UNTRUSTED}:
         unexpected.append(f"qos trust {settings.trust}")
-    if settings.trust != TRUSTED and settings.default_priority != 0:
+    if settings.default_priority != 0:
         unexpected.append(f"default switch-priority {settings.default_priority}")
     if settings.shaper_mbps:
         unexpected.append(f"bandwidth shape {settings.shaper_mbps} Mbps")

@@ -500,17 +500,89 @@ def test_flow_control_on_a_priority_of_ours_is_refused() -> None:
         read(device, STATE)
 
 
+def test_flow_control_on_a_priority_that_leads_to_a_class_of_ours_is_refused() -> None:
+    device = pushed()
+    by_hand(device, "nv set qos pfc default-global switch-priority 1")
+    assert read(device, STATE).state == STATE
+    by_hand(device, "nv set qos egress-queue-mapping default-global switch-priority 1 traffic-class 7")
+    with pytest.raises(
+        DeviceError,
+        match=r"^port swp2: PFC is on for switch priority 1, which leads to traffic class 7 of the plan",
+    ):
+        read(device, STATE)
+
+
 def test_pending_changes_of_somebody_else_are_not_applied_with_ours() -> None:
     device = CumulusDevice()
     run(device, "nv set system hostname other")
     running = read(device, STATE)
-    with pytest.raises(DeviceError, match=r"changes are pending .* Apply them, or drop them with `nv config"):
+    with pytest.raises(
+        DeviceError,
+        match=r"changes are pending .* `nv set system hostname other` for one.* Apply them, or drop them "
+        "with `nv config detach`",
+    ):
         TARGET.diff(running, STATE)
     run(device, "nv config detach")
     assert not TARGET.diff(read(device, STATE), STATE).is_empty
     device = pushed()
     run(device, "nv set system hostname other")
     assert TARGET.diff(read(device, STATE), STATE).is_empty
+
+
+@pytest.mark.parametrize("before", [SwitchState((), ()), SHAPED])
+def test_what_a_push_that_broke_left_pending_is_dropped_by_the_next(before: SwitchState) -> None:
+    device = pushed(before)
+    change = TARGET.diff(read(device, STATE), STATE)
+    for number in range(1, len(change.steps)):
+        run(device, *(step.command for step in change.steps[:number]))
+        again = TARGET.diff(read(device, STATE), STATE)
+        assert [step.command for step in again.steps] == [
+            "nv config detach",
+            *(step.command for step in change.steps),
+        ]
+        run(device, "nv config detach")
+    run(device, *(step.command for step in change.steps[:-1]))
+    apply(device, TARGET.diff(read(device, STATE), STATE))
+    assert read(device, STATE).state == STATE
+    assert found(device) == commands(device) == []
+
+
+def test_what_the_push_of_another_plan_left_pending_is_dropped_where_it_is_ours() -> None:
+    device = CumulusDevice()
+    run(device, *(step.command for step in TARGET.diff(read(device, STATE), STATE).steps[:-1]))
+    wanted = replace(STATE, ports=tuple(replace(port, queues=HOST_QUEUES) for port in STATE.ports))
+    assert commands(device, wanted)[0] == "nv config detach"
+    apply(device, TARGET.diff(read(device, wanted), wanted))
+    assert read(device, wanted).state == wanted
+    assert sorted(device.applied["qos"]["mapping"]) == ["mlt-host", "mlt-host-untrusted"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("set interface swp9 qos mapping profile mlt", "set interface swp9 qos mapping profile mlt"),
+        ("set interface swp2 qos pfc profile theirs", "set interface swp2 qos pfc profile theirs"),
+        ("set interface swp2 qos mapping profile theirs", "set interface swp2 qos mapping profile theirs"),
+        ("set qos mapping theirs trust l3", "set qos mapping theirs trust l3"),
+        (
+            "set vrf default router static 10.101.3.0/24 via 10.20.0.2",
+            "set vrf default router static 10.101.3.0/24 via 10.20.0.2",
+        ),
+        ("unset interface swp2 link mtu", "unset interface swp2 link mtu"),
+        ("unset interface swp1 qos mapping", "unset interface swp1 qos mapping profile"),
+    ],
+)
+def test_a_revision_with_one_change_of_somebody_else_is_left_pending(line: str, told: str) -> None:
+    device = pushed()
+    lower = replace(
+        STATE,
+        ports=tuple(replace(port, queues=with_queue(6, ecn_threshold_bytes=6144)) for port in STATE.ports),
+    )
+    run(device, *(step.command for step in TARGET.diff(read(device, lower), lower).steps[:-1]))
+    assert commands(device, lower)[0] == "nv config detach"
+    run(device, f"nv {line}")
+    with pytest.raises(DeviceError, match=f"`nv {told}` for one"):
+        TARGET.diff(read(device, lower), lower)
 
 
 @pytest.mark.parametrize("text", ["", "\n", "[]", "{}"])

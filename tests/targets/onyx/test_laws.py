@@ -89,29 +89,58 @@ def test_every_model_reads_back(hardware: str, data: st.DataObject) -> None:
     assert TARGET.parse(TARGET.render(state)) == state
 
 
-def class_of(entrance: Port, exit_port: Port, dscp: int) -> TrafficClass:
+def class_of(entrance: Port, exit_port: Port, dscp: int) -> tuple[int, TrafficClass]:
     trusted = entrance.trust is Trust.L3
     priority = entrance.dscp_to_switch_priority[dscp] if trusted else 0
-    return exit_port.traffic_classes[exit_port.switch_priority_to_class[priority]]
+    number = exit_port.switch_priority_to_class[priority]
+    return number, exit_port.traffic_classes[number]
 
 
 def leniency(device: OnyxDevice, names: list[str]) -> list[int]:
     """Thresholds of every way through the switch: the more, the less is dropped."""
     ports = [device.ports[name] for name in names]
     controls = (
-        class_of(entrance, exit_port, dscp).congestion_control
-        for entrance, exit_port in product(ports, ports)
+        class_of(entrance, exit_port, dscp)[1].congestion_control
+        for exit_port, entrance in product(ports, ports)
         for dscp in range(64)
     )
     return [NEVER if control is None else control.minimum for control in controls]
 
 
+def ranks(device: OnyxDevice, names: list[str]) -> list[list[int]]:
+    """For each port that packets leave through, the rank of every way to it: the greater is served first.
+
+    Ways of equal rank share what is left, by weight or in turn.
+    """
+    ports = [device.ports[name] for name in names]
+    return [
+        [
+            number + 1 if traffic_class.strict else 0
+            for entrance in ports
+            for dscp in range(64)
+            for number, traffic_class in (class_of(entrance, exit_port, dscp),)
+        ]
+        for exit_port in ports
+    ]
+
+
+def delivered(ports_trust: str) -> OnyxDevice:
+    device = OnyxDevice()
+    assert device.configure(f"interface ethernet 1/1-1/16 qos trust {ports_trust}") == ""
+    return device
+
+
+TRUSTS = st.sampled_from(["L2", "L3"])
+"""As delivered, and as whoever has only switched trust on leaves it."""
+
+
 @settings(few, max_examples=max(10, LAW_EXAMPLES // 5))
 @given(st.data(), PLANS, PLANS)
 def test_no_step_drops_what_neither_end_drops(data: st.DataObject, first: Plan, second: Plan) -> None:
-    device = OnyxDevice()
-    start = TARGET.quantise(first, data.draw(switch_names(first))).state
-    apply(device, TARGET.diff(read(device, start), start))
+    device = delivered(data.draw(TRUSTS))
+    if data.draw(st.booleans(), "a plan before"):
+        start = TARGET.quantise(first, data.draw(switch_names(first))).state
+        apply(device, TARGET.diff(read(device, start), start))
     wanted = TARGET.quantise(second, data.draw(switch_names(second))).state
     names = [port.name for port in wanted.ports]
     steps = TARGET.diff(read(device, wanted), wanted).steps
@@ -121,6 +150,26 @@ def test_no_step_drops_what_neither_end_drops(data: st.DataObject, first: Plan, 
         seen.append(leniency(device, names))
     for between in seen[1:-1]:
         assert all(map(int.__ge__, between, map(min, seen[0], seen[-1])))
+
+
+@settings(few, max_examples=max(10, LAW_EXAMPLES // 5))
+@given(st.data(), PLANS, TRUSTS)
+def test_from_the_switch_as_delivered_no_step_serves_first_what_neither_end_does(
+    data: st.DataObject, plan: Plan, trust: str
+) -> None:
+    device = delivered(trust)
+    wanted = TARGET.quantise(plan, data.draw(switch_names(plan))).state
+    names = [port.name for port in wanted.ports]
+    seen = [ranks(device, names)]
+    for step in TARGET.diff(read(device, wanted), wanted).steps:
+        assert device.configure(step.command) == ""
+        seen.append(ranks(device, names))
+    for between in seen[1:-1]:
+        for start, now, end in zip(seen[0], between, seen[-1], strict=True):
+            ways = set(zip(start, now, end, strict=True))
+            for way, other in product(ways, ways):
+                if way[1] > other[1]:
+                    assert way[0] > other[0] or way[2] > other[2]
 
 
 @few

@@ -170,12 +170,24 @@ def test_a_switch_as_delivered_is_read() -> None:
 def test_a_switch_as_delivered_is_changed_in_a_safe_order() -> None:
     lines = commands(OnyxDevice())
     assert lines[0] == "no cli default prefix-modes enable"
-    kinds = ["dcb ets strict", "qos map", "congestion-control both", "qos trust L3", "ip route"]
+    kinds = ["qos map", "congestion-control both", "qos trust L3", "dcb ets strict", "ip route"]
     places = [[index for index, line in enumerate(lines) if kind in line] for kind in kinds]
     for before, after in pairwise(places):
         assert max(before) < min(after)
     strict = [line.split()[4] for line in lines if "strict" in line]
     assert strict == sorted(strict, reverse=True)
+
+
+def test_a_class_that_a_plan_adds_does_not_wait_behind_background() -> None:
+    device = pushed()
+    queues = (*QUEUES[:3], QueueState(4, (14,), 61440, Unlimited()), *QUEUES[3:])
+    queues = (*queues[:-1], replace(queues[-1], dscps=tuple(dscp for dscp in OTHERS if dscp != 14)))
+    wanted = SwitchState((replace(STATE.ports[0], queues=queues),), STATE.routes)
+    assert [" ".join(line.split()[3:7]) for line in commands(device, wanted)[1:]] == [
+        "traffic-class 4 dcb ets",
+        "qos map dscp 14",
+        "traffic-class 4 congestion-control both",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -252,6 +264,36 @@ def test_another_distance_of_our_route_is_found_and_mended() -> None:
     assert read(device, STATE).state == STATE
 
 
+def test_only_one_route_is_missing_at_a_time() -> None:
+    routes = tuple(
+        RouteState(IPv4Network(f"10.101.{n}.0/24"), IPv4Address("10.20.0.2"), "1/2") for n in range(6)
+    )
+    wanted = replace(STATE, routes=routes)
+    device = OnyxDevice()
+    for n in range(6):
+        assert device.configure(f"ip route vrf default 10.101.{n}.0/24 10.20.0.2 {n + 2}") == ""
+    assert device.configure("ip route vrf default 10.101.0.0/24 10.20.0.9") == ""
+    lines = [line for line in commands(device, wanted) if "route" in line]
+    for line in lines:
+        assert device.configure(line) == ""
+        left = {route.prefix for route in device.configuration.routes}
+        assert len({route.prefix for route in routes} - left) <= 1
+    assert lines[-1] == "no ip route vrf default 10.101.0.0/24 10.20.0.9"
+    assert read(device, wanted).state.routes == routes
+
+
+def test_a_second_distance_of_a_route_is_removed_and_the_route_kept() -> None:
+    running = read(pushed(), STATE)
+    second = (
+        "ip route vrf default 10.101.0.0/16 10.20.0.2 5\nip route vrf default 10.101.0.0/16 10.20.0.2 6\n"
+    )
+    shown = TARGET.read({**running.answers, CONFIG: running.answers[CONFIG] + second}, STATE)
+    assert [step.command for step in TARGET.diff(shown, STATE).steps[1:]] == [
+        "no ip route vrf default 10.101.0.0/16 10.20.0.2",
+        "ip route vrf default 10.101.0.0/16 10.20.0.2",
+    ]
+
+
 @pytest.mark.parametrize(
     ("line", "port"),
     [
@@ -285,7 +327,7 @@ def by_hand(device: OnyxDevice, name: str, **changed: Any) -> None:
     ("port", "changed", "found"),
     [
         ("1/1", {"default_switch_priority": 6}, ["default switch-priority 6"]),
-        ("1/2", {"default_switch_priority": 6}, []),
+        ("1/2", {"default_switch_priority": 7}, ["default switch-priority 7"]),
         ("1/2", {"shaper_mbps": 1000}, ["bandwidth shape 1000 Mbps"]),
     ],
 )
@@ -338,6 +380,11 @@ def test_a_bandwidth_of_a_class_of_the_plan_is_found_and_left_alone() -> None:
         ("   interface ethernet 1/2 traffic-class 6 dcb ets wrr 12", []),
         ("   interface ethernet 1/2 traffic-class 6 dcb ets strict", []),
         ("## interface ethernet 1/2 traffic-class 6 red-profile bulk", []),
+        ("   interface ethernet 1/2 flowcontrol receive on force", ["1/2"]),
+        ("   interface ethernet 1/1-1/2 flowcontrol send on", ["1/2", "1/1"]),
+        ("   interface ethernet 1/3-1/4 flowcontrol receive on force", []),
+        ("no interface ethernet 1/2 flowcontrol receive force", []),
+        ("   interface ethernet 1/2 flowcontrol receive off force", []),
     ],
 )
 def test_a_line_of_a_class_that_no_show_tells_is_found(line: str, ports: list[str]) -> None:
@@ -393,6 +440,51 @@ def test_flow_control_on_a_priority_of_ours_is_refused() -> None:
         read(device, STATE)
     device.configure("no dcb priority-flow-control priority 6 enable")
     assert read(device, STATE).state.ports
+
+
+def test_flow_control_on_a_priority_that_leads_to_a_class_of_ours_is_refused() -> None:
+    device = pushed()
+    for line in (
+        "interface ethernet 1/1 dcb priority-flow-control mode on force",
+        "dcb priority-flow-control priority 2 enable",
+        "dcb priority-flow-control enable force",
+    ):
+        assert device.configure(line) == ""
+    assert read(device, STATE).state == STATE
+    assert device.configure("interface ethernet 1/2 traffic-class 5 bind switch-priority 2") == ""
+    assert read(device, STATE).state.ports  # PFC is off on this port
+    assert device.configure("interface ethernet 1/1 traffic-class 5 bind switch-priority 2") == ""
+    with pytest.raises(
+        DeviceError,
+        match=r"^port 1/1: PFC is on for switch-priority 2, which leads to traffic class 5 of the plan: .*"
+        r"`no dcb priority-flow-control priority 2 enable`",
+    ):
+        read(device, STATE)
+
+
+@pytest.mark.parametrize(
+    ("line", "refused"),
+    [
+        (
+            "   interface ethernet 1/1 channel-group 4 mode on",
+            "port 1/1: is a member of a LAG, channel-group 4:",
+        ),
+        (
+            "   interface ethernet 1/2-1/3 mlag-channel-group 12 mode active",
+            "port 1/2: is a member of a LAG, mlag-channel-group 12:",
+        ),
+        ("   interface ethernet 1/3-1/4 channel-group 4 mode active", None),
+        ("no interface ethernet 1/1 channel-group", None),
+    ],
+)
+def test_a_member_of_a_lag_is_refused(line: str, refused: str | None) -> None:
+    running = read(pushed(), STATE)
+    answers = {**running.answers, CONFIG: f"{running.answers[CONFIG]}{line}\n"}
+    if refused is None:
+        assert TARGET.read(answers, STATE).state == STATE
+    else:
+        with pytest.raises(DeviceError, match=f"^{refused}.* Take it out of the LAG"):
+            TARGET.read(answers, STATE)
 
 
 def test_what_already_runs_is_saved_again() -> None:
