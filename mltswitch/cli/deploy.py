@@ -53,14 +53,31 @@ def diff(plan_file: Path, inventory_path: Path, limit: str | None, concurrency: 
 )
 @_arguments
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder in which to keep what each device answers before it is changed.",
+)
 def push(
-    plan_file: Path, inventory_path: Path, limit: str | None, concurrency: int, as_json: bool, dry_run: bool
+    plan_file: Path,
+    inventory_path: Path,
+    limit: str | None,
+    concurrency: int,
+    as_json: bool,
+    dry_run: bool,
+    keep: Path | None,
 ) -> int:
     """Make the switches run PLAN: change, read back, compare, save."""
     plan, inventory = _load(plan_file, inventory_path)
     with _Bar("pushing", len(inventory.select(limit))) as bar:
         report = deploy.push(
-            plan, inventory, limit=limit, dry_run=dry_run, concurrency=concurrency, progress=bar.done
+            plan,
+            inventory,
+            limit=limit,
+            dry_run=dry_run,
+            keep=keep,
+            concurrency=concurrency,
+            progress=bar.done,
         )
     return _print(report, as_json, with_changes=dry_run, untested=unverified(plan, inventory.select(limit)))
 
@@ -126,6 +143,12 @@ def _print(
             click.echo(f"  {device.error}")
         for note in device.notes:
             click.echo(f"  note: {note}")
+        for shortfall in device.shortfalls:
+            click.echo(f"  not done: {shortfall}")
+        if device.way_back:
+            click.echo(f"  way back: {device.way_back}")
+        if device.before_file:
+            click.echo(f"  before: {device.before_file}")
         if device.status in (Status.DIFFERS, Status.FAILED):
             for difference in device.differences:
                 click.echo(f"  {difference}")
@@ -133,9 +156,16 @@ def _print(
             click.echo("".join(f"    {line}\n" for line in device.change.splitlines()), nl=False)
     if with_changes:
         print_roundings({device.device: device.roundings for device in report.devices})
+    _print_way_back(report)
     click.echo(
         ", ".join(
             f"{len(report.with_status(status))} {status}" for status in Status if report.with_status(status)
         )
     )
     return report.exit_code
+
+
+def _print_way_back(report: FleetReport) -> None:
+    stuck = [device.device for device in report.with_status(Status.CHANGED) if not device.way_back]
+    if stuck:
+        click.echo(f"way back of {', '.join(stuck)}: push the plan that ran before, if there was one")

@@ -74,4 +74,5 @@ def failed(job: Job, error: str, seconds: float) -> DeviceReport:
         seconds,
         roundings=job.quantised.roundings,
         error=error,
+        shortfalls=job.quantised.shortfalls,
     )

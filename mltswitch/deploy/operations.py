@@ -3,19 +3,23 @@
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from mltswitch.deploy.conversation import Connector, Conversation, explained, place
+from mltswitch.deploy.conversation import Connector, Conversation, explained, place, quoted
 from mltswitch.deploy.fleet import DEFAULT_CONCURRENCY, Progress, run_fleet
+from mltswitch.deploy.keep import Kept, kept
 from mltswitch.deploy.prepare import Job, prepare
-from mltswitch.deploy.results import DeviceDifference, DeviceReport, FleetReport, Status
+from mltswitch.deploy.results import PUSH, DeviceDifference, DeviceReport, FleetReport, Status
 from mltswitch.deploy.ssh import connect
-from mltswitch.errors import UserInputError
+from mltswitch.errors import DeviceError, UserInputError
 from mltswitch.inventory import Inventory
 from mltswitch.plan import Plan
 from mltswitch.targets import Change, RunningState, Step
 from mltswitch.targets.state import differences
 
+_SHOWN_LINES: Final = 3
+"""Lines of a change that a difference quotes; `mltswitch diff` shows them all."""
 _NOTHING_SENT: Final = "Nothing was sent"
 _HALF_DONE: Final = (
     "Nothing is saved; the change may be partly in effect, and `mltswitch diff` shows what is left"
@@ -48,6 +52,7 @@ def push(
     *,
     limit: str | None = None,
     dry_run: bool = False,
+    keep: Path | None = None,
     concurrency: int = DEFAULT_CONCURRENCY,
     progress: Progress | None = None,
     connector: Connector = connect,
@@ -55,11 +60,12 @@ def push(
     """Make the devices run the plan: change, read back, compare, and only then save.
 
     Nothing is sent to any device before the plan was rendered for all of them. A device that already runs the
-    plan is only told to save it: the push before may have ended between change and save. Raises what
-    `prepare` raises; a device's failure is reported and stops no other.
+    plan is only told to save it: the push before may have ended between change and save. What a
+    device answered before a change is written into the folder `keep`; where it cannot be, nothing is sent.
+    Raises what `prepare` raises; a device's failure is reported and stops no other.
     """
     jobs, warnings = prepare(plan, inventory, limit)
-    work = _Diff(connector) if dry_run else _Push(connector)
+    work = _Diff(connector) if dry_run else _Push(connector, keep)
     return FleetReport(run_fleet(jobs, work, concurrency, progress), warnings)
 
 
@@ -74,6 +80,7 @@ def verify(
 ) -> FleetReport:
     """Compare what the devices run with the plan, value by value; sends nothing.
 
+    Where every value is the plan's and a push would still send something or be refused, that is a difference.
     Raises what `prepare` raises; a device's failure is reported.
     """
     jobs, warnings = prepare(plan, inventory, limit)
@@ -89,7 +96,7 @@ class _Diff:
         with self.connector(job.device, job.target) as conversation:
             running = _read(conversation, job)
         change = job.target.diff(running, job.quantised.state)
-        found = _differences(job, running)
+        found = (*_differences(job, running), *_unconfirmed(job, running))
         status = Status.WOULD_CHANGE
         if change.is_empty:
             status = Status.DIFFERS if found else Status.OK
@@ -104,7 +111,7 @@ class _Verify:
         started = time.monotonic()
         with self.connector(job.device, job.target) as conversation:
             running = _read(conversation, job)
-        found = _differences(job, running)
+        found = (*_all_differences(job, running), *_unconfirmed(job, running))
         status = Status.DIFFERS if found else Status.OK
         return _report(job, status, started, differences=found, notes=running.notes)
 
@@ -112,6 +119,7 @@ class _Verify:
 @dataclass(frozen=True, slots=True)
 class _Push:
     connector: Connector
+    keep: Path | None
 
     def __call__(self, job: Job) -> DeviceReport:
         started = time.monotonic()
@@ -119,26 +127,45 @@ class _Push:
             running = _read(conversation, job)
             before = _differences(job, running)
             change = job.target.diff(running, job.quantised.state)
-            left, error = _change(conversation, job, change, before)
+            record = None if self.keep is None else kept(self.keep, job.device, running.answers)
+            left, error = _change(conversation, job, change, before, record)
+        file = "" if record is None or change.is_empty or not record.path.is_file() else str(record.path)
         if error:
-            return _report(job, Status.FAILED, started, change=change.text, differences=left, error=error)
+            return _report(
+                job, Status.FAILED, started, change=change.text, differences=left, error=error, file=file
+            )
         status = Status.OK if change.is_empty else Status.CHANGED
         # What was just saved is what the notes missed; where nothing could be saved, they stand.
         notes = () if change.save else running.notes
-        return _report(job, status, started, change=change.text, differences=before, notes=notes)
+        return _report(
+            job,
+            status,
+            started,
+            change=change.text,
+            differences=before,
+            notes=notes,
+            way_back="" if change.is_empty else change.way_back,
+            file=file,
+        )
 
 
 def _change(
-    conversation: Conversation, job: Job, change: Change, before: tuple[DeviceDifference, ...]
+    conversation: Conversation,
+    job: Job,
+    change: Change,
+    before: tuple[DeviceDifference, ...],
+    record: Kept | None,
 ) -> tuple[tuple[DeviceDifference, ...], str]:
     """Apply, read back, and save if it is right; returns what is not, and why it failed where it did."""
     left, state = before, _NOTHING_SENT
     try:
         _check_steps((*change.steps, *change.save))
         if not change.is_empty:
+            if record is not None:
+                record.write()
             state = _HALF_DONE
             conversation.apply(change.steps)
-            left = _differences(job, _read(conversation, job))
+            left = _all_differences(job, _read(conversation, job))
         if left:
             return left, f"{place(job.device)}: runs something else than the plan. {state}"
         state = _NOT_SAVED
@@ -161,6 +188,38 @@ def _read(conversation: Conversation, job: Job) -> RunningState:
     wanted = job.quantised.state
     answers = {query: conversation.ask(query) for query in job.target.queries(wanted)}
     return job.target.read(answers, wanted)
+
+
+def _all_differences(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
+    """Values that are not the plan's; where there are none, what a push would send all the same."""
+    found = _differences(job, running)
+    if found:
+        return found
+    try:
+        change = job.target.diff(running, job.quantised.state)
+    except DeviceError as error:
+        unstated = f"a refusal: {quoted(str(error))}"
+    else:
+        if change.is_empty:
+            return ()
+        unstated = _shortened(change)
+    return (DeviceDifference(job.device.name, "", None, None, PUSH, "nothing to send", unstated),)
+
+
+def _unconfirmed(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
+    """What the device undoes by itself; a push reads it back before it confirms, so there it is no fault."""
+    return tuple(
+        DeviceDifference(job.device.name, "", None, None, PUSH, "confirmed", text)
+        for text in running.unconfirmed
+    )
+
+
+def _shortened(change: Change) -> str:
+    """The first lines of a change, on one line."""
+    lines = change.text.splitlines() or [step.command for step in change.steps]
+    shown = quoted("; ".join(line.strip() for line in lines[:_SHOWN_LINES]))
+    more = len(lines) - _SHOWN_LINES
+    return f"{shown}; and {more} more" if more > 0 else shown
 
 
 def _differences(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
@@ -188,6 +247,8 @@ def _report(
     differences: tuple[DeviceDifference, ...] = (),
     error: str = "",
     notes: tuple[str, ...] = (),
+    way_back: str = "",
+    file: str = "",
 ) -> DeviceReport:
     return DeviceReport(
         job.device.name,
@@ -199,4 +260,7 @@ def _report(
         job.quantised.roundings,
         error,
         notes,
+        job.quantised.shortfalls,
+        way_back,
+        file,
     )

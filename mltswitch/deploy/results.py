@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from mltswitch.errors import DeviceError, VerificationError, printable
 from mltswitch.targets import Rounding
+
+PUSH: Final = "push"
+"""Field of a difference that no value says: what a push would still do where every value is the plan's."""
 
 
 class Status(StrEnum):
@@ -28,7 +32,7 @@ class DeviceDifference:
 
     device: str
     port: str
-    """Empty for routes."""
+    """Empty for routes and for `PUSH`."""
     queue: int | None
     """The hardware's number."""
     traffic_class: str | None
@@ -43,7 +47,9 @@ class DeviceDifference:
             object.__setattr__(self, name, printable(getattr(self, name)))
 
     def __str__(self) -> str:
-        place = [self.device, f"port {self.port}" if self.port else "routes"]
+        place = [self.device]
+        if self.port or self.field != PUSH:
+            place.append(f"port {self.port}" if self.port else "routes")
         if self.queue is not None:
             place.append(f"queue {self.queue}" + (f" ({self.traffic_class})" if self.traffic_class else ""))
         return f"{', '.join(place)}: {self.field} expected {self.expected}, found {self.found}"
@@ -68,11 +74,18 @@ class DeviceReport:
     """One line, where it failed."""
     notes: tuple[str, ...] = ()
     """What the operator has to know beside: that nothing survives a reboot, for instance. A sentence each."""
+    shortfalls: tuple[str, ...] = ()
+    """What the plan asks for and the device cannot do, a sentence each."""
+    way_back: str = ""
+    """After a change: what to enter on the device to undo it; empty: it keeps no state to return to."""
+    before_file: str = ""
+    """Where a push wrote what the device answered before the change; empty: nowhere."""
 
     def __post_init__(self) -> None:
         """The change quotes what the device runs, and it has more than one line."""
         change = "\n".join(printable(line) for line in self.change.split("\n"))
         object.__setattr__(self, "change", change)
+        object.__setattr__(self, "way_back", printable(self.way_back))
         object.__setattr__(self, "notes", tuple(printable(note) for note in self.notes))
 
 

@@ -44,6 +44,8 @@ class Change:
     """
     text: str = ""
     """The change as the operator sees it, in the device's own language."""
+    way_back: str = ""
+    """What the operator enters on the device to return to the state before; empty: it keeps none."""
 
     @property
     def is_empty(self) -> bool:
@@ -59,6 +61,8 @@ class RunningState:
     answers: Mapping[str, str]
     notes: tuple[str, ...] = ()
     """What the operator has to know and no value of the state says, a sentence each."""
+    unconfirmed: tuple[str, ...] = ()
+    """What the device undoes by itself unless a push confirms it, a sentence each; verify fails for it."""
 
 
 @dataclass(frozen=True, slots=True)

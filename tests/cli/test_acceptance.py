@@ -1,6 +1,9 @@
 """`mltswitch acceptance`: what is refused before a packet is sent, how hosts are reached, what is printed."""
 
+import json
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,14 +84,8 @@ def test_ssh_asks_nothing_and_checks_the_host_key() -> None:
     assert {"BatchMode=yes", "StrictHostKeyChecking=yes"} <= set(words)
 
 
-def test_a_failure_is_explained_and_open_questions_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    checks = (
-        Check(Question.RATE, "gradient-0", True, "10 Mbit/s", "10 Mbit/s ± 5%"),
-        Check(Question.STANDS, "gradient-0", False, "30 B", "60 B ± 9 B", "L is another one"),
-        Check(Question.COUNTERS, "gradient-0", None, "", "", "mltswitch reads no counters of onyx"),
-        Check(Question.COUNTERS, "gradient-1", None, "", "", "mltswitch reads no counters of onyx"),
-    )
-    result = AcceptanceResult(
+def outcome(checks: tuple[Check, ...]) -> AcceptanceResult:
+    return AcceptanceResult(
         "leaf2",
         "1/1",
         "onyx",
@@ -104,6 +101,16 @@ def test_a_failure_is_explained_and_open_questions_are_listed(capsys: pytest.Cap
         ("what was open",),
         ("what is",),
     )
+
+
+def test_a_failure_is_explained_and_open_questions_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    checks = (
+        Check(Question.RATE, "gradient-0", True, "10 Mbit/s", "10 Mbit/s ± 5%"),
+        Check(Question.STANDS, "gradient-0", False, "30 B", "60 B ± 9 B", "L is another one"),
+        Check(Question.COUNTERS, "gradient-0", None, "", "", "mltswitch reads no counters of onyx"),
+        Check(Question.COUNTERS, "gradient-1", None, "", "", "mltswitch reads no counters of onyx"),
+    )
+    result = outcome(checks)
     _print(result)
     lines = capsys.readouterr().out.splitlines()
     assert "FAIL gradient-0, the queue stands at L: seen 30 B, expected 60 B ± 9 B: L is another one" in lines
@@ -112,4 +119,44 @@ def test_a_failure_is_explained_and_open_questions_are_listed(capsys: pytest.Cap
     assert f"not checked: gradient-0 {question}, gradient-1 {question}: {reason}" in lines
     assert "settled on this port of onyx/sn2100: what was open" in lines
     assert "still open on onyx/sn2100: what is" in lines
-    assert lines[-1] == "1 pass, 1 FAIL, 2 not checked"
+    assert lines[-1] == "failed: 1 pass, 1 FAIL, 2 not checked"
+
+
+MARKED = Check(Question.MARKED_ABOVE, "gradient-0", True, "100% CE of 900", "at least 97% CE")
+DROPPED = Check(Question.DROPPED_ABOVE, "gradient-0", True, "0 delivered of 90", "at most 3% delivered")
+
+
+def test_what_was_not_seen_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    unseen = Check(Question.DROPPED_ABOVE, "gradient-1", None, "", "", "S of 3 kB is too short")
+    _print(outcome((MARKED, DROPPED, unseen)))
+    lines = capsys.readouterr().out.splitlines()
+    assert f"not checked: gradient-1 {Question.DROPPED_ABOVE}: S of 3 kB is too short" in lines
+    assert lines[-2].startswith("inconclusive: ")
+    assert lines[-2].endswith(f": gradient-1 {Question.DROPPED_ABOVE}")
+    assert lines[-1] == "inconclusive: 2 pass, 1 not checked"
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "verdict"),
+    [(True, 0, "accepted"), (False, 5, "failed"), (None, 6, "inconclusive")],
+)
+def test_exit_codes(
+    lab_plan: Plan,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    last: bool | None,
+    code: int,
+    verdict: str,
+) -> None:
+    (tmp_path / "plan.yaml").write_text(dump_yaml(lab_plan))
+    result = outcome((MARKED, replace(DROPPED, holds=last)))
+    monkeypatch.setattr("mltswitch.cli.acceptance.accept", lambda *_: result)
+    monkeypatch.setattr("mltswitch.cli.acceptance.open_hosts", lambda *_: nullcontext())
+    hosts = "host1=root@n61,host3=root@n62,host5=root@n63"
+    plan, inventory = str(tmp_path / "plan.yaml"), str(LAB_FABRIC.parent)
+    with pytest.raises(SystemExit) as end:
+        main(["acceptance", "onyx1", "--hosts", hosts, "--plan", plan, "-i", inventory, "--json"])
+    assert end.value.code == code
+    document = json.loads(capsys.readouterr().out)
+    assert (document["accepted"], document["verdict"]) == (last is True, verdict)

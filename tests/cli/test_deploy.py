@@ -35,16 +35,17 @@ def test_what_a_device_cannot_do_is_printed_once_below_it(capsys: pytest.Capture
 def test_the_way_back_of_a_change_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     report = FleetReport(
         (
-            DeviceReport("leaf1", "onyx", Status.CHANGED, 1.0),
+            DeviceReport("leaf1", "onyx", Status.CHANGED, 1.0, before_file="old/leaf1-0.txt"),
             DeviceReport("leaf2", "sonic", Status.CHANGED, 1.0, way_back="sudo config rollback one"),
             DeviceReport("leaf3", "onyx", Status.OK, 1.0),
         )
     )
     _print(report, as_json=False, with_changes=False, untested={})
-    told = [line for line in capsys.readouterr().out.splitlines() if "way back" in line]
+    told = [line for line in capsys.readouterr().out.splitlines() if "way back" in line or "before:" in line]
     assert told == [
+        "  before: old/leaf1-0.txt",
         "  way back: sudo config rollback one",
-        "way back: push the plan that ran before; kept on no device itself (leaf1)",
+        "way back of leaf1: push the plan that ran before, if there was one",
     ]
     _print(report, as_json=True, with_changes=False, untested={})
     devices = json.loads(capsys.readouterr().out)["devices"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mltswitch.deploy import Status, command_line, push, verify
+from mltswitch.deploy import Status, command_line, diff, push, verify
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.lab.emulators.eos import EosDevice
@@ -120,6 +120,14 @@ def test_a_connection_lost_before_the_confirmation(
         assert failed.status is Status.FAILED
         assert switch.configuration != before
         assert switch.startup == before
+        [waiting] = verify(plan, rack).devices
+        assert waiting.status is Status.DIFFERS
+        [difference] = waiting.differences
+        assert str(difference).startswith(
+            "eos1: push expected confirmed, found config session mltswitch-1 waits"
+        )
+        [left] = diff(plan, rack).devices
+        assert (left.status, left.differences) == (Status.DIFFERS, (difference,))
         clock[0] += 601
         assert switch.configuration == before
         [failed] = push(plan, rack).devices

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -195,6 +196,120 @@ def test_what_no_step_mends_is_neither_ok_nor_saved(
     assert report.error.endswith("runs something else than the plan. Nothing was sent")
     assert [found.found for found in report.differences] == ["1 B"]
     assert "saved" not in switches.said("leaf1")
+
+
+def test_verify_names_what_a_push_would_send_though_every_value_is_right(
+    target: FileTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "".join(f"  line {number}\n" for number in range(5))
+    unstated = Change((Step("cat > conf"),), text=lines)
+    switches = ScriptedSwitches({"leaf1": PLANNED_LIMIT_BYTES})
+    monkeypatch.setattr(target, "diff", lambda running, wanted: unstated)
+    report = verify(PLAN, inventory("leaf1"), connector=switches.connect)
+    [device_report] = report.devices
+    assert (device_report.status, report.exit_code) == (Status.DIFFERS, VerificationError.exit_code)
+    [found] = device_report.differences
+    assert str(found) == ("leaf1: push expected nothing to send, found line 0; line 1; line 2; and 2 more")
+    monkeypatch.setattr(target, "diff", lambda running, wanted: dataclasses.replace(unstated, text=""))
+    [device_report] = verify(PLAN, inventory("leaf1"), connector=switches.connect).devices
+    assert [found.found for found in device_report.differences] == ["cat > conf"]
+    assert "changed" not in switches.said("leaf1")
+
+
+def test_verify_names_why_a_push_would_be_refused(
+    target: FileTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(running: RunningState, wanted: SwitchState) -> Change:
+        raise DeviceError("somebody else\nwrote it", where="/etc/unit")
+
+    monkeypatch.setattr(target, "diff", refuse)
+    switches = ScriptedSwitches({"leaf1": PLANNED_LIMIT_BYTES, "leaf2": 7})
+    right, wrong = verify(PLAN, inventory("leaf1", "leaf2"), connector=switches.connect).devices
+    assert right.status is Status.DIFFERS
+    assert [(found.field, found.found) for found in right.differences] == [
+        ("push", "a refusal: /etc/unit: somebody else wrote it")
+    ]
+    assert [(found.field, found.found) for found in wrong.differences] == [("limit", "7 B")]
+
+
+def test_a_push_that_would_send_something_again_is_not_saved(
+    target: FileTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = target.diff
+
+    def never_done(running: RunningState, wanted: SwitchState) -> Change:
+        return dataclasses.replace(change(running, wanted), steps=(Step("cat > conf"),), text="again\n")
+
+    monkeypatch.setattr(target, "diff", never_done)
+    switches = ScriptedSwitches({"leaf1": PLANNED_LIMIT_BYTES})
+    [report] = push(PLAN, inventory("leaf1"), connector=switches.connect).devices
+    assert report.status is Status.FAILED
+    assert [found.found for found in report.differences] == ["again"]
+    assert "saved" not in switches.said("leaf1")
+
+
+def test_what_the_device_cannot_do_is_in_every_report(
+    target: FileTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quantise = target.quantise
+    monkeypatch.setattr(
+        target,
+        "quantise",
+        lambda plan, switch: dataclasses.replace(quantise(plan, switch), shortfalls=("no cap",)),
+    )
+    switches = ScriptedSwitches({"leaf1": 1})
+    for operation in (diff, push, verify):
+        reports = operation(PLAN, inventory("leaf1", "leaf2"), connector=switches.connect).devices
+        assert [report.shortfalls for report in reports] == [("no cap",)] * 2
+        assert reports[1].status is Status.FAILED
+
+
+def test_the_way_back_is_told_after_a_change_alone(
+    target: FileTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = target.diff
+    monkeypatch.setattr(
+        target,
+        "diff",
+        lambda running, wanted: dataclasses.replace(change(running, wanted), way_back="rollback \x1b"),
+    )
+    switches = ScriptedSwitches({"leaf1": 1})
+    told = [
+        operation(PLAN, inventory("leaf1"), connector=switches.connect).devices[0].way_back
+        for operation in (diff, push, push, verify)
+    ]
+    assert told == ["", "rollback \\x1b", "", ""]
+
+
+def test_what_ran_before_is_kept_where_something_changes(target: FileTarget, tmp_path: Path) -> None:
+    folder = tmp_path / "made" / "before"
+    switches = ScriptedSwitches({"leaf1": 7, "leaf2": PLANNED_LIMIT_BYTES}, refusing={"leaf1": "cat >"})
+    rack = inventory("leaf1", "leaf2")
+    assert not push(PLAN, rack, dry_run=True, keep=folder, connector=switches.connect).devices[0].before_file
+    assert not folder.exists()
+    for status in (Status.FAILED, Status.CHANGED):
+        changed, same = push(PLAN, rack, keep=folder, connector=switches.connect).devices
+        assert (changed.status, same.before_file) == (status, "")
+        [file] = folder.iterdir()
+        assert str(file) == changed.before_file
+        [query] = target.queries(target.quantise(PLAN, "leaf1").state)
+        assert file.read_text() == f"### {query}\n7\n\n"
+        switches.refusing = {}
+    assert folder.stat().st_mode & 0o077 == 0
+    switches.limits["leaf1"] = 8
+    [changed] = push(PLAN, inventory("leaf1"), keep=folder, connector=switches.connect).devices
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_nothing_is_sent_where_what_ran_before_cannot_be_kept(target: FileTarget, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    switches = ScriptedSwitches({"leaf1": 7})
+    folder = tmp_path / "file" / "before"
+    [report] = push(PLAN, inventory("leaf1"), keep=folder, connector=switches.connect).devices
+    assert (report.status, report.before_file) == (Status.FAILED, "")
+    assert report.error.startswith(f"{folder}: cannot be made: ")
+    assert report.error.endswith("Nothing was sent")
+    assert switches.said("leaf1") == ["connected", "asked", "closed"]
 
 
 def test_a_bug_after_the_change_does_not_hide_it(target: FileTarget, monkeypatch: pytest.MonkeyPatch) -> None:

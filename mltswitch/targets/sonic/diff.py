@@ -39,8 +39,9 @@ def change_between(running: RunningState, wanted: SwitchState) -> Change:
             steps.append(_checkpoint(checkpoints[-1]))
         steps.append(Step(APPLY, json.dumps(patch), APPLY_SECONDS))
     operations = [operation for patch in patches for operation in patch]
-    text = _text(operations, _ports_taken_down(before, after, wanted), checkpoints)
-    return Change(tuple(steps), SAVE, text)
+    back = " && ".join(f"sudo config rollback {name}" for name in reversed(checkpoints))
+    text = _text(operations, _ports_taken_down(before, after, wanted), back)
+    return Change(tuple(steps), SAVE, text, f"{back} && {SAVE[0].command}")
 
 
 def _check(before: Database, wanted: SwitchState) -> None:
@@ -77,8 +78,7 @@ def _ports_taken_down(before: Database, after: Database, wanted: SwitchState) ->
     return [port.name for port in wanted.ports if port.name in changed]
 
 
-def _text(operations: list[Operation], ports: list[str], checkpoints: list[str]) -> str:
-    back = " && ".join(f"sudo config rollback {name}" for name in reversed(checkpoints))
+def _text(operations: list[Operation], ports: list[str], back: str) -> str:
     lines = [f"# back to the state before: {back}"]
     lines += [json.dumps(operation) for operation in operations]
     if ports:
