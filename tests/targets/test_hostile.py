@@ -260,7 +260,8 @@ def strings_of(state: object, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any
             yield from strings_of(entry, (*above, position))
     elif dataclasses.is_dataclass(state) and not isinstance(state, type):
         for field in dataclasses.fields(state):
-            if field.compare and field.name != "kind":  # of a limit: says which class it is of; others: no text says it
+            # No text says what is not compared; `kind` of a limit says which class it is of.
+            if field.compare and field.name != "kind":
                 yield from strings_of(getattr(state, field.name), (*above, field.name))
 
 
