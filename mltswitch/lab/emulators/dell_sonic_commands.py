@@ -162,6 +162,12 @@ def _pause(_: DellSonicConfiguration, port: Port, values: Values) -> Port:
     return replace(port, lossless=lossless)
 
 
+def _set_flow_control(_: DellSonicConfiguration, port: Port, values: Values) -> Port:
+    way = values.one("way", str)
+    others = tuple(each for each in port.flow_control if each != way)
+    return replace(port, flow_control=(*others, way) if values.one("state", str) == "on" else others)
+
+
 _MAP_BINDINGS: Final[tuple[Command[Change], ...]] = tuple(
     command
     for kind in MAP_KINDS
@@ -183,6 +189,18 @@ IN_INTERFACE: Final[tuple[Command[Change], ...]] = (
     Command(
         ("no", "priority-flow-control", "priority", whole("priority", 0, 7)),
         _port(lambda _, port, values: replace(port, lossless=port.lossless - {values.one("priority", int)})),
+    ),
+    Command(
+        ("priority-flow-control", "asymmetric"),
+        _port(lambda _, port, __: replace(port, asymmetric=True)),
+    ),
+    Command(
+        ("no", "priority-flow-control", "asymmetric"),
+        _port(lambda _, port, __: replace(port, asymmetric=False)),
+    ),
+    Command(
+        ("flowcontrol", choice("way", "receive", "send"), choice("state", "on", "off")),
+        _port(_set_flow_control),
     ),
     Command(
         ("ip", "address", Argument("address", IPv4Interface)),

@@ -76,6 +76,9 @@ def port_lines(port: Port) -> Iterator[str]:
             yield f"qos-map {kind} {port.maps[kind]}"
     for priority in sorted(port.lossless):
         yield f"priority-flow-control priority {priority}"
+    if port.asymmetric:
+        yield "priority-flow-control asymmetric"
+    yield from (f"flowcontrol {way} on" for way in port.flow_control)
     if port.lossless:
         yield "priority-flow-control watchdog action drop"
 

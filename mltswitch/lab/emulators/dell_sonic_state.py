@@ -62,6 +62,9 @@ class Port:
     """Kind → name."""
     lossless: frozenset[int] = frozenset()
     """Priorities with flow control."""
+    asymmetric: bool = False
+    flow_control: tuple[str, ...] = ()
+    """Of IEEE 802.3x: receive, send."""
     address: IPv4Interface | None = None
     description: str = ""
     service_policy: str = ""

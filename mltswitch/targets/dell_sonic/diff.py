@@ -1,30 +1,46 @@
 """The lines that take an Enterprise SONiC switch to the plan; each takes effect at once, so order matters.
 
 Nothing between old and new may drop what neither of them would. New objects come first: no port refers to
-them yet. Then queues get the more lenient of both thresholds, or none where neither is; then the scheduler
-policies; then ports are no longer trusted, where they were; then packets are led to their queues; then
-thresholds are tightened. A phase covers all ports before the next begins, because packets that one port
-classifies leave through the others. What somebody changed in an object of ours is mended in it, in the phase
-in which a binding would change. Objects of ours that no port refers to any more go last.
+them yet. Then queues get the more lenient of both thresholds, or none where neither is; then ports take the
+scheduler policies that can serve packets of both ends; then ports are no longer trusted, where they were;
+then packets are led to their queues; then ports take the plan's scheduler policies, where others had to
+stand between (scheduling.py); then thresholds are tightened. A phase covers all ports before the next
+begins, because packets that one port classifies leave through the others. What somebody changed in an object
+of ours is mended in it, in the phase in which a binding would change. Objects of ours that no port refers to
+any more go last.
 
 Where a port leaves a tc-queue map that is not one to one, packets may take any queue between its line and
-that of the dscp-tc map, so the wred-policies of the plan's ports are unbound meanwhile.
+that of the dscp-tc map, so meanwhile the wred-policies of the plan's ports are unbound and no queue has a
+cap.
 
-A route of ours with another distance, say, is removed before it is added again; other routes within our
-prefixes are removed last.
+Routes change prefix by prefix: a new next hop stands beside the old one (equal cost) before that one goes.
+Only two are removed first, each just before what replaces it: a route by the same next hop, with another
+distance, say, because a line keeps what it does not say; and a blackhole, which may not be taken beside
+a next hop. Routes to other prefixes of ours are removed last.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from ipaddress import IPv4Network
 from typing import Final
 
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
-from mltswitch.targets.dell_sonic.names import PREFIX, QUEUE_MAP, UNTRUSTED
+from mltswitch.targets.dell_sonic.names import PREFIX, QUEUE_MAP, UNTRUSTED, between_policy_name
 from mltswitch.targets.dell_sonic.read import read_configuration, route_state
 from mltswitch.targets.dell_sonic.render import render_text
+from mltswitch.targets.dell_sonic.scheduling import (
+    Moment,
+    Queues,
+    Traffic,
+    mended_first,
+    passage,
+    scheduler_lines,
+    traffic_between,
+)
 from mltswitch.targets.dell_sonic.sections import (
+    BLACKHOLE,
     LEAVE,
     Path,
     attributes_text,
@@ -34,7 +50,6 @@ from mltswitch.targets.dell_sonic.sections import (
 )
 from mltswitch.targets.dell_sonic.settings import (
     DSCP_MAP_KIND,
-    IDENTITY,
     MARKING,
     QUEUE_MAP_KIND,
     Attributes,
@@ -50,7 +65,6 @@ SAVE_SECONDS: Final = 120.0
 SAVE: Final = (Step("end"), Step("write memory", seconds=SAVE_SECONDS), Step("configure terminal"))
 """Saving is a command of the EXEC mode: the configuration mode is left for it."""
 _ENTRY_WORDS: Final = {DSCP_MAP_KIND: ("dscp", "traffic-class"), QUEUE_MAP_KIND: ("traffic-class", "queue")}
-_RATES: Final = ("cir", "pir")
 
 
 class _Phase(IntEnum):
@@ -60,9 +74,11 @@ class _Phase(IntEnum):
     SCHEDULE = 3
     DISTRUST = 4
     MAP = 5
-    TIGHTEN = 6
-    ROUTE = 7
-    REMOVE = 8
+    SETTLE = 6
+    REFINE = 7
+    TIGHTEN = 8
+    ROUTE = 9
+    REMOVE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +144,15 @@ class _Changes:
     def lines(self) -> Iterator[_Line]:
         """Every line, its phase beside it; within a phase in the order in which they are to be entered."""
         yield from self._wred_policies()
+        traffic = traffic_between(self.now, self.then)
+        passages = {port: self._passage(port, traffic) for port in self.then.ports}
         yield from self._scheduler_policies()
+        yield from self._policies_between(passages)
         for kind in (QUEUE_MAP_KIND, DSCP_MAP_KIND):
             yield from self._maps(kind)
-        sheltered = any(self._changes_queue_map(port) for port in self.then.ports)
         for port in self.then.ports:
-            yield from self._port(port, sheltered=sheltered)
+            yield from self._port(port, sheltered=traffic.anywhere)
+            yield from self._bindings_of_scheduler(port, *passages[port])
         yield from self._routes()
         yield from self._removals()
 
@@ -152,19 +171,48 @@ class _Changes:
             yield from (_Line(phase, path, words) for phase, words in _curve_lines(running, policy))
 
     def _scheduler_policies(self) -> Iterator[_Line]:
+        """Those of the plan; what somebody changed is mended in two steps, and harsher only by the second."""
         for name, policy in self.then.schedulers.items():
             path = (f"qos scheduler-policy {name}",)
             running = self.now.schedulers.get(name)
-            phase = _Phase.CREATE if running is None else _Phase.SCHEDULE
+            if running is None:
+                yield from _policy_lines(_Phase.CREATE, path, {}, policy.queues)
+                continue
+            first = mended_first(running.queues, policy.queues)
+            yield from _policy_lines(_Phase.SCHEDULE, path, running.queues, first)
+            yield from _policy_lines(_Phase.REFINE, path, first, policy.queues)
+            if running.port is not None:
+                yield _Line(_Phase.SCHEDULE, path, "no port")
+
+    def _passage(self, name: str, traffic: Traffic) -> tuple[Moment, Queues]:
+        now, then = self.now.ports[name], self.then.ports[name]
+        old, new = self.now.schedulers.get(now.scheduler), self.then.schedulers[then.scheduler]
+        if now.scheduler == then.scheduler and not traffic.anywhere:
+            return Moment.BEFORE, new.queues
+        return passage(old, new, traffic)
+
+    def _policies_between(self, passages: Mapping[str, tuple[Moment, Queues]]) -> Iterator[_Line]:
+        needed = {
+            between_policy_name(queues): queues
+            for moment, queues in passages.values()
+            if moment is Moment.NEITHER
+        }
+        for name, queues in needed.items():
+            running = self.now.schedulers.get(name)
             present = {} if running is None else running.queues
-            for queue, scheduler in policy.queues.items():
-                for words in _scheduler_lines(present.get(queue, {}), scheduler):
-                    yield _Line(phase, (*path, f"queue {queue}"), words)
-            yield from (
-                _Line(phase, path, f"no queue {queue}") for queue in present if queue not in policy.queues
-            )
-            if running is not None and running.port is not None:
-                yield _Line(phase, path, "no port")
+            yield from _policy_lines(_Phase.CREATE, (f"qos scheduler-policy {name}",), present, queues)
+            if running is None:
+                yield _Line(_Phase.REMOVE, (), f"no qos scheduler-policy {name}")
+
+    def _bindings_of_scheduler(self, name: str, moment: Moment, queues: Queues) -> Iterator[_Line]:
+        path = (f"interface {name}",)
+        bound, wanted = self.now.ports[name].scheduler, self.then.ports[name].scheduler
+        if moment is Moment.NEITHER:
+            yield _Line(_Phase.SCHEDULE, path, f"scheduler-policy {between_policy_name(queues)}")
+            yield _Line(_Phase.SETTLE, path, f"scheduler-policy {wanted}")
+        elif bound != wanted:
+            phase = _Phase.SCHEDULE if moment is Moment.BEFORE else _Phase.SETTLE
+            yield _Line(phase, path, f"scheduler-policy {wanted}")
 
     def _maps(self, kind: str) -> Iterator[_Line]:
         first, second = _ENTRY_WORDS[kind]
@@ -179,13 +227,6 @@ class _Changes:
                 words = f"{first} {number_list(sorted(numbers))} {second} {target}"
                 yield _Line(phase, (f"qos map {kind} {name}",), words)
 
-    def _changes_queue_map(self, port: str) -> bool:
-        """Whether a traffic class may go to another queue than before."""
-        bound = self.now.ports[port].maps.get(QUEUE_MAP_KIND)
-        if bound is None:
-            return False
-        return self.now.map_entries(QUEUE_MAP_KIND, bound) != IDENTITY
-
     def _port(self, name: str, *, sheltered: bool) -> Iterator[_Line]:
         path = (f"interface {name}",)
         now, then = self.now.ports[name], self.then.ports[name]
@@ -196,8 +237,6 @@ class _Changes:
             yield from (
                 _Line(phase, path, words) for phase, words in self._binding(queue, now, then, sheltered)
             )
-        if now.scheduler != then.scheduler:
-            yield _Line(_Phase.SCHEDULE, path, f"scheduler-policy {then.scheduler}")
         if now.maps.get(QUEUE_MAP_KIND) != QUEUE_MAP:
             yield _Line(_Phase.MAP, path, f"qos-map {QUEUE_MAP_KIND} {QUEUE_MAP}")
         classification = then.maps[DSCP_MAP_KIND]
@@ -224,19 +263,20 @@ class _Changes:
 
     def _routes(self) -> Iterator[_Line]:
         own = OwnPrefixes(self.wanted.routes)
-        planned = {_key(route) for route in self.then.routes}
         found = [route for route in self.now.routes if route.prefix in own]
-        foreign = [route for route in found if route_state(route) not in self.wanted.routes]
         present = {route_state(route) for route in found}
-        for route in foreign:
-            if _key(route) in planned:
-                yield _Line(_Phase.ROUTE, (), _removal(route))
+        foreign: dict[IPv4Network, list[StaticRoute]] = {}
+        for route in found:
+            if route_state(route) not in self.wanted.routes:
+                foreign.setdefault(route.prefix, []).append(route)
+        planned: dict[IPv4Network, list[StaticRoute]] = {}
         for route in self.then.routes:
-            if route_state(route) not in present:
-                yield _Line(_Phase.ROUTE, (), f"ip route {route.prefix} {route.target}")
-        for route in foreign:
-            if _key(route) not in planned:
-                yield _Line(_Phase.ROUTE, (), _removal(route))
+            planned.setdefault(route.prefix, []).append(route)
+        for prefix, routes in planned.items():
+            missing = [route for route in routes if route_state(route) not in present]
+            yield from _replacement(foreign.pop(prefix, []), missing)
+        for routes in foreign.values():
+            yield from _replacement(routes, [])
 
     def _bound_afterwards(self, name: str) -> Iterator[str]:
         now, then = self.now.ports[name], self.then.ports.get(name)
@@ -278,20 +318,11 @@ def _left(present: Mapping[str, object], needed: Mapping[str, object], used: set
             yield name
 
 
-def _scheduler_lines(now: Attributes, then: Attributes) -> Iterator[str]:
-    """Lines of one queue; at no time is its minimum above its maximum."""
-    yield from (f"no {word}" for word in now if word not in then and word not in _RATES)
-    if now.get("type") != then["type"]:
-        yield f"type {then['type']}"
-    changed = [word for word in _RATES if now.get(word) != then.get(word)]
-    # A maximum that stays above the present minimum may come first; else the minimum makes room for it.
-    order = reversed(changed) if _fits(now.get("cir"), then.get("pir")) else changed
-    for word in order:
-        yield f"{word} {then[word]}" if word in then else f"no {word}"
-
-
-def _fits(minimum: str | None, maximum: str | None) -> bool:
-    return minimum is None or maximum is None or int(minimum) <= int(maximum)
+def _policy_lines(phase: _Phase, path: Path, now: Queues, then: Queues) -> Iterator[_Line]:
+    for queue, scheduler in then.items():
+        for words in scheduler_lines(now.get(queue, {}), scheduler):
+            yield _Line(phase, (*path, f"queue {queue}"), words)
+    yield from (_Line(phase, path, f"no queue {queue}") for queue in now if queue not in then)
 
 
 def _curve_lines(running: Attributes, policy: Attributes) -> Iterator[tuple[_Phase, str]]:
@@ -321,9 +352,18 @@ def _spares(one: Attributes, other: Attributes) -> bool:
     return one.get("ecn") in MARKING or other.get("ecn") not in MARKING
 
 
-def _key(route: StaticRoute) -> tuple[object, str]:
-    return route.prefix, route.target
+def _replacement(old: Sequence[StaticRoute], new: Sequence[StaticRoute]) -> Iterator[_Line]:
+    """Lines of one prefix: its new routes, and no old one before there is a new one, as far as may be."""
+    targets = {route.target for route in new}
+    first = [route for route in old if new and (route.target in targets or route.target == BLACKHOLE)]
+    kept = [route for route in old if route not in first]
+    # Those that are no replacement of themselves stand before anything goes.
+    for route in sorted(new, key=lambda route: route.target in {each.target for each in first}):
+        yield from (_removal(each) for each in first if each.target in {route.target, BLACKHOLE})
+        first = [each for each in first if each.target not in {route.target, BLACKHOLE}]
+        yield _Line(_Phase.ROUTE, (), f"ip route {route.prefix} {route.target}")
+    yield from map(_removal, kept)
 
 
-def _removal(route: StaticRoute) -> str:
-    return f"no ip route {route.prefix} {route.target}"
+def _removal(route: StaticRoute) -> _Line:
+    return _Line(_Phase.ROUTE, (), f"no ip route {route.prefix} {route.target}")

@@ -4,7 +4,7 @@ A port goes from one object to the next by one line, and an object that no port 
 Names have at most 32 characters of A-Z, a-z, 0-9, - and _ (sonic-wred-profile.yang, sonic_types.xml).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final
@@ -44,6 +44,13 @@ def scheduler_policy_name(queues: Sequence[QueueState]) -> str:
 @lru_cache(maxsize=256)
 def _scheduler_name(queues: tuple[tuple[int, Bandwidth | None, Bandwidth | None], ...]) -> str:
     return f"{PREFIX}strict-" + _digest(tuple((number, str(low), str(high)) for number, low, high in queues))
+
+
+def between_policy_name(queues: Mapping[int, Mapping[str, str]]) -> str:
+    """Policy that stands between two while packets are led elsewhere; gone when the change is complete."""
+    return f"{PREFIX}between-" + _digest(
+        tuple((queue, tuple(queues[queue].items())) for queue in sorted(queues))
+    )
 
 
 def _digest(content: tuple[object, ...]) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
+from mltswitch.targets.dell_sonic.capabilities import QUEUE_COUNT
 from mltswitch.targets.dell_sonic.sections import running_configuration
 from mltswitch.targets.dell_sonic.settings import (
     GROUP_MAP_KIND,
@@ -65,6 +66,16 @@ def route_state(route: StaticRoute) -> RouteState:
 def _check_flow_control(configuration: Configuration, name: str, queues: Iterable[int]) -> None:
     used = set(queues)
     settings = configuration.ports[name]
+    if settings.is_asymmetric:
+        for priority in range(QUEUE_COUNT):
+            queue = _mapped(configuration, settings, PAUSE_QUEUE_MAP_KIND, priority)
+            if queue in used:
+                raise DeviceError(
+                    f"asymmetric flow control heeds pause frames of every priority, and that of priority "
+                    f"{priority} pauses queue {queue} of the plan",
+                    where=f"port {name}",
+                    hint="switch it off first: `no priority-flow-control asymmetric`",
+                )
     for priority in settings.paused:
         for what, numbers in _paused_by(configuration, settings, priority):
             if shared := used & numbers:

@@ -33,6 +33,8 @@ Path = tuple[str, ...]
 Placed = tuple[Path, str]
 
 LEAVE: Final = "exit"
+BLACKHOLE: Final = "blackhole"
+"""Target of a route that drops."""
 REMEMBERED_PORTS: Final = 512
 """A switch has a handful that differ; a running configuration may have one for each port."""
 REMEMBERED_NEXT_HOPS: Final = 4096
@@ -49,7 +51,9 @@ _KEYWORDS: Final = {
     _WRED: ("green", "yellow", "red", "ecn"),
     _SCHEDULER: ("type", "weight", "cir", "pir", "cbs", "pbs", "meter-type"),
     _MAP: ("dscp", "dot1p", "traffic-class", "pfc-priority"),
-    _INTERFACE: ("queue", "scheduler-policy", "qos-map", "priority-flow-control", "service-policy"),
+    _INTERFACE: (
+        *("queue", "scheduler-policy", "qos-map", "priority-flow-control", "flowcontrol", "service-policy"),
+    ),
 }
 """First words of the lines that a mode has, as far as they matter here."""
 _ENTRY: Final = re.compile(
@@ -58,6 +62,9 @@ _ENTRY: Final = re.compile(
 )
 _BOUND: Final = re.compile(r"queue ([0-9]{1,2}) wred-policy (\S+)")
 _PAUSED: Final = re.compile(r"priority-flow-control priority ([0-9,-]{1,15})")
+_ASYMMETRIC: Final = "priority-flow-control asymmetric"
+_PAUSED_AS_A_WHOLE: Final = ("flowcontrol receive on", "flowcontrol both")
+"""IEEE 802.3x: a pause frame holds back all queues of the port."""
 _LARGEST_ENTRY: Final = 63
 _COMMENT: Final = re.compile(r"![ -~]*")
 
@@ -246,6 +253,7 @@ def _port_settings(lines: tuple[str, ...]) -> PortSettings:
     scheduler = ""
     maps: dict[str, str] = {}
     paused: list[int] = []
+    is_asymmetric = False
     others: list[str] = []
     for words in lines:
         word, _, rest = words.partition(" ")
@@ -258,10 +266,17 @@ def _port_settings(lines: tuple[str, ...]) -> PortSettings:
             maps[kind] = name
         elif word == "priority-flow-control" and (match := _PAUSED.fullmatch(words)):
             paused += numbers_of(match[1]) or ()
-        elif words.startswith("service-policy type qos in"):
+        elif words == _ASYMMETRIC:
+            is_asymmetric = True
+        elif words.startswith("service-policy type qos in") or words in _PAUSED_AS_A_WHOLE:
             others.append(words)
     return PortSettings(
-        MappingProxyType(wred), scheduler, MappingProxyType(maps), tuple(sorted(paused)), tuple(others)
+        MappingProxyType(wred),
+        scheduler,
+        MappingProxyType(maps),
+        tuple(sorted(paused)),
+        tuple(others),
+        is_asymmetric,
     )
 
 
@@ -303,7 +318,7 @@ def _way(text: str) -> tuple[IPv4Address, str, str]:
     try:
         next_hop = ipv4_address(words[0])
     except ValueError:
-        if words[0] == "blackhole":
+        if words[0] == BLACKHOLE:
             named, rest = words[:1], words[1:]
     else:
         named, rest = words[:1], words[1:]
@@ -314,8 +329,8 @@ def _way(text: str) -> tuple[IPv4Address, str, str]:
         named += rest[:length]
         port += rest[1:length] if rest[0] == "interface" else rest[:length]
         rest = rest[length:]
-    if words[0] == "blackhole":
-        port = ["blackhole"]
+    if words[0] == BLACKHOLE:
+        port = [BLACKHOLE]
     return next_hop, " ".join((*port, *rest)), " ".join(named)
 
 

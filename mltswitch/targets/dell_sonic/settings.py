@@ -81,12 +81,15 @@ class PortSettings:
     paused: tuple[int, ...] = ()
     """Priorities with flow control."""
     others: tuple[str, ...] = ()
-    """Lines that classify or drop packets in yet another way."""
+    """Lines that classify, drop or hold back packets in yet another way."""
+    is_asymmetric: bool = False
+    """Flow control by priority that heeds pause frames of every priority, and sends those of `paused`."""
 
     @property
     def key(self) -> PortKey:
         """The same for ports on which the same is bound; hashable."""
-        return tuple(self.wred.items()), self.scheduler, tuple(self.maps.items()), self.paused, self.others
+        bound = tuple(self.wred.items()), self.scheduler, tuple(self.maps.items())
+        return (*bound, self.paused, self.others, self.is_asymmetric)
 
 
 @dataclass(frozen=True, slots=True)

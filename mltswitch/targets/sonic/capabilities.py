@@ -81,6 +81,8 @@ class Model:
     """`size` of the pool in the configuration of a top-of-rack switch: of all parts of the buffer."""
     platforms: tuple[str, ...]
     """DEVICE_METADATA|localhost, `platform`."""
+    hwskus: tuple[str, ...]
+    """With what `hwsku` begins there (SB, device/)."""
 
 
 def _model(
@@ -90,6 +92,7 @@ def _model(
     maker: Maker,
     of: str,
     platforms: tuple[str, ...],
+    hwskus: tuple[str, ...],
     unverified: tuple[str, ...] = (),
 ) -> Model:
     typical = box(of)
@@ -130,7 +133,7 @@ def _model(
             *(_MELLANOX_UNVERIFIED if maker == "mellanox" else _BROADCOM_UNVERIFIED),
         ),
     )
-    return Model(capabilities, maker, pool_bytes, platforms)
+    return Model(capabilities, maker, pool_bytes, platforms, hwskus)
 
 
 def _limit(maker: Maker, pool_bytes: int, pool_source: str) -> LimitCapability:
@@ -162,6 +165,7 @@ SN2100: Final = _model(
     maker="mellanox",
     of="sn2100",
     platforms=("x86_64-mlnx_msn2100-r0",),
+    hwskus=("ACS-MSN2100", "Mellanox-SN2100"),
 )
 SN2700: Final = _model(
     hardware="sn2700",
@@ -169,6 +173,7 @@ SN2700: Final = _model(
     maker="mellanox",
     of="sn2700",
     platforms=("x86_64-mlnx_msn2700-r0", "x86_64-mlnx_msn2700a1-r0"),
+    hwskus=("ACS-MSN2700", "Mellanox-SN2700"),
 )
 SN3700: Final = _model(
     hardware="sn3700",
@@ -176,6 +181,7 @@ SN3700: Final = _model(
     maker="mellanox",
     of="sn3700",
     platforms=("x86_64-mlnx_msn3700-r0", "x86_64-mlnx_msn3700c-r0"),
+    hwskus=("ACS-MSN3700", "Mellanox-SN3700"),
 )
 TRIDENT3: Final = _model(
     hardware="trident3",
@@ -183,6 +189,7 @@ TRIDENT3: Final = _model(
     maker="broadcom",
     of="7050cx3-32s",
     platforms=("x86_64-arista_7050cx3_32s",),
+    hwskus=("Arista-7050CX3-32S",),
 )
 TOMAHAWK: Final = _model(
     hardware="tomahawk",
@@ -190,6 +197,7 @@ TOMAHAWK: Final = _model(
     maker="broadcom",
     of="7060cx-32s",
     platforms=("x86_64-arista_7060_cx32s",),
+    hwskus=("Arista-7060CX-32S",),
     unverified=(_PARTS,),
 )
 TOMAHAWK2: Final = _model(
@@ -198,6 +206,7 @@ TOMAHAWK2: Final = _model(
     maker="broadcom",
     of="7260cx3-64",
     platforms=("x86_64-arista_7260cx3_64",),
+    hwskus=("Arista-7260CX3",),
     unverified=(_PARTS,),
 )
 MODELS: Final = (SN2700, SN2100, SN3700, TRIDENT3, TOMAHAWK, TOMAHAWK2)
@@ -206,6 +215,11 @@ HARDWARE: Final[Mapping[str, Capabilities]] = MappingProxyType(
 )
 
 
-def model_of(platform: str) -> Model | None:
-    """The model of a device by its own word for it; None for one that is not known."""
-    return next((model for model in MODELS if platform in model.platforms), None)
+def model_of(platform: str, hwsku: str = "") -> Model | None:
+    """The model of a device by its own words for it; None for one that is not known.
+
+    The hwsku counts where the platform is missing; it names the box, then the split of its ports.
+    """
+    if platform:
+        return next((model for model in MODELS if platform in model.platforms), None)
+    return next((model for model in MODELS if hwsku.startswith(model.hwskus)), None)

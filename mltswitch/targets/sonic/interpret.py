@@ -6,7 +6,7 @@ from typing import Final
 
 from mltswitch.capabilities import AlphaLimit, BitRate, Limit, Unlimited
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
-from mltswitch.targets.sonic.capabilities import BITS
+from mltswitch.targets.sonic.capabilities import BITS, TRAFFIC_CLASSES
 from mltswitch.targets.sonic.database import QUEUE_TABLES, Database, Entry, Value, keys_by_queue
 from mltswitch.targets.sonic.document import (
     MAP,
@@ -36,13 +36,25 @@ Prefix = IPv4Network | IPv6Network
 
 
 def lossless_queues(database: Database, port: str) -> set[int]:
-    """Queues of a port in which PFC may hold packets back."""
+    """Queues of a port in which PFC may hold packets back.
+
+    Asymmetric PFC heeds pause frames of every priority, whatever `pfc_enable` says (sonic-swss,
+    orchagent/portsorch.cpp, setPortPfcAsym: 0xff for what is received).
+    """
     fields = database.get("PORT_QOS_MAP", {}).get(port, {})
     bound = fields.get("pfc_to_queue_map")
     leads_to = database.get("MAP_PFC_PRIORITY_TO_QUEUE", {}).get(bound, {}) if isinstance(bound, str) else {}
-    priorities = {word: leads_to.get(word, word) for word in _words(fields.get("pfc_enable", ""))}
+    words = _words(fields.get("pfc_enable", ""))
+    if is_asymmetric(database, port):
+        words = [str(priority) for priority in range(TRAFFIC_CLASSES)]
+    priorities = {word: leads_to.get(word, word) for word in words}
     queues = (number(priorities, word) for word in priorities)
     return {queue for queue in queues if queue is not None}
+
+
+def is_asymmetric(database: Database, port: str) -> bool:
+    """Whether PFC of a port is asymmetric."""
+    return database.get("PORT", {}).get(port, {}).get("pfc_asym") == "on"
 
 
 def route_of(key: str) -> Prefix | None:

@@ -1,6 +1,7 @@
 """What a SONiC switch answers, as state."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from mltswitch.errors import DeviceError
@@ -8,10 +9,17 @@ from mltswitch.targets.base import RunningState
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.sonic.capabilities import MODELS, POOL, Model, model_of
 from mltswitch.targets.sonic.database import Database, load
-from mltswitch.targets.sonic.interpret import PortReader, lossless_queues, route_of, routes_of
+from mltswitch.targets.sonic.document import COUNTERS
+from mltswitch.targets.sonic.interpret import (
+    PortReader,
+    is_asymmetric,
+    lossless_queues,
+    route_of,
+    routes_of,
+)
 from mltswitch.targets.sonic.segments import OwnSegmentPrefixes, locator_of
 from mltswitch.targets.sonic.segments import in_order_of as segments_in_order_of
-from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRouting, SwitchState
+from mltswitch.targets.state import PortState, RouteState, SegmentRouteState, SegmentRouting, SwitchState
 
 QUERY: Final = "show runningconfiguration all"
 
@@ -44,6 +52,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
         for port in wanted.ports
         if port.name in database.get("PORT", {})
     )
+    ports = _with_counters(database, ports)
     own, own_segments = OwnPrefixes(wanted.routes), OwnSegmentPrefixes(wanted.segment_routing)
     found = [
         route
@@ -61,7 +70,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
 
 
 def _check_hardware(database: Database, wanted: SwitchState) -> None:
-    """The predicted losses hold for one chip and pool; the dynamic buffer model leaves the size out."""
+    """The predicted losses hold for one model and pool; the dynamic buffer model leaves the size out."""
     pool = database.get("BUFFER_POOL", {}).get(POOL, {})
     if pool.get("mode") != "dynamic":
         raise DeviceError(
@@ -69,8 +78,18 @@ def _check_hardware(database: Database, wanted: SwitchState) -> None:
             expected="dynamic",
             hint="load the vendor's buffers with `config qos reload`, before mltswitch",
         )
-    model = model_of(str(database.get("DEVICE_METADATA", {}).get("localhost", {}).get("platform", "")))
-    expected = [str(each.pool_size_bytes) for each in ([model] if model is not None else MODELS)]
+    metadata = database.get("DEVICE_METADATA", {}).get("localhost", {})
+    model = model_of(*(str(metadata.get(name, "")) for name in ("platform", "hwsku")))
+    planned = next((each for each in MODELS if each.capabilities.hardware == wanted.hardware), None)
+    if model is not None and planned is not None and model is not planned:
+        raise DeviceError(
+            f"the device is a {model.capabilities.hardware}, and the plan is rounded to a {wanted.hardware}: "
+            "its thresholds, limits and predicted losses do not hold",
+            where=f"DEVICE_METADATA, {metadata.get('platform', metadata.get('hwsku'))}",
+            hint=f"give the device hardware {model.capabilities.hardware} in the fabric file",
+        )
+    known = model or planned
+    expected = [str(each.pool_size_bytes) for each in ([known] if known is not None else MODELS)]
     if "size" in pool and pool["size"] not in expected:
         raise DeviceError(
             f"buffer pool {POOL} has {pool['size']} B, so the plan's limits and predicted losses do not hold",
@@ -79,6 +98,22 @@ def _check_hardware(database: Database, wanted: SwitchState) -> None:
         )
     if model is not None:
         _check_thresholds(model, wanted)
+
+
+def _with_counters(database: Database, ports: tuple[PortState, ...]) -> tuple[PortState, ...]:
+    """Where the counters of marks are off, the first port says so: they are the whole switch's."""
+    groups = database.get("FLEX_COUNTER_TABLE", {})
+    for name, fields in COUNTERS.items():
+        found = groups.get(name, {})
+        faults = tuple(
+            f"FLEX_COUNTER_TABLE|{name} {field} {found.get(field, 'none')}"
+            for field, value in fields.items()
+            if found.get(field) != value
+        )
+        if faults and ports:
+            first = replace(ports[0], unexpected=(*ports[0].unexpected, *faults))
+            ports = (first, *ports[1:])
+    return ports
 
 
 def _check_thresholds(model: Model, wanted: SwitchState) -> None:
@@ -98,6 +133,13 @@ def _check_flow_control(database: Database, wanted: SwitchState) -> None:
     for port in wanted.ports:
         lossless = lossless_queues(database, port.name)
         for queue in port.queues:
+            if queue.queue in lossless and is_asymmetric(database, port.name):
+                raise DeviceError(
+                    f"asymmetric PFC heeds pause frames of every priority, for queue {queue.queue}, too, "
+                    "which the plan uses: whoever sends them stops it",
+                    where=f"port {port.name}",
+                    hint=f"switch it off first: `sudo pfc config asymmetric off {port.name}`",
+                )
             if queue.queue in lossless:
                 raise DeviceError(
                     f"PFC is on for queue {queue.queue}, which the plan uses: WRED on a lossless queue drops "

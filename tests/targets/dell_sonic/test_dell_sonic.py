@@ -524,6 +524,78 @@ def test_another_route_to_our_prefixes_is_found_and_mended(by_hand: str, text: s
     assert str(device.configuration.routes[-1 if len(lines) == 1 else 1]) == "ip route 0.0.0.0/0 10.20.0.9"
 
 
+def test_routes_change_one_by_one_and_the_new_one_comes_first() -> None:
+    device = pushed()
+    by_hand = (
+        *("no ip route 10.101.0.0/16 10.20.0.2 interface Eth1/2", "ip route 10.101.0.0/16 10.20.0.6"),
+        "ip route 10.101.0.0/16 10.20.0.10",
+        *("no ip route 10.101.0.1/32 10.10.0.2 interface Eth1/1", "ip route 10.101.0.1/32 blackhole"),
+    )
+    assert device.configure(*by_hand) == ""
+    assert commands(device) == [
+        "ip route 10.101.0.0/16 10.20.0.2 interface Eth1/2",
+        "no ip route 10.101.0.0/16 10.20.0.6",
+        "no ip route 10.101.0.0/16 10.20.0.10",
+        "no ip route 10.101.0.1/32 blackhole",
+        "ip route 10.101.0.1/32 10.10.0.2 interface Eth1/1",
+    ]
+
+
+def served(queues: tuple[QueueState, ...]) -> SwitchState:
+    return SwitchState((PortState("Eth1/2", True, None, queues),), STATE.routes)
+
+
+def scheduling(device: DellSonicDevice, wanted: SwitchState) -> list[str]:
+    kinds = ("scheduler-policy ", "qos-map dscp-tc", "qos-map tc-queue")
+    return [line for line in commands(device, wanted) if line.startswith(kinds)]
+
+
+def test_a_policy_that_lacks_a_queue_is_bound_when_no_packet_takes_it_any_more() -> None:
+    four = (*QUEUES[:3], replace(QUEUES[4], dscps=tuple(sorted((*OTHERS, 12)))))
+    device = DellSonicDevice(ports=8)
+    apply(device, TARGET.diff(read(device, served(QUEUES)), served(QUEUES)))
+    to_four, back = (
+        (dscp_map_name(classification_of(queues)), scheduler_policy_name(queues)) for queues in (four, QUEUES)
+    )
+    assert scheduling(device, served(four)) == [
+        f"qos-map dscp-tc {to_four[0]}",
+        f"scheduler-policy {to_four[1]}",
+    ]
+    apply(device, TARGET.diff(read(device, served(four)), served(four)))
+    assert scheduling(device, served(QUEUES)) == [f"scheduler-policy {back[1]}", f"qos-map dscp-tc {back[0]}"]
+
+
+def test_a_policy_stands_between_where_one_lacks_a_queue_and_the_other_has_a_cap() -> None:
+    five = (
+        QUEUES[0],
+        replace(QUEUES[1], dscps=(12,), maximum=None),
+        QUEUES[2],
+        replace(QUEUES[4], dscps=tuple(sorted((*OTHERS, 8)))),
+    )
+    device = DellSonicDevice(ports=8)
+    apply(device, TARGET.diff(read(device, served(five)), served(five)))
+    before = device.configuration
+    lines = commands(device, served(QUEUES))
+    between = next(line for line in lines if line.startswith("qos scheduler-policy mltswitch-between-"))
+    name = between.split()[-1]
+    assert scheduling(device, served(QUEUES)) == [
+        f"scheduler-policy {name}",
+        f"qos-map dscp-tc {MAP}",
+        f"scheduler-policy {SCHEDULER}",
+    ]
+    start = lines.index(between)
+    body = [line for line in lines[start : lines.index(f"scheduler-policy {name}")] if "pir" in line]
+    assert body == []
+    assert f"no qos scheduler-policy {name}" in lines
+    # Cut off in the middle, the next change goes on from there and leaves nothing of it.
+    for end in range(start, len(lines)):
+        device.configuration = before
+        assert device.configure(*lines[:end]) == ""
+        apply(device, TARGET.diff(read(device, served(QUEUES)), served(QUEUES)))
+        assert list(device.configuration.schedulers) == [SCHEDULER]
+        assert read(device, served(QUEUES)).state == served(QUEUES)
+
+
 @pytest.mark.parametrize(
     ("line", "hop", "port", "target"),
     [
@@ -580,9 +652,20 @@ def test_flow_control_on_a_queue_of_ours_is_refused() -> None:
         read(device, STATE)
 
 
+def test_asymmetric_flow_control_is_refused() -> None:
+    device = pushed()
+    assert device.configure(*on_port("Eth1/2", "priority-flow-control asymmetric")) == ""
+    with pytest.raises(DeviceError, match=r"^port Eth1/2: asymmetric flow control heeds pause frames of ev"):
+        read(device, STATE)
+    away = ("qos map pfc-priority-queue Q", "pfc-priority 0-7 queue 3", "exit")
+    assert device.configure(*away, *on_port("Eth1/2", "qos-map pfc-priority-queue Q")) == ""
+    assert read(device, STATE).state == STATE
+
+
 @pytest.mark.parametrize(
     ("lines", "text"),
     [
+        ((), "flowcontrol receive on"),
         (("qos map dot1p-tc X", "dot1p 0-7 traffic-class 5", "exit"), "qos-map dot1p-tc X"),
         (("qos map tc-dscp X", "traffic-class 5 dscp 0", "exit"), "qos-map tc-dscp X"),
         ((), "service-policy type qos in X"),

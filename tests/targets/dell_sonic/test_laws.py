@@ -115,27 +115,35 @@ def foreign_lines(draw: DrawFn) -> list[str]:
             f"qos map tc-queue {name}",
             *(f"traffic-class {number} queue {draw(queues)}" for number in range(8)),
             "exit",
+            f"qos scheduler-policy {name}",
         ]
+        for queue in draw(st.sets(queues, min_size=1)):
+            lines += [f"queue {queue}", draw(st.sampled_from(["type strict", "type dwrr"]))]
+            lines += draw(st.sampled_from([[], ["pir 900000"], ["pir 40000000"], ["pir 70000", "cir 50000"]]))
+            lines.append("exit")
+        lines.append("exit")
     for port in range(1, 5):
         lines.append(f"interface Eth1/{port}")
         for kind in ("dscp-tc", "tc-queue"):
             lines += draw(st.sampled_from([[], [f"qos-map {kind} A"], [f"qos-map {kind} B"]]))
+        lines += draw(st.sampled_from([[], ["scheduler-policy A"], ["scheduler-policy B"]]))
         for queue in range(8):
             lines += draw(st.sampled_from([[], [f"queue {queue} wred-policy {draw(st.sampled_from('AB'))}"]]))
         lines.append("exit")
     return lines
 
 
-Reach = tuple[int, int]
-"""Kilobytes above which packets are dropped that are not ECN-capable, and those that are."""
+Lot = tuple[int, int, int, int]
+"""What becomes of a packet, more being better: kilobytes above which it is dropped if it is not ECN-capable,
+and if it is; how its queue is served; and the rate at which, in kbit/s."""
+UNNAMED, FAIR, WEIGHTED, STRICT = range(4)
+"""By a policy that does not name the queue; by no policy; by weight; by priority."""
 
 
-def early_drops(
-    configuration: DellSonicConfiguration, names: list[str], queues: frozenset[int]
-) -> list[Reach]:
-    """For every way in and out and every code point; other queues than the plan's count as without bounds."""
+def lots(configuration: DellSonicConfiguration, names: list[str], queues: frozenset[int]) -> list[Lot]:
+    """For every way in and out and every code point; other queues than the plan's drop nothing early."""
     ports = [configuration.ports[name] for name in names]
-    found: list[Reach] = []
+    found: list[Lot] = []
     for entrance in ports:
         dscps = entries(configuration, entrance.maps, "dscp-tc")
         classes = entries(configuration, entrance.maps, "tc-queue")
@@ -144,7 +152,9 @@ def early_drops(
                 number = dscps.get(dscp, 0)
                 queue = classes.get(number, number)
                 bound = exit_port.wred.get(queue) if queue in queues else None
-                found.append(reach(configuration, bound))
+                found.append(
+                    (*reach(configuration, bound), *service(configuration, exit_port.scheduler, queue))
+                )
     return found
 
 
@@ -152,7 +162,7 @@ def entries(configuration: DellSonicConfiguration, bound: Mapping[str, str], kin
     return configuration.maps[kind][bound[kind]] if kind in bound else {}
 
 
-def reach(configuration: DellSonicConfiguration, name: str | None) -> Reach:
+def reach(configuration: DellSonicConfiguration, name: str | None) -> tuple[int, int]:
     policy = configuration.wred[name] if name is not None else None
     if policy is None or policy.green is None:
         return NEVER, NEVER
@@ -160,30 +170,40 @@ def reach(configuration: DellSonicConfiguration, name: str | None) -> Reach:
     return least, NEVER if policy.ecn in {"green", "all"} else least
 
 
-def steps_between(device: DellSonicDevice, wanted: SwitchState) -> list[list[Reach]]:
+def service(configuration: DellSonicConfiguration, policy: str, queue: int) -> tuple[int, int]:
+    if not policy:
+        return FAIR, NEVER
+    scheduler = configuration.schedulers[policy].get(queue)
+    if scheduler is None or not scheduler.type:
+        return UNNAMED, NEVER if scheduler is None else scheduler.rates.get("pir", NEVER)
+    return STRICT if scheduler.type == "strict" else WEIGHTED, scheduler.rates.get("pir", NEVER)
+
+
+def steps_between(device: DellSonicDevice, wanted: SwitchState) -> list[list[Lot]]:
     names = [port.name for port in wanted.ports]
     used = frozenset(queue.queue for port in wanted.ports for queue in port.queues)
     steps = TARGET.diff(read(device, wanted), wanted).steps
-    seen = [early_drops(device.configuration, names, used)]
+    seen = [lots(device.configuration, names, used)]
     session = session_of(device, "configure terminal")
     for step in steps:
         assert session.enter(step.command).text == ""
-        seen.append(early_drops(device.configuration, names, used))
+        seen.append(lots(device.configuration, names, used))
     return seen
 
 
-def no_step_is_worse(seen: list[list[Reach]]) -> bool:
+def no_step_is_worse(seen: list[list[Lot]]) -> bool:
+    distinct = {step: None for lot in seen for step in [tuple(lot)]}
     return all(
         now[kind] >= min(before[kind], after[kind])
-        for between in seen[1:-1]
+        for between in distinct
         for now, before, after in zip(between, seen[0], seen[-1], strict=True)
-        for kind in (0, 1)
+        for kind in range(4)
     )
 
 
 @settings(few, max_examples=min(10, LAW_EXAMPLES))
 @given(st.data(), PLANS, PLANS)
-def test_no_step_drops_what_neither_end_drops(data: st.DataObject, first: Plan, second: Plan) -> None:
+def test_no_step_treats_a_packet_worse_than_both_ends(data: st.DataObject, first: Plan, second: Plan) -> None:
     device = DellSonicDevice()
     start = state_of(data, first)
     apply(device, TARGET.diff(read(device, start), start))
@@ -192,9 +212,29 @@ def test_no_step_drops_what_neither_end_drops(data: st.DataObject, first: Plan, 
 
 @settings(few, max_examples=min(10, LAW_EXAMPLES))
 @given(st.data(), PLANS, foreign_lines())
-def test_no_step_from_somebody_elses_maps_drops_what_neither_end_drops(
+def test_no_step_from_somebody_elses_objects_treats_a_packet_worse_than_both_ends(
     data: st.DataObject, plan: Plan, lines: list[str]
 ) -> None:
     device = DellSonicDevice()
     assert device.configure(*lines) == ""
     assert no_step_is_worse(steps_between(device, state_of(data, plan)))
+
+
+@settings(few, max_examples=min(10, LAW_EXAMPLES))
+@given(st.data(), PLANS, PLANS, foreign_lines())
+def test_no_step_from_objects_of_ours_that_somebody_changed_treats_a_packet_worse_than_both_ends(
+    data: st.DataObject, first: Plan, second: Plan, lines: list[str]
+) -> None:
+    device = DellSonicDevice()
+    start = state_of(data, first)
+    wanted = data.draw(st.sampled_from([start, state_of(data, second)]))
+    apply(device, TARGET.diff(read(device, start), start))
+    bound = {name: port.scheduler for name, port in device.configuration.ports.items() if port.scheduler}
+    assert device.configure(*lines[: data.draw(st.sampled_from([0, len(lines)]))]) == ""
+    for name, policy in data.draw(st.sampled_from([{}, bound])).items():
+        assert device.configure(f"interface {name}", f"scheduler-policy {policy}") == ""
+    for policy in list(device.configuration.schedulers):
+        queue = data.draw(st.integers(0, 7))
+        words = data.draw(st.sampled_from(["type strict", "type dwrr", "pir 400000", "no pir"]))
+        device.configure(f"qos scheduler-policy {policy}", f"queue {queue}", words)
+    assert no_step_is_worse(steps_between(device, wanted))

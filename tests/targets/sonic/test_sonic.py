@@ -349,6 +349,36 @@ def test_flow_control_on_a_queue_of_ours_is_refused(commands: tuple[str, ...]) -
     assert read(device, others).state.ports
 
 
+def test_asymmetric_flow_control_is_refused() -> None:
+    device = pushed()
+    by_hand(device, "hset 'PORT|Ethernet8' pfc_asym on")
+    with pytest.raises(DeviceError, match=r"^port Ethernet8: asymmetric PFC heeds .* asymmetric off Etherne"):
+        read(device, STATE)
+    by_hand(device, "hset 'PORT|Ethernet8' pfc_asym off")
+    assert read(device, STATE).state == STATE
+
+
+def test_a_plan_for_another_model_is_refused() -> None:
+    queues = tuple(replace(queue, ecn_threshold_bytes=None) for queue in QUEUES)
+    wanted = SwitchState((PortState("Ethernet4", True, None, queues),), (), hardware="sn2700")
+    device = SonicDevice(box="trident3")
+    what = (
+        r"^DEVICE_METADATA, x86_64-arista_7050cx3_32s: the device is a trident3, and .* rounded to a sn2700"
+    )
+    with pytest.raises(DeviceError, match=what):
+        read(device, wanted)
+    assert read(device, replace(wanted, hardware="trident3")).state.ports
+    metadata = device.config_db["DEVICE_METADATA"]["localhost"]
+    del metadata["platform"]
+    with pytest.raises(DeviceError, match=r"^DEVICE_METADATA, Arista-7050CX3-32S-C32: the device is a trid"):
+        read(device, wanted)
+    # A box that nobody knows tells its chip by its pool alone.
+    metadata["platform"] = "x86_64-somebody-r0"
+    with pytest.raises(DeviceError, match=r"has 24709632 B, .* \(expected 4580864 B\)"):
+        read(device, wanted)
+    assert read(device, replace(wanted, hardware="")).state.ports
+
+
 def test_another_buffer_pool_is_refused() -> None:
     device = SonicDevice()
     pool = device.config_db["BUFFER_POOL"]["egress_lossy_pool"]
@@ -553,6 +583,10 @@ def test_counters_of_marks_are_switched_on_and_kept() -> None:
     by_hand(device, "hset 'FLEX_COUNTER_TABLE|WRED_ECN_QUEUE' POLL_INTERVAL 1000")
     assert operations(device) == []
     assert device.execute("admin", "sudo counterpoll wredqueue disable").status == 0
+    assert [str(each) for each in differences(STATE, read(device, STATE).state)] == [
+        "port Ethernet4: configuration expected as planned, found "
+        "FLEX_COUNTER_TABLE|WRED_ECN_QUEUE FLEX_COUNTER_STATUS disable"
+    ]
     assert operations(device) == [("replace", "/FLEX_COUNTER_TABLE/WRED_ECN_QUEUE/FLEX_COUNTER_STATUS")]
 
 
