@@ -22,6 +22,7 @@ from mltswitch.measure.acceptance import (
     DeviceCounters,
     Place,
     TestHost,
+    Verdict,
     accept,
     find_place,
     open_hosts,
@@ -31,7 +32,7 @@ from mltswitch.plan import Plan
 from mltswitch.targets import target_for
 from mltswitch.units import format_bps
 
-NOT_ACCEPTED: Final = 5
+EXIT_CODES: Final = {Verdict.ACCEPTED: 0, Verdict.FAILED: 5, Verdict.INCONCLUSIVE: 6}
 CONNECT_SECONDS: Final = 10
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 _HOST: Final = re.compile(rf"(?P<name>{_NAME})(=(?P<place>[A-Za-z0-9_][A-Za-z0-9_.:@/\[\]%-]{{0,254}}))?")
@@ -87,7 +88,8 @@ def acceptance(
     """Overload one port of DEVICE from real hosts and compare what comes out with the plan.
 
     Every gradient class in turn, with ECT and Not-ECT datagrams; a class takes seconds. Exit code 5
-    when a check fails. The port should carry nothing else meanwhile.
+    when a check fails, 6 when none fails but marks and drops above S could not be seen for every
+    gradient class. The port should carry nothing else meanwhile.
     """
     plan = load_document(plan_file, Plan)
     device = _device(inventory_path, device_name)
@@ -110,10 +112,11 @@ def acceptance(
     ):
         result = accept(place, running, counters, progress)
     if as_json:
-        print_json({"accepted": result.accepted, "result": result})
+        accepted = result.verdict is Verdict.ACCEPTED
+        print_json({"accepted": accepted, "verdict": result.verdict, "result": result})
     else:
         _print(result)
-    return 0 if result.accepted else NOT_ACCEPTED
+    return EXIT_CODES[result.verdict]
 
 
 def _device(inventory_path: Path, name: str) -> Device:
@@ -219,7 +222,11 @@ def _print(result: AcceptanceResult) -> None:
         click.echo(f"still open on {hardware}: {sentence}")
     results = [check.result for check in result.checks]
     counts = {text: results.count(text) for text in ("pass", "FAIL", "not checked")}
-    click.echo(", ".join(f"{count} {text}" for text, count in counts.items() if count))
+    summary = ", ".join(f"{count} {text}" for text, count in counts.items() if count)
+    if result.verdict is Verdict.INCONCLUSIVE:
+        unseen = ", ".join(f"{check.traffic_class} {check.question}" for check in result.missing)
+        click.echo(f"inconclusive: accepted is only a port that was seen to do this: {unseen or 'anything'}")
+    click.echo(f"{result.verdict}: {summary}")
 
 
 def _unchecked(result: AcceptanceResult) -> dict[str, list[str]]:

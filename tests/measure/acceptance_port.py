@@ -29,6 +29,10 @@ class SimulatedQueue:
     others: Literal["drop", "pass"] = "drop"
     weight: float = 1.0
     """Of the newest length in the average."""
+    cap: float | None = None
+    """Part of the port's rate that it may have."""
+    share: float | None = None
+    """Part of the port's rate that it gets whatever waits before it; for the last queue."""
 
 
 @dataclass(frozen=True)
@@ -100,16 +104,38 @@ class SimulatedPort:
         ]
         return Sent(due, flow, number, sent_ns, 0.001), arrivals
 
+    def _next(self, waiting: dict[int, deque[tuple[_Arrival, int]]], now: float) -> int:
+        """The queue that is served now; a queue with a cap stands still after each packet."""
+        ready = [index for index, queue in waiting.items() if queue and self._held_until[index] <= now]
+        index, last = ready[0], list(self.order)[-1]
+        share = self.order[last].share
+        if share is not None and last in ready:
+            self._credit += share
+            if self._credit >= 1.0:
+                index = last
+            self._credit -= index == last
+        cap = self.order[index].cap
+        if cap is not None:
+            self._held_until[index] = now + self._packet_seconds / cap
+        return index
+
     def _serve(self, arrivals: list[_Arrival]) -> list[tuple[int, int, int, int]]:
         waiting: dict[int, deque[tuple[_Arrival, int]]] = {index: deque() for index in self.order}
         average = dict.fromkeys(self.order, 0.0)
+        self._held_until = dict.fromkeys(self.order, 0.0)
+        self._credit = 0.0
         rows: list[tuple[int, int, int, int]] = []
         free = 0.0
         position = 0
         while position < len(arrivals) or any(waiting.values()):
             upcoming = arrivals[position].time if position < len(arrivals) else float("inf")
-            if any(waiting.values()) and free <= upcoming:
-                index = next(index for index, queue in waiting.items() if queue)
+            turn = min(
+                (max(free, self._held_until[index]) for index, queue in waiting.items() if queue),
+                default=float("inf"),
+            )
+            if turn <= upcoming and turn < float("inf"):
+                free = turn
+                index = self._next(waiting, free)
                 arrival, tos = waiting[index].popleft()
                 rule = self.order[index]
                 if self.marks_at == "dequeue" and arrival.ecn and len(waiting[index]) >= rule.threshold:

@@ -9,12 +9,34 @@ from hypothesis import strategies as st
 
 from mltswitch.capabilities import AlphaLimit, BytesLimit, Unlimited
 from mltswitch.errors import MachineError
-from mltswitch.measure.acceptance.checks import Check, ExpectedPort, ExpectedQueue, Question
-from mltswitch.measure.acceptance.competition import judge_control, judge_order
+from mltswitch.measure.acceptance.checks import (
+    BackgroundClass,
+    Check,
+    ControlClass,
+    ExpectedPort,
+    ExpectedQueue,
+    HostControl,
+    Question,
+)
+from mltswitch.measure.acceptance.competition import (
+    judge_cap,
+    judge_control,
+    judge_host_control,
+    judge_order,
+    judge_share,
+)
 from mltswitch.measure.acceptance.counters import QueueCounters, judge_counters
 from mltswitch.measure.acceptance.judge import judge_class
 from mltswitch.measure.acceptance.observe import Trace, observe
-from mltswitch.measure.acceptance.schedule import Marking, Port, control_run, order_run, threshold_run
+from mltswitch.measure.acceptance.schedule import (
+    Marking,
+    Port,
+    background_run,
+    cap_run,
+    control_run,
+    order_run,
+    threshold_run,
+)
 from tests.measure.acceptance_port import PACKET, RATE, SimulatedPort, SimulatedQueue
 
 PORT = Port(RATE, PACKET, 2, (1,))
@@ -199,6 +221,73 @@ def test_an_upper_class_that_never_filled_the_port_proves_nothing() -> None:
 def test_control(queues: dict[int, SimulatedQueue], holds: bool | None) -> None:
     run = control_run(PORT, Marking(1, 40), (Marking(3, 36), Marking(4, 26)), 100 * PACKET)
     check = judge_control(observe(SimulatedPort(queues).exchange(run)), "control", EXPECTED_PORT)
+    assert check.holds is holds, check
+
+
+CONTROL = ControlClass("control", 1, 40, RATE // 10, 30 * PACKET)
+BACKGROUND = BackgroundClass("background", 5, 0, RATE // 20, 32 * PACKET)
+HOST_CONTROL = HostControl("network-control", 0, 48, (1,))
+GRADIENTS = (Marking(3, 36), Marking(4, 26))
+
+
+@pytest.mark.parametrize(
+    ("cap", "holds"), [(0.1, True), (0.05, True), (0.13, False), (0.18, False), (None, False)]
+)
+def test_control_at_its_cap(cap: float | None, holds: bool) -> None:
+    port = SimulatedPort({1: SimulatedQueue(30, 30, cap=cap), **QUEUES})
+    run = cap_run(PORT, Marking(1, 40), GRADIENTS, RATE // 10, 30 * PACKET)
+    check = judge_cap(observe(port.exchange(run)), CONTROL, RATE // 10, EXPECTED_PORT)
+    assert check.holds is holds, check
+
+
+def test_control_that_hosts_did_not_send_proves_no_cap() -> None:
+    run = cap_run(PORT, Marking(1, 40), GRADIENTS, RATE // 10, 30 * PACKET)
+    trace = observe(SimulatedPort({1: SimulatedQueue(30, 30, cap=0.1), **QUEUES}).exchange(run))
+    thinned = trace.where((trace.phase != "greedy") | (np.arange(len(trace)) % 2 == 0))
+    assert judge_cap(thinned, CONTROL, RATE // 10, EXPECTED_PORT).holds is None
+
+
+def background_trace(queues: dict[int, SimulatedQueue], pauses: tuple[float, float] | None = None) -> Trace:
+    run = background_run(PORT, Marking(5, 0), RATE // 20, Marking(0, 48), (1,), GRADIENTS, 100 * PACKET)
+    return observe(SimulatedPort(queues, pauses=pauses).exchange(run))
+
+
+@pytest.mark.parametrize(
+    ("last", "holds"),
+    [
+        (SimulatedQueue(32, 32, share=0.05), True),
+        (SimulatedQueue(32, 32, share=0.09), True),
+        (SimulatedQueue(32, 32, share=0.02), False),
+        (SimulatedQueue(32, 32), False),
+    ],
+)
+def test_share_of_background(last: SimulatedQueue, holds: bool) -> None:
+    # Network control of hosts shares background's queue, and its part.
+    trace = background_trace({**QUEUES, 5: replace(last, share=last.share and last.share * 1.5)})
+    check = judge_share(trace, BACKGROUND, RATE // 20, EXPECTED_PORT)
+    assert check.holds is holds, check
+
+
+def test_what_background_gets_in_pauses_of_the_hosts_is_no_share() -> None:
+    queues = {3: SimulatedQueue(1, 2), 4: SimulatedQueue(1, 3), 5: SimulatedQueue(32, 32)}
+    check = judge_share(background_trace(queues, (0.040, 0.020)), BACKGROUND, RATE // 20, EXPECTED_PORT)
+    assert check.holds is None, check
+    assert "paused too often" in check.explanation
+
+
+@pytest.mark.parametrize(
+    ("queues", "holds"),
+    [
+        ({**QUEUES, 5: SimulatedQueue(32, 32, share=0.05)}, True),
+        ({**QUEUES, 5: SimulatedQueue(32, 32)}, True),
+        ({0: SimulatedQueue(16, 16), **QUEUES, 5: SimulatedQueue(32, 32, share=0.05)}, False),
+        ({5: SimulatedQueue(32, 32), **QUEUES}, None),
+    ],
+)
+def test_network_control_of_hosts(queues: dict[int, SimulatedQueue], holds: bool | None) -> None:
+    if holds is None:  # background is served first: nothing can be told from it
+        queues = {5: queues[5], 0: SimulatedQueue(16, 16), **QUEUES}
+    check = judge_host_control(background_trace(queues), HOST_CONTROL, BACKGROUND, EXPECTED_PORT)
     assert check.holds is holds, check
 
 

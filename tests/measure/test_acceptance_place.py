@@ -1,24 +1,39 @@
 """Which port, which hosts, what is expected; and what is refused."""
 
+from dataclasses import replace
 from ipaddress import IPv4Address
+from typing import cast
 
 import pytest
 
-from mltswitch.capabilities import AlphaLimit, Unlimited
+from mltswitch.capabilities import AlphaLimit, BytesLimit, Unlimited
 from mltswitch.errors import UserInputError
-from mltswitch.measure.acceptance import Check, Place, Question, find_place
+from mltswitch.measure.acceptance import (
+    Check,
+    DeviceCounters,
+    Place,
+    Question,
+    Verdict,
+    accept,
+    find_place,
+)
+from mltswitch.measure.acceptance.checks import HostControl
 from mltswitch.measure.acceptance.report import AcceptanceResult, open_sentences
 from mltswitch.measure.acceptance.schedule import (
     HOLD_LOAD,
     Marking,
     Port,
+    background_run,
+    cap_run,
     control_run,
     order_run,
     run_seconds,
     threshold_run,
 )
+from mltswitch.measure.acceptance.session import Hosts
 from mltswitch.plan import Plan
 from mltswitch.targets import target_for, targets
+from tests.measure.acceptance_port import PACKET, SimulatedPort, SimulatedQueue
 
 
 def place(plan: Plan, device: str, hosts: str, receiver: str | None = None, port: str | None = None) -> Place:
@@ -88,9 +103,11 @@ def test_no_run_is_long_or_more_than_its_hosts_can_send(rate: int, senders: int)
         threshold_run(port, marks[0], 50_000, 92_000),
         order_run(port, marks[0], marks[1], (92_000, 92_000)),
         control_run(port, marks[0], marks[1:], 300_000),
+        cap_run(port, marks[0], marks[1:], rate // 10, 48_448),
+        background_run(port, marks[0], rate // 20, marks[7], (0,), marks[1:7], 300_000),
     ]
     for run in runs:
-        assert run_seconds(run) < 8
+        assert run_seconds(run) < 8.5
         assert len(run) == senders
         for flows in run:
             streams = [flow for flow in flows if flow.gap_seconds > 0 and flow.phase not in ("idle", "burst")]
@@ -125,14 +142,102 @@ def test_a_sentence_whose_question_did_not_pass_stays_open(holds: bool | None) -
     assert open_sentences([sentence], checks) == ((), (sentence,))
 
 
-def result(*answers: bool | None) -> AcceptanceResult:
-    checks = tuple(Check(Question.RATE, "", holds, "", "") for holds in answers)
+def result(*checks: Check) -> AcceptanceResult:
     return AcceptanceResult(
         "leaf2", "eth2", "linux", "software", "h", (), 1, 1, 1.0, 0.0, 0.0, checks, (), ()
     )
 
 
-def test_accepted_needs_a_pass_and_no_failure() -> None:
-    assert result(True, None).accepted
-    assert not result(True, False).accepted
-    assert not result(None, None).accepted
+def answered(question: Question, holds: bool | None, name: str = "gradient-0") -> Check:
+    return Check(question, name, holds, "", "")
+
+
+def test_accepted_needs_marks_and_drops_of_every_gradient_class_and_no_failure() -> None:
+    above = [answered(Question.MARKED_ABOVE, True), answered(Question.DROPPED_ABOVE, True)]
+    assert result(*above).verdict is Verdict.ACCEPTED
+    assert result(*above, answered(Question.STANDS, None)).verdict is Verdict.ACCEPTED
+    assert result(*above, answered(Question.STANDS, False)).verdict is Verdict.FAILED
+    unseen = answered(Question.DROPPED_ABOVE, None, "gradient-1")
+    assert result(*above, unseen).verdict is Verdict.INCONCLUSIVE
+    assert result(*above, unseen).missing == (unseen,)
+    assert result(answered(Question.RATE, True)).verdict is Verdict.INCONCLUSIVE
+    assert result().verdict is Verdict.INCONCLUSIVE
+
+
+PACKETS = {"gradient-0": (14, 28), "gradient-1": (18, 36), "gradient-2": (32, 64)}
+"""S and L that delays can tell."""
+
+
+def accepted_by(found: Place, port: SimulatedPort) -> AcceptanceResult:
+    return accept(found, cast(Hosts, port), DeviceCounters(None, "nobody can be asked"), lambda _: None)
+
+
+def ported(found: Place, *, share: float | None = 0.07, is_believed: bool = False) -> SimulatedPort:
+    """What the place expects, in virtual time; a cap on control, and a share that two classes divide."""
+    queues = {
+        queue.class_index: SimulatedQueue(
+            (queue.ecn_threshold_bytes or 0) // PACKET, (queue.limit_bytes or 400 * PACKET) // PACKET
+        )
+        for queue in found.gradients
+    }
+    first = {0: SimulatedQueue(16, 16)} if is_believed else {}
+    return SimulatedPort(
+        first | {1: SimulatedQueue(32, 32, cap=0.1)} | queues | {5: SimulatedQueue(32, 32, share=share)}
+    )
+
+
+def resolvable(found: Place) -> Place:
+    gradients = tuple(
+        replace(
+            queue,
+            ecn_threshold_bytes=PACKETS[queue.traffic_class][0] * PACKET,
+            limit=BytesLimit(PACKETS[queue.traffic_class][1] * PACKET),
+            standing_bytes=PACKETS[queue.traffic_class][1] * PACKET,
+        )
+        for queue in found.gradients
+    )
+    return replace(found, gradients=gradients)
+
+
+def test_a_right_port_is_accepted(lab_plan: Plan) -> None:
+    found = resolvable(place(lab_plan, "leaf2", "host1,host3,host4"))
+    result = accepted_by(found, ported(found))
+    assert {check.question for check in result.checks} == set(Question)
+    unchecked = {check.question for check in result.checks if check.holds is not True}
+    assert (result.verdict, unchecked) == (Verdict.ACCEPTED, {Question.COUNTERS}), result.checks
+
+
+def test_thresholds_of_the_example_that_nobody_can_see_are_not_accepted(lab_plan: Plan) -> None:
+    """S of gradient-0 is two packets there, and gradient-2 has no room between S and L."""
+    found = place(lab_plan, "leaf2", "host1,host3,host4")
+    result = accepted_by(found, ported(found))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    unseen = {check.traffic_class for check in result.missing}
+    assert {"gradient-0", "gradient-2"} <= unseen
+    assert all(check.explanation for check in result.missing)
+
+
+def test_a_port_without_share_or_remap_fails(lab_plan: Plan) -> None:
+    found = resolvable(place(lab_plan, "leaf2", "host1,host3,host4"))
+    result = accepted_by(found, ported(found, share=None, is_believed=True))
+    assert {check.question for check in result.checks if check.holds is False} == {
+        Question.SHARE,
+        Question.HOST_CONTROL,
+    }
+
+
+def test_what_a_device_cannot_do_is_not_checked(lab_plan: Plan) -> None:
+    onyx = place(lab_plan, "onyx1", "host1,host3,host5")
+    assert onyx.background.share_bps is None
+    assert onyx.controls[0].maximum_bps is None
+    result = accepted_by(onyx, ported(onyx))
+    why = {check.question: check.explanation for check in result.checks if check.holds is None}
+    assert why[Question.CAPPED] == "the device holds no queue to a rate"
+    assert "guarantees no share" in why[Question.SHARE]
+    assert "right behind the device" in why[Question.HOST_CONTROL]
+
+
+def test_who_sends_network_control(lab_plan: Plan) -> None:
+    linux = place(lab_plan, "leaf2", "host1,host3,host4")
+    assert linux.host_control == HostControl("network-control", 0, 48, (1,))
+    assert (linux.background.share_bps, linux.controls[0].maximum_bps) == (500_000, 1_000_000)

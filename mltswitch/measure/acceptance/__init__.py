@@ -3,7 +3,7 @@
 from mltswitch.measure.acceptance.checks import Check, ExpectedPort, ExpectedQueue, Question
 from mltswitch.measure.acceptance.counters import READERS
 from mltswitch.measure.acceptance.place import Place, find_place
-from mltswitch.measure.acceptance.report import AcceptanceResult
+from mltswitch.measure.acceptance.report import AcceptanceResult, Verdict
 from mltswitch.measure.acceptance.run import DeviceCounters, accept, payload_bytes
 from mltswitch.measure.acceptance.session import TestHost, open_hosts
 
@@ -17,6 +17,7 @@ __all__ = [
     "Place",
     "Question",
     "TestHost",
+    "Verdict",
     "accept",
     "find_place",
     "open_hosts",

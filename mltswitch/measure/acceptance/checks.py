@@ -21,6 +21,9 @@ class Question(StrEnum):
     COUNTERS = "the device's counters agree"
     ORDER = "strict order"
     CONTROL = "control is untouched"
+    CAPPED = "control is held to its cap"
+    SHARE = "background gets its share"
+    HOST_CONTROL = "network control of hosts is background"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,34 @@ class ControlClass:
     dscp: int
     maximum_bps: int | None
     """What the device lets it have; None: the port's rate."""
+    limit_bytes: int | None = None
+    """What of it can wait; None: no length is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundClass:
+    """The class that is served last."""
+
+    traffic_class: str
+    class_index: int
+    dscp: int
+    share_bps: int | None
+    """What it gets however much waits in other classes; None: nothing."""
+    limit_bytes: int | None
+    """What of it can wait; None: no length is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostControl:
+    """Network control that hosts send, which is none of theirs."""
+
+    traffic_class: str
+    class_index: int
+    dscp: int
+    senders: tuple[int, ...]
+    """Senders right behind the device from whose ports it leads to background; empty: none."""
+    why_not: str = ""
+    """Why nobody can send it."""
 
 
 @dataclass(frozen=True, slots=True)

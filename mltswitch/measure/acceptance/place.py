@@ -10,10 +10,16 @@ from typing import Final
 
 from mltswitch.capabilities import AlphaLimit, Bandwidth, BytesLimit, Capabilities, Limit, PortShare
 from mltswitch.errors import UserInputError
-from mltswitch.measure.acceptance.checks import ControlClass, ExpectedPort, ExpectedQueue
+from mltswitch.measure.acceptance.checks import (
+    BackgroundClass,
+    ControlClass,
+    ExpectedPort,
+    ExpectedQueue,
+    HostControl,
+)
 from mltswitch.measure.acceptance.schedule import HOLD_LOAD
 from mltswitch.plan import ClassKind, Host, Plan, Port, Switch, SwitchRole
-from mltswitch.targets import QueueState, target_for
+from mltswitch.targets import Quantised, QueueState, target_for
 
 UNBOUNDED_PACKETS: Final = 20
 """Beyond twice S: how far a queue without a limit in bytes is filled."""
@@ -39,6 +45,9 @@ class Place:
     gradients: tuple[ExpectedQueue, ...]
     """In order of service."""
     controls: tuple[ControlClass, ...]
+    background: BackgroundClass
+    host_control: HostControl | None
+    """None: the plan has no network control."""
     unverified: tuple[str, ...]
     """What the device's capabilities leave open."""
 
@@ -82,6 +91,7 @@ def find_place(
         for index, entry in enumerate(plan.classes)
         if entry.kind is ClassKind.GRADIENT
     )
+    last = plan.classes[-1]
     return Place(
         switch=switch.name,
         port=tested.name,
@@ -101,10 +111,19 @@ def find_place(
                 index,
                 entry.dscp[0],
                 _bps(queues[quantised.class_queues[entry.name]].maximum, profile.rate_bps),
+                _length(queues[quantised.class_queues[entry.name]].limit),
             )
             for index, entry in enumerate(plan.classes)
             if entry.kind is ClassKind.CONTROL
         ),
+        background=BackgroundClass(
+            last.name,
+            len(plan.classes) - 1,
+            last.dscp[0],
+            _bps(queues[quantised.class_queues[last.name]].minimum, profile.rate_bps),
+            _length(queues[quantised.class_queues[last.name]].limit),
+        ),
+        host_control=_host_control(plan, quantised, senders, near),
         unverified=capabilities.unverified,
     )
 
@@ -216,6 +235,33 @@ def _expected(
         queue.limit,
         _standing_bytes(queue.limit, queue.ecn_threshold_bytes or 0, capabilities, packet_bytes),
     )
+
+
+def _host_control(
+    plan: Plan, quantised: Quantised, senders: Sequence[Host], near: Sequence[int]
+) -> HostControl | None:
+    """Who can send network control that the device should take for background."""
+    found = [(i, entry) for i, entry in enumerate(plan.classes) if entry.kind is ClassKind.NETWORK_CONTROL]
+    if not found:
+        return None
+    index, entry = found[0]
+    dscp = entry.dscp[0]
+    background = quantised.class_queues[plan.classes[-1].name]
+    leads_to = {
+        port.name: next(queue.queue for queue in port.queues if dscp in queue.dscps)
+        for port in quantised.state.ports
+    }
+    remapped = tuple(number for number in near if leads_to[senders[number].leaf_port] == background)
+    why_not = ""
+    if not near:
+        why_not = "no host that sends stands right behind the device"
+    elif not remapped:
+        why_not = "the device has one map for all ports, so hosts are believed"
+    return HostControl(entry.name, index, dscp, remapped, why_not)
+
+
+def _length(limit: Limit) -> int | None:
+    return limit.size_bytes if isinstance(limit, BytesLimit) else None
 
 
 def _standing_bytes(limit: Limit, threshold_bytes: int, capabilities: Capabilities, packet_bytes: int) -> int:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from mltswitch.measure.acceptance.checks import Check, Question
@@ -30,6 +31,18 @@ SETTLED_BY: Final = (
 A sentence that says more than these checks see stays open, whatever they find.
 """
 
+REQUIRED: Final = (Question.MARKED_ABOVE, Question.DROPPED_ABOVE)
+"""What a plan rests on: without both of every gradient class nothing is accepted."""
+
+
+class Verdict(StrEnum):
+    """All that was asked, in one word."""
+
+    ACCEPTED = "accepted"
+    FAILED = "failed"
+    INCONCLUSIVE = "inconclusive"
+    """Nothing failed, but what a plan rests on was not seen."""
+
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceResult:
@@ -56,10 +69,18 @@ class AcceptanceResult:
     """The others."""
 
     @property
-    def accepted(self) -> bool:
-        """No check failed, and at least one passed."""
-        answers = {check.holds for check in self.checks}
-        return False not in answers and True in answers
+    def verdict(self) -> Verdict:
+        """Failed where one check did; accepted where none did, and both that are required passed for each
+        gradient class."""
+        if any(check.holds is False for check in self.checks):
+            return Verdict.FAILED
+        asked = {check.question for check in self.checks}
+        return Verdict.INCONCLUSIVE if self.missing or not asked >= set(REQUIRED) else Verdict.ACCEPTED
+
+    @property
+    def missing(self) -> tuple[Check, ...]:
+        """What would have to be checked for a verdict, and was not."""
+        return tuple(check for check in self.checks if check.question in REQUIRED and check.holds is None)
 
 
 def open_sentences(

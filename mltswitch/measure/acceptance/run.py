@@ -8,8 +8,14 @@ import numpy as np
 
 from mltswitch.deploy import Conversation
 from mltswitch.errors import DeviceError
-from mltswitch.measure.acceptance.checks import Check, ControlClass, ExpectedQueue
-from mltswitch.measure.acceptance.competition import judge_control, judge_order
+from mltswitch.measure.acceptance.checks import Check, ControlClass, ExpectedQueue, Question
+from mltswitch.measure.acceptance.competition import (
+    judge_cap,
+    judge_control,
+    judge_host_control,
+    judge_order,
+    judge_share,
+)
 from mltswitch.measure.acceptance.counters import READERS, QueueCounters, judge_counters
 from mltswitch.measure.acceptance.judge import judge_class, sends_at_rate
 from mltswitch.measure.acceptance.observe import Trace, observe
@@ -19,6 +25,8 @@ from mltswitch.measure.acceptance.schedule import (
     Marking,
     Port,
     Run,
+    background_run,
+    cap_run,
     control_run,
     order_run,
     pairs,
@@ -73,7 +81,10 @@ class _Acceptance:
         by_name = {queue.traffic_class: queue for queue in place.gradients}
         for upper, lower in pairs({name: _marking(queue) for name, queue in by_name.items()}):
             checks.append(self._order(by_name[upper], by_name[lower]))
-        checks += [self._control(control) for control in place.controls]
+        if place.gradients:
+            for control in place.controls:
+                checks += [self._control(control), self._cap(control)]
+            checks += self._background()
         settled, left = open_sentences(place.unverified, checks)
         return AcceptanceResult(
             switch=place.switch,
@@ -131,6 +142,48 @@ class _Acceptance:
         run = control_run(self._port, marking, gradients, standing, control.maximum_bps)
         trace = self._observe(f"{control.traffic_class} under overload", run)
         return judge_control(trace, control.traffic_class, self._place.expected)
+
+    def _cap(self, control: ControlClass) -> Check:
+        name, maximum = control.traffic_class, control.maximum_bps
+        why_not = ""
+        if maximum is None:
+            why_not = "the device holds no queue to a rate"
+        elif not self._port.burst_senders:
+            why_not = "no host that sends stands right behind the device, and switches before it hold control"
+        if maximum is None or why_not:
+            return Check(Question.CAPPED, name, None, "", "", why_not)
+        gradients = [_marking(queue) for queue in self._place.gradients]
+        marking = Marking(control.class_index, control.dscp)
+        run = cap_run(self._port, marking, gradients, maximum, control.limit_bytes)
+        return judge_cap(self._observe(f"cap of {name}", run), control, maximum, self._place.expected)
+
+    def _background(self) -> list[Check]:
+        """Background's share, and network control from hosts: one run tells both."""
+        last, hosts = self._place.background, self._place.host_control
+        checks: list[Check] = []
+        if last.share_bps is None:
+            why_not = "the device guarantees no share of the port to the last queue"
+            checks.append(Check(Question.SHARE, last.traffic_class, None, "", "", why_not))
+        if hosts is not None and hosts.why_not:
+            checks.append(Check(Question.HOST_CONTROL, hosts.traffic_class, None, "", "", hosts.why_not))
+            hosts = None
+        if last.share_bps is None and hosts is None:
+            return checks
+        run = background_run(
+            self._port,
+            Marking(last.class_index, last.dscp),
+            last.share_bps,
+            None if hosts is None else Marking(hosts.class_index, hosts.dscp),
+            () if hosts is None else hosts.senders,
+            [_marking(queue) for queue in self._place.gradients],
+            sum(queue.standing_bytes for queue in self._place.gradients) + (last.limit_bytes or 0),
+        )
+        trace = self._observe(f"{last.traffic_class} under overload", run)
+        if last.share_bps is not None:
+            checks.append(judge_share(trace, last, last.share_bps, self._place.expected))
+        if hosts is not None:
+            checks.append(judge_host_control(trace, hosts, last, self._place.expected))
+        return checks
 
     def _observe(self, what: str, run: Run, before: Callable[[], None] | None = None) -> Trace:
         """One run, again where a machine paused: then the queue emptied, and the run says less than it could.

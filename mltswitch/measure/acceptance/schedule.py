@@ -31,6 +31,15 @@ GRADIENT_LOAD: Final = 1.6
 """Of all gradient classes together, while control is sent."""
 CONTROL_GAP_SECONDS: Final = 0.01
 CONTROL_PACKETS: Final = 30
+GREED: Final = 2.0
+"""Times its cap that control offers, and times its share that background does; but no more than
+`GREATEST_EXCESS` of the port above either."""
+GREATEST_EXCESS: Final = 0.4
+HOST_CONTROL_LOAD: Final = 0.05
+FULLEST_LINK: Final = 0.95
+"""Part of a link that a sender may use where the port's other half comes from elsewhere."""
+GRANTED_PACKETS: Final = 100
+"""Of a class at its cap or its share: fewer say little about a rate."""
 SETTLING_RUNS: Final = 4
 """A phase lasts at least this many times what the queue needs to grow to its length."""
 FEWEST_PACKETS: Final = 1500
@@ -125,11 +134,20 @@ class _Timeline:
     def pause(self, queue_bytes: int) -> None:
         self.now_seconds += PAUSE_SECONDS + self.port.drain_seconds(queue_bytes)
 
-    def stream(self, phase: str, marking: Marking, load: float, ecn: tuple[int, ...], seconds: float) -> None:
-        """All senders together offer `load`; the clock stays where it is."""
-        gap = self.port.packet_seconds * self.port.senders / load
-        for sender in range(self.port.senders):
-            start = self.now_seconds + gap * sender / self.port.senders
+    def stream(
+        self,
+        phase: str,
+        marking: Marking,
+        load: float,
+        ecn: tuple[int, ...],
+        seconds: float,
+        among: Sequence[int] = (),
+    ) -> None:
+        """These senders together, or all, offer `load`; the clock stays where it is."""
+        senders = tuple(among) or tuple(range(self.port.senders))
+        gap = self.port.packet_seconds * len(senders) / load
+        for place, sender in enumerate(senders):
+            start = self.now_seconds + gap * place / len(senders)
             self.flows[sender].append(
                 Flow(phase, marking.class_index, marking.dscp, ecn, start, gap, max(1, int(seconds / gap)))
             )
@@ -216,6 +234,72 @@ def control_run(
     line.pause(standing_bytes)
     line.idle("idle", gradients[0])
     return line.run()
+
+
+def cap_run(
+    port: Port, control: Marking, gradients: Sequence[Marking], maximum_bps: int, limit_bytes: int | None
+) -> Run:
+    """Control offers more than its cap, from hosts behind the device, beside gradients that fill the rest."""
+    line = _Timeline(port)
+    line.idle("idle", gradients[0])
+    line.pause(0)
+    cap = maximum_bps / port.rate_bps
+    load = greedy_load(cap)
+    near = len(port.burst_senders)
+    rest = GRADIENT_LOAD - load
+    if port.senders > 1:
+        rest = min(rest, port.senders * (FULLEST_LINK - load / near))
+    seconds = _granted_seconds(port, cap)
+    for gradient in gradients if rest > 0 else ():
+        line.stream("overload", gradient, rest / len(gradients), (Ecn.ECT_0, Ecn.NOT_ECT), seconds)
+    line.stream("greedy", control, load, (Ecn.NOT_ECT,), seconds, port.burst_senders)
+    line.now_seconds += seconds
+    excess = int((load - cap) * seconds * port.rate_bps / BITS_PER_BYTE)
+    line.now_seconds += (
+        min(excess, excess if limit_bytes is None else limit_bytes) * BITS_PER_BYTE / maximum_bps
+    )
+    line.pause(0)
+    line.idle("idle", gradients[0])
+    return line.run()
+
+
+def background_run(
+    port: Port,
+    background: Marking,
+    share_bps: int | None,
+    host_control: Marking | None,
+    near: Sequence[int],
+    gradients: Sequence[Marking],
+    standing_bytes: int,
+) -> Run:
+    """Gradients overload the port, background wants more than its share, and hosts send network control."""
+    line = _Timeline(port)
+    line.idle("idle", gradients[0])
+    line.pause(0)
+    share = (share_bps or 0) / port.rate_bps
+    load = max(HOST_CONTROL_LOAD, greedy_load(share))
+    seconds = _phase_seconds(port, GRADIENT_LOAD, standing_bytes, GRADIENT_LOAD - 1)
+    seconds = max(seconds, _granted_seconds(port, share or HOST_CONTROL_LOAD))
+    rest = GRADIENT_LOAD - load - (HOST_CONTROL_LOAD if host_control else 0)
+    for gradient in gradients:
+        line.stream("overload", gradient, rest / len(gradients), (Ecn.ECT_0, Ecn.NOT_ECT), seconds)
+    line.stream("background", background, load, (Ecn.NOT_ECT,), seconds)
+    if host_control is not None:
+        line.stream("host-control", host_control, HOST_CONTROL_LOAD, (Ecn.NOT_ECT,), seconds, near)
+    line.now_seconds += seconds
+    line.pause(standing_bytes + int(load * seconds * port.rate_bps / BITS_PER_BYTE))
+    line.idle("idle", gradients[0])
+    return line.run()
+
+
+def greedy_load(granted: float) -> float:
+    """What a class offers that may have, or is to get, so much of the port."""
+    return min(GREED * granted, granted + GREATEST_EXCESS)
+
+
+def _granted_seconds(port: Port, granted: float) -> float:
+    packets = GRANTED_PACKETS * port.packet_seconds / granted
+    return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, packets))
 
 
 def _phase_seconds(port: Port, load: float, queue_bytes: int, growth: float) -> float:
