@@ -55,6 +55,7 @@ class EosDevice(NamedDevice):
     """One switch with ports Ethernet1/1 to Ethernet`ports`/1; `configuration` runs, `startup` is saved.
 
     `queue_word` opens a queue's mode: `uc-tx-queue` as on chips with queues for unicast, or `tx-queue`.
+    `model` is what `show version` names.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class EosDevice(NamedDevice):
         ports: int = 32,
         *,
         queue_word: str = QUEUE_WORDS[0],
+        model: str = "DCS-7050CX3-32S-F",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(name, ports, argument.MAX_PORTS)
         if queue_word not in QUEUE_WORDS:
             raise ValueError(f"{queue_word!r}, expected one of {', '.join(QUEUE_WORDS)}")
         self.queue_word = queue_word
+        self.model = model
         self.startup = default_configuration(ports)
         self.sessions = ConfigSessions(self.startup, clock)
 
@@ -392,6 +395,19 @@ def _show_running_config(session: EosSession, _: Values) -> Answer:
     return Answer(eos_show.running_config(device.name, device.queue_word, device.configuration))
 
 
+def _show_unsaved(session: EosSession, _: Values) -> Answer:
+    device = session.device
+    saved, running = (
+        eos_show.running_config(device.name, device.queue_word, each)
+        for each in (device.startup, device.configuration)
+    )
+    return Answer(eos_show.unsaved(saved, running))
+
+
+def _show_version(session: EosSession, _: Values) -> Answer:
+    return Answer(json.dumps(eos_show.version(session.device.model), indent=4) + "\n")
+
+
 def _show_sessions(session: EosSession, _: Values) -> Answer:
     sessions = session.device.sessions
     sessions.expire()
@@ -459,6 +475,8 @@ _EXEC: Final[tuple[Command[Action], ...]] = (
     Command(("write", "memory"), _save),
     Command(("copy", "running-config", "startup-config"), _save),
     Command(("show", "running-config"), _show_running_config),
+    Command(("show", "running-config", "diffs"), _show_unsaved),
+    Command(("show", "version", "|", "json"), _show_version),
     Command(("show", "configuration", "sessions", "detail", "|", "json"), _show_sessions),
 )
 _CONFIG: Final[tuple[Command[Action], ...]] = (

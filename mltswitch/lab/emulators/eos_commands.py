@@ -205,6 +205,11 @@ def _address(old: Port, values: Values) -> Port:
     return replace(old, address=values.one("address", IPv4Interface))
 
 
+def _flow_control(old: Port, values: Values, *, on: bool) -> Port:
+    named = {values.one("direction", str)}
+    return replace(old, flow_control=old.flow_control | named if on else old.flow_control - named)
+
+
 PORT_COMMANDS: Final[tuple[Command[PortChange], ...]] = (
     Command(
         ("service-profile", argument.NAME), lambda old, values: replace(old, profile=values.one("name", str))
@@ -214,6 +219,17 @@ PORT_COMMANDS: Final[tuple[Command[PortChange], ...]] = (
         ("description", argument.NAME), lambda old, values: replace(old, description=values.one("name", str))
     ),
     Command(("mtu", argument.MTU), lambda old, values: replace(old, mtu_bytes=values.one("mtu", int))),
+    Command(
+        ("channel-group", argument.CHANNEL, "mode", "active"),
+        lambda old, values: replace(old, channel_group=values.one("channel", int)),
+    ),
+    Command(("no", "channel-group"), lambda old, _: replace(old, channel_group=None)),
+    Command(
+        ("flowcontrol", argument.DIRECTION, "on"), lambda old, values: _flow_control(old, values, on=True)
+    ),
+    Command(
+        ("flowcontrol", argument.DIRECTION, "off"), lambda old, values: _flow_control(old, values, on=False)
+    ),
     Command(("no", "switchport"), lambda old, _: replace(old, switchport=False)),
     Command(("switchport",), lambda old, _: replace(old, switchport=True, address=None)),
     Command(("ip", "address", argument.ADDRESS), _address),

@@ -2,10 +2,12 @@
 
 The running configuration follows the order and the indentation of the configurations that aristanetworks/avd
 tests against switches; what is as delivered is left out. The JSON of the config sessions is the part of which
-napalm's driver reads the states. Ours: several code points of one traffic class stand on one line.
+napalm's driver reads the states, that of the version the part of which ANTA reads the model. Ours: several
+code points of one traffic class stand on one line, and the differences to what is saved are a unified diff.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import unified_diff
 from typing import Final
 
 from mltswitch.lab.emulators.eos_state import (
@@ -38,6 +40,23 @@ def running_config(hostname: str, queue_word: str, configuration: EosConfigurati
     if configuration.routes:
         text += "".join(f"{route}\n" for route in configuration.routes) + "!\n"
     return text + "end\n"
+
+
+def unsaved(saved: str, running: str) -> str:
+    """`show running-config diffs`: nothing where all is saved."""
+    lines = unified_diff(
+        saved.splitlines(),
+        running.splitlines(),
+        "flash:/startup-config",
+        "system:/running-config",
+        lineterm="",
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def version(model: str) -> dict[str, object]:
+    """`show version | json`."""
+    return {"mfgName": "Arista", "modelName": model, "version": RELEASE}
 
 
 def sessions(states: Mapping[str, str]) -> dict[str, object]:
@@ -91,6 +110,10 @@ def _port_lines(port: Port) -> Iterator[str]:
         yield "no switchport"
     if port.address is not None:
         yield f"ip address {port.address}"
+    if port.channel_group:
+        yield f"channel-group {port.channel_group} mode active"
+    for direction in sorted(port.flow_control):
+        yield f"flowcontrol {direction} on"
     if port.profile:
         yield f"service-profile {port.profile}"
     yield from _qos_lines(port.qos)

@@ -81,6 +81,9 @@ class Port:
 
     qos: Qos = Qos()
     profile: str = ""
+    channel_group: int | None = None
+    flow_control: frozenset[str] = frozenset()
+    """Directions, `receive` and `send`, in which pause frames count."""
     description: str = ""
     mtu_bytes: int | None = None
     switchport: bool = True

@@ -45,11 +45,15 @@ SAVED: Final = "\nConfig file 'startup-config' created successfully .\n\nConfigu
 class IcosDevice(NamedDevice):
     """One switch; `configuration` is what runs, `saved` what it would start with.
 
-    `pattern` names its ports 1 to `ports`: `0/{n}`, `1/0/{n}` or `te1/0/{n}`.
+    `pattern` names its ports 1 to `ports`: `0/{n}`, `1/0/{n}` or `te1/0/{n}`; `model` is what
+    `show version` names.
     """
 
-    def __init__(self, name: str = "icos1", ports: int = 16, pattern: str = "te1/0/{n}") -> None:
+    def __init__(
+        self, name: str = "icos1", ports: int = 16, pattern: str = "te1/0/{n}", model: str = "N4032F"
+    ) -> None:
         super().__init__(name, ports, MAX_PORTS)
+        self.model = model
         names = tuple(pattern.replace("{n}", str(number)) for number in range(1, ports + 1))
         self.configuration = default_configuration(names)
         self.saved = self.configuration
@@ -280,6 +284,10 @@ def _show_port(show: Callable[[str, Port], str]) -> Action:
     return action
 
 
+def _show_version(session: IcosSession, _values: Values) -> Answer:
+    return Answer(icos_show.version(session.device.model))
+
+
 _INTERFACE: Final = Argument("interface", str.lower)
 _LENGTH: Final = Argument("length", int)
 _USER: Final[tuple[Command[Action], ...]] = (
@@ -293,6 +301,7 @@ _EXEC: Final[tuple[Command[Action], ...]] = (
     Command(("configure",), _to(Mode.CONFIG)),
     Command(("write", "memory"), _ask),
     Command(("write", "memory", "confirm"), _save),
+    Command(("show", "version"), _show_version),
     Command(("show", "running-config"), _show(icos_show.running_config)),
     Command(
         ("show", "classofservice", "ip-dscp-mapping"),

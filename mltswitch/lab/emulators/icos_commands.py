@@ -241,6 +241,8 @@ EVERYWHERE: Final[tuple[Command[Change], ...]] = (
 
 INTERFACE: Final[tuple[Command[Change], ...]] = (
     *EVERYWHERE,
+    _port("storm-control", "flowcontrol", change=lambda port, _: replace(port, flow_control=True)),
+    _port("no", "storm-control", "flowcontrol", change=lambda port, _: replace(port, flow_control=False)),
     _port(
         *("vlan", "priority", _PRIORITY),
         change=lambda port, values: replace(port, default_priority=values.one("priority", int)),
@@ -281,6 +283,8 @@ GLOBAL: Final[tuple[Command[Change], ...]] = (
         lambda old, values, _: replace(old, diffserv=old.diffserv.without_class(values.one("name", str))),
     ),
     Command(("no", "policy-map", NAME), _delete_policy),
+    Command(("flowcontrol",), lambda old, _, __: replace(old, flow_control=True)),
+    Command(("no", "flowcontrol"), lambda old, _, __: replace(old, flow_control=False)),
     Command(("ip", "routing"), lambda old, _, __: replace(old, ip_routing=True)),
     Command(("no", "ip", "routing"), lambda old, _, __: replace(old, ip_routing=False)),
     Command(("ip", "route", _ADDRESS, _MASK, _NEXT_HOP), _add_route),

@@ -1,6 +1,7 @@
 """What an emulated FASTPATH switch shows.
 
-`show interfaces random-detect` has the columns of Dell's printed example; the other shows have the fields
+`show interfaces random-detect` has the columns of Dell's printed example, `show version` the fields that
+public captures of N-series switches have; the other shows have the fields
 that manuals of NETGEAR and Extreme list, in a layout of ours. The header of the running configuration is
 the one that many public configurations have.
 """
@@ -29,6 +30,16 @@ _NAMED: Final[Mapping[int, str]] = {
 
 def _field(label: str, value: object) -> str:
     return f"{label.ljust(_LABEL_WIDTH, '.')} {value}\n"
+
+
+def version(model: str) -> str:
+    """`show version`."""
+    return (
+        "\n"
+        + _field("Machine Description", "Dell Networking Switch")
+        + _field("System Model ID", model)
+        + _field("Machine Type", f"Dell Networking {model}")
+    )
 
 
 def trust(port: Port) -> str:
@@ -107,6 +118,7 @@ def running_config(name: str, configuration: IcosConfiguration) -> str:
         "configure",
         *(["ip routing"] if configuration.ip_routing else []),
         *map(str, configuration.routes),
+        *(["flowcontrol"] if configuration.flow_control else []),
     ]
     for dscp, queue in enumerate(configuration.dscp_to_queue):
         if queue != DEFAULT_DSCP_TO_QUEUE[dscp]:
@@ -122,6 +134,8 @@ def _port_lines(port: Port) -> Iterator[str]:
     fresh = Port()
     if port.shutdown:
         yield "shutdown"
+    if port.flow_control:
+        yield "storm-control flowcontrol"
     if port.default_priority:
         yield f"vlan priority {port.default_priority}"
     if port.policy:
@@ -136,16 +150,20 @@ def _port_lines(port: Port) -> Iterator[str]:
         yield f"random-detect exponential-weighting-constant {port.weighting_exponent}"
     if port.shaping_percent:
         yield f"traffic-shape {port.shaping_percent}"
+    yield from _bridging_lines(port)
+    if port.routing:
+        yield "routing"
+    if port.address is not None:
+        yield f"ip address {port.address.ip} {port.address.netmask}"
+
+
+def _bridging_lines(port: Port) -> Iterator[str]:
     if port.pfc or port.lossless:
         yield "datacenter-bridging"
         if port.pfc:
             yield "priority-flow-control mode on"
         yield from (f"priority-flow-control priority {n} no-drop" for n in sorted(port.lossless))
         yield "exit"
-    if port.routing:
-        yield "routing"
-    if port.address is not None:
-        yield f"ip address {port.address.ip} {port.address.netmask}"
 
 
 def _queue_lines(settings: Sequence[Queue]) -> Iterator[str]:

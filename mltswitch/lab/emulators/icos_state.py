@@ -66,6 +66,7 @@ class Port:
     """Of `service-policy in`."""
     routing: bool = False
     address: IPv4Interface | None = None
+    flow_control: bool = False
     shutdown: bool = False
     description: str = ""
 
@@ -97,6 +98,7 @@ class IcosConfiguration:
     dscp_to_queue: tuple[int, ...] = DEFAULT_DSCP_TO_QUEUE
     routes: tuple[Route, ...] = ()
     ip_routing: bool = False
+    flow_control: bool = False
     diffserv: DiffServ = field(default_factory=DiffServ)
 
 

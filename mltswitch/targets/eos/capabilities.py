@@ -14,7 +14,14 @@ from mltswitch.capabilities import (
     LimitCapability,
     PortNumbering,
 )
-from mltswitch.capabilities.hardware import Chip, box, chip, port_count, threshold_capability
+from mltswitch.capabilities.hardware import (
+    Chip,
+    box,
+    chip,
+    hardware_data,
+    port_count,
+    threshold_capability,
+)
 
 TRAFFIC_CLASSES: Final = 8
 UNICAST_QUEUE: Final = "uc-tx-queue"
@@ -155,5 +162,9 @@ REFUSED: Final = MappingProxyType(
     }
 )
 """Chips that EOS runs on and mltswitch renders nothing for, and the figure that is missing."""
+BOX_CHIPS: Final = MappingProxyType(
+    {name: each.chip for name, each in hardware_data().boxes.items()} | {"7060dx4-32": TOMAHAWK3.hardware}
+)
+"""Name of a box in small letters, without the `DCS-` that Arista's begin with → chip."""
 SHARED_QUEUE_CHIPS: Final = frozenset({TRIDENT2.hardware})
 """Chips whose queues are configured in mode `tx-queue`."""

@@ -12,7 +12,6 @@ Sessions of ours that a broken push left behind are thrown away. One that waits 
 confirmed where the switch runs the plan; else nobody can know which of both the operator wants.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Final
@@ -44,7 +43,14 @@ from mltswitch.targets.eos.policy import (
     HostPolicy,
     sequence_number,
 )
-from mltswitch.targets.eos.read import NO_NEXT_HOP, RunningSettings, read_sessions, read_settings
+from mltswitch.targets.eos.read import (
+    NO_NEXT_HOP,
+    OWN_SESSION,
+    RunningSettings,
+    read_sessions,
+    read_settings,
+    waiting_sessions,
+)
 from mltswitch.targets.eos.render import render_text
 from mltswitch.targets.eos.settings import TRUSTED, PortSettings
 from mltswitch.targets.eos.state import queue_word
@@ -53,7 +59,6 @@ from mltswitch.targets.state import RouteState, SwitchState
 
 CONFIRM_WITHIN: Final = "00:10:00"
 """After which the switch restores what ran before: longer than reading back takes."""
-_OURS: Final = re.compile(r"mltswitch-([0-9]{1,6})")
 _LEAVE: Final = "end"
 _SAVE: Final = "write memory"
 _COMMIT_SECONDS: Final = 120.0
@@ -83,7 +88,7 @@ _Ranked = tuple[_Phase, int, _Placed]
 def change_between(running: RunningState, wanted: SwitchState) -> Change:
     """Lines of the rendered file that would change something, and removals of routes that are not planned."""
     sessions = read_sessions(running.answers)
-    waiting = [name for name in sessions if _OURS.fullmatch(name) and sessions[name] == "pendingCommitTimer"]
+    waiting = waiting_sessions(sessions)
     lines = [*_settings(running, wanted), *(((), text) for text in _routes(running.state, wanted))]
     if not lines:
         return Change((), _save(waiting))
@@ -93,7 +98,7 @@ def change_between(running: RunningState, wanted: SwitchState) -> Change:
             hint=f"`configure session {waiting[0]} commit` keeps it, `configure session {waiting[0]} abort` "
             f"undoes it, and after at most {CONFIRM_WITHIN} the switch undoes it by itself",
         )
-    stale = [name for name in sessions if _OURS.fullmatch(name) and sessions[name] == "pending"]
+    stale = [name for name in sessions if OWN_SESSION.fullmatch(name) and sessions[name] == "pending"]
     name = _next_name(sessions)
     commit = f"configure session {name} commit timer {CONFIRM_WITHIN}"
     before = [_LEAVE, *(f"configure session {old} abort" for old in stale), f"configure session {name}"]
@@ -115,7 +120,7 @@ def _save(waiting: Iterable[str]) -> tuple[Step, ...]:
 
 def _next_name(sessions: Iterable[str]) -> str:
     """A name that the switch does not know yet."""
-    numbers = [int(match[1]) for match in map(_OURS.fullmatch, sessions) if match]
+    numbers = [int(match[1]) for match in map(OWN_SESSION.fullmatch, sessions) if match]
     return f"mltswitch-{max(numbers, default=0) + 1}"
 
 

@@ -39,6 +39,7 @@ def check_hazards(
                     f"the whole switch has {line.text!r}: {meaning}",
                     hint=f"switch it off first, where nothing else needs it: `no {line.text}`",
                 )
+    _check_members(lines, wanted)
     for name in sorted(switch_map(wanted.ports, "EOS").remapped):
         if ports[name].policy not in {"", POLICY}:
             raise DeviceError(
@@ -58,6 +59,18 @@ def check_hazards(
                     where=f"port {port.name}",
                     hint="switch PFC off for it first: "
                     f"`no priority-flow-control priority {priority} no-drop`, on the port or its profile",
+                )
+
+
+def _check_members(lines: Sequence[PlacedLine], wanted: SwitchState) -> None:
+    for port in wanted.ports:
+        for line in lines:
+            if line.modes == (f"interface {port.name}",) and line.text.startswith("channel-group "):
+                raise DeviceError(
+                    f"it is a member of a port channel ({line.text}), and the port channel's QoS settings "
+                    "count, not its own",
+                    where=f"port {port.name}",
+                    hint="take it out first: `no channel-group`; a fabric file names single ports",
                 )
 
 

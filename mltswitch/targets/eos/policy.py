@@ -21,7 +21,7 @@ HEADS: Final = (*LIST_HEADS, *CLASS_HEADS, POLICY_HEAD)
 """What opens a mode of ours, in the order in which one needs the other."""
 _HARMLESS: Final = frozenset({"class class-default", "counters per-entry", "statistics per-entry"})
 _PERMIT: Final = re.compile(r"([0-9]{1,10}) permit (ip|ipv6) any any dscp (\S+)")
-_NAMED: Final = {
+NAMED: Final = {
     **{f"cs{n}": 8 * n for n in range(8)},
     **{f"af{n}{m}": 8 * n + 2 * m for n in range(1, 5) for m in range(1, 4)},
     "ef": 46,
@@ -79,7 +79,7 @@ def with_line(policy: HostPolicy, modes: tuple[str, ...], text: str) -> HostPoli
     if not inner and head in LIST_HEADS:
         match = _PERMIT.fullmatch(text)
         if match is not None and match[2] == LIST_HEADS[head]:
-            dscp = _NAMED.get(match[3], int(match[3]) if match[3].isdecimal() else -1)
+            dscp = NAMED.get(match[3], int(match[3]) if match[3].isdecimal() else -1)
             if int(match[1]) == sequence_number(dscp):
                 return replace(policy, permits=policy.permits | {(match[2], dscp)})
     elif not inner and head in CLASS_HEADS:

@@ -2,22 +2,23 @@
 
 All that is ours stands in `show running-config`; what is left out there is as delivered. A route keeps what
 stands behind its next hop, such as a distance, in `RouteState.port`; Null0 is the next hop 0.0.0.0. States
-of config sessions are read from JSON.
+of config sessions and the model are read from JSON.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
-from typing import Final
+from typing import Any, Final
 
 from mltswitch.capabilities import Bandwidth, BitRate, PortShare
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
-from mltswitch.targets.eos.capabilities import RATE_STEP_BPS, TRAFFIC_CLASSES
+from mltswitch.targets.eos.capabilities import BOX_CHIPS, RATE_STEP_BPS, TRAFFIC_CLASSES
 from mltswitch.targets.eos.hazards import check_hazards
-from mltswitch.targets.eos.policy import HEADS, POLICY, HostPolicy, with_line
+from mltswitch.targets.eos.policy import HEADS, NAMED, POLICY, HostPolicy, with_line
 from mltswitch.targets.eos.settings import (
     TRUSTED,
     UNTRUSTED,
@@ -35,12 +36,22 @@ from mltswitch.wire.tos import DSCP_COUNT
 
 RUNNING_CONFIG: Final = "show running-config"
 SESSIONS: Final = "show configuration sessions detail | json"
+VERSION: Final = "show version | json"
+UNSAVED: Final = "show running-config diffs"
+"""What runs and is not in the startup configuration; nothing where all is saved."""
 NO_NEXT_HOP: Final = IPv4Address(0)
+OWN_SESSION: Final = re.compile(r"mltswitch-([0-9]{1,6})")
+_WAITING: Final = "pendingCommitTimer"
 
 _MAP: Final = re.compile(
-    r"qos map (dscp|cos|traffic-class) ([0-9][0-9, -]*) to (traffic-class|tx-queue|uc-tx-queue) ([0-7])"
+    r"qos map (dscp|cos|traffic-class) ([0-9a-z][0-9a-z, -]*) to (traffic-class|tx-queue|uc-tx-queue) ([0-7])"
     r"(?: drop-precedence ([0-2]))?"
 )
+_MAP_OF_OTHERS: Final = re.compile(
+    r"qos map (?:exp .*|(?:dscp|cos) to traffic-class name .*"
+    r"|traffic-class .* to (?:cos|dscp|exp|mc-tx-queue|pause-group|priority-group) .*)"
+)
+"""Maps that lead none of our packets to a queue; a named one counts where a port takes it."""
 _DETECTION: Final = re.compile(
     r"random-detect ecn minimum-threshold ([0-9]+) (\S+) maximum-threshold ([0-9]+) (\S+)"
     r"(?: max-mark-probability ([0-9]+))?(?: weight ([0-9]+))?"
@@ -80,19 +91,21 @@ class RunningSettings:
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
-    """The running configuration, and the config sessions."""
+    """The running configuration, what of it is not saved, the config sessions, and the model."""
     del wanted
-    return (RUNNING_CONFIG, SESSIONS)
+    return (RUNNING_CONFIG, UNSAVED, SESSIONS, VERSION)
 
 
 def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
     """State of the wanted ports and queues, and our routes.
 
-    Raises DeviceError for what cannot be read, for a port that is not there, and for settings of the whole
-    switch or PFC that break what the plan promises.
+    Raises DeviceError for what cannot be read, for a port that is not there or is a member of a port channel,
+    for settings of the whole switch or PFC that break what the plan promises, and for a model with another
+    chip than the plan was rounded to.
     """
+    notes = [*_hardware_notes(answers, wanted), *_unsaved_notes(answers)]
     lines = tuple(placed_lines(answers[RUNNING_CONFIG]))
-    read_sessions(answers)
+    waiting = waiting_sessions(read_sessions(answers))
     settings = read_settings(answers, wanted)
     check_hazards(lines, wanted, settings.ports)
     moved = settings.policy.moved
@@ -106,7 +119,43 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
         )
         for port in wanted.ports
     )
-    return RunningState(switch_state(queue_word(wanted), states, read_routes(answers, wanted)), answers)
+    return RunningState(
+        switch_state(queue_word(wanted), states, read_routes(answers, wanted)),
+        answers,
+        tuple(notes),
+        tuple(map(_unconfirmed, waiting)),
+    )
+
+
+def _unconfirmed(session: str) -> str:
+    return (
+        f"config session {session} waits to be confirmed, and the switch undoes it when its timer runs out: "
+        f"push again, or `configure session {session} commit` and `write memory`; "
+        f"`configure session {session} abort` undoes it now"
+    )
+
+
+def _unsaved_notes(answers: Mapping[str, str]) -> Iterator[str]:
+    if any(line.strip() for line in answers[UNSAVED].splitlines()):
+        yield "what runs is not all saved, a reboot would undo it: see `show running-config diffs`"
+
+
+def _hardware_notes(answers: Mapping[str, str], wanted: SwitchState) -> Iterator[str]:
+    """A sentence where nothing tells the chip; raises DeviceError where it is another one."""
+    if not wanted.hardware:
+        return
+    with _known_form(VERSION):
+        model = str(_json(answers[VERSION])["modelName"])
+    name = model.lower().removeprefix("dcs-")
+    # Behind the box's name stands how it is cooled and equipped: DCS-7050CX3-32S-F.
+    chips = {chip for box, chip in BOX_CHIPS.items() if name == box or name.startswith(f"{box}-")}
+    if not chips:
+        yield f"whether {model} has the chip {wanted.hardware}, for which the plan was made, is not known"
+    elif wanted.hardware not in chips:
+        raise DeviceError(
+            f"{model} has the chip {', '.join(sorted(chips))}, and the plan was made for {wanted.hardware}",
+            hint="set `hardware` of the switch in the fabric file",
+        )
 
 
 def read_settings(answers: Mapping[str, str], wanted: SwitchState) -> RunningSettings:
@@ -139,14 +188,14 @@ def read_settings(answers: Mapping[str, str], wanted: SwitchState) -> RunningSet
 
 
 def _mapped(maps: Maps, text: str) -> Maps:
+    if _MAP_OF_OTHERS.fullmatch(text):
+        return maps
     match = _MAP.fullmatch(text)
-    if match is None:
-        return maps
-    kind, target = match[1], match[3]
-    if (kind == "traffic-class") == (target == "traffic-class"):
-        return maps
+    if match is None or (match[1] == "traffic-class") == (match[3] == "traffic-class"):
+        raise DeviceError(f"cannot read {text!r}", where=RUNNING_CONFIG)
+    kind = match[1]
     try:
-        numbers, value = _numbers(match[2]), int(match[4])
+        numbers, value = _numbers(match[2], NAMED if kind == "dscp" else {}), int(match[4])
         if kind == "cos":
             return replace(maps, cos=_set(maps.cos, numbers, value))
         if kind == "traffic-class":
@@ -157,10 +206,13 @@ def _mapped(maps: Maps, text: str) -> Maps:
         raise DeviceError(f"cannot read {text!r}", where=RUNNING_CONFIG) from None
 
 
-def _numbers(text: str) -> list[int]:
-    """`8 9 10`, `8,9,10` and `8-10`."""
+def _numbers(text: str, named: Mapping[str, int]) -> list[int]:
+    """`8 9 10`, `8,9,10`, `8-10`, and names of code points."""
     numbers: list[int] = []
     for word in text.replace(",", " ").split():
+        if word in named:
+            numbers.append(named[word])
+            continue
         first, dash, last = word.partition("-")
         numbers += range(int(first), int(last if dash else first) + 1)
     if max(numbers) >= DSCP_COUNT:
@@ -199,6 +251,8 @@ def _port(lines: list[PlacedLine], word: str) -> PortSettings:
                     queues.setdefault(int(number), QueueSettings())
                 case _ if match := _POLICY.fullmatch(line.text):
                     port = replace(port, policy=match[1])
+                case ["flowcontrol", *_, mode] if mode != "off":
+                    others.append(line.text)
                 case _ if line.text.startswith(_FOREIGN):
                     others.append(line.text)
         else:
@@ -263,11 +317,26 @@ def read_routes(answers: Mapping[str, str], wanted: SwitchState) -> tuple[RouteS
 
 def read_sessions(answers: Mapping[str, str]) -> dict[str, str]:
     """Config session → its state; raises DeviceError for an answer of another form."""
-    text = answers[SESSIONS]
+    with _known_form(SESSIONS):
+        shown = _json(answers[SESSIONS])["sessions"]
+        return {str(name): str(entry["state"]) for name, entry in shown.items()}
+
+
+def waiting_sessions(sessions: Mapping[str, str]) -> list[str]:
+    """Sessions of ours that are committed and not yet confirmed."""
+    return [name for name, state in sessions.items() if state == _WAITING and OWN_SESSION.fullmatch(name)]
+
+
+def _json(text: str) -> dict[str, Any]:
+    shown, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
+    return dict(shown)
+
+
+@contextmanager
+def _known_form(query: str) -> Iterator[None]:
     try:
-        shown, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
-        return {str(name): str(entry["state"]) for name, entry in shown["sessions"].items()}
+        yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DeviceError(
-            f"the answer to {SESSIONS!r} has another form than known ({type(error).__name__}: {error})"
+            f"the answer to {query!r} has another form than known ({type(error).__name__}: {error})"
         ) from None

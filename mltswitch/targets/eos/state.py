@@ -20,8 +20,10 @@ def queue_word(state: SwitchState) -> str:
     return SHARED_QUEUE if isinstance(state, SharedQueueState) else UNICAST_QUEUE
 
 
-def switch_state(word: str, ports: Iterable[PortState], routes: Iterable[RouteState]) -> SwitchState:
+def switch_state(
+    word: str, ports: Iterable[PortState], routes: Iterable[RouteState], hardware: str = ""
+) -> SwitchState:
     """State of a switch whose queues' mode is opened by `word`; without ports it does not matter."""
     own = tuple(ports)
     kind = SharedQueueState if word == SHARED_QUEUE and own else SwitchState
-    return kind(own, tuple(routes))
+    return kind(own, tuple(routes), hardware=hardware)

@@ -54,7 +54,8 @@ class EosTarget:
         quantised = quantise(plan, switch, capabilities)
         if capabilities.hardware in SHARED_QUEUE_CHIPS:
             state = quantised.state
-            quantised = replace(quantised, state=switch_state(SHARED_QUEUE, state.ports, state.routes))
+            shared = switch_state(SHARED_QUEUE, state.ports, state.routes, state.hardware)
+            quantised = replace(quantised, state=shared)
         return expressible(quantised, switch, check_expressible)
 
     def render(self, state: SwitchState) -> dict[str, str]:

@@ -10,6 +10,7 @@ Sources by short name:
 - EXTR200: Extreme Networks 200 Series CLI reference (documentation.extremenetworks.com/200_commands).
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -74,6 +75,18 @@ MODELS: Final = MappingProxyType(
         )
     }
 )
+_SERIES: Final = MappingProxyType(
+    {"N40": N4000, "N20": N3000, "N21": N3000, "N30": N3000, "N31": N3000},
+)
+"""How the names of a series of Dell's begin, of which a document names the scale → model."""
+
+
+def model_of(name: str) -> Model | None:
+    """The model of a switch that calls itself so, such as N4032F; None: no document names its scale."""
+    match = re.fullmatch(r"(N[0-9]{2})[0-9]{2}[A-Z-]*", name.strip().upper())
+    return None if match is None else _SERIES.get(match[1])
+
+
 SCALES: Final = tuple(
     sorted({model.full_scale_bytes for model in MODELS.values() if model.full_scale_bytes}, reverse=True)
 )

@@ -7,17 +7,25 @@ should not have it; then thresholds are tightened; then ports are trusted. A pha
 next begins, because packets that one port classifies leave through the others; the DSCP map is the whole
 switch's.
 
-A route of ours with another preference, say, is removed before it is added again; other routes within our
-prefixes are removed last.
+From a switch as delivered, nothing between serves packets before others that the plan serves before them;
+from elsewhere the order is the best known, not a law. A port on which
+packets wait in several weighted queues, as on a switch as delivered, becomes strict only after the map: until
+then what is background in the plan may lie in a queue above a gradient's. Queues of it that are strict below
+a weighted one become weighted first. Code points move up from the highest queue on, down from the lowest on.
+
+A route with another next hop is added before the old one is removed; with another preference, say, it is
+removed and added again, because the line that removes a route does not name its preference. So each prefix is
+without a route for one line at most. Routes of ours that are not planned are removed last.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from itertools import groupby
 from typing import Final
 
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
+from mltswitch.targets.icos.capabilities import QUEUE_COUNT
 from mltswitch.targets.icos.grammar import (
     Attach,
     Curve,
@@ -56,6 +64,8 @@ from mltswitch.targets.icos.settings import CERTAIN, TRUSTED, DropCurve, PortSet
 from mltswitch.targets.remap import Remap, switch_map
 from mltswitch.targets.state import PortState, RouteState, SwitchState
 
+_RANKS: Final = 16
+"""More than there are queues."""
 SAVE_SECONDS: Final = 120.0
 SAVE: Final = (Step(LEAVE), Step("write memory confirm", seconds=SAVE_SECONDS), Step("configure"))
 """Saving is a command of the privileged mode: the configuration mode is left for it."""
@@ -63,18 +73,20 @@ SAVE: Final = (Step(LEAVE), Step("write memory confirm", seconds=SAVE_SECONDS), 
 
 class _Phase(IntEnum):
     LOOSEN = 0
-    SCHEDULE = 1
-    BACKGROUND = 2
-    DISTRUST = 3
-    POLICY = 4
-    ATTACH = 5
-    MAP = 6
-    DETACH = 7
-    AVERAGE = 8
-    TIGHTEN = 9
-    DETECT = 10
-    TRUST = 11
-    FORGET = 12
+    LEVEL = 1
+    SCHEDULE = 2
+    BACKGROUND = 3
+    DISTRUST = 4
+    POLICY = 5
+    ATTACH = 6
+    MAP = 7
+    SCHEDULE_LATE = 8
+    DETACH = 9
+    AVERAGE = 10
+    TIGHTEN = 11
+    DETECT = 12
+    TRUST = 13
+    FORGET = 14
 
 
 _Placed = tuple[_Phase, int, str, str]
@@ -83,36 +95,88 @@ _Placed = tuple[_Phase, int, str, str]
 
 def change_between(running: RunningState, wanted: SwitchState) -> Change:
     """Lines of the rendered file that would change something, and removals of routes that are not planned."""
-    present = set(running.state.routes)
     ports = {port.name: read_port(running.answers, port.name) for port in wanted.ports}
     dscp_map = read_dscp_map(running.answers)
     placed: list[_Placed] = []
-    routes: list[str] = []
-    for _, line in parse_lines(render_text(wanted)):
+    routes: list[RouteLine] = []
+    lines = [line for _, line in parse_lines(render_text(wanted))]
+    late: dict[str, tuple[int, ...]] = {}
+    if any(isinstance(line, MapLine) and dscp_map[line.dscp] != line.queue for line in lines):
+        late = _late_ports(wanted, ports, dscp_map)
+    for line in lines:
         match line:
             case RouteLine():
-                if line.route not in present:
-                    routes.append(line.text)
+                routes.append(line)
             case MapLine():
                 if dscp_map[line.dscp] != line.queue:
-                    placed.append((_Phase.MAP, 0, "", line.text))
+                    rank = _map_rank(dscp_map[line.dscp], line.queue)
+                    placed.append((_Phase.MAP, rank, "", line.text))
             case PortLine(setting=Minimums()):
                 pass
+            case PortLine(setting=Strict()) if line.port in late:
+                placed += _late(line, ports[line.port], late[line.port])
             case PortLine():
                 if line.setting.apply(ports[line.port]) != ports[line.port]:
                     placed.append((*_place(line, ports[line.port]), line.port, line.text))
             case ScaleLine() | PolicyLine():
                 pass
+    for name, queues in late.items():
+        placed += [(_Phase.LEVEL, queue, name, f"no cos-queue strict {queue}") for queue in queues]
     placed += _minimums(wanted, ports)
     placed += _policy(running.answers, wanted, ports)
-    planned = {(route.prefix, route.next_hop) for route in wanted.routes}
-    removed = [route for route in running.state.routes if route not in wanted.routes]
-    removed_first = [_removal(route) for route in removed if (route.prefix, route.next_hop) in planned]
-    removed_last = [_removal(route) for route in removed if (route.prefix, route.next_hop) not in planned]
-    lines = _in_modes(placed) + removed_first + routes + removed_last
-    if not lines:
+    commands = _in_modes(placed) + list(_routes(running.state, wanted, routes))
+    if not commands:
         return Change((), SAVE)
-    return Change(tuple(map(Step, lines)), SAVE, "\n".join(lines) + "\n")
+    return Change(tuple(map(Step, commands)), SAVE, "\n".join(commands) + "\n")
+
+
+def _late(line: PortLine, port: PortSettings, levelled: Iterable[int]) -> Iterator[_Placed]:
+    """The line in the phase after the map; `levelled` are weighted by then, whatever they are now."""
+    if isinstance(line.setting, Strict):
+        queue, on = line.setting.queue, line.setting.on
+        if on != (port.queues[queue].strict and queue not in levelled):
+            yield _Phase.SCHEDULE_LATE, -queue if on else 1, line.port, line.text
+
+
+def _late_ports(
+    wanted: SwitchState, ports: Mapping[str, PortSettings], dscp_map: Iterable[int]
+) -> dict[str, tuple[int, ...]]:
+    """Ports that become strict after the map, with the queues that become weighted before it."""
+    occupied = set(dscp_map)
+    late: dict[str, tuple[int, ...]] = {}
+    for port in wanted.ports:
+        queues, used = ports[port.name].queues, occupied | {ports[port.name].priorities[0]}
+        weighted = {number for number in used if number < QUEUE_COUNT and not queues[number].strict}
+        if weighted and weighted != {min(used | {port.queues[-1].queue})}:
+            highest = max((each.queue for each in port.queues if not queues[each.queue].strict), default=-1)
+            late[port.name] = tuple(
+                sorted(
+                    each.queue for each in port.queues if queues[each.queue].strict and each.queue < highest
+                )
+            )
+    return late
+
+
+def _map_rank(old: int, new: int) -> int:
+    """What moves down goes first to the lowest queue, then what moves up to the highest."""
+    if new < old:
+        return _RANKS * new + old - _RANKS**2
+    return -_RANKS * new - old + _RANKS**2
+
+
+def _routes(running: SwitchState, wanted: SwitchState, lines: Iterable[RouteLine]) -> Iterator[str]:
+    present = set(running.routes)
+    surplus = [route for route in running.routes if route not in wanted.routes]
+    for line in lines:
+        old = [route for route in surplus if route.prefix == line.route.prefix]
+        same = [route for route in old if route.next_hop == line.route.next_hop]
+        surplus = [route for route in surplus if route not in old]
+        if same:
+            yield _removal(same[0])
+        if same or line.route not in present:
+            yield line.text
+        yield from dict.fromkeys(_removal(route) for route in old if route not in same)
+    yield from dict.fromkeys(map(_removal, surplus))
 
 
 def _minimums(wanted: SwitchState, ports: Mapping[str, PortSettings]) -> Iterator[_Placed]:

@@ -16,7 +16,7 @@ from typing import Final
 
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
-from mltswitch.targets.icos.capabilities import QUEUE_COUNT, USER_PRIORITIES
+from mltswitch.targets.icos.capabilities import MODELS, QUEUE_COUNT, USER_PRIORITIES, model_of
 from mltswitch.targets.icos.policy import ATTACH_LINE, POLICY, HostPolicy, read_policy
 from mltswitch.targets.icos.render import scale_of_state
 from mltswitch.targets.icos.settings import DropCurve, PortSettings, QueueSettings, port_state
@@ -27,6 +27,9 @@ from mltswitch.wire.tos import DSCP_COUNT
 
 RUNNING_CONFIG: Final = "show running-config"
 NO_NEXT_HOP: Final = IPv4Address(0)
+_VERSION: Final = "show version"
+_MODEL_FIELDS: Final = ("system model id", "machine model")
+"""Of Dell's N-series, and of other FASTPATHs."""
 _DSCP_MAP: Final = "show classofservice ip-dscp-mapping"
 _TRUST: Final = "show classofservice trust {}"
 _PRIORITIES: Final = "show classofservice dot1p-mapping {}"
@@ -49,6 +52,7 @@ _CURVE_ROW: Final = re.compile(
 )
 _ROUTE: Final = re.compile(r"ip route (?:vrf \S+ )?([0-9.]+)(?:/([0-9]+)| ([0-9.]+)) (\S.*)")
 _POLICY: Final = re.compile(r"service-policy in (\S+)")
+_FLOW_CONTROL: Final = re.compile(r"(?:storm-control )?flowcontrol(?: (?:symmetric|asymmetric|auto|on))?")
 _INNER_MODES: Final = frozenset({"datacenter-bridging"})
 _MANAGEMENTS: Final = {
     "wred": True,
@@ -60,20 +64,23 @@ _MANAGEMENTS: Final = {
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
-    """Four shows for each port, the DSCP map, and the running configuration."""
+    """Four shows for each port, the DSCP map, the running configuration, and the model."""
     return (
         *(show.format(port.name) for port in wanted.ports for show in _PORT_SHOWS),
         _DSCP_MAP,
         RUNNING_CONFIG,
+        _VERSION,
     )
 
 
 def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
     """State of the wanted ports and queues, and our routes.
 
-    Raises DeviceError for what cannot be read, for PFC on a priority that leads to a queue of ours, and for
-    what stands where our DiffServ policy has to.
+    Raises DeviceError for what cannot be read, for PFC on a priority that leads to a queue of ours, for
+    what stands where our DiffServ policy has to, and for another model than the plan was rounded to: its
+    percents are other bytes.
     """
+    notes = tuple(_model_notes(answers, wanted))
     scale = scale_of_state(wanted)
     dscp_map, remap = read_dscp_map(answers), read_host_policy(answers).remap
     remapped = switch_map(wanted.ports, "FASTPATH").remapped
@@ -93,8 +100,46 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
                 where=f"port {port.name}",
                 hint=f"take it off first: `no service-policy in {settings.policy}`",
             )
-        ports.append(port_state(port.name, settings, dscp_map, remap, queues, scale))
-    return RunningState(SwitchState(tuple(ports), read_routes(answers, wanted)), answers)
+        state = port_state(port.name, settings, dscp_map, remap, queues, scale)
+        paused = tuple(_flow_control_lines(answers, port.name))
+        ports.append(replace(state, unexpected=(*state.unexpected, *paused)))
+    return RunningState(SwitchState(tuple(ports), read_routes(answers, wanted)), answers, notes)
+
+
+def _model_notes(answers: Mapping[str, str], wanted: SwitchState) -> Iterator[str]:
+    """A sentence where nothing tells the scale; raises DeviceError where it is another one."""
+    if not wanted.hardware:
+        return
+    fields = _fields(answers[_VERSION])
+    name = next((fields[field] for field in _MODEL_FIELDS if field in fields), "")
+    model = model_of(name)
+    if model is None:
+        yield (
+            f"whether {name or 'this switch'} is the model {wanted.hardware}, for which the plan was made, "
+            "is not known: a percent of a threshold may be another number of bytes"
+        )
+    elif model.name != wanted.hardware:
+        scales = " and ".join(
+            f"{each.full_scale_bytes} B on {each.name}" for each in (model, MODELS[wanted.hardware])
+        )
+        raise DeviceError(
+            f"{name} is the model {model.name}, and the plan was made for {wanted.hardware}: 100 % of a "
+            f"threshold is {scales}",
+            hint="set `hardware` of the switch in the fabric file",
+        )
+
+
+def _flow_control_lines(answers: Mapping[str, str], name: str) -> Iterator[str]:
+    """Lines of the whole switch and of the port by which pause frames stop a port, all its queues alike."""
+    lines = (" ".join(line.split()) for line in answers[RUNNING_CONFIG].splitlines())
+    interface = ""
+    for line in lines:
+        if line.startswith("interface "):
+            interface = line.removeprefix("interface ").replace(" ", "").lower()
+        elif line == "exit":
+            interface = ""
+        elif interface in {"", name} and _FLOW_CONTROL.fullmatch(line):
+            yield line
 
 
 def read_dscp_map(answers: Mapping[str, str]) -> tuple[int, ...]:

@@ -4,6 +4,15 @@ from mltswitch.lab.emulators.eos import EosDevice
 from mltswitch.targets import Change, RunningState, Step, SwitchState
 from mltswitch.targets.eos import TARGET
 
+MODELS = {
+    "trident2": "DCS-7050QX-32-F",
+    "trident3": "DCS-7050CX3-32S-R",
+    "tomahawk": "DCS-7060CX-32S-F",
+    "tomahawk2": "DCS-7260CX3-64-F",
+    "tomahawk3": "DCS-7060DX4-32-F",
+}
+"""Chip → a model that has it, as `show version` names it."""
+
 
 def read(device: EosDevice, wanted: SwitchState) -> RunningState:
     session = device.open_session("admin")

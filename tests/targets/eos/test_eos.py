@@ -16,7 +16,7 @@ from mltswitch.targets.eos import TARGET
 from mltswitch.targets.eos.capabilities import HARDWARE, REFUSED
 from mltswitch.targets.eos.state import SharedQueueState
 from mltswitch.targets.state import differences
-from tests.targets.eos.device import apply, read, send
+from tests.targets.eos.device import MODELS, apply, read, send
 
 FILE = "mltswitch.txt"
 CONFIG = "show running-config"
@@ -364,6 +364,9 @@ def test_another_distance_of_our_route_is_found_and_mended() -> None:
             "queue 5 random-detect drop minimum-threshold 9 kbytes maximum-threshold 9 kbytes "
             "drop-probability 9",
         ),
+        (("flowcontrol receive on",), "flowcontrol receive on"),
+        (("flowcontrol send on",), "flowcontrol send on"),
+        (("flowcontrol receive on", "flowcontrol receive off"), None),
         (("uc-tx-queue 3", "no priority"), None),
         (("uc-tx-queue 5", "random-detect ecn count"), None),
         (("mtu 9214",), None),
@@ -385,6 +388,7 @@ def test_lines_of_other_features_are_left_alone() -> None:
         "   !\n   tx-queue 5\n      no priority\n!\n"
         "banner motd\ninterface Ethernet2/1\n   no qos trust\nEOF\n!\n"
         "qos map exp 6 to traffic-class 6\nqos map traffic-class 5 to dscp 40\n"
+        "qos map traffic-class 5 to mc-tx-queue 1\nqos map dscp to traffic-class name theirs\n"
         "ip route vrf red 10.101.4.0/24 10.20.0.2\nend\n"
     )
     config = running.answers[CONFIG].removesuffix("end\n") + foreign
@@ -430,6 +434,85 @@ def test_every_form_of_a_list_of_code_points_is_read(text: str) -> None:
     config = running.answers[CONFIG] + f"qos map dscp {text} to traffic-class 4\n"
     state = TARGET.read({**running.answers, CONFIG: config}, STATE).state
     assert state.ports[0].queues[2].dscps == ((10, 11, 12) if "-" in text else (10, 12))
+
+
+@pytest.mark.parametrize("text", ["cs1 af11", "8 10"])
+def test_code_points_by_name_are_read(text: str) -> None:
+    running = read(pushed(), STATE)
+    config = running.answers[CONFIG] + f"qos map dscp {text} to traffic-class 4\n"
+    state = TARGET.read({**running.answers, CONFIG: config}, STATE).state
+    assert state.ports[0].queues[2].dscps == (8, 10, 12)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "qos map dscp 10 to traffic-class 5 drop-precedence 3",
+        "qos map dscp cs9 to traffic-class 5",
+        "qos map dscp 64 to traffic-class 5",
+        "qos map dscp 10 to traffic-class 8",
+        "qos map cos cs1 to traffic-class 5",
+        "qos map traffic-class 5 to traffic-class 5",
+        "qos map traffic-class 5 to uc-tx-queue five",
+        "qos map dscp 10 to tx-queue 5",
+    ],
+)
+def test_a_map_that_cannot_be_read_is_one_error(line: str) -> None:
+    answers = read(pushed(), STATE).answers
+    with pytest.raises(DeviceError, match=f"^show running-config: cannot read '{line}'"):
+        TARGET.read({**answers, CONFIG: f"{answers[CONFIG]}{line}\n"}, STATE)
+
+
+def test_a_member_of_a_port_channel_is_refused() -> None:
+    device = pushed()
+    assert device.configure("interface Ethernet3/1", "channel-group 8 mode active") == ""
+    assert found(device) == []
+    assert device.configure("interface Ethernet2/1", "channel-group 7 mode active") == ""
+    with pytest.raises(
+        DeviceError,
+        match=r"^port Ethernet2/1: it is a member of a port channel \(channel-group 7 mode active\)",
+    ):
+        read(device, STATE)
+
+
+def on(chip: str) -> SwitchState:
+    return replace(STATE, hardware=chip)
+
+
+def test_a_model_with_another_chip_is_refused() -> None:
+    for chip, model in MODELS.items():
+        assert read(EosDevice(model=model), on(chip)).notes == ()
+        for other in MODELS.keys() - {chip}:
+            with pytest.raises(
+                DeviceError, match=f"^{model} has the chip {chip}, and the plan was .* {other}"
+            ):
+                read(EosDevice(model=model), on(other))
+    [note] = read(EosDevice(model="DCS-7050QX-32S-F"), on("trident2")).notes
+    assert note == "whether DCS-7050QX-32S-F has the chip trident2, for which the plan was made, is not known"
+    assert read(EosDevice(model="DCS-7050QX-32-F"), on("")).notes == ()
+
+
+def test_what_is_not_saved_is_a_note() -> None:
+    device = pushed()
+    assert read(device, STATE).notes == ()
+    device.configure("interface Ethernet9/1", "mtu 9214")
+    [note] = read(device, STATE).notes
+    assert note.startswith("what runs is not all saved")
+
+
+def test_what_waits_for_its_confirmation_is_told() -> None:
+    device = EosDevice()
+    change = TARGET.diff(read(device, STATE), STATE)
+    send(device, change.steps)
+    [sentence] = read(device, STATE).unconfirmed
+    assert sentence.startswith("config session mltswitch-1 waits to be confirmed, and the switch undoes it")
+    assert found(device) == []
+    send(device, change.save)
+    assert read(device, STATE).unconfirmed == ()
+    theirs = device.open_session("other")
+    for line in ("enable", "configure session theirs", "ip routing", "commit timer 00:05:00"):
+        assert theirs.enter(line).text == ""
+    assert read(device, STATE).unconfirmed == ()
 
 
 def test_flow_control_on_a_priority_of_ours_is_refused() -> None:
@@ -765,5 +848,6 @@ def test_a_threshold_is_tightened_late_and_loosened_early() -> None:
 @pytest.mark.parametrize("answer", ["", "% Invalid input", "{}", "[1, 2]", '{"sessions": {"x": 1}}'])
 def test_an_answer_of_another_form_is_one_error(answer: str) -> None:
     answers = read(pushed(), STATE).answers
-    with pytest.raises(DeviceError, match="another form"):
-        TARGET.read({**answers, SESSIONS: answer}, STATE)
+    for query in (SESSIONS, "show version | json"):
+        with pytest.raises(DeviceError, match="another form"):
+            TARGET.read({**answers, query: answer}, on("trident3"))

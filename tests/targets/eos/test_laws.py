@@ -9,7 +9,7 @@ from mltswitch.plan import Plan
 from mltswitch.targets.eos import TARGET
 from mltswitch.targets.eos.capabilities import HARDWARE, SHARED_QUEUE_CHIPS
 from mltswitch.targets.state import differences
-from tests.targets.eos.device import apply, read, send
+from tests.targets.eos.device import MODELS, apply, read, send
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
 PLANS = st.sampled_from(list(HARDWARE.values())).flatmap(plans)
@@ -18,9 +18,10 @@ NEVER = 10**9
 few = settings(max_examples=LAW_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def switch_for(plan: Plan, **arguments: object) -> EosDevice:
-    shared = {switch.hardware for switch in plan.topology.switches} <= SHARED_QUEUE_CHIPS
-    return EosDevice(queue_word="tx-queue" if shared else "uc-tx-queue", **arguments)  # type: ignore[arg-type]
+def switch_for(plan: Plan) -> EosDevice:
+    [chip] = {switch.hardware or "trident3" for switch in plan.topology.switches}
+    word = "tx-queue" if chip in SHARED_QUEUE_CHIPS else "uc-tx-queue"
+    return EosDevice(queue_word=word, model=MODELS[chip])
 
 
 @few

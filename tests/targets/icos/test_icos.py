@@ -202,10 +202,10 @@ def test_a_switch_as_delivered_is_read() -> None:
 def test_a_switch_as_delivered_is_changed_in_a_safe_order() -> None:
     lines = commands(IcosDevice())
     kinds = [
-        "cos-queue strict",
         "dot1p-mapping",
         "trust untrusted",
         "ip-dscp-mapping",
+        "cos-queue strict",
         "weighting-constant",
         "queue-parms",
         "cos-queue random-detect",
@@ -565,7 +565,7 @@ def test_other_code_points_change_single_classes() -> None:
         "policy-map mltswitch-host in",
         *(line for name in new for line in (f"class {name}", "assign-queue 0", "exit")),
         "exit",
-        *("classofservice ip-dscp-mapping 50 6", "classofservice ip-dscp-mapping 56 0"),
+        *("classofservice ip-dscp-mapping 56 0", "classofservice ip-dscp-mapping 50 6"),
         *("policy-map mltswitch-host in", *(f"no class {name}" for name in old), "exit"),
         *(f"no class-map {name}" for name in old),
     ]
@@ -665,6 +665,56 @@ def test_a_threshold_is_tightened_late_and_loosened_early() -> None:
         "random-detect queue-parms 4 min-thresh 1",
         "exit",
     ]
+
+
+def test_routes_change_one_by_one_and_are_added_first() -> None:
+    device = pushed()
+    for line in (
+        "no ip route 10.101.0.0 255.255.0.0 10.20.0.2",
+        "ip route 10.101.0.0 255.255.0.0 10.20.0.6",
+        "ip route 10.101.0.1 255.255.255.255 10.10.0.2 7",
+        "ip route 10.101.7.0 255.255.255.0 10.10.0.2",
+    ):
+        assert device.configure(line) == ""
+    assert commands(device) == [
+        "ip route 10.101.0.0 255.255.0.0 10.20.0.2",
+        "no ip route 10.101.0.0 255.255.0.0 10.20.0.6",
+        "no ip route 10.101.0.1 255.255.255.255 10.10.0.2",
+        "ip route 10.101.0.1 255.255.255.255 10.10.0.2",
+        "no ip route 10.101.7.0 255.255.255.0 10.10.0.2",
+    ]
+    serving(STATE, device)
+
+
+def test_another_model_is_refused() -> None:
+    for_n4000 = replace(STATE, hardware="n4000")
+    for model in ("N4032F", "N4064"):
+        assert read(IcosDevice(model=model), for_n4000).notes == ()
+    for model in ("N3048ET-ON", "N2024P", "N3132PX-ON", "N2128PX-ON"):
+        with pytest.raises(
+            DeviceError, match=f"^{model} is the model n3000.* 295428 B on n3000 and 666757 B"
+        ):
+            read(IcosDevice(model=model), for_n4000)
+    for model in ("N1548", "AS7712", "N3248TE-ON"):
+        [note] = read(IcosDevice(model=model), for_n4000).notes
+        assert note.startswith(
+            f"whether {model} is the model n4000, for which the plan was made, is not known"
+        )
+    assert read(IcosDevice(model="N3048"), STATE).notes == ()
+    answers = read(IcosDevice(), for_n4000).answers
+    other = "Machine Type........... Dell Networking\nMachine Model.......... N3048\n"
+    with pytest.raises(DeviceError, match="N3048 is the model n3000"):
+        TARGET.read({**answers, "show version": other}, for_n4000)
+
+
+def test_pause_frames_are_found() -> None:
+    device = pushed()
+    device.configure(*on_port("te1/0/2", "storm-control flowcontrol"))
+    device.configure(*on_port("te1/0/3", "storm-control flowcontrol"))
+    assert found(device) == {f"{EXPECTED}storm-control flowcontrol"}
+    device.configure("flowcontrol")
+    assert {f"{EXPECTED}flowcontrol", f"{EXPECTED.replace('0/2', '0/1')}flowcontrol"} <= found(device)
+    assert commands(device) == []
 
 
 def test_answers_in_other_words() -> None:

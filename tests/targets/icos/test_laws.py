@@ -36,7 +36,7 @@ def test_what_is_rendered_reads_back(data: st.DataObject, plan: Plan) -> None:
 @given(st.data(), PLANS_OF_ANY_MODEL)
 def test_the_switch_takes_every_rendered_line(data: st.DataObject, plan: Plan) -> None:
     state = state_of(data, plan)
-    device = IcosDevice()
+    device = IcosDevice(model={"n4000": "N4064F", "n3000": "N3132PX-ON"}[state.hardware])
     assert device.configure(*TARGET.render(state)["mltswitch.txt"].splitlines()) == ""
     running = read(device, state)
     assert running.state == state
@@ -104,3 +104,54 @@ def test_no_step_drops_what_neither_end_drops(data: st.DataObject, first: Plan, 
         seen.append(early_drops(device, names))
     for between in seen[1:-1]:
         assert all(map(int.__ge__, between, map(min, seen[0], seen[-1])))
+
+
+def levels(device: IcosDevice, names: list[str]) -> list[list[int]]:
+    """For each way through the switch the level at which each code point is served; weighted queues: 0."""
+    running = device.configuration
+    ports = [running.ports[name] for name in names]
+    ways = []
+    for entrance in ports:
+        trusted = entrance.trust is Trust.IP_DSCP
+        numbers = []
+        for dscp in range(64):
+            number = running.diffserv.queue(entrance.policy, "ipv4", dscp)
+            if number is None:
+                number = running.dscp_to_queue[dscp] if trusted else entrance.priority_to_queue[0]
+            numbers.append(number)
+        ways += [
+            [number + 1 if leaving.queues[number].strict else 0 for number in numbers] for leaving in ports
+        ]
+    return ways
+
+
+def is_inverted(first: list[int], last: list[int], between: list[int]) -> bool:
+    """Whether code points are served after others that both ends serve after them, or no end before them."""
+    found = set(zip(first, last, between, strict=True))
+    return any(a[0] >= b[0] and a[1] >= b[1] and a[:2] != b[:2] and a[2] < b[2] for a in found for b in found)
+
+
+def check_order(device: IcosDevice, wanted: SwitchState) -> None:
+    names = [port.name for port in wanted.ports][:3]
+    session = device.open_session("admin")
+    session.enter("enable")
+    session.enter("configure")
+    seen = [levels(device, names)]
+    for step in TARGET.diff(read(device, wanted), wanted).steps:
+        assert session.enter(step.command).text == "", step
+        if (now := levels(device, names)) != seen[-1]:
+            seen.append(now)
+    assert read(device, wanted).state == wanted
+    for between in seen[1:-1]:
+        for first, last, way in zip(seen[0], seen[-1], between, strict=True):
+            assert not is_inverted(first, last, way)
+
+
+@settings(few, max_examples=max(10, LAW_EXAMPLES // 4))
+@given(st.data(), PLANS)
+def test_no_step_serves_late_what_neither_end_does_from_delivery(data: st.DataObject, plan: Plan) -> None:
+    """Also where every port already trusts DSCP, so that the map of delivery leads to weighted queues."""
+    wanted, device = state_of(data, plan), IcosDevice()
+    if data.draw(st.booleans()):
+        assert device.configure("classofservice trust ip-dscp") == ""
+    check_order(device, wanted)
