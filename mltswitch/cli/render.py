@@ -4,6 +4,7 @@ import gc
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -16,6 +17,9 @@ from mltswitch.targets import Quantised, Rounding, target_for
 from mltswitch.targets.template import using_templates
 from mltswitch.targets.user_templates import UserTemplates, load_templates
 from mltswitch.units import format_ratio
+
+ALLOCATIONS_BETWEEN_COLLECTIONS: Final = 50_000
+"""Python's own figure is 700."""
 
 
 @click.command(
@@ -83,11 +87,17 @@ def render(
 
 @contextmanager
 def settled_heap() -> Iterator[None]:
-    """While it lasts, the collector does not look again and again through all that was loaded before."""
+    """While it lasts, the collector looks seldom, and not again and again through all that was loaded before.
+
+    Rendering makes many small objects and no cycles: a tenth of its time goes where nothing is found.
+    """
+    before = gc.get_threshold()
     gc.freeze()
+    gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS, *before[1:])
     try:
         yield
     finally:
+        gc.set_threshold(*before)
         gc.unfreeze()
 
 
