@@ -205,7 +205,7 @@ def _wide_fabric(leaves: Sequence[tuple[str, Capabilities]]) -> Fabric:
             },
             "ports": {"rate": "25Gbps", "buffer": BUFFER_BYTES},
             "traffic": {"load": 0.9, "burst_packets": 8},
-            "classes": _code_points(Random(0), _gradient_count([entry for _, entry in leaves])),  # noqa: S311
+            "classes": _code_points(Random(0), _gradient_count([entry for _, entry in leaves])),  # noqa: S311  (no secret)
         }
     )
 

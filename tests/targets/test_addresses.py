@@ -44,8 +44,8 @@ def test_an_address_is_read_as_the_standard_library_reads_it(text: str) -> None:
 @given(ADDRESSES, MASKS, st.booleans())
 def test_a_prefix_is_read_as_the_standard_library_reads_it(address: str, mask: str, strict: bool) -> None:
     for text in (address, f"{address}/{mask}"):
-        found = outcome(lambda text=text: ipv4_network(text, strict=strict))  # type: ignore[misc]
-        assert found == outcome(lambda text=text: IPv4Network(text, strict))  # type: ignore[misc]
+        found = outcome(lambda text=text: ipv4_network(text, strict=strict))  # type: ignore[misc]  # bound now
+        assert found == outcome(lambda text=text: IPv4Network(text, strict))  # type: ignore[misc]  # bound now
 
 
 @given(NUMBERS, LENGTHS)

@@ -100,7 +100,7 @@ def attacked(document: Any, field: Field, value: str) -> Any:
         if step == ITEM:
             # The first that has what comes next: not every class has layers.
             found = (n for n, entry in enumerate(place) if entry.get(following) is not None)
-            step = next(found, ITEM)  # noqa: PLW2901
+            step = next(found, ITEM)  # noqa: PLW2901  (the same step, where a list stands)
         if following == ITEM and not (isinstance(place, dict) and isinstance(place.get(step), list)):
             place[step] = [None]
         place = place[step]

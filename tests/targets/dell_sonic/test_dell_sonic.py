@@ -599,7 +599,7 @@ def test_a_policy_stands_between_where_one_lacks_a_queue_and_the_other_has_a_cap
 @pytest.mark.parametrize(
     ("line", "hop", "port", "target"),
     [
-        ("ip route 10.101.3.0/24 interface PortChannel 10", "0.0.0.0", "PortChannel 10", None),  # noqa: S104
+        ("ip route 10.101.3.0/24 interface PortChannel 10", "0.0.0.0", "PortChannel 10", None),  # noqa: S104  (a route)
         (
             "ip route 10.101.3.0/24 10.20.0.2 nexthop-vrf Vrf-a track 3 9",
             "10.20.0.2",

@@ -345,7 +345,7 @@ def test_another_preference_of_our_route_is_found_and_mended() -> None:
     [
         ("ip route 10.101.3.0/24 10.20.0.2", "10.20.0.2", "te1/0/2"),
         ("  ip route 10.101.3.0 255.255.255.0 10.20.0.2 10 ", "10.20.0.2", "te1/0/2 10"),
-        ("ip route 10.101.3.0 255.255.255.0 interface te1/0/7", "0.0.0.0", "interface te1/0/7"),  # noqa: S104
+        ("ip route 10.101.3.0 255.255.255.0 interface te1/0/7", "0.0.0.0", "interface te1/0/7"),  # noqa: S104  (a route)
     ],
 )
 def test_every_form_of_a_route_is_read_and_can_be_removed(line: str, hop: str, port: str) -> None:

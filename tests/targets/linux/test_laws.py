@@ -172,7 +172,7 @@ def _wrong_states(draw: st.DrawFn, good: SwitchState) -> SwitchState:
         )
     )
     queues = list(port.queues)
-    queues[place] = replace(queues[place], **wrong)  # type: ignore[arg-type]
+    queues[place] = replace(queues[place], **wrong)  # type: ignore[arg-type]  # any field
     return replace(good, ports=(replace(port, queues=tuple(queues)), *good.ports[1:]))
 
 
