@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping
-from functools import wraps
 from typing import Final, TypeVar
 
 from mltswitch.capabilities import Capabilities
@@ -12,7 +11,6 @@ from mltswitch.targets.state import SwitchState
 from mltswitch.targets.template import used_templates, using_templates
 from mltswitch.targets.user_templates import UserTemplates
 
-_Argument = TypeVar("_Argument")
 _Value = TypeVar("_Value")
 _LINE: Final = re.compile(r"(?P<file>[^:]+):(?P<line>[1-9][0-9]*)(?::[0-9]+)?")
 """How an error names a line of a rendered file, some with a column."""
@@ -29,24 +27,6 @@ class LineError(Exception):
 def with_item(values: tuple[_Value, ...], index: int, value: _Value) -> tuple[_Value, ...]:
     """The tuple with one item replaced."""
     return (*values[:index], value, *values[index + 1 :])
-
-
-def remembering_last(function: Callable[[_Argument], _Value]) -> Callable[[_Argument], _Value]:
-    """The same function, which keeps its last result: a state is checked, rendered and parsed in one go.
-
-    Arguments are compared, not hashed, which would take as long as many a result. Nobody may change that.
-    """
-    last: tuple[_Argument, _Value] | None = None
-
-    @wraps(function)
-    def remembered(argument: _Argument) -> _Value:
-        nonlocal last
-        known = last  # another thread may replace it meanwhile
-        if known is None or not (known[0] is argument or known[0] == argument):
-            known = last = (argument, function(argument))
-        return known[1]
-
-    return remembered
 
 
 def lookup(models: Mapping[str, Capabilities], name: str, platform: str) -> Capabilities:

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache, wraps
 from typing import Final
 
 from jinja2 import Environment, PackageLoader
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.sandbox import SYNTAX
 from mltswitch.targets.state import SwitchState
 from mltswitch.targets.user_templates import UserTemplates
@@ -51,26 +51,15 @@ def render_template(name: str, /, **values: object) -> str:
     return _environment().get_template(name).render(**values)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rendered:
-    state: SwitchState
-    templates: UserTemplates | None
-    text: str
-
-
 def remember_last(render: Callable[[SwitchState], str]) -> Callable[[SwitchState], str]:
-    """The same function, which remembers its last text: what is rendered is parsed at once and compared.
+    """The same function, which remembers its last text, as long as the same templates are used."""
 
-    States are compared, not hashed: a hash of hundreds of routes takes as long, and a comparison follows.
-    """
-    last: _Rendered | None = None
+    @remembering_last
+    def remembered(given: tuple[SwitchState, UserTemplates | None]) -> str:
+        return render(given[0])
 
     @wraps(render)
     def rendered(state: SwitchState) -> str:
-        nonlocal last
-        known, templates = last, _USED.get()
-        if known is None or known.templates is not templates or known.state != state:
-            known = last = _Rendered(state, templates, render(state))
-        return known.text
+        return remembered((state, _USED.get()))
 
     return rendered

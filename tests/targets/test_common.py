@@ -2,7 +2,8 @@ import pytest
 
 from mltswitch.errors import UserInputError
 from mltswitch.targets import PortState, SwitchState, targets
-from mltswitch.targets.common import checked_render, remembering_last
+from mltswitch.targets.common import checked_render
+from mltswitch.targets.memory import remembering_last
 
 
 @pytest.mark.parametrize("platform", targets())

@@ -19,9 +19,9 @@ from typing import Final
 from mltswitch.capabilities import Bandwidth, BitRate, Unlimited
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.addresses import address_text, network_text
-from mltswitch.targets.common import remembering_last
 from mltswitch.targets.cumulus.capabilities import KILOBIT, LARGEST_RATE_KBPS, TRAFFIC_CLASSES
 from mltswitch.targets.cumulus.leaves import Leaves, Path
+from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
 

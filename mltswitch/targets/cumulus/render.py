@@ -7,10 +7,10 @@ from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.addresses import address_text, network_text
-from mltswitch.targets.common import remembering_last
 from mltswitch.targets.cumulus.commands import PORT_NAME, route_commands, set_commands
 from mltswitch.targets.cumulus.document import STATIC, leaves_of, port_leaves
 from mltswitch.targets.cumulus.leaves import Leaves, Path, Tree, nest
+from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import PortState, RouteState, SwitchState
 from mltswitch.targets.template import render_template
 

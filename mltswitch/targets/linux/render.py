@@ -9,9 +9,9 @@ from typing import Final
 from mltswitch.capabilities import BitRate, BytesLimit, PortShare
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.addresses import network_text
-from mltswitch.targets.common import remembering_last
 from mltswitch.targets.linux.layout import SHAPER, paths, place, queues_ahead
 from mltswitch.targets.linux.tree import Tree, filter_order, rest_of_share, trees, trust_of
+from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import (
     QueueState,
     RouteState,

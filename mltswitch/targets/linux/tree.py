@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Final
 
 from mltswitch.capabilities import BitRate, Limit, PortShare, Unlimited
-from mltswitch.targets.common import remembering_last
 from mltswitch.targets.linux.layout import SHARE, Hop, Layout, paths, queues_ahead
+from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import PortState, QueueState, RouteState, SegmentRouting, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT, Ecn, TrafficClassByte
 

@@ -19,7 +19,7 @@ from typing import Final
 from mltswitch.capabilities import AlphaLimit, Bandwidth, BitRate
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.addresses import address_text, network_text
-from mltswitch.targets.common import remembering_last
+from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.sonic.capabilities import (
     BITS,
     LARGEST_THRESHOLD_BYTES,
