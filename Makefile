@@ -2,6 +2,8 @@
 #   make demo    a model turned into thresholds, pushed to a lab on this machine, and measured
 #   make test    every check and every test
 #   make check   lint, types and layers only
+#   make test-fast, make test-lab   the two halves of the tests
+#   make coverage                   lines and branches that the fast half reaches
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,14 +11,25 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
 TORCH := $(VENV)/.torch
 
-.PHONY: demo test check laws golden lock clean
+FAST := not lab and not root and not browser
+
+.PHONY: demo test test-fast test-lab coverage check laws golden lock clean
 .DELETE_ON_ERROR:
 
 demo: $(SETUP)
 	@$(BIN)/python scripts/demo.py
 
-test: check $(TORCH)
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered tests
+test: check test-fast test-lab
+
+test-fast: $(TORCH)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "$(FAST)" tests
+
+# One after the other, and nothing beside them: they measure queues.
+test-lab: $(TORCH)
+	$(BIN)/python -m pytest -m "not ($(FAST))" --durations=10 tests
+
+coverage: $(TORCH)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "$(FAST)" --cov --cov-report=term:skip-covered tests
 
 check: $(SETUP)
 	$(BIN)/ruff check .

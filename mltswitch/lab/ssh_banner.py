@@ -3,7 +3,8 @@
 import socket
 from typing import Final
 
-BANNER_SECONDS: Final = 3.0
+BANNER_SECONDS: Final = 10.0
+"""A switch in user-mode-linux starts a process for each connection; on a busy machine that takes seconds."""
 _MAXIMUM_BYTES: Final = 255
 
 

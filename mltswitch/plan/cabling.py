@@ -2,13 +2,16 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mltswitch.errors import UserInputError
 from mltswitch.plan.fabric import Fabric, SwitchGroup, SwitchRole
 
 MAXIMUM_LINKS: Final = 2**18
 """Cables that are expanded: 2048 leaves with 64 spines and 64 hosts each."""
+_TIERS: Final = (("host", SwitchRole.LEAF), (SwitchRole.LEAF, SwitchRole.SPINE))
+_JOINED: Final = frozenset(_TIERS) | {(upper, lower) for lower, upper in _TIERS}
+"""What a cable joins, either end first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +24,7 @@ class Node:
     hardware: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """One cable: (node, port) at either end."""
 
     a: tuple[str, str]
@@ -97,33 +99,38 @@ def check_links(links: list[Link], roles: dict[str, SwitchRole], hosts: set[str]
     """Raise UserInputError for a cable that does not join leaf and spine, or host and leaf, once."""
     used: set[tuple[str, str]] = set()
     pairs: set[frozenset[str]] = set()
+    tiers = roles | dict.fromkeys(hosts, "host")
     for link in links:
-        where = f"topology.links: {':'.join(link.a)} - {':'.join(link.b)}"
-        for end in (link.a, link.b):
-            if end[0] not in roles and end[0] not in hosts:
+        for end in link:
+            if end[0] not in tiers:
                 raise UserInputError(
                     f"unknown switch or host {end[0]!r}",
-                    where=where,
+                    where=_place(link),
                     hint="list it under topology.switches or topology.hosts",
                 )
             if end in used:
-                raise UserInputError(f"port {':'.join(end)} has two cables", where=where)
+                raise UserInputError(f"port {':'.join(end)} has two cables", where=_place(link))
             used.add(end)
-        pair = frozenset((link.a[0], link.b[0]))
-        tiers = sorted("host" if name in hosts else roles[name].value for name in (link.a[0], link.b[0]))
-        if tiers not in (["host", "leaf"], ["leaf", "spine"]):
+        (one, _), (other, _) = link
+        if (tiers[one], tiers[other]) not in _JOINED:
+            lower, upper = sorted((tiers[one], tiers[other]))
             raise UserInputError(
-                f"the link joins {tiers[0]} and {tiers[1]}",
-                where=where,
+                f"the link joins {lower} and {upper}",
+                where=_place(link),
                 expected="host to leaf, or leaf to spine",
             )
+        pair = frozenset((one, other))
         if pair in pairs:
             raise UserInputError(
                 "a second link between the same two",
-                where=where,
+                where=_place(link),
                 expected="one link per pair: a path is named by its spine",
             )
         pairs.add(pair)
+
+
+def _place(link: Link) -> str:
+    return f"topology.links: {':'.join(link.a)} - {':'.join(link.b)}"
 
 
 def check_complete(nodes: list[Node], links: list[Link]) -> None:

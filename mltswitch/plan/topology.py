@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPV4LENGTH, IPv4Address, IPv4Network
-from typing import Final
+from typing import Final, NamedTuple
 
 from mltswitch.errors import UserInputError
+from mltswitch.plan.addresses import address_at, prefix_at
 from mltswitch.plan.cabling import Link, check_complete, check_links, check_names, collect, tier_indices
 from mltswitch.plan.fabric import Fabric, PortRole, SwitchRole
 
@@ -15,8 +16,7 @@ ADDRESSES_OF_A_LINK: Final = 4
 """A /30: the leaf has the first address, the spine or the host the second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
+class Port(NamedTuple):
     """One switch port of the fabric, with both ends' addresses."""
 
     name: str
@@ -69,8 +69,7 @@ class Host:
         return tuple((spine, prefix.network_address + self.index) for spine, prefix in self.alias_prefixes)
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """One static route of the plan: an alias prefix and the next hop that makes it one path."""
 
     prefix: IPv4Network
@@ -133,8 +132,7 @@ class Topology:
             if port.peer_is_host:
                 index = self._host_index[port.peer]
                 for alias in spines:
-                    # A number and a length: of an address the text is made, and read again.
-                    yield Route(IPv4Network((alias + index, IPV4LENGTH)), port.peer_address, port.name)
+                    yield Route(prefix_at(alias + index, IPV4LENGTH), port.peer_address, port.name)
 
     def _spine_routes(self, spine: Switch) -> Iterator[Route]:
         stride = self._addressing.leaf_stride
@@ -142,7 +140,7 @@ class Topology:
         alias = int(self._addressing.alias[spine.name].network_address)
         for port in spine.ports:
             first = alias + self._tier_index[port.peer] * stride
-            yield Route(IPv4Network((first, prefix_length)), port.peer_address, port.name)
+            yield Route(prefix_at(first, prefix_length), port.peer_address, port.name)
 
     def _check_alias_spines(self) -> None:
         spines = {node.name for node in self._nodes.values() if node.role is SwitchRole.SPINE}
@@ -208,7 +206,7 @@ class Topology:
             far: IPv4Address,
         ) -> None:
             is_trusted = trusted is None or ":".join(end) in trusted
-            is_host = peer[0] in self._host_index
+            is_host = role is PortRole.LEAF_DOWN
             ports[end[0]].append(Port(end[1], role, peer[0], peer[1], is_host, address, far, is_trusted))
 
         # Numbers: an address is added to by making one of the sum.
@@ -222,7 +220,7 @@ class Topology:
             if far[0] in self._host_index:
                 index = self._host_index[far[0]]
                 base = first_host + ADDRESSES_OF_A_LINK * index
-                gateway, address = IPv4Address(base + 1), IPv4Address(base + 2)
+                gateway, address = address_at(base + 1), address_at(base + 2)
                 add(near, far, PortRole.LEAF_DOWN, gateway, address)
                 hosts.append(
                     Host(far[0], far[1], near[0], near[1], index, address, gateway, self._alias_prefixes)
@@ -234,7 +232,7 @@ class Topology:
                 raise UserInputError(
                     f"{self._addressing.links} has no room for link {fabric_links}", where="addressing.links"
                 )
-            leaf, spine = IPv4Address(base + 1), IPv4Address(base + 2)
+            leaf, spine = address_at(base + 1), address_at(base + 2)
             add(near, far, PortRole.LEAF_UP, leaf, spine)
             add(far, near, PortRole.SPINE_DOWN, spine, leaf)
         switches = tuple(

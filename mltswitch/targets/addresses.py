@@ -10,6 +10,8 @@ from ipaddress import IPV4LENGTH, IPv4Address, IPv4Network
 from socket import AF_INET, inet_ntoa, inet_pton
 from typing import Final
 
+from mltswitch.plan.addresses import address_at, prefix_at
+
 REMEMBERED_ADDRESSES: Final = 4096
 """Texts whose addresses are kept: a switch has few next hops, each in many routes."""
 
@@ -18,7 +20,7 @@ REMEMBERED_ADDRESSES: Final = 4096
 def ipv4_address(text: str) -> IPv4Address:
     """`IPv4Address(text)`; raises ValueError."""
     try:
-        return IPv4Address(inet_pton(AF_INET, text))
+        return address_at(int.from_bytes(inet_pton(AF_INET, text), "big"))
     except (OSError, ValueError):
         return IPv4Address(text)
 
@@ -29,19 +31,19 @@ def ipv4_network(text: str, *, strict: bool = True) -> IPv4Network:
     try:
         number = int.from_bytes(inet_pton(AF_INET, address), "big")
         length = _prefix_length(mask) if slash else IPV4LENGTH
+        return prefix_at(number, length)
     except (OSError, ValueError):
         return IPv4Network(text, strict)
-    return IPv4Network((number, length), strict)
 
 
 def address_text(address: IPv4Address) -> str:
     """`str(address)`."""
-    return inet_ntoa(address.packed)
+    return inet_ntoa(int(address).to_bytes(4, "big"))
 
 
 def network_text(network: IPv4Network) -> str:
     """`str(network)`."""
-    return f"{inet_ntoa(network.network_address.packed)}/{network.prefixlen}"
+    return f"{inet_ntoa(int(network.network_address).to_bytes(4, 'big'))}/{network.prefixlen}"
 
 
 @lru_cache(maxsize=REMEMBERED_ADDRESSES)

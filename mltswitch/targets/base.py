@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.plan import Plan
@@ -65,8 +65,7 @@ class RunningState:
     """What the device undoes by itself unless a push confirms it, a sentence each; verify fails for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rounding:
+class Rounding(NamedTuple):
     """One value that the device cannot express exactly, and what that does to the predicted loss."""
 
     port: str

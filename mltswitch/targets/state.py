@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import NamedTuple
 
 from mltswitch.capabilities import Bandwidth, Limit
 
@@ -38,8 +39,7 @@ class PortState:
     """What a device runs here that no plan asks for and no other field can say; empty in a wanted state."""
 
 
-@dataclass(frozen=True, slots=True)
-class RouteState:
+class RouteState(NamedTuple):
     """One static route of ours."""
 
     prefix: IPv4Network

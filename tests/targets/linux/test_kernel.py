@@ -401,6 +401,7 @@ def test_who_may_use_which_queue(linux: Machine, state: SwitchState) -> None:
         do(linux, "kill $(cat near.pid far.pid)")
 
 
+# Neighbours are asked for once and not again, however slow the machine: ARP is counted.
 HOSTS_UP = """
 set -e
 sysctl -qw net.ipv4.ip_forward=1
@@ -408,7 +409,10 @@ for host in near far; do unshare -n sleep 60 >/dev/null 2>&1 & echo $! >$host.pi
 sleep 0.3
 ip link add eth1 type veth peer name eth0 netns $(cat near.pid)
 ip link add eth2 type veth peer name eth0 netns $(cat far.pid)
-for port in eth1 eth2; do sysctl -eqw net.ipv6.conf.$port.disable_ipv6=1; done
+for port in eth1 eth2; do
+    sysctl -eqw net.ipv6.conf.$port.disable_ipv6=1
+    sysctl -qw net.ipv4.neigh.$port.delay_first_probe_time=600
+done
 ip addr add 10.0.0.5/30 dev eth1
 ip addr add 10.1.0.1/30 dev eth2
 ip link set eth1 up
@@ -416,6 +420,7 @@ ip link set eth2 up
 up() {
     nsenter -t $(cat $1.pid) -n sh -ec "
         sysctl -eqw net.ipv6.conf.all.disable_ipv6=1
+        sysctl -qw net.ipv4.neigh.eth0.delay_first_probe_time=600
         ip addr add $2/30 dev eth0
         ip link set eth0 up
         ip route add 0.0.0.0/0 via $3"
