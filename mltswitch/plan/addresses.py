@@ -1,0 +1,25 @@
+"""IPv4 addresses and prefixes from numbers, one object for equal ones.
+
+A switch has hundreds of routes to few next hops, and what is rendered of them is read again and compared.
+`ipaddress` takes microseconds to make or to compare two, and nothing to see that both are the same object.
+"""
+
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network
+from typing import Final
+
+REMEMBERED: Final = 4096
+"""Addresses, and as many prefixes: the routes of one large switch, or of some small ones."""
+
+
+@lru_cache(maxsize=REMEMBERED)
+def address_at(number: int) -> IPv4Address:
+    """`IPv4Address(number)`; raises ValueError."""
+    return IPv4Address(number)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def prefix_at(number: int, length: int) -> IPv4Network:
+    """`IPv4Network((number, length))`; raises ValueError, for bits behind the length, too."""
+    # A number and a length: of an address the text would be made, and read again.
+    return IPv4Network((number, length))

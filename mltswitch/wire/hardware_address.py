@@ -1,0 +1,22 @@
+"""MAC addresses by rule, where nobody asks for them by ARP.
+
+A switch that answers no ARP, and asks nobody, has to know its neighbours' MAC addresses. By rule they follow
+from their IPv4 addresses: `02:4d:` (locally administered, IEEE 802-2014, section 8.4) and the four bytes.
+"""
+
+import re
+from ipaddress import IPv4Address
+from typing import Final
+
+_BY_RULE: Final = re.compile(r"02:4d((?::[0-9a-f]{2}){4})")
+
+
+def hardware_address(address: IPv4Address) -> str:
+    """The locally administered MAC address that an interface with this address has."""
+    return "02:4d:" + ":".join(f"{octet:02x}" for octet in address.packed)
+
+
+def address_of(hardware: str) -> IPv4Address | None:
+    """The address whose MAC address this is, in lower case; None where it is not one by rule."""
+    found = _BY_RULE.fullmatch(hardware)
+    return None if found is None else IPv4Address(bytes.fromhex(found[1].replace(":", "")))

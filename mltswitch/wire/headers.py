@@ -1,0 +1,159 @@
+"""Our two packet headers, defined once: codecs, P4, Wireshark, scapy and docs/wire-format.md follow.
+
+**Source route**: the path of a packet through P4 switches, between Ethernet (or one 802.1Q tag) and IP. Its
+EtherType is the first of the two that IEEE Std 802 sets aside for experiments within one administration; it
+must not leave the fabric. **Agent**: what a host agent puts before each piece of a tensor, in UDP.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum, IntFlag
+from typing import Any, Final
+
+from mltswitch.wire.fields import Field, Header, Value
+
+ETHERTYPE_SOURCE_ROUTE: Final = 0x88B5
+"""Local experimental EtherType 1 (IEEE Std 802)."""
+ETHERTYPE_IPV4: Final = 0x0800
+ETHERTYPE_IPV6: Final = 0x86DD
+SOURCE_ROUTE_VERSION: Final = 1
+SOURCE_ROUTE_MAXIMUM_HOPS: Final = 8
+
+AGENT_PORT: Final = 18515
+"""UDP destination port.
+
+IANA assigns it to no service (its neighbour 18516/udp is taken), and it lies below the ports that Linux
+hands out by itself. RDMA's perftest listens there on TCP, which does not meet UDP.
+"""
+AGENT_VERSION: Final = 1
+AUTHENTICATION_TAG_BYTES: Final = 16
+
+
+class AgentKind(IntEnum):
+    """What an agent packet is."""
+
+    DATA = 1
+    ACKNOWLEDGEMENT = 2
+    PROBE = 3
+
+
+class AgentFlag(IntFlag):
+    """Bits of the agent header's flags."""
+
+    IMPORTANT = 1
+    LAST = 2
+    RETRANSMISSION = 4
+    AUTHENTICATED = 8
+
+
+class ElementType(IntEnum):
+    """The numbers that a tensor is made of."""
+
+    FLOAT32 = 1
+    FLOAT16 = 2
+    BFLOAT16 = 3
+    FLOAT64 = 4
+    INT8 = 5
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of one element."""
+        return ELEMENT_BYTES[self]
+
+
+ELEMENT_BYTES: Final = {
+    ElementType.FLOAT32: 4,
+    ElementType.FLOAT16: 2,
+    ElementType.BFLOAT16: 2,
+    ElementType.FLOAT64: 8,
+    ElementType.INT8: 1,
+}
+
+
+def _named(meanings: Mapping[Any, str]) -> tuple[Value, ...]:
+    return tuple(Value(int(member), member.name.lower(), text) for member, text in meanings.items())
+
+
+SOURCE_ROUTE: Final = Header(
+    name="source_route",
+    title="Source route",
+    meaning="before the stack of hops",
+    fields=(
+        Field("version", 8, f"{SOURCE_ROUTE_VERSION}; switches drop what has another"),
+        Field("reserved", 8, "sent as 0, not looked at"),
+        Field(
+            "ether_type",
+            16,
+            "EtherType of what follows the last hop; the switch that pops that hop restores it",
+            values=(
+                Value(ETHERTYPE_IPV4, "ipv4", "an IPv4 packet"),
+                Value(ETHERTYPE_IPV6, "ipv6", "an IPv6 packet"),
+            ),
+            is_hexadecimal=True,
+        ),
+    ),
+)
+
+HOP: Final = Header(
+    name="hop",
+    title="Hop",
+    meaning=f"1 to {SOURCE_ROUTE_MAXIMUM_HOPS} of them, in the order of the switches",
+    fields=(
+        Field("last", 1, "1 on the last hop of the stack, 0 on those before it"),
+        Field("port", 15, "egress port of the switch that pops this hop"),
+    ),
+)
+
+AGENT: Final = Header(
+    name="agent",
+    title="Agent header",
+    meaning="at the start of the UDP payload",
+    fields=(
+        Field("version", 8, f"{AGENT_VERSION}; receivers drop what has another"),
+        Field(
+            "kind",
+            8,
+            "what the packet is; receivers drop kinds that they do not know",
+            values=_named(
+                {
+                    AgentKind.DATA: "elements of a tensor follow",
+                    AgentKind.ACKNOWLEDGEMENT: "what has arrived",
+                    AgentKind.PROBE: "asks for an answer, to measure a path",
+                }
+            ),
+        ),
+        Field(
+            "flags",
+            8,
+            "bits; those without a name are sent as 0 and not looked at",
+            flags=_named(
+                {
+                    AgentFlag.IMPORTANT: "sent ECN-capable, so that switches mark it where they drop others",
+                    AgentFlag.LAST: "the last packet of the tensor in this round",
+                    AgentFlag.RETRANSMISSION: "has been sent before",
+                    AgentFlag.AUTHENTICATED: f"a {AUTHENTICATION_TAG_BYTES}-byte tag follows the payload",
+                }
+            ),
+            is_hexadecimal=True,
+        ),
+        Field(
+            "element_type",
+            8,
+            "type of the tensor's elements",
+            values=_named({entry: f"{size * 8} bits" for entry, size in ELEMENT_BYTES.items()}),
+        ),
+        Field("flow_token", 64, "random number of the flow, from its set-up", is_hexadecimal=True),
+        Field("tensor", 32, "number of the tensor within the flow"),
+        Field("round", 32, "training step, or another exchange of the same tensor"),
+        Field("layer", 16, "number of the layer that the tensor belongs to, in forward order"),
+        Field("path", 16, "number of the path that the sender chose"),
+        Field("sequence", 32, "number of the packet within the tensor"),
+        Field("element_offset", 32, "the tensor's element that comes first in this packet, in elements"),
+        Field(
+            "sent_nanoseconds",
+            64,
+            "when it was sent, on the sender's monotonic clock, which means nothing to others",
+        ),
+    ),
+)
+
+HEADERS: Final = (SOURCE_ROUTE, HOP, AGENT)

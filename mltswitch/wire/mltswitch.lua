@@ -1,0 +1,294 @@
+-- Wireshark dissector of MLT's source route and agent header.
+-- Made from mltswitch/wire/headers.py: change that, then run `make golden`.
+
+local ETHERTYPE_SOURCE_ROUTE = 0x88B5
+local SOURCE_ROUTE_VERSION = 1
+local MAXIMUM_HOPS = 8
+local AGENT_PORT = 18515
+local AGENT_VERSION = 1
+local KIND_DATA = 1
+local TAG_BYTES = 16
+local ELEMENT_BYTES = { [1] = 4, [2] = 2, [3] = 2, [4] = 8, [5] = 1 }
+local KINDS = { [1] = "data", [2] = "acknowledgement", [3] = "probe" }
+
+local source_route_header = {
+  bytes = 4,
+  fields = {
+    { name = "version", offset = 0, size = 1,
+      first_bit = 0, bits = 8,
+      field = ProtoField.uint8("mlt_route.version", "Version", base.DEC, nil, nil, "1; switches drop what has another"),
+      flags = {} },
+    { name = "reserved", offset = 1, size = 1,
+      first_bit = 0, bits = 8,
+      field = ProtoField.uint8("mlt_route.reserved", "Reserved", base.DEC, nil, nil, "sent as 0, not looked at"),
+      flags = {} },
+    { name = "ether_type", offset = 2, size = 2,
+      first_bit = 0, bits = 16,
+      field = ProtoField.uint16("mlt_route.ether_type", "Ether type", base.HEX, { [2048] = "ipv4", [34525] = "ipv6" }, nil, "EtherType of what follows the last hop; the switch that pops that hop restores it"),
+      flags = {} },
+  },
+}
+
+local hop_header = {
+  bytes = 2,
+  fields = {
+    { name = "last", offset = 0, size = 1,
+      first_bit = 0, bits = 1,
+      field = ProtoField.bool("mlt_route.hop.last", "Last", 8, nil, 0x80, "1 on the last hop of the stack, 0 on those before it"),
+      flags = {} },
+    { name = "port", offset = 0, size = 2,
+      first_bit = 1, bits = 15,
+      field = ProtoField.uint16("mlt_route.hop.port", "Port", base.DEC, nil, 0x7fff, "egress port of the switch that pops this hop"),
+      flags = {} },
+  },
+}
+
+local agent_header = {
+  bytes = 40,
+  fields = {
+    { name = "version", offset = 0, size = 1,
+      first_bit = 0, bits = 8,
+      field = ProtoField.uint8("mlt_agent.version", "Version", base.DEC, nil, nil, "1; receivers drop what has another"),
+      flags = {} },
+    { name = "kind", offset = 1, size = 1,
+      first_bit = 0, bits = 8,
+      field = ProtoField.uint8("mlt_agent.kind", "Kind", base.DEC, { [1] = "data", [2] = "acknowledgement", [3] = "probe" }, nil, "what the packet is; receivers drop kinds that they do not know"),
+      flags = {} },
+    { name = "flags", offset = 2, size = 1,
+      first_bit = 0, bits = 8,
+      field = ProtoField.uint8("mlt_agent.flags", "Flags", base.HEX, nil, nil, "bits; those without a name are sent as 0 and not looked at"),
+      flags = {
+        { name = "important", bit = 7, field = ProtoField.bool("mlt_agent.flags.important", "Important", 8, nil, 0x1, "sent ECN-capable, so that switches mark it where they drop others") },
+        { name = "last", bit = 6, field = ProtoField.bool("mlt_agent.flags.last", "Last", 8, nil, 0x2, "the last packet of the tensor in this round") },
+        { name = "retransmission", bit = 5, field = ProtoField.bool("mlt_agent.flags.retransmission", "Retransmission", 8, nil, 0x4, "has been sent before") },
+        { name = "authenticated", bit = 4, field = ProtoField.bool("mlt_agent.flags.authenticated", "Authenticated", 8, nil, 0x8, "a 16-byte tag follows the payload") },} },
+    { name = "element_type", offset = 3, size = 1,
+      first_bit = 0, bits = 8,
+      field = ProtoField.uint8("mlt_agent.element_type", "Element type", base.DEC, { [1] = "float32", [2] = "float16", [3] = "bfloat16", [4] = "float64", [5] = "int8" }, nil, "type of the tensor's elements"),
+      flags = {} },
+    { name = "flow_token", offset = 4, size = 8,
+      first_bit = 0, bits = 64,
+      field = ProtoField.uint64("mlt_agent.flow_token", "Flow token", base.HEX, nil, nil, "random number of the flow, from its set-up"),
+      flags = {} },
+    { name = "tensor", offset = 12, size = 4,
+      first_bit = 0, bits = 32,
+      field = ProtoField.uint32("mlt_agent.tensor", "Tensor", base.DEC, nil, nil, "number of the tensor within the flow"),
+      flags = {} },
+    { name = "round", offset = 16, size = 4,
+      first_bit = 0, bits = 32,
+      field = ProtoField.uint32("mlt_agent.round", "Round", base.DEC, nil, nil, "training step, or another exchange of the same tensor"),
+      flags = {} },
+    { name = "layer", offset = 20, size = 2,
+      first_bit = 0, bits = 16,
+      field = ProtoField.uint16("mlt_agent.layer", "Layer", base.DEC, nil, nil, "number of the layer that the tensor belongs to, in forward order"),
+      flags = {} },
+    { name = "path", offset = 22, size = 2,
+      first_bit = 0, bits = 16,
+      field = ProtoField.uint16("mlt_agent.path", "Path", base.DEC, nil, nil, "number of the path that the sender chose"),
+      flags = {} },
+    { name = "sequence", offset = 24, size = 4,
+      first_bit = 0, bits = 32,
+      field = ProtoField.uint32("mlt_agent.sequence", "Sequence", base.DEC, nil, nil, "number of the packet within the tensor"),
+      flags = {} },
+    { name = "element_offset", offset = 28, size = 4,
+      first_bit = 0, bits = 32,
+      field = ProtoField.uint32("mlt_agent.element_offset", "Element offset", base.DEC, nil, nil, "the tensor's element that comes first in this packet, in elements"),
+      flags = {} },
+    { name = "sent_nanoseconds", offset = 32, size = 8,
+      first_bit = 0, bits = 64,
+      field = ProtoField.uint64("mlt_agent.sent_nanoseconds", "Sent nanoseconds", base.DEC, nil, nil, "when it was sent, on the sender's monotonic clock, which means nothing to others"),
+      flags = {} },
+  },
+}
+
+local data_dissector = Dissector.get("data")
+local ethertype_table = DissectorTable.get("ethertype")
+local udp_table = DissectorTable.get("udp.port")
+
+local route = Proto("mlt_route", "MLT source route")
+local agent = Proto("mlt_agent", "MLT agent")
+
+local route_hops = ProtoField.uint8("mlt_route.hops", "Hops", base.DEC)
+local route_hop = ProtoField.none("mlt_route.hop", "Hop")
+local agent_payload = ProtoField.bytes("mlt_agent.payload", "Payload")
+local agent_elements = ProtoField.uint32("mlt_agent.elements", "Elements", base.DEC)
+local agent_tag = ProtoField.bytes("mlt_agent.tag", "Authentication tag")
+
+-- Registers the fields of headers, and lets them and their flags be found by name.
+local function declare(protocol, headers, others)
+  local fields = others
+  for _, header in ipairs(headers) do
+    for _, entry in ipairs(header.fields) do
+      header[entry.name] = entry
+      fields[#fields + 1] = entry.field
+      for _, flag in ipairs(entry.flags) do
+        entry[flag.name] = flag
+        fields[#fields + 1] = flag.field
+      end
+    end
+  end
+  protocol.fields = fields
+end
+
+declare(route, { source_route_header, hop_header }, { route_hops, route_hop })
+declare(agent, { agent_header }, { agent_payload, agent_elements, agent_tag })
+
+local function notes_of(prefix, endings)
+  local notes = {
+    short = ProtoExpert.new(prefix .. ".short", "Malformed: the packet ends too early",
+      expert.group.MALFORMED, expert.severity.ERROR),
+    cut = ProtoExpert.new(prefix .. ".cut", "The capture does not hold the rest of the packet",
+      expert.group.UNDECODED, expert.severity.NOTE),
+    version = ProtoExpert.new(prefix .. ".unknown_version", "Unknown version",
+      expert.group.UNDECODED, expert.severity.WARN),
+  }
+  for name, text in pairs(endings) do
+    notes[name] = ProtoExpert.new(prefix .. "." .. name, "Malformed: " .. text,
+      expert.group.MALFORMED, expert.severity.ERROR)
+  end
+  return notes
+end
+
+local route_notes = notes_of("mlt_route", { endless = "no hop is the last" })
+local agent_notes = notes_of("mlt_agent", { uneven = "the payload is no whole number of elements" })
+route.experts = route_notes
+agent.experts = agent_notes
+
+-- Whether a header fits in at the offset; where it does not, says why.
+local function is_there(tree, notes, buffer, pinfo, offset, header)
+  if buffer:len() >= offset + header.bytes then return true end
+  tree:add_proto_expert_info(pinfo.caplen < pinfo.len and notes.cut or notes.short)
+  return false
+end
+
+local function number(buffer, offset, entry)
+  return buffer(offset + entry.offset, entry.size):bitfield(entry.first_bit, entry.bits)
+end
+
+local function is_set(buffer, offset, entry, flag)
+  return buffer(offset + entry.offset, entry.size):bitfield(flag.bit, 1) == 1
+end
+
+local function add_header(tree, buffer, offset, header)
+  for _, entry in ipairs(header.fields) do
+    local range = buffer(offset + entry.offset, entry.size)
+    local item = tree:add(entry.field, range)
+    for _, flag in ipairs(entry.flags) do item:add(flag.field, range) end
+  end
+end
+
+-- Whether the version is the one that the tables describe; where it is not, shows no more than its number.
+local function is_known(tree, notes, buffer, header, version)
+  if number(buffer, 0, header.version) == version then return true end
+  tree:add(header.version.field, buffer(header.version.offset, header.version.size))
+  tree:add_proto_expert_info(notes.version)
+  return false
+end
+
+local function add_rest(buffer, offset, pinfo, root)
+  if offset < buffer:len() then data_dissector:call(buffer(offset):tvb(), pinfo, root) end
+end
+
+-- Hands the packet behind a route on. Where it ends too early, `try` notes that it is malformed, then fails.
+local function add_packet(ether_type, buffer, pinfo, root)
+  local is_done, result = pcall(ethertype_table.try, ethertype_table, ether_type, buffer, pinfo, root)
+  if not is_done and not string.find(result, "Malformed frame", 1, true) then error(result, 0) end
+  if result == 0 then data_dissector:call(buffer, pinfo, root) end
+end
+
+-- Adds the stack of hops; returns where it ends, and whether with a last hop.
+local function add_hops(tree, buffer, pinfo)
+  local offset, ports, is_last = source_route_header.bytes, {}, false
+  while not is_last and #ports < MAXIMUM_HOPS do
+    if not is_there(tree, route_notes, buffer, pinfo, offset, hop_header) then break end
+    local port = number(buffer, offset, hop_header.port)
+    is_last = number(buffer, offset, hop_header.last) == 1
+    ports[#ports + 1] = port
+    local item = tree:add(route_hop, buffer(offset, hop_header.bytes))
+    item:set_text(string.format("Hop %d: port %d%s", #ports, port, is_last and ", last" or ""))
+    add_header(item, buffer, offset, hop_header)
+    offset = offset + hop_header.bytes
+  end
+  if not is_last and #ports == MAXIMUM_HOPS then tree:add_proto_expert_info(route_notes.endless) end
+  tree:add(route_hops, #ports):set_generated()
+  local summary = "ports " .. table.concat(ports, " ")
+  pinfo.cols.info = summary
+  tree:append_text(", " .. summary)
+  tree:set_len(offset)
+  return offset, is_last
+end
+
+function route.dissector(buffer, pinfo, root)
+  pinfo.cols.protocol = "MLT route"
+  local tree = root:add(route, buffer(0))
+  if not is_there(tree, route_notes, buffer, pinfo, 0, source_route_header) then return buffer:len() end
+  if not is_known(tree, route_notes, buffer, source_route_header, SOURCE_ROUTE_VERSION) then
+    return buffer:len()
+  end
+  add_header(tree, buffer, 0, source_route_header)
+  local offset, is_complete = add_hops(tree, buffer, pinfo)
+  if is_complete and offset < buffer:len() then
+    add_packet(number(buffer, 0, source_route_header.ether_type), buffer(offset):tvb(), pinfo, root)
+  else
+    add_rest(buffer, offset, pinfo, root)
+  end
+  return buffer:len()
+end
+
+-- Adds the elements of a tensor, and the tag behind them.
+local function add_data(tree, buffer, pinfo)
+  local first = agent_header.bytes
+  local tag_bytes = is_set(buffer, 0, agent_header.flags, agent_header.flags.authenticated) and TAG_BYTES or 0
+  if pinfo.caplen < pinfo.len then
+    -- How much is missing is not known here: behind a route, Lua loses the length on the wire.
+    if buffer:len() > first then tree:add(agent_payload, buffer(first)) end
+    tree:add_proto_expert_info(agent_notes.cut)
+    return
+  end
+  local size = buffer:len() - first - tag_bytes
+  if size < 0 then
+    tree:add_proto_expert_info(agent_notes.short)
+    return
+  end
+  if size > 0 then tree:add(agent_payload, buffer(first, size)) end
+  local element_bytes = ELEMENT_BYTES[number(buffer, 0, agent_header.element_type)]
+  if element_bytes then
+    tree:add(agent_elements, math.floor(size / element_bytes)):set_generated()
+    if size % element_bytes ~= 0 then tree:add_proto_expert_info(agent_notes.uneven) end
+  end
+  if tag_bytes > 0 then tree:add(agent_tag, buffer(first + size, tag_bytes)) end
+end
+
+function agent.dissector(buffer, pinfo, root)
+  pinfo.cols.protocol = "MLT agent"
+  local tree = root:add(agent, buffer(0))
+  if not is_there(tree, agent_notes, buffer, pinfo, 0, agent_header) then return buffer:len() end
+  if not is_known(tree, agent_notes, buffer, agent_header, AGENT_VERSION) then return buffer:len() end
+  add_header(tree, buffer, 0, agent_header)
+  local kind = number(buffer, 0, agent_header.kind)
+  local summary = string.format("%s, tensor %.0f, round %.0f, packet %.0f",
+    KINDS[kind] or "kind " .. kind, number(buffer, 0, agent_header.tensor),
+    number(buffer, 0, agent_header.round), number(buffer, 0, agent_header.sequence))
+  pinfo.cols.info = summary
+  tree:append_text(", " .. summary)
+  if kind == KIND_DATA then
+    add_data(tree, buffer, pinfo)
+  else
+    add_rest(buffer, agent_header.bytes, pinfo, root)
+  end
+  return buffer:len()
+end
+
+ethertype_table:add(ETHERTYPE_SOURCE_ROUTE, route)
+
+agent.prefs.port = Pref.uint("UDP port", AGENT_PORT, "Port of the agents; 0 for none")
+local registered_port = 0
+
+local function register_port()
+  if registered_port ~= 0 then udp_table:remove(registered_port, agent) end
+  registered_port = agent.prefs.port
+  if registered_port ~= 0 then udp_table:add(registered_port, agent) end
+end
+
+agent.prefs_changed = register_port
+register_port()

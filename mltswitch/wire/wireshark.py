@@ -1,0 +1,107 @@
+"""mltswitch/wire/mltswitch.lua: a Wireshark dissector of our headers, fields and names from their definition.
+
+The functions are those of "Wireshark's Lua API Reference Manual". In display filters the fields are called
+`mlt_route.…`, `mlt_route.hop.…` and `mlt_agent.…`.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from mltswitch.wire.fields import Field, Header, Value
+from mltswitch.wire.headers import (
+    AGENT,
+    AGENT_PORT,
+    AGENT_VERSION,
+    AUTHENTICATION_TAG_BYTES,
+    ELEMENT_BYTES,
+    ETHERTYPE_SOURCE_ROUTE,
+    HOP,
+    SOURCE_ROUTE,
+    SOURCE_ROUTE_MAXIMUM_HOPS,
+    SOURCE_ROUTE_VERSION,
+    AgentKind,
+)
+from mltswitch.wire.lua import DISSECTOR
+
+PREFIXES: Final = {SOURCE_ROUTE.name: "mlt_route", HOP.name: "mlt_route.hop", AGENT.name: "mlt_agent"}
+"""Header → what the names of its fields begin with in a display filter."""
+_WIDTHS_BYTES: Final = (1, 2, 3, 4, 8)
+"""Of the numbers that Wireshark reads."""
+
+
+def dissector_text() -> str:
+    """The file, for Wireshark's folder of Lua plug-ins."""
+    return "\n".join(
+        (
+            "-- Wireshark dissector of MLT's source route and agent header.",
+            "-- Made from mltswitch/wire/headers.py: change that, then run `make golden`.",
+            "",
+            f"local ETHERTYPE_SOURCE_ROUTE = 0x{ETHERTYPE_SOURCE_ROUTE:04X}",
+            f"local SOURCE_ROUTE_VERSION = {SOURCE_ROUTE_VERSION}",
+            f"local MAXIMUM_HOPS = {SOURCE_ROUTE_MAXIMUM_HOPS}",
+            f"local AGENT_PORT = {AGENT_PORT}",
+            f"local AGENT_VERSION = {AGENT_VERSION}",
+            f"local KIND_DATA = {AgentKind.DATA:d}",
+            f"local TAG_BYTES = {AUTHENTICATION_TAG_BYTES}",
+            f"local ELEMENT_BYTES = {_lua_table(ELEMENT_BYTES.items())}",
+            f"local KINDS = {_named(AGENT.field('kind').values)}",
+            *_header_table(SOURCE_ROUTE),
+            *_header_table(HOP),
+            *_header_table(AGENT),
+            DISSECTOR,
+        )
+    )
+
+
+def _header_table(header: Header) -> Iterator[str]:
+    yield ""
+    yield f"local {header.name}_header = {{"
+    yield f"  bytes = {header.size_bytes},"
+    yield "  fields = {"
+    for offset_bits, field in header.with_offsets():
+        first_byte, first_bit = divmod(offset_bits, 8)
+        width_bytes = -(-(first_bit + field.bits) // 8)
+        if width_bytes not in _WIDTHS_BYTES:
+            raise ValueError(f"{header.name}.{field.name} lies across {width_bytes} bytes")
+        mask = field.maximum << 8 * width_bytes - first_bit - field.bits
+        path = f"{PREFIXES[header.name]}.{field.name}"
+        yield f"    {{ name = {_quoted(field.name)}, offset = {first_byte}, size = {width_bytes},"
+        yield f"      first_bit = {first_bit}, bits = {field.bits},"
+        yield f"      field = {_proto_field(path, field, width_bytes, mask)},"
+        flags = "".join(f"\n        {_flag(path, flag, width_bytes)}," for flag in field.flags)
+        yield f"      flags = {{{flags}}} }},"
+    yield "  },"
+    yield "}"
+
+
+def _proto_field(path: str, field: Field, width_bytes: int, mask: int) -> str:
+    name, meaning = _quoted(field.label), _quoted(field.meaning)
+    if field.bits == 1:
+        return f"ProtoField.bool({_quoted(path)}, {name}, {8 * width_bytes}, nil, 0x{mask:x}, {meaning})"
+    base = "base.HEX" if field.is_hexadecimal else "base.DEC"
+    values = _named(field.values) if field.values else "nil"
+    is_whole = field.bits == 8 * width_bytes
+    return (
+        f"ProtoField.uint{8 * width_bytes}({_quoted(path)}, {name}, {base}, {values}, "
+        f"{'nil' if is_whole else f'0x{mask:x}'}, {meaning})"
+    )
+
+
+def _flag(path: str, flag: Value, width_bytes: int) -> str:
+    name, bits = flag.name, 8 * width_bytes
+    label, meaning = _quoted(name.capitalize()), _quoted(flag.meaning)
+    field = f'ProtoField.bool("{path}.{name}", {label}, {bits}, nil, 0x{flag.number:x}, {meaning})'
+    return f"{{ name = {_quoted(name)}, bit = {bits - flag.number.bit_length()}, field = {field} }}"
+
+
+def _named(values: Iterable[Value]) -> str:
+    return _lua_table((value.number, _quoted(value.name)) for value in values)
+
+
+def _lua_table(entries: Iterable[tuple[int, object]]) -> str:
+    return f"{{ {', '.join(f'[{key:d}] = {value}' for key, value in entries)} }}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,68 @@
+"""The definition against what was agreed on, written out a second time."""
+
+import numpy as np
+import pytest
+
+from mltswitch.wire import AgentHeader, ElementType
+from mltswitch.wire.headers import (
+    AGENT,
+    AGENT_PORT,
+    AUTHENTICATION_TAG_BYTES,
+    ETHERTYPE_SOURCE_ROUTE,
+    HOP,
+    SOURCE_ROUTE,
+    SOURCE_ROUTE_MAXIMUM_HOPS,
+)
+
+AGREED = {
+    "source_route": [("version", 0, 8), ("reserved", 8, 8), ("ether_type", 16, 16)],
+    "hop": [("last", 0, 1), ("port", 1, 15)],
+    "agent": [
+        ("version", 0, 8),
+        ("kind", 8, 8),
+        ("flags", 16, 8),
+        ("element_type", 24, 8),
+        ("flow_token", 32, 64),
+        ("tensor", 96, 32),
+        ("round", 128, 32),
+        ("layer", 160, 16),
+        ("path", 176, 16),
+        ("sequence", 192, 32),
+        ("element_offset", 224, 32),
+        ("sent_nanoseconds", 256, 64),
+    ],
+}
+
+
+@pytest.mark.parametrize("header", [SOURCE_ROUTE, HOP, AGENT], ids=lambda header: header.name)
+def test_every_field_is_where_it_was_agreed(header: object) -> None:
+    assert header in (SOURCE_ROUTE, HOP, AGENT)
+    found = next(entry for entry in (SOURCE_ROUTE, HOP, AGENT) if entry == header)
+    assert [(f.name, offset, f.bits) for offset, f in found.with_offsets()] == AGREED[found.name]
+
+
+def test_constants() -> None:
+    assert (ETHERTYPE_SOURCE_ROUTE, SOURCE_ROUTE_MAXIMUM_HOPS) == (0x88B5, 8)
+    assert (AGENT_PORT, AGENT.size_bytes, AUTHENTICATION_TAG_BYTES) == (18515, 40, 16)
+
+
+def test_named_numbers() -> None:
+    def names(field: str) -> dict[int, str]:
+        found = AGENT.field(field)
+        return {value.number: value.name for value in (*found.values, *found.flags)}
+
+    assert names("kind") == {1: "data", 2: "acknowledgement", 3: "probe"}
+    assert names("flags") == {1: "important", 2: "last", 4: "retransmission", 8: "authenticated"}
+    assert names("element_type") == {1: "float32", 2: "float16", 3: "bfloat16", 4: "float64", 5: "int8"}
+
+
+@pytest.mark.parametrize("element_type", ElementType)
+def test_sizes_of_elements(element_type: ElementType) -> None:
+    if element_type is ElementType.BFLOAT16:
+        assert element_type.size_bytes == 2, "numpy has no bfloat16"
+    else:
+        assert element_type.size_bytes == np.dtype(element_type.name.lower()).itemsize
+
+
+def test_the_tuple_has_the_fields_of_the_definition() -> None:
+    assert ("version", *AgentHeader._fields) == tuple(field.name for field in AGENT.fields)
