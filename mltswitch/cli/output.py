@@ -31,7 +31,7 @@ def console() -> Console:
 
 
 def json_text(value: object) -> str:
-    """Documents, dataclasses and plain data as JSON."""
+    """Documents, dataclasses, named tuples and plain data as JSON."""
     return json.dumps(_plain(value), indent=2, ensure_ascii=False)
 
 
@@ -45,6 +45,8 @@ def _plain(value: Any) -> Any:
         return value.model_dump(mode="json", by_alias=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
     if isinstance(value, Mapping):
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

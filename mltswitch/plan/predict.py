@@ -160,6 +160,31 @@ def predict_port(
         UserInputError: a number is impossible, or the model cannot express the traffic.
         UnsupportedPlanError: a queue's limit has no length.
     """
+    figures = _figures(plan, profile, load, burst_packets, model, simulation)
+    return {
+        queue.traffic_class: _prediction(figure, profile)
+        for queue, figure in zip(profile.queues, figures, strict=True)
+    }
+
+
+def predict_port_losses(plan: Plan, profile: PortProfile) -> dict[str, tuple[float, float]]:
+    """Class → (loss of unimportant packets, of important ones), as `predict_port` has them, and no more."""
+    figures = _figures(plan, profile)
+    return {
+        queue.traffic_class: (rounded(figure.loss_unimportant), rounded(figure.loss_important))
+        for queue, figure in zip(profile.queues, figures, strict=True)
+    }
+
+
+def _figures(
+    plan: Plan,
+    profile: PortProfile,
+    load: float | None = None,
+    burst_packets: int | None = None,
+    model: str | None = None,
+    simulation: SimulationSettings | None = None,
+) -> tuple[QueuePrediction, ...]:
+    """What the model says, queue by queue."""
     model = model or plan.provenance.queueing_model
     port, traffic, thresholds = port_problem(
         plan, profile, load=load, burst_packets=burst_packets, model=model
@@ -171,11 +196,7 @@ def predict_port(
         thresholds = tuple(
             entry if entry.alpha is None else replace(entry, alpha=None) for entry in thresholds
         )
-    figures = _remembered(port, traffic, thresholds, model, simulation)
-    return {
-        queue.traffic_class: _prediction(figure, profile)
-        for queue, figure in zip(profile.queues, figures, strict=True)
-    }
+    return _remembered(port, traffic, thresholds, model, simulation)
 
 
 @lru_cache(maxsize=REMEMBERED_PORTS)

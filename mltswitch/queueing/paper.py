@@ -6,7 +6,7 @@ leave no service, the paper is silent; the loss is 1 there. The model predicts n
 """
 
 from collections.abc import Sequence
-from math import fsum
+from math import exp, expm1, fsum, inf, log
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,20 @@ def blocking(rho: float, capacity: npt.ArrayLike) -> FloatArray:
     return np.asarray(np.exp(m * x) * np.expm1(x) / np.expm1((m + 1.0) * x))
 
 
+def _blocking_alone(rho: float, m: float) -> float:
+    """`blocking` of one capacity: for so little, arrays take ten times as long as the formula."""
+    if rho == 0:
+        return 0.0 if m > 0 else 1.0
+    if rho == inf:
+        return 1.0
+    x = log(rho)
+    if x == 0:
+        return 1.0 / (m + 1.0)
+    if x > 0:
+        return expm1(-x) / expm1(-(m + 1.0) * x)
+    return exp(m * x) * expm1(x) / expm1((m + 1.0) * x)
+
+
 def predict(
     _port: Port, traffic: Sequence[QueueTraffic], thresholds: Sequence[QueueThresholds]
 ) -> tuple[QueuePrediction, ...]:
@@ -55,14 +69,14 @@ def predict(
 
     Bursts, scheduling weights and averages are unknown to the paper, and ignored.
     """
-    rho = utilisations([queue.load for queue in traffic])
+    rho: list[float] = utilisations([queue.load for queue in traffic]).tolist()
     losses: list[QueuePrediction] = []
     for queue, offered, limits in zip(rho, traffic, thresholds, strict=True):
         if limits.ecn_threshold_packets is None:
-            loss = float(blocking(queue, limits.limit_packets))
+            loss = _blocking_alone(queue, limits.limit_packets)
             losses.append(QueuePrediction(loss, loss))
             continue
         split = offered.unimportant_share * limits.ecn_threshold_packets
-        unimportant, important = blocking(queue, [split, max(0.0, limits.limit_packets - split)])
-        losses.append(QueuePrediction(float(unimportant), float(important)))
+        important = _blocking_alone(queue, max(0.0, limits.limit_packets - split))
+        losses.append(QueuePrediction(_blocking_alone(queue, split), important))
     return tuple(losses)

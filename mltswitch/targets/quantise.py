@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from mltswitch.capabilities import (
     AlphaLimit,
@@ -17,18 +17,17 @@ from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.plan import (
     ClassKind,
     Plan,
-    Port,
     PortProfile,
     PortRole,
     QueueSettings,
     TrafficClass,
     check_spray_mode,
-    predict_port,
+    predict_port_losses,
 )
 from mltswitch.targets.base import Quantised, Rounding
 from mltswitch.targets.paths import segment_routing
 from mltswitch.targets.shortfalls import shortfalls_of
-from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
+from mltswitch.targets.state import PortState, QueueState, SwitchState
 from mltswitch.units import format_bytes, format_ratio
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -50,19 +49,18 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
     host_dscps = _without_network_control(plan, dscps) if capabilities.remaps_host_control else dscps
     ports: list[PortState] = []
     roundings: list[Rounding] = []
-    rounded: dict[PortRole, tuple[tuple[QueueState, ...], list[Rounding]]] = {}
+    rounded: dict[PortRole, _Rounded] = {}
     for port in switch.ports:
-        profile = plan.port_profile(capabilities.platform, capabilities.hardware, port.role)
         if port.role not in rounded:
+            profile = plan.port_profile(capabilities.platform, capabilities.hardware, port.role)
             rounder = _Rounder(plan, profile, capabilities, switch_name)
-            rounded[port.role] = rounder.queues(class_queues, host_dscps if port.peer_is_host else dscps)
-        queues, changes = rounded[port.role]
-        ports.append(_port_state(port, profile, queues))
-        roundings += [_at_port(change, port.name) for change in changes]
-    routes = tuple(RouteState(r.prefix, r.next_hop, r.port) for r in plan.topology.routes(switch_name))
+            rounded[port.role] = rounder.port(class_queues, host_dscps if port.peer_is_host else dscps)
+        alike = rounded[port.role]
+        ports.append(PortState(port.name, port.trusted, alike.shaped_bps, alike.queues))
+        roundings += [Rounding(port.name, *changed) for changed in alike.changes]
     state = SwitchState(
         tuple(ports),
-        routes,
+        plan.topology.routes(switch_name),
         segment_routing(plan, switch),
         plan.paths.mode == "packet",
         hardware=capabilities.hardware,
@@ -126,22 +124,14 @@ def _without_network_control(plan: Plan, dscps: dict[str, tuple[int, ...]]) -> d
     }
 
 
-def _at_port(change: Rounding, port: str) -> Rounding:
-    """The same on one port; `dataclasses.replace` takes three times as long, and a switch has hundreds."""
-    return Rounding(
-        port,
-        change.queue,
-        change.traffic_class,
-        change.field,
-        change.wanted,
-        change.given,
-        change.loss_unimportant,
-        change.loss_important,
-    )
+@dataclass(frozen=True, slots=True)
+class _Rounded:
+    """What ports of one role have in common."""
 
-
-def _port_state(port: Port, profile: PortProfile, queues: tuple[QueueState, ...]) -> PortState:
-    return PortState(port.name, port.trusted, profile.rate_bps if profile.shaped else None, queues)
+    shaped_bps: int | None
+    queues: tuple[QueueState, ...]
+    changes: tuple[tuple[Any, ...], ...]
+    """Of each value that changed, all fields of a `Rounding` but its first, the port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +147,8 @@ class _Rounder:
     def _where(self) -> str:
         return f"{self.switch}: {self.profile.role} ports"
 
-    def queues(
-        self, class_queues: dict[str, int], dscps: dict[str, tuple[int, ...]]
-    ) -> tuple[tuple[QueueState, ...], list[Rounding]]:
-        """The queues in the device's steps, and every value that changed, its port left open."""
+    def port(self, class_queues: dict[str, int], dscps: dict[str, tuple[int, ...]]) -> _Rounded:
+        """A port in the device's steps, and every value that changed."""
         if self.profile.shaped and not self.capabilities.can_shape:
             raise UnsupportedPlanError(
                 f"{self.capabilities.hardware} cannot hold a port to {self.profile.rate_bps} bit/s",
@@ -174,7 +162,12 @@ class _Rounder:
             name = settings.traffic_class
             minimum, maximum = self._bandwidths(class_queues[name], self.plan.class_by_name[name], bandwidths)
             states.append(QueueState(class_queues[name], dscps[name], threshold, limit, minimum, maximum))
-        return tuple(states), self._compare(states) + bandwidths
+        changes = self._compare(states) + bandwidths
+        return _Rounded(
+            self.profile.rate_bps if self.profile.shaped else None,
+            tuple(states),
+            tuple(change[1:] for change in changes),
+        )
 
     def _bandwidths(
         self, queue: int, entry: TrafficClass, changes: list[Rounding]
@@ -278,11 +271,11 @@ class _Rounder:
             )
             for wanted, got in zip(planned, given, strict=True)
         )
-        after = predict_port(self.plan, self.profile.model_copy(update={"queues": effective}))
+        after = predict_port_losses(self.plan, self.profile.model_copy(update={"queues": effective}))
         roundings: list[Rounding] = []
         for wanted, got in zip(planned, given, strict=True):
             name = wanted.traffic_class
-            old, new = wanted.prediction, after[name]
+            old, (unimportant, important) = wanted.prediction, after[name]
             for field, before, possible in (
                 ("ecn_threshold_bytes", wanted.ecn_threshold_bytes, got.ecn_threshold_bytes),
                 ("limit", wanted.limit, got.limit),
@@ -297,8 +290,8 @@ class _Rounder:
                         field=field,
                         wanted=self._text(before),
                         given=self._text(possible),
-                        loss_unimportant=(old.loss_unimportant, new.loss_unimportant) if old else None,
-                        loss_important=(old.loss_important, new.loss_important) if old else None,
+                        loss_unimportant=(old.loss_unimportant, unimportant) if old else None,
+                        loss_important=(old.loss_important, important) if old else None,
                     )
                 )
         return roundings

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
-from typing import Final
+from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -35,12 +35,30 @@ def used_templates() -> UserTemplates | None:
     return _USED.get()
 
 
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """One that finds out once for each attribute of each class whether a template may have it.
+
+    That depends on the class and the name alone (jinja2.sandbox, is_internal_attribute and
+    modifies_known_mutable), and takes longer than all else that a template does.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._is_safe: dict[tuple[type, str], bool] = {}
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """As the base class says."""
+        key = (type(obj), attr)
+        known = self._is_safe.get(key)
+        if known is None:
+            known = self._is_safe[key] = super().is_safe_attribute(obj, attr, value)
+        return known
+
+
 @cache
 def _environment() -> Environment:
     """Of mltswitch's own templates: sandboxed like those of users, without their limits."""
-    return ImmutableSandboxedEnvironment(
-        loader=PackageLoader("mltswitch", "templates"), auto_reload=False, **SYNTAX
-    )
+    return _Sandbox(loader=PackageLoader("mltswitch", "templates"), auto_reload=False, **SYNTAX)
 
 
 def render_template(name: str, /, **values: object) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from mltswitch.capabilities import AlphaLimit, Unlimited
 from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.plan import ClassKind, Plan, PortProfile, predict_port
+from mltswitch.plan import ClassKind, Plan, PortProfile, predict_port, predict_port_losses
 from mltswitch.plan.predict import port_problem
 from mltswitch.queueing import Batch, Incast, Poisson, SimulationSettings, predict
 from tests.plan.test_build import plan_for
@@ -165,3 +165,10 @@ def test_an_impossible_load_names_its_queue(plan: Plan) -> None:
         predict_port(plan, plan.port_profiles[0], load=float("nan"))
     with pytest.raises(UserInputError, match="unknown loss model 'tarot'"):
         predict_port(plan, plan.port_profiles[0], model="tarot")
+
+
+def test_losses_alone_are_those_of_the_prediction(plan: Plan) -> None:
+    for profile in plan.port_profiles:
+        whole = predict_port(plan, profile)
+        losses = {name: (entry.loss_unimportant, entry.loss_important) for name, entry in whole.items()}
+        assert predict_port_losses(plan, profile) == losses

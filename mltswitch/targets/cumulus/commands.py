@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
-from mltswitch.targets.cumulus.document import STATIC, route_path
+from mltswitch.targets.cumulus.document import STATIC
 from mltswitch.targets.cumulus.leaves import Path
-from mltswitch.targets.state import RouteState
 from mltswitch.wire.tos import DSCP_COUNT
 
 PORT_NAME: Final = re.compile(r"swp[1-9][0-9]{0,2}(?:s[0-7])?")
@@ -32,9 +31,10 @@ def set_commands(leaves: Mapping[Path, str]) -> list[str]:
     ]
 
 
-def route_commands(routes: Iterable[RouteState]) -> list[str]:
-    """The same for the leaves of routes, whose words are numbers: nothing to list or to quote."""
-    return [" ".join(("nv set", *route_path(route))) for route in routes]
+def route_commands(routes: Iterable[tuple[str, str]]) -> list[str]:
+    """The same for (prefix, next hop) of routes, whose words are numbers: nothing to list or to quote."""
+    beginning = " ".join(("nv set", *STATIC))
+    return [f"{beginning} {prefix} via {next_hop}" for prefix, next_hop in routes]
 
 
 def unset_commands(removed: Iterable[Path], kept: Iterable[Path]) -> list[str]:

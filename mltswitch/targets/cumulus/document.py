@@ -13,6 +13,7 @@ profile where they have any; both are named after the first of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -22,7 +23,7 @@ from mltswitch.targets.addresses import address_text, network_text
 from mltswitch.targets.cumulus.capabilities import KILOBIT, LARGEST_RATE_KBPS, TRAFFIC_CLASSES
 from mltswitch.targets.cumulus.leaves import Leaves, Path
 from mltswitch.targets.memory import remembering_last
-from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
+from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState, same_ports
 from mltswitch.wire.tos import DSCP_COUNT
 
 PROFILE: Final = "mlt"
@@ -44,7 +45,7 @@ def leaves_of(state: SwitchState) -> Leaves:
     return {**port_leaves(state.ports), **{route_path(route): "" for route in state.routes}}
 
 
-@remembering_last
+@partial(remembering_last, same=same_ports)
 def port_leaves(ports: tuple[PortState, ...]) -> Mapping[Path, str]:
     """The same of ports alone."""
     if not ports:
@@ -73,6 +74,12 @@ def queue_map_path(priority: int | str) -> Path:
 def route_path(route: RouteState) -> Path:
     """A static route."""
     return (*STATIC, network_text(route.prefix), "via", address_text(route.next_hop))
+
+
+@remembering_last
+def route_texts(routes: tuple[RouteState, ...]) -> list[tuple[str, str]]:
+    """(prefix, next hop) of each route: both files say them."""
+    return [(network_text(route.prefix), address_text(route.next_hop)) for route in routes]
 
 
 def congestion_groups(ports: tuple[PortState, ...]) -> dict[str, str]:

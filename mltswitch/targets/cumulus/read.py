@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Final
 
 from mltswitch.errors import DeviceError
@@ -81,7 +80,7 @@ def _read_routes(config: Tree, wanted: SwitchState) -> Iterator[RouteState]:
         if prefix in own:
             for found in routes_of(prefix, route):
                 port = " ".join(word for word in (port_of.get(found.next_hop, ""), found.port) if word)
-                yield replace(found, port=port)
+                yield found._replace(port=port)
 
 
 def _check_flow_control(config: Tree, interpreter: Interpreter, wanted: SwitchState) -> None:

@@ -1,17 +1,17 @@
 """State in the language of NVUE: a file of commands, and the same objects as YAML."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError
-from mltswitch.targets.addresses import address_text, network_text
 from mltswitch.targets.cumulus.commands import PORT_NAME, route_commands, set_commands
-from mltswitch.targets.cumulus.document import STATIC, leaves_of, port_leaves
+from mltswitch.targets.cumulus.document import STATIC, leaves_of, port_leaves, route_texts
 from mltswitch.targets.cumulus.leaves import Leaves, Path, Tree, nest
 from mltswitch.targets.memory import remembering_last
-from mltswitch.targets.state import PortState, RouteState, SwitchState
+from mltswitch.targets.state import PortState, RouteState, SwitchState, same_ports
 from mltswitch.targets.template import render_template
 
 COMMANDS: Final = "mltswitch.txt"
@@ -40,8 +40,9 @@ def render_commands(state: SwitchState) -> str:
     for path, value in port_leaves(state.ports).items():
         by_title[_SECTION_OF[path[1]] if path[0] == "qos" else "ports"][path] = value
     sections = [_Section(title, set_commands(leaves)) for title, leaves in by_title.items()]
+    texts = iter(route_texts(state.routes))
     for port, routes in groupby(state.routes, key=lambda route: route.port):
-        sections.append(_Section(f"routes through {port}", route_commands(routes)))
+        sections.append(_Section(f"routes through {port}", route_commands(next(texts) for _ in routes)))
     return render_template("cumulus/mltswitch.txt.j2", sections=sections)
 
 
@@ -55,20 +56,21 @@ def yaml_lines(state: SwitchState) -> list[str]:
     return [*_port_lines(state.ports), *_route_lines(state.routes)]
 
 
-@remembering_last
+@partial(remembering_last, same=same_ports)
 def _port_lines(ports: tuple[PortState, ...]) -> list[str]:
     lines: list[str] = []
     _add_yaml_lines(yaml_tree(port_leaves(ports)), _INDENT, lines)
     return lines
 
 
-def _route_lines(routes: Sequence[RouteState]) -> list[str]:
+@remembering_last
+def _route_lines(routes: tuple[RouteState, ...]) -> list[str]:
     """Without a tree, as there are hundreds of them and all have one form."""
     if not routes:
         return []
     hops: dict[str, list[str]] = {}
-    for route in routes:
-        hops.setdefault(network_text(route.prefix), []).append(address_text(route.next_hop))
+    for prefix, hop in route_texts(routes):
+        hops.setdefault(prefix, []).append(hop)
     lines = [f"{_INDENT}{'  ' * depth}{name}:" for depth, name in enumerate(STATIC)]
     indent = _INDENT + "  " * len(STATIC)
     for prefix, next_hops in hops.items():

@@ -26,6 +26,7 @@ from mltswitch.targets.dell_sonic.names import (
 )
 from mltswitch.targets.dell_sonic.sections import number_list
 from mltswitch.targets.dell_sonic.settings import IDENTITY, classification_of, untrusted_entries
+from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.template import remember_last, render_template
 from mltswitch.wire.tos import DSCP_COUNT
@@ -193,6 +194,7 @@ def _kbps(rate: Bandwidth | None) -> int | None:
     return rate.bps // BITS_OF_KBPS if isinstance(rate, BitRate) else None
 
 
+@remembering_last
 def check_expressible(state: SwitchState) -> None:
     """Refuse what this system cannot express at all; raises UnsupportedPlanError."""
     if state.segment_routing is not None:

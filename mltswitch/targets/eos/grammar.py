@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from mltswitch.capabilities import Bandwidth, BitRate, PortShare
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
@@ -194,8 +194,7 @@ class BodyLine:
     setting: PortSetting | PolicyText
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A line at the margin, and what stands under it."""
 
     number: int
@@ -343,10 +342,11 @@ def _uncommented(part: str) -> Iterator[tuple[int, str]]:
 
 def _entry(number: int, text: str, body: str) -> Entry:
     """The line's meaning; with lines under it that none may have, their refusal is `lines_of`'s business."""
-    if _PORT.fullmatch(text) or text in own.HEADS:
+    is_route = text.startswith(_ROUTE_START)  # most are
+    if not is_route and (_PORT.fullmatch(text) or text in own.HEADS):
         return Entry(number, text, None, body)
     try:
-        setting = _route(text) if text.startswith(_ROUTE_START) else _map_setting(text)
+        setting = _route(text) if is_route else _map_setting(text)
     except ValueError as error:
         raise LineError(number, text, str(error)) from None
     if body and (stray := next(_uncommented(body), None)):

@@ -12,6 +12,7 @@ from mltswitch.targets.eos.grammar import PORT_NAME
 from mltswitch.targets.eos.policy import sequence_number
 from mltswitch.targets.eos.settings import port_cos_for
 from mltswitch.targets.eos.state import queue_word
+from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.remap import SwitchMap, switch_map
 from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.template import remember_last, render_template
@@ -86,6 +87,7 @@ def render_text(state: SwitchState) -> str:
     )
 
 
+@remembering_last
 def check_expressible(state: SwitchState) -> None:
     """Refuse what EOS cannot express at all; raises UnsupportedPlanError."""
     names: set[str] = set()

@@ -10,7 +10,7 @@ from mltswitch.targets.eos.capabilities import SHARED_QUEUE, UNICAST_QUEUE
 from mltswitch.targets.state import PortState, RouteState, SwitchState
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SharedQueueState(SwitchState):
     """As `SwitchState`, on a chip with one kind of queue; a `SwitchState` has `uc-tx-queue`."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from mltswitch.capabilities import BitRate, Limit, PortShare, Unlimited
 from mltswitch.targets.linux.layout import SHARE, Hop, Layout, paths, queues_ahead
@@ -17,8 +17,7 @@ NEIGHBOUR_DISCOVERY_TYPES: Final = (135, 136)
 DSCP_MASK: Final = 0xFC
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(NamedTuple):
     """One flower filter of one qdisc: the kernel tries lower preferences first."""
 
     parent: str
@@ -30,8 +29,7 @@ class Filter:
     """Band or class of the same qdisc; 0: none of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
+class Band(NamedTuple):
     """One queue: red where there is a threshold, else bfifo, below a tbf where there is a cap."""
 
     number: int

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network
-from typing import Final
+from typing import Final, NamedTuple
 
+from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.common import LineError, with_item
 from mltswitch.targets.onyx.settings import (
     ABSOLUTE,
@@ -104,8 +104,7 @@ ClassSetting = Bind | Congestion | Strict
 Setting = Trust | KeepDscp | MapDscp | ClassSetting
 
 
-@dataclass(frozen=True, slots=True)
-class PortLine:
+class PortLine(NamedTuple):
     """One line that concerns a port."""
 
     text: str
@@ -115,16 +114,16 @@ class PortLine:
     setting: Setting
 
 
-@dataclass(frozen=True, slots=True)
-class RouteLine:
+class RouteLine(NamedTuple):
     """One line that adds a route; its port is the one that the last comment about routes named."""
 
     text: str
     route: RouteState
 
 
-_INTERFACE: Final = re.compile(rf"interface ethernet ({PORT_NAME.pattern}) (\S.*)")
+_INTERFACE: Final = "interface ethernet "
 _ROUTE: Final = re.compile(r"ip route vrf default ([0-9.]{7,15}/[0-9]{1,2}) ([0-9.]{7,15})")
+_ROUTE_START: Final = "ip route "
 _ROUTE_PORT: Final = re.compile(rf"## routes through ethernet ({PORT_NAME.pattern})")
 _COMMENT: Final = re.compile(r"##[ -~]*|")
 _NUMBER: Final = r"([1-9][0-9]{0,6})"
@@ -176,18 +175,28 @@ def parse_lines(text: str) -> Iterator[tuple[int, PortLine | RouteLine]]:
     # Not splitlines: what is pasted into the command line ends a line at a line feed only.
     for number, line in enumerate(text.split("\n"), start=1):
         try:
-            if interface := _INTERFACE.fullmatch(line):
-                port, words = interface.groups()
+            if line.startswith(_INTERFACE):
+                port, _, words = line[len(_INTERFACE) :].partition(" ")
+                if not _is_port(port):
+                    raise LineError(number, line, _UNKNOWN)
                 yield number, PortLine(line, port, words, parse_setting(words))
+            elif line.startswith(_ROUTE_START):
+                match = _ROUTE.fullmatch(line)
+                if match is None:
+                    raise LineError(number, line, _UNKNOWN)
+                route = RouteState(ipv4_network(match[1]), ipv4_address(match[2]), route_port)
+                yield number, RouteLine(line, route)
             elif match := _ROUTE_PORT.fullmatch(line):
                 route_port = match[1]
-            elif match := _ROUTE.fullmatch(line):
-                route = RouteState(IPv4Network(match[1]), IPv4Address(match[2]), route_port)
-                yield number, RouteLine(line, route)
-            elif line != PREAMBLE and not _COMMENT.fullmatch(line):
+            elif line and line != PREAMBLE and not _COMMENT.fullmatch(line):
                 raise LineError(number, line, _UNKNOWN)
         except ValueError as error:
             raise LineError(number, line, str(error)) from None
+
+
+@lru_cache(maxsize=_MEMORY)
+def _is_port(name: str) -> bool:
+    return PORT_NAME.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=_MEMORY)

@@ -1,11 +1,14 @@
 """State in the language of Onyx: one file of one-line commands."""
 
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from mltswitch.capabilities import Unlimited
 from mltswitch.errors import UnsupportedPlanError
+from mltswitch.targets.addresses import address_text, network_text
+from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.onyx.grammar import PORT_NAME
-from mltswitch.targets.state import PortState, QueueState, SwitchState
+from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.template import render_template
 from mltswitch.units import KIBIBYTE
 
@@ -30,9 +33,25 @@ def render_text(state: SwitchState) -> str:
     """All lines, in an order that is safe to enter: queues, then what leads to them, trust, routes."""
     check_expressible(state)
     ports = [
-        _Port(port.name, port.trusted, tuple(_queue(queue) for queue in port.queues)) for port in state.ports
+        _Port(port.name, port.trusted, alike)
+        for queues, ports in groupby(state.ports, _queues_of)
+        for alike in [tuple(map(_queue, queues))]
+        for port in ports
     ]
-    return render_template("onyx/mltswitch.txt.j2", ports=ports, routes=state.routes)
+    routes = [(port, list(map(_route, routes))) for port, routes in groupby(state.routes, _port_of)]
+    return render_template("onyx/mltswitch.txt.j2", ports=ports, routes=routes)
+
+
+def _queues_of(port: PortState) -> tuple[QueueState, ...]:
+    return port.queues
+
+
+def _port_of(route: RouteState) -> str:
+    return route.port
+
+
+def _route(route: RouteState) -> tuple[str, str]:
+    return network_text(route.prefix), address_text(route.next_hop)
 
 
 def _queue(queue: QueueState) -> _Queue:
@@ -44,10 +63,14 @@ def _queue(queue: QueueState) -> _Queue:
     )
 
 
+@remembering_last
 def check_expressible(state: SwitchState) -> None:
     """Refuse what Onyx cannot express at all; raises UnsupportedPlanError."""
-    for port in state.ports:
-        _check_port(port)
+    for queues, ports in groupby(state.ports, _queues_of):
+        for port in ports:
+            _check_port(port)
+        for queue in queues:
+            _check_queue(queue, f"port {port.name}, queue {queue.queue}")
     if state.segment_routing is not None:
         raise UnsupportedPlanError("Onyx has no SRv6", expected="spraying by alias addresses")
     if state.packet_spraying:
@@ -66,8 +89,6 @@ def _check_port(port: PortState) -> None:
             f"Onyx ports have the rate of their link, they are not shaped to {port.shaped_bps} bit/s",
             where=where,
         )
-    for queue in port.queues:
-        _check_queue(queue, f"{where}, queue {queue.queue}")
 
 
 def _check_queue(queue: QueueState, where: str) -> None:

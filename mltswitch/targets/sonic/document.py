@@ -14,6 +14,7 @@ not after their contents: the configuration updater takes a port down to change 
 refer to, but changes a profile in place.
 """
 
+from functools import partial
 from typing import Final
 
 from mltswitch.capabilities import AlphaLimit, Bandwidth, BitRate
@@ -29,7 +30,7 @@ from mltswitch.targets.sonic.capabilities import (
 )
 from mltswitch.targets.sonic.database import Database, Entry, Table
 from mltswitch.targets.sonic.segments import segment_tables
-from mltswitch.targets.state import PortState, QueueState, SwitchState
+from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState, same_ports
 from mltswitch.wire.tos import DSCP_COUNT
 
 MAP: Final = "MLT"
@@ -53,16 +54,10 @@ VRF: Final = "default"
 def document(state: SwitchState) -> Database:
     """Every object that the state needs, before those that refer to it; raises UnsupportedPlanError.
 
-    Entries are not to be changed: another document of the same ports has them, too.
+    Entries are not to be changed: another document of the same ports or routes has them, too.
     """
     tables = dict(_port_tables(state.ports))
-    routes: Table = {
-        f"{VRF}|{network_text(route.prefix)}": {
-            "nexthop": address_text(route.next_hop),
-            "ifname": route.port,
-        }
-        for route in state.routes
-    }
+    routes = dict(_route_table(state.routes))
     if state.segment_routing is not None:
         tables |= segment_tables(state.segment_routing)
         routes |= {
@@ -75,6 +70,17 @@ def document(state: SwitchState) -> Database:
 
 
 @remembering_last
+def _route_table(routes: tuple[RouteState, ...]) -> Table:
+    return {
+        f"{VRF}|{network_text(route.prefix)}": {
+            "nexthop": address_text(route.next_hop),
+            "ifname": route.port,
+        }
+        for route in routes
+    }
+
+
+@partial(remembering_last, same=same_ports)
 def _port_tables(ports: tuple[PortState, ...]) -> Database:
     if not ports:
         return {}

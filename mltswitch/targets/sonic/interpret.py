@@ -30,6 +30,8 @@ _PORT_FIELDS: Final = frozenset(
     {*port_maps(MAP), *("pfc_to_queue_map", "pfc_to_pg_map", "pfc_enable", "pfcwd_sw_enable")}
 )
 """Of PORT_QOS_MAP: ours, and those of PFC, which the other queues keep."""
+_ROUTE_FIELDS: Final = frozenset({"nexthop", "ifname"})
+"""Of STATIC_ROUTE: what a route of ours has."""
 _NO_NEXT_HOP: Final = IPv4Address(0)
 
 Prefix = IPv4Network | IPv6Network
@@ -74,9 +76,13 @@ def routes_of(key: str, fields: Entry) -> Iterable[RouteState | SegmentRouteStat
     if prefix is None:
         return
     next_hops, ports = _words(fields.get("nexthop", "")), _words(fields.get("ifname", ""))
-    others = [f"{name} {_text(value)}" for name, value in fields.items() if name not in {"nexthop", "ifname"}]
+    others = ""
+    if fields.keys() - _ROUTE_FIELDS:
+        others = "".join(
+            f" {name} {_text(value)}" for name, value in fields.items() if name not in _ROUTE_FIELDS
+        )
     for index, next_hop in enumerate(next_hops):
-        port = " ".join((ports[index] if index < len(ports) else "", *others))
+        port = (ports[index] if index < len(ports) else "") + others
         address = _address(next_hop)
         if isinstance(prefix, IPv4Network):
             yield RouteState(prefix, address if isinstance(address, IPv4Address) else _NO_NEXT_HOP, port)

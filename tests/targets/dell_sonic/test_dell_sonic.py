@@ -181,7 +181,7 @@ def test_what_this_system_cannot_express_is_refused() -> None:
     for state, what in [
         (replace(STATE, segment_routing=SegmentRouting(None, ())), "SRv6 is not documented"),
         (replace(STATE, packet_spraying=True), "packet by packet"),
-        (replace(STATE, routes=(replace(STATE.routes[0], port="eth0"),)), "its port 'eth0' is no name"),
+        (replace(STATE, routes=(STATE.routes[0]._replace(port="eth0"),)), "its port 'eth0' is no name"),
     ]:
         with pytest.raises(UnsupportedPlanError, match=what):
             TARGET.render(state)
