@@ -1,17 +1,15 @@
 """The lines that take a FASTPATH switch to the plan; each takes effect at once, so their order matters.
 
 Nothing between old and new may drop what neither of them would: first the queues get the more lenient of
-both thresholds and strict service, highest first; then ports are no longer trusted, where they were, and
-those of hosts get the DiffServ policy; then packets are led to the queues; then the policy leaves ports that
-should not have it; then thresholds are tightened; then ports are trusted. A phase covers all ports before the
-next begins, because packets that one port classifies leave through the others; the DSCP map is the whole
-switch's.
+both thresholds; then ports are no longer trusted, where they were; then packets are led to the queues; then
+thresholds are tightened; then ports are trusted. A phase covers all ports before the next begins, because
+packets that one port classifies leave through the others; the DSCP map is the whole switch's.
 
-From a switch as delivered, nothing between serves packets before others that the plan serves before them;
-from elsewhere the order is the best known, not a law. A port on which
-packets wait in several weighted queues, as on a switch as delivered, becomes strict only after the map: until
-then what is background in the plan may lie in a queue above a gradient's. Queues of it that are strict below
-a weighted one become weighted first. Code points move up from the highest queue on, down from the lowest on.
+Nor may it serve a packet after another where both ends serve it before, or one does and the other serves both
+alike. How the map changes so, and which queues are strict meanwhile, says service_order.py. The policy of
+hosts hides the map for a few code points, which are background there. All of them move by one line: down as
+the last of them would in the map, up as the first would. That keeps the order where they share a queue before
+and after, as in all plans and as delivered. Where they do not, no moment suits all of them.
 
 A route with another next hop is added before the old one is removed; with another preference, say, it is
 removed and added again, because the line that removes a route does not name its preference. So each prefix is
@@ -19,6 +17,7 @@ without a route for one line at most. Routes of ours that are not planned are re
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby
 from typing import Final
@@ -29,15 +28,12 @@ from mltswitch.targets.icos.capabilities import QUEUE_COUNT
 from mltswitch.targets.icos.grammar import (
     Attach,
     Curve,
-    Instantaneous,
     MapLine,
     MapPriority,
     Minimums,
-    PolicyLine,
     PortLine,
     RandomDetect,
     RouteLine,
-    ScaleLine,
     Strict,
     Trust,
     enter,
@@ -51,6 +47,7 @@ from mltswitch.targets.icos.policy import (
     HostPolicy,
     class_lines,
     class_names,
+    dscp_of,
 )
 from mltswitch.targets.icos.read import (
     NO_NEXT_HOP,
@@ -61,11 +58,18 @@ from mltswitch.targets.icos.read import (
 )
 from mltswitch.targets.icos.render import guaranteed_percents, render_text
 from mltswitch.targets.icos.settings import CERTAIN, TRUSTED, DropCurve, PortSettings
-from mltswitch.targets.remap import Remap, switch_map
+from mltswitch.targets.remap import Remap, SwitchMap, switch_map
+from mltswitch.targets.service_order import (
+    NO_BOUNDARY,
+    Moment,
+    Move,
+    boundary,
+    moment_down,
+    moment_of,
+    moment_up,
+)
 from mltswitch.targets.state import PortState, RouteState, SwitchState
 
-_RANKS: Final = 16
-"""More than there are queues."""
 SAVE_SECONDS: Final = 120.0
 SAVE: Final = (Step(LEAVE), Step("write memory confirm", seconds=SAVE_SECONDS), Step("configure"))
 """Saving is a command of the privileged mode: the configuration mode is left for it."""
@@ -73,95 +77,124 @@ SAVE: Final = (Step(LEAVE), Step("write memory confirm", seconds=SAVE_SECONDS), 
 
 class _Phase(IntEnum):
     LOOSEN = 0
-    LEVEL = 1
-    SCHEDULE = 2
-    BACKGROUND = 3
-    DISTRUST = 4
+    BACKGROUND = 1
+    DISTRUST = 2
+    LEVEL = 3
+    SCHEDULE = 4
     POLICY = 5
-    ATTACH = 6
-    MAP = 7
-    SCHEDULE_LATE = 8
-    DETACH = 9
-    AVERAGE = 10
-    TIGHTEN = 11
-    DETECT = 12
-    TRUST = 13
-    FORGET = 14
+    MOVE = 6
+    SCHEDULE_LATE = 7
+    AVERAGE = 8
+    TIGHTEN = 9
+    DETECT = 10
+    TRUST = 11
+    FORGET = 12
 
 
-_Placed = tuple[_Phase, int, str, str]
-"""Phase, rank within it, port or nothing, line."""
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A line and where it belongs; a phase or a moment of it covers all ports before the next begins."""
+
+    phase: _Phase
+    line: str
+    port: str = ""
+    rank: int = 0
+    """Among the lines of one port."""
+    moment: tuple[Moment, int] = ((0, 0, 0), 0)
+    """Of the moves: the map's first, then the policy's, which hides it."""
 
 
 def change_between(running: RunningState, wanted: SwitchState) -> Change:
     """Lines of the rendered file that would change something, and removals of routes that are not planned."""
     ports = {port.name: read_port(running.answers, port.name) for port in wanted.ports}
-    dscp_map = read_dscp_map(running.answers)
-    placed: list[_Placed] = []
-    routes: list[RouteLine] = []
     lines = [line for _, line in parse_lines(render_text(wanted))]
-    late: dict[str, tuple[int, ...]] = {}
-    if any(isinstance(line, MapLine) and dscp_map[line.dscp] != line.queue for line in lines):
-        late = _late_ports(wanted, ports, dscp_map)
-    for line in lines:
-        match line:
-            case RouteLine():
-                routes.append(line)
-            case MapLine():
-                if dscp_map[line.dscp] != line.queue:
-                    rank = _map_rank(dscp_map[line.dscp], line.queue)
-                    placed.append((_Phase.MAP, rank, "", line.text))
-            case PortLine(setting=Minimums()):
-                pass
-            case PortLine(setting=Strict()) if line.port in late:
-                placed += _late(line, ports[line.port], late[line.port])
-            case PortLine():
-                if line.setting.apply(ports[line.port]) != ports[line.port]:
-                    placed.append((*_place(line, ports[line.port]), line.port, line.text))
-            case ScaleLine() | PolicyLine():
-                pass
-    for name, queues in late.items():
-        placed += [(_Phase.LEVEL, queue, name, f"no cos-queue strict {queue}") for queue in queues]
+    classification = _Classification(
+        ports,
+        read_dscp_map(running.answers),
+        {line.dscp: line.queue for line in lines if isinstance(line, MapLine)},
+        read_host_policy(running.answers),
+        switch_map(wanted.ports, "FASTPATH"),
+    )
+    placed = [*_map(classification), *_policy(running.answers, wanted, classification)]
+    placed += (
+        _Placed(_phase(line, ports[line.port]), line.text, line.port)
+        for line in lines
+        if isinstance(line, PortLine)
+        and not isinstance(line.setting, Minimums | Strict | Attach)
+        and line.setting.apply(ports[line.port]) != ports[line.port]
+    )
+    moves = classification.moves() if any(each.phase is _Phase.MOVE for each in placed) else set()
+    for port in wanted.ports:
+        placed += _scheduling(port, ports[port.name], classification.occupied(), moves)
     placed += _minimums(wanted, ports)
-    placed += _policy(running.answers, wanted, ports)
-    commands = _in_modes(placed) + list(_routes(running.state, wanted, routes))
+    routes = [line for line in lines if isinstance(line, RouteLine)]
+    names = [port.name for port in wanted.ports]
+    commands = [*_in_modes(placed, names), *_routes(running.state, wanted, routes)]
     if not commands:
         return Change((), SAVE)
     return Change(tuple(map(Step, commands)), SAVE, "\n".join(commands) + "\n")
 
 
-def _late(line: PortLine, port: PortSettings, levelled: Iterable[int]) -> Iterator[_Placed]:
-    """The line in the phase after the map; `levelled` are weighted by then, whatever they are now."""
-    if isinstance(line.setting, Strict):
-        queue, on = line.setting.queue, line.setting.on
-        if on != (port.queues[queue].strict and queue not in levelled):
-            yield _Phase.SCHEDULE_LATE, -queue if on else 1, line.port, line.text
+@dataclass(frozen=True, slots=True)
+class _Classification:
+    """What leads packets to queues, now and in the plan."""
+
+    ports: Mapping[str, PortSettings]
+    now: tuple[int, ...]
+    """DSCP → queue."""
+    planned: Mapping[int, int]
+    """DSCP → queue, as far as the plan says."""
+    policy: HostPolicy
+    own: SwitchMap
+
+    def then(self, dscp: int) -> int:
+        """Queue to which the map will lead a code point."""
+        return self.planned.get(dscp, self.now[dscp])
+
+    @property
+    def remap(self) -> Remap:
+        """What the plan's policy moves; nothing where it has none."""
+        return self.own.remap or Remap((), 0)
+
+    def occupied(self) -> set[int]:
+        """Queues that code points may lead to at present, those apart that are the system's."""
+        return {old for old, _ in self.moves() if old < QUEUE_COUNT}
+
+    def moves(self) -> set[Move]:
+        """Of all code points, with and without the policy."""
+        found = {(queue, self.then(dscp)) for dscp, queue in enumerate(self.now)}
+        found |= {(self.now[dscp], self.remap.queue) for dscp in self.remap.dscps}
+        if any(port.policy == POLICY for port in self.ports.values()):
+            for dscp, queue in self.policy.queues():
+                found |= {(queue, self.then(dscp)), (queue, self.remap.queue)}
+        return found
 
 
-def _late_ports(
-    wanted: SwitchState, ports: Mapping[str, PortSettings], dscp_map: Iterable[int]
-) -> dict[str, tuple[int, ...]]:
-    """Ports that become strict after the map, with the queues that become weighted before it."""
-    occupied = set(dscp_map)
-    late: dict[str, tuple[int, ...]] = {}
-    for port in wanted.ports:
-        queues, used = ports[port.name].queues, occupied | {ports[port.name].priorities[0]}
-        weighted = {number for number in used if number < QUEUE_COUNT and not queues[number].strict}
-        if weighted and weighted != {min(used | {port.queues[-1].queue})}:
-            highest = max((each.queue for each in port.queues if not queues[each.queue].strict), default=-1)
-            late[port.name] = tuple(
-                sorted(
-                    each.queue for each in port.queues if queues[each.queue].strict and each.queue < highest
-                )
-            )
-    return late
+def _map(classification: _Classification) -> Iterator[_Placed]:
+    for dscp, queue in classification.planned.items():
+        if queue != (old := classification.now[dscp]):
+            line = f"classofservice ip-dscp-mapping {dscp} {queue}"
+            yield _Placed(_Phase.MOVE, line, moment=(moment_of(old, queue), 0))
 
 
-def _map_rank(old: int, new: int) -> int:
-    """What moves down goes first to the lowest queue, then what moves up to the highest."""
-    if new < old:
-        return _RANKS * new + old - _RANKS**2
-    return -_RANKS * new - old + _RANKS**2
+def _scheduling(
+    port: PortState, settings: PortSettings, occupied: set[int], moves: set[Move]
+) -> Iterator[_Placed]:
+    """Strict service of the plan's queues; where code points move, some after that, and weights meanwhile."""
+    strict = {number for number, queue in enumerate(settings.queues) if queue.strict}
+    planned = {queue.queue: queue.minimum is None for queue in port.queues}
+    highest = boundary(strict, occupied, planned.keys(), moves) if moves else NO_BOUNDARY
+    levelled = {queue for queue in strict & (occupied | planned.keys()) if queue <= highest}
+    for queue in levelled:
+        yield _Placed(_Phase.LEVEL, f"no cos-queue strict {queue}", port.name, queue)
+    present = strict - levelled
+    for queue, is_strict in (dict.fromkeys(levelled, True) | planned).items():
+        if is_strict and queue not in present:
+            phase = _Phase.SCHEDULE if queue > highest else _Phase.SCHEDULE_LATE
+            yield _Placed(phase, f"cos-queue strict {queue}", port.name, -queue)
+        elif not is_strict and queue in present:
+            phase = _Phase.SCHEDULE_LATE if moves else _Phase.SCHEDULE
+            yield _Placed(phase, f"no cos-queue strict {queue}", port.name, 1)
 
 
 def _routes(running: SwitchState, wanted: SwitchState, lines: Iterable[RouteLine]) -> Iterator[str]:
@@ -195,7 +228,7 @@ def _minimums(wanted: SwitchState, ports: Mapping[str, PortSettings]) -> Iterato
             )
         setting = Minimums(tuple(percents))
         if setting.apply(ports[port.name]) != ports[port.name]:
-            yield _Phase.SCHEDULE, 1, port.name, str(setting)
+            yield _Placed(_Phase.SCHEDULE, str(setting), port.name, 1)
 
 
 def _foreign_percents(port: PortState, settings: PortSettings) -> str:
@@ -208,36 +241,41 @@ def _foreign_percents(port: PortState, settings: PortSettings) -> str:
 
 
 def _policy(
-    answers: Mapping[str, str], wanted: SwitchState, ports: Mapping[str, PortSettings]
+    answers: Mapping[str, str], wanted: SwitchState, classification: _Classification
 ) -> Iterator[_Placed]:
     """The policy, its classes, and where it is attached."""
-    own, found = switch_map(wanted.ports, "FASTPATH"), read_host_policy(answers)
+    own, found, ports = classification.own, classification.policy, classification.ports
     detached = [
         port.name
         for port in wanted.ports
         if ports[port.name].policy == POLICY and port.name not in own.remapped
     ]
+    freed = max((classification.then(dscp) for dscp, _ in found.queues()), default=0)
     for name in detached:
-        yield _Phase.DETACH, 0, name, f"no {ATTACH_LINE}"
+        moment = (moment_up(classification.remap.queue, freed), 2)
+        yield _Placed(_Phase.MOVE, f"no {ATTACH_LINE}", name, moment=moment)
     if own.remap is not None:
-        for line in _policy_additions(found, own.remap):
-            yield _Phase.POLICY, 0, "", line
-        for line in _policy_removals(found, own.remap):
-            yield _Phase.DETACH, 1, "", line
+        for line in _policy_repairs(found, own.remap):
+            yield _Placed(_Phase.POLICY, line)
+        yield from _policy_additions(classification, own.remap)
+        yield from _policy_removals(classification, own.remap)
     elif not ports_with_policy(answers) - set(detached):
         if found.is_defined:
-            yield _Phase.FORGET, 0, "", f"no policy-map {POLICY}"
+            yield _Placed(_Phase.FORGET, f"no policy-map {POLICY}", rank=0)
         for name in found.classes:
             if name not in found.lent:
-                yield _Phase.FORGET, 1, "", f"no class-map {name}"
+                yield _Placed(_Phase.FORGET, f"no class-map {name}", rank=1)
 
 
-def _policy_additions(found: HostPolicy, remap: Remap) -> Iterator[str]:
-    """Classes that lack or are not what their names say, and their places in the policy."""
+def _policy_repairs(found: HostPolicy, remap: Remap) -> Iterator[str]:
+    """Classes that lack or are not what their names say, and the policy's that are not the plan's."""
     names = tuple(class_names(remap.dscps))
     spoilt = [name for name in names if name in found.classes and not found.is_as_named(name)]
-    wrong = [name for name in names if found.queue_of(name) != remap.queue or name in spoilt]
-    taken = [name for name in wrong if name in found.instances]
+    taken = [
+        name
+        for name in names
+        if name in found.instances and (found.queue_of(name) != remap.queue or name in spoilt)
+    ]
     if taken:
         yield from (POLICY_LINE, *(f"no class {name}" for name in taken), LEAVE)
     for name in spoilt:
@@ -245,30 +283,57 @@ def _policy_additions(found: HostPolicy, remap: Remap) -> Iterator[str]:
     for name in names:
         if not found.is_as_named(name):
             yield from class_lines(name)
-    if wrong:
-        yield POLICY_LINE
-        for name in wrong:
-            yield from (f"class {name}", f"assign-queue {remap.queue}", LEAVE)
-        yield LEAVE
+    if taken:
+        yield from _instance_lines(taken, remap.queue)
 
 
-def _policy_removals(found: HostPolicy, remap: Remap) -> Iterator[str]:
-    names = set(class_names(remap.dscps))
+def _instance_lines(names: Iterable[str], queue: int) -> Iterator[str]:
+    yield POLICY_LINE
+    for name in names:
+        yield from (f"class {name}", f"assign-queue {queue}", LEAVE)
+    yield LEAVE
+
+
+def _policy_additions(classification: _Classification, remap: Remap) -> Iterator[_Placed]:
+    """Code points that the policy lacks, and the ports that take it, when the last of them would move."""
+    found = classification.policy
+    moments = {
+        name: moment_down(classification.now[dscp], remap.queue)
+        for dscp in remap.dscps
+        for name in class_names([dscp])
+    }
+    missing = [name for name in moments if name not in found.instances]
+    if missing:
+        moment = max(moments[name] for name in missing)
+        for line in _instance_lines(missing, remap.queue):
+            yield _Placed(_Phase.MOVE, line, moment=(moment, 1))
+    moment = max(moments.values())
+    for name, port in classification.ports.items():
+        if name in classification.own.remapped and port.policy != POLICY:
+            yield _Placed(_Phase.MOVE, ATTACH_LINE, name, moment=(moment, 2))
+
+
+def _policy_removals(classification: _Classification, remap: Remap) -> Iterator[_Placed]:
+    """Code points that hosts may use again, when the first would move in the map."""
+    found, names = classification.policy, set(class_names(remap.dscps))
     surplus = [name for name in found.instances if name not in names]
     if surplus:
-        yield from (POLICY_LINE, *(f"no class {name}" for name in surplus), LEAVE)
+        freed = {classification.then(dscp) for dscp in map(dscp_of, surplus) if dscp is not None}
+        moment = moment_up(remap.queue, max(freed, default=remap.queue))
+        for line in (POLICY_LINE, *(f"no class {name}" for name in surplus), LEAVE):
+            yield _Placed(_Phase.MOVE, line, moment=(moment, 1))
     for name in found.classes:
         if name not in names and name not in found.lent:
-            yield f"no class-map {name}"
+            yield _Placed(_Phase.FORGET, f"no class-map {name}")
 
 
-def _in_modes(placed: list[_Placed]) -> list[str]:
+def _in_modes(placed: Iterable[_Placed], names: Iterable[str]) -> list[str]:
     """The lines by phase, then by port in the plan's order, each port's between `interface` and `exit`."""
-    order = {port: index for index, port in enumerate(dict.fromkeys(port for _, _, port, _ in placed))}
-    ranked = sorted(placed, key=lambda entry: (entry[0], order[entry[2]], entry[1]))
+    order = {port: index for index, port in enumerate(("", *names))}
+    ranked = sorted(placed, key=lambda each: (each.phase, each.moment, order[each.port], each.rank))
     lines: list[str] = []
-    for port, entries in groupby(ranked, key=lambda entry: entry[2]):
-        texts = [text for _, _, _, text in entries]
+    for port, entries in groupby(ranked, key=lambda each: each.port):
+        texts = [each.line for each in entries]
         lines += [enter(port), *texts, LEAVE] if port else texts
     return lines
 
@@ -281,26 +346,19 @@ def _removal(route: RouteState) -> str:
     return f"{command} {' '.join(words[:2] if words[0] == 'interface' else words[:1])}"
 
 
-def _place(line: PortLine, port: PortSettings) -> tuple[_Phase, int]:
-    rank = 0
+def _phase(line: PortLine, port: PortSettings) -> _Phase:
     match line.setting:
         case Curve(queue, curve):
             old = port.queues[queue]
             loosens = old.random_detect and _loosens(curve, old.curve)
-            phase = _Phase.LOOSEN if loosens else _Phase.TIGHTEN
+            return _Phase.LOOSEN if loosens else _Phase.TIGHTEN
         case RandomDetect(on=on):
-            phase = _Phase.DETECT if on else _Phase.LOOSEN
-        case Strict(queue, on):
-            phase, rank = _Phase.SCHEDULE, -queue if on else 1
+            return _Phase.DETECT if on else _Phase.LOOSEN
         case MapPriority():
-            phase = _Phase.BACKGROUND
-        case Minimums() | Instantaneous():
-            phase = _Phase.AVERAGE
-        case Attach():
-            phase = _Phase.ATTACH
+            return _Phase.BACKGROUND
         case Trust(mode):
-            phase = _Phase.TRUST if mode == TRUSTED else _Phase.DISTRUST
-    return phase, rank
+            return _Phase.TRUST if mode == TRUSTED else _Phase.DISTRUST
+    return _Phase.AVERAGE
 
 
 def _loosens(new: DropCurve, old: DropCurve) -> bool:

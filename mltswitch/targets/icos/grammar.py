@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from ipaddress import IPV4LENGTH, IPv4Network
-from typing import Final
+from typing import Final, NamedTuple
 
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.common import LineError, with_item
@@ -163,8 +163,7 @@ class MapLine:
     queue: int
 
 
-@dataclass(frozen=True, slots=True)
-class RouteLine:
+class RouteLine(NamedTuple):
     """One line that adds a route; its port is the one that the last comment about routes named."""
 
     text: str
@@ -204,6 +203,7 @@ _COMMENT: Final = re.compile(r"![ -~]*|")
 _ROUTE_PORT: Final = re.compile(rf"! routes through ({PORT_NAME.pattern})")
 _INTERFACE: Final = re.compile(rf"interface ({PORT_NAME.pattern})")
 _MAP: Final = re.compile(r"classofservice ip-dscp-mapping ([1-9]?[0-9]) ([0-6])")
+_ROUTE_START: Final = "ip route "
 _ROUTE: Final = re.compile(r"ip route ([0-9.]{7,15}) ([0-9.]{7,15}) ([0-9.]{7,15})")
 _ASSIGN: Final = re.compile(r"assign-queue [0-6]")
 _PERCENTS: Final = r"((?:[1-9][0-9]{0,2} ){4})"
@@ -262,12 +262,12 @@ def parse_entries(text: str) -> Iterator[tuple[int, Line | Block]]:
                 raise LineError(number, line, "not a line that mltswitch writes")
             open_mode = mode
             yield number, PolicyLine(line)
-        elif not line:
-            pass
+        elif line.startswith(_ROUTE_START):  # most are
+            yield number, _route_line(number, line, route_port)
         elif block := _block(lines, index):
             yield block.number, block
             index += len(block.body) + 1
-        elif line.startswith("!"):
+        elif not line or line.startswith("!"):
             _check_comment(number, line)
             if match := _ROUTE_PORT.fullmatch(line):
                 route_port = match[1]
@@ -278,7 +278,7 @@ def parse_entries(text: str) -> Iterator[tuple[int, Line | Block]]:
             yield number, PolicyLine(line)
         else:
             try:
-                yield number, _route(line, route_port) or _map_line(line)
+                yield number, _map_line(line)
             except ValueError as error:
                 raise LineError(number, line, str(error)) from None
     if open_mode:
@@ -371,16 +371,23 @@ def _mode_after(mode: str, line: str) -> str | None:
     return mode if is_known else None
 
 
-def _route(line: str, port: str) -> RouteLine | None:
-    """The route; None for another line."""
+def _route_line(number: int, line: str, port: str) -> RouteLine:
+    """The route; raises LineError."""
+    try:
+        return RouteLine(line, _route(line, port))
+    except ValueError as error:
+        raise LineError(number, line, str(error)) from None
+
+
+def _route(line: str, port: str) -> RouteState:
     match = _ROUTE.fullmatch(line)
     if match is None:
-        return None
+        raise ValueError("not a line that mltswitch writes")
     address, mask, next_hop = match.groups()
     prefix = ipv4_network(f"{address}/{mask}")
     if mask != NETMASKS[prefix.prefixlen]:
         raise ValueError("not a network mask")
-    return RouteLine(line, RouteState(prefix, ipv4_address(next_hop), port))
+    return RouteState(prefix, ipv4_address(next_hop), port)
 
 
 @lru_cache(maxsize=REMEMBERED_LINES)

@@ -41,6 +41,12 @@ def class_names(dscps: Iterable[int]) -> Iterator[str]:
     return (class_name(dscp, family) for dscp in dscps for family in FAMILIES)
 
 
+def dscp_of(name: str) -> int | None:
+    """Code point of a class of ours, from its name; None: it is somebody else's."""
+    match = OWN_CLASS.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
 def _nothing() -> Mapping[str, tuple[str, ...]]:
     return MappingProxyType({})
 
@@ -67,6 +73,13 @@ class HostPolicy:
         lines = self.instances.get(name, ())
         match = _ASSIGN.fullmatch(lines[0]) if len(lines) == 1 else None
         return None if match is None else int(match[1])
+
+    def queues(self) -> Iterator[tuple[int, int]]:
+        """Code point and queue of each class of ours in the policy."""
+        for name in self.instances:
+            dscp, queue = dscp_of(name), self.queue_of(name)
+            if dscp is not None and queue is not None:
+                yield dscp, queue
 
     @property
     def remap(self) -> Remap | None:

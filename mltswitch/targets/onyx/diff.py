@@ -5,20 +5,23 @@ both thresholds; then ports are no longer trusted, where they were; then packets
 thresholds are tightened; then ports are trusted. A phase covers all ports before the next begins, because
 packets that one port classifies leave through the others.
 
-Strict service comes first on a port whose background is strict already, as a plan of ours left it: a class
-that this plan adds must not wait behind background. Elsewhere, on a switch as delivered for one, it comes
-last: before, the old map would lead planned background to classes that are served above gradients. In either
-case the highest class of all ports is first.
+Nor may it serve a packet after another that neither end serves first. service_order.py says how: which
+classes become strict before the maps change and which after all else, and which code points move first. A
+line moves all code points of a new class; where some of them move down and others up, it is two, unless all
+service is weighted yet.
 
 A route of ours with another distance, say, is removed and added again by two lines in a row, for no source
 says whether Onyx keeps both; other routes within our prefixes are removed last.
 """
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import IPv4Network
 from typing import Final
 
 from mltswitch.targets.base import Change, RunningState, Step
+from mltswitch.targets.onyx.capabilities import TRAFFIC_CLASSES
 from mltswitch.targets.onyx.grammar import (
     PREAMBLE,
     Bind,
@@ -34,6 +37,7 @@ from mltswitch.targets.onyx.grammar import (
 from mltswitch.targets.onyx.read import NO_NEXT_HOP, read_port
 from mltswitch.targets.onyx.render import render_text
 from mltswitch.targets.onyx.settings import ABSOLUTE, TRUSTED, CongestionControl, PortSettings
+from mltswitch.targets.service_order import boundary
 from mltswitch.targets.state import RouteState, SwitchState
 
 SAVE: Final = (Step("configuration write"),)
@@ -50,6 +54,10 @@ class _Phase(IntEnum):
     SCHEDULE_LAST = 7
 
 
+_Placed = tuple[_Phase, int, str]
+"""Phase, rank within it, line."""
+
+
 def change_between(running: RunningState, wanted: SwitchState) -> Change:
     """Lines of the rendered file that would change something, and removals of routes that are not planned."""
     present = set(running.state.routes)
@@ -57,8 +65,8 @@ def change_between(running: RunningState, wanted: SwitchState) -> Change:
     # A removal names no distance, so one line removes whatever goes to this next hop.
     removals = {_key(route): _removal(route) for route in running.state.routes if route not in planned}
     ports = {port.name: read_port(running.answers, port.name) for port in wanted.ports}
-    background = {port.name: port.queues[-1].queue for port in wanted.ports if port.queues}
-    settings: list[tuple[_Phase, int, str]] = []
+    order = _order(wanted, ports)
+    settings: list[_Placed] = []
     routes: list[str] = []
     for _, line in parse_lines(render_text(wanted)):
         if isinstance(line, RouteLine):
@@ -68,7 +76,7 @@ def change_between(running: RunningState, wanted: SwitchState) -> Change:
             elif line.route not in present:
                 routes.append(line.text)
         elif line.setting.apply(ports[line.port]) != ports[line.port]:
-            settings.append((*_place(line, ports[line.port], background[line.port]), line.text))
+            settings += _place(line, ports[line.port], order)
     # The sort is stable: within a phase the ports keep their order.
     lines = [text for _, _, text in sorted(settings, key=lambda entry: entry[:2])]
     lines += (*routes, *removals.values())
@@ -89,13 +97,43 @@ def _removal(route: RouteState) -> str:
     return f"no ip route vrf default {prefix} {hop}"
 
 
-def _place(line: PortLine, port: PortSettings, background: int) -> tuple[_Phase, int]:
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """How ports serve while code points move."""
+
+    boundaries: Mapping[str, int]
+    """Port → highest class that is weighted until the end."""
+    anything_is_strict: bool
+    """Whether some class of some port is, so that it matters who moves first."""
+
+
+def _order(wanted: SwitchState, ports: Mapping[str, PortSettings]) -> _Order:
+    # What a VLAN tag may say counts for nothing here: it says so until the port is trusted, last of all.
+    maps = (port.switch_priorities for port in ports.values() if port.trust in {TRUSTED, "both"})
+    priorities = {0}.union(*maps)
+    boundaries: dict[str, int] = {}
+    for port in wanted.ports:
+        settings = ports[port.name]
+        strict = {number for number, entry in enumerate(settings.classes) if entry.is_strict}
+        occupied = {settings.bindings[priority] for priority in priorities}
+        planned = {queue.queue for queue in port.queues}
+        # Where all service is weighted nobody loses by waiting for strict service.
+        is_weighted = not strict & occupied
+        boundaries[port.name] = max(planned) if is_weighted else boundary(strict, occupied, planned, ())
+    return _Order(boundaries, any(entry.is_strict for port in ports.values() for entry in port.classes))
+
+
+def _place(line: PortLine, port: PortSettings, order: _Order) -> Iterator[_Placed]:
+    rank = 0
     match line.setting:
         case Strict(traffic_class):
-            was_strict = port.classes[background].is_strict
-            return _Phase.SCHEDULE_FIRST if was_strict else _Phase.SCHEDULE_LAST, -traffic_class
+            is_late = traffic_class <= order.boundaries[line.port]
+            phase, rank = _Phase.SCHEDULE_LAST if is_late else _Phase.SCHEDULE_FIRST, -traffic_class
         case Bind():
             phase = _Phase.BIND
+        case MapDscp() if order.anything_is_strict:
+            yield from _moves(line, line.setting, port)
+            return
         case MapDscp():
             phase = _Phase.MAP
         case Trust(mode):
@@ -105,7 +143,19 @@ def _place(line: PortLine, port: PortSettings, background: int) -> tuple[_Phase,
         case Congestion(traffic_class, new):
             old = port.classes[traffic_class].congestion_control
             phase = _Phase.LOOSEN if _loosens(new, old) else _Phase.TIGHTEN
-    return phase, 0
+    yield phase, rank, line.text
+
+
+def _moves(line: PortLine, setting: MapDscp, port: PortSettings) -> Iterator[_Placed]:
+    """Code points that move down, to the lowest class first; then those that move up, highest class first."""
+    new = setting.switch_priority
+    down = [dscp for dscp in setting.dscps if port.switch_priorities[dscp] > new]
+    up = [dscp for dscp in setting.dscps if port.switch_priorities[dscp] < new]
+    for dscps, rank in ((down, new - TRAFFIC_CLASSES), (up, TRAFFIC_CLASSES - new)):
+        if dscps:
+            numbers = " ".join(map(str, dscps if down and up else setting.dscps))
+            text = f"interface ethernet {line.port} qos map dscp {numbers} to switch-priority {new}"
+            yield _Phase.MAP, rank, text
 
 
 def _loosens(new: CongestionControl | None, old: CongestionControl | None) -> bool:

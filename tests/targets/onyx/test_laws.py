@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from mltswitch.lab.emulators.onyx import OnyxDevice
 from mltswitch.lab.emulators.onyx_state import Port, TrafficClass, Trust
 from mltswitch.plan import Plan
+from mltswitch.targets import SwitchState
 from mltswitch.targets.onyx import TARGET
 from mltswitch.targets.state import differences
 from tests.targets.onyx.device import apply, read
+from tests.targets.service_order import blurs, inversions
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
 PLANS = plans(TARGET.hardware(None))
@@ -170,6 +172,46 @@ def test_from_the_switch_as_delivered_no_step_serves_first_what_neither_end_does
             for way, other in product(ways, ways):
                 if way[1] > other[1]:
                     assert way[0] > other[0] or way[2] > other[2]
+
+
+def levels_of_steps(data: st.DataObject, device: OnyxDevice, wanted: SwitchState) -> list[list[list[int]]]:
+    """Before, after each step that changes some, and last: of each way, the level of each code point."""
+    names = sorted(data.draw(st.permutations([port.name for port in wanted.ports]), "ports")[:3])
+    seen = [levels(device, names)]
+    for step in TARGET.diff(read(device, wanted), wanted).steps:
+        assert device.configure(step.command) == "", step
+        if (now := levels(device, names)) != seen[-1]:
+            seen.append(now)
+    assert TARGET.diff(read(device, wanted), wanted).is_empty
+    return seen
+
+
+def levels(device: OnyxDevice, names: list[str]) -> list[list[int]]:
+    ports = [device.ports[name] for name in names]
+    ways = []
+    for entrance, exit_port in product(ports, ports):
+        found = [class_of(entrance, exit_port, dscp) for dscp in range(64)]
+        ways.append([number + 1 if traffic_class.strict else 0 for number, traffic_class in found])
+    return ways
+
+
+@settings(few, max_examples=max(10, LAW_EXAMPLES // 4))
+@given(st.data(), PLANS, PLANS)
+def test_between_plans_no_step_serves_late_what_neither_end_does(
+    data: st.DataObject, first: Plan, second: Plan
+) -> None:
+    """Nor do packets that both plans serve before others have to share with them."""
+    device = OnyxDevice()
+    start = TARGET.quantise(first, data.draw(switch_names(first))).state
+    wanted = TARGET.quantise(second, data.draw(switch_names(second))).state
+    names = {port.name for port in wanted.ports}
+    # Ports of the first plan alone are nobody's business; those of the second one alone are as delivered.
+    ports = tuple(port for port in start.ports if port.name in names)
+    before = replace(start, ports=ports)
+    apply(device, TARGET.diff(read(device, before), before))
+    seen = levels_of_steps(data, device, wanted)
+    assert inversions(seen) == 0
+    assert blurs(seen) == 0
 
 
 @few

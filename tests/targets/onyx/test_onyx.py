@@ -538,8 +538,8 @@ def test_a_threshold_is_tightened_late_and_loosened_early() -> None:
     wanted = SwitchState((replace(STATE.ports[0], queues=queues),), STATE.routes)
     assert [" ".join(line.split()[3:8]) for line in commands(device, wanted)[1:]] == [
         "traffic-class 6 congestion-control both minimum-absolute",
-        "qos map dscp 12 to",
         "qos map dscp 10 to",
+        "qos map dscp 12 to",
         "traffic-class 5 congestion-control both minimum-absolute",
     ]
 
