@@ -75,11 +75,18 @@ class Capabilities:
     """Source for SRv6 endpoints and IPv6 static routes as a plan needs them; None: cannot be configured."""
     packet_spraying: str | None = None
     """Source for equal-cost routing packet by packet; None: cannot be configured."""
+    source_routing: str | None = None
+    """Source for our own source route (mltswitch/wire/source_route.py); None: the switch cannot read it."""
     unverified: tuple[str, ...] = ()
     """What the sources leave open and nobody has tested on this hardware."""
 
     @property
     def spray_modes(self) -> tuple[str, ...]:
         """Modes of a fabric's `spraying` that the device can be configured for."""
-        possible = {"alias": True, "srv6": self.segment_routing, "packet": self.packet_spraying}
+        possible = {
+            "alias": True,
+            "srv6": self.segment_routing,
+            "packet": self.packet_spraying,
+            "p4": self.source_routing,
+        }
         return tuple(mode for mode, source in possible.items() if source)

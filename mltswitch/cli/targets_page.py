@@ -163,6 +163,7 @@ def _hardware_section(entry: Capabilities) -> Iterator[str]:
         ("control packets of hosts remapped", "yes" if entry.remaps_host_control else "no", ""),
         ("SRv6 endpoints", "yes" if entry.segment_routing else "no", entry.segment_routing or ""),
         ("sprays packet by packet", "yes" if entry.packet_spraying else "no", entry.packet_spraying or ""),
+        ("source routes of mltswitch", "yes" if entry.source_routing else "no", entry.source_routing or ""),
     ]
     yield from _table(("", "", "source"), rows)
 

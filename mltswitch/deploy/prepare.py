@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mltswitch.deploy.p4runtime import check_p4runtime
 from mltswitch.deploy.ssh import require_packages
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.plan import Plan
-from mltswitch.targets import Quantised, Target, target_for
+from mltswitch.targets import Quantised, Session, Target, target_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,12 @@ def prepare(plan: Plan, inventory: Inventory, limit: str | None) -> tuple[tuple[
     require_packages()
     _match(plan, inventory)
     devices = inventory.select(limit)
-    for device in devices:
+    by_ssh = [device for device in devices if not _is_p4runtime(device)]
+    for device in by_ssh:
         _check_credentials(device)
-    _check_known_hosts(devices)
+    _check_known_hosts(by_ssh)
+    if len(by_ssh) < len(devices):
+        check_p4runtime()
     return tuple(_job(plan, device) for device in devices), _uncovered(plan, inventory)
 
 
@@ -52,6 +56,11 @@ def _match(plan: Plan, inventory: Inventory) -> None:
             )
         if owners.setdefault(device.switch, device.name) != device.name:
             raise UserInputError(f"is switch {device.switch}, as {owners[device.switch]} is", where=where)
+
+
+def _is_p4runtime(device: Device) -> bool:
+    """Whether nobody logs in there: no key, no password, no host key."""
+    return target_for(device.platform, where=device.name).session is Session.P4RUNTIME
 
 
 def _check_credentials(device: Device) -> None:

@@ -46,8 +46,15 @@ def connect(device: Device, target: Target) -> Iterator[Conversation]:
     """A conversation in the session that the target's devices offer; raises DeviceError.
 
     Command lines go through netmiko. A shell gets plain paramiko: netmiko would open a terminal on it and
-    guess its prompt, where exec channels give exact output, standard input and exit status.
+    guess its prompt, where exec channels give exact output, standard input and exit status. P4Runtime needs
+    none of it.
     """
+    if target.session is Session.P4RUNTIME:
+        from mltswitch.deploy.p4runtime import open_p4runtime
+
+        with open_p4runtime(device) as conversation:
+            yield conversation
+        return
     require_packages()
     with translated(device):
         if target.session is Session.SHELL:

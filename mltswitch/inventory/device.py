@@ -3,10 +3,14 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from pydantic import SecretStr
 
 from mltswitch.errors import UserInputError
+
+UNIX_SOCKET: Final = "unix:"
+"""Begins an address that is a path, in gRPC's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +25,23 @@ class Device:
     """IP address or host name."""
     port: int
     user: str
+    """Empty where nobody logs in."""
     key_file: Path | None
     known_hosts_file: Path
     password_variable: str | None = field(repr=False)
     """Environment variable with the password; never shown, lest somebody put the password itself there."""
     groups: tuple[str, ...]
     """Every group that it is in, `all` first, nearer groups later."""
+    device_id: int = 1
+    """What P4Runtime calls it; other sessions do not ask."""
+    thrift_port: int = 0
+    """BMv2's own port for what P4Runtime has no words for, at the same address; 0: nobody reaches it."""
 
     @property
     def endpoint(self) -> str:
-        """Address and port, as users write them."""
+        """Address and port, as users write them; a Unix socket has no port."""
+        if self.address.startswith(UNIX_SOCKET):
+            return self.address
         address = f"[{self.address}]" if ":" in self.address else self.address
         return f"{address}:{self.port}"
 

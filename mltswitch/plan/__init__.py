@@ -14,11 +14,12 @@ from mltswitch.plan.document import (
     TrafficClass,
 )
 from mltswitch.plan.fabric import Fabric, PortRole, SwitchRole
-from mltswitch.plan.predict import predict_port
+from mltswitch.plan.predict import predict_port, predict_port_losses
 from mltswitch.plan.refine import refine_plan
 from mltswitch.plan.segments import SegmentRoute, Segments
 from mltswitch.plan.spraying import check_spray_mode
 from mltswitch.plan.topology import Host, Port, Route, Switch, Topology
+from mltswitch.plan.underlay import attached_hosts, underlay
 
 __all__ = [
     "CapabilityLookup",
@@ -42,9 +43,12 @@ __all__ = [
     "SwitchRole",
     "Topology",
     "TrafficClass",
+    "attached_hosts",
     "build_plan",
     "check_spray_mode",
     "predict_port",
+    "predict_port_losses",
     "refine_plan",
     "resolve_fabric",
+    "underlay",
 ]

@@ -11,12 +11,14 @@ from mltswitch.targets.state import SwitchState
 
 
 class Session(StrEnum):
-    """How one talks to the device over SSH."""
+    """How one talks to the device: over SSH, but for P4Runtime."""
 
     CLI = "cli"
     """An interactive vendor command line with a configuration mode."""
     SHELL = "shell"
     """A POSIX shell: one exec channel per command, with standard input and an exit status."""
+    P4RUNTIME = "p4runtime"
+    """Table entries over gRPC, in the words of targets/p4runtime.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ class Target(Protocol):
     platform: str
     session: Session
     netmiko_type: str
-    """netmiko's name for the device type."""
+    """netmiko's name for the device type; empty without SSH."""
     hardware_names: tuple[str, ...]
     """Every model that `hardware` knows by name, those too that it refuses."""
 

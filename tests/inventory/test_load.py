@@ -253,6 +253,62 @@ def doubling(levels: int) -> str:
     return "\n".join(lines)
 
 
+BMV2 = {"mltswitch_platform": "bmv2", "ansible_host": "127.0.0.1"}
+
+
+def test_nobody_logs_in_at_a_p4runtime_switch(tmp_path: Path) -> None:
+    [device] = load_inventory(one_host(tmp_path, BMV2)).devices
+    assert (device.endpoint, device.user, device.key_file) == ("127.0.0.1:9559", "", None)
+    assert (device.device_id, device.thrift_port) == (1, 9090)
+    given = {"ansible_port": 50051, "mltswitch_device_id": 7, "mltswitch_thrift_port": 0}
+    [device] = load_inventory(one_host(tmp_path, BMV2 | given)).devices
+    assert (device.port, device.device_id, device.thrift_port) == (50051, 7, 0)
+
+
+def test_a_unix_socket_has_no_port_and_thrift_behind_it_is_said(tmp_path: Path) -> None:
+    socket = BMV2 | {"ansible_host": "unix:/run/leaf1/p4runtime"}
+    [device] = load_inventory(one_host(tmp_path, socket)).devices
+    assert (device.endpoint, device.thrift_port) == ("unix:/run/leaf1/p4runtime", 0)
+    [device] = load_inventory(one_host(tmp_path, socket | {"mltswitch_thrift_port": 9091})).devices
+    assert device.thrift_port == 9091
+    text = refused(one_host(tmp_path, MINIMAL | {"ansible_host": "unix:/run/leaf1/p4runtime"}))
+    assert "hosts.yaml: leaf1: ansible_host: is a Unix socket, and platform linux is reached by SSH" in text
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.77.0.1", "::1", "localhost", "unix:/run/p4"])
+def test_plaintext_stays_on_this_machine(tmp_path: Path, address: str) -> None:
+    [device] = load_inventory(one_host(tmp_path, BMV2 | {"ansible_host": address})).devices
+    assert device.address == address
+
+
+@pytest.mark.parametrize(
+    "address", ["192.0.2.1", "leaf1", "::2", "2001:db8::1", "localhost.example", "10.0.0.1"]
+)
+def test_plaintext_to_another_machine_is_somebodys_decision(tmp_path: Path, address: str) -> None:
+    variables = BMV2 | {"ansible_host": address}
+    text = refused(one_host(tmp_path, variables))
+    assert f"hosts.yaml: leaf1: ansible_host: {address} is another machine" in text
+    assert "mltswitch_plaintext_grpc: true" in text
+    [device] = load_inventory(one_host(tmp_path, variables | {"mltswitch_plaintext_grpc": True})).devices
+    assert device.address == address
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("mltswitch_device_id", 0),
+        ("mltswitch_device_id", 2**64),
+        ("mltswitch_thrift_port", -1),
+        ("mltswitch_plaintext_grpc", "yes"),
+        ("mltswitch_plaintext_grpc", 1),
+        ("ansible_host", "unix:relative"),
+        ("ansible_host", "unix:/a b"),
+    ],
+)
+def test_a_p4runtime_value_that_is_refused(tmp_path: Path, variable: str, value: object) -> None:
+    assert f"leaf1: {variable}: " in refused(one_host(tmp_path, BMV2 | {variable: value}))
+
+
 def test_aliases_do_not_multiply_the_work(tmp_path: Path) -> None:
     [device] = load_inventory(write(tmp_path, {"hosts.yaml": doubling(30)})).devices
     assert len(device.groups) == 1 + 31 + 2 * 30

@@ -22,6 +22,7 @@ from mltswitch.inventory import load_inventory
 from mltswitch.inventory.variables import NEVER_SHOWN, Used
 from mltswitch.plan import Fabric, Plan
 from mltswitch.targets import SwitchState, target_for, targets
+from mltswitch.targets.state import RouteState
 from tests.conftest import MIXED_FABRIC
 
 HOSTILE = {
@@ -255,6 +256,9 @@ def strings_of(state: object, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any
     """Where a state holds text: field names and positions."""
     if isinstance(state, str):
         yield above
+    elif isinstance(state, RouteState):
+        for name, entry in state._asdict().items():
+            yield from strings_of(entry, (*above, name))
     elif isinstance(state, tuple):
         for position, entry in enumerate(state[:2]):
             yield from strings_of(entry, (*above, position))
@@ -271,7 +275,10 @@ def with_string(state: Any, place: tuple[Any, ...], value: str) -> Any:
     step, *rest = place
     if isinstance(step, int):
         return (*state[:step], with_string(state[step], tuple(rest), value), *state[step + 1 :])
-    return dataclasses.replace(state, **{step: with_string(getattr(state, step), tuple(rest), value)})
+    changed = {step: with_string(getattr(state, step), tuple(rest), value)}
+    if isinstance(state, RouteState):
+        return state._replace(**changed)
+    return dataclasses.replace(state, **changed)
 
 
 def test_every_platform_has_its_place_in_the_mixed_fabric(mixed_plan: Plan) -> None:

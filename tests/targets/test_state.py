@@ -1,9 +1,13 @@
-from dataclasses import replace
-from ipaddress import IPv4Address, IPv4Network
+from dataclasses import fields, replace
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from typing import Any
+
+import pytest
 
 from mltswitch.capabilities import AlphaLimit, BytesLimit
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
-from mltswitch.targets.state import differences
+from mltswitch.targets.eos.state import SharedQueueState
+from mltswitch.targets.state import SegmentRouting, differences
 
 QUEUE = QueueState(3, (10,), 61440, BytesLimit(200_000))
 PORT = PortState("eth1", True, None, (QUEUE, QueueState(4, (0,), None, BytesLimit(9000))))
@@ -58,8 +62,8 @@ def test_a_missing_port_is_one_difference_and_a_foreign_one_none() -> None:
 
 
 def test_routes() -> None:
-    moved = replace(ROUTE, port="eth3")
-    extra = replace(ROUTE, prefix=IPv4Network("10.99.0.0/16"))
+    moved = ROUTE._replace(port="eth3")
+    extra = ROUTE._replace(prefix=IPv4Network("10.99.0.0/16"))
     assert [str(entry) for entry in differences(STATE, replace(STATE, routes=(moved, extra)))] == [
         "routes: route 10.100.0.0/16 expected via 10.1.0.2 eth2, found via 10.1.0.2 eth3",
         "routes: route 10.99.0.0/16 expected absent, found via 10.1.0.2 eth2",
@@ -67,3 +71,53 @@ def test_routes() -> None:
     assert [str(entry) for entry in differences(STATE, replace(STATE, routes=()))] == [
         "routes: route 10.100.0.0/16 expected via 10.1.0.2 eth2, found absent"
     ]
+
+
+OTHER_OF_A_PORT: dict[str, Any] = {
+    "name": "eth9",
+    "trusted": False,
+    "shaped_bps": 10,
+    "queues": (replace(QUEUE, ecn_threshold_bytes=30000), PORT.queues[1]),
+    "unexpected": ("something",),
+}
+OTHER_OF_A_SWITCH: dict[str, Any] = {
+    "ports": STATE.ports[:1],
+    "routes": (),
+    "segment_routing": SegmentRouting(IPv6Network("2001:db8::/48"), ()),
+    "packet_spraying": True,
+}
+
+
+def _anew() -> SwitchState:
+    """An equal state that has no object in common with `STATE`."""
+    ports = tuple(
+        PortState(name, True, None, tuple(replace(queue) for queue in PORT.queues))
+        for name in ("eth1", "eth2")
+    )
+    return SwitchState(ports, (ROUTE._replace(prefix=IPv4Network("10.100.0.0/16")),))
+
+
+def test_equal_states_are_equal_whatever_objects_they_share() -> None:
+    assert _anew() == STATE == replace(STATE, hardware="another")
+    assert hash(_anew()) == hash(STATE)
+    assert STATE != "a state"
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(PortState)])
+@pytest.mark.parametrize("place", [0, 1])
+def test_each_field_of_each_port_makes_a_state_another(name: str, place: int) -> None:
+    ports = list(_anew().ports)
+    ports[place] = replace(ports[place], **{name: OTHER_OF_A_PORT[name]})
+    assert replace(STATE, ports=tuple(ports)) != STATE
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(SwitchState) if field.compare])
+def test_each_field_makes_a_state_another(name: str) -> None:
+    assert replace(_anew(), **{name: OTHER_OF_A_SWITCH[name]}) != STATE
+
+
+def test_states_of_two_kinds_differ() -> None:
+    shared = SharedQueueState(STATE.ports, STATE.routes)
+    assert shared != STATE
+    assert not STATE == shared  # noqa: SIM201, SIM300  (each side is asked)
+    assert shared == SharedQueueState(STATE.ports, STATE.routes)

@@ -1,0 +1,173 @@
+"""The compiled program that the package carries, and whether its sources still say the same."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from mltswitch.errors import MachineError
+
+FOLDER: Final = Path(__file__).parent
+"""Sources and compiled files lie side by side."""
+MAIN_SOURCE: Final = "mlt.p4"
+"""Includes all the others."""
+DEVICE_CONFIG_FILE: Final = "mlt.json"
+P4INFO_FILE: Final = "mlt.p4info.txtpb"
+QUEUES_PER_PORT: Final = 8
+"""BMv2's `--priority-queues`; the place of a queue in every array is port x 8 + queue."""
+
+BUILD_KEY: Final = "mltswitch"
+"""Under `__meta__` of the JSON, where BMv2 reads nothing but `version`."""
+_COOKIE_BYTES: Final = 8
+_REFUSAL: Final = re.compile(r"const bit<8> REFUSED_(\w+) = (\d+);")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One compiled P4 program, as a switch takes it."""
+
+    p4info_text: str
+    """P4Info in protobuf's text format: what a controller may set and read."""
+    device_config: bytes
+    """BMv2's JSON."""
+    source_sha256: str
+    """Of the P4 sources that it was compiled from, in hexadecimal."""
+
+    @property
+    def cookie(self) -> int:
+        """What a switch remembers of it (P4Runtime, ForwardingPipelineConfig.Cookie): 64 bits of the hash."""
+        return int.from_bytes(bytes.fromhex(self.source_sha256)[:_COOKIE_BYTES], "big")
+
+
+@dataclass(frozen=True, slots=True)
+class TableSummary:
+    """One table of a compiled program."""
+
+    name: str
+    key: tuple[str, ...]
+    """`field (kind of match)`."""
+    actions: tuple[str, ...]
+    size: int
+    """Entries at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSummary:
+    """What a compiled program is made of."""
+
+    source_sha256: str
+    compiler: str
+    """Name and version of the p4c that built it."""
+    tables: tuple[TableSummary, ...]
+    counters: Mapping[str, int]
+    """Name → cells."""
+    meters: Mapping[str, int]
+    registers: Mapping[str, int]
+
+
+def source_files(folder: Path = FOLDER) -> tuple[Path, ...]:
+    """Every P4 file of the folder, by name."""
+    return tuple(sorted(folder.glob("*.p4")))
+
+
+def source_sha256(folder: Path = FOLDER) -> str:
+    """SHA-256 over names and contents of the P4 files of the folder, in hexadecimal."""
+    digest = hashlib.sha256()
+    for path in source_files(folder):
+        content = path.read_bytes()
+        digest.update(f"{path.name}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+@cache
+def shipped_program() -> Program:
+    """The compiled program of the package; raises MachineError where it is missing or damaged."""
+    return read_program(FOLDER)
+
+
+def read_program(folder: Path) -> Program:
+    """What `mltswitch p4 build` wrote into a folder; raises MachineError where it is missing or damaged."""
+    device_config = _read(folder / DEVICE_CONFIG_FILE)
+    build = _build_notes(device_config, folder / DEVICE_CONFIG_FILE)
+    return Program(
+        p4info_text=_read(folder / P4INFO_FILE),
+        device_config=device_config.encode(),
+        source_sha256=build["source_sha256"],
+    )
+
+
+def summary(program: Program) -> ProgramSummary:
+    """What a program holds, read from its JSON."""
+    data = json.loads(program.device_config)
+    build = data["__meta__"][BUILD_KEY]
+    return ProgramSummary(
+        source_sha256=program.source_sha256,
+        compiler=build["compiler"],
+        tables=tuple(
+            _table_summary(table)
+            for pipeline in data["pipelines"]
+            for table in pipeline["tables"]
+            if not _is_of_the_compiler(table["name"])
+        ),
+        counters=_sizes(data["counter_arrays"]),
+        meters=_sizes(data["meter_arrays"]),
+        registers=_sizes(data["register_arrays"]),
+    )
+
+
+def refusal_reasons(folder: Path = FOLDER) -> Mapping[int, str]:
+    """Index of the counter `refused` → its name in refusals.p4, in lower case: `no_route`."""
+    text = (folder / "refusals.p4").read_text(encoding="utf-8")
+    return {int(index): name.lower() for name, index in _REFUSAL.findall(text)}
+
+
+def _table_summary(table: Mapping[str, Any]) -> TableSummary:
+    return TableSummary(
+        name=_short(table["name"]),
+        key=tuple(f"{field['name']} ({field['match_type']})" for field in table["key"]),
+        actions=tuple(dict.fromkeys(_short(action) for action in table["actions"])),
+        size=table["max_size"],
+    )
+
+
+def _sizes(arrays: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    return {_short(array["name"]): array["size"] for array in arrays}
+
+
+def _short(name: str) -> str:
+    """Without the controls around it: what operators write."""
+    return name.rpartition(".")[2]
+
+
+def _is_of_the_compiler(table: str) -> bool:
+    """p4c wraps bare statements into tables without keys, named `tbl_…`."""
+    return _short(table).startswith("tbl_")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        problem = error.strerror if isinstance(error, OSError) else "is no text"
+        raise MachineError(
+            f"the compiled P4 program cannot be read: {problem}",
+            where=str(path),
+            hint="`mltswitch p4 build` makes it",
+        ) from None
+
+
+def _build_notes(device_config: str, path: Path) -> dict[str, str]:
+    """Who built it, and from what."""
+    try:
+        notes = json.loads(device_config)["__meta__"][BUILD_KEY]
+        bytes.fromhex(notes["source_sha256"])
+        return {key: str(notes[key]) for key in ("source_sha256", "compiler")}
+    except (ValueError, KeyError, TypeError):
+        raise MachineError(
+            "is no P4 program that mltswitch compiled", where=str(path), hint="`mltswitch p4 build` makes it"
+        ) from None

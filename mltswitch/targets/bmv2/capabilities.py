@@ -1,0 +1,59 @@
+"""What our P4 program on BMv2's simple_switch can do: it counts bytes, so little has to be rounded."""
+
+from typing import Final
+
+from mltswitch.capabilities import (
+    BandwidthCapability,
+    Capabilities,
+    LimitCapability,
+    PortNumbering,
+    ThresholdCapability,
+)
+
+PLATFORM: Final = "bmv2"
+QUEUE_COUNT: Final = 8
+BACKGROUND_QUEUE: Final = 0
+"""Where packets go that no map leads elsewhere (mltswitch/p4/mlt.p4)."""
+QUEUE_DEPTH_PACKETS: Final = 16_384
+"""Of BMv2's own queues, which never drop where our limits come first."""
+LEAST_PACKET_BYTES: Final = 34
+"""An Ethernet and an IPv4 header; virtual links pad nothing, and the program refuses what is shorter."""
+MAXIMUM_LIMIT_BYTES: Final = QUEUE_DEPTH_PACKETS * LEAST_PACKET_BYTES
+MAXIMUM_ROUTES: Final = 4096
+MAXIMUM_GROUPS: Final = 255
+"""And as many DSCP maps; number 0 stands for none."""
+PORTS: Final = 511
+"""0 to 510; 511 drops (simple_switch's documentation, --drop-port)."""
+CPU_PORT: Final = 255
+"""The control plane's own (--cpu-port 255)."""
+
+SIMPLE_SWITCH = Capabilities(
+    platform=PLATFORM,
+    hardware="simple_switch",
+    description="BMv2's software switch (simple_switch_grpc) with the P4 program of mltswitch/p4",
+    queues=tuple(reversed(range(QUEUE_COUNT))),
+    threshold=ThresholdCapability(
+        step_bytes=1,
+        minimum_bytes=1,
+        maximum_bytes=MAXIMUM_LIMIT_BYTES,
+        source="mltswitch/p4/admission.p4: waiting bytes of each port and queue",
+    ),
+    limit=LimitCapability(
+        kind="bytes",
+        source="mltswitch/p4/admission.p4; at most the shortest packets that a queue of BMv2 has room for",
+        maximum_bytes=MAXIMUM_LIMIT_BYTES,
+    ),
+    averaging="none: the bytes that wait when the packet arrives",
+    marks_at="enqueue",
+    port_numbering=PortNumbering(pattern="eth{n}"),
+    maximum_bandwidth=BandwidthCapability(
+        kind="rate",
+        step_bps=8,
+        minimum_bps=8,
+        source="P4Runtime specification 1.3, MeterConfig: whole bytes a second; what exceeds them is dropped",
+    ),
+    remaps_host_control=True,
+    packet_spraying="mltswitch/p4/forwarding.p4: the table spraying",
+    source_routing="mltswitch/p4/parser.p4, forwarding.p4: the header of mltswitch/wire/source_route.py",
+)
+HARDWARE = {SIMPLE_SWITCH.hardware: SIMPLE_SWITCH}

@@ -1,0 +1,232 @@
+"""Lines of BMv2's own command line, simple_switch_CLI: what our tables and meters hold.
+
+`table_add` and `meter_set_rates` are commands as that program has them (runtime_CLI.py of p4lang's
+behavioral-model), so what is rendered can be pasted there. It changes entries by handles that it gives out
+itself; `table_modify_match` and `table_delete_match` name them by their keys instead, as P4Runtime does.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from ipaddress import IPv4Network, IPv6Network
+from typing import Final, NamedTuple
+
+from mltswitch.targets.addresses import network_text
+from mltswitch.targets.bmv2.capabilities import BACKGROUND_QUEUE, PORTS, QUEUE_COUNT
+from mltswitch.targets.p4runtime import SET_QUEUE_DEPTH
+from mltswitch.wire.tos import DSCP_COUNT
+
+BYTES_A_MICROSECOND: Final = 10**6
+"""In bytes a second: the unit of meters on the command line."""
+
+_WHOLE: Final = re.compile(r"0|[1-9][0-9]{0,18}")
+_MAC: Final = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}")
+_RATE: Final = re.compile(r"((?:0|[1-9][0-9]{0,12})(?:\.[0-9]{1,6})?):((?:0|[1-9][0-9]{0,18}))")
+_Check = Callable[[str], bool]
+
+
+def _below(bound: int) -> _Check:
+    return lambda text: _WHOLE.fullmatch(text) is not None and int(text) < bound
+
+
+def _is_mac(text: str) -> bool:
+    return _MAC.fullmatch(text) is not None
+
+
+def _is_prefix(text: str) -> bool:
+    try:
+        return network_text(IPv4Network(text)) == text
+    except ValueError:
+        return False
+
+
+def _is_ipv6_prefix(text: str) -> bool:
+    try:
+        return str(IPv6Network(text)) == text
+    except ValueError:
+        return False
+
+
+class Table(NamedTuple):
+    """What a table's entries look like."""
+
+    key: tuple[_Check, ...]
+    actions: Mapping[str, tuple[_Check, ...]]
+
+
+_PORT, _QUEUE, _BIT, _BYTES = _below(PORTS + 1), _below(QUEUE_COUNT), _below(2), _below(1 << 32)
+_NUMBER, _WORD = _below(1 << 8), _below(1 << 16)
+_ROUTE: Final = {"forward": (_PORT, _is_mac), "share": (_WORD, _WORD)}
+TABLES: Final[Mapping[str, Table]] = {
+    "queues": Table(
+        (_PORT, _QUEUE), {"set_limit": (_BYTES, _BIT), "set_threshold_and_limit": (_BYTES, _BYTES, _BIT)}
+    ),
+    "dscp_queues": Table((_NUMBER, _below(DSCP_COUNT)), {"set_queue": (_QUEUE,)}),
+    "trusted_ports": Table((_PORT,), {"trust": (_NUMBER,)}),
+    "neighbours": Table((_PORT,), {"set_neighbour": (_is_mac,)}),
+    "members_of": Table((_WORD, _WORD), {"forward": (_PORT, _is_mac)}),
+    "ipv4_routes": Table((_is_prefix,), _ROUTE),
+    "ipv6_routes": Table((_is_ipv6_prefix,), _ROUTE),
+    "spraying": Table((_NUMBER,), {"spray_packets": ()}),
+}
+"""Every table of mltswitch/p4; a plan says nothing of `ipv6_routes`."""
+
+
+class Entry(NamedTuple):
+    """One entry of a table, as text that the table allows."""
+
+    table: str
+    action: str
+    key: tuple[str, ...]
+    parameters: tuple[str, ...]
+
+    @property
+    def added(self) -> str:
+        """The line that adds it."""
+        return self._line("table_add")
+
+    @property
+    def modified(self) -> str:
+        """The line that puts it in the place of another one."""
+        return self._line("table_modify_match")
+
+    @property
+    def deleted(self) -> str:
+        """The line that removes it."""
+        return " ".join(("table_delete_match", self.table, *self.key))
+
+    def numbers(self) -> tuple[int, ...]:
+        """The key, of a table whose keys are numbers."""
+        return tuple(map(int, self.key))
+
+    def _line(self, command: str) -> str:
+        return " ".join((command, self.table, self.action, *self.key, "=>", *self.parameters))
+
+
+Place = tuple[str, tuple[str, ...]]
+"""Table and key: there is one entry at most."""
+
+
+class Meter(NamedTuple):
+    """Two rates in bytes a second and two bursts in bytes; a packet that exceeds either is dropped."""
+
+    committed: int
+    committed_burst: int
+    peak: int
+    peak_burst: int
+
+
+def meter_line(place: int, meter: Meter) -> str:
+    """The line that sets a meter; `place` is port · 8 + queue."""
+    committed, peak = _rate_text(meter.committed), _rate_text(meter.peak)
+    return f"meter_set_rates policers {place} {committed}:{meter.committed_burst} {peak}:{meter.peak_burst}"
+
+
+def place_of(port: int, queue: int) -> int:
+    """The index of a queue's meter."""
+    return port * QUEUE_COUNT + queue
+
+
+def queue_entry(port: int, queue: int, threshold: int | None, limit: int, policed: bool) -> Entry:
+    """S and L of one queue; S None: neither marks nor drops before L."""
+    key, flag = (str(port), str(queue)), str(int(policed))
+    if threshold is None:
+        return Entry("queues", "set_limit", key, (str(limit), flag))
+    return Entry("queues", "set_threshold_and_limit", key, (str(threshold), str(limit), flag))
+
+
+def _rate_text(rate: int) -> str:
+    whole, rest = divmod(rate, BYTES_A_MICROSECOND)
+    return f"{whole}.{rest:06d}".rstrip("0").rstrip(".")
+
+
+def parse_entry(line: str) -> Entry | None:
+    """The entry that a `table_add` line adds; None for any other line."""
+    words = line.split(" ")
+    if len(words) < 4 or words[0] != "table_add" or "=>" not in words:
+        return None
+    arrow = words.index("=>")
+    name, action, key, parameters = words[1], words[2], words[3:arrow], words[arrow + 1 :]
+    table = TABLES.get(name)
+    if table is None or action not in table.actions:
+        return None
+    checks = (*table.key, *table.actions[action])
+    if len(key) != len(table.key) or len(key) + len(parameters) != len(checks):
+        return None
+    if not all(check(word) for check, word in zip(checks, (*key, *parameters), strict=True)):
+        return None
+    return Entry(name, action, tuple(key), tuple(parameters))
+
+
+def parse_meter(line: str) -> tuple[int, Meter] | None:
+    """(place, meter) of a `meter_set_rates` line; None for any other line."""
+    words = line.split(" ")
+    if len(words) != 5 or words[:2] != ["meter_set_rates", "policers"]:
+        return None
+    rates = [_RATE.fullmatch(word) for word in words[3:]]
+    if not _below((PORTS + 1) * QUEUE_COUNT)(words[2]) or None in rates:
+        return None
+    numbers = [
+        number
+        for rate in rates
+        if rate is not None
+        for number in (int(Decimal(rate[1]) * BYTES_A_MICROSECOND), int(rate[2]))
+    ]
+    return int(words[2]), Meter(*numbers)
+
+
+def is_depth(line: str) -> bool:
+    """Whether it is the line that sets the depth of BMv2's own queues."""
+    words = line.split(" ")
+    return len(words) == 2 and words[0] == SET_QUEUE_DEPTH and _BYTES(words[1])
+
+
+@dataclass(slots=True)
+class Tables:
+    """What a switch holds; `foreign` are lines that our program has no words for."""
+
+    entries: dict[Place, Entry] = field(default_factory=dict)
+    meters: dict[int, Meter] = field(default_factory=dict)
+    foreign: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of_lines(cls, lines: Sequence[str]) -> "Tables":
+        """What a device answers; of two lines for one place, which none holds, the last."""
+        tables = cls()
+        for line in lines:
+            entry, meter = parse_entry(line), parse_meter(line)
+            if entry is not None:
+                tables.entries[entry.table, entry.key] = entry
+            elif meter is not None:
+                tables.meters[meter[0]] = meter[1]
+            elif line:
+                tables.foreign.append(line)
+        return tables
+
+    def of(self, table: str) -> Iterator[Entry]:
+        """The entries of one table, in order."""
+        return (entry for (name, _), entry in self.entries.items() if name == table)
+
+    def at(self, table: str, *key: object) -> Entry | None:
+        """The entry with this key."""
+        return self.entries.get((table, tuple(map(str, key))))
+
+    def dscp_map(self, number: int) -> dict[int, int]:
+        """Code point → queue, where it is not background's."""
+        found: dict[int, int] = {}
+        for entry in self.of("dscp_queues"):
+            owner, dscp = entry.numbers()
+            if owner == number and int(entry.parameters[0]) != BACKGROUND_QUEUE:
+                found[dscp] = int(entry.parameters[0])
+        return found
+
+    def map_of_port(self, port: int) -> int:
+        """The number of the map that a port's packets are led by; 0: it is not trusted."""
+        entry = self.at("trusted_ports", port)
+        return 0 if entry is None else int(entry.parameters[0])
+
+    def members(self, group: str, count: str) -> tuple[tuple[str, ...] | None, ...]:
+        """Port and neighbour of each member of a group; None: that one is missing."""
+        found = (self.at("members_of", group, member) for member in range(int(count)))
+        return tuple(None if entry is None else entry.parameters for entry in found)

@@ -1,0 +1,39 @@
+"""BMv2 knows ports by numbers, a fabric by names: the number is what the name ends with."""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from mltswitch.errors import UnsupportedPlanError
+from mltswitch.targets.bmv2.capabilities import CPU_PORT, PORTS
+
+PORT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}")
+_NUMBER: Final = re.compile(r"[0-9]+\Z")
+
+
+@lru_cache(maxsize=1024)
+def port_number(name: str) -> int:
+    """3 of `eth3`, `s1-eth3` or `3`; raises UnsupportedPlanError."""
+    digits = _NUMBER.search(name) if PORT_NAME.fullmatch(name) else None
+    number = -1 if digits is None else int(digits[0])
+    if not 0 <= number < PORTS or number == CPU_PORT:
+        raise UnsupportedPlanError(
+            "does not end with the number of a port of BMv2",
+            where=f"port {name}",
+            expected=f"0 to {PORTS - 1}, but not {CPU_PORT}, such as eth3",
+        )
+    return number
+
+
+def numbered(names: Iterable[str]) -> dict[str, int]:
+    """Name → number; raises UnsupportedPlanError where two ports would be one."""
+    numbers: dict[str, int] = {}
+    owners: dict[int, str] = {}
+    for name in names:
+        number = numbers[name] = port_number(name)
+        if name in owners.values() or owners.setdefault(number, name) != name:
+            raise UnsupportedPlanError(
+                f"is port {number} of BMv2, as {owners[number]} is", where=f"port {name}"
+            )
+    return numbers

@@ -1,0 +1,143 @@
+"""What a switch answers, as state: entries and meters of our program, and what else stands in its tables."""
+
+from collections.abc import Iterator, Mapping
+from ipaddress import IPv4Network
+from typing import Final
+
+from mltswitch.targets.addresses import ipv4_network
+from mltswitch.targets.base import RunningState
+from mltswitch.targets.bmv2.contents import NOWHERE, Contents, Level, contents_of, port_state
+from mltswitch.targets.bmv2.entries import Entry, Meter, Tables, place_of
+from mltswitch.targets.p4runtime import ENTRIES, METERS, NO_PROGRAM, OUR_PROGRAM, PIPELINE
+from mltswitch.targets.routes import OwnPrefixes, in_order_of
+from mltswitch.targets.state import PortState, RouteState, SwitchState
+from mltswitch.units import BITS_PER_BYTE
+from mltswitch.wire.hardware_address import address_of
+
+QUERIES: Final = (PIPELINE, ENTRIES, METERS)
+NOTHING_LASTS: Final = "nothing survives a restart of the switch: push again then"
+
+
+def tables_in(answers: Mapping[str, str]) -> Tables:
+    """What the switch holds for our program; nothing where another one runs."""
+    if answers[PIPELINE].strip() != OUR_PROGRAM:
+        return Tables()
+    return Tables.of_lines([*answers[ENTRIES].splitlines(), *answers[METERS].splitlines()])
+
+
+def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+    """State of the wanted ports, and our routes; without our program there are none."""
+    tables, contents = tables_in(answers), contents_of(wanted)
+    ports = tuple(filter(None, (_port(name, tables, contents) for name in contents.numbers)))
+    routes = in_order_of(wanted.routes, _routes(tables, wanted, contents.numbers))
+    spraying = any(True for _ in tables.of("spraying"))
+    state = SwitchState(ports, routes, packet_spraying=spraying)
+    return RunningState(state, answers, tuple(_notes(answers[PIPELINE].strip(), tables, wanted, contents)))
+
+
+def level_in(tables: Tables, entry: Entry) -> Level:
+    """What a queue takes; a policed queue whose meter has no rates is not bounded by it."""
+    *threshold, limit, policed = map(int, entry.parameters)
+    meter = tables.meters.get(place_of(*entry.numbers())) if policed else None
+    return Level(threshold[0] if threshold else None, limit, meter)
+
+
+def is_of_plan(entry: Entry, ports: frozenset[int], own: OwnPrefixes) -> bool:
+    """Whether it stands where only mltswitch writes: on a port of the plan, or within its prefixes.
+
+    Maps, groups and `spraying` belong to whoever refers to them, so they are the plan's.
+    """
+    if entry.table == "ipv6_routes":
+        return False
+    if entry.table == "ipv4_routes":
+        return ipv4_network(entry.key[0]) in own
+    if entry.table in {"queues", "trusted_ports", "neighbours"}:
+        return int(entry.key[0]) in ports
+    return True
+
+
+def _port(name: str, tables: Tables, contents: Contents) -> PortState | None:
+    """None: it has no queue."""
+    number = contents.numbers[name]
+    queues = {entry.numbers()[1]: entry for entry in tables.of("queues") if entry.numbers()[0] == number}
+    if not queues:
+        return None
+    map_number = tables.map_of_port(number)
+    return port_state(
+        name,
+        {queue: level_in(tables, entry) for queue, entry in queues.items()},
+        tables.dscp_map(map_number),
+        trusted=map_number != 0,
+        unexpected=(
+            *_odd_meters(queues, tables, number),
+            *_odd_neighbour(tables, number, contents.neighbours.get(number)),
+        ),
+    )
+
+
+def _odd_meters(queues: Mapping[int, Entry], tables: Tables, number: int) -> Iterator[str]:
+    for queue, entry in queues.items():
+        limit, policed = map(int, entry.parameters[-2:])
+        meter = tables.meters.get(place_of(number, queue))
+        if not policed:
+            continue
+        if meter is None:
+            yield f"queue {queue} is policed by a meter without rates"
+        elif meter != Meter(meter.committed, limit, meter.committed, limit):
+            yield (
+                f"queue {queue} is policed at {meter.committed * BITS_PER_BYTE} bit/s with bursts of "
+                f"{meter.committed_burst} B and at {meter.peak * BITS_PER_BYTE} bit/s with bursts of "
+                f"{meter.peak_burst} B"
+            )
+
+
+def _odd_neighbour(tables: Tables, number: int, wanted: str | None) -> Iterator[str]:
+    entry = tables.at("neighbours", number)
+    if wanted is None:
+        return
+    if entry is None:
+        yield "no neighbour for source routes"
+    elif entry.parameters[0] != wanted:
+        yield f"neighbour {entry.parameters[0]} for source routes"
+
+
+def _routes(tables: Tables, wanted: SwitchState, numbers: Mapping[str, int]) -> Iterator[RouteState]:
+    own = OwnPrefixes(wanted.routes)
+    names = {str(number): name for name, number in numbers.items()}
+    for entry in tables.of("ipv4_routes"):
+        prefix = ipv4_network(entry.key[0])
+        if prefix not in own:
+            continue
+        if entry.action == "forward":
+            yield _route(prefix, entry.parameters, names)
+            continue
+        group, count = entry.parameters
+        for member, hop in enumerate(tables.members(group, count)):
+            if hop is None:
+                yield RouteState(prefix, NOWHERE, f"(member {member} of group {group} is missing)")
+            else:
+                yield _route(prefix, hop, names)
+
+
+def _route(prefix: IPv4Network, hop: tuple[str, ...], names: Mapping[str, str]) -> RouteState:
+    port, neighbour = hop
+    name, address = names.get(port, f"port {port}"), address_of(neighbour)
+    if address is None:
+        return RouteState(prefix, NOWHERE, f"{name} {neighbour}")
+    return RouteState(prefix, address, name)
+
+
+def _notes(program: str, tables: Tables, wanted: SwitchState, contents: Contents) -> Iterator[str]:
+    if program == NO_PROGRAM:
+        yield "it runs no program"
+    elif program != OUR_PROGRAM:
+        yield f"it runs another program ({program}), which a push replaces with all its tables"
+    ports, own = frozenset(contents.numbers.values()), OwnPrefixes(wanted.routes)
+    foreign = [entry.added for entry in tables.entries.values() if not is_of_plan(entry, ports, own)]
+    foreign += tables.foreign
+    if foreign:
+        yield (
+            f"{len(foreign)} entries that no plan of these ports and prefixes asks for stay as they are, "
+            f"such as {foreign[0][:120]!r}"
+        )
+    yield NOTHING_LASTS

@@ -1,0 +1,51 @@
+"""State as commands of simple_switch_CLI, one file."""
+
+from itertools import count
+from typing import Final
+
+from mltswitch.targets.addresses import network_text
+from mltswitch.targets.bmv2.capabilities import QUEUE_DEPTH_PACKETS
+from mltswitch.targets.bmv2.contents import DscpMap, contents_of
+from mltswitch.targets.bmv2.entries import meter_line, place_of
+from mltswitch.targets.state import SwitchState
+from mltswitch.targets.template import render_template
+
+FILE: Final = "mltswitch.txt"
+
+
+def render_text(state: SwitchState) -> str:
+    """All lines, in an order that is safe to enter: queues, then what leads to them, routes last.
+
+    Maps and groups have numbers from 1, in the order in which ports and routes need them. Raises
+    UnsupportedPlanError for what the tables cannot say.
+    """
+    contents = contents_of(state)
+    maps: dict[DscpMap, int] = {}
+    trusted = [
+        (port, maps.setdefault(dscp_map, len(maps) + 1))
+        for port, dscp_map in contents.maps.items()
+        if dscp_map is not None
+    ]
+    groups = count(1)
+    return render_template(
+        "bmv2/mltswitch.txt.j2",
+        depth=QUEUE_DEPTH_PACKETS,
+        ports=[(number, name) for name, number in contents.numbers.items()],
+        queues=[
+            (port, queue, level.threshold_bytes, level.limit_bytes, int(level.meter is not None))
+            for (port, queue), level in contents.levels.items()
+        ],
+        meters=[
+            meter_line(place_of(port, queue), level.meter)
+            for (port, queue), level in contents.levels.items()
+            if level.meter is not None
+        ],
+        dscps=[(number, dscp, queue) for dscp_map, number in maps.items() for dscp, queue in dscp_map],
+        trusted=trusted,
+        neighbours=list(contents.neighbours.items()),
+        routes=[
+            (network_text(prefix), next(groups) if len(hops) > 1 else None, [tuple(hop) for hop in hops])
+            for prefix, hops in contents.routes.items()
+        ],
+        packet_spraying=contents.packet_spraying,
+    )

@@ -1,0 +1,294 @@
+"""A real plan, the BMv2 target and a real simple_switch_grpc: push twice, verify after changes by hand."""
+
+import dataclasses
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mltswitch.deploy import Status, diff, push, verify
+from mltswitch.deploy.p4runtime import P4RuntimeConversation
+from mltswitch.errors import DeviceError
+from mltswitch.inventory import Device, Inventory, load_inventory
+from mltswitch.p4.control import open_switch
+from mltswitch.p4.program import shipped_program
+from mltswitch.plan import Fabric, Plan, build_plan
+from mltswitch.profile import resolve_profile
+from mltswitch.targets import Step, hardware_capabilities
+from mltswitch.targets.bmv2.target import Bmv2Target
+from tests.p4.switches import DEVICE_ID, RunningSwitch, running_switch
+from tests.plan.examples import SMALL
+
+pytestmark = pytest.mark.bmv2
+
+
+def bmv2_plan(*, load: float = 0.9, mode: str = "alias", gradients: int | None = None) -> Plan:
+    """A fabric of one spine and one leaf with two ports, eth1 to its host and eth2 to the spine."""
+    group = {"count": 1, "platform": "bmv2"}
+    document = SMALL | {
+        "topology": {"leaf_spine": {"spines": group, "leaves": group, "hosts_per_leaf": 1}},
+        "addressing": SMALL["addressing"] | {"alias": {"spine1": "10.101.0.0/16"}},
+        "ports": {"rate": "100Mbps", "buffer": "400kB", "shaped": True},
+        "traffic": {"load": load},
+        "spraying": {"mode": mode},
+    }
+    if gradients is not None:
+        classes = SMALL["classes"]
+        document["classes"] = classes | {"gradients": classes["gradients"] | {"queues": gradients}}
+    return build_plan(
+        resolve_profile("resnet50"), Fabric.model_validate(document), hardware_capabilities, "paper"
+    )
+
+
+@pytest.fixture(scope="module")
+def switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSwitch]:
+    with running_switch(tmp_path_factory.mktemp("bmv2")) as running:
+        yield running
+
+
+@pytest.fixture
+def rack(switch: RunningSwitch, tmp_path: Path) -> Inventory:
+    """As a user writes it: no user, no key, no known_hosts."""
+    (tmp_path / "hosts.yaml").write_text(
+        "all:\n  vars: {mltswitch_platform: bmv2}\n"
+        f"  hosts:\n    leaf1: {{ansible_host: '{switch.address}'}}\n",
+        encoding="utf-8",
+    )
+    return load_inventory(tmp_path)
+
+
+def enter(switch: RunningSwitch, *lines: str) -> None:
+    with open_switch(switch.address, device_id=DEVICE_ID) as opened:
+        opened.write(lines)
+
+
+def entries(switch: RunningSwitch) -> tuple[str, ...]:
+    with open_switch(switch.address, device_id=DEVICE_ID, primary=False) as opened:
+        return opened.entries() + opened.meters()
+
+
+def emptied(switch: RunningSwitch) -> None:
+    with open_switch(switch.address, device_id=DEVICE_ID) as opened:
+        opened.load(shipped_program())
+
+
+def test_push_fills_an_empty_switch_and_changes_nothing_the_second_time(tmp_path: Path) -> None:
+    with running_switch(tmp_path) as fresh:
+        (tmp_path / "hosts.yaml").write_text(
+            "all: {vars: {mltswitch_platform: bmv2}, hosts: {leaf1: "
+            f"{{ansible_host: '{fresh.address}'}}}}}}\n"
+        )
+        plan, rack = bmv2_plan(), load_inventory(tmp_path)
+        [unloaded] = verify(plan, rack).devices
+        assert unloaded.status is Status.DIFFERS
+        assert "it runs no program" in unloaded.notes
+        assert [(d.port, d.field, d.found) for d in unloaded.differences][:2] == [
+            ("eth1", "configuration", "absent"),
+            ("eth2", "configuration", "absent"),
+        ]
+        report = push(plan, rack, keep=tmp_path / "kept")
+        [first] = report.devices
+        assert (first.status, first.error) == (Status.CHANGED, "")
+        assert "load_program" in first.change
+        assert "shapes no port" in " ".join(first.shortfalls)
+        assert "nothing survives a restart" in " ".join(first.notes)
+        assert "### pipeline\nnone" in Path(first.before_file).read_text(encoding="utf-8")
+        before = entries(fresh)
+        [second] = push(plan, rack).devices
+        assert (second.status, second.change) == (Status.OK, "")
+        assert entries(fresh) == before
+        assert verify(plan, rack).exit_code == 0
+        # What is read is what was rendered, but for comments, the names of ports and the queues' depth.
+        quantised = Bmv2Target().quantise(plan, "leaf1")
+        rendered = Bmv2Target().render(quantised.state)["mltswitch.txt"].splitlines()
+        assert set(before) == {line for line in rendered if line.startswith(("table_add", "meter_set_rates"))}
+
+
+@pytest.mark.parametrize(
+    ("line", "port", "queue", "field"),
+    [
+        ("table_modify_match queues set_threshold_and_limit 2 5 => 1000 2000 0", "eth2", 5, "limit"),
+        ("table_modify_match queues set_limit 1 7 => 4321 0", "eth1", 7, "limit"),
+        ("table_delete_match queues 1 6", "eth1", 6, "queue"),
+        ("meter_set_rates policers 14 0.5:1000 0.5:1000", "eth1", 6, "maximum"),
+        ("table_modify_match dscp_queues set_queue 1 34 => 2", "eth1", 5, "dscps"),
+        ("table_delete_match trusted_ports 2", "eth2", None, "trusted"),
+        ("table_modify_match neighbours set_neighbour 2 => 02:00:00:00:00:09", "eth2", None, "configuration"),
+        ("table_modify_match ipv4_routes forward 10.101.0.0/16 => 1 02:00:00:00:00:09", "", None, "route"),
+        ("table_add ipv4_routes forward 10.101.7.0/24 => 1 02:4d:0a:00:00:01", "", None, "route"),
+        ("table_add spraying spray_packets 0 =>", "", None, "packet spraying"),
+        ("table_add members_of forward 9 0 => 1 02:4d:0a:00:00:01", "", None, "push"),
+    ],
+)
+def test_a_change_by_hand_is_noticed_and_mended(
+    switch: RunningSwitch, rack: Inventory, line: str, port: str, queue: int | None, field: str
+) -> None:
+    plan = bmv2_plan()
+    assert push(plan, rack).exit_code == 0
+    enter(switch, line)
+    found = verify(plan, rack).devices[0].differences
+    assert any((d.port, d.queue) == (port, queue) and d.field.startswith(field) for d in found), found
+    [mended] = push(plan, rack).devices
+    assert (mended.status, mended.error) == (Status.CHANGED, "")
+    assert len([text for text in mended.change.splitlines() if text[0] != "#"]) == 1
+    assert verify(plan, rack).exit_code == 0
+
+
+def test_another_plan_moves_what_differs(switch: RunningSwitch, rack: Inventory) -> None:
+    emptied(switch)
+    assert push(bmv2_plan(), rack).exit_code == 0
+    before = set(entries(switch))
+    plan = bmv2_plan(load=0.7)
+    [changed] = push(plan, rack).devices
+    lines = [line for line in changed.change.splitlines() if line[0] != "#"]
+    assert lines
+    assert {tuple(line.split(" ")[:2]) for line in lines} <= {
+        ("table_modify_match", "queues"),
+        ("meter_set_rates", "policers"),
+    }
+    assert len(set(entries(switch)) - before) == len(lines)
+    sprayed = bmv2_plan(load=0.7, mode="packet")
+    [on] = push(sprayed, rack).devices
+    assert on.change == "table_add spraying spray_packets 0 =>\n"
+    assert verify(bmv2_plan(load=0.7, mode="p4"), rack).devices[0].differences[0].field == "packet spraying"
+    [off] = push(bmv2_plan(load=0.7, mode="p4"), rack).devices
+    assert off.change.splitlines()[-1] == "table_delete_match spraying 0"
+
+
+def test_the_way_back_is_a_push_of_the_plan_before(switch: RunningSwitch, rack: Inventory) -> None:
+    emptied(switch)
+    assert push(bmv2_plan(), rack).exit_code == 0
+    before = entries(switch)
+    assert push(bmv2_plan(load=0.6, gradients=2), rack).exit_code == 0
+    assert entries(switch) != before
+    assert push(bmv2_plan(), rack).exit_code == 0
+    assert len(entries(switch)) == len(before)
+    assert {line for line in entries(switch) if " queues " in line} == {
+        line for line in before if " queues " in line
+    }
+
+
+def test_a_push_that_ends_midway_is_finished_by_the_next(
+    switch: RunningSwitch, rack: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emptied(switch)
+    plan, carry_out = bmv2_plan(), P4RuntimeConversation._carry_out
+    sent: list[str] = []
+
+    def failing(self: P4RuntimeConversation, writer: object, command: str) -> None:
+        if len(sent) == 12:
+            raise DeviceError("is gone")
+        sent.append(command)
+        carry_out(self, writer, command)  # type: ignore[arg-type]  # a Switch, which is imported with grpc
+
+    monkeypatch.setattr(P4RuntimeConversation, "_carry_out", failing)
+    report = push(plan, rack)
+    [failed] = report.devices
+    assert failed.status is Status.FAILED
+    assert "refuses step 13 of " in failed.error
+    assert "is gone" in failed.error
+    assert report.exit_code == DeviceError.exit_code
+    monkeypatch.undo()
+    [left] = diff(plan, rack).devices
+    assert left.status is Status.WOULD_CHANGE
+    assert 0 < len(left.change.splitlines()) < len(failed.change.splitlines())
+    assert push(plan, rack).exit_code == 0
+    assert verify(plan, rack).exit_code == 0
+
+
+def test_another_controller_is_one_line_and_no_obstacle_to_verify(
+    switch: RunningSwitch, rack: Inventory
+) -> None:
+    assert push(bmv2_plan(), rack).exit_code == 0
+    with open_switch(switch.address, device_id=DEVICE_ID):
+        assert verify(bmv2_plan(), rack).exit_code == 0
+        [refused] = push(bmv2_plan(load=0.5), rack).devices
+    assert refused.status is Status.FAILED
+    assert "another controller is primary" in refused.error
+    assert "leaf1 (unix:" in refused.error
+    assert "\n" not in refused.error
+
+
+def test_foreign_entries_are_kept_and_said(switch: RunningSwitch, rack: Inventory) -> None:
+    emptied(switch)
+    foreign = (
+        "table_add ipv4_routes share 192.168.0.0/16 => 1 2",
+        "table_add members_of forward 1 0 => 2 02:00:00:00:00:01",
+        "table_add members_of forward 1 1 => 2 02:00:00:00:00:02",
+        "table_add ipv6_routes forward 2001:db8::/32 => 2 02:00:00:00:00:01",
+    )
+    enter(switch, *foreign)
+    [report] = push(bmv2_plan(), rack).devices
+    assert report.status is Status.CHANGED
+    assert "2 entries that no plan of these ports" in " ".join(report.notes)
+    assert set(foreign) <= set(entries(switch))
+    emptied(switch)
+
+
+def test_another_program_is_a_difference_and_is_replaced(switch: RunningSwitch, rack: Inventory) -> None:
+    other = dataclasses.replace(shipped_program(), source_sha256="12" * 32)
+    with open_switch(switch.address, device_id=DEVICE_ID) as opened:
+        opened.load(other)
+    [found] = verify(bmv2_plan(), rack).devices
+    assert found.status is Status.DIFFERS
+    assert "it runs another program (cookie 0x1212121212121212), which a push replaces" in found.notes[0]
+    [pushed] = push(bmv2_plan(), rack).devices
+    assert pushed.change.startswith("# replaces the program that runs: cookie 0x1212121212121212\n")
+    assert verify(bmv2_plan(), rack).exit_code == 0
+
+
+def test_a_switch_that_is_not_there_is_one_line(rack: Inventory, tmp_path: Path) -> None:
+    [device] = rack.devices
+    gone = dataclasses.replace(device, address=f"unix:{tmp_path}/nobody")
+    [report] = verify(bmv2_plan(), Inventory((gone,), Path("inventory"))).devices
+    assert report.status is Status.FAILED
+    assert "cannot be reached" in report.error
+    assert "\n" not in report.error
+
+
+def with_thrift(device: Device, port: int = 9090) -> Inventory:
+    return Inventory((dataclasses.replace(device, thrift_port=port),), Path("inventory"))
+
+
+def client_inside(switch: RunningSwitch, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BMv2's own client, started in the switch's namespace, where its thrift port is."""
+    client = shutil.which("simple_switch_CLI")
+    if client is None:
+        pytest.skip("simple_switch_CLI is not installed")
+    inside = ["nsenter", "-t", str(switch.process.pid), "-n"]
+    subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True)
+    folder.mkdir()
+    script = folder / "simple_switch_CLI"
+    script.write_text(f'#!/bin/sh\nexec {" ".join(inside)} {client} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_the_depth_of_queues_goes_by_thrift(
+    switch: RunningSwitch, rack: Inventory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client_inside(switch, tmp_path / "bin", monkeypatch)
+    emptied(switch)
+    [report] = push(bmv2_plan(), with_thrift(rack.devices[0])).devices
+    assert (report.status, report.error) == (Status.CHANGED, "")
+    assert report.change.splitlines()[0] == "set_queue_depth 16384"
+    emptied(switch)
+    [refused] = push(bmv2_plan(), with_thrift(rack.devices[0], 9)).devices
+    assert refused.status is Status.FAILED
+    assert "simple_switch_CLI fails at port 9: Could not connect" in refused.error
+    assert "queues" not in " ".join(entries(switch))
+
+
+def test_a_question_that_p4runtime_does_not_answer_is_an_error(
+    switch: RunningSwitch, rack: Inventory
+) -> None:
+    from mltswitch.deploy import connect
+
+    with connect(rack.devices[0], Bmv2Target()) as conversation:
+        with pytest.raises(DeviceError, match="has no answer to 'show version'"):
+            conversation.ask("show version")
+        with pytest.raises(DeviceError, match="refuses step 1 of 1, 'no such line'"):
+            conversation.apply([Step("no such line")])

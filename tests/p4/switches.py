@@ -1,0 +1,87 @@
+"""A real BMv2 switch, alone in a network namespace that ends with it; P4Runtime is a socket in a folder."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mltswitch.errors import DeviceError
+from mltswitch.p4.control import open_switch
+
+DEVICE_ID = 1
+_CABLES = (
+    "for n in 1 2; do ip link add eth$n type veth peer name host$n; "
+    "ip link set eth$n up; ip link set host$n up; done"
+)
+_NO_CHATTER = "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1"
+_START = f'{_NO_CHATTER}; {_CABLES}; exec "$@"'
+_SEND = (
+    "import socket, sys\n"
+    "with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as port:\n"
+    "    port.bind((sys.argv[1], 0))\n"
+    "    [port.send(bytes.fromhex(frame)) for frame in sys.argv[2:]]\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSwitch:
+    """BMv2 with the ports 1 and 2, and no program yet."""
+
+    address: str
+    process: subprocess.Popen[bytes]
+
+    def send(self, port: int, *frames: bytes) -> None:
+        """Frames that arrive at a port."""
+        command = ["nsenter", "-t", str(self.process.pid), "-n", sys.executable, "-c", _SEND, f"host{port}"]
+        subprocess.run([*command, *(frame.hex() for frame in frames)], check=True)
+
+    def kill(self) -> None:
+        """It dies at once, and says nothing to anybody."""
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def running_switch(folder: Path) -> Iterator[RunningSwitch]:
+    """One that answers; skips the test where BMv2 or the right to make a namespace is missing."""
+    if shutil.which("simple_switch_grpc") is None:
+        pytest.skip("simple_switch_grpc is not installed (docs/p4.md says where to get it)")
+    if os.geteuid() != 0:
+        pytest.skip("a network namespace needs root")
+    address = f"unix:{folder / 'p4runtime'}"
+    command = [
+        *("unshare", "--net", "sh", "-c", _START, "sh"),
+        *("simple_switch_grpc", "--no-p4", "--device-id", str(DEVICE_ID), "-i", "1@eth1", "-i", "2@eth2"),
+        # where else all switches with this device id would share one socket in /tmp
+        *("--notifications-addr", f"ipc://{folder / 'notifications'}", "-L", "off"),
+        *("--", "--grpc-server-addr", address, "--cpu-port", "255", "--priority-queues", "8"),
+    ]
+    with (folder / "bmv2.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        _wait_until_it_answers(address, process, folder / "bmv2.log")
+        yield RunningSwitch(address, process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_until_it_answers(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with open_switch(address, device_id=DEVICE_ID, primary=False) as switch:
+                switch.cookie()
+        except DeviceError as error:
+            assert process.poll() is None, log.read_text(errors="replace")
+            assert time.monotonic() < deadline, str(error)
+            time.sleep(0.05)
+        else:
+            return

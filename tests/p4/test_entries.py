@@ -1,0 +1,163 @@
+"""Lines of BMv2's runtime CLI: what is written is read back, and what is wrong is named."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mltswitch.errors import UserInputError
+from mltswitch.p4.entries import (
+    MAXIMUM_RATE_BYTES_PER_SECOND,
+    Change,
+    EntryChange,
+    Match,
+    MeterChange,
+    Rate,
+    Verb,
+    format_change,
+    parse_line,
+    parse_lines,
+    rate_kept,
+)
+from mltswitch.p4.schema import Action, CellArray, MatchField, MatchKind, Parameter, Schema, Table
+from tests.p4.schemas import schemas_and_changes
+
+FORWARD = Action(1, "forward", (Parameter(1, "port", 9), Parameter(2, "neighbour", 48)))
+LIMIT = Action(2, "set_limit", (Parameter(1, "limit", 32), Parameter(2, "policed", 1)))
+SPRAY = Action(3, "spray_packets", ())
+ROUTES4 = Table(
+    1, "ipv4_routes", (MatchField(1, "destination", 32, MatchKind.LPM),), {"forward": FORWARD}, 4096
+)
+ROUTES6 = Table(
+    2, "ipv6_routes", (MatchField(1, "destination", 128, MatchKind.LPM),), {"forward": FORWARD}, 4096
+)
+QUEUES = Table(
+    3,
+    "queues",
+    (MatchField(1, "port", 9, MatchKind.EXACT), MatchField(2, "queue", 3, MatchKind.EXACT)),
+    {"set_limit": LIMIT},
+    4096,
+)
+SPRAYING = Table(4, "spraying", (MatchField(1, "always_0", 8, MatchKind.EXACT),), {"spray_packets": SPRAY}, 1)
+SCHEMA = Schema(
+    tables={table.name: table for table in (ROUTES4, ROUTES6, QUEUES, SPRAYING)},
+    meters={"policers": CellArray(1, "policers", 4096)},
+    counters={},
+)
+NEIGHBOUR = 0x024D0A140002
+
+
+@pytest.mark.parametrize(
+    ("line", "change"),
+    [
+        (
+            "table_add ipv4_routes forward 10.101.0.0/16 => 3 02:4d:0a:14:00:02",
+            EntryChange(Verb.ADD, ROUTES4, (Match(0x0A650000, 16),), FORWARD, (3, NEIGHBOUR)),
+        ),
+        (
+            "table_add ipv6_routes forward 2001:db8::/32 => 511 ff:ff:ff:ff:ff:ff",
+            EntryChange(Verb.ADD, ROUTES6, (Match(0x20010DB8 << 96, 32),), FORWARD, (511, 2**48 - 1)),
+        ),
+        (
+            "table_modify_match queues set_limit 1 6 => 48448 1",
+            EntryChange(Verb.MODIFY, QUEUES, (Match(1, 9), Match(6, 3)), LIMIT, (48448, 1)),
+        ),
+        ("table_delete_match ipv4_routes 0.0.0.0/0", EntryChange(Verb.DELETE, ROUTES4, (Match(0, 0),))),
+        ("table_add spraying spray_packets 0 =>", EntryChange(Verb.ADD, SPRAYING, (Match(0, 8),), SPRAY)),
+        (
+            "meter_set_rates policers 14 0.125:1514 0.125:1514",
+            MeterChange(SCHEMA.meters["policers"], 14, Rate(125_000, 1514), Rate(125_000, 1514)),
+        ),
+        (
+            "meter_set_rates policers 0 12:0 1250.000001:4294967295",
+            MeterChange(SCHEMA.meters["policers"], 0, Rate(12 * 10**6, 0), Rate(1_250_000_001, 2**32 - 1)),
+        ),
+    ],
+)
+def test_the_language_of_the_switch(line: str, change: Change) -> None:
+    assert parse_line(line, SCHEMA) == change
+    assert format_change(change) == line
+
+
+@given(schemas_and_changes())
+def test_every_change_reads_back_from_its_line(drawn: tuple[Schema, Change]) -> None:
+    schema, change = drawn
+    assert parse_line(format_change(change), schema) == change
+
+
+def test_numbers_may_be_hexadecimal_and_space_is_free() -> None:
+    line = "  table_add  ipv4_routes\tforward 10.101.0.0/16 => 0x3 0x024d0A140002 "
+    assert format_change(parse_line(line, SCHEMA)) == (
+        "table_add ipv4_routes forward 10.101.0.0/16 => 3 02:4d:0a:14:00:02"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "is empty"),
+        ("table_dump queues", "unknown command 'table_dump'"),
+        ("set_queue_depth 16384", "unknown command 'set_queue_depth'"),
+        ("table_add", "names no table"),
+        ("table_add routes forward 10.0.0.0/8 => 1 0", "unknown table 'routes'"),
+        ("table_add queues", "names no action"),
+        ("table_add queues forward 1 2 => 3 4", "unknown action of queues 'forward'"),
+        ("table_add queues set_limit 1 2 3 4", "one => stands between key and parameters"),
+        ("table_add queues set_limit 1 2 => 3 => 4", "one => stands between key and parameters"),
+        ("table_add queues set_limit 1 => 3 1", "1 fields in the key of queues"),
+        ("table_add queues set_limit 1 2 => 3", "1 parameters for set_limit"),
+        ("table_add queues set_limit 512 2 => 3 1", "port is '512'"),
+        ("table_add queues set_limit 1 8 => 3 1", "queue is '8'"),
+        ("table_add queues set_limit 1 -1 => 3 1", "queue is '-1'"),
+        ("table_add queues set_limit 1 2 => 4294967296 1", "limit is '4294967296'"),
+        ("table_add queues set_limit 1 2 => 1_000 1", "limit is '1_000'"),
+        ("table_add queues set_limit 1 2 => ٣ 1", "limit is '٣'"),
+        ("table_add queues set_limit 1 2 => " + "9" * 5000 + " 1", "limit is"),
+        ("table_add ipv4_routes forward 10.0.0.0 => 1 0", "has no prefix length"),
+        ("table_add ipv4_routes forward 10.0.0.0/33 => 1 0", "has no prefix length"),
+        ("table_add ipv4_routes forward 10.0.0/8 => 1 0", "is no IPv4 address"),
+        ("table_add ipv4_routes forward 10.0.0.1/8 => 1 0", "has bits behind its prefix of 8"),
+        ("table_add ipv6_routes forward fe80::%eth0/64 => 1 0", "destination is 'fe80::%eth0'"),
+        ("table_add ipv6_routes forward 10.0.0.0/8 => 1 0", "is no IPv6 address"),
+        ("table_add ipv4_routes forward 10.0.0.0/8 => 1 02:4d:0a:14:00", "neighbour is '02:4d:0a:14:00'"),
+        ("table_delete_match queues 1", "1 fields in the key of queues"),
+        ("meter_set_rates policers 1 1:1", "3 arguments"),
+        ("meter_set_rates others 1 1:1 1:1", "unknown meter 'others'"),
+        ("meter_set_rates policers 4096 1:1 1:1", "index is '4096'"),
+        ("meter_set_rates policers 1 2:1 1:1", "the committed rate is above the peak rate"),
+        ("meter_set_rates policers 1 1 1:1", "rate and burst are '1'"),
+        ("meter_set_rates policers 1 0.0000001:1 1:1", "rate and burst are '0.0000001:1'"),
+        ("meter_set_rates policers 1 1:4294967296 1:1", "rate and burst are '1:4294967296'"),
+    ],
+)
+def test_a_wrong_line_is_named_by_its_number(line: str, said: str) -> None:
+    with pytest.raises(UserInputError) as raised:
+        parse_lines(["table_add spraying spray_packets 0 =>", line], SCHEMA)
+    assert raised.value.where == "line 2"
+    assert said in raised.value.what
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@given(st.text())
+def test_any_text_is_a_change_or_one_clear_line(text: str) -> None:
+    try:
+        parse_line(text, SCHEMA)
+    except UserInputError as error:
+        assert error.what
+
+
+def bmv2_reads_back(bytes_per_second: int) -> int:
+    """As BMv2 converts: to bytes per microsecond, and back with the fraction cut off."""
+    return int(bytes_per_second / 1e6 * 1e6)
+
+
+@given(st.integers(0, MAXIMUM_RATE_BYTES_PER_SECOND))
+def test_a_kept_rate_is_read_back_as_it_was_set_and_is_almost_the_rate(rate: int) -> None:
+    kept = rate_kept(rate)
+    assert bmv2_reads_back(kept) == kept
+    assert rate - 20 <= kept <= rate
+
+
+def test_a_rate_that_would_not_be_kept_exists() -> None:
+    assert bmv2_reads_back(249) == 248
+    assert rate_kept(249) == 248
+    assert rate_kept(250) == 250

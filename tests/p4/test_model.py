@@ -1,0 +1,242 @@
+"""The reference model of the P4 program against packets written down by hand and by scapy."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scapy.layers.inet import IP, UDP, IPOption_Router_Alert
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Dot1Q, Ether
+from scapy.packet import Packet as ScapyPacket
+
+from bmv2_tests.layers import Hop, SourceRoute
+from mltswitch.errors import UserInputError
+from mltswitch.p4.model import ReferenceSwitch, Refusal, Verdict, crc16
+from mltswitch.p4.model_packet import Packet, ipv4_checksum
+from mltswitch.p4.model_tables import Tables
+from mltswitch.queueing.decision import Decision
+from mltswitch.wire.codec import WireFormatError
+
+US, HOST = "02:4d:00:00:00:01", "02:4d:00:00:00:09"
+LINES = (
+    "table_add trusted_ports trust 1 => 1",
+    "table_add dscp_queues set_queue 1 34 => 5",
+    "table_add dscp_queues set_queue 1 46 => 6",
+    "table_add queues set_threshold_and_limit 2 5 => 300 600 0",
+    "table_add queues set_limit 2 6 => 600 1",
+    "table_add queues set_limit 2 0 => 600 0",
+    "table_add queues set_limit 3 5 => 600 0",
+    "table_add ipv4_routes forward 10.0.0.0/8 => 2 02:00:00:00:00:02",
+    "table_add ipv4_routes share 10.1.0.0/16 => 7 2",
+    "table_add members_of forward 7 0 => 2 02:00:00:00:00:02",
+    "table_add members_of forward 7 1 => 3 02:00:00:00:00:03",
+    "table_add ipv6_routes forward 2001:db8::/32 => 2 02:00:00:00:00:02",
+    "table_add neighbours set_neighbour 3 => 02:00:00:00:00:03",
+    "set_queue_depth 16384",
+)
+
+
+def frame(*layers: ScapyPacket, tos: int = 34 << 2, ttl: int = 9, size_bytes: int = 100) -> bytes:
+    """Ethernet, the layers, IPv4 and UDP, filled up with zeros."""
+    packet = Ether(src=HOST, dst=US)
+    for layer in layers:
+        packet /= layer
+    packet /= IP(src="10.9.9.9", dst="10.0.0.1", tos=tos, ttl=ttl) / UDP(sport=7, dport=8)
+    return bytes(packet / bytes(size_bytes - len(packet)))
+
+
+def verdict(switch: ReferenceSwitch, packet: bytes, port: int = 1) -> Verdict:
+    result = switch.receive(port, packet)
+    assert isinstance(result, Verdict)
+    return result
+
+
+def test_a_packet_is_routed_classified_aged_and_addressed() -> None:
+    switch = ReferenceSwitch(LINES)
+    result = verdict(switch, frame())
+    assert (result.port, result.queue, result.decision) == (2, 5, Decision.FORWARD)
+    assert result.data is not None
+    sent = Ether(result.data)
+    assert (sent.src, sent.dst, sent[IP].ttl) == (US, "02:00:00:00:00:02", 8)
+    expected = sent.copy()
+    del expected[IP].chksum
+    assert bytes(expected) == result.data
+    assert switch.serve(2, 5) == result.data
+
+
+def test_untrusted_ports_and_unknown_code_points_go_last() -> None:
+    switch = ReferenceSwitch(LINES)
+    assert verdict(switch, frame(), port=4).queue == 0
+    assert verdict(switch, frame(tos=20 << 2)).queue == 0
+
+
+@pytest.mark.parametrize(
+    ("waiting_bytes", "ecn", "decision"),
+    [
+        (299, 0, Decision.FORWARD),
+        (299, 2, Decision.FORWARD),
+        (300, 0, Decision.DROP_UNIMPORTANT),
+        (300, 1, Decision.MARK),
+        (599, 3, Decision.MARK),
+        (599, 0, Decision.DROP_UNIMPORTANT),
+        (600, 0, Decision.DROP_LIMIT),
+        (600, 2, Decision.DROP_LIMIT),
+    ],
+)
+def test_thresholds_are_met_exactly(waiting_bytes: int, ecn: int, decision: Decision) -> None:
+    switch = ReferenceSwitch(LINES)
+    switch.queues[2, 5].admitted_bytes = waiting_bytes
+    result = verdict(switch, frame(tos=34 << 2 | ecn))
+    assert result.decision is decision
+    if result.data is not None:
+        assert IP(result.data[14:]).tos & 3 == (3 if decision is Decision.MARK else ecn)
+
+
+def test_counters_add_up_and_a_queue_empties() -> None:
+    switch = ReferenceSwitch(LINES)
+    for number in range(20):
+        switch.receive(1, frame(tos=34 << 2 | number % 4))
+    state = switch.queues[2, 5]
+    assert state.arrived.packets == 20
+    assert sum(count.packets for count in state.decided.values()) == 20
+    assert sum(count.size_bytes for count in state.decided.values()) == state.arrived.size_bytes == 2000
+    assert state.waiting_bytes == 100 * len(state.waiting) == 600
+    while state.waiting:
+        switch.serve(2, 5)
+    assert state.waiting_bytes == 0
+
+
+def test_byte_counts_wrap() -> None:
+    switch = ReferenceSwitch(LINES)
+    state = switch.queues[2, 5]
+    state.admitted_bytes = state.left_bytes = (1 << 32) - 150
+    assert [verdict(switch, frame()).decision for _ in range(4)] == [
+        *[Decision.FORWARD] * 3,
+        Decision.DROP_UNIMPORTANT,
+    ]
+    assert state.admitted_bytes == 150
+
+
+def test_a_policer_that_is_exceeded_drops_at_any_length() -> None:
+    asked: list[tuple[int, int, int]] = []
+
+    def is_exceeding(port: int, queue: int, size_bytes: int) -> bool:
+        asked.append((port, queue, size_bytes))
+        return len(asked) > 1
+
+    switch = ReferenceSwitch(LINES, is_exceeding)
+    decisions = [verdict(switch, frame(tos=46 << 2)).decision for _ in range(2)]
+    assert decisions == [Decision.FORWARD, Decision.DROP_LIMIT]
+    verdict(switch, frame())
+    assert asked == [(2, 6, 100)] * 2
+
+
+def test_a_source_route_is_popped_and_ends() -> None:
+    switch = ReferenceSwitch(LINES)
+    first = verdict(switch, frame(SourceRoute(), Hop(port=3), Hop(port=2)))
+    assert first.port == 3
+    assert first.data is not None
+    assert first.data[12:14] == bytes.fromhex("88b5")
+    assert first.data[18:20] == bytes.fromhex("8002")
+    last = verdict(switch, frame(Dot1Q(vlan=7), SourceRoute(), Hop(port=3)))
+    assert last.data is not None
+    assert last.data[12:18] == bytes.fromhex("810000070800")
+
+
+@pytest.mark.parametrize(
+    ("packet", "refusal"),
+    [
+        (b"", Refusal.MALFORMED),
+        (bytes(13), Refusal.MALFORMED),
+        (bytes(14), Refusal.NOT_IP),
+        (frame()[:33], Refusal.MALFORMED),
+        (frame()[:37], Refusal.MALFORMED),
+        (frame(SourceRoute(version=2), Hop(port=3)), Refusal.MALFORMED),
+        (frame(SourceRoute(), *[Hop(port=3)] * 9), Refusal.MALFORMED),
+        (frame(SourceRoute(ether_type=1), Hop(port=3)), Refusal.NOT_IP),
+        (frame(SourceRoute(), Hop(port=2)), Refusal.NO_QUEUE),
+        (frame(SourceRoute(), Hop(port=512 + 3)), Refusal.NO_QUEUE),
+        (frame()[:24] + b"\0\0" + frame()[26:], Refusal.CHECKSUM),
+        (frame(ttl=1), Refusal.EXPIRED),
+        (frame(ttl=0), Refusal.EXPIRED),
+        (bytes(Ether() / IPv6(dst="2001:db9::1")), Refusal.NO_ROUTE),
+        (bytes(Ether() / IP(dst="11.0.0.1")), Refusal.NO_ROUTE),
+    ],
+)
+def test_refusals(packet: bytes, refusal: Refusal) -> None:
+    switch = ReferenceSwitch(LINES)
+    assert switch.receive(1, packet) is refusal
+    assert switch.refused == {entry: int(entry is refusal) for entry in Refusal}
+
+
+def test_eight_hops_are_not_too_many() -> None:
+    assert verdict(ReferenceSwitch(LINES), frame(SourceRoute(), *[Hop(port=3)] * 8)).port == 3
+
+
+def test_packet_by_packet_all_members_get_the_same() -> None:
+    switch = ReferenceSwitch((*LINES, "table_add spraying spray_packets 0 =>"))
+    packet = bytes(Ether() / IP(dst="10.1.0.1", tos=34 << 2) / UDP())
+    assert [verdict(switch, packet).port for _ in range(4)] == [3, 2, 3, 2]
+
+
+def test_flow_by_flow_a_flow_keeps_its_path() -> None:
+    switch = ReferenceSwitch(LINES)
+    packets = [bytes(Ether() / IP(dst="10.1.0.1", tos=34 << 2) / UDP(sport=port)) for port in range(64)]
+    ports = [verdict(switch, packet).port for packet in packets[:6]]
+    assert ports == [verdict(ReferenceSwitch(LINES), packet).port for packet in packets[:6]]
+    assert {verdict(ReferenceSwitch(LINES), packet).port for packet in packets} == {2, 3}
+
+
+def test_crc16_is_the_catalogue_s() -> None:
+    assert crc16(b"123456789") == 0xBB3D
+
+
+def test_ipv6_is_marked_in_its_traffic_class() -> None:
+    switch = ReferenceSwitch(LINES)
+    switch.queues[2, 5].admitted_bytes = 400
+    packet = Ether() / IPv6(dst="2001:db8::1", tc=34 << 2 | 1, fl=0xABCDE, hlim=3) / UDP()
+    result = verdict(switch, bytes(packet))
+    assert result.data is not None
+    sent = IPv6(result.data[14:])
+    assert (sent.tc, sent.fl, sent.hlim) == (34 << 2 | 3, 0xABCDE, 2)
+
+
+def test_options_are_covered_by_the_checksum() -> None:
+    packet = bytes(Ether() / IP(dst="10.0.0.1", options=[IPOption_Router_Alert()]) / UDP())
+    data = verdict(ReferenceSwitch(LINES), packet).data
+    assert data is not None
+    header = data[14:38]
+    assert header[10:12] == ipv4_checksum(header).to_bytes(2, "big")
+
+
+@given(st.binary(max_size=120))
+def test_whatever_is_read_is_written_back(text: bytes) -> None:
+    try:
+        packet = Packet.decode(text)
+    except WireFormatError:
+        return
+    assert packet.encode() == text
+
+
+@pytest.mark.parametrize("hops", [1, 2, 8])
+@pytest.mark.parametrize("tags", [(), (Dot1Q(vlan=5, prio=3),)])
+def test_packets_of_every_shape_are_written_back(hops: int, tags: tuple[ScapyPacket, ...]) -> None:
+    packet = frame(
+        *tags, SourceRoute(reserved=9), *(Hop(port=number) for number in range(hops)), size_bytes=200
+    )
+    assert Packet.decode(packet).encode() == packet
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "table_add nowhere forward 1 => 2",
+        "table_add queues set_limit 1 => 5 0",
+        "table_add queues set_limit one 1 => 5 0",
+        "table_add queues set_limit 2 0 => 5 0",
+        "table_add ipv4_routes forward 10.0.0.1/8 => 2 02:00:00:00:00:02",
+        "table_add ipv4_routes forward 10.0.0.0/9 => 2",
+    ],
+)
+def test_lines_that_no_switch_would_take(line: str) -> None:
+    with pytest.raises(UserInputError, match="table_add"):
+        Tables.from_lines((*LINES, line))

@@ -1,0 +1,371 @@
+"""Lines, faults and readings of the BMv2 target, one by one."""
+
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
+
+import pytest
+
+from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
+from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
+from mltswitch.plan import Fabric, Plan, build_plan
+from mltswitch.profile import resolve_profile
+from mltswitch.targets import (
+    PortState,
+    QueueState,
+    RouteState,
+    SegmentRouting,
+    SwitchState,
+    hardware_capabilities,
+    target_for,
+)
+from mltswitch.targets.bmv2 import TARGET
+from mltswitch.targets.bmv2.entries import Meter, meter_line, parse_entry, parse_meter
+from mltswitch.targets.bmv2.ports import numbered, port_number
+from mltswitch.targets.state import differences
+from mltswitch.wire.hardware_address import address_of, hardware_address
+from tests.plan.examples import SMALL
+from tests.targets.bmv2.device import Switch, apply, read, rendered
+
+REST = tuple(dscp for dscp in range(64) if dscp not in {34, 40, 48})
+QUEUES = (
+    QueueState(7, (48,), None, BytesLimit(24_224)),
+    QueueState(6, (40,), None, BytesLimit(48_448), None, BitRate(1_000_000)),
+    QueueState(5, (34,), 3_028, BytesLimit(4_542)),
+    QueueState(0, REST, None, BytesLimit(48_448)),
+)
+UNTRUSTED = tuple(replace(queue, dscps=tuple(range(64)) if queue.queue == 0 else ()) for queue in QUEUES)
+NEAR, FAR, HOST = IPv4Address("10.20.0.2"), IPv4Address("10.20.0.6"), IPv4Address("10.10.1.6")
+STATE = SwitchState(
+    (
+        PortState("eth1", True, None, QUEUES),
+        PortState("eth2", True, None, QUEUES),
+        PortState("eth3", False, None, UNTRUSTED),
+    ),
+    (
+        RouteState(IPv4Network("10.101.0.0/16"), NEAR, "eth1"),
+        RouteState(IPv4Network("10.102.0.0/16"), FAR, "eth2"),
+        RouteState(IPv4Network("10.10.1.6/32"), HOST, "eth3"),
+        RouteState(IPv4Network("10.10.0.0/16"), NEAR, "eth1"),
+        RouteState(IPv4Network("10.10.0.0/16"), FAR, "eth2"),
+    ),
+    packet_spraying=True,
+)
+LINES = """\
+set_queue_depth 16384
+table_add queues set_limit 1 7 => 24224 0
+table_add queues set_limit 1 6 => 48448 1
+table_add queues set_threshold_and_limit 1 5 => 3028 4542 0
+table_add queues set_limit 1 0 => 48448 0
+meter_set_rates policers 14 0.125:48448 0.125:48448
+meter_set_rates policers 22 0.125:48448 0.125:48448
+table_add dscp_queues set_queue 1 34 => 5
+table_add dscp_queues set_queue 1 40 => 6
+table_add dscp_queues set_queue 1 48 => 7
+table_add trusted_ports trust 1 => 1
+table_add trusted_ports trust 2 => 1
+table_add neighbours set_neighbour 3 => 02:4d:0a:0a:01:06
+table_add ipv4_routes forward 10.101.0.0/16 => 1 02:4d:0a:14:00:02
+table_add ipv4_routes forward 10.10.1.6/32 => 3 02:4d:0a:0a:01:06
+table_add members_of forward 1 0 => 1 02:4d:0a:14:00:02
+table_add members_of forward 1 1 => 2 02:4d:0a:14:00:06
+table_add ipv4_routes share 10.10.0.0/16 => 1 2
+table_add spraying spray_packets 0 =>
+"""
+
+
+def text_of(state: SwitchState) -> str:
+    return TARGET.render(state)["mltswitch.txt"]
+
+
+def running(state: SwitchState = STATE) -> Switch:
+    switch = Switch()
+    rendered(switch, state)
+    return switch
+
+
+def test_the_lines_are_those_of_the_command_line() -> None:
+    lines = text_of(STATE).splitlines()
+    places = [lines.index(line) for line in LINES.splitlines()]
+    assert places == sorted(places)
+    assert "" not in lines
+    assert "# port 3 is eth3" in lines
+    assert not [line for line in lines if line.startswith("table_add trusted_ports trust 3")]
+    assert TARGET.parse({"mltswitch.txt": "\n".join(reversed(lines))}) != STATE  # other order of ports, …
+    assert TARGET.parse({"mltswitch.txt": text_of(STATE)}) == STATE
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("set_queue_depth 16384", "set_queue_depth 64", "mltswitch.txt:6: does not fit"),
+        ("=> 3028 4542 0", "=> 3028 4542 1", "does not fit the other lines"),
+        ("=> 3028 4542 0", "=> 5000 4542 0", "port eth1: the ECN threshold 5000 B lies above the limit"),
+        ("=> 3028 4542 0", "=> 03028 4542 0", "is no line of ours"),
+        ("set_limit 1 7", "set_limit 1 8", "is no line of ours"),
+        ("set_limit 1 7", "set_limit 9 7", "port eth1: its queues do not share all 64"),
+        ("table_add trusted_ports trust 2 => 1\n", "table_add trusted_ports trust 2 => 3\n", "does not fit"),
+        ("# port 2 is eth2\n", "", "does not fit"),
+        ("# port 2 is eth2\n", "# port 2 is eth4\n", "does not fit"),
+        ("# port 2 is eth2\n", "# port 2 is eth2\n# port 2 is s1-eth2\n", "the port is eth2"),
+        ("10.101.0.0/16 =>", "10.101.0.1/16 =>", "is no line of ours"),
+        ("02:4d:0a:14:00:06\ntable_add neigh", "02:00:0a:14:00:06\ntable_add neigh", "does not fit"),
+        ("share 10.10.0.0/16 => 1 2", "share 10.10.0.0/16 => 1 3", "does not fit"),
+        ("spray_packets 0 =>", "spray_packets 1 =>", "does not fit"),
+        ("spray_packets 0 =>", "spray_packets 0 =>\nregister_write x 0 1", "is no line of ours"),
+        ("spray_packets 0 =>", "spray_packets 0 =>\ntable_add spraying spray_packets 0 =>", "stands twice"),
+        ("0.125:48448 0.125:48448", "0.125:48448 0.125:48449", "does not fit"),
+        ("table_add queues set_limit 2 0 => 48448 0\n", "", "port eth2: its queues are 7, 6, 5"),
+        ("table_add neighbours set_neighbour 3 => 02:4d:0a:0a:01:06\n", "", "lacks the line"),
+        ("# queues", "# que\tues", "has a control character"),
+    ],
+)
+def test_a_line_that_does_not_belong_is_refused(old: str, new: str, problem: str) -> None:
+    text = text_of(STATE)
+    assert old in text
+    with pytest.raises(UserInputError, match=r"mltswitch\.txt") as caught:
+        TARGET.parse({"mltswitch.txt": text.replace(old, new, 1)})
+    assert problem in str(caught.value)
+
+
+def test_another_file_is_refused() -> None:
+    with pytest.raises(UserInputError, match="the files are routes"):
+        TARGET.parse({"routes": ""})
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"segment_routing": SegmentRouting(IPv6Network("fd00::/48"), ())}, "has no SRv6"),
+        ({"ports": (replace(STATE.ports[0], shaped_bps=10**9),)}, "does not shape"),
+        ({"ports": (replace(STATE.ports[0], name="eth"),)}, "the number of a port of BMv2"),
+        ({"ports": (replace(STATE.ports[0], name="eth255"),)}, "not 255"),
+        ({"ports": (replace(STATE.ports[0], name="eth511"),)}, "0 to 510"),
+        (
+            {"ports": (STATE.ports[0], replace(STATE.ports[0], name="s-eth01"))},
+            "is port 1 of BMv2, as eth1 is",
+        ),
+        ({"ports": (replace(STATE.ports[2], trusted=True), STATE.ports[0])}, "no port of the plan"),
+        ({"ports": (replace(STATE.ports[0], trusted=False),)}, "is not trusted"),
+        ({"ports": (replace(STATE.ports[0], queues=QUEUES[:3]),)}, "its queues are 7, 6, 5"),
+        ({"ports": (replace(STATE.ports[0], queues=QUEUES[1:]),)}, "do not share all 64"),
+        ({"routes": (STATE.routes[0]._replace(port="eth9"),)}, "no port of the plan"),
+        ({"routes": (STATE.routes[0], STATE.routes[0])}, "stands twice"),
+        ({"routes": (STATE.routes[3], STATE.routes[0], STATE.routes[4])}, "stands twice"),
+        ({"routes": (STATE.routes[0], STATE.routes[2]._replace(port="eth1"))}, "a second neighbour"),
+    ],
+)
+def test_what_the_tables_cannot_say_is_refused(changes: dict[str, object], problem: str) -> None:
+    with pytest.raises(UnsupportedPlanError, match=problem):
+        TARGET.render(replace(STATE, **changes))  # type: ignore[arg-type]  # fields of the state
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"limit": Unlimited()}, "a limit in bytes"),
+        ({"limit": BytesLimit(557_057)}, "at most 557056 B"),
+        ({"minimum": PortShare(5)}, "none can be guaranteed"),
+        ({"maximum": PortShare(5)}, "whole bytes a second"),
+        ({"maximum": BitRate(12)}, "whole bytes a second"),
+        ({"ecn_threshold_bytes": 0}, "or at 0"),
+    ],
+)
+def test_what_a_queue_cannot_have_is_refused(changes: dict[str, object], problem: str) -> None:
+    queues = (replace(QUEUES[0], **changes), *QUEUES[1:])  # type: ignore[arg-type]  # fields of a queue
+    with pytest.raises(UnsupportedPlanError, match=problem) as caught:
+        TARGET.render(replace(STATE, ports=(replace(STATE.ports[0], queues=queues),), routes=()))
+    assert caught.value.where == "port eth1"
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("eth3", 3), ("s1-eth3", 3), ("3", 3), ("eth0", 0), ("p007", 7)]
+)
+def test_the_number_of_a_port_ends_its_name(name: str, number: int) -> None:
+    assert port_number(name) == number
+
+
+@pytest.mark.parametrize("name", ["eth", "", "3a", "eth1000000000", "eth٣", "eth3\n", "-3", "eth 3"])
+def test_a_name_without_a_number_is_refused(name: str) -> None:
+    with pytest.raises(UnsupportedPlanError, match="does not end with the number"):
+        port_number(name)
+
+
+def test_a_name_given_twice_is_refused() -> None:
+    with pytest.raises(UnsupportedPlanError, match="as eth1 is"):
+        numbered(["eth1", "eth2", "eth1"])
+
+
+def test_the_mac_address_of_a_neighbour_follows_from_its_address() -> None:
+    assert hardware_address(IPv4Address("10.20.0.2")) == "02:4d:0a:14:00:02"
+    assert address_of("02:4d:0a:14:00:02") == IPv4Address("10.20.0.2")
+    for other in ("02:4e:0a:14:00:02", "02:4D:0a:14:00:02", "02:4d:0a:14:00", "02:4d:0a:14:00:02\n"):
+        assert address_of(other) is None
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(1, "0.000001"), (125_000, "0.125"), (1_000_000, "1"), (12_500_000, "12.5"), (10, "0.00001")],
+)
+def test_rates_are_bytes_a_microsecond(rate: int, text: str) -> None:
+    line = meter_line(14, Meter(rate, 1514, rate, 1514))
+    assert line == f"meter_set_rates policers 14 {text}:1514 {text}:1514"
+    assert parse_meter(line) == (14, Meter(rate, 1514, rate, 1514))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "meter_set_rates policers 14 0.125:1514",
+        "meter_set_rates policers 4096 0.125:1514 0.125:1514",
+        "meter_set_rates others 14 0.125:1514 0.125:1514",
+        "meter_set_rates policers 14 1e3:1514 1e3:1514",
+        "meter_set_rates policers 14 -1:1514 0.125:1514",
+        "table_add queues set_limit 1 7 => 1",
+        "table_add queues set_limit 1 => 7 1 0",
+        "table_add queues drop 1 7 => 1 0",
+        "table_add spraying spray_packets 0",
+        "table_modify_match queues set_limit 1 7 => 1 0",
+        "table_add  queues set_limit 1 7 => 1 0",
+    ],
+)
+def test_what_is_no_line_of_ours(line: str) -> None:
+    assert parse_entry(line) is None
+    assert parse_meter(line) is None
+
+
+def test_readings_that_no_value_of_the_state_says() -> None:
+    switch = running()
+    del switch.meters[14]
+    switch.enter("meter_set_rates policers 22 0.125:48448 0.25:48448")
+    switch.enter("table_modify_match neighbours set_neighbour 1 => 02:00:00:00:00:07")
+    switch.enter("table_delete_match neighbours 3")
+    found = {str(entry) for entry in differences(STATE, read(switch, STATE).state)}
+    assert found == {
+        "port eth1, queue 6: maximum expected 1000000 bit/s, found None",
+        "port eth1: configuration expected as planned, found queue 6 is policed by a meter without rates",
+        "port eth1: configuration expected as planned, found neighbour 02:00:00:00:00:07 for source routes",
+        "port eth2: configuration expected as planned, found queue 6 is policed at 1000000 bit/s with bursts "
+        "of 48448 B and at 2000000 bit/s with bursts of 48448 B",
+        "port eth3: configuration expected as planned, found no neighbour for source routes",
+    }
+    apply(switch, TARGET.diff(read(switch, STATE), STATE))
+    assert differences(STATE, read(switch, STATE).state) == ()
+
+
+def test_routes_that_lead_elsewhere() -> None:
+    switch = running()
+    switch.enter("table_modify_match ipv4_routes forward 10.101.0.0/16 => 8 02:00:00:00:00:07")
+    switch.enter("table_modify_match members_of forward 1 1 => 3 02:4d:0a:0a:01:06")
+    switch.enter("table_modify_match ipv4_routes share 10.102.0.0/16 => 5 1")
+    assert [str(entry) for entry in differences(STATE, read(switch, STATE).state)] == [
+        "routes: route 10.101.0.0/16 expected via 10.20.0.2 eth1, found via 0.0.0.0 port 8 02:00:00:00:00:07",
+        "routes: route 10.102.0.0/16 expected via 10.20.0.6 eth2, found via 0.0.0.0 (member 0 of group 5 is "
+        "missing)",
+        "routes: route 10.10.0.0/16 expected via 10.20.0.2 eth1 and via 10.20.0.6 eth2, found via 10.20.0.2 "
+        "eth1 and via 10.10.1.6 eth3",
+    ]
+    change = TARGET.diff(read(switch, STATE), STATE)
+    assert change.text.splitlines() == [
+        "# instead of: table_add ipv4_routes forward 10.101.0.0/16 => 8 02:00:00:00:00:07",
+        "table_modify_match ipv4_routes forward 10.101.0.0/16 => 1 02:4d:0a:14:00:02",
+        "# instead of: table_add ipv4_routes share 10.102.0.0/16 => 5 1",
+        "table_modify_match ipv4_routes forward 10.102.0.0/16 => 2 02:4d:0a:14:00:06",
+        "# instead of: table_add members_of forward 1 1 => 3 02:4d:0a:0a:01:06",
+        "table_modify_match members_of forward 1 1 => 2 02:4d:0a:14:00:06",
+    ]
+    apply(switch, change)
+    assert read(switch, STATE).state == STATE
+
+
+def test_a_map_changes_in_place_or_beside_the_present_one() -> None:
+    switch = running()
+    one = tuple(
+        replace(queue, dscps=tuple(sorted({*queue.dscps, 10}))) if queue.queue == 5
+        else replace(queue, dscps=tuple(dscp for dscp in queue.dscps if dscp != 10))
+        for queue in QUEUES
+    )  # fmt: skip
+    alike = replace(STATE, ports=(*(replace(port, queues=one) for port in STATE.ports[:2]), STATE.ports[2]))
+    assert [step.command for step in TARGET.diff(read(switch, alike), alike).steps] == [
+        "table_add dscp_queues set_queue 1 10 => 5"
+    ]
+    apart = replace(STATE, ports=(replace(STATE.ports[0], queues=one), *STATE.ports[1:]))
+    assert [step.command for step in TARGET.diff(read(switch, apart), apart).steps] == [
+        "table_add dscp_queues set_queue 2 10 => 5",
+        "table_add dscp_queues set_queue 2 34 => 5",
+        "table_add dscp_queues set_queue 2 40 => 6",
+        "table_add dscp_queues set_queue 2 48 => 7",
+        "table_modify_match trusted_ports trust 1 => 2",
+    ]
+
+
+def test_numbers_run_out_where_foreign_entries_hold_them_all() -> None:
+    switch = Switch()
+    for number in range(1, 256):
+        switch.enter(f"table_add trusted_ports trust {number + 255} => {number}")
+    with pytest.raises(DeviceError, match="no number left for a DSCP map"):
+        TARGET.diff(read(switch, STATE), STATE)
+
+
+def test_a_switch_without_our_program_has_none_of_our_ports() -> None:
+    for program, note in (("none", "it runs no program"), ("cookie 0x1", "it runs another program")):
+        found = read(Switch(program), STATE)
+        assert found.state == SwitchState((), ())
+        assert note in found.notes[0]
+        change = TARGET.diff(found, STATE)
+        assert [step.command for step in change.steps][:2] == ["load_program", "set_queue_depth 16384"]
+        assert change.save == ()
+
+
+def plan_of(**changes: object) -> Plan:
+    group = {"count": 2, "platform": "bmv2"}
+    document = SMALL | {
+        "topology": {"leaf_spine": {"spines": group, "leaves": group, "hosts_per_leaf": 2}},
+        "ports": {"rate": "100Mbps", "buffer": "400kB"},
+    }
+    return build_plan(
+        resolve_profile("resnet50"),
+        Fabric.model_validate(document | changes),
+        hardware_capabilities,
+        "paper",
+    )
+
+
+def test_whoever_makes_the_links_shapes_them() -> None:
+    shaped = TARGET.quantise(plan_of(ports={"rate": "100Mbps", "buffer": "400kB", "shaped": True}), "leaf1")
+    assert {port.shaped_bps for port in shaped.state.ports} == {None}
+    assert [text for text in shaped.shortfalls if "shapes no port" in text and "100 Mbit/s" in text]
+    plain = TARGET.quantise(plan_of(), "leaf1")
+    assert plain.state == shaped.state
+    assert not [text for text in plain.shortfalls if "shapes" in text]
+    assert [text for text in plain.shortfalls if "background is not guaranteed its" in text]
+
+
+def test_a_leaf_reaches_every_host_and_a_spine_every_leaf() -> None:
+    plan = plan_of()
+    leaf, spine = (TARGET.quantise(plan, name).state for name in ("leaf1", "spine1"))
+    hosts = plan.fabric.addressing.hosts
+    assert [route.port for route in leaf.routes if route.prefix == hosts] == ["eth3", "eth4"]
+    own = [host for host in plan.topology.hosts if host.leaf == "leaf1"]
+    for host in own:
+        assert RouteState(IPv4Network(host.address), host.address, host.leaf_port) in leaf.routes
+    for host in plan.topology.hosts:
+        [route] = [route for route in spine.routes if host.address in route.prefix]
+        assert route.port == f"eth{1 + int(host.leaf[-1]) - 1}"
+
+
+@pytest.mark.parametrize("mode", ["alias", "packet", "p4"])
+def test_spray_modes(mode: str) -> None:
+    state = TARGET.quantise(plan_of(spraying={"mode": mode}), "leaf1").state
+    assert state.packet_spraying == (mode == "packet")
+    assert "table_add neighbours set_neighbour 1 => " in text_of(state)
+
+
+def test_no_other_switch_os_reads_our_source_route() -> None:
+    for platform in ("linux", "onyx", "eos", "sonic", "cumulus", "icos", "dell-sonic"):
+        assert "p4" not in target_for(platform).hardware(None).spray_modes
+    group = {"count": 2, "platform": "linux"}
+    mixed = {"topology": {"leaf_spine": {"spines": group, "leaves": group, "hosts_per_leaf": 2}}}
+    with pytest.raises(UnsupportedPlanError) as caught:
+        plan_of(spraying={"mode": "p4"}, **mixed)
+    assert str(caught.value).isprintable()
+    assert "software under linux has no configuration for the mode 'p4'" in str(caught.value)

@@ -1,0 +1,262 @@
+"""What must hold for every plan, on a model of the switch's tables."""
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+
+from mltswitch.capabilities import BitRate
+from mltswitch.plan import Plan
+from mltswitch.targets import SwitchState
+from mltswitch.targets.bmv2 import TARGET
+from mltswitch.targets.bmv2.ports import port_number
+from mltswitch.targets.bmv2.target import readable_rate
+from mltswitch.targets.state import differences
+from tests.targets.bmv2.device import Switch, apply, read, rendered
+from tests.targets.service_order import blurs, inversions
+from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
+
+PLANS = plans(TARGET.hardware(None))
+Ways = list[list[int]]
+few = settings(
+    max_examples=LAW_EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def state_of(data: st.DataObject, plan: Plan) -> SwitchState:
+    return TARGET.quantise(plan, data.draw(switch_names(plan))).state
+
+
+@few
+@given(st.data(), PLANS)
+def test_what_is_rendered_reads_back(data: st.DataObject, plan: Plan) -> None:
+    state = state_of(data, plan)
+    files = TARGET.render(state)
+    assert TARGET.parse(files) == state
+    assert TARGET.render(state) == files
+
+
+@few
+@given(st.data(), PLANS)
+def test_the_switch_takes_every_rendered_line(data: st.DataObject, plan: Plan) -> None:
+    state, switch = state_of(data, plan), Switch()
+    rendered(switch, state)
+    running = read(switch, state)
+    assert running.state == state
+    assert TARGET.diff(running, state).is_empty
+
+
+@few
+@given(st.data(), PLANS)
+def test_nothing_is_rounded_but_limits_that_bmv2_cannot_hold(data: st.DataObject, plan: Plan) -> None:
+    quantised = TARGET.quantise(plan, data.draw(switch_names(plan)))
+    assert {rounding.field for rounding in quantised.roundings} <= {"limit", "maximum"}
+    assert list(quantised.class_queues.values())[:-1] == list(range(7, 8 - len(plan.classes), -1))
+    assert quantised.class_queues["background"] == 0
+
+
+@few
+@given(st.data(), PLANS, PLANS)
+def test_a_change_leads_from_any_plan_to_any_other(data: st.DataObject, first: Plan, second: Plan) -> None:
+    switch = Switch(program="none")
+    for plan in (first, second):
+        wanted = state_of(data, plan)
+        apply(switch, TARGET.diff(read(switch, wanted), wanted))
+        running = read(switch, wanted)
+        assert running.state == wanted
+        assert differences(wanted, running.state) == ()
+        assert TARGET.diff(running, wanted).is_empty
+        assert switch.depth == 16384
+
+
+def on_ports_of(state: SwitchState, other: SwitchState) -> SwitchState:
+    """The ports that another state has, too, and the routes that lead there."""
+    names = {port.name for port in other.ports}
+    ports = tuple(port for port in state.ports if port.name in names)
+    return replace(state, ports=ports, routes=tuple(route for route in state.routes if route.port in names))
+
+
+@few
+@given(st.data(), PLANS, PLANS)
+def test_the_way_back_restores_what_was(data: st.DataObject, first: Plan, second: Plan) -> None:
+    switch, before = Switch(), state_of(data, first)
+    apply(switch, TARGET.diff(read(switch, before), before))
+    # The second plan's routes lie where the first one's are, so that the way back finds all that it owns.
+    after = replace(on_ports_of(state_of(data, second), before), routes=before.routes)
+    if len(after.ports) < len(before.ports):
+        return
+    entries = switch.answers()["entries"]
+    apply(switch, TARGET.diff(read(switch, after), after))
+    apply(switch, TARGET.diff(read(switch, before), before))
+    assert read(switch, before).state == before
+    assert len(switch.answers()["entries"].splitlines()) == len(entries.splitlines())
+
+
+@few
+@given(st.data(), PLANS, PLANS)
+def test_a_change_that_ends_midway_is_finished_by_the_next(
+    data: st.DataObject, first: Plan, second: Plan
+) -> None:
+    switch, start, wanted = Switch("none"), state_of(data, first), state_of(data, second)
+    apply(switch, TARGET.diff(read(switch, start), start))
+    steps = TARGET.diff(read(switch, wanted), wanted).steps
+    apply(switch, steps[: data.draw(st.integers(0, len(steps)), "sent")])
+    apply(switch, TARGET.diff(read(switch, wanted), wanted))
+    assert read(switch, wanted).state == wanted
+    clean = Switch("none")
+    apply(clean, TARGET.diff(read(clean, start), start))
+    apply(clean, TARGET.diff(read(clean, wanted), wanted))
+    assert len(switch.answers()["entries"]) == len(clean.answers()["entries"])
+
+
+@few
+@given(st.data(), PLANS, PLANS)
+def test_nothing_foreign_is_touched(data: st.DataObject, first: Plan, second: Plan) -> None:
+    switch = Switch()
+    foreign = (
+        "table_add queues set_limit 300 4 => 1000 0",
+        "table_add trusted_ports trust 300 => 9",
+        "table_add dscp_queues set_queue 9 34 => 4",
+        "table_add ipv4_routes share 192.168.0.0/16 => 7 2",
+        "table_add members_of forward 7 0 => 300 02:00:00:00:00:01",
+        "table_add members_of forward 7 1 => 301 02:00:00:00:00:02",
+        "table_add neighbours set_neighbour 300 => 02:00:00:00:00:01",
+    )
+    for line in foreign:
+        switch.enter(line)
+    for plan in (first, second):
+        wanted = state_of(data, plan)
+        running = read(switch, wanted)
+        assert any("entries that no plan of these ports" in note for note in running.notes)
+        apply(switch, TARGET.diff(running, wanted))
+        assert set(foreign) <= set(switch.answers()["entries"].splitlines())
+
+
+def queues_led_to(switch: Switch, names: list[str]) -> Ways:
+    """For each port the queue of each code point: the way out does not matter."""
+    return [[switch.queue_of(port_number(name), dscp) for dscp in range(64)] for name in names]
+
+
+@st.composite
+def strange(draw: DrawFn, switch: Switch, names: list[str]) -> None:
+    """Ports and maps as somebody else might leave them."""
+    for name in names:
+        port = (port_number(name),)
+        if draw(st.booleans()):
+            number = draw(st.integers(0, 3))
+            switch.tables["trusted_ports"][port] = (
+                "trust",
+                (number,),
+                f"table_add trusted_ports trust {port[0]} => {number}",
+            )
+    for number in range(4):
+        for dscp in draw(st.lists(st.integers(0, 63), max_size=4, unique=True)):
+            queue = draw(st.integers(0, 7))
+            text = f"table_add dscp_queues set_queue {number} {dscp} => {queue}"
+            switch.tables["dscp_queues"][number, dscp] = "set_queue", (queue,), text
+
+
+@few
+@given(st.data(), PLANS, PLANS, st.booleans())
+def test_no_step_serves_late_what_neither_end_does(
+    data: st.DataObject, first: Plan, second: Plan, is_strange: bool
+) -> None:
+    switch, start, wanted = Switch(), state_of(data, first), state_of(data, second)
+    names = [port.name for port in wanted.ports]
+    apply(switch, TARGET.diff(read(switch, start), start))
+    if is_strange:
+        data.draw(strange(switch, names))
+    seen = [queues_led_to(switch, names)]
+    for step in TARGET.diff(read(switch, wanted), wanted).steps:
+        switch.enter(step.command)
+        seen.append(queues_led_to(switch, names))
+    assert read(switch, wanted).state == wanted
+    assert inversions(seen) == 0
+    if not is_strange:
+        assert blurs(seen) == 0
+
+
+@few
+@given(st.data(), PLANS, PLANS)
+def test_no_step_drops_what_neither_end_drops(data: st.DataObject, first: Plan, second: Plan) -> None:
+    """On each way through the switch, for each code point: S, L, rate and burst."""
+    switch, start, wanted = Switch(), state_of(data, first), state_of(data, second)
+    apply(switch, TARGET.diff(read(switch, start), start))
+    ports = [port_number(port.name) for port in wanted.ports]
+    queues = [queue for state in (start, wanted) for port in state.ports for queue in port.queues]
+    code_points = sorted({queue.dscps[0] for queue in queues if queue.dscps})
+
+    def taken() -> list[tuple[float, ...]]:
+        return [
+            switch.takes(leaving, switch.queue_of(entrance, dscp))
+            for entrance in ports
+            for leaving in ports
+            for dscp in code_points
+        ]
+
+    steps = TARGET.diff(read(switch, wanted), wanted).steps
+    seen = [taken()]
+    for step in steps:
+        switch.enter(step.command)
+        seen.append(taken())
+    for between in seen[1:-1]:
+        for before, now, after in zip(seen[0], between, seen[-1], strict=True):
+            assert all(map(float.__ge__, map(float, now), map(float, map(min, before, after))))
+
+
+@few
+@given(st.data(), PLANS)
+def test_no_prefix_is_without_its_route_meanwhile(data: st.DataObject, plan: Plan) -> None:
+    """From a plan to one with other spines behind the same prefixes: packets always have a next hop."""
+    wanted = state_of(data, plan)
+    switch = Switch()
+    shared = [route for route in wanted.routes if [r.prefix for r in wanted.routes].count(route.prefix) > 1]
+    gone = data.draw(st.lists(st.sampled_from(shared), unique=True)) if shared else []
+    start = replace(wanted, routes=tuple(route for route in wanted.routes if route not in gone))
+    for first, second in ((start, wanted), (wanted, start)):
+        apply(switch, TARGET.diff(read(switch, first), first))
+        present = set(switch.tables["ipv4_routes"])
+        kept = {route.prefix for route in first.routes} & {route.prefix for route in second.routes}
+        for step in TARGET.diff(read(switch, second), second).steps:
+            switch.enter(step.command)
+            assert len(present & set(switch.tables["ipv4_routes"])) >= len(kept)
+            for action, values, _ in switch.tables["ipv4_routes"].values():
+                if action == "share":
+                    members = {(values[0], member) for member in range(values[1])}
+                    assert members <= set(switch.tables["members_of"])
+        running = read(switch, second)
+        assert differences(second, running.state) == ()
+        assert TARGET.diff(running, second).is_empty
+
+
+@few
+@given(st.data(), PLANS)
+def test_one_threshold_is_one_line(data: st.DataObject, plan: Plan) -> None:
+    state, switch = state_of(data, plan), Switch()
+    apply(switch, TARGET.diff(read(switch, state), state))
+    port = data.draw(st.sampled_from(state.ports))
+    marking = [number for number, queue in enumerate(port.queues) if queue.ecn_threshold_bytes]
+    index = data.draw(st.sampled_from(marking))
+    queue = port.queues[index]
+    assert queue.ecn_threshold_bytes is not None
+    changed = replace(queue, ecn_threshold_bytes=queue.ecn_threshold_bytes - 1)
+    queues = (*port.queues[:index], changed, *port.queues[index + 1 :])
+    ports = tuple(replace(other, queues=queues) if other is port else other for other in state.ports)
+    change = TARGET.diff(read(switch, state), replace(state, ports=ports))
+    assert [step.command.split(" ")[:3] for step in change.steps] == [
+        ["table_modify_match", "queues", "set_threshold_and_limit"]
+    ]
+    [found] = differences(replace(state, ports=ports), read(switch, state).state)
+    assert (found.port, found.queue, found.field) == (port.name, queue.queue, "ecn_threshold_bytes")
+
+
+@few
+@given(st.integers(1, 10**9))
+def test_a_rate_that_is_kept_is_read_as_it_was_set(rate: int) -> None:
+    kept = readable_rate(rate)
+    assert rate - 2 <= kept <= rate
+    assert int(kept / 1e6 * 1e6) == kept
+    assert BitRate(kept * 8).bps % 8 == 0
