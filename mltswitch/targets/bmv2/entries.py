@@ -6,13 +6,13 @@ itself; `table_modify_match` and `table_delete_match` name them by their keys in
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv6Network
 from typing import Final, NamedTuple
 
-from mltswitch.targets.addresses import network_text
+from mltswitch.targets.addresses import ipv4_network, network_text
 from mltswitch.targets.bmv2.capabilities import BACKGROUND_QUEUE, PORTS, QUEUE_COUNT
 from mltswitch.targets.p4runtime import SET_QUEUE_DEPTH
 from mltswitch.wire.tos import DSCP_COUNT
@@ -36,7 +36,7 @@ def _is_mac(text: str) -> bool:
 
 def _is_prefix(text: str) -> bool:
     try:
-        return network_text(IPv4Network(text)) == text
+        return network_text(ipv4_network(text)) == text
     except ValueError:
         return False
 
@@ -151,12 +151,18 @@ def parse_entry(line: str) -> Entry | None:
     table = TABLES.get(name)
     if table is None or action not in table.actions:
         return None
-    checks = (*table.key, *table.actions[action])
-    if len(key) != len(table.key) or len(key) + len(parameters) != len(checks):
-        return None
-    if not all(check(word) for check, word in zip(checks, (*key, *parameters), strict=True)):
+    if not (_fit(key, table.key) and _fit(parameters, table.actions[action])):
         return None
     return Entry(name, action, tuple(key), tuple(parameters))
+
+
+def _fit(words: Sequence[str], checks: Sequence[_Check]) -> bool:
+    if len(words) != len(checks):
+        return False
+    for word, check in zip(words, checks, strict=True):  # noqa: SIM110  (all() with a generator takes twice as long)
+        if not check(word):
+            return False
+    return True
 
 
 def parse_meter(line: str) -> tuple[int, Meter] | None:
@@ -191,14 +197,14 @@ class Tables:
     foreign: list[str] = field(default_factory=list)
 
     @classmethod
-    def of_lines(cls, lines: Sequence[str]) -> "Tables":
+    def of_lines(cls, lines: Iterable[str]) -> "Tables":
         """What a device answers; of two lines for one place, which none holds, the last."""
         tables = cls()
         for line in lines:
-            entry, meter = parse_entry(line), parse_meter(line)
+            entry = parse_entry(line)
             if entry is not None:
                 tables.entries[entry.table, entry.key] = entry
-            elif meter is not None:
+            elif (meter := parse_meter(line)) is not None:
                 tables.meters[meter[0]] = meter[1]
             elif line:
                 tables.foreign.append(line)
@@ -212,14 +218,19 @@ class Tables:
         """The entry with this key."""
         return self.entries.get((table, tuple(map(str, key))))
 
-    def dscp_map(self, number: int) -> dict[int, int]:
-        """Code point → queue, where it is not background's."""
-        found: dict[int, int] = {}
+    def dscp_maps(self) -> dict[int, dict[int, int]]:
+        """Number of a map → its code points → queue, where that is not background's."""
+        found: dict[int, dict[int, int]] = {}
         for entry in self.of("dscp_queues"):
-            owner, dscp = entry.numbers()
-            if owner == number and int(entry.parameters[0]) != BACKGROUND_QUEUE:
-                found[dscp] = int(entry.parameters[0])
+            number, dscp = entry.numbers()
+            queue = int(entry.parameters[0])
+            if queue != BACKGROUND_QUEUE:
+                found.setdefault(number, {})[dscp] = queue
         return found
+
+    def dscp_map(self, number: int) -> dict[int, int]:
+        """One of them."""
+        return self.dscp_maps().get(number, {})
 
     def map_of_port(self, port: int) -> int:
         """The number of the map that a port's packets are led by; 0: it is not trusted."""

@@ -2,17 +2,18 @@
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from ipaddress import IPv4Network
-from typing import Final
+from typing import Any, Final
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.targets.addresses import ipv4_network
 from mltswitch.targets.bmv2.contents import Level, port_state
-from mltswitch.targets.bmv2.entries import Tables, is_depth, parse_entry, parse_meter, place_of
+from mltswitch.targets.bmv2.entries import Tables, is_depth, place_of
 from mltswitch.targets.bmv2.ports import PORT_NAME
 from mltswitch.targets.bmv2.render import FILE, render_text
 from mltswitch.targets.common import LineError
-from mltswitch.targets.state import RouteState, SwitchState
+from mltswitch.targets.state import PortState, RouteState, SwitchState
 from mltswitch.targets.template import using_templates
 from mltswitch.wire.hardware_address import address_of
 
@@ -25,7 +26,7 @@ def parse_files(files: Mapping[str, str]) -> SwitchState:
         raise UserInputError(f"the files are {', '.join(sorted(files)) or 'none'}", expected=FILE)
     try:
         lines = _lines(files[FILE])
-        state = _state(lines)
+        state = _state(lines, _tables(lines))
         with using_templates(None):
             needed = set(filter(_counts, render_text(state).splitlines()))
         _refuse_others(lines, needed)
@@ -48,11 +49,17 @@ def _lines(text: str) -> dict[str, int]:
             raise LineError(number, line, "has a control character")
         if not line or not _counts(line):
             continue
-        if line[0] != "#" and parse_entry(line) is None and parse_meter(line) is None and not is_depth(line):
-            raise LineError(number, line, "is no line of ours")
         if lines.setdefault(line, number) != number:
             raise LineError(number, line, "stands twice")
     return lines
+
+
+def _tables(lines: Mapping[str, int]) -> Tables:
+    """What the lines add; raises LineError for what is no line of ours."""
+    tables = Tables.of_lines(line for line in lines if line[0] != "#" and not is_depth(line))
+    for line in tables.foreign:
+        raise LineError(lines[line], line, "is no line of ours")
+    return tables
 
 
 def _refuse_others(lines: Mapping[str, int], needed: Collection[str]) -> None:
@@ -66,31 +73,30 @@ def _counts(line: str) -> bool:
     return not line.startswith("#") or _NAME.fullmatch(line) is not None
 
 
-def _state(lines: Mapping[str, int]) -> SwitchState:
+def _state(lines: Mapping[str, int], tables: Tables) -> SwitchState:
     """What the lines say, where they are lines that we would render."""
     names: dict[int, str] = {}
     for line, number in lines.items():
         named = _NAME.fullmatch(line)
         if named is not None and names.setdefault(int(named[1]), named[2]) != named[2]:
             raise LineError(number, line, f"the port is {names[int(named[1])]}")
-    tables = Tables.of_lines([line for line in lines if not line.startswith("#") and not is_depth(line)])
     levels: dict[int, dict[int, Level]] = {port: {} for port in names}
     for entry in tables.of("queues"):
         port, queue = entry.numbers()
         *threshold, limit, policed = map(int, entry.parameters)
         meter = tables.meters.get(place_of(port, queue)) if policed else None
         levels.setdefault(port, {})[queue] = Level(threshold[0] if threshold else None, limit, meter)
-    ports = tuple(
-        port_state(
-            name,
-            levels[port],
-            tables.dscp_map(tables.map_of_port(port)),
-            trusted=tables.map_of_port(port) != 0,
-        )
-        for port, name in names.items()
-    )
+    maps = tables.dscp_maps()
+    ports: list[PortState] = []
+    alike: dict[tuple[Any, ...], PortState] = {}
+    for port, name in names.items():
+        number = tables.map_of_port(port)
+        known = tuple(sorted(levels[port].items())), number
+        if known not in alike:
+            alike[known] = port_state(name, levels[port], maps.get(number, {}), trusted=number != 0)
+        ports.append(replace(alike[known], name=name))
     spraying = any(True for _ in tables.of("spraying"))
-    return SwitchState(ports, tuple(_routes(tables, names)), packet_spraying=spraying)
+    return SwitchState(tuple(ports), tuple(_routes(tables, names)), packet_spraying=spraying)
 
 
 def _routes(tables: Tables, names: Mapping[int, str]) -> list[RouteState]:
