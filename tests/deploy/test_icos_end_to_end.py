@@ -98,7 +98,7 @@ def test_push_is_idempotent_and_verify_finds_a_change_by_hand(tmp_path: Path) ->
 
 def test_a_refused_line_leaves_the_change_unsaved_and_visible(tmp_path: Path) -> None:
     plan = icos_plan()
-    with icos(tmp_path, RefuseLine("dot1p-mapping 0")) as (switch, leaf):
+    with icos(tmp_path, RefuseLine("ip route")) as (switch, leaf):
         before = switch.saved
         rack = Inventory((leaf,), Path("inventory"))
         report = push(plan, rack)

@@ -147,7 +147,11 @@ def _worst_case(bound: float | None, service: ClassService, granularity: int, un
 def _chain_frontier(
     problem: ThresholdProblem, service: ClassService, share: float, bound: float | None, units: int
 ) -> Frontier:
-    """The 99th percentile rises with S and with L, so the longest L falls with S: one walk along it."""
+    """The 99th percentile rises with L, and nearly always with S: one walk along the longest L.
+
+    In overload it may fall by a hundredth with S (a load of 2 at half the rate, S from 1 to 2 of L = 2), so
+    each step looks a little above the L of the step before.
+    """
     free = np.full(units + 1, units)
     if bound is None:
         return Frontier(free, free)
@@ -166,7 +170,8 @@ def _chain_frontier(
         threshold = int(step)
         if ceiling < threshold or not keeps(threshold, threshold):
             break
-        longest[index] = ceiling = _last(partial(keeps, threshold), threshold, ceiling)
+        above = min(units, ceiling + max(1, ceiling // 16))
+        longest[index] = ceiling = _last(partial(keeps, threshold), threshold, above)
     thresholds = np.arange(units + 1)
     next_step = np.searchsorted(steps, thresholds, side="left")
     last_step = np.maximum(np.searchsorted(steps, thresholds, side="right") - 1, 0)
