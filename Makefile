@@ -3,6 +3,7 @@
 #   make test    every check and every test
 #   make check   lint, types and layers only
 #   make test-fast, make test-lab   the two halves of the tests
+#   make test-bmv2                  the P4 program on a real switch; part of test-lab, which skips it without BMv2
 #   make coverage                   lines and branches that the fast half reaches
 
 PYTHON ?= python3
@@ -11,9 +12,9 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
 TORCH := $(VENV)/.torch
 
-FAST := not lab and not root and not browser
+FAST := not lab and not root and not browser and not bmv2
 
-.PHONY: demo test test-fast test-lab coverage check laws golden lock clean
+.PHONY: demo test test-fast test-lab test-bmv2 differential coverage check laws golden lock clean
 .DELETE_ON_ERROR:
 
 demo: $(SETUP)
@@ -26,7 +27,16 @@ test-fast: $(TORCH)
 
 # One after the other, and nothing beside them: they measure queues.
 test-lab: $(TORCH)
-	$(BIN)/python -m pytest -m "not ($(FAST))" --durations=10 tests
+	$(BIN)/python -m pytest -m "not ($(FAST))" --durations=10 tests bmv2_tests
+
+# The P4 program on a real simple_switch_grpc; fails where BMv2, p4c or root is missing, instead of skipping.
+test-bmv2: $(SETUP)
+	$(BIN)/python -m pytest --require-bmv2 --durations=10 bmv2_tests
+
+# Random packets through switch and model; MLTSWITCH_DIFFERENTIAL_PACKETS says how many, _SEED which.
+differential: $(SETUP)
+	MLTSWITCH_DIFFERENTIAL_PACKETS=$${MLTSWITCH_DIFFERENTIAL_PACKETS:-100000} \
+	    $(BIN)/python -m pytest --require-bmv2 -q bmv2_tests/test_differential.py
 
 coverage: $(TORCH)
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "$(FAST)" --cov --cov-report=term:skip-covered tests

@@ -26,8 +26,8 @@ from mltswitch.measure import (
     Bottleneck,
     LoadResult,
     Offer,
-    idle_delay_ns,
     offered_problem,
+    path_delay,
     probe_load,
     sending_tasks,
 )
@@ -141,14 +141,14 @@ def measure(rate: str, offers: Sequence[Offer], seconds: float, progress: Consol
     rows: list[Row] = []
     progress.print("bringing the lab up")
     with running_port(rate) as (plan, bottleneck):
-        idle_seconds = idle_delay_ns(plan, bottleneck, SEED) / 1e9
+        delay = path_delay(plan, bottleneck, SEED)
         for offer in offers:
             found = probe_load(
                 plan,
                 bottleneck,
                 offer,
                 model="completion",
-                idle_delay_seconds=idle_seconds,
+                delay=delay,
                 seconds=seconds,
                 seed=SEED,
             )

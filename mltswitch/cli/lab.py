@@ -12,14 +12,27 @@ from mltswitch.cli.probe import print_probe
 from mltswitch.documents import load_document, write_atomically
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import load_inventory
-from mltswitch.lab import DeviceAddress, Lab, LabStatus, lab_bottleneck
+from mltswitch.lab import (
+    BMV2_PLATFORM,
+    LINUX_PLATFORM,
+    DeviceAddress,
+    Engine,
+    Lab,
+    LabStatus,
+    Records,
+    lab_bottleneck,
+    mininet_file,
+    network_description,
+)
 from mltswitch.measure import judge, probe
-from mltswitch.plan import Fabric, Plan, resolve_fabric
+from mltswitch.plan import Fabric, Plan, Topology, resolve_fabric
 from mltswitch.queueing import MODELS
 from mltswitch.targets import hardware_capabilities
 
 STATE_FOLDER: Final = ".lab"
 """Below the inventory, whose group variables point to its keys."""
+SHIPPED: Final = {LINUX_PLATFORM: Path("inventories/lab"), BMV2_PLATFORM: Path("inventories/bmv2")}
+"""Inventories that stand for themselves, by what forwards packets in their labs."""
 PROBE_FAILED: Final = 5
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -29,32 +42,77 @@ def _inventory_option(command: Command) -> Command:
         "-i",
         "--inventory",
         "inventory_path",
-        default="inventories/lab",
-        show_default=True,
+        help="Default: the shipped one whose lab is up, else inventories/lab.",
+        callback=_inventory,
         type=click.Path(path_type=Path, file_okay=False),
     )(command)
 
 
+def _fabric_option(command: Command) -> Command:
+    return click.option(
+        "--fabric",
+        "fabric_file",
+        type=click.Path(path_type=Path),
+        help="Default: fabric.yaml of the inventory.",
+    )(command)
+
+
+def _inventory(context: click.Context, _parameter: click.Parameter, given: Path | None) -> Path:
+    if given is not None:
+        return given
+    switches: str | None = context.params.get("switches")
+    if switches is not None:
+        return SHIPPED[switches]
+    running = (path for path in SHIPPED.values() if (path / STATE_FOLDER / "state.json").exists())
+    return next(running, SHIPPED[LINUX_PLATFORM])
+
+
 @click.group()
 def lab() -> None:
-    """A network on this machine: real Linux queues, emulated Onyx and SONiC, SSH to all of them."""
+    """A network on this machine: Linux or BMv2 switches with real queues, and emulated command lines."""
 
 
-@lab.command(epilog="\b\nExample:\n  mltswitch lab up --fabric inventories/lab/fabric.yaml")
-@_inventory_option
-@click.option(
-    "--fabric", "fabric_file", type=click.Path(path_type=Path), help="Default: fabric.yaml of the inventory."
+@lab.command(
+    epilog="\b\nExamples:\n  mltswitch lab up --fabric inventories/lab/fabric.yaml\n"
+    "  mltswitch lab up --switches bmv2 --pcap"
 )
+@click.option(
+    "--switches",
+    is_eager=True,
+    type=click.Choice(tuple(SHIPPED)),
+    help="What forwards packets: without -i it chooses the shipped inventory, with it this is checked.",
+)
+@_inventory_option
+@_fabric_option
+@click.option(
+    "--engine",
+    default=Engine.AUTO.value,
+    show_default=True,
+    type=click.Choice([engine.value for engine in Engine]),
+    help="What builds a lab of BMv2 switches; auto: mininet where it is installed.",
+)
+@click.option("--keep-logs", is_flag=True, help="`down` leaves the logs; BMv2 logs every packet, slowly.")
+@click.option("--pcap", is_flag=True, help="BMv2 captures every port; `down` leaves the captures.")
 @json_option
-def up(inventory_path: Path, fabric_file: Path | None, as_json: bool) -> None:
-    """Build the network; returns when every device answers SSH."""
-    fabric = load_document(fabric_file or inventory_path / "fabric.yaml", Fabric)
-    devices = [
-        DeviceAddress(device.switch, device.platform, device.address, device.port)
-        for device in load_inventory(inventory_path).devices
-    ]
+def up(
+    switches: str | None,
+    inventory_path: Path,
+    fabric_file: Path | None,
+    engine: str,
+    keep_logs: bool,
+    pcap: bool,
+    as_json: bool,
+) -> None:
+    """Build the network; returns when every device answers. BMv2 switches have no program before a push."""
+    fabric_file = fabric_file or inventory_path / "fabric.yaml"
+    fabric = resolve_fabric(load_document(fabric_file, Fabric), hardware_capabilities)
+    _check_switches(fabric, fabric_file, switches)
     status = _lab(inventory_path).up(
-        resolve_fabric(fabric, hardware_capabilities), devices, progress=progress
+        fabric,
+        _devices(inventory_path),
+        progress=progress,
+        engine=Engine(engine),
+        records=Records(keep_logs, pcap),
     )
     _print_status(status, as_json)
 
@@ -83,6 +141,23 @@ def down(inventory_path: Path) -> None:
 def run(inventory_path: Path, command: tuple[str, ...]) -> int:
     """Run COMMAND where the lab can be reached: without root that is inside the lab's own kernel."""
     return _lab(inventory_path).run(command)
+
+
+@lab.command(epilog="\b\nExample:\n  mltswitch lab network -i inventories/bmv2 -o network.json")
+@_inventory_option
+@_fabric_option
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The fabric's BMv2 network for mininet.",
+)
+def network(inventory_path: Path, fabric_file: Path | None, output: Path) -> None:
+    """Write the fabric for mininet's own command line, and print the command that runs it."""
+    fabric = load_document(fabric_file or inventory_path / "fabric.yaml", Fabric)
+    write_atomically(output, network_description(resolve_fabric(fabric, hardware_capabilities)))
+    click.echo(f"sudo mn --custom {mininet_file()} --topo mltswitch,{output} --switch bmv2 --controller none")
 
 
 @lab.command("probe", epilog="\b\nExample:\n  mltswitch lab probe plan.yaml --loads 0.8,1.1,1.5 --seconds 4")
@@ -156,6 +231,25 @@ def probe_command(
     return PROBE_FAILED if any(verdict.holds is False for verdict in verdicts) else 0
 
 
+def _check_switches(fabric: Fabric, fabric_file: Path, switches: str | None) -> None:
+    found = {switch.platform for switch in Topology(fabric).switches}
+    if switches is None or switches in found:
+        return
+    raise UserInputError(
+        f"its switches are {', '.join(sorted(found))}",
+        where=str(fabric_file),
+        expected=f"{switches}, as --switches says",
+        hint=f"-i {SHIPPED[switches]} has them",
+    )
+
+
+def _devices(inventory_path: Path) -> list[DeviceAddress]:
+    return [
+        DeviceAddress(device.switch, device.platform, device.address, device.port, device.thrift_port or None)
+        for device in load_inventory(inventory_path).devices
+    ]
+
+
 def _lab(inventory_path: Path) -> Lab:
     return Lab(inventory_path / STATE_FOLDER)
 
@@ -182,10 +276,10 @@ def _print_status(found: LabStatus, as_json: bool) -> None:
         screen.print(f"missing: {line}", markup=False)
     if found.devices:
         rows = [
-            (d.name, d.platform, str(d.kind), f"{d.address}:{d.port}", "yes" if d.answers_ssh else "no")
+            (d.name, d.platform, str(d.kind), f"{d.address}:{d.port}", "yes" if d.answers else "no")
             for d in found.devices
         ]
-        screen.print(table("Devices", ("name", "platform", "kind", "address", "answers SSH"), rows))
+        screen.print(table("Devices", ("name", "platform", "kind", "address", "answers"), rows))
     if found.hosts:
         rows = [
             (h.name, h.leaf, h.address, " ".join(h.aliases.values()), h.namespace or "-") for h in found.hosts

@@ -24,6 +24,12 @@ def print_probe(result: ProbeResult, verdicts: Sequence[Verdict]) -> None:
         f"(loss model '{result.model}', for what was sent); waits are delays above the idle one.",
         markup=False,
     )
+    if result.behind_seconds:
+        screen.print(
+            f"Under overload packets wait {result.behind_seconds * 1e3:.0f} ms more, behind the queues in "
+            "one line for all classes. Waits and queue lengths are without it, delays with it.",
+            markup=False,
+        )
     rows = [
         (
             ramp.traffic_class,

@@ -12,9 +12,7 @@ from mltswitch.wire.tables import bytes_text, number_text
 from mltswitch.wire.wireshark import dissector_text
 
 
-@click.group(
-    epilog="\b\nExample:\n  mltswitch wire dissector -o mltswitch.lua"
-)
+@click.group(epilog="\b\nExample:\n  mltswitch wire dissector -o mltswitch.lua")
 def wire() -> None:
     """The source route of P4 switches and the header of host agents."""
 

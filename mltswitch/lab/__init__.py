@@ -1,18 +1,36 @@
-"""Leaf-spine networks on one machine: Linux switches with real queues, emulated ones, and hosts."""
+"""Leaf-spine networks on one machine: Linux or BMv2 switches with real queues, emulated ones, and hosts."""
 
+from mltswitch.lab.bmv2 import mininet_file, network_description
 from mltswitch.lab.bottleneck import lab_bottleneck
 from mltswitch.lab.lab import Lab
-from mltswitch.lab.model import DeviceAddress, DeviceKind, DeviceStatus, HostStatus, LabMode, LabStatus
+from mltswitch.lab.model import (
+    BMV2_PLATFORM,
+    LINUX_PLATFORM,
+    DeviceAddress,
+    DeviceKind,
+    DeviceStatus,
+    Engine,
+    HostStatus,
+    LabMode,
+    LabStatus,
+    Records,
+)
 from mltswitch.lab.namespaces import NamespaceHandle
 
 __all__ = [
+    "BMV2_PLATFORM",
+    "LINUX_PLATFORM",
     "DeviceAddress",
     "DeviceKind",
     "DeviceStatus",
+    "Engine",
     "HostStatus",
     "Lab",
     "LabMode",
     "LabStatus",
     "NamespaceHandle",
+    "Records",
     "lab_bottleneck",
+    "mininet_file",
+    "network_description",
 ]

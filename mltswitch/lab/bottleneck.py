@@ -2,6 +2,7 @@
 
 from mltswitch.errors import UserInputError
 from mltswitch.lab.lab import Lab
+from mltswitch.lab.model import BMV2_PLATFORM
 from mltswitch.measure import Bottleneck, ProbeHost
 from mltswitch.plan import Host, Plan
 
@@ -38,6 +39,7 @@ def lab_bottleneck(lab: Lab, plan: Plan, receiver: str | None) -> Bottleneck:
         receiver=probe_hosts[target.name],
         senders=tuple(probe_hosts[host.name] for host in senders),
         near_sender=probe_hosts[near[0].name],
+        has_line_behind=leaf.platform == BMV2_PLATFORM,
     )
 
 

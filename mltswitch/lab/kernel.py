@@ -3,12 +3,15 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from mltswitch.errors import MachineError
 from mltswitch.lab import uml, xstate
+from mltswitch.lab.bmv2 import has_mininet
+from mltswitch.lab.mininet_bmv2 import PROGRAM
 from mltswitch.lab.model import LabMode
 
 TRIAL_SECONDS: Final = 20.0
@@ -19,6 +22,12 @@ _PROGRAMS: Final = {
     "unshare": "util-linux",
     "ethtool": "ethtool",
     "sshd": "openssh-server",
+}
+_BMV2_PROGRAMS: Final = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "unshare": "util-linux",
+    "ethtool": "ethtool",
 }
 # Each by itself, so that everything that fails can be named. The namespace ends with the process.
 _TRIAL_DEVICE: Final = "ip link add name trial0 type veth peer name trial1 || { echo veth; exit 0; }"
@@ -34,6 +43,7 @@ _TRIAL_STEPS: Final = {
     "bridges": "ip link add name trial3 type bridge",
     "writable /proc/sys": "echo 1 >/proc/sys/net/ipv4/ip_forward",
 }
+_BMV2_FEATURES: Final = ("tbf", "writable /proc/sys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +77,41 @@ def examine() -> Machine:
     return Machine(LabMode.EMULATORS_ONLY, tuple(f"no Linux switches: {reason}, and {o}" for o in obstacles))
 
 
-def failing_features() -> tuple[str, ...]:
-    """What a Linux switch needs and what fails in a throw-away namespace of this kernel."""
-    steps = "\n".join(f"{{ {step}; }} >/dev/null 2>&1 || echo {name}" for name, step in _TRIAL_STEPS.items())
+def examine_for_bmv2(*, wants_mininet: bool | None) -> Machine:
+    """How BMv2 switches run here, by mininet where it is wanted or, without a wish, where it is installed.
+
+    Changes nothing. Raises MachineError naming what is missing: without BMv2 such a lab is nothing.
+    """
+    if os.geteuid() != 0:
+        raise MachineError("BMv2 switches need root: each has a network namespace of its own")
+    for program, package in _BMV2_PROGRAMS.items():
+        if shutil.which(program, path=_path()) is None:
+            raise MachineError(f"{program} is not installed", hint=f"install the Debian package {package}")
+    if shutil.which(PROGRAM, path=_path()) is None:
+        raise MachineError(
+            f"{PROGRAM} is not installed", where="BMv2", hint="docs/p4.md says where to get it"
+        )
+    lacking = failing_features(_BMV2_FEATURES)
+    if lacking:
+        raise MachineError(f"this kernel has no {' and no '.join(lacking)}", where="BMv2")
+    found = wants_mininet is not False and has_mininet()
+    if wants_mininet and not found:
+        raise MachineError(
+            "mininet is not installed", hint="install the Debian package mininet, or use --engine namespaces"
+        )
+    if found:
+        return Machine(LabMode.BMV2_MININET, ())
+    missing = () if wants_mininet is False else ("mininet is not installed: plain network namespaces",)
+    return Machine(LabMode.BMV2, missing)
+
+
+def failing_features(names: Collection[str] = tuple(_TRIAL_STEPS)) -> tuple[str, ...]:
+    """What fails of these in a throw-away namespace; by default of all that Linux switches need."""
+    steps = "\n".join(
+        f"{{ {step}; }} >/dev/null 2>&1 || echo {name}"
+        for name, step in _TRIAL_STEPS.items()
+        if name in names
+    )
     try:
         done = subprocess.run(
             ["unshare", "--net", "sh", "-c", f"{_TRIAL_DEVICE}\n{steps}"],

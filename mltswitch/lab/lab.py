@@ -9,15 +9,26 @@ from pathlib import Path
 from typing import Final
 
 from mltswitch.errors import MachineError, MltswitchError, UserInputError
-from mltswitch.lab import native, rootless, uml
+from mltswitch.lab import bmv2, native, rootless, uml
+from mltswitch.lab.answers import answers
 from mltswitch.lab.daemon import start_supervisor, stop_supervisor
-from mltswitch.lab.kernel import Machine, examine
+from mltswitch.lab.kernel import Machine, examine, examine_for_bmv2
 from mltswitch.lab.keys import create_lab_keys
-from mltswitch.lab.layout import LINUX_PLATFORM, Layout, lay_out
-from mltswitch.lab.model import DeviceAddress, DeviceKind, DeviceStatus, HostStatus, LabMode, LabStatus
+from mltswitch.lab.layout import Layout, forwarding_platform, lay_out
+from mltswitch.lab.model import (
+    BMV2_PLATFORM,
+    LINUX_PLATFORM,
+    DeviceAddress,
+    DeviceKind,
+    DeviceStatus,
+    Engine,
+    HostStatus,
+    LabMode,
+    LabStatus,
+    Records,
+)
 from mltswitch.lab.namespaces import NamespaceHandle, our_namespaces, remove_namespace
 from mltswitch.lab.paths import LabPaths
-from mltswitch.lab.ssh_banner import answers_ssh
 from mltswitch.lab.state import (
     Device,
     LabState,
@@ -34,7 +45,8 @@ from mltswitch.plan.fabric import Fabric
 Progress = Callable[[str], None]
 
 READY_SECONDS: Final = 60.0
-"""How long `up` waits for the last device to answer SSH."""
+"""How long `up` waits for the last device to answer."""
+NOTHING_KEPT: Final = Records()
 
 
 class Lab:
@@ -43,13 +55,21 @@ class Lab:
     def __init__(self, state_directory: Path) -> None:
         self.paths = LabPaths(state_directory.resolve())
 
-    def up(self, fabric: Fabric, devices: Sequence[DeviceAddress], *, progress: Progress) -> LabStatus:
-        """Build the lab and return when every device answers SSH.
+    def up(
+        self,
+        fabric: Fabric,
+        devices: Sequence[DeviceAddress],
+        *,
+        progress: Progress,
+        engine: Engine = Engine.AUTO,
+        records: Records = NOTHING_KEPT,
+    ) -> LabStatus:
+        """Build the lab and return when every device answers; the engine builds BMv2 switches alone.
 
-        Raises UserInputError for a fabric or devices that cannot be built, MachineError when something is in
-        the way or fails; what was begun is removed again, its logs are kept.
+        Raises UserInputError for a fabric, devices or wishes that cannot be met, MachineError when something
+        is in the way or fails; what was begun is removed again, its logs are kept.
         """
-        machine = examine()
+        machine = _machine(fabric, engine, records)
         with_switches = machine.mode is not LabMode.EMULATORS_ONLY
         layout = lay_out(fabric, devices, with_switches=with_switches)
         self.paths.create()
@@ -59,7 +79,7 @@ class Lab:
             for line in machine.missing:
                 progress(line)
             try:
-                state = self._build(layout, machine, fabric, progress)
+                state = self._build(layout, machine, fabric, records, progress)
             except (MltswitchError, OSError, subprocess.SubprocessError) as error:
                 tail = self.paths.log_tail()
                 self._tear_down(progress, keep_logs=True)
@@ -88,7 +108,7 @@ class Lab:
             self._tear_down(progress, keep_logs=False)
 
     def status(self) -> LabStatus:
-        """What runs; asks every device for its SSH banner."""
+        """What runs; asks every device whether it answers."""
         state = read_state(self.paths)
         return self._status(state)
 
@@ -138,29 +158,42 @@ class Lab:
             where = str(root) if root is not None else f"network namespaces {', '.join(left)}"
             raise MachineError(what, where=where, hint="run `mltswitch lab down` first, for its inventory")
 
-    def _build(self, layout: Layout, machine: Machine, fabric: Fabric, progress: Progress) -> LabState:
-        instance = secrets.token_hex(6)
-        state = describe(layout, mode=machine.mode, instance=instance, missing=machine.missing)
+    def _build(
+        self, layout: Layout, machine: Machine, fabric: Fabric, records: Records, progress: Progress
+    ) -> LabState:
+        state = describe(
+            layout,
+            mode=machine.mode,
+            instance=secrets.token_hex(6),
+            missing=machine.missing,
+            keep_logs=records.keep_logs or records.pcap,
+        )
         if state.namespaces:
             claim(self.paths)
         write_state(self.paths, state)
         if machine.mode is LabMode.ROOTLESS:
             rootless.boot(self.paths, state, fabric, layout.devices, progress)
         else:
-            self._build_here(layout, state, progress)
+            self._build_here(layout, state, records, progress)
         state = state.model_copy(update={"ready": True})
         write_state(self.paths, state)
         return state
 
-    def _build_here(self, layout: Layout, state: LabState, progress: Progress) -> None:
+    def _build_here(self, layout: Layout, state: LabState, records: Records, progress: Progress) -> None:
         paths = self.paths
-        create_lab_keys(paths.private_key, paths.known_hosts, paths.host_keys, layout.devices)
+        by_ssh = [device for device in layout.devices if device.platform != BMV2_PLATFORM]
+        if by_ssh:
+            create_lab_keys(paths.private_key, paths.known_hosts, paths.host_keys, by_ssh)
         if state.mode is LabMode.NATIVE:
             native.build(layout, paths, progress)
         elif state.mode is LabMode.USER_MODE_LINUX:
             native.build_around_uml(layout, paths, state.instance, progress)
+        elif state.mode is LabMode.BMV2:
+            bmv2.build(layout, paths, records, progress)
+        elif state.mode is LabMode.BMV2_MININET:
+            bmv2.build_by_mininet(layout, paths, records, progress)
         daemon = start_supervisor(paths)
-        progress("waiting for the devices to answer SSH")
+        progress("waiting for the devices to answer")
         self._wait_for_devices(state, daemon)
 
     def _wait_for_devices(self, state: LabState, daemon: subprocess.Popen[bytes]) -> None:
@@ -169,28 +202,31 @@ class Lab:
         while waiting:
             if daemon.poll() is not None:
                 raise MachineError("the lab's supervisor ended")
-            waiting = [device for device, answers in _probe(waiting) if not answers]
+            waiting = [device for device, answer in _probe(waiting) if not answer]
             if waiting and time.monotonic() > deadline:
                 names = ", ".join(device.name for device in waiting)
-                raise MachineError(f"no answer to SSH after {READY_SECONDS:g} s", where=names)
+                raise MachineError(f"no answer after {READY_SECONDS:g} s", where=names)
             if waiting:
                 time.sleep(0.1)
 
     def _tear_down(self, progress: Progress, *, keep_logs: bool) -> None:
         paths = self.paths
         state = self._readable_state()
+        found = len(self._namespaces(state))  # what mininet made it also removes
         if state is None or state.boot == boot_identity():
             native.stop(paths)
+            bmv2.stop(paths)
             stop_supervisor(paths)
             uml.stop(paths, state.instance if state is not None else None)
-        removed = 0
         while names := self._namespaces(state):
             for name in names:
                 remove_namespace(name)
-            removed += len(names)
         had_state = paths.state.exists()
-        paths.remove(keep_logs=keep_logs)
-        progress(f"removed {removed} network namespaces" if removed or had_state else "no lab is up")
+        asked = state is not None and state.keep_logs
+        paths.remove(keep_logs=keep_logs or asked)
+        if asked:
+            progress(f"logs and captures stay in {paths.logs}, until the next `up` or `down`")
+        progress(f"removed {found} network namespaces" if found or had_state else "no lab is up")
 
     def _namespaces(self, state: LabState | None) -> tuple[str, ...]:
         """Those of our record that exist; without one of this boot all that no other lab has."""
@@ -219,7 +255,7 @@ class Lab:
             state_directory=str(self.paths.root),
             private_key=str(self.paths.private_key),
             known_hosts=str(self.paths.known_hosts),
-            devices=tuple(_device_status(device, answers) for device, answers in _probe(state.devices)),
+            devices=tuple(_device_status(device, answer) for device, answer in _probe(state.devices)),
             hosts=tuple(
                 HostStatus(host.name, host.leaf, host.address, host.aliases, host.namespace)
                 for host in state.hosts
@@ -228,26 +264,37 @@ class Lab:
         )
 
 
+def _machine(fabric: Fabric, engine: Engine, records: Records) -> Machine:
+    if forwarding_platform(fabric) == BMV2_PLATFORM:
+        wishes = {Engine.AUTO: None, Engine.MININET: True, Engine.NAMESPACES: False}
+        return examine_for_bmv2(wants_mininet=wishes[engine])
+    for option, given in (("--engine", engine is not Engine.AUTO), ("--pcap", records.pcap)):
+        if given:
+            raise UserInputError("is for BMv2 switches, and this fabric has none", where=option)
+    return examine()
+
+
 def _probe(devices: Sequence[Device]) -> list[tuple[Device, bool]]:
     if not devices:
         return []
     with ThreadPoolExecutor(max_workers=min(len(devices), 32)) as pool:
-        answers = pool.map(
-            lambda device: device.present and answers_ssh(device.address, device.port), devices
+        found = pool.map(
+            lambda device: device.present and answers(device.platform, device.address, device.port),
+            devices,
         )
-        return list(zip(devices, answers, strict=True))
+        return list(zip(devices, found, strict=True))
 
 
-def _device_status(device: Device, answers: bool) -> DeviceStatus:
+def _device_status(device: Device, does_answer: bool) -> DeviceStatus:
     kind = DeviceKind.ABSENT
     if device.present:
         kind = DeviceKind.REAL if device.real else DeviceKind.EMULATED
-    return DeviceStatus(device.name, device.platform, device.address, device.port, kind, answers)
+    return DeviceStatus(device.name, device.platform, device.address, device.port, kind, does_answer)
 
 
 def _absent(state: LabState) -> tuple[str, ...]:
     return tuple(
         f"{device.name}: the lab has no emulator of {device.platform}"
         for device in state.devices
-        if not device.present and device.platform != LINUX_PLATFORM
+        if not device.present and device.platform not in (LINUX_PLATFORM, BMV2_PLATFORM)
     )

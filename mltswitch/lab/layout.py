@@ -1,14 +1,15 @@
 """The fabric as the lab builds it: namespaces, cables, addresses and the rack's existing routes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv4Network
+from itertools import groupby
 from typing import Final
 
 from mltswitch.errors import UserInputError
-from mltswitch.lab.model import DeviceAddress
-from mltswitch.plan.fabric import Fabric, SwitchRole
-from mltswitch.plan.topology import Port, Switch, Topology
+from mltswitch.lab.model import BMV2_PLATFORM, LINUX_PLATFORM, DeviceAddress
+from mltswitch.plan import Fabric, Port, Switch, Topology, underlay
+from mltswitch.targets.bmv2.ports import numbered
 
 PREFIX: Final = "mlt-"
 """Every network namespace of ours starts with it, and none of anybody else's is touched."""
@@ -16,7 +17,6 @@ MANAGEMENT_NAMESPACE: Final = PREFIX + "mgmt"
 MANAGEMENT_NETWORK: Final = IPv4Network("169.254.0.0/16")
 """Link-local (RFC 3927), so that it cannot collide with a fabric's addresses."""
 MANAGEMENT_PORT: Final = "mgmt0"
-LINUX_PLATFORM: Final = "linux"
 EMULATED_PLATFORMS: Final = {"cumulus": 32, "dell-sonic": 32, "eos": 32, "icos": 48, "onyx": 16, "sonic": 32}
 """Platform → ports of the emulated box (SN2700, S5232F, a 32-port Trident 3, N4000, SN2100, SN2700)."""
 
@@ -25,9 +25,12 @@ _MAXIMUM_INTERFACE_NAME: Final = 15
 
 @dataclass(frozen=True, slots=True)
 class LabPort:
-    """One port of a Linux switch; without a namespace at the other end it is a dummy that is up."""
+    """One port of a switch; without a namespace at the other end it is a dummy that is up."""
 
     name: str
+    number: int
+    """BMv2's; 0 elsewhere."""
+    rate_bps: int
     address: IPv4Address
     peer_address: IPv4Address
     peer_namespace: str
@@ -45,7 +48,7 @@ class LabRoute:
 
 @dataclass(frozen=True, slots=True)
 class LabSwitch:
-    """One Linux switch: a namespace with an SSH server on its management interface."""
+    """One switch: a namespace, under Linux with an SSH server on its management interface."""
 
     name: str
     namespace: str
@@ -81,6 +84,8 @@ class Layout:
     """Everything that `up` creates, known before anything is created."""
 
     fabric: str
+    platform: str
+    """Of `switches`: what forwards packets."""
     mtu_bytes: int
     switches: tuple[LabSwitch, ...]
     hosts: tuple[LabHost, ...]
@@ -94,19 +99,14 @@ class Layout:
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """All namespaces, the management network first."""
+        """All namespaces, the management network first; BMv2 switches have none, and no link to it."""
         if not self.switches:
             return ()
         return (
-            MANAGEMENT_NAMESPACE,
+            *((MANAGEMENT_NAMESPACE,) if self.platform == LINUX_PLATFORM else ()),
             *(switch.namespace for switch in self.switches),
             *(host.namespace for host in self.real_hosts),
         )
-
-
-def hardware_address(address: IPv4Address) -> str:
-    """The locally administered MAC address that an interface with this address has."""
-    return "02:4d:" + ":".join(f"{octet:02x}" for octet in address.packed)
 
 
 def lay_out(fabric: Fabric, devices: Sequence[DeviceAddress], *, with_switches: bool) -> Layout:
@@ -116,18 +116,19 @@ def lay_out(fabric: Fabric, devices: Sequence[DeviceAddress], *, with_switches: 
     """
     topology = Topology(fabric)
     _check_devices(topology, devices)
-    linux = [switch for switch in topology.switches if switch.platform == LINUX_PLATFORM]
-    real = {switch.name for switch in linux} if with_switches else set[str]()
+    platform = forwarding_platform(fabric)
+    forwarding = [switch for switch in topology.switches if switch.platform == platform]
+    real = {switch.name for switch in forwarding} if with_switches else set[str]()
     real_hosts = {host.name for host in topology.hosts if host.leaf in real}
     switches = tuple(
         LabSwitch(
             name=switch.name,
             namespace=PREFIX + switch.name,
             management_address=MANAGEMENT_NETWORK.network_address + 0x100 + position,
-            ports=tuple(_lab_port(switch, port, real | real_hosts) for port in switch.ports),
+            ports=tuple(_lab_ports(fabric, switch, real | real_hosts)),
             routes=_underlay(fabric, topology, switch, real),
         )
-        for position, switch in enumerate(linux, start=1)
+        for position, switch in enumerate(forwarding, start=1)
         if switch.name in real
     )
     hosts = tuple(
@@ -147,7 +148,17 @@ def lay_out(fabric: Fabric, devices: Sequence[DeviceAddress], *, with_switches: 
         for switch in topology.switches
         if switch.platform in EMULATED_PLATFORMS
     )
-    return Layout(fabric.name, fabric.ports.mtu_bytes, switches, hosts, emulators, tuple(devices))
+    return Layout(fabric.name, platform, fabric.ports.mtu_bytes, switches, hosts, emulators, tuple(devices))
+
+
+def forwarding_platform(fabric: Fabric) -> str:
+    """The platform of the fabric's switches that forward packets in a lab; raises UserInputError for two."""
+    platforms = {switch.platform for switch in Topology(fabric).switches}
+    if {LINUX_PLATFORM, BMV2_PLATFORM} <= platforms:
+        raise UserInputError(
+            "a lab has either linux switches or bmv2 switches that forward packets", where="topology"
+        )
+    return BMV2_PLATFORM if BMV2_PLATFORM in platforms else LINUX_PLATFORM
 
 
 def _check_devices(topology: Topology, devices: Sequence[DeviceAddress]) -> None:
@@ -159,11 +170,12 @@ def _check_devices(topology: Topology, devices: Sequence[DeviceAddress]) -> None
                 f"the inventory says platform {device.platform}", where=device.name, expected=switch.platform
             )
         _check_loopback(device)
-        other = places.setdefault((device.address, device.port), device.name)
-        if other != device.name:
-            raise UserInputError(
-                f"{device.address} port {device.port} is given to {other} as well", where=device.name
-            )
+        for port in (device.port, device.thrift_port):
+            other = places.setdefault((device.address, port), device.name) if port else device.name
+            if other != device.name or device.port == device.thrift_port:
+                raise UserInputError(
+                    f"{device.address} port {port} is given to {other} as well", where=device.name
+                )
 
 
 def _check_loopback(device: DeviceAddress) -> None:
@@ -180,7 +192,14 @@ def _check_loopback(device: DeviceAddress) -> None:
         )
 
 
-def _lab_port(switch: Switch, port: Port, real: set[str]) -> LabPort:
+def _lab_ports(fabric: Fabric, switch: Switch, real: set[str]) -> Iterator[LabPort]:
+    is_bmv2 = switch.platform == BMV2_PLATFORM
+    numbers = numbered(port.name for port in switch.ports) if is_bmv2 else {}
+    for port in switch.ports:
+        yield _lab_port(fabric, switch, port, numbers.get(port.name, 0), real)
+
+
+def _lab_port(fabric: Fabric, switch: Switch, port: Port, number: int, real: set[str]) -> LabPort:
     where = f"{switch.name}:{port.name}"
     if len(port.name) > _MAXIMUM_INTERFACE_NAME or "/" in port.name or port.name in {MANAGEMENT_PORT, "lo"}:
         raise UserInputError(
@@ -189,28 +208,28 @@ def _lab_port(switch: Switch, port: Port, real: set[str]) -> LabPort:
             expected=f"at most {_MAXIMUM_INTERFACE_NAME} characters, no '/', not lo or {MANAGEMENT_PORT}",
         )
     peer = PREFIX + port.peer if port.peer in real else ""
-    return LabPort(port.name, port.address, port.peer_address, peer, port.peer_port, port.peer_is_host)
+    override = fabric.ports.overrides.get(port.role)
+    return LabPort(
+        name=port.name,
+        number=number,
+        rate_bps=(override and override.rate_bps) or fabric.ports.rate_bps,
+        address=port.address,
+        peer_address=port.peer_address,
+        peer_namespace=peer,
+        peer_port=port.peer_port,
+        peer_is_host=port.peer_is_host,
+    )
 
 
 def _underlay(fabric: Fabric, topology: Topology, switch: Switch, real: set[str]) -> tuple[LabRoute, ...]:
-    """What the rack routes without us: a leaf sends to every host over all spines, a spine to each leaf.
+    """What the rack routes without us (mltswitch/plan/underlay.py).
 
     Spines and leaves that are emulated are left out: nothing is forwarded behind them.
     """
-    up = [port for port in switch.ports if not port.peer_is_host and port.peer in real]
-    if not up:
-        return ()
-    if switch.role is SwitchRole.LEAF:
-        return (LabRoute(fabric.addressing.hosts, tuple(port.peer_address for port in up)),)
-    stride = fabric.addressing.leaf_stride
-    prefix_length = 32 - (4 * stride).bit_length() + 1
-    first = fabric.addressing.hosts.network_address
+    routes = underlay(fabric.addressing, topology, switch, lambda port: port.peer in real)
     return tuple(
-        LabRoute(
-            IPv4Network((first + 4 * stride * topology.switch(port.peer).index, prefix_length)),
-            (port.peer_address,),
-        )
-        for port in up
+        LabRoute(prefix, tuple(route.next_hop for route in alike))
+        for prefix, alike in groupby(routes, lambda route: route.prefix)
     )
 
 

@@ -2,10 +2,14 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+LINUX_PLATFORM: Final = "linux"
+BMV2_PLATFORM: Final = "bmv2"
 
 
 class LabMode(StrEnum):
-    """Where the lab's Linux switches run."""
+    """Where the lab's switches run."""
 
     DOWN = "down"
     NATIVE = "native"
@@ -14,6 +18,10 @@ class LabMode(StrEnum):
     """Namespaces of one user-mode-linux instance; the hosts are namespaces of this kernel."""
     ROOTLESS = "user-mode-linux-rootless"
     """Everything, hosts and commands too, inside one user-mode-linux instance."""
+    BMV2 = "bmv2"
+    """BMv2 processes in network namespaces of this kernel."""
+    BMV2_MININET = "bmv2-mininet"
+    """The same, built by mininet."""
     EMULATORS_ONLY = "emulators-only"
 
 
@@ -21,20 +29,41 @@ class DeviceKind(StrEnum):
     """What answers at a device's address."""
 
     REAL = "real"
-    """A Linux switch: its queues carry packets."""
+    """A Linux switch or a BMv2 process: its queues carry packets."""
     EMULATED = "emulated"
     """A command line without packets behind it."""
     ABSENT = "absent"
 
 
+class Engine(StrEnum):
+    """What builds a lab of BMv2 switches."""
+
+    AUTO = "auto"
+    """Mininet where it is installed."""
+    MININET = "mininet"
+    NAMESPACES = "namespaces"
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What a lab keeps of what happened, on request, because it slows the switches down."""
+
+    keep_logs: bool = False
+    """BMv2 logs every packet, and `down` leaves all logs."""
+    pcap: bool = False
+    """BMv2 captures every port, and `down` leaves the captures."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceAddress:
-    """Where the inventory expects one device's SSH server."""
+    """Where the inventory expects one device's SSH or gRPC server."""
 
     name: str
     platform: str
     address: str
     port: int
+    thrift_port: int | None = None
+    """BMv2 alone: where its second server is expected; None: nobody reaches it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +75,8 @@ class DeviceStatus:
     address: str
     port: int
     kind: DeviceKind
-    answers_ssh: bool
+    answers: bool
+    """SSH; a BMv2 switch gRPC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,5 +107,5 @@ class LabStatus:
 
     @property
     def all_answer(self) -> bool:
-        """Whether every device that this mode offers answers SSH."""
-        return all(device.answers_ssh for device in self.devices if device.kind is not DeviceKind.ABSENT)
+        """Whether every device that this mode offers answers."""
+        return all(device.answers for device in self.devices if device.kind is not DeviceKind.ABSENT)

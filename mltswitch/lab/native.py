@@ -30,7 +30,7 @@ def build(layout: Layout, paths: LabPaths, progress: Callable[[str], None]) -> N
         return
     progress(f"building {len(layout.switches)} Linux switches and {len(layout.real_hosts)} hosts")
     _write_switch_files(layout, paths)
-    _run(paths, "build", native_script(layout, paths))
+    run_script(paths, "build", native_script(layout, paths))
 
 
 def build_around_uml(layout: Layout, paths: LabPaths, instance: str, progress: Callable[[str], None]) -> None:
@@ -39,7 +39,7 @@ def build_around_uml(layout: Layout, paths: LabPaths, instance: str, progress: C
         return
     progress(f"starting {len(layout.switches)} Linux switches in user-mode-linux")
     _write_switch_files(layout, paths)
-    _run(paths, "taps", taps_script(layout))
+    run_script(paths, "taps", taps_script(layout))
     process = uml.start(
         paths,
         uml.switches_init(switches_script(layout, paths)),
@@ -49,7 +49,25 @@ def build_around_uml(layout: Layout, paths: LabPaths, instance: str, progress: C
     )
     uml.wait_until_ready(paths, process)
     progress(f"connecting {len(layout.real_hosts)} hosts")
-    _run(paths, "hosts", hosts_script(layout))
+    run_script(paths, "hosts", hosts_script(layout))
+
+
+def run_script(paths: LabPaths, name: str, script: str) -> None:
+    """Run a script whose background processes outlive it; its output goes to a log of its own.
+
+    Raises MachineError.
+    """
+    file, record = paths.work / f"{name}.sh", paths.processes / _RECORD
+    write_private(file, script)
+    with (paths.logs / f"{name}.log").open("ab") as log:
+        process = start_recorded(["sh", str(file)], record, log=log)
+    try:
+        code = process.wait(SCRIPT_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"was not done after {SCRIPT_SECONDS:g} s", where=str(file)) from None
+    record.unlink(missing_ok=True)
+    if code:
+        raise MachineError(f"ended with {code}", where=str(file))
 
 
 def stop(paths: LabPaths) -> None:
@@ -62,18 +80,3 @@ def stop(paths: LabPaths) -> None:
 def _write_switch_files(layout: Layout, paths: LabPaths) -> None:
     for name, text in switch_files(layout).items():
         write_private(paths.work / name, text)
-
-
-def _run(paths: LabPaths, name: str, script: str) -> None:
-    """Run a script whose background processes outlive it; its output goes to a log of its own."""
-    file, record = paths.work / f"{name}.sh", paths.processes / _RECORD
-    write_private(file, script)
-    with (paths.logs / f"{name}.log").open("ab") as log:
-        process = start_recorded(["sh", str(file)], record, log=log)
-    try:
-        code = process.wait(SCRIPT_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise MachineError(f"was not done after {SCRIPT_SECONDS:g} s", where=str(file)) from None
-    record.unlink(missing_ok=True)
-    if code:
-        raise MachineError(f"ended with {code}", where=str(file))

@@ -102,9 +102,9 @@ class LabPaths:
             self.root.rmdir()
 
     def forget_logs(self) -> None:
-        """Empty the logs of an `up` that failed earlier."""
-        for log in self.logs.glob("*.log"):
-            log.unlink()
+        """Remove the logs of an `up` that failed earlier, or of a lab that was told to keep them."""
+        shutil.rmtree(self.logs, ignore_errors=True)
+        self.logs.mkdir(mode=0o700)
 
     def log_tail(self, lines: int = 5) -> str:
         """The last lines of each log, for an error's text, without a kernel's stack dump."""

@@ -3,7 +3,10 @@
 import asyncio
 import contextlib
 import logging
+import os
 import socket
+import sys
+from pathlib import Path
 from typing import Final
 
 from mltswitch.errors import MachineError
@@ -13,7 +16,6 @@ from mltswitch.lab.state import Relay
 MAXIMUM_CONNECTIONS: Final = 256
 """Per switch; a further one is closed at once."""
 CONNECT_SECONDS: Final = 10.0
-SSH_PORT: Final = 22
 
 _CHUNK_BYTES: Final = 1 << 16
 _log: Final = logging.getLogger(__name__)
@@ -42,6 +44,10 @@ class RelayServer:
             _log.warning("%s: more than %d connections", self._relay.name, MAXIMUM_CONNECTIONS)
             writer.close()
             return
+        if not self._relay.authenticates and not _is_own(writer):
+            _log.warning("%s: another user was refused", self._relay.name)
+            writer.close()
+            return
         self._connections += 1
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -62,11 +68,37 @@ class RelayServer:
             near = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         near.setblocking(False)
         try:
-            await asyncio.get_running_loop().sock_connect(near, (self._relay.target, SSH_PORT))
+            await asyncio.get_running_loop().sock_connect(near, (self._relay.target, self._relay.target_port))
         except BaseException:
             near.close()
             raise
         return await asyncio.open_connection(sock=near)
+
+
+def _is_own(writer: asyncio.StreamWriter) -> bool:
+    """Whether the caller is a process of our own user: anybody on this machine reaches a loopback address."""
+    address, port = writer.get_extra_info("peername")
+    return connecting_user(address, port) == os.geteuid()
+
+
+def connecting_user(address: str, port: int) -> int | None:
+    """User of the socket of this namespace that is bound to an IPv4 address (proc(5), /proc/net/tcp).
+
+    None where there is no such socket: then the caller is no process of this machine, or it has left.
+    """
+    # The kernel prints an address as numbers in its own byte order; gRPC speaks IPv4 by IPv6 sockets.
+    word, mapped = (
+        f"{int.from_bytes(octets, sys.byteorder):08X}"
+        for octets in (socket.inet_aton(address), b"\0\0\xff\xff")
+    )
+    places = {"tcp": f"{word}:{port:04X}", "tcp6": f"{'0' * 16}{mapped}{word}:{port:04X}"}
+    for table, wanted in places.items():
+        with Path("/proc/net", table).open(encoding="ascii") as lines:
+            for line in lines:
+                fields = line.split()
+                if fields[1] == wanted:
+                    return int(fields[7])
+    return None
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

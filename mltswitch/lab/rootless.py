@@ -95,7 +95,7 @@ def _dead_status(paths: LabPaths, state: LabState) -> LabStatus:
         private_key=str(paths.private_key),
         known_hosts=str(paths.known_hosts),
         devices=tuple(
-            DeviceStatus(d.name, d.platform, d.address, d.port, DeviceKind.ABSENT, answers_ssh=False)
+            DeviceStatus(d.name, d.platform, d.address, d.port, DeviceKind.ABSENT, answers=False)
             for d in state.devices
         ),
         hosts=tuple(HostStatus(h.name, h.leaf, h.address, h.aliases, "") for h in state.hosts),

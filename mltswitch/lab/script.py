@@ -16,9 +16,9 @@ from mltswitch.lab.layout import (
     LabPort,
     LabSwitch,
     Layout,
-    hardware_address,
 )
 from mltswitch.lab.paths import LabPaths
+from mltswitch.wire.hardware_address import hardware_address
 
 HEADER: Final = "#!/bin/sh\nset -eu\nPATH=/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin\nexport PATH\n"
 SWITCH_FILES: Final = "/run/mltswitch"
@@ -70,7 +70,13 @@ _SHADOW: Final = "root:*:19000:0:99999:7:::\nsshd:!:19000::::::\nnobody:*:19000:
 
 def native_script(layout: Layout, paths: LabPaths) -> str:
     """Switches, hosts and cables as namespaces of the kernel that runs the script."""
-    cables = [*_namespaces(layout.namespaces), *_switch_cables(layout), *_host_cables(layout)]
+    cables = [
+        *_namespaces(layout.namespaces),
+        *_management_cables(layout),
+        *_dummies(layout),
+        *_switch_cables(layout),
+        *_host_cables(layout),
+    ]
     gateway = str(MANAGEMENT_NETWORK.network_address + 1)
     return "\n".join(
         [
@@ -83,12 +89,19 @@ def native_script(layout: Layout, paths: LabPaths) -> str:
     )
 
 
+def cable_batch(layout: Layout) -> str:
+    """Namespaces and the cables between them, without management: for switches that are processes."""
+    return _batch([*_namespaces(layout.namespaces), *_switch_cables(layout), *_host_cables(layout)])
+
+
 def switches_script(layout: Layout, paths: LabPaths) -> str:
     """The switches alone, for a kernel that reaches hosts and management by its `vec` devices."""
     vectors = vector_devices(layout)
     places = {port.peer_namespace: (switch, port) for switch in layout.switches for port in switch.ports}
     cables = [
         *_namespaces((MANAGEMENT_NAMESPACE, *(switch.namespace for switch in layout.switches))),
+        *_management_cables(layout),
+        *_dummies(layout),
         *_switch_cables(layout),
         f"link set {vectors[MANAGEMENT_NAMESPACE]} netns {MANAGEMENT_NAMESPACE}",
     ]
@@ -189,22 +202,32 @@ def _namespaces(names: Iterable[str]) -> Iterator[str]:
     return (f"netns add {name}" for name in names)
 
 
-def _switch_cables(layout: Layout) -> Iterator[str]:
-    """Management cables, cables between switches, each once, and dummies for ports that lead nowhere."""
-    mtu = layout.mtu_bytes
+def _management_cables(layout: Layout) -> Iterator[str]:
     for position, switch in enumerate(layout.switches, start=1):
-        here = f"netns {switch.namespace}"
         mac = hardware_address(switch.management_address)
         yield (
-            f"link add {MANAGEMENT_PORT} address {mac} {here} "
+            f"link add {MANAGEMENT_PORT} address {mac} netns {switch.namespace} "
             f"type veth peer name port{position} netns {MANAGEMENT_NAMESPACE}"
         )
+
+
+def _dummies(layout: Layout) -> Iterator[str]:
+    """Ports that lead nowhere."""
+    for switch in layout.switches:
         for port in switch.ports:
-            mac = hardware_address(port.address)
             if not port.peer_namespace:
-                yield f"link add {port.name} mtu {mtu} address {mac} {here} type dummy"
-            elif not port.peer_is_host and port.address < port.peer_address:
-                yield _cable(switch, port, mtu)
+                yield (
+                    f"link add {port.name} mtu {layout.mtu_bytes} address {hardware_address(port.address)} "
+                    f"netns {switch.namespace} type dummy"
+                )
+
+
+def _switch_cables(layout: Layout) -> Iterator[str]:
+    """Cables between switches, each once."""
+    for switch in layout.switches:
+        for port in switch.ports:
+            if port.peer_namespace and not port.peer_is_host and port.address < port.peer_address:
+                yield _cable(switch, port, layout.mtu_bytes)
 
 
 def _host_cables(layout: Layout) -> Iterator[str]:

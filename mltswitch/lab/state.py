@@ -11,12 +11,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mltswitch.documents import write_atomically
 from mltswitch.errors import MachineError
-from mltswitch.lab.layout import Layout
-from mltswitch.lab.model import LabMode
+from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, LabSwitch, Layout
+from mltswitch.lab.mininet_bmv2 import GRPC_PORT, THRIFT_PORT
+from mltswitch.lab.model import LINUX_PLATFORM, DeviceAddress, LabMode
 from mltswitch.lab.paths import LabPaths
 
 MACHINE_LOCK: Final = Path("/run/mltswitch-lab.lock")
 """Root's labs share the machine's namespaces, so they share this lock; it names the one that has them."""
+SSH_PORT: Final = 22
+LOOPBACK: Final = "127.0.0.1"
 
 
 class _Record(BaseModel):
@@ -24,13 +27,16 @@ class _Record(BaseModel):
 
 
 class Relay(_Record):
-    """TCP from an address on the user's side to a switch's management address."""
+    """TCP from an address on the user's side to one that only a namespace reaches."""
 
     name: str
     address: str
     port: int
     namespace: str
     target: str
+    target_port: int
+    authenticates: bool
+    """Whether the server asks who calls; where it does not, the relay serves the lab's own user alone."""
 
 
 class Emulator(_Record):
@@ -81,9 +87,13 @@ class LabState(_Record):
     devices: tuple[Device, ...]
     hosts: tuple[Host, ...]
     missing: tuple[str, ...]
+    keep_logs: bool = False
+    """Whether `down` leaves logs and captures."""
 
 
-def describe(layout: Layout, *, mode: LabMode, instance: str, missing: tuple[str, ...]) -> LabState:
+def describe(
+    layout: Layout, *, mode: LabMode, instance: str, missing: tuple[str, ...], keep_logs: bool = False
+) -> LabState:
     """The state of a lab that is about to be built."""
     places = {device.name: device for device in layout.devices}
     rootless = mode is LabMode.ROOTLESS
@@ -98,16 +108,7 @@ def describe(layout: Layout, *, mode: LabMode, instance: str, missing: tuple[str
         ready=False,
         fabric=layout.fabric,
         namespaces=() if rootless else layout.namespaces,
-        relays=tuple(
-            Relay(
-                name=switch.name,
-                address=places[switch.name].address,
-                port=places[switch.name].port,
-                namespace=layout.namespaces[0],
-                target=str(switch.management_address),
-            )
-            for switch in switches
-        ),
+        relays=tuple(relay for switch in switches for relay in _relays(layout, switch, places[switch.name])),
         emulators=tuple(
             Emulator(
                 name=emulator.name,
@@ -140,7 +141,34 @@ def describe(layout: Layout, *, mode: LabMode, instance: str, missing: tuple[str
             for host in layout.hosts
         ),
         missing=missing,
+        keep_logs=keep_logs,
     )
+
+
+def _relays(layout: Layout, switch: LabSwitch, place: DeviceAddress) -> Iterator[Relay]:
+    if layout.platform == LINUX_PLATFORM:
+        yield Relay(
+            name=switch.name,
+            address=place.address,
+            port=place.port,
+            namespace=MANAGEMENT_NAMESPACE,
+            target=str(switch.management_address),
+            target_port=SSH_PORT,
+            authenticates=True,
+        )
+        return
+    servers = (("gRPC", place.port, GRPC_PORT), ("thrift", place.thrift_port, THRIFT_PORT))
+    for server, port, target_port in servers:
+        if port is not None:
+            yield Relay(
+                name=f"{switch.name} {server}",
+                address=place.address,
+                port=port,
+                namespace=switch.namespace,
+                target=LOOPBACK,
+                target_port=target_port,
+                authenticates=False,
+            )
 
 
 def read_state(paths: LabPaths) -> LabState | None:

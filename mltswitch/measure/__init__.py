@@ -2,8 +2,9 @@
 
 from mltswitch.measure.judge import Verdict, judge
 from mltswitch.measure.offered import Bottleneck, Offer, offered_problem, predict_offer, sending_tasks
-from mltswitch.measure.probe import ClassLoss, LoadResult, ProbeResult, idle_delay_ns, probe, probe_load
-from mltswitch.measure.ramp import RampResult
+from mltswitch.measure.path import path_delay
+from mltswitch.measure.probe import ClassLoss, LoadResult, ProbeResult, probe, probe_load
+from mltswitch.measure.ramp import PathDelay, RampResult
 from mltswitch.measure.run import ProbeHost
 
 __all__ = [
@@ -11,13 +12,14 @@ __all__ = [
     "ClassLoss",
     "LoadResult",
     "Offer",
+    "PathDelay",
     "ProbeHost",
     "ProbeResult",
     "RampResult",
     "Verdict",
-    "idle_delay_ns",
     "judge",
     "offered_problem",
+    "path_delay",
     "predict_offer",
     "probe",
     "probe_load",

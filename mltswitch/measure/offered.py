@@ -27,6 +27,12 @@ class Bottleneck:
     senders: tuple[ProbeHost, ...]
     near_sender: ProbeHost
     """A sender whose packets cross no other queue than the port's."""
+    has_line_behind: bool = False
+    """Whether packets that left the queues wait once more, in one line for all classes, before the link.
+
+    BMv2's do, in its transmit buffer of 128 packets: bursts that it takes lose nothing, and under overload
+    every delay is longer by the whole of it.
+    """
 
 
 @dataclass(frozen=True, slots=True)

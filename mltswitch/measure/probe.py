@@ -9,16 +9,17 @@ import numpy.typing as npt
 
 from mltswitch.measure.interval import by_block, loss_half_width
 from mltswitch.measure.offered import Bottleneck, Offer, offered_flows, predict_offer, sending_tasks
-from mltswitch.measure.ramp import RampResult, ramp
+from mltswitch.measure.path import path_delay
+from mltswitch.measure.ramp import PathDelay, RampResult, ramp
 from mltswitch.measure.run import Received, run
 from mltswitch.measure.schedule import Flow
-from mltswitch.measure.sender import RampTask
 from mltswitch.plan import ClassKind, Plan, TrafficClass
 from mltswitch.queueing import MODELS, QueuePrediction
 from mltswitch.wire import Ecn
 
-IDLE_PACKETS_PER_SECOND = 50.0
-IDLE_SECONDS = 1.0
+LONGEST_WARM_UP_SECONDS = 10.0
+WARM_UP_SLACK = 1.25
+"""A line behind the queues takes so much longer to fill than by the means of all that comes and leaves."""
 Progress = Callable[[str], None]
 
 
@@ -40,7 +41,7 @@ class ClassLoss:
     delay_p50_seconds: float | None
     delay_p99_seconds: float | None
     wait_p50_seconds: float | None
-    """Measured delay above that of the idle path, over both importances of the class."""
+    """Measured delay, of both importances, above that of the idle path and of the line behind the queues."""
     predicted_wait_p50_seconds: float | None
     """The same, to the start of transmission; None: the model predicts no delay."""
 
@@ -59,6 +60,10 @@ class LoadResult:
     late_seconds: float
     """How far the slowest sender fell behind its schedule."""
     classes: tuple[ClassLoss, ...]
+    warm_up_seconds: float = 0.0
+    """Before that time, in which the line behind the queues filled; not counted."""
+    behind_seconds: float = 0.0
+    """How long packets waited in that line, by those of the control class; taken off the waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,8 @@ class ProbeResult:
     idle_delay_seconds: float
     loads: tuple[LoadResult, ...]
     ramps: tuple[RampResult, ...]
+    behind_seconds: float = 0.0
+    """How long packets wait behind the queues while the port sends all the time."""
 
 
 def probe(
@@ -87,13 +94,13 @@ def probe(
 ) -> ProbeResult:
     """Measure thresholds and losses at the given loads; raises MachineError when a host fails."""
     progress(f"probing {bottleneck.port}: idle path")
-    idle_ns = idle_delay_ns(plan, bottleneck, seed)
+    delay = path_delay(plan, bottleneck, seed)
     hosts = (bottleneck.near_sender, bottleneck.receiver)
     ramps = []
     for position, entry in enumerate(plan.classes):
         if entry.kind is ClassKind.GRADIENT:
             progress(f"probing {bottleneck.port}: thresholds of {entry.name}")
-            ramps.append(ramp(plan, bottleneck.profile, hosts, position, idle_ns, seed))
+            ramps.append(ramp(plan, bottleneck.profile, hosts, position, delay, seed))
     results = []
     for number, load in enumerate(loads):
         progress(f"probing {bottleneck.port}: load {load:g} for {seconds:g} s")
@@ -103,7 +110,7 @@ def probe(
                 bottleneck,
                 Offer(load, burst_packets),
                 model=model,
-                idle_delay_seconds=idle_ns / 1e9,
+                delay=delay,
                 seconds=seconds,
                 seed=seed + number,
             )
@@ -114,19 +121,11 @@ def probe(
         model,
         profile.rate_bps,
         profile.packet_bytes,
-        idle_ns / 1e9,
+        delay.idle_ns / 1e9,
         tuple(results),
         tuple(ramps),
+        delay.behind_ns / 1e9,
     )
-
-
-def idle_delay_ns(plan: Plan, bottleneck: Bottleneck, seed: int) -> float:
-    """Delay through the empty port: the median of lone packets of the first gradient class."""
-    position = next(n for n, entry in enumerate(plan.classes) if entry.kind is ClassKind.GRADIENT)
-    task = RampTask(class_index=position, packets_per_second=IDLE_PACKETS_PER_SECOND)
-    received = run(plan, bottleneck.receiver, {bottleneck.near_sender: task}, IDLE_SECONDS, seed)
-    received.require_some(bottleneck.port)
-    return float(np.median(received.records["delay_ns"]))
 
 
 def probe_load(
@@ -135,15 +134,17 @@ def probe_load(
     offer: Offer,
     *,
     model: str,
-    idle_delay_seconds: float,
+    delay: PathDelay,
     seconds: float,
     seed: int,
 ) -> LoadResult:
     """One run at one load, beside the model's prediction for what is sent; raises MachineError."""
     tasks = sending_tasks(plan, bottleneck, offer, seed)
     predicted = predict_offer(plan, bottleneck.profile, offer, model)
-    received = run(plan, bottleneck.receiver, tasks, seconds, seed)
-    view = _View(received, bottleneck.profile.packet_seconds, idle_delay_seconds, seconds)
+    warm_up = _warm_up_seconds(offer.load, delay.behind_ns / 1e9)
+    received = run(plan, bottleneck.receiver, tasks, warm_up + seconds, seed)
+    behind = _behind_seconds(plan, received, warm_up, delay) if bottleneck.has_line_behind else 0.0
+    view = _View(received, bottleneck.profile.packet_seconds, delay.idle_ns / 1e9 + behind, warm_up, seconds)
     classes = [
         view.class_loss(
             plan.classes[flow.class_index],
@@ -155,7 +156,31 @@ def probe_load(
         for is_important in (False, True)
         if _is_sent(plan.classes[flow.class_index], is_important=is_important)
     ]
-    return LoadResult(offer.load, offer.burst_packets, model, seconds, received.late_seconds, tuple(classes))
+    return LoadResult(
+        offer.load,
+        offer.burst_packets,
+        model,
+        seconds,
+        received.late_seconds,
+        tuple(classes),
+        warm_up,
+        behind,
+    )
+
+
+def _warm_up_seconds(load: float, behind_seconds: float) -> float:
+    """Until an overload has filled the line behind the queues, and these begin to lose what they should."""
+    if load <= 1.0:
+        return behind_seconds
+    return min(LONGEST_WARM_UP_SECONDS, WARM_UP_SLACK * behind_seconds / (load - 1.0))
+
+
+def _behind_seconds(plan: Plan, received: Received, warm_up_seconds: float, delay: PathDelay) -> float:
+    """Control is served before all else that is sent, so what it waits it waits behind the queues."""
+    position = next(n for n, entry in enumerate(plan.classes) if entry.kind is ClassKind.CONTROL)
+    records = received.records[received.received_seconds(received.records) >= warm_up_seconds]
+    delays = records["delay_ns"][records["class_index"] == position]
+    return max(0.0, float(np.median(delays)) - delay.idle_ns) / 1e9 if len(delays) else 0.0
 
 
 def _is_sent(entry: TrafficClass, *, is_important: bool) -> bool:
@@ -168,17 +193,20 @@ class _View:
     received: Received
     packet_seconds: float
     idle_delay_seconds: float
+    warm_up_seconds: float
     seconds: float
 
     def class_loss(
         self, entry: TrafficClass, flow: Flow, prediction: QueuePrediction, *, is_important: bool
     ) -> ClassLoss:
-        records = self.received.records
+        records = self.received.records[
+            self._is_counted(self.received.received_seconds(self.received.records))
+        ]
         mine = records[
             (records["class_index"] == flow.class_index) & (records["is_important"] == is_important)
         ]
-        sent = by_block(self.received.sent_seconds(flow.class_index, is_important=is_important), self.seconds)
-        lost = sent - by_block(self.received.received_seconds(mine), self.seconds)
+        sent = self._by_block(self.received.sent_seconds(flow.class_index, is_important=is_important))
+        lost = sent - self._by_block(self.received.received_seconds(mine))
         total = int(sent.sum())
         p50, p99 = _percentiles(mine["delay_ns"] / 1e9)
         class_p50, _ = _percentiles(records["delay_ns"][records["class_index"] == flow.class_index] / 1e9)
@@ -200,6 +228,13 @@ class _View:
             if waiting is None or not isfinite(waiting)
             else waiting * self.packet_seconds,
         )
+
+    def _is_counted(self, due_seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+        return due_seconds >= self.warm_up_seconds
+
+    def _by_block(self, due_seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        counted = due_seconds[self._is_counted(due_seconds)]
+        return by_block(counted - self.warm_up_seconds, self.seconds)
 
 
 def _percentiles(delays: npt.NDArray[np.float64]) -> tuple[float | None, float | None]:

@@ -52,6 +52,20 @@ class RampResult:
     """Share of Not-ECT packets that came through then; 0 where S is well below L."""
 
 
+@dataclass(frozen=True, slots=True)
+class PathDelay:
+    """One way through the port when nothing waits in its queues."""
+
+    idle_ns: float
+    behind_ns: float = 0.0
+    """How much longer while the port sends all the time, in the line behind the queues."""
+
+    @property
+    def busy_ns(self) -> float:
+        """While it sends all the time: what a packet's delay has above it, it waited in its queue."""
+        return self.idle_ns + self.behind_ns
+
+
 def packets_per_second(profile: PortProfile) -> float:
     """Full-size packets that the port sends in a second."""
     return profile.rate_bps / BITS_PER_BYTE / profile.packet_bytes
@@ -62,14 +76,14 @@ def ramp(
     profile: PortProfile,
     hosts: tuple[ProbeHost, ProbeHost],
     position: int,
-    idle_delay_ns: float,
+    delay: PathDelay,
     seed: int,
 ) -> RampResult:
     """Measure the thresholds of the plan's class at `position`; hosts are (sender, receiver)."""
     name = plan.classes[position].name
     settings = next(queue for queue in profile.queues if queue.traffic_class == name)
     planned = _Planned(settings, profile)
-    observe = _Observer(plan, profile, hosts, position, idle_delay_ns, seed)
+    observe = _Observer(plan, profile, hosts, position, delay, seed)
     holding = observe(HOLD_OVERLOAD, planned.threshold_bytes)
     filling = observe(FILL_OVERLOAD, planned.limit_bytes)
     mark_seen, wrong = _marking(holding, profile.packet_bytes)
@@ -108,14 +122,14 @@ class _Observer:
     profile: PortProfile
     hosts: tuple[ProbeHost, ProbeHost]
     position: int
-    idle_delay_ns: float
+    delay: PathDelay
     seed: int
 
     def __call__(self, overload: float, queue_bytes: int) -> _Settled:
         sender, receiver = self.hosts
         line = packets_per_second(self.profile)
         growth = (overload / 2 if overload > 2 else overload) - 1.0
-        fill_seconds = queue_bytes / self.profile.packet_bytes / (line * growth)
+        fill_seconds = (queue_bytes / self.profile.packet_bytes / line + self.delay.behind_ns / 1e9) / growth
         seconds = max(RUN_SECONDS, SETTLING_RUNS * fill_seconds)
         task = RampTask(class_index=self.position, packets_per_second=overload * line)
         received = run(self.plan, receiver, {sender: task}, seconds, self.seed)
@@ -124,7 +138,7 @@ class _Observer:
 
     def _settled(self, received: Received, sent: int) -> _Settled:
         records = received.records[received.records["sequence"] >= sent // 2]
-        waiting = (records["delay_ns"] - self.idle_delay_ns) / 1e9 * self.profile.rate_bps / BITS_PER_BYTE
+        waiting = (records["delay_ns"] - self.delay.busy_ns) / 1e9 * self.profile.rate_bps / BITS_PER_BYTE
         return _Settled(
             waiting=np.maximum(waiting, 0.0),
             is_important=records["is_important"],

@@ -5,7 +5,7 @@ control Forwarding(
         inout headers_t headers,
         inout metadata_t metadata,
         inout standard_metadata_t standard_metadata) {
-    bit<16> group = 0;
+    bit<8> group = 0;
     bit<16> members = 0;
     bit<16> member = 0;
     bit<1> packet_by_packet = 0;
@@ -17,7 +17,7 @@ control Forwarding(
     }
 
     // `members` next hops share the packets; they are the entries (group, 0 … members - 1) of `members_of`.
-    action share(bit<16> group_number, bit<16> members_count) {
+    action share(bit<8> group_number, bit<16> members_count) {
         group = group_number;
         members = members_count;
     }
@@ -92,7 +92,7 @@ control Forwarding(
         bit<8> protocol = headers.ipv4.isValid() ? headers.ipv4.protocol : headers.ipv6.next_header;
         bit<16> source_port = headers.ports.isValid() ? headers.ports.source : 0;
         bit<16> destination_port = headers.ports.isValid() ? headers.ports.destination : 0;
-        hash(member, HashAlgorithm.crc16, (bit<16>)0,
+        hash(member, HashAlgorithm.crc32, (bit<16>)0,
             { source, destination, protocol, source_port, destination_port }, (bit<32>)members);
     }
 

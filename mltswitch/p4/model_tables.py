@@ -92,7 +92,10 @@ class Tables:
             case "ipv4_routes" | "ipv6_routes", "forward":
                 _insert(self.routes, ip_network(keys[0]), _next_hop(values))
             case "ipv4_routes" | "ipv6_routes", "share":
-                _insert(self.routes, ip_network(keys[0]), Share(int(values[0], 0), int(values[1], 0)))
+                group, members = (int(value, 0) for value in values)
+                if not members:
+                    raise ValueError("no members")
+                _insert(self.routes, ip_network(keys[0]), Share(group, members))
             case "members_of", "forward":
                 _insert(self.members, (number[0], number[1]), _next_hop(values))
             case "neighbours", "set_neighbour":

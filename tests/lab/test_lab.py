@@ -35,7 +35,7 @@ tc qdisc delete dev eth1 root
 def test_status(running_lab: RunningLab, lab_mode: LabMode) -> None:
     status = running_lab.lab.status()
     assert status.mode is lab_mode
-    assert [device.name for device in status.devices if not device.answers_ssh] == []
+    assert [device.name for device in status.devices if not device.answers] == []
     assert status.all_answer
     kinds = {device.name: device.kind for device in status.devices}
     assert kinds == dict.fromkeys(LINUX, DeviceKind.REAL) | dict.fromkeys(

@@ -3,8 +3,9 @@ from dataclasses import replace
 import pytest
 
 from mltswitch.errors import UserInputError
-from mltswitch.lab.layout import PREFIX, LabRoute, Layout, hardware_address, lay_out
+from mltswitch.lab.layout import PREFIX, LabRoute, Layout, lay_out
 from mltswitch.plan import Fabric
+from mltswitch.wire.hardware_address import hardware_address
 from tests.lab.conftest import DEVICES
 
 

@@ -30,7 +30,7 @@ def slow(folder: Path) -> str:
 def test_down_ends_the_script_of_an_up_that_was_killed(paths: LabPaths, tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
-        native._run(paths, "build", slow(tmp_path))
+        native.run_script(paths, "build", slow(tmp_path))
         os._exit(0)
     while not (tmp_path / "begun").exists():
         time.sleep(0.01)
@@ -46,7 +46,7 @@ def test_a_script_that_takes_too_long(
 ) -> None:
     monkeypatch.setattr(native, "SCRIPT_SECONDS", 0.3)
     with pytest.raises(MachineError, match=r"build\.sh: was not done after 0\.3 s"):
-        native._run(paths, "build", slow(tmp_path))
+        native.run_script(paths, "build", slow(tmp_path))
     native.stop(paths)
     time.sleep(1.5)
     assert not (tmp_path / "late").exists()
@@ -54,13 +54,13 @@ def test_a_script_that_takes_too_long(
 
 def test_a_script_that_fails_is_named(paths: LabPaths) -> None:
     with pytest.raises(MachineError, match=r"build\.sh: ended with 7"):
-        native._run(paths, "build", "echo why\nexit 7\n")
+        native.run_script(paths, "build", "echo why\nexit 7\n")
     assert paths.log_tail() == "build.log: why"
     assert not list(paths.processes.iterdir())
 
 
 def test_what_a_script_left_in_the_background_stays(paths: LabPaths, tmp_path: Path) -> None:
-    native._run(paths, "build", f"(sleep 0.5; touch {tmp_path}/late) &\n")
+    native.run_script(paths, "build", f"(sleep 0.5; touch {tmp_path}/late) &\n")
     native.stop(paths)
     time.sleep(1)
     assert (tmp_path / "late").exists()

@@ -10,7 +10,7 @@ from scapy.packet import Packet as ScapyPacket
 
 from bmv2_tests.layers import Hop, SourceRoute
 from mltswitch.errors import UserInputError
-from mltswitch.p4.model import ReferenceSwitch, Refusal, Verdict, crc16
+from mltswitch.p4.model import ReferenceSwitch, Refusal, Verdict, flow_hash
 from mltswitch.p4.model_packet import Packet, ipv4_checksum
 from mltswitch.p4.model_tables import Tables
 from mltswitch.queueing.decision import Decision
@@ -186,8 +186,15 @@ def test_flow_by_flow_a_flow_keeps_its_path() -> None:
     assert {verdict(ReferenceSwitch(LINES), packet).port for packet in packets} == {2, 3}
 
 
-def test_crc16_is_the_catalogue_s() -> None:
-    assert crc16(b"123456789") == 0xBB3D
+@pytest.mark.parametrize("members", [2, 3, 4, 8])
+@pytest.mark.parametrize("first", [0, 32768])
+def test_flows_with_neighbouring_ports_spread(members: int, first: int) -> None:
+    shares = [0] * members
+    for port in range(first, first + 800):
+        network = Packet.decode(bytes(Ether() / IP(dst="10.1.0.1") / UDP(sport=port))).network
+        assert network is not None
+        shares[flow_hash(network) % members] += 1
+    assert min(shares) > 0.8 * 800 / members
 
 
 def test_ipv6_is_marked_in_its_traffic_class() -> None:
@@ -235,6 +242,7 @@ def test_packets_of_every_shape_are_written_back(hops: int, tags: tuple[ScapyPac
         "table_add queues set_limit 2 0 => 5 0",
         "table_add ipv4_routes forward 10.0.0.1/8 => 2 02:00:00:00:00:02",
         "table_add ipv4_routes forward 10.0.0.0/9 => 2",
+        "table_add ipv4_routes share 10.2.0.0/16 => 7 0",
     ],
 )
 def test_lines_that_no_switch_would_take(line: str) -> None:

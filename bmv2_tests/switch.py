@@ -1,0 +1,313 @@
+"""A real simple_switch_grpc with cables: started, programmed, sent packets to, ended by its process id."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields
+from itertools import count
+from pathlib import Path
+from typing import Final, TypeVar
+
+from p4.v1 import p4runtime_pb2
+
+from bmv2_tests.namespace import CableEnd, Namespace, frames_waiting, wait_for_frames, wait_until
+from bmv2_tests.packets import barrier, is_barrier, is_plug, number_of, plug
+from bmv2_tests.runtime_cli import RuntimeCli
+from mltswitch.p4.control import QueueCounters, Switch, open_switch
+from mltswitch.p4.program import QUEUES_PER_PORT, Program
+
+SWITCH: Final = "simple_switch_grpc"
+CLI: Final = "simple_switch_CLI"
+QUEUE_DEPTH_PACKETS: Final = 16384
+"""So deep that BMv2 itself never drops."""
+CPU_PORT: Final = 255
+_ATTEMPTS: Final = 5
+_PACKET_SECONDS: Final = 1.05
+"""At one packet per second, the lowest rate that BMv2 knows."""
+Result = TypeVar("Result")
+QUEUE_COUNTERS: Final = tuple(counter.name for counter in fields(QueueCounters))
+_END_SECONDS: Final = 20.0
+_numbers = count()
+
+
+def missing() -> str | None:
+    """Why no BMv2 can be started here; None where it can."""
+    absent = [program for program in (SWITCH, CLI, "ip", "tc") if shutil.which(program) is None]
+    if absent:
+        return f"not installed: {', '.join(absent)}"
+    return None if os.geteuid() == 0 else "network namespaces need root"
+
+
+def place(port: int, queue: int) -> int:
+    """Index of a queue in every register, counter and meter."""
+    return port * QUEUES_PER_PORT + queue
+
+
+class Bmv2:
+    """One switch process; `ends` are the other ends of the cables in its ports, where they are held."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        interfaces: Mapping[int, str],
+        ends: Mapping[int, CableEnd],
+        thrift_port: int,
+    ):
+        self.namespace = namespace
+        self.interfaces = interfaces
+        self.ends = ends
+        self._thrift_port = thrift_port
+        self._device_id = 1
+        self._stack = ExitStack()
+        self._barriers = count(1)
+
+    def __enter__(self) -> "Bmv2":
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bmv2-test-")))
+        self._log = folder / "log"
+        address = folder / "grpc"
+        options = [word for port, name in self.interfaces.items() for word in ("-i", f"{port}@{name}")]
+        # The files of its own debugger and notifications lie in /tmp under one name for all switches.
+        command = self.namespace.command(
+            *(SWITCH, "--no-p4", "--device-id", str(self._device_id), *options),
+            *(
+                "--thrift-port",
+                str(self._thrift_port),
+                "-L",
+                "off",
+                "--notifications-addr",
+                f"ipc://{folder}/notify",
+            ),
+            *("--", "--grpc-server-addr", f"unix:{address}", "--cpu-port", str(CPU_PORT)),
+            *("--priority-queues", str(QUEUES_PER_PORT)),
+        )
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self._stack.callback(self._end)
+        wait_until(lambda: address.exists() or not self.is_alive, f"{SWITCH} listens")
+        assert self.is_alive, self.log()
+        self.control: Switch = self._stack.enter_context(
+            open_switch(f"unix:{address}", device_id=self._device_id)
+        )
+        self._cli: RuntimeCli | None = None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self.process.poll() is None
+
+    def log(self) -> str:
+        """What the process has said."""
+        return self._log.read_text(errors="replace")
+
+    @property
+    def cli(self) -> RuntimeCli:
+        """BMv2's command line; there is one as soon as a program runs."""
+        if self._cli is None:
+            self._cli = RuntimeCli(self.namespace.command(CLI, "--thrift-port", str(self._thrift_port)))
+            self._stack.callback(self._cli.close)
+        return self._cli
+
+    def load(self, program: Program, lines: Sequence[str] = ()) -> None:
+        """Run a program afresh, all cells and tables empty; then the lines, queues deep and fast."""
+        self.control.load(program)
+        self.control.write(lines)
+        self.cli.run(f"set_queue_depth {QUEUE_DEPTH_PACKETS}", "set_queue_rate 0")
+
+    def exchange(self, frame: bytes, port: int = 1) -> list[tuple[int, bytes]]:
+        """(port, frame) of everything that comes out because of one frame that goes in.
+
+        Barriers follow it, one to each port into its last queue: what does not come before them never comes.
+        """
+        return self.exchange_all([frame], port)
+
+    def exchange_all(self, frames: Sequence[bytes], port: int = 1) -> list[tuple[int, bytes]]:
+        """Like `exchange`, for several frames in a row."""
+        for frame in frames:
+            self.ends[port].send(frame)
+        return self.pass_barriers(port)
+
+    def pass_barriers(self, port: int = 1, targets: Iterable[int] = ()) -> list[tuple[int, bytes]]:
+        """(port, frame) of what comes until all that was sent before is through, to all ports or to some."""
+        awaited = set(targets) or set(self.ends)
+        number = next(self._barriers)
+        for target in awaited:
+            self.ends[port].send(barrier(target, number))
+        found = []
+        for came_from, frame in wait_for_frames(self.ends):
+            if is_barrier(frame) and number_of(frame) == number:
+                awaited.remove(came_from)
+            else:
+                found.append((came_from, frame))
+            if not awaited:
+                return found + self.drain()
+        raise AssertionError("unreachable: waiting fails where nothing comes")
+
+    @contextmanager
+    def held(self, places: Sequence[tuple[int, int]]) -> Iterator["Hold"]:
+        """Queues whose packets all wait, for most of a second; not those of port 1, by which plugs come.
+
+        BMv2 reckons when a packet may leave as it is queued. At one packet per second the second of two
+        waits, and all behind it wait as long, even after the rate is lifted; then they leave at once.
+        """
+        hold = Hold(self, places)
+        hold.plug()
+        try:
+            yield hold
+        finally:
+            if not hold.is_released:
+                hold.release()
+
+    def packet_out(self, frame: bytes) -> None:
+        """Have the switch take a frame of any length as if it came by the CPU port (P4Runtime, PacketOut)."""
+        request = p4runtime_pb2.StreamMessageRequest()
+        request.packet.payload = frame
+        # mltswitch itself never sends packets, so its conversation has no verb for it.
+        self.control._connection._outgoing.put(request)
+
+    def counts(self, port: int, queue: int) -> dict[str, int]:
+        """Packets by counter."""
+        found = self.cli.counters(*((name, place(port, queue)) for name in QUEUE_COUNTERS))
+        return {name: packets for name, (packets, _) in zip(QUEUE_COUNTERS, found, strict=True)}
+
+    def refused(self) -> dict[str, int]:
+        """Packets by reason, without those of which there are none."""
+        return {reason: packets for reason, packets in self.control.refusals().items() if packets}
+
+    def set_waiting(self, port: int, queue: int, size_bytes: int, *, admitted: int | None = None) -> None:
+        """Make the program believe that so many bytes wait."""
+        admitted = size_bytes if admitted is None else admitted
+        index = place(port, queue)
+        self.cli.run(
+            f"register_write admitted_bytes {index} {admitted}",
+            f"register_write left_bytes {index} {(admitted - size_bytes) % 2**32}",
+        )
+
+    def waiting(self, port: int, queue: int) -> int:
+        """Bytes that wait, as the program counts them."""
+        index = place(port, queue)
+        cells = (("left_bytes", index), ("admitted_bytes", index), ("left_bytes", index))
+        while True:
+            left, admitted, left_after = self.cli.registers(*cells)
+            if left == left_after:
+                return (admitted - left) % 2**32
+
+    def shape(self, port: int, rate: str) -> None:
+        """Let only so much leave by a port; a full packet socket then holds up the switch's own queues.
+
+        The limit is large, so nothing is lost behind the switch (tc-tbf(8)).
+        """
+        self._tbf("replace", port, rate)
+
+    def reshape(self, port: int, rate: str) -> None:
+        """Change the rate, keeping what waits."""
+        self._tbf("change", port, rate)
+        # tbf looks at its new rate when the next packet comes, or when the old rate would have let one go.
+        end = CableEnd(self.namespace, self.interfaces[port])
+        end.send(barrier(port, 0))
+        end.close()
+
+    def unshape(self, port: int) -> None:
+        """Everything may leave again."""
+        self.namespace.run("tc", "qdisc", "delete", "dev", self.interfaces[port], "root")
+
+    def drain(self) -> list[tuple[int, bytes]]:
+        """(port, frame) of what has come out by now."""
+        return frames_waiting(self.ends)
+
+    def _tbf(self, verb: str, port: int, rate: str) -> None:
+        limits = ("rate", rate, "burst", "10kb", "limit", "100mb")
+        self.namespace.run("tc", "qdisc", verb, "dev", self.interfaces[port], "root", "tbf", *limits)
+
+    def _end(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class TooSlowError(Exception):
+    """The machine was too busy to do in time what must happen while a queue is held; try again."""
+
+
+def patiently(attempt: Callable[[], Result]) -> Result:
+    """What an attempt gives, once the machine is fast enough for it."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return attempt()
+        except TooSlowError:
+            continue
+    return attempt()
+
+
+class Hold:
+    """Queues that are held; each holds one plug, in front."""
+
+    def __init__(self, switch: Bmv2, places: Sequence[tuple[int, int]]):
+        self.places = tuple(places)
+        self.is_released = False
+        self._switch = switch
+        self._plugs_seen = 0
+
+    def plug(self) -> None:
+        """Hold them."""
+        ports = sorted({port for port, _ in self.places})
+        assert 1 not in ports
+        self._switch.cli.run(*(f"set_queue_rate 1 {port}" for port in ports))
+        # By then all queues may send at once, so that all first plugs leave together.
+        time.sleep(_PACKET_SECONDS)
+        for number in (0, 1):
+            for port, queue in self.places:
+                self._switch.ends[1].send(plug(port, queue, number))
+            if number == 0:
+                self._await_plugs()
+        self.settle()
+        self._switch.cli.run(*(f"set_queue_rate 0 {port}" for port in ports))
+
+    def settle(self, port: int = 1) -> list[tuple[int, bytes]]:
+        """Wait until all that was sent into a port is decided; what has come out of the other queues."""
+        found = self._without_plugs(self._switch.pass_barriers(port, targets=[1]))
+        if self._plugs_seen > len(self.places):
+            raise TooSlowError
+        return found
+
+    def release(self) -> list[tuple[int, bytes]]:
+        """(port, frame) of all that comes out when they are served again, without the plugs."""
+        self.is_released = True
+        found = self._await_plugs(2)
+        return found + self._without_plugs(self._switch.pass_barriers())
+
+    def _await_plugs(self, rounds: int = 1) -> list[tuple[int, bytes]]:
+        found: list[tuple[int, bytes]] = []
+        frames = wait_for_frames(self._switch.ends)
+        while self._plugs_seen < rounds * len(self.places):
+            found += self._without_plugs([next(frames)])
+        return found
+
+    def _without_plugs(self, came: Sequence[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+        found = [(port, frame) for port, frame in came if not is_plug(frame)]
+        self._plugs_seen += len(came) - len(found)
+        return found
+
+
+@contextmanager
+def running_switch(ports: int) -> Iterator[Bmv2]:
+    """A switch in a namespace of its own, with a cable in each of the ports 1 to `ports`."""
+    with ExitStack() as stack:
+        namespace = stack.enter_context(Namespace(f"bmv2-test-{os.getpid()}-{next(_numbers)}"))
+        ends = {}
+        for port in range(1, ports + 1):
+            namespace.cable(f"s{port}", f"h{port}")
+            ends[port] = CableEnd(namespace, f"h{port}")
+            stack.callback(ends[port].close)
+        interfaces = {port: f"s{port}" for port in ends}
+        yield stack.enter_context(Bmv2(namespace, interfaces, ends, 9090))

@@ -1,0 +1,103 @@
+"""Deliberate faults of one line each: the comparison with the model must see every one of them."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bmv2_tests.differential import compare
+from bmv2_tests.packets import base_lines
+from bmv2_tests.switch import Bmv2, patiently
+from bmv2_tests.test_queues import PORT, overflow
+from mltswitch.p4.build import Compiler, compile_program
+from mltswitch.p4.program import DEVICE_CONFIG_FILE, FOLDER, P4INFO_FILE, Program, source_files
+
+ROUNDS = 6
+PACKETS = 600
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One line of a source file, and a wrong one in its place."""
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+
+
+FAULTS = (
+    Fault("beyond S", "admission.p4", "waiting < ecn_threshold_bytes", "waiting <= ecn_threshold_bytes"),
+    Fault("beyond L", "admission.p4", "waiting >= limit_bytes", "waiting > limit_bytes"),
+    Fault("no mark", "admission.p4", "                mark();\n", ""),
+    Fault("no mark in IPv6", "admission.p4", "        headers.ipv6.ecn = CONGESTION_EXPERIENCED;\n", ""),
+    Fault(
+        "Not-ECT inverted",
+        "admission.p4",
+        "metadata.ecn == NOT_ECN_CAPABLE",
+        "metadata.ecn != NOT_ECN_CAPABLE",
+    ),
+    Fault("no ticket", "admission.p4", "admitted + standard_metadata.packet_length", "admitted"),
+    Fault("nothing leaves", "admission.p4", "        left_bytes.write((bit<32>)metadata.place, left);\n", ""),
+    Fault("policer ignored", "admission.p4", " || color != METER_GREEN", ""),
+    Fault("limit exempt", "admission.p4", "is_selective == 0 || waiting", "waiting"),
+    Fault("TTL kept", "forwarding.p4", "headers.ipv4.ttl = headers.ipv4.ttl - 1;", ""),
+    Fault("TTL 1 lives", "forwarding.p4", "headers.ipv4.ttl <= 1", "headers.ipv4.ttl < 1"),
+    Fault("no pop", "forwarding.p4", "            headers.hops.pop_front(1);\n", ""),
+    Fault("EtherType kept", "forwarding.p4", "                end_source_route();\n", ""),
+    Fault(
+        "9-bit port",
+        "forwarding.p4",
+        "headers.hops[0].port < PORTS ? metadata.refusal : REFUSED_NO_QUEUE",
+        "metadata.refusal",
+    ),
+    Fault(
+        "member skipped", "forwarding.p4", "member < members ? member : 0", "member <= members ? member : 0"
+    ),
+    Fault(
+        "options not covered",
+        "checksums.p4",
+        "ipv4.destination, ipv4_options.options }",
+        "ipv4.destination }",
+    ),
+    Fault("everyone trusted", "classification.p4", "bit<8> map = 0;", "bit<8> map = 1;"),
+    Fault(
+        "any version",
+        "parser.p4",
+        "verify(headers.source_route.version == SOURCE_ROUTE_VERSION, error.WrongVersion);",
+        "",
+    ),
+    Fault("error passed on", "mlt.p4", "standard_metadata.parser_error != error.NoError", "false"),
+)
+
+NEVER_IDLE = Fault("never idle", "admission.p4", "standard_metadata.deq_qdepth == 0", "false")
+
+
+@pytest.fixture
+def mutant(fault: Fault, compiler: Compiler, tmp_path: Path) -> Program:
+    """The program with the fault in it."""
+    for path in source_files(FOLDER):
+        shutil.copy(path, tmp_path)
+    target = tmp_path / fault.file
+    text = target.read_text()
+    assert text.count(fault.right) == 1, f"{fault.file} has changed: {fault.right}"
+    target.write_text(text.replace(fault.right, fault.wrong))
+    files = compile_program(compiler, tmp_path)
+    return Program(files[P4INFO_FILE], files[DEVICE_CONFIG_FILE].encode(), "0" * 64)
+
+
+@pytest.mark.parametrize("fault", [NEVER_IDLE], ids=lambda fault: fault.name)
+def test_a_count_that_is_not_set_right_when_idle_is_seen(module_switch: Bmv2, mutant: Program) -> None:
+    """The model's queues lose nothing, so only a queue that overflows shows this one."""
+    module_switch.load(mutant, base_lines())
+    patiently(lambda: overflow(module_switch, 4))
+    assert module_switch.waiting(PORT, 5) > 0
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_comparison_sees_the_fault(module_switch: Bmv2, mutant: Program, fault: Fault) -> None:
+    for seed in range(1, ROUNDS + 1):
+        if compare(module_switch, mutant, seed, packets=PACKETS):
+            return
+    pytest.fail(f"{fault.name}: nothing differs in {ROUNDS * PACKETS} packets")

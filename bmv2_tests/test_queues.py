@@ -1,0 +1,174 @@
+"""Queues that really fill: strict priority, starvation, healing, and how far the thresholds are overshot."""
+
+from collections.abc import Callable
+from itertools import takewhile
+
+import pytest
+
+from bmv2_tests.namespace import wait_until
+from bmv2_tests.packets import LIMIT_BYTES, THRESHOLD_BYTES, ipv4, is_barrier, number_of
+from bmv2_tests.switch import QUEUE_DEPTH_PACKETS, Bmv2, patiently, place
+from mltswitch.wire import Ecn
+
+PORT = 2
+HIGH, LOW = 7, 3
+SIZE_BYTES = 1000
+STANDSTILL, SLOW, FAST = "100bit", "2mbit", "10gbit"
+IN_FLIGHT_PACKETS = 600
+"""More than what fits between a queue and the cable: BMv2's 128 for all ports, and the socket's buffer."""
+WIDE = f"table_modify_match queues set_limit {PORT} {{}} => 4000000000 0"
+
+
+def send(switch: Bmv2, queue: int, first: int, last: int, *, ecn: int = Ecn.ECT_0) -> None:
+    """Packets of 1,000 bytes, numbered, to the port that is held up."""
+    for number in range(first, last):
+        switch.ends[1].send(ipv4(PORT, queue=queue, size_bytes=SIZE_BYTES, number=number, ecn=ecn))
+        if number % 100 == 99:
+            wait_for_arrivals(switch, queue, number + 1)
+    wait_for_arrivals(switch, queue, last)
+
+
+def wait_for_arrivals(switch: Bmv2, queue: int, packets: int) -> None:
+    """Barriers would not do: they pass the one transmit thread of BMv2, which the held port stops."""
+    wait_until(lambda: switch.counts(PORT, queue)["arrived"] >= packets, f"{packets} packets arrive")
+
+
+def standing(switch: Bmv2, queue: int) -> int:
+    """Waiting bytes once nothing leaves any more, because everything in front is full."""
+    read: list[int] = [-1]
+
+    def is_standing() -> bool:
+        read.append(switch.waiting(PORT, queue))
+        return len(read) > 20 and len(set(read[-20:])) == 1
+
+    wait_until(is_standing, "the port stands still")
+    return read[-1]
+
+
+def outputs(switch: Bmv2, packets: int) -> list[tuple[int, int]]:
+    """(queue, number) in the order in which they come, until there are so many."""
+    came: list[bytes] = []
+
+    def is_complete() -> bool:
+        came.extend(frame for port, frame in switch.drain() if port == PORT and not is_barrier(frame))
+        return len(came) >= packets
+
+    wait_until(is_complete, f"{packets} packets come out", seconds=60)
+    return [(frame[15] >> 2 >> 3, number_of(frame)) for frame in came]
+
+
+def test_priority_is_strict_under_overload(switch: Bmv2) -> None:
+    """What waits in the high queue leaves before all that waits in the low one, whoever came first."""
+    switch.control.write([WIDE.format(LOW), WIDE.format(HIGH)])
+    switch.shape(PORT, STANDSTILL)
+    try:
+        send(switch, LOW, 0, 1500)
+        waiting = standing(switch, LOW)
+        send(switch, HIGH, 0, 500)
+        # The low queue is starved from here on: nothing has left it, and its length says so.
+        assert switch.waiting(PORT, LOW) == waiting
+        assert switch.waiting(PORT, HIGH) == 500 * SIZE_BYTES
+        switch.reshape(PORT, FAST)
+        came = outputs(switch, 2000)
+    finally:
+        switch.unshape(PORT)
+    before = list(takewhile(lambda entry: entry[0] == LOW, came))
+    # What had left the low queue before stands in BMv2's transmit buffer and in the socket.
+    assert waiting == (1500 - len(before)) * SIZE_BYTES
+    assert 0 < len(before) < IN_FLIGHT_PACKETS
+    assert came == [
+        *((LOW, number) for number in range(len(before))),
+        *((HIGH, number) for number in range(500)),
+        *((LOW, number) for number in range(len(before), 1500)),
+    ]
+    assert switch.waiting(PORT, LOW) == switch.waiting(PORT, HIGH) == 0
+
+
+def test_a_starved_queue_decides_by_its_true_length(switch: Bmv2) -> None:
+    """Its depth does not freeze: it fills to S, then to L, while not one packet of it leaves."""
+    switch.control.write([WIDE.format(HIGH)])
+    switch.shape(PORT, STANDSTILL)
+    try:
+        send(switch, HIGH, 0, 1500)
+        assert standing(switch, HIGH) > 0
+        send(switch, LOW, 0, 20, ecn=Ecn.NOT_ECT)
+        assert switch.counts(PORT, LOW)["forwarded_unmarked"] == THRESHOLD_BYTES // SIZE_BYTES
+        assert switch.counts(PORT, LOW)["dropped_unimportant"] == 20 - THRESHOLD_BYTES // SIZE_BYTES
+        send(switch, LOW, 20, 40, ecn=Ecn.ECT_1)
+        counts = switch.counts(PORT, LOW)
+        assert counts["forwarded_marked"] == (LIMIT_BYTES - THRESHOLD_BYTES) // SIZE_BYTES
+        assert counts["dropped_limit"] == 20 - counts["forwarded_marked"]
+        assert switch.waiting(PORT, LOW) == LIMIT_BYTES
+        switch.reshape(PORT, FAST)
+        came = outputs(switch, 1500 + LIMIT_BYTES // SIZE_BYTES)
+    finally:
+        switch.unshape(PORT)
+    assert [number for queue, number in came if queue == LOW] == [0, 1, 2, 20, 21, 22]
+    assert [queue for queue, _ in came][-6:] == [LOW] * 6
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+def test_the_count_heals_when_bmv2_itself_drops(switch: Bmv2, depth: int) -> None:
+    """A queue that is less deep than L loses packets behind our back; once it is idle, nothing waits."""
+    came = patiently(lambda: overflow(switch, depth))
+    assert came == depth - 1  # the plug takes a place
+    assert switch.waiting(PORT, 5) == 0
+    assert len(switch.exchange(ipv4(PORT))) == 1
+
+
+def overflow(switch: Bmv2, depth: int) -> int:
+    """Packets that come of 12 that are sent into a queue of that depth, which is held."""
+    switch.cli.run(f"set_queue_depth {depth} {PORT} 5")
+    try:
+        with switch.held([(PORT, 5)]) as hold:
+            switch.set_waiting(PORT, 5, 0)
+            for number in range(12):
+                switch.ends[1].send(ipv4(PORT, size_bytes=200, number=number))
+            hold.settle()
+            assert switch.waiting(PORT, 5) == 12 * 200
+            hold.settle()
+            came = hold.release()
+    finally:
+        switch.cli.run(f"set_queue_depth {QUEUE_DEPTH_PACKETS} {PORT} 5")
+    return len(came)
+
+
+@pytest.mark.parametrize("waiting", [1, THRESHOLD_BYTES, LIMIT_BYTES - 1])
+def test_the_count_heals_when_the_queue_is_idle(switch: Bmv2, waiting: int) -> None:
+    """Whatever the count was, the packet that leaves the queue empty sets it to 0."""
+    switch.set_waiting(PORT, 5, waiting)
+    assert len(switch.exchange(ipv4(PORT, ecn=Ecn.ECT_0))) == 1
+    assert switch.waiting(PORT, 5) == 0
+
+
+def test_under_overload_the_queue_stays_below_the_limit_and_a_packet(
+    switch: Bmv2, record_testsuite_property: Callable[[str, object], None]
+) -> None:
+    """Packets leave while others come; the length is read again and again."""
+    sizes = [64 + 7 * number % 1437 for number in range(3000)]
+    frames = [
+        ipv4(PORT, size_bytes=size_bytes, number=number, ecn=Ecn.ECT_0 if number % 2 else Ecn.NOT_ECT)
+        for number, size_bytes in enumerate(sizes)
+    ]
+    switch.shape(PORT, SLOW)
+    longest = 0
+    try:
+        for first in range(0, 3000, 20):
+            for number in range(first, first + 20):
+                switch.ends[1].send(frames[number])
+            longest = max(longest, switch.waiting(PORT, 5))
+            wait_for_arrivals(switch, 5, first + 20)
+        switch.reshape(PORT, FAST)
+        counts = switch.counts(PORT, 5)
+        came = outputs(switch, counts["forwarded_unmarked"] + counts["forwarded_marked"])
+    finally:
+        switch.unshape(PORT)
+    record_testsuite_property("overshoot_bytes", longest - LIMIT_BYTES)
+    assert LIMIT_BYTES <= longest < LIMIT_BYTES + max(sizes)
+    assert counts["arrived"] == 3000 == sum(counts.values()) - 3000
+    assert len(came) == counts["forwarded_unmarked"] + counts["forwarded_marked"]
+    assert min(counts.values()) > 0
+    assert switch.waiting(PORT, 5) == 0
+    assert switch.cli.registers(("admitted_bytes", place(PORT, 5))) == [
+        sum(sizes[number] for _, number in came)
+    ]

@@ -1,0 +1,385 @@
+"""BMv2 switches in mininet: the lab's network, and a `bmv2` switch for topologies of your own.
+
+Stands alone: needs Debian's mininet and BMv2, and nothing of mltswitch, so the system's Python can run it.
+
+    sudo mn --custom mininet_bmv2.py --topo mltswitch,network.json --switch bmv2 --controller none
+    sudo mn --custom mininet_bmv2.py --topo tree,2 --switch bmv2,rate_bps=10000000 --controller none
+    sudo python3 mininet_bmv2.py network.json      # without a prompt, until SIGTERM
+
+Every switch has a network namespace of its own, `mlt-NAME` for ip-netns(8), where its gRPC server (port 9559)
+and its thrift server (9090) can be reached and no host can. Without mininet the module still imports: the
+lab's own namespaces are set up by the same commands.
+"""
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final, TypedDict
+
+try:
+    from mininet.log import setLogLevel
+    from mininet.net import Mininet
+    from mininet.node import Host, Switch
+    from mininet.topo import Topo
+except ImportError:  # the commands below need none of it
+    Host = Switch = Topo = object
+
+PROGRAM: Final = "simple_switch_grpc"
+GRPC_PORT: Final = 9559
+THRIFT_PORT: Final = 9090
+CPU_PORT: Final = 255
+QUEUES: Final = 8
+NAMESPACE_PREFIX: Final = "mlt-"
+READY_LINE: Final = "mltswitch: ready"
+START_SECONDS: Final = 30.0
+
+BURST_FRAMES: Final = 8
+"""Of the link's token bucket: a switch that was not served for so long makes up for it; the rate holds."""
+LINK_BACKLOG_BYTES: Final = 1_000_000
+"""More than a send buffer holds: the link must never drop, it must keep BMv2 waiting."""
+SEND_BUFFER_BYTES: Final = 1
+"""The kernel makes it the least it allows, two frames: all else waits in BMv2, where it has a priority."""
+
+_PIDFD_GETFD: Final = 438
+_LISTENING: Final = "0A"
+_POLL_SECONDS: Final = 0.02
+
+
+class PortDescription(TypedDict):
+    """One port: `number` is BMv2's, `name` the interface's; rate 0 is unlimited."""
+
+    number: int
+    name: str
+    mac: str
+    rate_bps: int
+
+
+class SwitchDescription(TypedDict):
+    """One switch; an empty `pcap_folder` captures nothing."""
+
+    name: str
+    ports: list[PortDescription]
+    log_level: str
+    log_file: str
+    pcap_folder: str
+
+
+class HostDescription(TypedDict):
+    """One host; the first address is what it sends from."""
+
+    name: str
+    interface: str
+    mac: str
+    addresses: list[str]
+    gateway: str
+    gateway_mac: str
+
+
+class LinkDescription(TypedDict):
+    """One cable between two ends, each `node:interface`."""
+
+    a: str
+    b: str
+
+
+class NetworkDescription(TypedDict):
+    """What `network.json` holds."""
+
+    mtu_bytes: int
+    switches: list[SwitchDescription]
+    hosts: list[HostDescription]
+    links: list[LinkDescription]
+
+
+def bmv2_command(switch: SwitchDescription) -> list[str]:
+    """Command line of one switch without a program; gRPC listens inside its namespace alone."""
+    command = [shutil.which(PROGRAM) or PROGRAM, "--no-p4", "--device-id", "1", "-L", switch["log_level"]]
+    if switch["log_level"] != "off":
+        command.append("--log-console")
+    if switch["pcap_folder"]:
+        command.append(f"--pcap={switch['pcap_folder']}")
+    for port in switch["ports"]:
+        command += ["-i", f"{port['number']}@{port['name']}"]
+    command += ["--thrift-port", str(THRIFT_PORT), "--"]
+    command += ["--grpc-server-addr", f"127.0.0.1:{GRPC_PORT}"]
+    return [*command, "--cpu-port", str(CPU_PORT), "--priority-queues", str(QUEUES)]
+
+
+def switch_commands(switch: SwitchDescription, mtu_bytes: int) -> str:
+    """Shell commands that set its namespace up.
+
+    Its ports have no addresses: what they receive is BMv2's alone, and no host reaches the two servers.
+    """
+    lines = [QUIET_COMMANDS, "ip link set lo up"]
+    for port in switch["ports"]:
+        name = port["name"]
+        lines += [f"ip link set {name} mtu {mtu_bytes} up", _offloads_off(name)]
+        if port["rate_bps"]:
+            lines.append(link_rate_command(name, port["rate_bps"], mtu_bytes))
+    return "\n".join(lines)
+
+
+def link_rate_command(interface: str, rate_bps: int, mtu_bytes: int) -> str:
+    """A link of this rate that keeps its sender waiting, so that packets queue up in BMv2."""
+    burst = BURST_FRAMES * (mtu_bytes + 14)  # tc counts the Ethernet header, too
+    return (
+        f"tc qdisc replace dev {interface} root tbf rate {rate_bps}bit burst {burst} "
+        f"limit {LINK_BACKLOG_BYTES}"
+    )
+
+
+def host_commands(host: HostDescription, mtu_bytes: int) -> str:
+    """Shell commands that set its namespace up; BMv2 answers no ARP, so its neighbour is permanent."""
+    interface = host["interface"]
+    source = host["addresses"][0].partition("/")[0]
+    return "\n".join(
+        [
+            QUIET_COMMANDS,
+            "ip link set lo up",
+            f"ip link set {interface} mtu {mtu_bytes} up",
+            *(f"ip addr add {address} dev {interface}" for address in host["addresses"]),
+            f"ip neigh replace {host['gateway']} lladdr {host['gateway_mac']} nud permanent dev {interface}",
+            f"ip route add default via {host['gateway']} src {source}",
+            _offloads_off(interface),
+        ]
+    )
+
+
+# IPv6 would only add its own chatter to the queues; alias addresses take another path back than forth.
+QUIET_COMMANDS: Final = (
+    'for file in /proc/sys/net/ipv6/conf/*/disable_ipv6; do [ ! -e "$file" ] || echo 1 >"$file"; done\n'
+    'for file in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 >"$file"; done'
+)
+
+
+def _offloads_off(interface: str) -> str:
+    """A burst that an offload leaves whole would cross a queue as one packet, without its checksum."""
+    features = ("tx", "tso", "gso", "gro", "tx-udp-segmentation")
+    return (
+        f"for feature in {' '.join(features)}; do "
+        f"ethtool -K {interface} $feature off >/dev/null 2>&1 || :; done"
+    )
+
+
+def finish_start(process_id: int, name: str) -> None:
+    """Wait until a started BMv2 serves gRPC, then leave it the smallest send buffers; raises OSError.
+
+    What waits in the buffer of a port's socket has left BMv2's queues and knows no priority any more. Linux
+    grants 200 kB, which is 140 frames.
+    """
+    deadline = time.monotonic() + START_SECONDS
+    while not _serves(process_id, name):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{name}: BMv2 did not serve gRPC within {START_SECONDS:g} s")
+        time.sleep(_POLL_SECONDS)
+    shrink_send_buffers(process_id)
+
+
+def _serves(process_id: int, name: str) -> bool:
+    try:
+        return _runs_bmv2(process_id) and GRPC_PORT in listening_ports(process_id)
+    except OSError:
+        raise ChildProcessError(f"{name}: BMv2 ended while it started") from None
+
+
+def _runs_bmv2(process_id: int) -> bool:
+    """Whether the process became BMv2; until then it may stand in another namespace."""
+    command = Path(f"/proc/{process_id}/comm").read_text(encoding="utf-8", errors="replace")
+    return command.strip() == PROGRAM[:15]  # all that the kernel keeps of a name
+
+
+def listening_ports(process_id: int) -> set[int]:
+    """TCP ports that something listens on in the process's namespace; raises OSError once it has ended."""
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{process_id}/net/{table}").read_text(encoding="ascii").splitlines()[1:]:
+            _, local, _, state, *_ = line.split()
+            if state == _LISTENING:
+                ports.add(int(local.rpartition(":")[2], 16))
+    return ports
+
+
+def shrink_send_buffers(process_id: int) -> int:
+    """Set SO_SNDBUF of every packet socket of a process (pidfd_getfd(2)); returns how many there were."""
+    count = 0
+    with os.fdopen(os.pidfd_open(process_id), "rb") as process:
+        for number in _socket_numbers(process_id):
+            with socket.socket(fileno=_duplicate(process.fileno(), number)) as channel:
+                if channel.family == socket.AF_PACKET:
+                    channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+                    count += 1
+    return count
+
+
+def _socket_numbers(process_id: int) -> Iterator[int]:
+    for entry in Path(f"/proc/{process_id}/fd").iterdir():
+        try:
+            if str(entry.readlink()).startswith("socket:"):
+                yield int(entry.name)
+        except FileNotFoundError:  # it was closed meanwhile
+            continue
+
+
+def _duplicate(process: int, number: int) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = int(libc.syscall(_PIDFD_GETFD, process, number, 0))
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "pidfd_getfd")
+    return descriptor
+
+
+def _run(node: Any, commands: str) -> None:
+    """Commands inside a mininet node; raises RuntimeError with what they said."""
+    output, errors, code = node.pexec(["sh", "-euc", commands])
+    if code:
+        raise RuntimeError(f"{node.name}: {errors or output}")
+
+
+def _give_name(node: Any) -> None:
+    """Make the node's namespace known to ip-netns(8)."""
+    subprocess.run(["ip", "netns", "attach", NAMESPACE_PREFIX + node.name, str(node.pid)], check=True)
+
+
+def _take_name(node: Any) -> None:
+    subprocess.run(
+        ["ip", "netns", "delete", NAMESPACE_PREFIX + node.name], check=False, stderr=subprocess.DEVNULL
+    )
+
+
+class LabHost(Host):  # type: ignore[misc]
+    """A host as `network.json` describes it."""
+
+    def __init__(self, name: str, description: HostDescription, mtu_bytes: int, **params: Any) -> None:
+        super().__init__(name, **params)
+        self.description, self.mtu_bytes = description, mtu_bytes
+        _give_name(self)
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        """Addresses, route and neighbour, in place of mininet's own address."""
+        _run(self, host_commands(self.description, self.mtu_bytes))
+        return {}
+
+    def terminate(self) -> None:
+        """Also take its namespace's name."""
+        super().terminate()
+        _take_name(self)
+
+
+class BMv2Switch(Switch):  # type: ignore[misc]
+    """BMv2 in a namespace of its own; without a description it serves the links that mininet gave it."""
+
+    def __init__(
+        self,
+        name: str,
+        description: SwitchDescription | None = None,
+        *,
+        mtu_bytes: int = 1500,
+        rate_bps: int = 0,
+        log_level: str = "off",
+        **params: Any,
+    ) -> None:
+        params.setdefault("dpid", "1")  # OpenFlow's, which BMv2 does not have
+        super().__init__(name, **{**params, "inNamespace": True})
+        self.description = description
+        self.mtu_bytes, self.rate_bps, self.log_level = int(mtu_bytes), int(rate_bps), log_level
+        self.process: subprocess.Popen[bytes] | None = None
+        _give_name(self)
+
+    def start(self, _controllers: object) -> None:
+        """Start BMv2; returns when it serves gRPC."""
+        description = self.description or self._described()
+        _run(self, switch_commands(description, self.mtu_bytes))
+        with _log(description) as log:
+            self.process = self.popen(
+                bmv2_command(description), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        finish_start(self.process.pid, self.name)
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803  (mininet's own name)
+        """End BMv2."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+            self.process = None
+        super().stop(deleteIntfs)
+
+    def terminate(self) -> None:
+        """Also take its namespace's name."""
+        super().terminate()
+        _take_name(self)
+
+    def _described(self) -> SwitchDescription:
+        ports = [
+            PortDescription(number=number, name=interface.name, mac=interface.MAC(), rate_bps=self.rate_bps)
+            for number, interface in self.intfs.items()
+        ]
+        return SwitchDescription(
+            name=self.name, ports=ports, log_level=self.log_level, log_file="", pcap_folder=""
+        )
+
+
+def _log(switch: SwitchDescription) -> IO[bytes]:
+    return Path(switch["log_file"] or os.devnull).open("ab")
+
+
+class NetworkTopo(Topo):  # type: ignore[misc]
+    """The network of a `network.json`, as `mltswitch lab network` writes it."""
+
+    def build(self, network_file: str) -> None:
+        """Called by mininet with what stands behind `--topo mltswitch,`."""
+        network: NetworkDescription = json.loads(Path(network_file).read_text(encoding="utf-8"))
+        mtu_bytes = network["mtu_bytes"]
+        ends: dict[str, tuple[str, int | None]] = {}
+        for switch in network["switches"]:
+            self.addSwitch(switch["name"], description=switch, mtu_bytes=mtu_bytes)
+            for port in switch["ports"]:
+                ends[f"{switch['name']}:{port['name']}"] = port["mac"], port["number"]
+        for host in network["hosts"]:
+            self.addHost(host["name"], cls=LabHost, description=host, mtu_bytes=mtu_bytes)
+            ends[f"{host['name']}:{host['interface']}"] = host["mac"], None
+        for link in network["links"]:
+            (node_a, _, name_a), (node_b, _, name_b) = link["a"].partition(":"), link["b"].partition(":")
+            (mac_a, port_a), (mac_b, port_b) = ends[link["a"]], ends[link["b"]]
+            self.addLink(
+                node_a,
+                node_b,
+                port1=port_a,
+                port2=port_b,
+                intfName1=name_a,
+                intfName2=name_b,
+                addr1=mac_a,
+                addr2=mac_b,
+            )
+
+
+topos = {"mltswitch": NetworkTopo}
+switches = {"bmv2": BMv2Switch}
+
+
+def main(arguments: list[str]) -> int:
+    """Build the network, say so, and take it away on SIGTERM; returns an exit code."""
+    setLogLevel("info")
+    Mininet.inited = True  # else it would raise limits of the whole machine, for good
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    network = Mininet(topo=NetworkTopo(arguments[0]), switch=BMv2Switch, controller=None, build=False)
+    try:
+        network.build()
+        network.start()
+        sys.stdout.write(f"{READY_LINE}\n")
+        sys.stdout.flush()
+        while True:
+            signal.pause()
+    finally:
+        network.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

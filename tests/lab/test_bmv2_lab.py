@@ -1,0 +1,360 @@
+"""The lab of BMv2 switches, as root, by both engines: servers, links, records, and nothing left of it."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mltswitch.documents import load_document
+from mltswitch.errors import MachineError, MltswitchError, UserInputError
+from mltswitch.lab import (
+    DeviceAddress,
+    DeviceKind,
+    Engine,
+    Lab,
+    LabMode,
+    NamespaceHandle,
+    Records,
+    mininet_file,
+    network_description,
+)
+from mltswitch.lab.answers import answers_grpc, answers_ssh
+from mltswitch.lab.bmv2 import has_mininet
+from mltswitch.lab.kernel import examine, examine_for_bmv2
+from mltswitch.lab.mininet_bmv2 import GRPC_PORT, THRIFT_PORT
+from mltswitch.lab.namespaces import our_namespaces
+from mltswitch.lab.processes import processes_with_argument, read_record
+from mltswitch.lab.state import claimed_by_another
+from mltswitch.plan import Fabric, resolve_fabric
+from mltswitch.targets import hardware_capabilities
+from tests.lab.conftest import SessionLab
+
+pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.bmv2]
+
+FABRIC = Path(__file__).parents[2] / "inventories" / "bmv2" / "fabric.yaml"
+ADDRESSES = {
+    "spine1": "127.77.9.1",
+    "spine2": "127.77.9.2",
+    "leaf1": "127.77.9.11",
+    "leaf2": "127.77.9.12",
+}
+DEVICES = tuple(DeviceAddress(name, "bmv2", address, 9559, 9090) for name, address in ADDRESSES.items())
+MODES = {Engine.NAMESPACES: LabMode.BMV2, Engine.MININET: LabMode.BMV2_MININET}
+NOBODY = 65534
+GATEWAY_OF_HOST1 = "10.10.0.5"
+
+
+@dataclass(frozen=True)
+class Bmv2Lab:
+    """One engine's lab, up or down."""
+
+    lab: Lab
+    engine: Engine
+
+    def up(self, records: Records | None = None) -> None:
+        if self.lab.status().mode is LabMode.DOWN:
+            self.lab.up(
+                bmv2_fabric(), DEVICES, progress=_quiet, engine=self.engine, records=records or Records()
+            )
+
+    def down(self) -> None:
+        self.lab.down(_quiet)
+
+
+def _quiet(_: str) -> None:
+    """Progress is of no interest to a test."""
+
+
+def bmv2_fabric() -> Fabric:
+    return resolve_fabric(load_document(FABRIC, Fabric), hardware_capabilities)
+
+
+def _skip_unless_possible(engine: Engine) -> None:
+    try:
+        examine_for_bmv2(wants_mininet=engine is Engine.MININET)
+    except MachineError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module", params=list(MODES))
+def bmv2_lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bmv2Lab]:
+    """For tests that break the lab or take it down."""
+    engine: Engine = request.param
+    _skip_unless_possible(engine)
+    if examine().mode is not LabMode.EMULATORS_ONLY:  # there is one lab on a machine
+        linux: SessionLab = request.getfixturevalue("session_lab")
+        linux.down()
+    found = Bmv2Lab(Lab(tmp_path_factory.mktemp("bmv2") / "state"), engine)
+    other = claimed_by_another(found.lab.paths)
+    if other is not None:
+        pytest.skip(f"the lab of {other} is up")
+    yield found
+    found.down()
+
+
+@pytest.fixture
+def running(bmv2_lab: Bmv2Lab) -> Bmv2Lab:
+    """Up; what a test changes it changes back."""
+    bmv2_lab.up()
+    return bmv2_lab
+
+
+def on(namespace: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    command = NamespaceHandle(f"mlt-{namespace}").command(argv)
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+
+
+def test_status(running: Bmv2Lab) -> None:
+    status = running.lab.status()
+    assert status.mode is MODES[running.engine]
+    assert [device.name for device in status.devices if not device.answers] == []
+    assert {device.kind for device in status.devices} == {DeviceKind.REAL}
+    assert [host.namespace for host in status.hosts] == [f"mlt-host{number}" for number in range(1, 5)]
+
+
+def test_a_switch_that_ended_does_not_answer(running: Bmv2Lab) -> None:
+    os.kill(_process_of("leaf2"), signal.SIGKILL)
+    answering = {device.name: device.answers for device in running.lab.status().devices}
+    running.down()
+    assert answering == dict.fromkeys(ADDRESSES, True) | {"leaf2": False}
+
+
+def _process_of(switch: str) -> int:
+    done = on(switch, "ss", "-Htlnp", f"sport = {GRPC_PORT}")
+    found = re.search(r"pid=(\d+)", done.stdout)
+    assert found, done.stdout + done.stderr
+    return int(found[1])
+
+
+@pytest.mark.parametrize("port", [GRPC_PORT, THRIFT_PORT])
+def test_the_servers_are_inside_the_namespace_alone(running: Bmv2Lab, port: int) -> None:
+    for switch in ADDRESSES:
+        assert on(switch, "ss", "-Htln", f"sport = {port}").stdout.strip()
+        addresses = json.loads(on(switch, "ip", "-j", "addr", "show").stdout)
+        with_address = {link["ifname"] for link in addresses if link["addr_info"]}
+        assert with_address == {"lo"}
+
+
+@pytest.mark.parametrize("port", [GRPC_PORT, THRIFT_PORT])
+def test_no_host_reaches_a_server(running: Bmv2Lab, port: int) -> None:
+    """Neither by the address that a Linux switch would have, nor by the loopback's on the data port."""
+    probe = f"import socket; socket.create_connection(('{GATEWAY_OF_HOST1}', {port}), timeout=1)"
+    assert "TimeoutError" in on("host1", sys.executable, "-c", probe).stderr
+    mac = json.loads(on("leaf1", "ip", "-j", "link", "show", "eth1").stdout)[0]["address"]
+    with NamespaceHandle("mlt-host1").entered():
+        channel = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
+    with channel:
+        channel.bind(("eth0", 0x0800))
+        channel.send(_connection_request(mac, port))
+        assert not _answers_from("127.0.0.1", channel)
+
+
+def _answers_from(address: str, channel: socket.socket) -> list[bytes]:
+    """Frames of this source within half a second; our own frame does not come back to its socket."""
+    channel.settimeout(0.5)
+    frames = []
+    with suppress(TimeoutError):
+        while True:
+            frames.append(channel.recv(2048))
+    return [frame for frame in frames if frame[26:30] == socket.inet_aton(address)]
+
+
+def _connection_request(mac: str, port: int) -> bytes:
+    """A TCP SYN to 127.0.0.1, with correct checksums: were it not for its address, Linux would answer."""
+    source, target = socket.inet_aton("10.10.0.6"), socket.inet_aton("127.0.0.1")
+    ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 40, 1, 0, 64, 6, 0, source, target)
+    ip = ip[:10] + _checksum(ip) + ip[12:]
+    tcp = struct.pack("!HHIIBBHHH", 40000, port, 1, 0, 0x50, 2, 65535, 0, 0)
+    tcp = tcp[:16] + _checksum(source + target + struct.pack("!BBH", 0, 6, 20) + tcp) + tcp[18:]
+    return b"".join([bytes.fromhex(mac.replace(":", "") + "024d0a0a00060800"), ip, tcp])
+
+
+def _checksum(data: bytes) -> bytes:
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return (~total & 0xFFFF).to_bytes(2, "big")
+
+
+@pytest.mark.parametrize("port", [GRPC_PORT, THRIFT_PORT])
+def test_another_user_of_this_machine_is_refused(running: Bmv2Lab, port: int) -> None:
+    read = (
+        "import socket; c = socket.create_connection(('127.77.9.11', PORT), timeout=5); "
+        "c.settimeout(1); print(c.recv(1))"
+    ).replace("PORT", str(port))
+    command = ["/usr/bin/python3", "-c", read]
+    as_nobody = subprocess.run(
+        command, check=False, capture_output=True, text=True, user=NOBODY, group=NOBODY
+    )
+    assert as_nobody.stdout == "b''\n" or "ConnectionResetError" in as_nobody.stderr
+    as_root = subprocess.run(command, check=False, capture_output=True, text=True)
+    if port == GRPC_PORT:
+        assert as_root.stdout not in ("", "b''\n")  # the server's first frame
+    else:
+        assert "TimeoutError" in as_root.stderr  # it waits for a call
+
+
+def test_links_have_the_fabrics_rate_and_keep_bmv2_waiting(running: Bmv2Lab) -> None:
+    for switch in ADDRESSES:
+        qdiscs = json.loads(on(switch, "tc", "-j", "qdisc", "show").stdout)
+        shaped = {entry["dev"]: entry["options"]["rate"] for entry in qdiscs if entry["kind"] == "tbf"}
+        cabled = 2 if switch.startswith("spine") else 4
+        assert shaped == dict.fromkeys((f"eth{n}" for n in range(1, cabled + 1)), 10_000_000 // 8)
+        buffers = re.findall(r"tb(\d+)", on(switch, "ss", "-0Hm").stdout)
+        assert len(buffers) == cabled
+        assert max(map(int, buffers)) < 4 * 2304  # the kernel's figure for one full frame
+
+
+def test_hosts_know_their_gateway_for_good(running: Bmv2Lab) -> None:
+    known = json.loads(on("host3", "ip", "-j", "neigh", "show").stdout)
+    assert [(entry["dst"], entry["state"]) for entry in known] == [("10.10.1.5", ["PERMANENT"])]
+    link = json.loads(on("leaf2", "ip", "-j", "link", "show", "eth1").stdout)[0]
+    assert known[0]["lladdr"] == link["address"] == "02:4d:0a:0a:01:05"
+
+
+@pytest.mark.parametrize(
+    "feature", ["tx-checksumming", "tcp-segmentation-offload", "generic-receive-offload"]
+)
+def test_no_offload_merges_packets_before_a_queue(running: Bmv2Lab, feature: str) -> None:
+    for namespace, interface in (("host1", "eth0"), ("leaf1", "eth1"), ("leaf1", "eth3")):
+        features = on(namespace, "ethtool", "-k", interface).stdout
+        assert re.search(rf"^{feature}: off", features, re.MULTILINE), (namespace, interface, features)
+
+
+def test_a_second_lab_is_refused(running: Bmv2Lab, tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match=r"is up already, or was not removed.* down"):
+        Lab(tmp_path / "other").up(bmv2_fabric(), DEVICES, progress=_quiet, engine=running.engine)
+    assert running.lab.status().all_answer
+
+
+def test_down_leaves_nothing(bmv2_lab: Bmv2Lab) -> None:
+    bmv2_lab.up()
+    bmv2_lab.down()
+    assert_nothing_left(bmv2_lab.lab)
+    bmv2_lab.down()
+
+
+def test_down_after_everything_was_killed(bmv2_lab: Bmv2Lab) -> None:
+    bmv2_lab.up()
+    for switch in ADDRESSES:
+        os.kill(_process_of(switch), signal.SIGKILL)
+    for record in bmv2_lab.lab.paths.processes.iterdir():
+        identity = read_record(record)
+        assert identity is not None
+        os.kill(identity.pid, signal.SIGKILL)
+    bmv2_lab.down()
+    assert_nothing_left(bmv2_lab.lab)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 1.0])
+def test_down_after_up_was_killed(bmv2_lab: Bmv2Lab, tmp_path: Path, seconds: float) -> None:
+    bmv2_lab.down()
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from mltswitch.lab import Engine, Lab\n"
+        "from tests.lab.test_bmv2_lab import DEVICES, bmv2_fabric\n"
+        "lab = Lab(Path(sys.argv[1]))\n"
+        "lab.up(bmv2_fabric(), DEVICES, progress=lambda _: None, engine=Engine(sys.argv[2]))\n"
+    )
+    lab = Lab(tmp_path / "state")
+    process = subprocess.Popen([sys.executable, "-c", code, str(lab.paths.root), bmv2_lab.engine])
+    while not our_namespaces() and process.poll() is None:
+        time.sleep(0.001)
+    time.sleep(seconds)
+    process.kill()
+    process.wait()
+    lab.down(_quiet)
+    time.sleep(0.5)  # for what still makes namespaces
+    assert_nothing_left(lab)
+
+
+def test_logs_and_captures_stay_on_request(bmv2_lab: Bmv2Lab) -> None:
+    bmv2_lab.down()
+    bmv2_lab.up(Records(keep_logs=True, pcap=True))
+    logs = bmv2_lab.lab.paths.logs
+    captures = {"eth1_in.pcap", "eth1_out.pcap", "eth2_in.pcap", "eth2_out.pcap"}
+    said: list[str] = []
+    bmv2_lab.lab.down(said.append)
+    assert any(str(logs) in line for line in said)
+    assert our_namespaces() == ()
+    assert {file.name for file in (logs / "spine1").iterdir()} == captures
+    assert (logs / "leaf1.log").stat().st_size > 0
+    bmv2_lab.up()
+    bmv2_lab.down()
+    assert_nothing_left(bmv2_lab.lab)
+
+
+def assert_nothing_left(lab: Lab) -> None:
+    assert our_namespaces() == ()
+    assert not lab.paths.root.exists()
+    assert lab.status().mode is LabMode.DOWN
+    network = str(lab.paths.work / "network.json")
+    for argument in (str(lab.paths.root), network, *(f"mininet:{name}" for name in ADDRESSES)):
+        assert processes_with_argument(argument) == []
+    links = json.loads(subprocess.run(["ip", "-j", "link"], check=True, capture_output=True).stdout)
+    assert not [link["ifname"] for link in links if link.get("address", "").startswith("02:4d:")]
+
+
+@pytest.mark.parametrize(
+    "topology", [("mltswitch,{network}", "bmv2"), ("tree,2", "bmv2,rate_bps=10000000,log_level=info")]
+)
+def test_mininets_own_command_line(bmv2_lab: Bmv2Lab, tmp_path: Path, topology: tuple[str, str]) -> None:
+    if not has_mininet():
+        pytest.skip("mininet is not installed")
+    bmv2_lab.down()
+    network = tmp_path / "network.json"
+    network.write_text(network_description(bmv2_fabric()))
+    commands = tmp_path / "commands"
+    name = "leaf1" if "network" in topology[0] else "s2"
+    commands.write_text(f"sh ip netns exec mlt-{name} ss -Htln\n")
+    topo, switch = topology
+    argv = ["mn", "--custom", str(mininet_file()), "--topo", topo.format(network=network)]
+    argv += ["--switch", switch, "--controller", "none", "--post", str(commands), "--test", "none"]
+    done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=120)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert f"127.0.0.1:{GRPC_PORT}" in said
+    assert our_namespaces() == ()
+
+
+def test_an_address_where_something_else_listens_is_named(bmv2_lab: Bmv2Lab) -> None:
+    bmv2_lab.down()
+    with socket.create_server(("127.77.9.12", 9090)), pytest.raises(MltswitchError) as failure:
+        bmv2_lab.up()
+    assert "127.77.9.12 port 9090" in str(failure.value)
+    assert our_namespaces() == ()
+    shutil.rmtree(bmv2_lab.lab.paths.logs, ignore_errors=True)
+
+
+def test_linux_labs_take_no_engine_and_no_captures(lab_fabric: Fabric, tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "state")
+    with pytest.raises(UserInputError, match="--engine: is for BMv2 switches"):
+        lab.up(lab_fabric, (), progress=_quiet, engine=Engine.MININET)
+    with pytest.raises(UserInputError, match="--pcap: is for BMv2 switches"):
+        lab.up(lab_fabric, (), progress=_quiet, records=Records(pcap=True))
+
+
+def test_who_answers() -> None:
+    """A server of neither kind is no switch."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        script = "import socket, sys; s = socket.socket(fileno=int(sys.argv[1]))\n"
+        script += "for _ in range(2): c, _ = s.accept(); c.sendall(b'hello, who are you?'); c.close()"
+        argv = [sys.executable, "-c", script, str(server.fileno())]
+        process = subprocess.Popen(argv, pass_fds=[server.fileno()])
+        assert not answers_ssh("127.0.0.1", port)
+        assert not answers_grpc("127.0.0.1", port)
+        process.wait(10)
+    assert not answers_grpc("127.0.0.1", port)
