@@ -9,17 +9,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 from ipaddress import IPv6Network
 from typing import Final, NamedTuple
 
 from mltswitch.targets.addresses import ipv4_network, network_text
 from mltswitch.targets.bmv2.capabilities import BACKGROUND_QUEUE, PORTS, QUEUE_COUNT
 from mltswitch.targets.p4runtime import SET_QUEUE_DEPTH
+from mltswitch.wire.hardware_address import REMEMBERED
 from mltswitch.wire.tos import DSCP_COUNT
 
 BYTES_A_MICROSECOND: Final = 10**6
 """In bytes a second: the unit of meters on the command line."""
 
+SMALL_NUMBERS: Final = 1024
 _WHOLE: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _MAC: Final = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}")
 _RATE: Final = re.compile(r"((?:0|[1-9][0-9]{0,12})(?:\.[0-9]{1,6})?):((?:0|[1-9][0-9]{0,18}))")
@@ -27,9 +30,12 @@ _Check = Callable[[str], bool]
 
 
 def _below(bound: int) -> _Check:
-    return lambda text: _WHOLE.fullmatch(text) is not None and int(text) < bound
+    """Decimal numbers from 0, without leading zeros; the small ones, which most are, are looked up."""
+    small = frozenset(map(str, range(min(bound, SMALL_NUMBERS))))
+    return lambda text: text in small or (_WHOLE.fullmatch(text) is not None and int(text) < bound)
 
 
+@lru_cache(maxsize=REMEMBERED)
 def _is_mac(text: str) -> bool:
     return _MAC.fullmatch(text) is not None
 

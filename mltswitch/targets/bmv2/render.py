@@ -8,11 +8,12 @@ from mltswitch.targets.bmv2.capabilities import QUEUE_DEPTH_PACKETS
 from mltswitch.targets.bmv2.contents import DscpMap, contents_of
 from mltswitch.targets.bmv2.entries import meter_line, place_of
 from mltswitch.targets.state import SwitchState
-from mltswitch.targets.template import render_template
+from mltswitch.targets.template import remember_last, render_template
 
 FILE: Final = "mltswitch.txt"
 
 
+@remember_last
 def render_text(state: SwitchState) -> str:
     """All lines, in an order that is safe to enter: queues, then what leads to them, routes last.
 
