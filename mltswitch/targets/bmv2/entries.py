@@ -63,7 +63,7 @@ class Table(NamedTuple):
 
 _PORT, _QUEUE, _BIT, _BYTES = _below(PORTS + 1), _below(QUEUE_COUNT), _below(2), _below(1 << 32)
 _NUMBER, _WORD = _below(1 << 8), _below(1 << 16)
-_ROUTE: Final = {"forward": (_PORT, _is_mac), "share": (_WORD, _WORD)}
+_ROUTE: Final[Mapping[str, tuple[_Check, ...]]] = {"forward": (_PORT, _is_mac), "share": (_WORD, _WORD)}
 TABLES: Final[Mapping[str, Table]] = {
     "queues": Table(
         (_PORT, _QUEUE), {"set_limit": (_BYTES, _BIT), "set_threshold_and_limit": (_BYTES, _BYTES, _BIT)}
