@@ -231,7 +231,7 @@ def running_switch() -> Iterator[tuple[Switch, int, NamespaceHandle]]:
         _build(switch, hosts)
         address = f"unix:{folder / 'grpc'}"
         with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(switch.command(_command(address)), stdout=log, stderr=log)
+            process = subprocess.Popen(switch.command(_command(address, folder)), stdout=log, stderr=log)
         _wait_for(folder / "grpc", process)
         with open_switch(address, device_id=1) as control:
             yield control, process.pid, hosts
@@ -244,10 +244,17 @@ def running_switch() -> Iterator[tuple[Switch, int, NamespaceHandle]]:
         shutil.rmtree(folder)
 
 
-def _command(address: str) -> list[str]:
+def _command(address: str, folder: Path) -> list[str]:
     ports = [PortDescription(number=number, name=f"s{number}", mac="", rate_bps=0) for number in (1, 2)]
     command = bmv2_command(
-        SwitchDescription(name="", ports=ports, log_level="off", log_file="", pcap_folder="")
+        SwitchDescription(
+            name="",
+            ports=ports,
+            log_level="off",
+            log_file="",
+            pcap_folder="",
+            notifications_file=str(folder / "notifications"),
+        )
     )
     return [address if word.startswith("127.0.0.1:") else word for word in command]
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
-from bmv2_tests.packets import barrier, is_barrier, plug
+from bmv2_tests.packets import barrier, barrier_lines, is_barrier, plug
 from bmv2_tests.random_packets import Round, is_for_a_cable, random_frame, random_round
 from bmv2_tests.switch import QUEUE_COUNTERS, Bmv2, patiently, place
 from mltswitch.p4.model import QueueState, ReferenceSwitch, Verdict
@@ -50,8 +50,9 @@ def compare(switch: Bmv2, program: Program, seed: int, *, packets: int = PACKETS
 
 def _compare(switch: Bmv2, program: Program, planned: Round, frames: Sequence[bytes]) -> list[str]:
     policers = Policers()
-    model = ReferenceSwitch(planned.lines, policers.is_exceeding)
-    switch.load(program, planned.lines)
+    lines = [*planned.lines, *barrier_lines(switch.ends)]
+    model = ReferenceSwitch(lines, policers.is_exceeding)
+    switch.load(program, lines)
     switch.drain()
     expected: defaultdict[int, defaultdict[int, list[bytes]]] = defaultdict(lambda: defaultdict(list))
     windows = [frames[first : first + _WINDOW] for first in range(0, len(frames), _WINDOW)]
@@ -139,14 +140,14 @@ def _differing_frames(
 
 
 def _differing_states(switch: Bmv2, model: ReferenceSwitch, planned: Round) -> list[str]:
-    registers = [(name, place(*where)) for where in planned.held for name in ("admitted_bytes", "left_bytes")]
-    values = iter(switch.cli.registers(*registers))
     differences = []
     for where in planned.held:
         state = model.queues[where]
-        real, awaited = (next(values), next(values)), (state.admitted_bytes, state.left_bytes)
+        [admitted] = switch.cli.registers(("admitted_bytes", place(*where)))
+        waiting = 0 if switch.was_left_empty(*where) else switch.waiting(*where)
+        real, awaited = (admitted, waiting), (state.admitted_bytes, state.waiting_bytes)
         if real != awaited:
-            differences.append(f"queue {where}: admitted and left {real}, the model {awaited}")
+            differences.append(f"queue {where}: admitted and waiting {real}, the model {awaited}")
     return differences
 
 

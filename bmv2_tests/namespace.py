@@ -71,6 +71,8 @@ class Namespace:
         self.run("ip", "link", "add", one, "type", "veth", "peer", "name", other)
         for name in (one, other):
             self._switch_offloads_off(name)
+            # One CPU receives: with several, what different threads sent may overtake each other.
+            self.run("sh", "-c", f"echo 1 > /sys/class/net/{name}/queues/rx-0/rps_cpus")
             self.run("ip", "link", "set", name, "up")
 
     def _switch_offloads_off(self, interface: str) -> None:

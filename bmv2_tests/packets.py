@@ -1,6 +1,6 @@
 """Frames that the tests send, and the configuration that most of them run with."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -43,6 +43,7 @@ def dscp_of(queue: int) -> int:
 def base_lines() -> list[str]:
     """Four ports, of which the last is not trusted; all queues; one route to each port."""
     lines = [f"table_add trusted_ports trust {port} => 1" for port in PORTS if port != UNTRUSTED_PORT]
+    lines += barrier_lines(PORTS)
     lines += [f"table_add dscp_queues set_queue 1 {dscp_of(queue)} => {queue}" for queue in range(1, 8)]
     for port in PORTS:
         lines += [
@@ -115,8 +116,13 @@ def number_of(frame: bytes) -> int:
 
 
 def barrier(port: int, number: int) -> bytes:
-    """A source-routed frame to a port, into its last queue from whichever port."""
-    return _numbered(port, BARRIER_DSCP, _BARRIER) + number.to_bytes(8, "big")
+    """A frame to a port by `barrier_lines`, into its last queue from whichever port, trusted or not."""
+    return _barrier_head(port) + number.to_bytes(8, "big")
+
+
+def barrier_lines(ports: Iterable[int]) -> list[str]:
+    """The routes of barriers."""
+    return [f"table_add ipv4_routes forward 10.255.{port}.2/32 => {port} {neighbour(port)}" for port in ports]
 
 
 def is_barrier(frame: bytes) -> bool:
@@ -126,7 +132,7 @@ def is_barrier(frame: bytes) -> bool:
 
 def plug(port: int, queue: int, number: int) -> bytes:
     """A source-routed frame that a trusted port puts into that queue."""
-    return _numbered(port, dscp_of(queue), _PLUG) + number.to_bytes(8, "big")
+    return _plug_head(port, dscp_of(queue)) + number.to_bytes(8, "big")
 
 
 def is_plug(frame: bytes) -> bool:
@@ -135,10 +141,15 @@ def is_plug(frame: bytes) -> bool:
 
 
 @cache
-def _numbered(port: int, dscp: int, text: bytes) -> bytes:
-    """A source-routed packet, up to its number."""
+def _barrier_head(port: int) -> bytes:
+    network = IP(src="10.255.0.1", dst=f"10.255.{port}.2", tos=BARRIER_DSCP << 2 | Ecn.ECT_0, ttl=2)
+    return bytes(ethernet() / network / Raw(_BARRIER + bytes(8)))[:-8]
+
+
+@cache
+def _plug_head(port: int, dscp: int) -> bytes:
     network = IP(src="10.255.0.1", dst="10.255.0.2", tos=dscp << 2 | Ecn.ECT_0, ttl=2)
-    return bytes(ethernet() / SourceRoute() / Hop(port=port) / network / Raw(text + bytes(8)))[:-8]
+    return bytes(ethernet() / SourceRoute() / Hop(port=port) / network / Raw(_PLUG + bytes(8)))[:-8]
 
 
 def _fill(link: Sequence[Packet], network: Packet, size_bytes: int, number: int) -> bytes:

@@ -25,6 +25,8 @@ CLI: Final = "simple_switch_CLI"
 QUEUE_DEPTH_PACKETS: Final = 16384
 """So deep that BMv2 itself never drops."""
 CPU_PORT: Final = 255
+NEVER_EMPTY_SINCE: Final = 2**47
+"""Microseconds: for `admitted_at`, later than any time at which a queue was seen empty."""
 _ATTEMPTS: Final = 5
 _PACKET_SECONDS: Final = 1.05
 """At one packet per second, the lowest rate that BMv2 knows."""
@@ -188,6 +190,7 @@ class Bmv2:
         self.cli.run(
             f"register_write admitted_bytes {index} {admitted}",
             f"register_write left_bytes {index} {(admitted - size_bytes) % 2**32}",
+            f"register_write admitted_at {index} {NEVER_EMPTY_SINCE}",
         )
 
     def waiting(self, port: int, queue: int) -> int:
@@ -198,6 +201,12 @@ class Bmv2:
             left, admitted, left_after = self.cli.registers(*cells)
             if left == left_after:
                 return (admitted - left) % 2**32
+
+    def was_left_empty(self, port: int, queue: int) -> bool:
+        """Whether a packet left it empty after its last one had come: after a pause, nothing waits."""
+        index = place(port, queue)
+        admitted_at, empty_at = self.cli.registers(("admitted_at", index), ("empty_at", index))
+        return empty_at >= admitted_at
 
     def shape(self, port: int, rate: str) -> None:
         """Let only so much leave by a port; a full packet socket then holds up the switch's own queues.

@@ -151,6 +151,8 @@ def with_byte(frame: bytes, offset: int, value: int) -> bytes:
         pytest.param(ipv4(ttl=0), "expired", id="TTL 0"),
         pytest.param(ipv6(hop_limit=1), "expired", id="hop limit 1"),
         pytest.param(ipv6(hop_limit=0), "expired", id="hop limit 0"),
+        pytest.param(b"\xff" * 6 + ipv4()[6:], "group_address", id="broadcast"),
+        pytest.param(b"\x33\x33" + ipv6()[2:], "group_address", id="IPv6 multicast"),
         pytest.param(ipv4(dst="10.8.0.1"), "no_queue", id="route to a port without queues"),
     ],
 )

@@ -7,7 +7,7 @@ from scapy.layers.inet import IP
 from scapy.layers.l2 import Dot1Q, Ether
 
 from bmv2_tests.layers import Hop, SourceRoute
-from bmv2_tests.packets import PORTS, ipv4, ipv6, neighbour, route
+from bmv2_tests.packets import PORTS, UNTRUSTED_PORT, ipv4, ipv6, neighbour, route
 from bmv2_tests.switch import Bmv2
 from mltswitch.wire import ETHERTYPE_IPV4, SOURCE_ROUTE_MAXIMUM_HOPS
 
@@ -96,6 +96,13 @@ def test_refusals(switch: Bmv2, frame: bytes, reason: str) -> None:
     switch.control.write([f"table_add neighbours set_neighbour 6 => {neighbour(6)}"])
     assert switch.exchange(frame) == []
     assert switch.refused() == {reason: 1}
+
+
+def test_only_trusted_ports_may_choose_the_path(switch: Bmv2) -> None:
+    frame = ipv4(77, link=route(2))
+    assert switch.exchange(frame, UNTRUSTED_PORT) == []
+    assert switch.refused() == {"untrusted": 1}
+    assert [port for port, _ in switch.exchange(frame)] == [2]
 
 
 def test_a_loop_ends_with_the_stack_or_the_ttl(switch: Bmv2) -> None:

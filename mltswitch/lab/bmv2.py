@@ -57,7 +57,7 @@ def mininet_file() -> Path:
 def build(layout: Layout, paths: LabPaths, records: Records, progress: Callable[[str], None]) -> None:
     """Switches and hosts as namespaces of this kernel; raises MachineError."""
     progress(f"building {len(layout.switches)} BMv2 switches and {len(layout.real_hosts)} hosts")
-    network = _description(layout, paths.logs, records)
+    network = _description(layout, paths, records)
     _make_folders(network)
     native.run_script(paths, "build", _script(layout, network, paths))
     for switch in network["switches"]:
@@ -73,7 +73,7 @@ def build_by_mininet(
 ) -> None:
     """The same by a mininet that stays in the background; raises MachineError."""
     progress(f"building {len(layout.switches)} BMv2 switches and {len(layout.real_hosts)} hosts by mininet")
-    network = _description(layout, paths.logs, records)
+    network = _description(layout, paths, records)
     _make_folders(network)
     network_file = paths.work / "network.json"
     write_private(network_file, _json(network))
@@ -116,19 +116,20 @@ def _json(network: NetworkDescription) -> str:
     return json.dumps(network, indent=2) + "\n"
 
 
-def _description(layout: Layout, logs: Path | None, records: Records) -> NetworkDescription:
+def _description(layout: Layout, paths: LabPaths | None, records: Records) -> NetworkDescription:
     gateways = {
         port.peer_namespace: port for switch in layout.switches for port in switch.ports if port.peer_is_host
     }
     return NetworkDescription(
         mtu_bytes=layout.mtu_bytes,
-        switches=[_switch(switch, logs, records) for switch in layout.switches],
+        switches=[_switch(switch, paths, records) for switch in layout.switches],
         hosts=[_host(host, gateways[host.namespace]) for host in layout.real_hosts],
         links=list(_links(layout)),
     )
 
 
-def _switch(switch: LabSwitch, logs: Path | None, records: Records) -> SwitchDescription:
+def _switch(switch: LabSwitch, paths: LabPaths | None, records: Records) -> SwitchDescription:
+    logs = paths.logs if paths else None
     return SwitchDescription(
         name=switch.name,
         ports=[
@@ -144,6 +145,7 @@ def _switch(switch: LabSwitch, logs: Path | None, records: Records) -> SwitchDes
         log_level="debug" if logs and records.keep_logs else "off",
         log_file=str(logs / f"{switch.name}.log") if logs else "",
         pcap_folder=str(logs / switch.name) if logs and records.pcap else "",
+        notifications_file=str(paths.work / f"{switch.name}.ipc") if paths else "",
     )
 
 
@@ -186,8 +188,8 @@ def _script(layout: Layout, network: NetworkDescription, paths: LabPaths) -> str
         layout_switch.namespace: "\n".join(
             [
                 switch_commands(switch, mtu_bytes),
-                f"{shlex.join(bmv2_command(switch))} </dev/null >>'{switch['log_file']}' 2>&1 &",
-                f"echo $! >'{_process_file(paths, switch['name'])}'",
+                f"{shlex.join(bmv2_command(switch))} </dev/null >>{shlex.quote(switch['log_file'])} 2>&1 &",
+                f"echo $! >{shlex.quote(str(_process_file(paths, switch['name'])))}",
             ]
         )
         for layout_switch, switch in zip(layout.switches, network["switches"], strict=True)

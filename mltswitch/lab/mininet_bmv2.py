@@ -14,13 +14,17 @@ lab's own namespaces are set up by the same commands.
 import ctypes
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 from typing import IO, Any, Final, TypedDict
 
@@ -40,6 +44,8 @@ QUEUES: Final = 8
 NAMESPACE_PREFIX: Final = "mlt-"
 READY_LINE: Final = "mltswitch: ready"
 START_SECONDS: Final = 30.0
+END_SECONDS: Final = 5.0
+"""A switch that was told to end and did not is killed."""
 
 BURST_FRAMES: Final = 8
 """Of the link's token bucket: a switch that was not served for so long makes up for it; the rate holds."""
@@ -52,6 +58,12 @@ _PIDFD_GETFD: Final = 438
 _LISTENING: Final = "0A"
 _POLL_SECONDS: Final = 0.02
 
+_NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_INTERFACE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
+_MAC: Final = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
+_LOG_LEVELS: Final = ("trace", "debug", "info", "warn", "error", "off")
+_MTU_BYTES: Final = range(68, 65536)
+
 
 class PortDescription(TypedDict):
     """One port: `number` is BMv2's, `name` the interface's; rate 0 is unlimited."""
@@ -63,13 +75,18 @@ class PortDescription(TypedDict):
 
 
 class SwitchDescription(TypedDict):
-    """One switch; an empty `pcap_folder` captures nothing."""
+    """One switch; an empty `pcap_folder` captures nothing.
+
+    `notifications_file` is where older versions of BMv2 make a socket for what they tell of learning and
+    ageing; where it is empty the mininet switch makes a folder for it, which only its owner can enter.
+    """
 
     name: str
     ports: list[PortDescription]
     log_level: str
     log_file: str
     pcap_folder: str
+    notifications_file: str
 
 
 class HostDescription(TypedDict):
@@ -108,6 +125,9 @@ def bmv2_command(switch: SwitchDescription) -> list[str]:
         command.append(f"--pcap={switch['pcap_folder']}")
     for port in switch["ports"]:
         command += ["-i", f"{port['number']}@{port['name']}"]
+    # Newer versions keep these to themselves; the others' own choice is one name in /tmp for all switches,
+    # which anybody may take first.
+    command += ["--notifications-addr", f"ipc://{switch['notifications_file']}"]
     command += ["--thrift-port", str(THRIFT_PORT), "--"]
     command += ["--grpc-server-addr", f"127.0.0.1:{GRPC_PORT}"]
     return [*command, "--cpu-port", str(CPU_PORT), "--priority-queues", str(QUEUES)]
@@ -121,7 +141,7 @@ def switch_commands(switch: SwitchDescription, mtu_bytes: int) -> str:
     lines = [QUIET_COMMANDS, "ip link set lo up"]
     for port in switch["ports"]:
         name = port["name"]
-        lines += [f"ip link set {name} mtu {mtu_bytes} up", _offloads_off(name)]
+        lines += [f"ip link set {_word(name)} mtu {_word(mtu_bytes)} up", _offloads_off(name)]
         if port["rate_bps"]:
             lines.append(link_rate_command(name, port["rate_bps"], mtu_bytes))
     return "\n".join(lines)
@@ -131,26 +151,31 @@ def link_rate_command(interface: str, rate_bps: int, mtu_bytes: int) -> str:
     """A link of this rate that keeps its sender waiting, so that packets queue up in BMv2."""
     burst = BURST_FRAMES * (mtu_bytes + 14)  # tc counts the Ethernet header, too
     return (
-        f"tc qdisc replace dev {interface} root tbf rate {rate_bps}bit burst {burst} "
+        f"tc qdisc replace dev {_word(interface)} root tbf rate {_word(rate_bps)}bit burst {_word(burst)} "
         f"limit {LINK_BACKLOG_BYTES}"
     )
 
 
 def host_commands(host: HostDescription, mtu_bytes: int) -> str:
     """Shell commands that set its namespace up; BMv2 answers no ARP, so its neighbour is permanent."""
-    interface = host["interface"]
-    source = host["addresses"][0].partition("/")[0]
+    interface, gateway = _word(host["interface"]), _word(host["gateway"])
+    source = _word(host["addresses"][0].partition("/")[0])
     return "\n".join(
         [
             QUIET_COMMANDS,
             "ip link set lo up",
-            f"ip link set {interface} mtu {mtu_bytes} up",
-            *(f"ip addr add {address} dev {interface}" for address in host["addresses"]),
-            f"ip neigh replace {host['gateway']} lladdr {host['gateway_mac']} nud permanent dev {interface}",
-            f"ip route add default via {host['gateway']} src {source}",
-            _offloads_off(interface),
+            f"ip link set {interface} mtu {_word(mtu_bytes)} up",
+            *(f"ip addr add {_word(address)} dev {interface}" for address in host["addresses"]),
+            f"ip neigh replace {gateway} lladdr {_word(host['gateway_mac'])} nud permanent dev {interface}",
+            f"ip route add default via {gateway} src {source}",
+            _offloads_off(host["interface"]),
         ]
     )
+
+
+def _word(value: object) -> str:
+    """A value as one word of the shell, whatever it holds."""
+    return shlex.quote(str(value))
 
 
 # IPv6 would only add its own chatter to the queues; alias addresses take another path back than forth.
@@ -165,7 +190,7 @@ def _offloads_off(interface: str) -> str:
     features = ("tx", "tso", "gso", "gro", "tx-udp-segmentation")
     return (
         f"for feature in {' '.join(features)}; do "
-        f"ethtool -K {interface} $feature off >/dev/null 2>&1 || :; done"
+        f"ethtool -K {_word(interface)} $feature off >/dev/null 2>&1 || :; done"
     )
 
 
@@ -236,6 +261,16 @@ def _duplicate(process: int, number: int) -> int:
     return descriptor
 
 
+def end_switch(process: subprocess.Popen[bytes]) -> None:
+    """Tell BMv2 to end, and kill it when it has not within `END_SECONDS`."""
+    process.terminate()
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def _run(node: Any, commands: str) -> None:
     """Commands inside a mininet node; raises RuntimeError with what they said."""
     output, errors, code = node.pexec(["sh", "-euc", commands])
@@ -291,11 +326,15 @@ class BMv2Switch(Switch):  # type: ignore[misc]
         self.description = description
         self.mtu_bytes, self.rate_bps, self.log_level = int(mtu_bytes), int(rate_bps), log_level
         self.process: subprocess.Popen[bytes] | None = None
+        self.folder: tempfile.TemporaryDirectory[str] | None = None
         _give_name(self)
 
     def start(self, _controllers: object) -> None:
         """Start BMv2; returns when it serves gRPC."""
         description = self.description or self._described()
+        if not description["notifications_file"]:
+            self.folder = tempfile.TemporaryDirectory(prefix="bmv2-")
+            description = {**description, "notifications_file": f"{self.folder.name}/notifications"}
         _run(self, switch_commands(description, self.mtu_bytes))
         with _log(description) as log:
             self.process = self.popen(
@@ -306,9 +345,11 @@ class BMv2Switch(Switch):  # type: ignore[misc]
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803  (mininet's own name)
         """End BMv2."""
         if self.process is not None:
-            self.process.terminate()
-            self.process.wait()
+            end_switch(self.process)
             self.process = None
+        if self.folder is not None:
+            self.folder.cleanup()
+            self.folder = None
         super().stop(deleteIntfs)
 
     def terminate(self) -> None:
@@ -322,7 +363,12 @@ class BMv2Switch(Switch):  # type: ignore[misc]
             for number, interface in self.intfs.items()
         ]
         return SwitchDescription(
-            name=self.name, ports=ports, log_level=self.log_level, log_file="", pcap_folder=""
+            name=self.name,
+            ports=ports,
+            log_level=self.log_level,
+            log_file="",
+            pcap_folder="",
+            notifications_file="",
         )
 
 
@@ -330,12 +376,124 @@ def _log(switch: SwitchDescription) -> IO[bytes]:
     return Path(switch["log_file"] or os.devnull).open("ab")
 
 
+class NetworkFileError(ValueError):
+    """A `network.json` that describes no network."""
+
+
+def read_network(network_file: str) -> NetworkDescription:
+    """What a `network.json` says; raises NetworkFileError, which names the place, before anything is made."""
+    try:
+        network = json.loads(Path(network_file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NetworkFileError(f"{network_file}: {error.strerror}") from None
+    except ValueError as error:
+        raise NetworkFileError(f"{network_file}: is no JSON: {error}") from None
+    try:
+        _check_network(network)
+    except NetworkFileError as error:
+        raise NetworkFileError(f"{network_file}: {error}") from None
+    found: NetworkDescription = network
+    return found
+
+
+def _check_network(network: object) -> None:
+    _whole_number(network, "mtu_bytes", "", _MTU_BYTES)
+    names: set[str] = set()
+    ends: set[str] = set()
+    for place, switch in _objects(network, "switches", ""):
+        name = _new(_matching(switch, "name", place, _NODE_NAME), names, f"{place}.name")
+        if _text(switch, "log_level", place) not in _LOG_LEVELS:
+            raise NetworkFileError(f"{place}.log_level: is none of {', '.join(_LOG_LEVELS)}")
+        for key in ("log_file", "pcap_folder", "notifications_file"):
+            _text(switch, key, place)
+        for port_place, port in _objects(switch, "ports", f"{place}."):
+            interface = _matching(port, "name", port_place, _INTERFACE_NAME)
+            _new(f"{name}:{interface}", ends, f"{port_place}.name")
+            _matching(port, "mac", port_place, _MAC)
+            for key in ("number", "rate_bps"):
+                _whole_number(port, key, f"{port_place}.", range(sys.maxsize))
+    for place, host in _objects(network, "hosts", ""):
+        name = _new(_matching(host, "name", place, _NODE_NAME), names, f"{place}.name")
+        ends.add(f"{name}:{_matching(host, 'interface', place, _INTERFACE_NAME)}")
+        for key in ("mac", "gateway_mac"):
+            _matching(host, key, place, _MAC)
+        _check_address(_text(host, "gateway", place), f"{place}.gateway", IPv4Address)
+        addresses = _list(host, "addresses", f"{place}.")
+        if not addresses:
+            raise NetworkFileError(f"{place}.addresses: is empty")
+        for number, address in enumerate(addresses):
+            _check_address(address, f"{place}.addresses[{number}]", IPv4Interface)
+    for place, link in _objects(network, "links", ""):
+        for key in ("a", "b"):
+            end = _text(link, key, place)
+            if end not in ends:
+                raise NetworkFileError(f"{place}.{key}: {end!a} is no port that is described")
+
+
+def _member(parent: object, key: str, prefix: str) -> object:
+    if not isinstance(parent, dict) or key not in parent:
+        raise NetworkFileError(f"{prefix}{key}: is missing")
+    found: object = parent[key]
+    return found
+
+
+def _list(parent: object, key: str, prefix: str) -> list[object]:
+    found = _member(parent, key, prefix)
+    if not isinstance(found, list):
+        raise NetworkFileError(f"{prefix}{key}: is no list")
+    return found
+
+
+def _objects(parent: object, key: str, prefix: str) -> Iterator[tuple[str, object]]:
+    """The members of a list, each with the words that say where it stands."""
+    for number, member in enumerate(_list(parent, key, prefix)):
+        yield f"{prefix}{key}[{number}]", member
+
+
+def _text(parent: object, key: str, place: str) -> str:
+    found = _member(parent, key, f"{place}.")
+    if not isinstance(found, str) or "\0" in found:
+        raise NetworkFileError(f"{place}.{key}: {found!a} is no text")
+    return found
+
+
+def _matching(parent: object, key: str, place: str, pattern: re.Pattern[str]) -> str:
+    found = _text(parent, key, place)
+    if pattern.fullmatch(found) is None:
+        kind = "MAC address" if pattern is _MAC else "name that a node or an interface can have"
+        raise NetworkFileError(f"{place}.{key}: {found!a} is no {kind}")
+    return found
+
+
+def _new(found: str, known: set[str], place: str) -> str:
+    if found in known:
+        raise NetworkFileError(f"{place}: {found!a} is there twice")
+    known.add(found)
+    return found
+
+
+def _whole_number(parent: object, key: str, prefix: str, allowed: range) -> None:
+    found = _member(parent, key, prefix)
+    if type(found) is not int or found not in allowed:
+        raise NetworkFileError(
+            f"{prefix}{key}: {found!a} is no whole number from {allowed[0]} to {allowed[-1]}"
+        )
+
+
+def _check_address(found: object, place: str, kind: type[IPv4Address]) -> None:
+    """IPv4Interface, with a prefix, is a kind of IPv4Address."""
+    try:
+        kind(str(found))  # of a whole number they would make an address
+    except ValueError:
+        raise NetworkFileError(f"{place}: {found!a} is no IPv4 address") from None
+
+
 class NetworkTopo(Topo):  # type: ignore[misc]
     """The network of a `network.json`, as `mltswitch lab network` writes it."""
 
     def build(self, network_file: str) -> None:
-        """Called by mininet with what stands behind `--topo mltswitch,`."""
-        network: NetworkDescription = json.loads(Path(network_file).read_text(encoding="utf-8"))
+        """Called by mininet with what stands behind `--topo mltswitch,`; raises NetworkFileError."""
+        network = read_network(network_file)
         mtu_bytes = network["mtu_bytes"]
         ends: dict[str, tuple[str, int | None]] = {}
         for switch in network["switches"]:
@@ -369,7 +527,12 @@ def main(arguments: list[str]) -> int:
     setLogLevel("info")
     Mininet.inited = True  # else it would raise limits of the whole machine, for good
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    network = Mininet(topo=NetworkTopo(arguments[0]), switch=BMv2Switch, controller=None, build=False)
+    try:
+        topology = NetworkTopo(arguments[0])
+    except NetworkFileError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    network = Mininet(topo=topology, switch=BMv2Switch, controller=None, build=False)
     try:
         network.build()
         network.start()

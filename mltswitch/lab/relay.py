@@ -18,6 +18,7 @@ MAXIMUM_CONNECTIONS: Final = 256
 CONNECT_SECONDS: Final = 10.0
 
 _CHUNK_BYTES: Final = 1 << 16
+_ESTABLISHED: Final = "01"
 _log: Final = logging.getLogger(__name__)
 
 
@@ -44,12 +45,11 @@ class RelayServer:
             _log.warning("%s: more than %d connections", self._relay.name, MAXIMUM_CONNECTIONS)
             writer.close()
             return
-        if not self._relay.authenticates and not _is_own(writer):
-            _log.warning("%s: another user was refused", self._relay.name)
-            writer.close()
-            return
         self._connections += 1
         try:
+            if not self._relay.authenticates and not _is_own(writer):
+                _log.warning("%s: refused a caller that is not known to be its own user", self._relay.name)
+                return
             async with asyncio.timeout(CONNECT_SECONDS):
                 far_reader, far_writer = await self._connect()
             try:
@@ -76,29 +76,51 @@ class RelayServer:
 
 
 def _is_own(writer: asyncio.StreamWriter) -> bool:
-    """Whether the caller is a process of our own user: anybody on this machine reaches a loopback address."""
-    address, port = writer.get_extra_info("peername")
-    return connecting_user(address, port) == os.geteuid()
+    """Whether the caller is a process of our own user: anybody on this machine reaches a loopback address.
 
-
-def connecting_user(address: str, port: int) -> int | None:
-    """User of the socket of this namespace that is bound to an IPv4 address (proc(5), /proc/net/tcp).
-
-    None where there is no such socket: then the caller is no process of this machine, or it has left.
+    Raises OSError when the caller has left.
     """
-    # The kernel prints an address as numbers in its own byte order; gRPC speaks IPv4 by IPv6 sockets.
-    word, mapped = (
-        f"{int.from_bytes(octets, sys.byteorder):08X}"
-        for octets in (socket.inet_aton(address), b"\0\0\xff\xff")
-    )
-    places = {"tcp": f"{word}:{port:04X}", "tcp6": f"{'0' * 16}{mapped}{word}:{port:04X}"}
-    for table, wanted in places.items():
+    caller, here = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
+    if caller is None or here is None:
+        return False
+    user = connecting_user(caller, here)
+    # Only while our end lives can no later connection, of another user, have had the same two ends.
+    writer.get_extra_info("socket").getpeername()
+    return user == os.geteuid()
+
+
+def connecting_user(caller: tuple[str, int], here: tuple[str, int]) -> int | None:
+    """User of this namespace's socket that is connected from one IPv4 address and port to another.
+
+    None where no such socket is established (proc(5), /proc/net/tcp): then the caller is no process of this
+    machine, or it has left. What a closed socket leaves behind, in TIME_WAIT, has no inode and says user 0
+    whoever it was, and many sockets may share a local port: only the whole connection tells whose it is.
+    """
+    for table, wanted in {
+        "tcp": (_place(caller), _place(here)),
+        "tcp6": (_MAPPED + _place(caller), _MAPPED + _place(here)),  # gRPC speaks IPv4 by IPv6 sockets
+    }.items():
         with Path("/proc/net", table).open(encoding="ascii") as lines:
+            next(lines)
             for line in lines:
-                fields = line.split()
-                if fields[1] == wanted:
-                    return int(fields[7])
+                _, local, remote, state, _, _, _, user, _, inode, *_ = line.split()
+                if (local, remote) == wanted and state == _ESTABLISHED and inode != "0":
+                    return int(user)
     return None
+
+
+def _place(place: tuple[str, int]) -> str:
+    address, port = place
+    return f"{_word(socket.inet_aton(address))}:{port:04X}"
+
+
+def _word(octets: bytes) -> str:
+    """Four octets as the kernel prints them: as one number in its own byte order."""
+    return f"{int.from_bytes(octets, sys.byteorder):08X}"
+
+
+_MAPPED: Final = "0" * 16 + _word(b"\0\0\xff\xff")
+"""What precedes an IPv4 address in an IPv6 one (RFC 4291, 2.5.5.2)."""
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -4,10 +4,14 @@
 // grows. Here every admitted packet takes a ticket: the bytes ever admitted to its queue. A queue is first in,
 // first out, so the ticket of the packet that left last says how many bytes have left, and what waits is the
 // difference. A ticket heals what was lost: were a packet dropped by BMv2 itself, the next one to leave sets
-// it right; and the one that leaves the queue empty counts everything admitted before it as gone.
+// it right. And in a queue that was left empty after its last packet had come, and has been idle since, nothing
+// waits, whatever the tickets say. Times are those of arrival, and BMv2 keeps packets a while before it looks at
+// them, hence the pause; were one admitted later still, the next decision alone would overlook it.
 
 register<bit<32>>(PLACES) admitted_bytes;
 register<bit<32>>(PLACES) left_bytes;
+register<bit<48>>(PLACES) admitted_at;  // microseconds: when the last packet that was admitted arrived
+register<bit<48>>(PLACES) empty_at;  // and when a packet last left the queue empty
 
 // arrived = forwarded_unmarked + forwarded_marked + dropped_unimportant + dropped_limit
 counter(PLACES, CounterType.packets_and_bytes) arrived;
@@ -70,6 +74,7 @@ control Admission(
     action enqueue(bit<32> admitted) {
         metadata.ticket = admitted + standard_metadata.packet_length;
         admitted_bytes.write((bit<32>)metadata.place, metadata.ticket);
+        admitted_at.write((bit<32>)metadata.place, standard_metadata.ingress_global_timestamp);
         standard_metadata.egress_spec = metadata.port;
         standard_metadata.priority = metadata.queue;
     }
@@ -82,9 +87,15 @@ control Admission(
             bit<2> color = METER_GREEN;
             admitted_bytes.read(admitted, (bit<32>)metadata.place);
             left_bytes.read(left, (bit<32>)metadata.place);
-            bit<32> waiting = admitted - left;
+            bit<48> last_admitted;
+            bit<48> last_empty;
+            admitted_at.read(last_admitted, (bit<32>)metadata.place);
+            empty_at.read(last_empty, (bit<32>)metadata.place);
+            bool is_idle = last_empty >= last_admitted
+                && standard_metadata.ingress_global_timestamp >= last_empty + IDLE_MICROSECONDS;
+            bit<32> waiting = is_idle ? 0 : admitted - left;
             arrived.count((bit<32>)metadata.place);
-            if (is_policed == 1) {
+            if (is_policed == 1 && waiting < limit_bytes) {
                 policers.execute_meter((bit<32>)metadata.place, color);
             }
             if (waiting >= limit_bytes || color != METER_GREEN) {
@@ -106,10 +117,9 @@ control Admission(
 // A packet left its queue: the other half of the count.
 control Departure(inout metadata_t metadata, inout standard_metadata_t standard_metadata) {
     apply {
-        bit<32> left = metadata.ticket;
+        left_bytes.write((bit<32>)metadata.place, metadata.ticket);
         if (standard_metadata.deq_qdepth == 0) {
-            admitted_bytes.read(left, (bit<32>)metadata.place);
+            empty_at.write((bit<32>)metadata.place, standard_metadata.egress_global_timestamp);
         }
-        left_bytes.write((bit<32>)metadata.place, left);
     }
 }

@@ -1,18 +1,11 @@
-// Which queue a packet joins: its DSCP says it where the port it came by is trusted, else it goes last.
+// Whom to believe, and which queue a packet joins: its DSCP says it where the port it came by is trusted, else it
+// goes last.
 
-control Classification(
-        inout headers_t headers,
-        inout metadata_t metadata,
-        inout standard_metadata_t standard_metadata) {
-    bit<8> map = 0;
-
-    // Ports with the same code points share a map, so a plan changes with one entry for each port.
+// Ports with the same code points share a map, so a plan changes with one entry for each port. Map 0 is the
+// one of ports that are not trusted.
+control Trust(inout metadata_t metadata, inout standard_metadata_t standard_metadata) {
     action trust(bit<8> dscp_map) {
-        map = dscp_map;
-    }
-
-    action set_queue(queue_t queue) {
-        metadata.queue = queue;
+        metadata.map = dscp_map;
     }
 
     table trusted_ports {
@@ -22,10 +15,23 @@ control Classification(
         size = PORTS;
     }
 
+    apply {
+        trusted_ports.apply();
+    }
+}
+
+control Classification(
+        inout headers_t headers,
+        inout metadata_t metadata,
+        inout standard_metadata_t standard_metadata) {
+    action set_queue(queue_t queue) {
+        metadata.queue = queue;
+    }
+
     // Map 0 has no entries: packets of untrusted ports, and code points that no class has, go last.
     table dscp_queues {
         key = {
-            map: exact @name("map");
+            metadata.map: exact @name("map");
             metadata.dscp: exact @name("dscp");
         }
         actions = { set_queue; @defaultonly NoAction; }
@@ -35,7 +41,6 @@ control Classification(
 
     apply {
         metadata.queue = BACKGROUND_QUEUE;
-        trusted_ports.apply();
         dscp_queues.apply();
     }
 }

@@ -135,19 +135,6 @@ def sort_key(change: EntryChange) -> tuple[str, tuple[tuple[int, int], ...]]:
     return change.table.name, tuple((match.value, match.prefix_bits) for match in change.key)
 
 
-def rate_kept(bytes_per_second: int) -> int:
-    """The highest rate, not above the given one, that BMv2 gives back as it was set.
-
-    It keeps bytes per microsecond as a floating-point number and cuts the fraction off when it is read
-    (its PI/src/direct_res_spec.cpp): 249 would be read back as 248. About one rate in a hundred is
-    such, and a few of them follow each other.
-    """
-    rate = bytes_per_second
-    while int(rate / _BYTES_PER_SECOND * _BYTES_PER_SECOND) != rate:
-        rate -= 1
-    return rate
-
-
 def _parse(words: Sequence[str], schema: Schema) -> Change:
     if not words:
         raise _LineError("is empty")

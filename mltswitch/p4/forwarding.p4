@@ -109,7 +109,9 @@ control Forwarding(
     }
 
     apply {
-        if (headers.source_route.isValid()) {
+        if (headers.source_route.isValid() && metadata.map == 0) {
+            metadata.refusal = REFUSED_UNTRUSTED;
+        } else if (headers.source_route.isValid()) {
             pop();
             if (headers.hops[0].last == 1) {
                 end_source_route();

@@ -76,6 +76,7 @@ struct headers_t {
 
 struct metadata_t {
     bit<8> refusal;
+    bit<8> map;
     port_t port;
     mac_address_t neighbour;
     bit<6> dscp;

@@ -14,6 +14,7 @@
 #define NOT_ECN_CAPABLE 0
 #define CONGESTION_EXPERIENCED 3
 #define METER_GREEN 0
+#define IDLE_MICROSECONDS 1000000
 
 #include "wire.p4"
 #include "headers.p4"
@@ -24,7 +25,7 @@
 #include "classification.p4"
 #include "admission.p4"
 
-counter(8, CounterType.packets) refused;
+counter(16, CounterType.packets) refused;
 
 control PacketIngress(
         inout headers_t headers,
@@ -38,7 +39,10 @@ control PacketIngress(
             metadata.refusal = REFUSED_NOT_IP;
         } else if (standard_metadata.checksum_error == 1) {
             metadata.refusal = REFUSED_CHECKSUM;
+        } else if (headers.ethernet.destination[40:40] == 1) {
+            metadata.refusal = REFUSED_GROUP_ADDRESS;
         } else {
+            Trust.apply(metadata, standard_metadata);
             Ageing.apply(headers, metadata);
             if (metadata.refusal == ACCEPTED) {
                 Forwarding.apply(headers, metadata, standard_metadata);

@@ -20,6 +20,8 @@ from mltswitch.wire.tos import Ecn
 
 PORTS: Final = 512
 BACKGROUND_QUEUE: Final = 0
+GROUP_BIT: Final = 1
+"""Of a MAC address's first byte (IEEE 802-2014, section 8.2.2)."""
 _COUNTER_MODULUS: Final = 1 << 32
 """Byte counts of a queue are 32 bits wide in the switch, and wrap."""
 
@@ -33,6 +35,8 @@ class Refusal(IntEnum):
     NO_ROUTE = 4
     EXPIRED = 5
     NO_QUEUE = 6
+    GROUP_ADDRESS = 7
+    UNTRUSTED = 8
 
 
 class _RefusedError(Exception):
@@ -93,7 +97,7 @@ class ReferenceSwitch:
         Args:
             lines: the `table_add` lines that program the switch.
             is_exceeding: whether the packet of (port, queue, bytes) exceeds the policer of its queue; asked
-                once for each packet to a policed queue. Never, where None.
+                once for each packet that finds a policed queue below its limit. Never, where None.
         """
         self.tables = Tables.from_lines(lines)
         self.queues: defaultdict[tuple[int, int], QueueState] = defaultdict(QueueState)
@@ -118,8 +122,9 @@ class ReferenceSwitch:
 
     def _process(self, ingress_port: int, frame: bytes) -> Verdict:
         packet, network = _read(frame)
-        next_hop = self._next_hop(packet, network)
-        queue = self._classify(ingress_port, network.dscp)
+        dscp_map = self.tables.map_of_port.get(ingress_port, 0)
+        next_hop = self._next_hop(packet, network, is_trusted=dscp_map != 0)
+        queue = self.tables.queue_of_dscp.get((dscp_map, network.dscp), BACKGROUND_QUEUE)
         decision = self._admit(next_hop.port, queue, len(frame), is_capable=Ecn(network.ecn).is_capable)
         if not decision.is_admitted:
             return Verdict(next_hop.port, queue, decision, None)
@@ -135,8 +140,10 @@ class ReferenceSwitch:
         state.waiting.append((state.admitted_bytes, sent))
         return Verdict(next_hop.port, queue, decision, sent)
 
-    def _next_hop(self, packet: Packet, network: NetworkHeader) -> NextHop:
+    def _next_hop(self, packet: Packet, network: NetworkHeader, *, is_trusted: bool) -> NextHop:
         if packet.ports:
+            if not is_trusted:
+                raise _RefusedError(Refusal.UNTRUSTED)
             port = packet.ports[0]
             if port >= PORTS or port not in self.tables.neighbours:
                 raise _RefusedError(Refusal.NO_QUEUE)
@@ -155,25 +162,22 @@ class ReferenceSwitch:
         self._last_member[share.group] = member if member < share.members else 0
         return self._last_member[share.group]
 
-    def _classify(self, ingress_port: int, dscp: int) -> int:
-        dscp_map = self.tables.map_of_port.get(ingress_port, 0)
-        return self.tables.queue_of_dscp.get((dscp_map, dscp), BACKGROUND_QUEUE)
-
     def _admit(self, port: int, queue: int, size_bytes: int, *, is_capable: bool) -> Decision:
         limits = self.tables.queues.get((port, queue))
         if limits is None:
             raise _RefusedError(Refusal.NO_QUEUE)
         state = self.queues[port, queue]
         state.arrived.add(size_bytes)
-        if limits.is_policed and self._is_exceeding(port, queue, size_bytes):
+        decision = decide(
+            state.waiting_bytes,
+            is_capable=is_capable,
+            ecn_threshold=limits.ecn_threshold_bytes,
+            limit=limits.limit_bytes,
+        )
+        # What finds the queue full takes nothing from the policer.
+        is_policed = limits.is_policed and decision is not Decision.DROP_LIMIT
+        if is_policed and self._is_exceeding(port, queue, size_bytes):
             decision = Decision.DROP_LIMIT
-        else:
-            decision = decide(
-                state.waiting_bytes,
-                is_capable=is_capable,
-                ecn_threshold=limits.ecn_threshold_bytes,
-                limit=limits.limit_bytes,
-            )
         state.decided[decision].add(size_bytes)
         if decision.is_admitted:
             state.admitted_bytes = (state.admitted_bytes + size_bytes) % _COUNTER_MODULUS
@@ -189,6 +193,8 @@ def _read(frame: bytes) -> tuple[Packet, NetworkHeader]:
         raise _RefusedError(Refusal.NOT_IP)
     if not packet.network.has_valid_checksum:
         raise _RefusedError(Refusal.CHECKSUM)
+    if packet.destination[0] & GROUP_BIT:
+        raise _RefusedError(Refusal.GROUP_ADDRESS)
     if packet.network.lifetime <= 1:
         raise _RefusedError(Refusal.EXPIRED)
     return packet, packet.network

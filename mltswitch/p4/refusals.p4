@@ -7,3 +7,5 @@ const bit<8> REFUSED_NOT_IP = 3;
 const bit<8> REFUSED_NO_ROUTE = 4;
 const bit<8> REFUSED_EXPIRED = 5;  // TTL or hop limit
 const bit<8> REFUSED_NO_QUEUE = 6;  // the port leads nowhere: no queue of it is configured
+const bit<8> REFUSED_GROUP_ADDRESS = 7;  // broadcast and multicast frames are not routed (RFC 1812, section 5.3.4)
+const bit<8> REFUSED_UNTRUSTED = 8;  // a source route from a port that is not trusted

@@ -436,6 +436,15 @@ def test_a_useless_concurrency_is_refused(target: FileTarget, concurrency: int) 
         diff(PLAN, inventory("leaf1"), concurrency=concurrency, connector=ScriptedSwitches({}).connect)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A background job of a shell is started with interrupts ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_starts_no_further_device(target: FileTarget) -> None:
     switches = ScriptedSwitches(dict.fromkeys(SWITCHES, 1))
     heard: list[str] = []

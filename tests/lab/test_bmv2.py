@@ -1,11 +1,18 @@
 """BMv2's part of the lab without starting anything."""
 
+import asyncio
 import json
 import os
 import shutil
+import signal
 import socket
+import struct
 import subprocess
+import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
@@ -14,18 +21,24 @@ from mltswitch.errors import MachineError, UserInputError
 from mltswitch.lab import DeviceAddress, LabMode, kernel, mininet_bmv2, network_description
 from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, lay_out
 from mltswitch.lab.mininet_bmv2 import (
+    HostDescription,
     NetworkDescription,
+    NetworkFileError,
+    NetworkTopo,
     PortDescription,
     SwitchDescription,
     bmv2_command,
+    end_switch,
     finish_start,
     host_commands,
     listening_ports,
+    main,
+    read_network,
     shrink_send_buffers,
     switch_commands,
 )
-from mltswitch.lab.relay import connecting_user
-from mltswitch.lab.state import describe
+from mltswitch.lab.relay import RelayServer, connecting_user
+from mltswitch.lab.state import Relay, describe
 from mltswitch.plan import Fabric, resolve_fabric
 from mltswitch.plan.fabric import PortRole, RolePorts
 from mltswitch.targets import hardware_capabilities
@@ -38,7 +51,9 @@ SWITCH = SwitchDescription(
     log_level="off",
     log_file="",
     pcap_folder="",
+    notifications_file="/nowhere/leaf1.ipc",
 )
+NOBODY = 65534
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +109,7 @@ def test_the_command_serves_grpc_inside_alone_and_has_all_queues() -> None:
     assert "--priority-queues 8" in words
     assert "-i 3@eth3" in words
     assert "-L off" in words
+    assert "--notifications-addr ipc:///nowhere/leaf1.ipc --thrift-port" in words
     assert "--pcap" not in words
     assert "--log-console" not in words
 
@@ -224,16 +240,278 @@ def test_a_process_that_becomes_nothing_is_given_up(monkeypatch: pytest.MonkeyPa
         finish_start(os.getpid(), "leaf1")
 
 
+def test_a_switch_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mininet_bmv2, "END_SECONDS", 0.05)
+    command = ["sh", "-c", "trap '' TERM; echo deaf; exec sleep 30"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        end_switch(process)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_switch_that_ends_is_not_killed() -> None:
+    with subprocess.Popen(["sleep", "30"]) as process:
+        end_switch(process)
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_no_value_is_read_by_the_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every value tries to run a command; the programs that are called do nothing."""
+    monkeypatch.setattr(mininet_bmv2, "QUIET_COMMANDS", ":")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("ip", "tc", "ethtool"):
+        (programs / name).symlink_to("/bin/true")
+
+    def evil(field: str) -> Any:  # also for what is a number by its type
+        return f"x;: >{field} $(: >{field}) `: >{field}`"
+
+    port = PortDescription(number=1, name=evil("name"), mac="", rate_bps=evil("rate"))
+    host = HostDescription(
+        name="",
+        interface=evil("interface"),
+        mac="",
+        addresses=[evil("address"), evil("alias")],
+        gateway=evil("gateway"),
+        gateway_mac=evil("mac"),
+    )
+    for commands in (switch_commands({**SWITCH, "ports": [port]}, 1500), host_commands(host, 1500)):
+        done = subprocess.run(
+            ["/bin/sh", "-euc", commands],
+            check=False,
+            cwd=tmp_path,
+            env={"PATH": str(programs)},
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["programs"]
+
+
+def test_the_networks_own_file_is_taken(fabric: Fabric, network: NetworkDescription, tmp_path: Path) -> None:
+    file = tmp_path / "network.json"
+    file.write_text(network_description(fabric), encoding="utf-8")
+    assert read_network(str(file)) == network
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("mtu_bytes",), "1500; reboot", "mtu_bytes: '1500; reboot' is no whole number from 68 to 65535"),
+        (("mtu_bytes",), True, "mtu_bytes: True is no whole number"),
+        (("switches",), {}, "switches: is no list"),
+        (("switches", 0, "name"), "../x", "switches[0].name: '../x' is no name"),
+        (("switches", 0, "name"), "leaf1\n", "switches[0].name: 'leaf1\\n' is no name"),
+        (("switches", 1, "name"), "spine1", "switches[1].name: 'spine1' is there twice"),
+        (("switches", 0, "log_level"), "loud", "switches[0].log_level: is none of trace, debug"),
+        (("switches", 0, "log_file"), 3, "switches[0].log_file: 3 is no text"),
+        (("switches", 0, "ports", 1, "name"), "-all", "switches[0].ports[1].name: '-all' is no name"),
+        (("switches", 0, "ports", 1, "name"), "e" * 16, "is no name that a node or an interface can have"),
+        (("switches", 0, "ports", 1, "mac"), "02:4d", "switches[0].ports[1].mac: '02:4d' is no MAC address"),
+        (("switches", 0, "ports", 1, "rate_bps"), -1, "switches[0].ports[1].rate_bps: -1 is no whole number"),
+        (("hosts", 2, "name"), "leaf1", "hosts[2].name: 'leaf1' is there twice"),
+        (("hosts", 0, "interface"), "$(id)", "hosts[0].interface: '$(id)' is no name"),
+        (("hosts", 0, "addresses"), [], "hosts[0].addresses: is empty"),
+        (("hosts", 0, "addresses", 0), "10.0.0.1/33", "hosts[0].addresses[0]: '10.0.0.1/33' is no IPv4 add"),
+        (("hosts", 0, "addresses", 0), 5, "hosts[0].addresses[0]: 5 is no IPv4 address"),
+        (("hosts", 0, "gateway"), "10.0.0.1/24", "hosts[0].gateway: '10.0.0.1/24' is no IPv4 address"),
+        (("hosts", 0, "gateway_mac"), "", "hosts[0].gateway_mac: '' is no MAC address"),
+        (("links", 0, "a"), "leaf1:nowhere", "links[0].a: 'leaf1:nowhere' is no port that is described"),
+    ],
+)
+def test_a_network_that_cannot_be(
+    network: NetworkDescription,
+    tmp_path: Path,
+    place: tuple[str | int, ...],
+    value: object,
+    said: str,
+) -> None:
+    changed = json.loads(json.dumps(network))
+    parent: Any = changed
+    for key in place[:-1]:
+        parent = parent[key]
+    parent[place[-1]] = value
+    file = tmp_path / "network.json"
+    file.write_text(json.dumps(changed), encoding="utf-8")
+    with pytest.raises(NetworkFileError) as failure:
+        NetworkTopo.__new__(NetworkTopo).build(str(file))
+    assert str(failure.value).startswith(f"{file}: ")
+    assert said in str(failure.value)
+    assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "mtu_bytes: is missing"),
+        ('{"mtu_bytes": 1500, "switches": [7]}', r"switches\[0\]\.name: is missing"),
+    ],
+)
+def test_no_network_at_all(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "network.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(NetworkFileError, match=said):
+        read_network(str(file))
+
+
+def test_the_error_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mininet_bmv2, "setLogLevel", lambda _: None, raising=False)
+    monkeypatch.setattr(mininet_bmv2, "Mininet", type("Mininet", (), {}), raising=False)
+    monkeypatch.setattr(mininet_bmv2, "NetworkTopo", read_network)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert main([str(tmp_path / "none.json")]) == 2
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().err == f"error: {tmp_path / 'none.json'}: No such file or directory\n"
+
+
 def test_whose_connection_it_is() -> None:
     with socket.create_server(("127.77.9.99", 0)) as server:
-        port = server.getsockname()[1]
-        assert port in listening_ports(os.getpid())
-        with socket.create_connection(server.getsockname()) as client:
-            assert connecting_user(*client.getsockname()) == os.geteuid()
+        here = server.getsockname()
+        assert here[1] in listening_ports(os.getpid())
+        with socket.create_connection(here) as client:
+            assert connecting_user(client.getsockname(), here) == os.geteuid()
+            assert connecting_user(client.getsockname(), ("127.77.9.98", here[1])) is None
+            assert connecting_user(client.getsockname(), ("127.77.9.99", 1)) is None
         with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as client:  # as gRPC's is
-            client.connect(("::ffff:127.77.9.99", port))
-            assert connecting_user("127.0.0.1", client.getsockname()[1]) == os.geteuid()
-    assert connecting_user("127.77.9.99", 1) is None
+            client.connect(("::ffff:127.77.9.99", here[1]))
+            caller = ("127.0.0.1", client.getsockname()[1])
+            assert connecting_user(caller, here) == os.geteuid()
+            assert connecting_user(caller, ("127.77.9.98", here[1])) is None
+    assert connecting_user(("127.77.9.99", 1), here) is None
+
+
+def _left_behind(server: socket.socket, port: int = 0) -> tuple[tuple[str, int], tuple[str, int]]:
+    """The two ends of a connection of ours that is closed and in TIME_WAIT."""
+    here: tuple[str, int] = server.getsockname()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        client.bind(("127.0.0.1", port))
+        client.connect(here)
+        caller: tuple[str, int] = client.getsockname()
+        accepted, _ = server.accept()
+    accepted.close()
+    deadline = time.monotonic() + 10
+    while not any(
+        fields[1].endswith(f":{caller[1]:04X}")
+        and fields[2].endswith(f":{here[1]:04X}")
+        and fields[3] == "06"
+        for fields in map(str.split, Path("/proc/net/tcp").read_text(encoding="ascii").splitlines())
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return caller, here
+
+
+def test_what_a_closed_connection_leaves_is_nobodys() -> None:
+    with socket.create_server(("127.77.9.99", 0)) as server:
+        assert connecting_user(*_left_behind(server)) is None
+
+
+class RecordingRelay(RelayServer):
+    """Remembers whom it would have served; there is nothing behind it."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(
+            Relay(
+                name="leaf1",
+                address="127.77.9.99",
+                port=port,
+                namespace="mlt-none",
+                target="127.0.0.1",
+                target_port=1,
+                authenticates=False,
+            )
+        )
+        self.closed: asyncio.Queue[bool] = asyncio.Queue()
+        self.served = 0
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await super()._serve(reader, writer)
+        await self.closed.put(writer.is_closing())
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        self.served += 1
+        raise MachineError("there is nothing behind this relay")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.77.9.99", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def test_our_own_user_is_served() -> None:
+    async def call() -> RecordingRelay:
+        relay = RecordingRelay(_free_port())
+        await relay.start()
+        with socket.create_connection(("127.77.9.99", relay._relay.port)):
+            assert await asyncio.wait_for(relay.closed.get(), 10)
+        return relay
+
+    assert asyncio.run(call()).served == 1
+
+
+def test_a_caller_that_is_gone_already_is_closed() -> None:
+    async def call() -> RecordingRelay:
+        relay = RecordingRelay(_free_port())
+        await relay.start()
+        with socket.create_connection(("127.77.9.99", relay._relay.port)) as client:  # nothing runs meanwhile
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert await asyncio.wait_for(relay.closed.get(), 10)
+        return relay
+
+    assert asyncio.run(call()).served == 0
+
+
+def test_a_caller_without_an_address_is_closed() -> None:
+    relay = RecordingRelay(1)
+    reader, writer = (
+        create_autospec(kind, instance=True) for kind in (asyncio.StreamReader, asyncio.StreamWriter)
+    )
+    writer.get_extra_info.return_value = None
+    asyncio.run(RelayServer._serve(relay, reader, writer))
+    writer.close.assert_called_once_with()
+    assert relay.served == 0
+
+
+@pytest.mark.root
+def test_another_user_at_a_port_that_root_left_is_refused() -> None:
+    """Of the sockets in TIME_WAIT the kernel says that they are root's."""
+    if os.geteuid() != 0:
+        pytest.skip("acting as another user needs root")
+    script = (
+        "import socket, sys; c = socket.socket(); c.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); "
+        "c.bind(('127.0.0.1', int(sys.argv[1]))); c.connect(('127.77.9.99', int(sys.argv[2]))); c.recv(1)"
+    )
+
+    async def call(caller: tuple[str, int]) -> RecordingRelay:
+        relay = RecordingRelay(_free_port())
+        await relay.start()
+        process = await asyncio.create_subprocess_exec(
+            *("/usr/bin/python3", "-c", script, str(caller[1]), str(relay._relay.port)),
+            user=NOBODY,
+            group=NOBODY,
+        )
+        closed = asyncio.create_task(relay.closed.get())
+        ended = asyncio.create_task(process.wait())
+        await asyncio.wait({closed, ended}, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        assert await asyncio.wait_for(closed, 10)
+        assert await asyncio.wait_for(ended, 10) == 0
+        return relay
+
+    with ExitStack() as servers:
+        port = 0
+        for number in range(20):  # the relay's row shall not come first by luck
+            server = servers.enter_context(socket.create_server((f"127.77.9.{100 + number}", 0)))
+            caller, _ = _left_behind(server, port)
+            port = caller[1]
+        assert asyncio.run(call(caller)).served == 0
 
 
 @pytest.mark.root

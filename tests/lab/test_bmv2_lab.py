@@ -206,6 +206,15 @@ def test_another_user_of_this_machine_is_refused(running: Bmv2Lab, port: int) ->
         assert "TimeoutError" in as_root.stderr  # it waits for a call
 
 
+def test_each_switch_has_a_place_for_notifications_where_nobody_else_comes(running: Bmv2Lab) -> None:
+    work = running.lab.paths.work
+    assert work.stat().st_mode & 0o077 == 0
+    for switch in ADDRESSES:
+        arguments = Path(f"/proc/{_process_of(switch)}/cmdline").read_text(encoding="utf-8").split("\0")
+        address = arguments[arguments.index("--notifications-addr") + 1]
+        assert address == f"ipc://{work / switch}.ipc"
+
+
 def test_links_have_the_fabrics_rate_and_keep_bmv2_waiting(running: Bmv2Lab) -> None:
     for switch in ADDRESSES:
         qdiscs = json.loads(on(switch, "tc", "-j", "qdisc", "show").stdout)

@@ -252,4 +252,6 @@ def test_every_packet_that_joins_no_queue_is_counted_by_reason(
         "no_route": 1,
         "expired": 0,
         "no_queue": 0,
+        "group_address": 0,
+        "untrusted": 0,
     }

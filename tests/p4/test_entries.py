@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from mltswitch.errors import UserInputError
 from mltswitch.p4.entries import (
-    MAXIMUM_RATE_BYTES_PER_SECOND,
     Change,
     EntryChange,
     Match,
@@ -16,7 +15,6 @@ from mltswitch.p4.entries import (
     format_change,
     parse_line,
     parse_lines,
-    rate_kept,
 )
 from mltswitch.p4.schema import Action, CellArray, MatchField, MatchKind, Parameter, Schema, Table
 from tests.p4.schemas import schemas_and_changes
@@ -143,21 +141,3 @@ def test_any_text_is_a_change_or_one_clear_line(text: str) -> None:
         parse_line(text, SCHEMA)
     except UserInputError as error:
         assert error.what
-
-
-def bmv2_reads_back(bytes_per_second: int) -> int:
-    """As BMv2 converts: to bytes per microsecond, and back with the fraction cut off."""
-    return int(bytes_per_second / 1e6 * 1e6)
-
-
-@given(st.integers(0, MAXIMUM_RATE_BYTES_PER_SECOND))
-def test_a_kept_rate_is_read_back_as_it_was_set_and_is_almost_the_rate(rate: int) -> None:
-    kept = rate_kept(rate)
-    assert bmv2_reads_back(kept) == kept
-    assert rate - 20 <= kept <= rate
-
-
-def test_a_rate_that_would_not_be_kept_exists() -> None:
-    assert bmv2_reads_back(249) == 248
-    assert rate_kept(249) == 248
-    assert rate_kept(250) == 250

@@ -63,6 +63,26 @@ def test_a_packet_is_routed_classified_aged_and_addressed() -> None:
     assert switch.serve(2, 5) == result.data
 
 
+def test_a_source_route_from_an_untrusted_port_is_refused() -> None:
+    switch = ReferenceSwitch(LINES)
+    assert switch.receive(9, frame(SourceRoute(), Hop(port=3))) is Refusal.UNTRUSTED
+    assert verdict(switch, frame(SourceRoute(), Hop(port=3))).port == 3
+
+
+def test_what_finds_a_policed_queue_full_takes_nothing_from_the_policer() -> None:
+    asked: list[int] = []
+
+    def is_exceeding(_port: int, _queue: int, size_bytes: int) -> bool:
+        asked.append(size_bytes)
+        return False
+
+    switch = ReferenceSwitch(LINES, is_exceeding)
+    assert verdict(switch, frame(tos=46 << 2)).decision is Decision.FORWARD
+    switch.queues[2, 6].admitted_bytes = 600
+    assert verdict(switch, frame(tos=46 << 2)).decision is Decision.DROP_LIMIT
+    assert asked == [100]
+
+
 def test_untrusted_ports_and_unknown_code_points_go_last() -> None:
     switch = ReferenceSwitch(LINES)
     assert verdict(switch, frame(), port=4).queue == 0
@@ -156,10 +176,12 @@ def test_a_source_route_is_popped_and_ends() -> None:
         (frame(SourceRoute(), Hop(port=2)), Refusal.NO_QUEUE),
         (frame(SourceRoute(), Hop(port=512 + 3)), Refusal.NO_QUEUE),
         (frame()[:24] + b"\0\0" + frame()[26:], Refusal.CHECKSUM),
+        (b"\xff" * 6 + frame()[6:], Refusal.GROUP_ADDRESS),
+        (b"\x01\x00\x5e" + frame(ttl=1)[3:], Refusal.GROUP_ADDRESS),
         (frame(ttl=1), Refusal.EXPIRED),
         (frame(ttl=0), Refusal.EXPIRED),
-        (bytes(Ether() / IPv6(dst="2001:db9::1")), Refusal.NO_ROUTE),
-        (bytes(Ether() / IP(dst="11.0.0.1")), Refusal.NO_ROUTE),
+        (bytes(Ether(src=HOST, dst=US) / IPv6(dst="2001:db9::1")), Refusal.NO_ROUTE),
+        (bytes(Ether(src=HOST, dst=US) / IP(dst="11.0.0.1")), Refusal.NO_ROUTE),
     ],
 )
 def test_refusals(packet: bytes, refusal: Refusal) -> None:
@@ -174,13 +196,16 @@ def test_eight_hops_are_not_too_many() -> None:
 
 def test_packet_by_packet_all_members_get_the_same() -> None:
     switch = ReferenceSwitch((*LINES, "table_add spraying spray_packets 0 =>"))
-    packet = bytes(Ether() / IP(dst="10.1.0.1", tos=34 << 2) / UDP())
+    packet = bytes(Ether(src=HOST, dst=US) / IP(dst="10.1.0.1", tos=34 << 2) / UDP())
     assert [verdict(switch, packet).port for _ in range(4)] == [3, 2, 3, 2]
 
 
 def test_flow_by_flow_a_flow_keeps_its_path() -> None:
     switch = ReferenceSwitch(LINES)
-    packets = [bytes(Ether() / IP(dst="10.1.0.1", tos=34 << 2) / UDP(sport=port)) for port in range(64)]
+    packets = [
+        bytes(Ether(src=HOST, dst=US) / IP(dst="10.1.0.1", tos=34 << 2) / UDP(sport=port))
+        for port in range(64)
+    ]
     ports = [verdict(switch, packet).port for packet in packets[:6]]
     assert ports == [verdict(ReferenceSwitch(LINES), packet).port for packet in packets[:6]]
     assert {verdict(ReferenceSwitch(LINES), packet).port for packet in packets} == {2, 3}
@@ -191,7 +216,7 @@ def test_flow_by_flow_a_flow_keeps_its_path() -> None:
 def test_flows_with_neighbouring_ports_spread(members: int, first: int) -> None:
     shares = [0] * members
     for port in range(first, first + 800):
-        network = Packet.decode(bytes(Ether() / IP(dst="10.1.0.1") / UDP(sport=port))).network
+        network = Packet.decode(bytes(Ether(src=HOST, dst=US) / IP(dst="10.1.0.1") / UDP(sport=port))).network
         assert network is not None
         shares[flow_hash(network) % members] += 1
     assert min(shares) > 0.8 * 800 / members
@@ -200,7 +225,7 @@ def test_flows_with_neighbouring_ports_spread(members: int, first: int) -> None:
 def test_ipv6_is_marked_in_its_traffic_class() -> None:
     switch = ReferenceSwitch(LINES)
     switch.queues[2, 5].admitted_bytes = 400
-    packet = Ether() / IPv6(dst="2001:db8::1", tc=34 << 2 | 1, fl=0xABCDE, hlim=3) / UDP()
+    packet = Ether(src=HOST, dst=US) / IPv6(dst="2001:db8::1", tc=34 << 2 | 1, fl=0xABCDE, hlim=3) / UDP()
     result = verdict(switch, bytes(packet))
     assert result.data is not None
     sent = IPv6(result.data[14:])
@@ -208,7 +233,7 @@ def test_ipv6_is_marked_in_its_traffic_class() -> None:
 
 
 def test_options_are_covered_by_the_checksum() -> None:
-    packet = bytes(Ether() / IP(dst="10.0.0.1", options=[IPOption_Router_Alert()]) / UDP())
+    packet = bytes(Ether(src=HOST, dst=US) / IP(dst="10.0.0.1", options=[IPOption_Router_Alert()]) / UDP())
     data = verdict(ReferenceSwitch(LINES), packet).data
     assert data is not None
     header = data[14:38]

@@ -111,6 +111,8 @@ def test_refusals_are_named_as_in_the_source() -> None:
         4: "no_route",
         5: "expired",
         6: "no_queue",
+        7: "group_address",
+        8: "untrusted",
     }
 
 

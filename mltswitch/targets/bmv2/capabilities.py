@@ -21,7 +21,7 @@ LEAST_PACKET_BYTES: Final = 34
 MAXIMUM_LIMIT_BYTES: Final = QUEUE_DEPTH_PACKETS * LEAST_PACKET_BYTES
 MAXIMUM_ROUTES: Final = 4096
 MAXIMUM_GROUPS: Final = 255
-"""And as many DSCP maps; number 0 stands for none."""
+"""And as many DSCP maps; number 0 stands for none. mltswitch/p4/mlt.p4 has room for `GROUPS`, 0 too."""
 PORTS: Final = 511
 """0 to 510; 511 drops (simple_switch's documentation, --drop-port)."""
 CPU_PORT: Final = 255

@@ -6,7 +6,7 @@ planned one, and takes no less than the one of both that takes less:
 1. queues are widened to what both plans ask of them, where packets change queues; new ones are made;
 2. a new DSCP map is written beside the present one, and each port goes over to it by one entry;
 3. queues get what the plan says, and those that no packet takes any more go;
-4. neighbours, members of groups, routes; what no prefix of the plan needs goes last;
+4. neighbours, members of groups, routes; what no port and no prefix of the plan needs goes last;
 5. maps and members that nothing refers to any more go.
 """
 
@@ -30,28 +30,34 @@ _SPRAYING: Final = Entry("spraying", "spray_packets", ("0",), ())
 
 
 def change_between(running: RunningState, wanted: SwitchState) -> Change:
-    """The program where ours does not run, the depth of BMv2's queues where none is set up, then entries.
+    """The program where ours does not run, the depth of BMv2's queues where none of ours is, then entries.
 
     Nothing can be saved. Raises DeviceError where foreign entries leave no number for a map or a group.
     """
     program = running.answers[PIPELINE].strip()
-    tables = tables_in(running.answers)
+    tables, contents = tables_in(running.answers), contents_of(wanted)
     lines: list[str] = []
     shown: list[str] = []
     if program != OUR_PROGRAM:
         lines.append(LOAD_PROGRAM)
         shown.append(f"# replaces the program that runs: {program}")
         shown.append(LOAD_PROGRAM)
-    if not any(True for _ in tables.of("queues")):
-        # Nobody can ask a switch for it; before the first queue is set up it cannot have been set.
+    if program != OUR_PROGRAM or _lacks_every_queue(tables, contents):
+        # Nobody can ask a switch for it; before we set up the first queue we cannot have set it.
         lines.append(f"{SET_QUEUE_DEPTH} {QUEUE_DEPTH_PACKETS}")
         shown.append(lines[-1])
     writer = _Writer(tables)
-    _write(writer, contents_of(wanted), OwnPrefixes(wanted.routes))
+    _write(writer, contents, OwnPrefixes(wanted.routes))
     return Change(
         steps=tuple(map(Step, lines + writer.lines)),
         text="".join(f"{line}\n" for line in shown + writer.shown),
     )
+
+
+def _lacks_every_queue(tables: Tables, contents: Contents) -> bool:
+    """Whether the plan has ports, and none of them a queue yet; queues of other ports are not ours."""
+    present = {entry.numbers()[0] for entry in tables.of("queues")}
+    return bool(contents.maps) and present.isdisjoint(contents.maps)
 
 
 class _Writer:
@@ -108,6 +114,10 @@ def _write(writer: _Writer, wanted: Contents, own: OwnPrefixes) -> None:
     for port, neighbour in wanted.neighbours.items():
         writer.put(Entry("neighbours", "set_neighbour", (str(port),), (neighbour,)))
     _route(writer, wanted, own)
+    for entry in list(writer.tables.of("neighbours")):
+        [port] = entry.numbers()
+        if port in wanted.maps and port not in wanted.neighbours:
+            writer.remove(entry)
     if wanted.packet_spraying:
         writer.put(_SPRAYING)
     else:

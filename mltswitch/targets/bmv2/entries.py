@@ -14,13 +14,11 @@ from ipaddress import IPv6Network
 from typing import Final, NamedTuple
 
 from mltswitch.targets.addresses import ipv4_network, network_text
-from mltswitch.targets.bmv2.capabilities import BACKGROUND_QUEUE, PORTS, QUEUE_COUNT
+from mltswitch.targets.bmv2.capabilities import BACKGROUND_QUEUE, MAXIMUM_GROUPS, PORTS, QUEUE_COUNT
 from mltswitch.targets.p4runtime import SET_QUEUE_DEPTH
 from mltswitch.wire.hardware_address import REMEMBERED
+from mltswitch.wire.meter_rate import BYTES_PER_MICROSECOND
 from mltswitch.wire.tos import DSCP_COUNT
-
-BYTES_A_MICROSECOND: Final = 10**6
-"""In bytes a second: the unit of meters on the command line."""
 
 SMALL_NUMBERS: Final = 1024
 _WHOLE: Final = re.compile(r"0|[1-9][0-9]{0,18}")
@@ -63,7 +61,8 @@ class Table(NamedTuple):
 
 _PORT, _QUEUE, _BIT, _BYTES = _below(PORTS + 1), _below(QUEUE_COUNT), _below(2), _below(1 << 32)
 _NUMBER, _WORD = _below(1 << 8), _below(1 << 16)
-_ROUTE: Final[Mapping[str, tuple[_Check, ...]]] = {"forward": (_PORT, _is_mac), "share": (_WORD, _WORD)}
+_GROUP = _below(MAXIMUM_GROUPS + 1)
+_ROUTE: Final[Mapping[str, tuple[_Check, ...]]] = {"forward": (_PORT, _is_mac), "share": (_GROUP, _WORD)}
 TABLES: Final[Mapping[str, Table]] = {
     "queues": Table(
         (_PORT, _QUEUE), {"set_limit": (_BYTES, _BIT), "set_threshold_and_limit": (_BYTES, _BYTES, _BIT)}
@@ -71,7 +70,7 @@ TABLES: Final[Mapping[str, Table]] = {
     "dscp_queues": Table((_NUMBER, _below(DSCP_COUNT)), {"set_queue": (_QUEUE,)}),
     "trusted_ports": Table((_PORT,), {"trust": (_NUMBER,)}),
     "neighbours": Table((_PORT,), {"set_neighbour": (_is_mac,)}),
-    "members_of": Table((_WORD, _WORD), {"forward": (_PORT, _is_mac)}),
+    "members_of": Table((_GROUP, _WORD), {"forward": (_PORT, _is_mac)}),
     "ipv4_routes": Table((_is_prefix,), _ROUTE),
     "ipv6_routes": Table((_is_ipv6_prefix,), _ROUTE),
     "spraying": Table((_NUMBER,), {"spray_packets": ()}),
@@ -143,7 +142,7 @@ def queue_entry(port: int, queue: int, threshold: int | None, limit: int, police
 
 
 def _rate_text(rate: int) -> str:
-    whole, rest = divmod(rate, BYTES_A_MICROSECOND)
+    whole, rest = divmod(rate, BYTES_PER_MICROSECOND)
     return f"{whole}.{rest:06d}".rstrip("0").rstrip(".")
 
 
@@ -183,7 +182,7 @@ def parse_meter(line: str) -> tuple[int, Meter] | None:
         number
         for rate in rates
         if rate is not None
-        for number in (int(Decimal(rate[1]) * BYTES_A_MICROSECOND), int(rate[2]))
+        for number in (int(Decimal(rate[1]) * BYTES_PER_MICROSECOND), int(rate[2]))
     ]
     return int(words[2]), Meter(*numbers)
 

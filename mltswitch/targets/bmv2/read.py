@@ -93,10 +93,9 @@ def _odd_meters(queues: Mapping[int, Entry], tables: Tables, number: int) -> Ite
 
 def _odd_neighbour(tables: Tables, number: int, wanted: str | None) -> Iterator[str]:
     entry = tables.at("neighbours", number)
-    if wanted is None:
-        return
     if entry is None:
-        yield "no neighbour for source routes"
+        if wanted is not None:
+            yield "no neighbour for source routes"
     elif entry.parameters[0] != wanted:
         yield f"neighbour {entry.parameters[0]} for source routes"
 

@@ -17,6 +17,7 @@ from mltswitch.targets.common import checked_render, expressible, lookup
 from mltswitch.targets.quantise import quantise
 from mltswitch.targets.state import PortState, QueueState, SwitchState
 from mltswitch.units import BITS_PER_BYTE, format_bps
+from mltswitch.wire.meter_rate import rate_kept
 from mltswitch.wire.tos import DSCP_COUNT
 
 
@@ -94,16 +95,5 @@ def _queue(queue: QueueState, trusted: bool) -> QueueState:
         dscps = tuple(range(DSCP_COUNT)) if queue.queue == BACKGROUND_QUEUE else ()
     maximum = queue.maximum
     if isinstance(maximum, BitRate):
-        maximum = BitRate(readable_rate(maximum.bps // BITS_PER_BYTE) * BITS_PER_BYTE)
+        maximum = BitRate(rate_kept(maximum.bps // BITS_PER_BYTE) * BITS_PER_BYTE)
     return replace(queue, dscps=dscps, maximum=maximum)
-
-
-def readable_rate(bytes_a_second: int) -> int:
-    """The greatest rate not above this one that a meter tells again as it was set.
-
-    BMv2 keeps bytes a microsecond as a binary fraction, and its P4Runtime server cuts off what it multiplies
-    back (PI/src/direct_res_spec.cpp in behavioral-model): of a hundred rates, one comes back one lower.
-    """
-    while bytes_a_second > 1 and int(bytes_a_second / 1e6 * 1e6) != bytes_a_second:
-        bytes_a_second -= 1
-    return bytes_a_second

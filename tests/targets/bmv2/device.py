@@ -14,8 +14,8 @@ BITS: dict[str, tuple[Bits, dict[str, Bits]]] = {
     "dscp_queues": ((8, 6), {"set_queue": (3,)}),
     "trusted_ports": ((9,), {"trust": (8,)}),
     "neighbours": ((9,), {"set_neighbour": (48,)}),
-    "members_of": ((16, 16), {"forward": (9, 48)}),
-    "ipv4_routes": ((0,), {"forward": (9, 48), "share": (16, 16)}),
+    "members_of": ((8, 16), {"forward": (9, 48)}),
+    "ipv4_routes": ((0,), {"forward": (9, 48), "share": (8, 16)}),
     "spraying": ((8,), {"spray_packets": ()}),
 }
 """Table → bits of its key, and of each action's parameters, as the P4 files declare them; 0: a prefix."""

@@ -225,6 +225,9 @@ def test_rates_are_bytes_a_microsecond(rate: int, text: str) -> None:
         "table_add queues drop 1 7 => 1 0",
         "table_add spraying spray_packets 0",
         "table_modify_match queues set_limit 1 7 => 1 0",
+        "table_add ipv4_routes share 10.10.0.0/16 => 256 2",
+        "table_add ipv6_routes share fd00::/48 => 256 2",
+        "table_add members_of forward 256 0 => 1 02:4d:0a:14:00:02",
         "table_add  queues set_limit 1 7 => 1 0",
     ],
 )
@@ -250,6 +253,42 @@ def test_readings_that_no_value_of_the_state_says() -> None:
     }
     apply(switch, TARGET.diff(read(switch, STATE), STATE))
     assert differences(STATE, read(switch, STATE).state) == ()
+
+
+def test_a_neighbour_that_the_plan_does_not_ask_for() -> None:
+    wanted = replace(STATE, routes=tuple(route for route in STATE.routes if route.port != "eth3"))
+    switch = running(wanted)
+    switch.enter("table_add neighbours set_neighbour 3 => 02:4d:0a:0a:01:06")
+    switch.enter("table_add neighbours set_neighbour 4 => 02:4d:0a:0a:01:07")
+    assert [str(entry) for entry in differences(wanted, read(switch, wanted).state)] == [
+        "port eth3: configuration expected as planned, found neighbour 02:4d:0a:0a:01:06 for source routes"
+    ]
+    change = TARGET.diff(read(switch, wanted), wanted)
+    assert change.text.splitlines() == [
+        "# removes: table_add neighbours set_neighbour 3 => 02:4d:0a:0a:01:06",
+        "table_delete_match neighbours 3",
+    ]
+    apply(switch, change)
+    assert read(switch, wanted).state == wanted
+    assert TARGET.diff(read(switch, wanted), wanted).is_empty
+    assert (4,) in switch.tables["neighbours"]
+
+
+def test_the_depth_is_set_before_the_first_queue_of_a_port_of_ours() -> None:
+    switch = Switch()
+    switch.enter("table_add queues set_limit 300 4 => 1000 0")
+    change = TARGET.diff(read(switch, STATE), STATE)
+    assert change.steps[0].command == "set_queue_depth 16384"
+    assert [step.command for step in change.steps].count("set_queue_depth 16384") == 1
+    apply(switch, change.steps[:2])
+    assert (switch.depth, len(switch.tables["queues"])) == (16384, 2)
+    rest = TARGET.diff(read(switch, STATE), STATE)
+    assert "set_queue_depth 16384" not in {step.command for step in rest.steps}
+
+
+def test_a_switch_without_ports_needs_no_depth() -> None:
+    nothing = SwitchState((), ())
+    assert TARGET.diff(read(Switch(), nothing), nothing).is_empty
 
 
 def test_routes_that_lead_elsewhere() -> None:

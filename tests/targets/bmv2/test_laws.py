@@ -6,12 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from mltswitch.capabilities import BitRate
 from mltswitch.plan import Plan
 from mltswitch.targets import SwitchState
 from mltswitch.targets.bmv2 import TARGET
 from mltswitch.targets.bmv2.ports import port_number
-from mltswitch.targets.bmv2.target import readable_rate
 from mltswitch.targets.state import differences
 from tests.targets.bmv2.device import Switch, apply, read, rendered
 from tests.targets.service_order import blurs, inversions
@@ -133,6 +131,33 @@ def test_nothing_foreign_is_touched(data: st.DataObject, first: Plan, second: Pl
         assert any("entries that no plan of these ports" in note for note in running.notes)
         apply(switch, TARGET.diff(running, wanted))
         assert set(foreign) <= set(switch.answers()["entries"].splitlines())
+        assert switch.depth == 16384
+
+
+@few
+@given(st.data(), PLANS, st.sets(st.integers(0, 511), max_size=4))
+def test_a_stray_neighbour_is_told_and_removed_on_ports_of_the_plan_only(
+    data: st.DataObject, plan: Plan, others: set[int]
+) -> None:
+    wanted, switch = state_of(data, plan), Switch()
+    name = data.draw(st.sampled_from([port.name for port in wanted.ports]), "without routes")
+    wanted = replace(wanted, routes=tuple(route for route in wanted.routes if route.port != name))
+    apply(switch, TARGET.diff(read(switch, wanted), wanted))
+    clean = set(switch.answers()["entries"].splitlines())
+    ports = {port_number(port.name) for port in wanted.ports}
+    stray = "table_add neighbours set_neighbour {} => 02:4d:00:00:00:01"
+    foreign = {stray.format(port) for port in others - ports}
+    for line in {*foreign, stray.format(port_number(name))}:
+        switch.enter(line)
+    running = read(switch, wanted)
+    assert [(found.port, found.field) for found in differences(wanted, running.state)] == [
+        (name, "configuration")
+    ]
+    change = TARGET.diff(running, wanted)
+    assert [step.command for step in change.steps] == [f"table_delete_match neighbours {port_number(name)}"]
+    apply(switch, change)
+    assert read(switch, wanted).state == wanted
+    assert set(switch.answers()["entries"].splitlines()) == clean | foreign
 
 
 def queues_led_to(switch: Switch, names: list[str]) -> Ways:
@@ -251,12 +276,3 @@ def test_one_threshold_is_one_line(data: st.DataObject, plan: Plan) -> None:
     ]
     [found] = differences(replace(state, ports=ports), read(switch, state).state)
     assert (found.port, found.queue, found.field) == (port.name, queue.queue, "ecn_threshold_bytes")
-
-
-@few
-@given(st.integers(1, 10**9))
-def test_a_rate_that_is_kept_is_read_as_it_was_set(rate: int) -> None:
-    kept = readable_rate(rate)
-    assert rate - 2 <= kept <= rate
-    assert int(kept / 1e6 * 1e6) == kept
-    assert BitRate(kept * 8).bps % 8 == 0

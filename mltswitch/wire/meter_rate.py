@@ -1,0 +1,19 @@
+"""Rates of BMv2's meters as P4Runtime carries them: which ones a switch tells again as they were set."""
+
+from typing import Final
+
+BYTES_PER_MICROSECOND: Final = 10**6
+"""BMv2's unit of a rate, in bytes per second."""
+
+
+def rate_kept(bytes_per_second: int) -> int:
+    """The highest rate, not above the given one, that BMv2 gives back as it was set; 0 and 1 are kept.
+
+    It keeps bytes per microsecond as a floating-point number and cuts the fraction off when it is read
+    (PI/src/direct_res_spec.cpp in behavioral-model): 249 would be read back as 248. About one rate in a
+    hundred is such, and a few of them follow each other.
+    """
+    rate = bytes_per_second
+    while int(rate / BYTES_PER_MICROSECOND * BYTES_PER_MICROSECOND) != rate:
+        rate -= 1
+    return rate
