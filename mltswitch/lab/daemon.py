@@ -17,7 +17,9 @@ def start_supervisor(paths: LabPaths) -> subprocess.Popen[bytes]:
     """Start the supervisor of the recorded lab in the background."""
     with (paths.logs / "supervisor.log").open("ab") as log:
         return start_recorded(
-            [sys.executable, "-m", SUPERVISOR_MODULE, str(paths.root)], paths.processes / _RECORD, log=log
+            [sys.executable, "-P", "-m", SUPERVISOR_MODULE, str(paths.root)],
+            paths.processes / _RECORD,
+            log=log,
         )
 
 

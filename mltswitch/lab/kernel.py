@@ -89,7 +89,7 @@ def examine_for_bmv2(*, wants_mininet: bool | None) -> Machine:
             raise MachineError(f"{program} is not installed", hint=f"install the Debian package {package}")
     if shutil.which(PROGRAM, path=_path()) is None:
         raise MachineError(
-            f"{PROGRAM} is not installed", where="BMv2", hint="docs/p4.md says where to get it"
+            f"{PROGRAM} is not installed", where="BMv2", hint="see docs/p4.md for where to get it"
         )
     lacking = failing_features(_BMV2_FEATURES)
     if lacking:

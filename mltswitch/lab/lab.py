@@ -100,7 +100,9 @@ class Lab:
         """
         other = claimed_by_another(self.paths)
         if other is not None:
-            progress(f"the lab of {other} is up, and stays")
+            progress(
+                f"the lab of {other} is up, and stays; to take it down, name its inventory: -i {other.parent}"
+            )
         if not self.paths.root.is_dir() and (other is not None or not our_namespaces()):
             progress("no lab is up")
             return

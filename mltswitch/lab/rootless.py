@@ -66,7 +66,7 @@ def status(paths: LabPaths, state: LabState) -> LabStatus:
     out, err = io.BytesIO(), io.BytesIO()
     if not _alive(paths):
         return _dead_status(paths, state)
-    argv = [sys.executable, "-m", STATUS_MODULE, "status", str(paths.root)]
+    argv = [sys.executable, "-P", "-m", STATUS_MODULE, "status", str(paths.root)]
     code = spool.submit(LabPaths(paths.inside).spool, argv, alive=lambda: _alive(paths), out=out, err=err)
     if code:
         raise MachineError(

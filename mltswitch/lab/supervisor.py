@@ -22,7 +22,7 @@ _log: Final = logging.getLogger(__name__)
 def emulator_command(paths: LabPaths, emulator: Emulator) -> list[str]:
     """Command line of one emulator."""
     return [
-        *(sys.executable, "-m", "mltswitch.lab.emulators"),
+        *(sys.executable, "-P", "-m", "mltswitch.lab.emulators"),
         *("--kind", emulator.kind),
         *("--name", emulator.name),
         *("--ports", str(emulator.ports)),

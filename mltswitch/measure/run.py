@@ -47,7 +47,7 @@ class ProbeHost:
 
     def command(self, module: str) -> list[str]:
         """Command line of one of our modules there."""
-        return [*self.prefix, sys.executable, "-m", module]
+        return [*self.prefix, sys.executable, "-P", "-m", module]
 
 
 @dataclass(frozen=True, slots=True)
