@@ -3,11 +3,18 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from mltswitch.documents import load_document
 from mltswitch.plan import Fabric, Plan, build_plan
 from mltswitch.profile import bundled_profile
 from mltswitch.targets import hardware_capabilities
+
+# How fast a machine is, and what runs beside the tests, is no property of ours.
+settings.register_profile(
+    "mltswitch", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("mltswitch")
 
 INVENTORIES = Path(__file__).parents[1] / "inventories"
 LAB_FABRIC = INVENTORIES / "lab" / "fabric.yaml"
