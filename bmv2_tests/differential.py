@@ -143,11 +143,11 @@ def _differing_states(switch: Bmv2, model: ReferenceSwitch, planned: Round) -> l
     differences = []
     for where in planned.held:
         state = model.queues[where]
-        [admitted] = switch.cli.registers(("admitted_bytes", place(*where)))
-        waiting = 0 if switch.was_left_empty(*where) else switch.waiting(*where)
-        real, awaited = (admitted, waiting), (state.admitted_bytes, state.waiting_bytes)
+        place_of_queue = place(*where)
+        real = tuple(switch.cli.registers(("admitted_bytes", place_of_queue), ("left_bytes", place_of_queue)))
+        awaited = (state.admitted_bytes, state.left_bytes)
         if real != awaited:
-            differences.append(f"queue {where}: admitted and waiting {real}, the model {awaited}")
+            differences.append(f"queue {where}: admitted and left {real}, the model {awaited}")
     return differences
 
 

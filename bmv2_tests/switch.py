@@ -202,12 +202,6 @@ class Bmv2:
             if left == left_after:
                 return (admitted - left) % 2**32
 
-    def was_left_empty(self, port: int, queue: int) -> bool:
-        """Whether a packet left it empty after its last one had come: after a pause, nothing waits."""
-        index = place(port, queue)
-        admitted_at, empty_at = self.cli.registers(("admitted_at", index), ("empty_at", index))
-        return empty_at >= admitted_at
-
     def shape(self, port: int, rate: str) -> None:
         """Let only so much leave by a port; a full packet socket then holds up the switch's own queues.
 

@@ -77,6 +77,8 @@ class QueueState:
     left_bytes: int = 0
     waiting: deque[tuple[int, bytes]] = field(default_factory=deque)
     """(ticket, packet as it will leave), the oldest first."""
+    was_left_empty: bool = False
+    """A packet left it empty, and none was admitted since."""
     arrived: Count = field(default_factory=Count)
     decided: dict[Decision, Count] = field(
         default_factory=lambda: {decision: Count() for decision in Decision}
@@ -84,8 +86,8 @@ class QueueState:
 
     @property
     def waiting_bytes(self) -> int:
-        """What the thresholds are compared with."""
-        return (self.admitted_bytes - self.left_bytes) % _COUNTER_MODULUS
+        """What the thresholds are compared with; that a queue is empty, the switch believes after a second."""
+        return 0 if self.was_left_empty else (self.admitted_bytes - self.left_bytes) % _COUNTER_MODULUS
 
 
 class ReferenceSwitch:
@@ -117,7 +119,8 @@ class ReferenceSwitch:
         """Send the oldest packet of a queue; raises IndexError where none waits."""
         state = self.queues[port, queue]
         ticket, data = state.waiting.popleft()
-        state.left_bytes = ticket if state.waiting else state.admitted_bytes
+        state.left_bytes = ticket
+        state.was_left_empty = not state.waiting
         return data
 
     def _process(self, ingress_port: int, frame: bytes) -> Verdict:
@@ -181,6 +184,7 @@ class ReferenceSwitch:
         state.decided[decision].add(size_bytes)
         if decision.is_admitted:
             state.admitted_bytes = (state.admitted_bytes + size_bytes) % _COUNTER_MODULUS
+            state.was_left_empty = False
         return decision
 
 
