@@ -86,7 +86,7 @@ class QueueState:
 
     @property
     def waiting_bytes(self) -> int:
-        """What the thresholds are compared with; that a queue is empty, the switch believes after a second."""
+        """What S and L are compared with; that a queue is empty, the switch believes after a second."""
         return 0 if self.was_left_empty else (self.admitted_bytes - self.left_bytes) % _COUNTER_MODULUS
 
 
