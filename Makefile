@@ -23,7 +23,7 @@ demo: $(SETUP)
 test: check test-fast test-lab
 
 test-fast: $(TORCH)
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "$(FAST)" tests
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "$(FAST)" tests
 
 # One after the other, and nothing beside them: they measure queues.
 test-lab: $(TORCH)
@@ -39,7 +39,7 @@ differential: $(SETUP)
 	    $(BIN)/python -m pytest --require-bmv2 -q bmv2_tests/test_differential.py
 
 coverage: $(TORCH)
-	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "$(FAST)" --cov --cov-report=term:skip-covered tests
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal -m "$(FAST)" --cov --cov-report=term:skip-covered tests
 
 check: $(SETUP)
 	$(BIN)/ruff check .
