@@ -14,6 +14,8 @@ from mltswitch.wire import (
     SOURCE_ROUTE_MAXIMUM_HOPS,
 )
 
+GROUP_SHARE: Final = 0.03
+"""Of frames to a multicast address."""
 _MACS: Final = bytes.fromhex((SWITCH_MAC + HOST_MAC).replace(":", ""))
 ETHERTYPE_VLAN: Final = 0x8100
 _ETHER_TYPES: Final = (
@@ -200,7 +202,8 @@ def _frame(rng: Random, dscps: tuple[int, ...], *, flawed: bool) -> bytes:
     link = struct.pack("!H", ether_type) + link
     if rng.random() < 0.2:
         link = struct.pack("!HH", ETHERTYPE_VLAN, rng.randrange(65536)) + link
-    return _MACS + link + network
+    macs = bytes([_MACS[0] | 1]) + _MACS[1:] if rng.random() < GROUP_SHARE else _MACS
+    return macs + link + network
 
 
 def _ipv4(rng: Random, dscps: tuple[int, ...], flaw: int | None) -> bytes:
