@@ -51,14 +51,14 @@ def test_frames_cut_at_every_byte(switch: Bmv2, frame: bytes) -> None:
 
 
 def test_random_bytes(switch: Bmv2) -> None:
-    rng = Random(5)  # noqa: S311
+    rng = Random(5)  # noqa: S311  (no secret)
     for _ in range(RANDOM_FRAMES // 100):
         switch.exchange_all([rng.randbytes(rng.randint(18, 300)) for _ in range(100)])
     assert is_well(switch)
 
 
 def test_random_frames_that_are_nearly_right(switch: Bmv2) -> None:
-    rng = Random(6)  # noqa: S311
+    rng = Random(6)  # noqa: S311  (no secret)
     for _ in range(RANDOM_FRAMES // 100):
         frames = [random_frame(rng, tuple(range(64))) for _ in range(100)]
         switch.exchange_all([frame for frame in frames if is_for_a_cable(frame)])

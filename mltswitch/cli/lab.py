@@ -63,7 +63,7 @@ def _inventory(context: click.Context, _parameter: click.Parameter, given: Path 
     switches: str | None = context.params.get("switches")
     if switches is not None:
         return SHIPPED[switches]
-    running = (path for path in SHIPPED.values() if (path / STATE_FOLDER / "state.json").exists())
+    running = (path for path in SHIPPED.values() if _lab(path).paths.state.exists())
     return next(running, SHIPPED[LINUX_PLATFORM])
 
 

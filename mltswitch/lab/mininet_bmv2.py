@@ -1,6 +1,7 @@
 """BMv2 switches in mininet: the lab's network, and a `bmv2` switch for topologies of your own.
 
-Stands alone: needs Debian's mininet and BMv2, and nothing of mltswitch, so the system's Python can run it.
+Stands alone: needs Debian's mininet and BMv2, and nothing of mltswitch, so the system's Python can run it. It
+is one file, because `mn` executes it without a folder that it could import others from.
 
     sudo mn --custom mininet_bmv2.py --topo mltswitch,network.json --switch bmv2 --controller none
     sudo mn --custom mininet_bmv2.py --topo tree,2 --switch bmv2,rate_bps=10000000 --controller none
@@ -23,10 +24,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
-from typing import IO, Any, Final, TypedDict
+from typing import IO, Any, Final, NamedTuple, TypedDict
 
 try:
     from mininet.log import setLogLevel
@@ -57,12 +58,6 @@ SEND_BUFFER_BYTES: Final = 1
 _PIDFD_GETFD: Final = 438
 _LISTENING: Final = "0A"
 _POLL_SECONDS: Final = 0.02
-
-_NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_INTERFACE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
-_MAC: Final = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
-_LOG_LEVELS: Final = ("trace", "debug", "info", "warn", "error", "off")
-_MTU_BYTES: Final = range(68, 65536)
 
 
 class PortDescription(TypedDict):
@@ -289,7 +284,7 @@ def _take_name(node: Any) -> None:
     )
 
 
-class LabHost(Host):  # type: ignore[misc]
+class LabHost(Host):  # type: ignore[misc]  # mininet has no types
     """A host as `network.json` describes it."""
 
     def __init__(self, name: str, description: HostDescription, mtu_bytes: int, **params: Any) -> None:
@@ -308,7 +303,7 @@ class LabHost(Host):  # type: ignore[misc]
         _take_name(self)
 
 
-class BMv2Switch(Switch):  # type: ignore[misc]
+class BMv2Switch(Switch):  # type: ignore[misc]  # likewise
     """BMv2 in a namespace of its own; without a description it serves the links that mininet gave it."""
 
     def __init__(
@@ -389,106 +384,118 @@ def read_network(network_file: str) -> NetworkDescription:
     except ValueError as error:
         raise NetworkFileError(f"{network_file}: is no JSON: {error}") from None
     try:
-        _check_network(network)
+        _check_shape(network, _SHAPE, "")
+        _check_names(network)
     except NetworkFileError as error:
         raise NetworkFileError(f"{network_file}: {error}") from None
     found: NetworkDescription = network
     return found
 
 
-def _check_network(network: object) -> None:
-    _whole_number(network, "mtu_bytes", "", _MTU_BYTES)
-    names: set[str] = set()
-    ends: set[str] = set()
-    for place, switch in _objects(network, "switches", ""):
-        name = _new(_matching(switch, "name", place, _NODE_NAME), names, f"{place}.name")
-        if _text(switch, "log_level", place) not in _LOG_LEVELS:
-            raise NetworkFileError(f"{place}.log_level: is none of {', '.join(_LOG_LEVELS)}")
-        for key in ("log_file", "pcap_folder", "notifications_file"):
-            _text(switch, key, place)
-        for port_place, port in _objects(switch, "ports", f"{place}."):
-            interface = _matching(port, "name", port_place, _INTERFACE_NAME)
-            _new(f"{name}:{interface}", ends, f"{port_place}.name")
-            _matching(port, "mac", port_place, _MAC)
-            for key in ("number", "rate_bps"):
-                _whole_number(port, key, f"{port_place}.", range(sys.maxsize))
-    for place, host in _objects(network, "hosts", ""):
-        name = _new(_matching(host, "name", place, _NODE_NAME), names, f"{place}.name")
-        ends.add(f"{name}:{_matching(host, 'interface', place, _INTERFACE_NAME)}")
-        for key in ("mac", "gateway_mac"):
-            _matching(host, key, place, _MAC)
-        _check_address(_text(host, "gateway", place), f"{place}.gateway", IPv4Address)
-        addresses = _list(host, "addresses", f"{place}.")
-        if not addresses:
-            raise NetworkFileError(f"{place}.addresses: is empty")
-        for number, address in enumerate(addresses):
-            _check_address(address, f"{place}.addresses[{number}]", IPv4Interface)
-    for place, link in _objects(network, "links", ""):
-        for key in ("a", "b"):
-            end = _text(link, key, place)
-            if end not in ends:
-                raise NetworkFileError(f"{place}.{key}: {end!a} is no port that is described")
+class _Kind(NamedTuple):
+    """What one value of the file must be."""
+
+    holds: Callable[[object], bool]
+    words: str
 
 
-def _member(parent: object, key: str, prefix: str) -> object:
-    if not isinstance(parent, dict) or key not in parent:
-        raise NetworkFileError(f"{prefix}{key}: is missing")
-    found: object = parent[key]
-    return found
+def _text_like(pattern: str, words: str) -> _Kind:
+    like = re.compile(pattern)
+    return _Kind(lambda found: isinstance(found, str) and like.fullmatch(found) is not None, words)
 
 
-def _list(parent: object, key: str, prefix: str) -> list[object]:
-    found = _member(parent, key, prefix)
-    if not isinstance(found, list):
-        raise NetworkFileError(f"{prefix}{key}: is no list")
-    return found
+def _whole_number(allowed: range) -> _Kind:
+    words = f"whole number from {allowed[0]} to {allowed[-1]}"
+    return _Kind(lambda found: type(found) is int and found in allowed, words)
 
 
-def _objects(parent: object, key: str, prefix: str) -> Iterator[tuple[str, object]]:
-    """The members of a list, each with the words that say where it stands."""
-    for number, member in enumerate(_list(parent, key, prefix)):
-        yield f"{prefix}{key}[{number}]", member
+def _address(kind: type[IPv4Address]) -> _Kind:
+    def holds(found: object) -> bool:
+        try:
+            kind(str(found))  # of a whole number they would make an address
+        except ValueError:
+            return False
+        return True
+
+    return _Kind(holds, "IPv4 address")
 
 
-def _text(parent: object, key: str, place: str) -> str:
-    found = _member(parent, key, f"{place}.")
-    if not isinstance(found, str) or "\0" in found:
-        raise NetworkFileError(f"{place}.{key}: {found!a} is no text")
-    return found
+_NODE: Final = _text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", "name that a node or an interface can have")
+_INTERFACE: Final = _text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}", _NODE.words)
+_MAC: Final = _text_like(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}", "MAC address")
+_TEXT: Final = _text_like(r"[^\0]*", "text")
+_COUNT: Final = _whole_number(range(sys.maxsize))
+_LOG_LEVEL: Final = _text_like(
+    "trace|debug|info|warn|error|off", "log level of trace, debug, info, warn, error, off"
+)
+_SHAPE: Final = {
+    "mtu_bytes": _whole_number(range(68, 65536)),
+    "switches": [
+        {
+            "name": _NODE,
+            "log_level": _LOG_LEVEL,
+            "log_file": _TEXT,
+            "pcap_folder": _TEXT,
+            "notifications_file": _TEXT,
+            "ports": [{"name": _INTERFACE, "mac": _MAC, "number": _COUNT, "rate_bps": _COUNT}],
+        }
+    ],
+    "hosts": [
+        {
+            "name": _NODE,
+            "interface": _INTERFACE,
+            "mac": _MAC,
+            "gateway_mac": _MAC,
+            "gateway": _address(IPv4Address),
+            "addresses": [_address(IPv4Interface)],
+        }
+    ],
+    "links": [{"a": _TEXT, "b": _TEXT}],
+}
+"""A list holds any number of what its one member describes."""
 
 
-def _matching(parent: object, key: str, place: str, pattern: re.Pattern[str]) -> str:
-    found = _text(parent, key, place)
-    if pattern.fullmatch(found) is None:
-        kind = "MAC address" if pattern is _MAC else "name that a node or an interface can have"
-        raise NetworkFileError(f"{place}.{key}: {found!a} is no {kind}")
-    return found
+def _check_shape(found: Any, shape: Any, place: str) -> None:
+    if isinstance(shape, dict):
+        for key, inner in shape.items():
+            where = f"{place}.{key}" if place else key
+            if not isinstance(found, dict) or key not in found:
+                raise NetworkFileError(f"{where}: is missing")
+            _check_shape(found[key], inner, where)
+    elif isinstance(shape, list):
+        if not isinstance(found, list):
+            raise NetworkFileError(f"{place}: is no list")
+        for number, member in enumerate(found):
+            _check_shape(member, shape[0], f"{place}[{number}]")
+    elif not shape.holds(found):
+        raise NetworkFileError(f"{place}: {found!a} is no {shape.words}")
 
 
-def _new(found: str, known: set[str], place: str) -> str:
-    if found in known:
-        raise NetworkFileError(f"{place}: {found!a} is there twice")
-    known.add(found)
-    return found
+def _check_names(network: NetworkDescription) -> None:
+    """Every node and port is there once, and every cable has two ends that are there."""
+    known: set[str] = set()
+
+    def add(name: str, place: str) -> None:
+        if name in known:
+            raise NetworkFileError(f"{place}: {name!a} is there twice")
+        known.add(name)
+
+    for number, switch in enumerate(network["switches"]):
+        add(switch["name"], f"switches[{number}].name")
+        for position, port in enumerate(switch["ports"]):
+            add(f"{switch['name']}:{port['name']}", f"switches[{number}].ports[{position}].name")
+    for number, host in enumerate(network["hosts"]):
+        add(host["name"], f"hosts[{number}].name")
+        add(f"{host['name']}:{host['interface']}", f"hosts[{number}].interface")
+        if not host["addresses"]:
+            raise NetworkFileError(f"hosts[{number}].addresses: is empty")
+    for number, link in enumerate(network["links"]):
+        for key, end in (("a", link["a"]), ("b", link["b"])):
+            if ":" not in end or end not in known:
+                raise NetworkFileError(f"links[{number}].{key}: {end!a} is no port that is described")
 
 
-def _whole_number(parent: object, key: str, prefix: str, allowed: range) -> None:
-    found = _member(parent, key, prefix)
-    if type(found) is not int or found not in allowed:
-        raise NetworkFileError(
-            f"{prefix}{key}: {found!a} is no whole number from {allowed[0]} to {allowed[-1]}"
-        )
-
-
-def _check_address(found: object, place: str, kind: type[IPv4Address]) -> None:
-    """IPv4Interface, with a prefix, is a kind of IPv4Address."""
-    try:
-        kind(str(found))  # of a whole number they would make an address
-    except ValueError:
-        raise NetworkFileError(f"{place}: {found!a} is no IPv4 address") from None
-
-
-class NetworkTopo(Topo):  # type: ignore[misc]
+class NetworkTopo(Topo):  # type: ignore[misc]  # likewise
     """The network of a `network.json`, as `mltswitch lab network` writes it."""
 
     def build(self, network_file: str) -> None:

@@ -7,11 +7,11 @@ from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
+from mltswitch.capabilities.meter_rate import rate_kept
 from mltswitch.errors import DeviceError
 from mltswitch.p4.entries import Change, EntryChange, Match, MeterChange, Rate, Verb
 from mltswitch.p4.program import Program
 from mltswitch.p4.schema import Action, CellArray, MatchField, MatchKind, Parameter, Schema, Table
-from mltswitch.wire.meter_rate import rate_kept
 
 _UPDATE_TYPES: Final = {
     Verb.ADD: p4runtime_pb2.Update.INSERT,

@@ -74,7 +74,7 @@ class Loop:
 @pytest.mark.usefixtures("clock")
 def test_no_more_are_on_their_way_than_a_port_takes() -> None:
     loop = Loop(at_once=7)
-    rate = forwarding_rate(loop, loop, 1.0)  # type: ignore[arg-type]
+    rate = forwarding_rate(loop, loop, 1.0)  # type: ignore[arg-type]  # stands in for cable ends
     assert loop.most_inside == ON_THEIR_WAY < 32
     assert loop.inside == 0
     assert rate == pytest.approx(7 / LOOK_SECONDS, rel=0.02)
@@ -84,10 +84,10 @@ def test_no_more_are_on_their_way_than_a_port_takes() -> None:
 def test_a_lost_packet_is_no_figure() -> None:
     loop = Loop(at_once=ON_THEIR_WAY, lost=1)
     with pytest.raises(MachineError, match="1 packets were lost"):
-        forwarding_rate(loop, loop, 1.0)  # type: ignore[arg-type]
+        forwarding_rate(loop, loop, 1.0)  # type: ignore[arg-type]  # stands in for cable ends
     stuck = Loop(at_once=0)
     with pytest.raises(MachineError, match="nothing comes any more"):
-        forwarding_rate(stuck, stuck, 60.0)  # type: ignore[arg-type]
+        forwarding_rate(stuck, stuck, 60.0)  # type: ignore[arg-type]  # stands in for cable ends
 
 
 @pytest.fixture

@@ -115,7 +115,7 @@ def test_the_command_serves_grpc_inside_alone_and_has_all_queues() -> None:
 
 
 def test_records_on_request() -> None:
-    words = " ".join(bmv2_command({**SWITCH, "log_level": "debug", "pcap_folder": "/tmp/captures"}))  # noqa: S108
+    words = " ".join(bmv2_command({**SWITCH, "log_level": "debug", "pcap_folder": "/tmp/captures"}))  # noqa: S108  (a word)
     assert "-L debug --log-console --pcap=/tmp/captures" in words
 
 
@@ -304,7 +304,11 @@ def test_the_networks_own_file_is_taken(fabric: Fabric, network: NetworkDescript
         (("switches", 0, "name"), "../x", "switches[0].name: '../x' is no name"),
         (("switches", 0, "name"), "leaf1\n", "switches[0].name: 'leaf1\\n' is no name"),
         (("switches", 1, "name"), "spine1", "switches[1].name: 'spine1' is there twice"),
-        (("switches", 0, "log_level"), "loud", "switches[0].log_level: is none of trace, debug"),
+        (
+            ("switches", 0, "log_level"),
+            "loud",
+            "switches[0].log_level: 'loud' is no log level of trace, debug",
+        ),
         (("switches", 0, "log_file"), 3, "switches[0].log_file: 3 is no text"),
         (("switches", 0, "ports", 1, "name"), "-all", "switches[0].ports[1].name: '-all' is no name"),
         (("switches", 0, "ports", 1, "name"), "e" * 16, "is no name that a node or an interface can have"),

@@ -15,20 +15,20 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 class ObedientServer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # it has no types
     """Makes everybody primary, accepts everything, and has nothing; tests make it worse."""
 
-    def StreamChannel(self, request_iterator: Iterator[Any], context: Any) -> Iterator[Any]:  # noqa: N802
+    def StreamChannel(self, request_iterator: Iterator[Any], context: Any) -> Iterator[Any]:  # noqa: N802  (gRPC's name)
         for request in request_iterator:
             response = p4runtime_pb2.StreamMessageResponse()
             response.arbitration.CopyFrom(request.arbitration)
             response.arbitration.status.code = code_pb2.OK
             yield response
 
-    def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
+    def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:  # noqa: N802  (gRPC's name)
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
-    def Write(self, request: Any, context: Any) -> Any:  # noqa: N802
+    def Write(self, request: Any, context: Any) -> Any:  # noqa: N802  (gRPC's name)
         return p4runtime_pb2.WriteResponse()
 
-    def Read(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
+    def Read(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802  (gRPC's name)
         yield p4runtime_pb2.ReadResponse()
 
 
@@ -38,11 +38,11 @@ class SilentServer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc] 
     def __init__(self) -> None:
         self.end = threading.Event()
 
-    def StreamChannel(self, request_iterator: Iterator[Any], context: Any) -> Iterator[Any]:  # noqa: N802
+    def StreamChannel(self, request_iterator: Iterator[Any], context: Any) -> Iterator[Any]:  # noqa: N802  (gRPC's name)
         self.end.wait()
         return iter(())
 
-    def GetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
+    def GetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:  # noqa: N802  (gRPC's name)
         self.end.wait()
         return p4runtime_pb2.GetForwardingPipelineConfigResponse()
 

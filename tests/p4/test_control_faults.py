@@ -90,7 +90,7 @@ class RefusesBatches(ObedientServer):
         self.codes = codes
         self.writes = 0
 
-    def Write(self, request: Any, context: Any) -> Any:  # noqa: N802
+    def Write(self, request: Any, context: Any) -> Any:  # noqa: N802  (gRPC's name)
         self.writes += 1
         if self.codes is not None:
             status = status_pb2.Status(code=code_pb2.UNKNOWN)
@@ -132,7 +132,7 @@ class FailsLater(ObedientServer):
 
     writes = 0
 
-    def Write(self, request: Any, context: Any) -> Any:  # noqa: N802
+    def Write(self, request: Any, context: Any) -> Any:  # noqa: N802  (gRPC's name)
         self.writes += 1
         if self.writes > 1:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "no memory")
@@ -149,7 +149,7 @@ def test_what_took_effect_before_is_said(tmp_path: Path, program: Program) -> No
 class ReturnsStrangers(ObedientServer):
     """Has an entry of a table that the program does not have, and forgets all counters."""
 
-    def Read(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
+    def Read(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802  (gRPC's name)
         response = p4runtime_pb2.ReadResponse()
         if request.entities[0].HasField("table_entry"):
             response.entities.add().table_entry.table_id = 77

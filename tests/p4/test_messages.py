@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from p4.v1 import p4runtime_pb2
 
+from mltswitch.capabilities.meter_rate import rate_kept
 from mltswitch.errors import DeviceError
 from mltswitch.p4.entries import Change, EntryChange, MeterChange, Verb
 from mltswitch.p4.messages import entry_of, meter_of, update_of
 from mltswitch.p4.schema import MatchKind, Schema
-from mltswitch.wire.meter_rate import rate_kept
 from tests.p4.schemas import schemas_and_changes
 from tests.p4.test_entries import SCHEMA
 

@@ -13,11 +13,11 @@ from functools import lru_cache
 from ipaddress import IPv6Network
 from typing import Final, NamedTuple
 
+from mltswitch.capabilities.meter_rate import BYTES_PER_MICROSECOND
 from mltswitch.targets.addresses import ipv4_network, network_text
 from mltswitch.targets.bmv2.capabilities import BACKGROUND_QUEUE, MAXIMUM_GROUPS, PORTS, QUEUE_COUNT
 from mltswitch.targets.p4runtime import SET_QUEUE_DEPTH
 from mltswitch.wire.hardware_address import REMEMBERED
-from mltswitch.wire.meter_rate import BYTES_PER_MICROSECOND
 from mltswitch.wire.tos import DSCP_COUNT
 
 SMALL_NUMBERS: Final = 1024

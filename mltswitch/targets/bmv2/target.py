@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from mltswitch.capabilities import BitRate, Capabilities
+from mltswitch.capabilities.meter_rate import rate_kept
 from mltswitch.plan import Plan, attached_hosts, underlay
 from mltswitch.targets.base import Change, Quantised, RunningState, Session
 from mltswitch.targets.bmv2.capabilities import BACKGROUND_QUEUE, HARDWARE, PLATFORM, SIMPLE_SWITCH
@@ -17,7 +18,6 @@ from mltswitch.targets.common import checked_render, expressible, lookup
 from mltswitch.targets.quantise import quantise
 from mltswitch.targets.state import PortState, QueueState, SwitchState
 from mltswitch.units import BITS_PER_BYTE, format_bps
-from mltswitch.wire.meter_rate import rate_kept
 from mltswitch.wire.tos import DSCP_COUNT
 
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mltswitch.capabilities.meter_rate import rate_kept
 from mltswitch.p4 import entries, messages
 from mltswitch.targets.bmv2 import target
-from mltswitch.wire.meter_rate import rate_kept
 
 
 def bmv2_reads_back(bytes_per_second: int) -> int:
