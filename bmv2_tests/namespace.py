@@ -28,6 +28,8 @@ _ETH_P_ALL: Final = 3
 _SO_RCVBUFFORCE: Final = 33
 _RECEIVE_BUFFER_BYTES: Final = 64 << 20
 _MAXIMUM_FRAME_BYTES: Final = 65536
+PATIENCE_SECONDS: Final = 120.0
+"""Until what must come is given up; where it comes, nobody waits so long."""
 
 # linux/sockios.h, linux/ethtool.h
 _SIOCETHTOOL: Final = 0x8946
@@ -137,7 +139,9 @@ class CableEnd:
             yield _with_tag(data, ancillary)
 
 
-def wait_for_frames(ends: Mapping[int, CableEnd], *, seconds: float = 30.0) -> Iterator[tuple[int, bytes]]:
+def wait_for_frames(
+    ends: Mapping[int, CableEnd], *, seconds: float = PATIENCE_SECONDS
+) -> Iterator[tuple[int, bytes]]:
     """(port, frame) as they come, until the caller has enough; fails when `seconds` pass without any."""
     while True:
         ready = _readable(ends.values(), seconds)
@@ -153,7 +157,7 @@ def frames_waiting(ends: Mapping[int, CableEnd]) -> list[tuple[int, bytes]]:
     return [(port, frame) for port, end in ends.items() for frame in end.received()]
 
 
-def wait_until(condition: object, what: str, *, seconds: float = 30.0) -> None:
+def wait_until(condition: object, what: str, *, seconds: float = PATIENCE_SECONDS) -> None:
     """Until a callable is true; fails after `seconds`."""
     assert callable(condition)
     deadline = time.monotonic() + seconds

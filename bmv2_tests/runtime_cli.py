@@ -30,7 +30,7 @@ class RuntimeCli:
 
     def close(self) -> None:
         """End the process."""
-        self._process.communicate(b"EOF\n", timeout=30)
+        self._process.communicate(b"EOF\n", timeout=60)
 
     def run(self, *commands: str) -> list[str]:
         """The answers, one for each command; fails where one is a complaint."""

@@ -27,12 +27,13 @@ QUEUE_DEPTH_PACKETS: Final = 16384
 CPU_PORT: Final = 255
 NEVER_EMPTY_SINCE: Final = 2**47
 """Microseconds: for `admitted_at`, later than any time at which a queue was seen empty."""
-_ATTEMPTS: Final = 5
+_ATTEMPTS: Final = 20
+"""At three seconds each."""
 _PACKET_SECONDS: Final = 1.05
 """At one packet per second, the lowest rate that BMv2 knows."""
 Result = TypeVar("Result")
 QUEUE_COUNTERS: Final = tuple(counter.name for counter in fields(QueueCounters))
-_END_SECONDS: Final = 20.0
+_END_SECONDS: Final = 60.0
 _numbers = count()
 
 

@@ -1,6 +1,9 @@
 """Deliberate faults of one line each: the comparison with the model must see every one of them."""
 
+import os
 import shutil
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,17 +86,39 @@ FAULTS = (
 NEVER_IDLE = Fault("never idle", "admission.p4", "standard_metadata.deq_qdepth == 0", "false")
 
 
-@pytest.fixture
-def mutant(fault: Fault, compiler: Compiler, tmp_path: Path) -> Program:
-    """The program with the fault in it."""
+@pytest.fixture(scope="module")
+def mutants(
+    request: pytest.FixtureRequest, compiler: Compiler, tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, Future[Program]]:
+    """The program with each fault that is asked for, by its name: all processors compile, then one compares.
+
+    One after the other, they took longer than all comparisons.
+    """
+    items = (item for item in request.session.items if item.path == request.path)
+    wanted = {item.callspec.params["fault"] for item in items if hasattr(item, "callspec")}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return {
+            fault.name: pool.submit(mutated, fault, compiler, tmp_path_factory.mktemp("mutant"))
+            for fault in (NEVER_IDLE, *FAULTS)
+            if fault in wanted
+        }
+
+
+def mutated(fault: Fault, compiler: Compiler, folder: Path) -> Program:
     for path in source_files(FOLDER):
-        shutil.copy(path, tmp_path)
-    target = tmp_path / fault.file
+        shutil.copy(path, folder)
+    target = folder / fault.file
     text = target.read_text()
     assert text.count(fault.right) == 1, f"{fault.file} has changed: {fault.right}"
     target.write_text(text.replace(fault.right, fault.wrong))
-    files = compile_program(compiler, tmp_path)
+    files = compile_program(compiler, folder)
     return Program(files[P4INFO_FILE], files[DEVICE_CONFIG_FILE].encode(), "0" * 64)
+
+
+@pytest.fixture
+def mutant(fault: Fault, mutants: Mapping[str, Future[Program]]) -> Program:
+    """The program with the fault in it."""
+    return mutants[fault.name].result()
 
 
 @pytest.mark.parametrize("fault", [NEVER_IDLE], ids=lambda fault: fault.name)

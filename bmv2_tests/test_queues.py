@@ -14,7 +14,8 @@ from mltswitch.wire import Ecn
 PORT = 2
 HIGH, LOW = 7, 3
 SIZE_BYTES = 1000
-STANDSTILL, SLOW, FAST = "100bit", "2mbit", "10gbit"
+STANDSTILL, SLOW, FAST = "100bit", "500kbit", "10gbit"
+"""A machine that is busy sends slower than it would, but faster than that."""
 IN_FLIGHT_PACKETS = 600
 """More than what fits between a queue and the cable: BMv2's 128 for all ports, and the socket's buffer."""
 WIDE = f"table_modify_match queues set_limit {PORT} {{}} => 4000000000 0"
@@ -54,7 +55,7 @@ def outputs(switch: Bmv2, packets: int) -> list[tuple[int, int]]:
         came.extend(frame for port, frame in switch.drain() if port == PORT and not is_barrier(frame))
         return len(came) >= packets
 
-    wait_until(is_complete, f"{packets} packets come out", seconds=60)
+    wait_until(is_complete, f"{packets} packets come out")
     return [(frame[15] >> 2 >> 3, number_of(frame)) for frame in came]
 
 

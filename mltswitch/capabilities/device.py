@@ -82,11 +82,12 @@ class Capabilities:
 
     @property
     def spray_modes(self) -> tuple[str, ...]:
-        """Modes of a fabric's `spraying` that the device can be configured for."""
+        """Modes of a fabric's `spraying` that the device can be configured for, and `entropy`, which asks for nothing."""
         possible = {
             "alias": True,
             "srv6": self.segment_routing,
             "packet": self.packet_spraying,
             "p4": self.source_routing,
+            "entropy": True,
         }
         return tuple(mode for mode, source in possible.items() if source)

@@ -19,6 +19,7 @@ from mltswitch.lab import Lab
 from mltswitch.measure.acceptance import (
     READERS,
     AcceptanceResult,
+    Check,
     DeviceCounters,
     Place,
     TestHost,
@@ -87,7 +88,8 @@ def acceptance(
 ) -> int:
     """Overload one port of DEVICE from real hosts and compare what comes out with the plan.
 
-    Every gradient class in turn, with ECT and Not-ECT datagrams; a class takes seconds. Exit code 5
+    Every gradient class in turn, with ECT and Not-ECT datagrams; a class takes seconds. A check that
+    fails is measured again, up to three times in all. Exit code 5
     when a check fails, 6 when none fails but marks and drops above S could not be seen for every
     gradient class. The port should carry nothing else meanwhile.
     """
@@ -203,7 +205,7 @@ def _print(result: AcceptanceResult) -> None:
         markup=False,
     )
     rows = [
-        (check.question, check.traffic_class, check.result, check.seen or "-", check.expected or "-")
+        (check.question, check.traffic_class, _result(check), check.seen or "-", check.expected or "-")
         for check in result.checks
     ]
     screen.print(table("Acceptance", ("check", "class", "result", "seen", "expected"), rows))
@@ -227,6 +229,10 @@ def _print(result: AcceptanceResult) -> None:
         unseen = ", ".join(f"{check.traffic_class} {check.question}" for check in result.missing)
         click.echo(f"inconclusive: accepted is only a port that was seen to do this: {unseen or 'anything'}")
     click.echo(f"{result.verdict}: {summary}")
+
+
+def _result(check: Check) -> str:
+    return check.result if check.measured == 1 else f"{check.result} (measured {check.measured} times)"
 
 
 def _unchecked(result: AcceptanceResult) -> dict[str, list[str]]:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS: Final = 10.0
 """For the TCP connection."""
-BANNER_SECONDS: Final = 15.0
+BANNER_SECONDS: Final = 60.0
 """From there to the SSH version line and the key exchange."""
-AUTHENTICATION_SECONDS: Final = 15.0
+AUTHENTICATION_SECONDS: Final = 60.0
 KEEPALIVE_SECONDS: Final = 15
 """Firewalls forget a connection on which nothing is said while the switch works on a long step."""
 

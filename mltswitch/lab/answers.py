@@ -5,7 +5,7 @@ from typing import Final
 
 from mltswitch.lab.model import BMV2_PLATFORM
 
-ANSWER_SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 60.0
 """A switch in user-mode-linux starts a process for each connection; on a busy machine that takes seconds."""
 
 _MAXIMUM_BANNER_BYTES: Final = 255

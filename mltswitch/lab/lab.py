@@ -44,7 +44,7 @@ from mltswitch.plan.fabric import Fabric
 
 Progress = Callable[[str], None]
 
-READY_SECONDS: Final = 60.0
+READY_SECONDS: Final = 180.0
 """How long `up` waits for the last device to answer."""
 NOTHING_KEPT: Final = Records()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-KILL_SECONDS: Final = 5.0
+KILL_SECONDS: Final = 30.0
 
 _RECORD_THEN_RUN: Final = 'read -r line </proc/$$/stat && printf "%s\\n" "$line" >"$1" && shift && exec "$@"'
 _START_TICKS_FIELD: Final = 19

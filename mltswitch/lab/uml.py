@@ -20,7 +20,7 @@ MODULE_ROOT: Final = Path("/usr/lib/uml/modules")
 RECORD: Final = "user-mode-linux"
 READY_LINE: Final = "mltswitch: ready"
 FAILED_LINE: Final = "mltswitch: failed"
-BOOT_SECONDS: Final = 60.0
+BOOT_SECONDS: Final = 180.0
 MEMORY_MEBIBYTES: Final = 256
 ROOTLESS_MEMORY_MEBIBYTES: Final = 1024
 

@@ -26,7 +26,7 @@ from mltswitch.units import ETHERNET_HEADER_BYTES
 
 START_SECONDS: Final = 0.3
 """From telling the senders when to start to that moment."""
-PATIENCE_SECONDS: Final = 20.0
+PATIENCE_SECONDS: Final = 60.0
 """Beyond the planned end of a run; then its processes are ended."""
 
 LARGEST_STRETCH: Final = 0.05

@@ -14,6 +14,7 @@ from mltswitch.plan.document import (
     TrafficClass,
 )
 from mltswitch.plan.fabric import Fabric, PortRole, SwitchRole
+from mltswitch.plan.port_numbers import trailing_number
 from mltswitch.plan.predict import predict_port, predict_port_losses
 from mltswitch.plan.refine import refine_plan
 from mltswitch.plan.segments import SegmentRoute, Segments
@@ -50,5 +51,6 @@ __all__ = [
     "predict_port_losses",
     "refine_plan",
     "resolve_fabric",
+    "trailing_number",
     "underlay",
 ]

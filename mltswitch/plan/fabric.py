@@ -353,7 +353,7 @@ def _refuse_shared(*classes: tuple[str, Iterable[int]]) -> None:
             owner[dscp] = name
 
 
-SprayMode = Literal["alias", "srv6", "packet", "p4"]
+SprayMode = Literal["alias", "srv6", "packet", "p4", "entropy"]
 
 
 class Spraying(_Document):
@@ -362,6 +362,7 @@ class Spraying(_Document):
     `alias`: one destination address per spine; these routes are there in every mode, for what needs one path.
     `srv6`: the sender lists segments. `packet`: the switch chooses among equal-cost routes, packet by packet.
     `p4`: the sender lists the switches' ports in a header of ours, which mltswitch/p4 takes off hop by hop.
+    `entropy`: the sender varies UDP's source port, for switches that share equal-cost routes by it anyway.
     """
 
     mode: SprayMode = "alias"

@@ -14,6 +14,8 @@ from mltswitch.plan.topology import ADDRESSES_OF_A_LINK, Host, Port, Switch
 
 LOCATOR_BITS: Final = 48
 LINK_BITS: Final = 64
+FIRST_PATH_ADDRESS: Final = 0x101
+"""A host's address for each spine, behind that of its link."""
 _FIRST_SPINE: Final = 0x0001
 _FIRST_LEAF: Final = 0x2001
 _LINKS: Final = 0x3000
@@ -46,6 +48,10 @@ class Segments:
     def host_address(self, host: Host) -> IPv6Address:
         """Address of a host: the second of its link."""
         return self._host_link(host.index).network_address + 2
+
+    def path_address(self, host: Host, spine_index: int) -> IPv6Address:
+        """Of a host, for what reaches it by way of this spine."""
+        return self._host_link(host.index).network_address + FIRST_PATH_ADDRESS + spine_index
 
     def port_addresses(self, port: Port) -> tuple[IPv6Address, IPv6Address]:
         """(own, peer's) address of a switch port; leaves have the first of a link."""

@@ -156,4 +156,22 @@ AGENT: Final = Header(
     ),
 )
 
-HEADERS: Final = (SOURCE_ROUTE, HOP, AGENT)
+ACKNOWLEDGEMENT: Final = Header(
+    name="acknowledgement",
+    title="Acknowledgement",
+    meaning="behind the agent header of an acknowledgement, whose `path` is the path that it speaks of",
+    fields=(
+        Field(
+            "echoed_nanoseconds",
+            64,
+            "`sent_nanoseconds` of the packet that was sent last among those that have arrived on this path",
+        ),
+        Field("held_nanoseconds", 32, "time between that packet's arrival and this acknowledgement"),
+        Field(
+            "received_packets", 32, "packets that have arrived on this path since the flow began, modulo 2³²"
+        ),
+        Field("marked_packets", 32, "those of them that carried CE, modulo 2³²"),
+    ),
+)
+
+HEADERS: Final = (SOURCE_ROUTE, HOP, AGENT, ACKNOWLEDGEMENT)

@@ -122,6 +122,17 @@ def test_a_failure_is_explained_and_open_questions_are_listed(capsys: pytest.Cap
     assert lines[-1] == "failed: 1 pass, 1 FAIL, 2 not checked"
 
 
+def test_what_was_measured_again_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    checks = (
+        Check(Question.RATE, "gradient-0", True, "10 Mbit/s", "10 Mbit/s ± 5%"),
+        Check(Question.STANDS, "gradient-0", False, "30 B", "60 B ± 9 B", "L is another one", measured=3),
+    )
+    _print(outcome(checks))
+    words = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "measured 3 times" in words
+    assert words.count("measured") == 1
+
+
 MARKED = Check(Question.MARKED_ABOVE, "gradient-0", True, "100% CE of 900", "at least 97% CE")
 DROPPED = Check(Question.DROPPED_ABOVE, "gradient-0", True, "0 delivered of 90", "at most 3% delivered")
 

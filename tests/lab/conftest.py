@@ -12,11 +12,13 @@ from mltswitch.documents import load_document
 from mltswitch.lab import DeviceAddress, Lab, LabMode
 from mltswitch.lab.kernel import examine
 from mltswitch.lab.layout import Layout, lay_out
-from mltswitch.lab.state import claimed_by_another
+from mltswitch.lab.state import claimed_by_another, read_state
 from mltswitch.plan import Fabric
 from mltswitch.plan.fabric import PortNames
 
 LAB_FABRIC = Path(__file__).parents[2] / "inventories" / "lab" / "fabric.yaml"
+COMMAND_SECONDS = 180.0
+"""Until a command on a switch or a host is given up; the machine may be busy, and a switch emulated."""
 DEVICES = (
     DeviceAddress("spine1", "linux", "127.77.9.1", 2222),
     DeviceAddress("spine2", "linux", "127.77.9.2", 2222),
@@ -50,14 +52,14 @@ class RunningLab:
             check=False,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=COMMAND_SECONDS,
             input=text,
         )
 
     def on_host(self, host: str, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """Run a command in a host's namespace."""
         command = self.lab.host_namespace(host).command(argv)
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS)
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +100,8 @@ class SessionLab:
         self.fabric = fabric
 
     def up(self) -> RunningLab:
-        if self.lab.status().mode is LabMode.DOWN:
+        # Not by its status: that asks every switch, and each answer is a process in user-mode-linux.
+        if read_state(self.lab.paths) is None:
             self.lab.up(self.fabric, DEVICES, progress=_quiet)
         return RunningLab(self.lab, self.fabric)
 

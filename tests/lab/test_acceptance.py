@@ -22,16 +22,18 @@ from mltswitch.measure.acceptance import (
     open_hosts,
     payload_bytes,
 )
+from mltswitch.measure.acceptance.run import MEASUREMENTS
 from mltswitch.plan import Plan
 from mltswitch.targets import target_for
 from tests.lab.conftest import DEVICES, RunningLab, SessionLab
+from tests.measuring import measured
 
 pytestmark = [pytest.mark.lab, pytest.mark.root]
 
 PACKET = 1514
 THRESHOLDS = {"gradient-0": (14, 28), "gradient-1": (18, 36), "gradient-2": (32, 64)}
 """Packets up to S and L: long enough for every question to have an answer."""
-PORT = "eth2"
+SWITCH, PORT = "leaf2", "eth2"
 
 
 @dataclass(frozen=True)
@@ -44,18 +46,18 @@ class Pushed:
 
     def change(self, *edits: Callable[[str], str]) -> None:
         """Build the port under test anew from what the plan renders, changed by hand."""
-        quantised = target_for("linux").quantise(self.plan, "leaf2")
+        quantised = target_for("linux").quantise(self.plan, SWITCH)
         text = target_for("linux").render(quantised.state)["qdiscs.tc"]
         text = "".join(f"{line}\n" for line in text.splitlines() if f" dev {PORT} " in line)
         for edit in edits:
             changed = edit(text)
             assert changed != text
             text = changed
-        done = self.lab.ssh("leaf2", "tc -batch -", text=text)
+        done = self.lab.ssh(SWITCH, "tc -batch -", text=text)
         assert done.returncode == 0, done.stderr
 
     def place(self) -> Place:
-        return find_place(self.plan, "leaf2", ("host1", "host3", "host4"), None, None)
+        return find_place(self.plan, SWITCH, ("host1", "host3", "host4"), None, None)
 
     def accept(self, place: Place) -> AcceptanceResult:
         def host(name: str) -> TestHost:
@@ -65,7 +67,7 @@ class Pushed:
             replace(host(name), destinations=addresses)
             for name, addresses in zip(place.senders, place.destinations, strict=True)
         ]
-        device = next(entry for entry in self.inventory.devices if entry.name == "leaf2")
+        device = next(entry for entry in self.inventory.devices if entry.name == SWITCH)
         with (
             deploy.connect(device, target_for("linux")) as conversation,
             open_hosts(host(place.receiver), senders, payload_bytes(place)) as hosts,
@@ -97,6 +99,7 @@ def with_thresholds(plan: Plan) -> Plan:
 
 @pytest.fixture(scope="module")
 def pushed(session_lab: SessionLab, lab_plan: Plan) -> Iterator[Pushed]:
+    """The plan on the switch under test; of the others a host needs no more than their routes."""
     lab = session_lab.up()
     devices = tuple(
         Device(
@@ -115,13 +118,18 @@ def pushed(session_lab: SessionLab, lab_plan: Plan) -> Iterator[Pushed]:
         if entry.platform == "linux"
     )
     found = Pushed(lab, Inventory(devices, Path("lab")), with_thresholds(lab_plan))
-    report = deploy.push(found.plan, found.inventory)
+    report = deploy.push(found.plan, found.inventory, limit=SWITCH)
     assert report.exit_code == 0, [device.error for device in report.devices]
-    yield found
-    clean = "for port in $(ls /sys/class/net | grep eth); do tc qdisc del dev $port root; done\n"
-    clean += "ip route flush proto 173"
+    linux = target_for("linux")
     for device in devices:
-        lab.ssh(device.name, clean)
+        if device.name != SWITCH:
+            routes = linux.render(linux.quantise(found.plan, device.name).state)["routes.ip"]
+            done = lab.ssh(device.name, "ip -batch -", text=routes)
+            assert done.returncode == 0, done.stderr
+    yield found
+    lab.ssh(SWITCH, "for port in $(ls /sys/class/net | grep eth); do tc qdisc del dev $port root; done")
+    for device in devices:
+        lab.ssh(device.name, "ip route flush proto 173")
 
 
 @pytest.fixture(autouse=True)
@@ -129,6 +137,12 @@ def short_phases(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lab's queues settle sooner than a phase of the usual length ends, and its empty path is short."""
     monkeypatch.setattr("mltswitch.measure.acceptance.schedule.FEWEST_PACKETS", 700)
     monkeypatch.setattr("mltswitch.measure.acceptance.schedule.IDLE_PACKETS", 15)
+
+
+@pytest.fixture
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails is not measured again: a fault shows in every run, and a run takes its time."""
+    monkeypatch.setattr("mltswitch.measure.acceptance.run.MEASUREMENTS", 1)
 
 
 def red(handle: str, threshold: int, limit: int, options: str = "ecn") -> Callable[[str], str]:
@@ -178,15 +192,17 @@ def tos_of(plan: Plan, name: str) -> str:
 
 def test_a_pushed_plan_is_accepted(pushed: Pushed) -> None:
     pushed.change()
-    result = pushed.accept(pushed.place())
+    result = measured(
+        lambda: pushed.accept(pushed.place()), lambda result: all(check.holds for check in result.checks)
+    )
     assert {check.holds for check in result.checks} == {True}, [
         check for check in result.checks if check.holds is not True
     ]
     assert result.verdict is Verdict.ACCEPTED
     assert {check.question for check in result.checks} == set(Question)
-    assert result.seconds < 60
 
 
+@pytest.mark.usefixtures("once")
 def test_each_changed_queue_is_caught(pushed: Pushed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each class is loaded alone, or against all others, so that one fault does not hide another."""
     (low, low_limit), (middle, middle_limit), (high, high_limit) = THRESHOLDS.values()
@@ -199,17 +215,26 @@ def test_each_changed_queue_is_caught(pushed: Pushed, monkeypatch: pytest.Monkey
         without(" indev "),
     )
     monkeypatch.setattr("mltswitch.measure.acceptance.run.pairs", lambda _: ())  # nothing is out of order
-    found = failures(pushed.accept(pushed.place()))
     above = (Question.MARKS_BEGIN, Question.MARKED_ABOVE, Question.DROPPED_ABOVE, Question.STANDS)
     caught = of("gradient-0", *above)
     caught |= of("gradient-1", Question.STANDS) | of("gradient-2", Question.DROPPED_ABOVE)
     caught |= of("gradient-1", Question.MARKS_BEGIN, Question.ECT_KEPT)
     caught |= of("control", Question.CAPPED) | of("background", Question.SHARE)
     caught |= of("network-control", Question.HOST_CONTROL)
+
+    def accused(found: set[tuple[str, Question]]) -> set[Question]:
+        """What nobody has changed."""
+        return {question for _, question in found} & {Question.RATE, Question.CONTROL}
+
+    found = measured(
+        lambda: failures(pushed.accept(pushed.place())),
+        lambda found: found >= caught and not accused(found),
+    )
     assert found >= caught, caught - found
-    assert not {question for _, question in found} & {Question.RATE, Question.CONTROL}, found
+    assert not accused(found), found
 
 
+@pytest.mark.usefixtures("once")
 def test_a_wrong_order_is_caught(pushed: Pushed) -> None:
     """Two classes keep their thresholds, but the lower one is served first; control is served last."""
     pushed.change(
@@ -219,25 +244,25 @@ def test_a_wrong_order_is_caught(pushed: Pushed) -> None:
         without(f"ip_tos {tos_of(pushed.plan, 'control')}/"),
     )
     place = pushed.place()
-    result = pushed.accept(
-        replace(
-            place,
-            gradients=place.gradients[1:],
-            controls=tuple(replace(entry, maximum_bps=None) for entry in place.controls),
-            background=replace(place.background, share_bps=None),
-            host_control=None,
-        )
+    place = replace(
+        place,
+        gradients=place.gradients[1:],
+        controls=tuple(replace(entry, maximum_bps=None) for entry in place.controls),
+        background=replace(place.background, share_bps=None),
+        host_control=None,
     )
-    found = failures(result)
     caught = of("gradient-1 > gradient-2", Question.ORDER) | of("control", Question.CONTROL)
-    assert found >= caught, caught - found
     # The counters are those of the queue that the class should have.
     counters = of("gradient-1", Question.COUNTERS) | of("gradient-2", Question.COUNTERS)
+    found = measured(
+        lambda: failures(pushed.accept(place)), lambda found: caught <= found <= caught | counters
+    )
+    assert found >= caught, caught - found
     assert found <= caught | counters, found - caught
 
 
-def test_a_slower_port_is_caught(pushed: Pushed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mltswitch.measure.acceptance.run.ATTEMPTS", 1)  # it would have it again
+def test_a_slower_port_is_caught_every_time(pushed: Pushed) -> None:
+    """Repeating what fails hides no fault."""
     pushed.change(replaced(" rate 10000000bit", " rate 7000000bit"))
     place = pushed.place()
     place = replace(
@@ -247,4 +272,6 @@ def test_a_slower_port_is_caught(pushed: Pushed, monkeypatch: pytest.MonkeyPatch
         background=replace(place.background, share_bps=None),
         host_control=None,
     )
-    assert failures(pushed.accept(place)) >= of("gradient-0", Question.RATE)
+    result = pushed.accept(place)
+    assert failures(result) >= of("gradient-0", Question.RATE)
+    assert {check.measured for check in result.checks if check.question is Question.RATE} == {MEASUREMENTS}

@@ -20,8 +20,9 @@ from mltswitch.measure import judge, probe
 from mltswitch.plan import Plan, resolve_fabric
 from mltswitch.plan.fabric import Fabric
 from mltswitch.targets import hardware_capabilities
-from tests.lab.conftest import SessionLab
+from tests.lab.conftest import COMMAND_SECONDS, SessionLab
 from tests.lab.test_bmv2_lab import DEVICES
+from tests.measuring import measured
 
 pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.bmv2]
 
@@ -98,9 +99,9 @@ def test_hosts_reach_each_other_over_every_path(road: Road, target: str) -> None
     status = next(host for host in road.lab.status().hosts if host.name == target)
     for address in (status.address, *status.aliases.values()):
         ping = NamespaceHandle("mlt-host1").command(
-            ["ping", "-q", "-c", "10", "-i", "0.02", "-W", "2", address]
+            ["ping", "-q", "-c", "10", "-i", "0.02", "-W", "30", address]
         )
-        done = subprocess.run(ping, check=False, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(ping, check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS)
         assert " 0% packet loss" in done.stdout, (address, done.stdout + done.stderr)
 
 
@@ -108,7 +109,7 @@ def test_the_captures_hold_what_crossed_a_port(road: Road) -> None:
     capture = road.lab.paths.logs / "spine2" / "eth2_out.pcap"
     status = next(host for host in road.lab.status().hosts if host.name == "host4")
     before = capture.stat().st_size
-    ping = ["ping", "-q", "-c", "1", "-W", "2", status.aliases["spine2"], "-p", "6d6c7473"]
+    ping = ["ping", "-q", "-c", "1", "-W", "30", status.aliases["spine2"], "-p", "6d6c7473"]
     subprocess.run(NamespaceHandle("mlt-host1").command(ping), check=True, capture_output=True)
     assert b"mlts" * 8 in capture.read_bytes()[before:]
 
@@ -119,14 +120,14 @@ def test_the_probe_sees_the_plan(road: Road) -> None:
     assert bottleneck.port == "leaf2:eth2"
     assert bottleneck.has_line_behind
 
-    def broken() -> set[str]:
+    failed: list[set[str]] = []
+
+    def broken_every_time() -> set[str]:
         result = probe(
             plan, bottleneck, loads=(1.3,), seconds=3.0, burst_packets=1, seed=7, progress=lambda _: None
         )
         assert result.behind_seconds > 0
-        return {verdict.promise for verdict in judge(plan, result) if verdict.holds is False}
+        failed.append({verdict.promise for verdict in judge(plan, result) if verdict.holds is False})
+        return set.intersection(*failed)
 
-    failed = broken()
-    if failed:  # once more: the machine may have been busy, a switch that is wrong stays wrong
-        failed &= broken()
-    assert not failed
+    assert not measured(broken_every_time, lambda found: not found)

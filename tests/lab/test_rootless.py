@@ -50,7 +50,7 @@ def as_user(argv: list[str], folder: Path, text: str = "") -> subprocess.Complet
     """Run as this user, or as nobody where this user is root."""
     identity = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     return subprocess.run(  # type: ignore[call-overload,no-any-return]  # keywords by dictionary
-        argv, check=False, input=text, text=True, capture_output=True, cwd=folder, timeout=180, **identity
+        argv, check=False, input=text, text=True, capture_output=True, cwd=folder, timeout=600, **identity
     )
 
 

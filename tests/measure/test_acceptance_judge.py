@@ -247,9 +247,11 @@ def test_control_that_hosts_did_not_send_proves_no_cap() -> None:
     assert judge_cap(thinned, CONTROL, RATE // 10, EXPECTED_PORT).holds is None
 
 
-def background_trace(queues: dict[int, SimulatedQueue], pauses: tuple[float, float] | None = None) -> Trace:
+def background_trace(
+    queues: dict[int, SimulatedQueue], pauses: tuple[float, float] | None = None, seed: int = 1
+) -> Trace:
     run = background_run(PORT, Marking(5, 0), RATE // 20, Marking(0, 48), (1,), GRADIENTS, 100 * PACKET)
-    return observe(SimulatedPort(queues, pauses=pauses).exchange(run))
+    return observe(SimulatedPort(queues, pauses=pauses, seed=seed).exchange(run))
 
 
 @pytest.mark.parametrize(
@@ -257,21 +259,34 @@ def background_trace(queues: dict[int, SimulatedQueue], pauses: tuple[float, flo
     [
         (SimulatedQueue(32, 32, share=0.05), True),
         (SimulatedQueue(32, 32, share=0.09), True),
+        (SimulatedQueue(32, 32, share=0.035), False),
         (SimulatedQueue(32, 32, share=0.02), False),
         (SimulatedQueue(32, 32), False),
     ],
 )
-def test_share_of_background(last: SimulatedQueue, holds: bool) -> None:
-    # Network control of hosts shares background's queue, and its part.
-    trace = background_trace({**QUEUES, 5: replace(last, share=last.share and last.share * 1.5)})
-    check = judge_share(trace, BACKGROUND, RATE // 20, EXPECTED_PORT)
+@pytest.mark.parametrize("seed", range(5))
+def test_share_of_background(last: SimulatedQueue, holds: bool, seed: int) -> None:
+    check = judge_share(
+        background_trace({**QUEUES, 5: last}, seed=seed), BACKGROUND, RATE // 20, EXPECTED_PORT
+    )
     assert check.holds is holds, check
+
+
+def test_a_port_that_stood_still_condemns_no_share() -> None:
+    """It sent a third less than it can, of all classes alike."""
+    trace = background_trace({**QUEUES, 5: SimulatedQueue(32, 32, share=0.05)})
+    lost = (trace.phase != "idle") & (np.arange(len(trace)) % 3 == 0)
+    check = judge_share(
+        replace(trace, is_received=trace.is_received & ~lost), BACKGROUND, RATE // 20, EXPECTED_PORT
+    )
+    assert (check.holds, check.is_disturbed) == (None, True), check
+    assert "the port sent only" in check.explanation
 
 
 def test_what_background_gets_in_pauses_of_the_hosts_is_no_share() -> None:
     queues = {3: SimulatedQueue(1, 2), 4: SimulatedQueue(1, 3), 5: SimulatedQueue(32, 32)}
     check = judge_share(background_trace(queues, (0.040, 0.020)), BACKGROUND, RATE // 20, EXPECTED_PORT)
-    assert check.holds is None, check
+    assert (check.holds, check.is_disturbed) == (None, True), check
     assert "paused too often" in check.explanation
 
 

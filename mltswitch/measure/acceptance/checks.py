@@ -1,6 +1,6 @@
 """What an acceptance test asks, and how an answer looks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -38,6 +38,16 @@ class Check:
     expected: str
     explanation: str = ""
     """What a failure means, or why there is no answer; empty where it passed."""
+    measured: int = 1
+    """Runs that were asked until one answered like this."""
+    is_disturbed: bool = False
+    """No answer, and the hosts are to blame: they paused, or sent too little. Another run may give one."""
+
+    def excused(self, reason: str) -> "Check":
+        """The same, but a failure is none: the hosts may be what failed."""
+        if self.holds is not False:
+            return self
+        return replace(self, holds=None, explanation=reason, is_disturbed=True)
 
     @property
     def result(self) -> str:

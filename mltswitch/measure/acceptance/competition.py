@@ -25,6 +25,8 @@ SETTLED_SHARE: Final = 0.25
 """Part of a phase in which queues grow."""
 FILLED_SHARE: Final = 0.85
 """Of the port's rate, that an upper class must get before a lower one can be said to starve."""
+CARRIED_SHARE: Final = 0.95
+"""Of the port's rate, that all classes together must get before background can be said to fall short."""
 CONTROL_PACKETS: Final = 4
 """Wait of control traffic: a packet in transmission, one in a shaper's hands, and others of its own class."""
 CONTROL_PERCENTILE: Final = 90.0
@@ -57,7 +59,9 @@ def judge_order(trace: Trace, upper: ExpectedQueue, lower: ExpectedQueue, port: 
     if share <= STARVED_SHARE:
         full = rate >= FILLED_SHARE * port.rate_bps
         reason = "" if full else f"{upper.traffic_class} did not fill the port, so nothing had to wait for it"
-        return Check(Question.ORDER, name, True if full else None, seen, expected, reason)
+        return Check(
+            Question.ORDER, name, True if full else None, seen, expected, reason, is_disturbed=not full
+        )
     packet_seconds = port.packet_bytes * BITS_PER_BYTE / port.rate_bps
     overtaking = int(np.sum(_overtakes(below.where(served), above, packet_seconds))) / max(1, sent)
     if share <= SHARED_SHARE and overtaking <= STARVED_SHARE:
@@ -69,6 +73,7 @@ def judge_order(trace: Trace, upper: ExpectedQueue, lower: ExpectedQueue, port: 
             expected,
             f"{lower.traffic_class} was served, but {upper.traffic_class}, whose queue is short, was "
             "not seen to wait for it: the hosts paused too often to tell",
+            is_disturbed=True,
         )
     return Check(
         Question.ORDER,
@@ -106,7 +111,13 @@ def judge_control(trace: Trace, name: str, port: ExpectedPort) -> Check:
     expected = f"0 lost, waits of at most {allowed * 1e3:.3g} ms"
     if not np.any(~overload.is_received):
         return Check(
-            Question.CONTROL, name, None, "no gradient packet was lost", expected, "the port was not full"
+            Question.CONTROL,
+            name,
+            None,
+            "no gradient packet was lost",
+            expected,
+            "the port was not full",
+            is_disturbed=True,
         )
     waits = control.wait_seconds[control.is_received]
     wait = float(np.percentile(waits, CONTROL_PERCENTILE)) if len(waits) else float("inf")
@@ -135,7 +146,15 @@ def judge_cap(trace: Trace, control: ControlClass, maximum_bps: int, port: Expec
     seen = f"{format_bps(round(got, -3))} of {format_bps(round(offered, -3))} offered"
     expected = f"at most {format_bps(round(most, -3))}"
     if offered <= most:
-        return Check(Question.CAPPED, name, None, seen, expected, "the hosts did not offer more than the cap")
+        return Check(
+            Question.CAPPED,
+            name,
+            None,
+            seen,
+            expected,
+            "the hosts did not offer more than the cap",
+            is_disturbed=True,
+        )
     return Check(
         Question.CAPPED,
         name,
@@ -159,7 +178,18 @@ def judge_share(trace: Trace, background: BackgroundClass, share_bps: int, port:
     least = share_bps * (1 - GUARANTEE_SHARE) - _rate_bps(SLACK_PACKETS, start, end, port)
     seen, expected = format_bps(round(got, -3)), f"at least {format_bps(round(least, -3))}"
     if not np.any(~overload.is_received):
-        return Check(Question.SHARE, name, None, seen, expected, "the port was not full")
+        return Check(Question.SHARE, name, None, seen, expected, "the port was not full", is_disturbed=True)
+    carried = _rate_bps(int(np.sum(_leaves_between(trace, start, end))), start, end, port)
+    if got < least and carried < CARRIED_SHARE * port.rate_bps:
+        return Check(
+            Question.SHARE,
+            name,
+            None,
+            seen,
+            expected,
+            f"the port sent only {format_bps(round(carried, -3))} meanwhile: the hosts paused too often",
+            is_disturbed=True,
+        )
     if got < least:
         return Check(
             Question.SHARE,
@@ -179,6 +209,7 @@ def judge_share(trace: Trace, background: BackgroundClass, share_bps: int, port:
             seen,
             expected,
             "background was served, but not while gradients were seen to wait: the hosts paused too often",
+            is_disturbed=True,
         )
     return Check(Question.SHARE, name, True, seen, expected)
 
@@ -189,12 +220,12 @@ def judge_host_control(
     """Whether network control from hosts is late or lost as background is, under gradients' overload."""
     allowed = CONTROL_PACKETS * port.packet_bytes * BITS_PER_BYTE / port.rate_bps + trace.noise_seconds
     suffering = {}
-    for phase in ("background", "host-control"):
+    for phase in ("beside", "host-control"):
         packets = trace.of(phase)
         settled = packets.where(packets.time_seconds >= _settled(packets)[0])
         hurt = ~settled.is_received | (settled.wait_seconds > allowed)
         suffering[phase] = float(np.mean(hurt))
-    theirs, lasts = suffering["host-control"], suffering["background"]
+    theirs, lasts = suffering["host-control"], suffering["beside"]
     seen = (
         f"{theirs:.0%} lost or later than {allowed * 1e3:.3g} ms, of {background.traffic_class} {lasts:.0%}"
     )
@@ -203,7 +234,15 @@ def judge_host_control(
         reason = (
             f"{background.traffic_class} did not suffer from the gradients, so nothing can be told from it"
         )
-        return Check(Question.HOST_CONTROL, host_control.traffic_class, None, seen, expected, reason)
+        return Check(
+            Question.HOST_CONTROL,
+            host_control.traffic_class,
+            None,
+            seen,
+            expected,
+            reason,
+            is_disturbed=True,
+        )
     holds = theirs >= SUFFERING_SHARE * lasts
     return Check(
         Question.HOST_CONTROL,

@@ -37,11 +37,18 @@ class Queue:
     highest_bytes: Floats
     """Greatest queue over the averaging window that ends with the packet."""
     lowest_bytes: Floats
-    tolerance_floor_bytes: float
+    resolution_bytes: float
+    """Of any length: the packets that may be elsewhere than in the queue."""
+    noise_bytes: float
+    """What the spread of the empty path's delay adds to it."""
 
     def tolerance_bytes(self, threshold_bytes: int) -> float:
         """How far from a threshold a queue must be to be told apart from it."""
-        return self.tolerance_floor_bytes + RESOLUTION_SHARE * threshold_bytes
+        return self.quiet_tolerance_bytes(threshold_bytes) + self.noise_bytes
+
+    def quiet_tolerance_bytes(self, threshold_bytes: int) -> float:
+        """The same, were the hosts and the path never busy."""
+        return self.resolution_bytes + RESOLUTION_SHARE * threshold_bytes
 
 
 def queue_of(trace: Trace, port: ExpectedPort) -> Queue:
@@ -56,14 +63,9 @@ def queue_of(trace: Trace, port: ExpectedPort) -> Queue:
         found,
         np.max(_windows(found, window), axis=1, initial=0.0),
         np.min(_windows(found, window), axis=1, initial=np.inf),
-        RESOLUTION_PACKETS * port.packet_bytes + noise_bytes,
+        RESOLUTION_PACKETS * port.packet_bytes,
+        noise_bytes,
     )
-
-
-def sends_at_rate(trace: Trace, port: ExpectedPort) -> bool:
-    """Whether the overloaded port sent at its planned rate."""
-    seen = trace.of("fill").rate_bps(port.packet_bytes)
-    return seen is not None and _is_near(seen, port.rate_bps)
 
 
 def judge_class(trace: Trace, expected: ExpectedQueue, port: ExpectedPort) -> tuple[Check, ...]:
@@ -152,9 +154,9 @@ class _Judge:
     def _marks_begin(self, threshold: int) -> Check:
         near = self.queue.tolerance_bytes(threshold)
         expected = f"{format_bytes(threshold)} ± {_bytes(near)}"
-        blocked = self._too_close(threshold)
-        if blocked:
-            return self._open(Question.MARKS_BEGIN, "", blocked)
+        blocked = self._too_close(Question.MARKS_BEGIN, threshold)
+        if blocked is not None:
+            return blocked
         chosen = self._believable() & self.queue.trace.is_ect & self.queue.trace.is_received
         marked = self.queue.trace.is_marked[chosen]
         found = self._at_marking()[chosen]
@@ -178,10 +180,10 @@ class _Judge:
         )
 
     def _marked_above(self, threshold: int) -> Check:
-        blocked = self._too_close(threshold)
+        blocked = self._too_close(Question.MARKED_ABOVE, threshold)
         expected = f"at least {1 - EXCEPTIONS:.0%} CE"
-        if blocked:
-            return self._open(Question.MARKED_ABOVE, "", blocked)
+        if blocked is not None:
+            return blocked
         trace, above = self.queue.trace, threshold + self.queue.tolerance_bytes(threshold)
         chosen = self._standing() & trace.is_ect & trace.is_received
         chosen &= (self._at_marking() > above) & (self.queue.lowest_bytes > above)
@@ -200,10 +202,10 @@ class _Judge:
         )
 
     def _kept_below(self, threshold: int) -> Check:
-        blocked = self._too_short(threshold, "S")
+        blocked = self._too_short(Question.KEPT_BELOW, threshold, "S")
         expected = f"at most {EXCEPTIONS:.0%} lost"
-        if blocked:
-            return self._open(Question.KEPT_BELOW, "", blocked)
+        if blocked is not None:
+            return blocked
         trace, below = self.queue.trace, threshold - self.queue.tolerance_bytes(threshold)
         chosen = self._loaded() & ~trace.is_ect & (self.queue.highest_bytes < below)
         return self._share_lost(
@@ -216,9 +218,9 @@ class _Judge:
         )
 
     def _dropped_above(self, threshold: int) -> Check:
-        blocked = self._too_close(threshold)
-        if blocked:
-            return self._open(Question.DROPPED_ABOVE, "", blocked)
+        blocked = self._too_close(Question.DROPPED_ABOVE, threshold)
+        if blocked is not None:
+            return blocked
         trace, above = self.queue.trace, threshold + self.queue.tolerance_bytes(threshold)
         expected = f"at most {EXCEPTIONS:.0%} delivered; at most {_bytes(above)}"
         chosen = self._standing() & ~trace.is_ect & (self.queue.lowest_bytes > above)
@@ -236,10 +238,10 @@ class _Judge:
         )
 
     def _ect_kept(self, limit: int) -> Check:
-        blocked = self._too_short(limit, "L")
+        blocked = self._too_short(Question.ECT_KEPT, limit, "L")
         expected = f"at most {EXCEPTIONS:.0%} lost"
-        if blocked:
-            return self._open(Question.ECT_KEPT, "", blocked)
+        if blocked is not None:
+            return blocked
         trace, below = self.queue.trace, limit - self.queue.tolerance_bytes(limit)
         chosen = self._loaded() & trace.is_ect & (self.queue.highest_bytes < below)
         return self._share_lost(
@@ -254,9 +256,9 @@ class _Judge:
     def _stands(self, limit: int) -> Check:
         near = self.queue.tolerance_bytes(limit)
         expected = f"{format_bytes(limit)} ± {_bytes(near)}"
-        blocked = self._too_short(limit, "L")
-        if blocked:
-            return self._open(Question.STANDS, "", blocked)
+        blocked = self._too_short(Question.STANDS, limit, "L")
+        if blocked is not None:
+            return blocked
         trace = self.queue.trace
         fill = (trace.phase == "fill") & trace.is_ect & trace.is_received
         found = self.queue.found_bytes[fill]
@@ -315,19 +317,29 @@ class _Judge:
         )
         return np.asarray(behind, dtype=np.float64)
 
-    def _too_short(self, threshold: int, name: str) -> str:
+    def _too_short(self, question: Question, threshold: int, name: str) -> Check | None:
         near = self.queue.tolerance_bytes(threshold)
         if threshold > 2 * near:
-            return ""
-        return f"{name} of {format_bytes(threshold)} is too short for delays that tell ± {_bytes(near)}"
+            return None
+        return self._open(
+            question,
+            "",
+            f"{name} of {format_bytes(threshold)} is too short for delays that tell ± {_bytes(near)}",
+            is_disturbed=threshold > 2 * self.queue.quiet_tolerance_bytes(threshold),
+        )
 
-    def _too_close(self, threshold: int) -> str:
-        short = self._too_short(threshold, "S")
+    def _too_close(self, question: Question, threshold: int) -> Check | None:
+        short = self._too_short(question, threshold, "S")
         limit = self.expected.limit_bytes
         near = self.queue.tolerance_bytes(threshold)
-        if short or limit is None or limit - threshold > near:
+        if short is not None or limit is None or limit - threshold > near:
             return short
-        return f"L is only {format_bytes(limit - threshold)} above S; delays tell ± {_bytes(near)}"
+        return self._open(
+            question,
+            "",
+            f"L is only {format_bytes(limit - threshold)} above S; delays tell ± {_bytes(near)}",
+            is_disturbed=limit - threshold > self.queue.quiet_tolerance_bytes(threshold),
+        )
 
     def _share_lost(
         self, question: Question, chosen: Bools, kind: str, expected: str, explanation: str
@@ -340,10 +352,12 @@ class _Judge:
         )
 
     def _few(self, question: Question, count: int, kind: str) -> Check:
-        return self._open(question, f"{count} packets", f"hardly any {kind}")
+        is_noisy = self.queue.noise_bytes > self.queue.resolution_bytes
+        return self._open(question, f"{count} packets", f"hardly any {kind}", is_disturbed=is_noisy)
 
-    def _open(self, question: Question, seen: str, reason: str) -> Check:
-        return Check(question, self.expected.traffic_class, None, seen, "", reason)
+    def _open(self, question: Question, seen: str, reason: str, *, is_disturbed: bool = False) -> Check:
+        name = self.expected.traffic_class
+        return Check(question, name, None, seen, "", reason, is_disturbed=is_disturbed)
 
     def _answer(self, question: Question, holds: bool, seen: str, expected: str, explanation: str) -> Check:
         return Check(

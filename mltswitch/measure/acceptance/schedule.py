@@ -36,6 +36,7 @@ GREED: Final = 2.0
 `GREATEST_EXCESS` of the port above either."""
 GREATEST_EXCESS: Final = 0.4
 HOST_CONTROL_LOAD: Final = 0.05
+HOST_CONTROL_PACKETS: Final = 60
 FULLEST_LINK: Final = 0.95
 """Part of a link that a sender may use where the port's other half comes from elsewhere."""
 GRANTED_PACKETS: Final = 100
@@ -272,22 +273,33 @@ def background_run(
     gradients: Sequence[Marking],
     standing_bytes: int,
 ) -> Run:
-    """Gradients overload the port, background wants more than its share, and hosts send network control."""
+    """Gradients overload the port, and background wants more than its share; then hosts send network control.
+
+    One after the other: in background's queue network control takes its part of the share, and which packet
+    finds room in a full queue is a matter of who sends just after one has left.
+    """
     line = _Timeline(port)
     line.idle("idle", gradients[0])
     line.pause(0)
     share = (share_bps or 0) / port.rate_bps
     load = max(HOST_CONTROL_LOAD, greedy_load(share))
-    seconds = _phase_seconds(port, GRADIENT_LOAD, standing_bytes, GRADIENT_LOAD - 1)
-    seconds = max(seconds, _granted_seconds(port, share or HOST_CONTROL_LOAD))
+    settling = _phase_seconds(port, GRADIENT_LOAD, standing_bytes, GRADIENT_LOAD - 1)
+    alone = max(settling, _granted_seconds(port, share)) if share else 0.0
+    beside = 0.0
+    if host_control is not None:
+        packets = HOST_CONTROL_PACKETS * port.packet_seconds / HOST_CONTROL_LOAD
+        beside = min(LONGEST_SECONDS, max(SHORTEST_SECONDS if share else settling, packets))
     rest = GRADIENT_LOAD - load - (HOST_CONTROL_LOAD if host_control else 0)
     for gradient in gradients:
-        line.stream("overload", gradient, rest / len(gradients), (Ecn.ECT_0, Ecn.NOT_ECT), seconds)
-    line.stream("background", background, load, (Ecn.NOT_ECT,), seconds)
+        line.stream("overload", gradient, rest / len(gradients), (Ecn.ECT_0, Ecn.NOT_ECT), alone + beside)
+    if alone:
+        line.stream("background", background, load, (Ecn.NOT_ECT,), alone)
+        line.now_seconds += alone
     if host_control is not None:
-        line.stream("host-control", host_control, HOST_CONTROL_LOAD, (Ecn.NOT_ECT,), seconds, near)
-    line.now_seconds += seconds
-    line.pause(standing_bytes + int(load * seconds * port.rate_bps / BITS_PER_BYTE))
+        line.stream("beside", background, load, (Ecn.NOT_ECT,), beside)
+        line.stream("host-control", host_control, HOST_CONTROL_LOAD, (Ecn.NOT_ECT,), beside, near)
+        line.now_seconds += beside
+    line.pause(standing_bytes + int(load * (alone + beside) * port.rate_bps / BITS_PER_BYTE))
     line.idle("idle", gradients[0])
     return line.run()
 

@@ -6,18 +6,17 @@ from functools import lru_cache
 from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError
+from mltswitch.plan import trailing_number
 from mltswitch.targets.bmv2.capabilities import CPU_PORT, PORTS
 
 PORT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}")
-_NUMBER: Final = re.compile(r"[0-9]+\Z")
 
 
 @lru_cache(maxsize=1024)
 def port_number(name: str) -> int:
     """3 of `eth3`, `s1-eth3` or `3`; raises UnsupportedPlanError."""
-    digits = _NUMBER.search(name) if PORT_NAME.fullmatch(name) else None
-    number = -1 if digits is None else int(digits[0])
-    if not 0 <= number < PORTS or number == CPU_PORT:
+    number = trailing_number(name) if PORT_NAME.fullmatch(name) else None
+    if number is None or number >= PORTS or number == CPU_PORT:
         raise UnsupportedPlanError(
             "does not end with the number of a port of BMv2",
             where=f"port {name}",

@@ -111,7 +111,7 @@ def ssh(keys: Keys, tmp_path: Path) -> Ssh:
             [*command, *terminal, f"admin@{server.address}", *words],
             input=stdin,
             capture_output=True,
-            timeout=30,
+            timeout=60,
             check=False,
         )
 

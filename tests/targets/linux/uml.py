@@ -15,8 +15,8 @@ from typing import Protocol
 
 from mltswitch.lab import xstate
 
-BOOT_SECONDS = 60.0
-COMMAND_SECONDS = 60.0
+BOOT_SECONDS = 180.0
+COMMAND_SECONDS = 180.0
 MODULES = (
     "sch_prio",
     "sch_red",

@@ -1,0 +1,118 @@
+"""`mltswitch agent paths`: the paths between two hosts of a plan, and what the hosts need for them."""
+
+from pathlib import Path as FilePath
+from typing import Final
+
+import click
+
+from mltswitch.cli.output import console, json_option, print_json, table
+from mltswitch.documents import load_document
+from mltswitch.hostagent.spraying.paths import (
+    FIRST_SOURCE_PORT,
+    LAST_PORT,
+    MAXIMUM_PATHS,
+    Path,
+    PathSettings,
+    SegmentList,
+    SourcePort,
+    paths_between,
+)
+from mltswitch.hostagent.spraying.setup import setup_commands
+from mltswitch.plan import Plan
+from mltswitch.wire import SourceRoute
+
+COLUMNS: Final = ("path #", "by way of", "from", "to", "named by")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  mltswitch agent paths --plan plan.yaml --from host1 --to host3\n"
+    "  mltswitch agent paths --plan plan.yaml --from host1 --to host3 --setup\n"
+    "  mltswitch agent paths --plan plan.yaml --from host1 --to host3 --json"
+)
+@click.option("--plan", "plan_file", required=True, type=click.Path(path_type=FilePath), metavar="PLAN")
+@click.option(
+    "--from", "source", required=True, metavar="HOST", help="The sender, by its name in the fabric."
+)
+@click.option("--to", "destination", required=True, metavar="HOST", help="The receiver.")
+@click.option("--setup", is_flag=True, help="Print what root does once on both hosts.")
+@click.option(
+    "--sticky", is_flag=True, help="srv6: a header for each socket instead of a route for each address."
+)
+@click.option(
+    "--source-ports",
+    type=click.IntRange(1, MAXIMUM_PATHS),
+    help="entropy: how many UDP source ports; by default 16, or 4 for each spine.",
+)
+@click.option(
+    "--first-source-port",
+    type=click.IntRange(1, LAST_PORT + 1 - MAXIMUM_PATHS),
+    default=FIRST_SOURCE_PORT,
+    show_default=True,
+    help="entropy: the first of them.",
+)
+@json_option
+def paths(
+    plan_file: FilePath,
+    source: str,
+    destination: str,
+    setup: bool,
+    sticky: bool,
+    source_ports: int | None,
+    first_source_port: int,
+    as_json: bool,
+) -> None:
+    """Print the paths from one host to another, as the plan's spray mode names them."""
+    plan = load_document(plan_file, Plan)
+    settings = PathSettings(source_ports, first_source_port, sticky)
+    found = paths_between(plan, source, destination, settings)
+    commands = {
+        host: setup_commands(plan, host, peer, settings)
+        for host, peer in ((source, destination), (destination, source))
+    }
+    if as_json:
+        print_json(
+            {
+                "mode": plan.paths.mode,
+                "from": source,
+                "to": destination,
+                "paths": [_as_data(path) for path in found],
+                **({"setup": commands} if setup else {}),
+            }
+        )
+        return
+    if setup:
+        for host, lines in commands.items():
+            click.echo("\n".join((f"# on {host}, once, from root:", *lines)))
+        return
+    rows = [(path.number, path.name, path.source, path.destination, _named_by(path)) for path in found]
+    console().print(table(f"{source} to {destination}: {plan.paths.mode}", COLUMNS, rows))
+
+
+def _named_by(path: Path) -> str:
+    match path.way:
+        case SegmentList(segments, is_sticky):
+            names = ", ".join(map(str, segments))
+            return f"segments {names} ({'header of the socket' if is_sticky else 'route of the host'})"
+        case SourceRoute(ports):
+            return f"egress ports {', '.join(map(str, ports))}"
+        case SourcePort(port):
+            return f"UDP source port {port}"
+        case _:
+            return "destination address"
+
+
+def _as_data(path: Path) -> dict[str, object]:
+    data: dict[str, object] = {
+        "number": path.number,
+        "name": path.name,
+        "source": path.source,
+        "destination": path.destination,
+    }
+    match path.way:
+        case SegmentList(segments, is_sticky):
+            data |= {"segments": segments, "is_sticky": is_sticky}
+        case SourceRoute(ports):
+            data |= {"egress_ports": ports}
+        case SourcePort(port):
+            data |= {"source_port": port}
+    return data

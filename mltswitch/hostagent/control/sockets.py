@@ -1,0 +1,87 @@
+"""TCP sockets of control channels: addresses, and the options that every one of them has."""
+
+import errno
+import socket
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any, Final
+
+from mltswitch.errors import MachineError, UserInputError
+from mltswitch.wire import Dscp, Ecn, TrafficClassByte
+
+KEEPALIVE_IDLE_SECONDS: Final = 10
+KEEPALIVE_INTERVAL_SECONDS: Final = 5
+KEEPALIVE_PROBES: Final = 3
+USER_TIMEOUT_MILLISECONDS: Final = 25_000
+"""A peer whose kernel has acknowledged no data for so long, or had no room for any, is gone (RFC 5482)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An IP address and a TCP port; port 0: the kernel chooses one to listen on."""
+
+    address: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+    @property
+    def ip(self) -> IPv4Address | IPv6Address:
+        """The address, an IPv4 one out of its IPv6 clothes; raises UserInputError where it is none."""
+        try:
+            address = ip_address(self.address)
+        except ValueError:
+            raise UserInputError("is not an IP address", where=self.address[:60]) from None
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        return mapped or address
+
+    def resolved(self) -> tuple[socket.AddressFamily, Any]:
+        """Family and address as socket calls want them; asks no name server.
+
+        Raises:
+            UserInputError: no IP address, or no port.
+        """
+        if not 0 <= self.port <= 65535:
+            raise UserInputError(f"port {self.port}", where=str(self), expected="0-65535")
+        _ = self.ip
+        flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+        try:
+            found = socket.getaddrinfo(self.address, self.port, type=socket.SOCK_STREAM, flags=flags)
+        except socket.gaierror:  # a scope that this machine has not, as in fe80::1%eth7
+            raise UserInputError("is no address on this machine's networks", where=self.address) from None
+        family, _, _, _, address = found[0]
+        return family, address
+
+
+def endpoint_of(address: Any) -> Endpoint:
+    """Of what a socket call returned."""
+    return Endpoint(str(address[0]), int(address[1]))
+
+
+def set_options(connection: socket.socket, dscp: Dscp) -> None:
+    """Of a listener, too: its answers to SYN carry its DSCP, and accepted sockets inherit the rest.
+
+    Raises:
+        MachineError: the kernel refuses one.
+    """
+    byte = int(TrafficClassByte(dscp, Ecn.NOT_ECT))  # TCP chooses its ECN bits itself
+    is_ipv6 = connection.family == socket.AF_INET6
+    options = (
+        (socket.IPPROTO_IPV6, socket.IPV6_TCLASS, byte)
+        if is_ipv6
+        else (socket.IPPROTO_IP, socket.IP_TOS, byte),
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_SECONDS),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MILLISECONDS),
+    )
+    connection.setblocking(False)
+    for level, option, value in options:
+        try:
+            connection.setsockopt(level, option, value)
+        except OSError as error:
+            name = errno.errorcode.get(error.errno or 0, "error")
+            raise MachineError(f"the kernel refuses TCP socket option {level}/{option}: {name}") from None

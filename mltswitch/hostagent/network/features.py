@@ -1,0 +1,190 @@
+"""What the kernel and the way to a peer offer, found out by trying."""
+
+import errno
+import platform
+import select
+import socket
+import struct
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from mltswitch.errors import MachineError, UserInputError
+from mltswitch.hostagent.network import libc
+from mltswitch.hostagent.network.netlink import (
+    TC_H_ROOT,
+    QueueingDiscipline,
+    egress_interface,
+    queueing_disciplines,
+)
+
+FAIR_QUEUEING: Final = "fq"
+"""The queueing discipline that paces sockets (tc-fq(8))."""
+_MULTIQUEUE: Final = "mq"
+_LIMITS: Final = Path("/proc/sys/net/core")
+_DISCARD_PORT: Final = 9
+"""Connecting a UDP socket asks for the route and sends nothing; the port does not matter."""
+_PROBE_SEGMENTS: Final = 3
+_PROBE_SEGMENT_BYTES: Final = 64
+_PROBE_TOS: Final = 0xB8
+_PROBE_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFeatures:
+    """Of this machine."""
+
+    kernel_release: str
+    batching: bool
+    """sendmmsg(2) and recvmmsg(2)."""
+    segmentation: bool
+    """UDP_SEGMENT: a burst is one message (Linux 4.18)."""
+    coalescing: bool
+    """UDP_GRO: a message may be several datagrams (Linux 5.0)."""
+    traffic_class: bool
+    """A datagram's DSCP/ECN byte can be set one by one, and is told to the receiver."""
+    pacing: bool
+    """SO_MAX_PACING_RATE is known; it works where the interface has fq."""
+    drop_counts: bool
+    """SO_MEMINFO: how many datagrams a full socket dropped (Linux 4.12)."""
+    receive_buffer_limit_bytes: int | None
+    """net.core.rmem_max; None: not readable."""
+    send_buffer_limit_bytes: int | None
+    """net.core.wmem_max; None: not readable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Egress:
+    """The way to one address."""
+
+    destination: str
+    source: str
+    """Local address that the kernel would send from."""
+    interface: str
+    mtu_bytes: int
+    """Of the route, IP headers included."""
+    disciplines: tuple[QueueingDiscipline, ...]
+
+    @property
+    def kernel_paces(self) -> bool:
+        """Whether SO_MAX_PACING_RATE works here: fq at the root, or below every queue of a multi-queue
+        device."""
+        roots = [entry for entry in self.disciplines if entry.parent == TC_H_ROOT]
+        if any(entry.kind == FAIR_QUEUEING for entry in roots):
+            return True
+        multiqueue = {entry.handle >> 16 for entry in roots if entry.kind == _MULTIQUEUE}
+        leaves = [entry.kind for entry in self.disciplines if entry.parent >> 16 in multiqueue]
+        return bool(leaves) and all(kind == FAIR_QUEUEING for kind in leaves)
+
+    def payload_bytes(self, *, route_bytes: int = 0) -> int:
+        """UDP payload that fits into one packet, beside so many bytes of extension or source-route
+        headers."""
+        ip_bytes = 20 if ip_address(self.destination).version == 4 else 40
+        return min(libc.UDP_MAXIMUM_PAYLOAD_BYTES, self.mtu_bytes - ip_bytes - 8 - route_bytes)
+
+
+def kernel_features() -> KernelFeatures:
+    """Try everything once, on the loopback interface; takes milliseconds."""
+    segmentation, coalescing, traffic_class = _try_offload()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        pacing = _knows(probe, socket.SOL_SOCKET, libc.SO_MAX_PACING_RATE, struct.pack("=Q", 1 << 40))
+        drop_counts = _answers(probe, socket.SOL_SOCKET, libc.SO_MEMINFO, 36)
+    return KernelFeatures(
+        kernel_release=platform.release(),
+        batching=not libc.MISSING_CALLS,
+        segmentation=segmentation,
+        coalescing=coalescing,
+        traffic_class=traffic_class,
+        pacing=pacing,
+        drop_counts=drop_counts,
+        receive_buffer_limit_bytes=_limit("rmem_max"),
+        send_buffer_limit_bytes=_limit("wmem_max"),
+    )
+
+
+def egress(address: str) -> Egress:
+    """The way to an address; raises UserInputError for what is no address, MachineError without a route."""
+    try:
+        destination = ip_address(address)
+    except ValueError as error:
+        raise UserInputError(str(error), where="destination") from None
+    is_ipv4 = destination.version == 4
+    family = socket.AF_INET if is_ipv4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, _DISCARD_PORT))
+        except OSError as error:
+            raise MachineError(f"no route: {error.strerror}", where=address) from None
+        source = probe.getsockname()[0]
+        level, option = (socket.IPPROTO_IP, libc.IP_MTU) if is_ipv4 else (socket.IPPROTO_IPV6, libc.IPV6_MTU)
+        mtu_bytes = probe.getsockopt(level, option)
+    interface = egress_interface(destination)
+    return Egress(
+        destination=address,
+        source=source,
+        interface=socket.if_indextoname(interface),
+        mtu_bytes=mtu_bytes,
+        disciplines=queueing_disciplines(interface),
+    )
+
+
+def _try_offload() -> tuple[bool, bool, bool]:
+    """(UDP_SEGMENT, UDP_GRO, DSCP/ECN byte by control message), by a burst to ourselves."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+    ):
+        receiver.bind(("127.0.0.1", 0))
+        receiver.setsockopt(socket.IPPROTO_IP, libc.IP_RECVTOS, 1)
+        coalescing = _knows(receiver, libc.SOL_UDP, libc.UDP_GRO, struct.pack("=i", 1))
+        marked = (socket.IPPROTO_IP, libc.IP_TOS, struct.pack("=i", _PROBE_TOS))
+        segmented = (libc.SOL_UDP, libc.UDP_SEGMENT, struct.pack("=H", _PROBE_SEGMENT_BYTES))
+        payload, target = bytes(_PROBE_SEGMENTS * _PROBE_SEGMENT_BYTES), receiver.getsockname()
+        segmentation = True
+        try:
+            sender.sendmsg((payload,), (marked, segmented), 0, target)
+        except OSError:
+            segmentation = False
+            sender.sendmsg((payload,), (marked,), 0, target)
+        length, tos, segment = _one_message(receiver)
+        if segmentation:
+            # Coalesced, all comes at once with the size beside it; else the first datagram comes alone.
+            coalescing = coalescing and segment == _PROBE_SEGMENT_BYTES
+            segmentation = coalescing or length == _PROBE_SEGMENT_BYTES
+        return segmentation, coalescing, tos == _PROBE_TOS
+
+
+def _one_message(receiver: socket.socket) -> tuple[int, int | None, int | None]:
+    """(length, DSCP/ECN byte, segment size) of what comes first."""
+    if not select.select([receiver], [], [], _PROBE_SECONDS)[0]:
+        return 0, None, None
+    data, controls, _, _ = receiver.recvmsg(1 << 16, 256)
+    found = {(level, kind): int.from_bytes(content, "little") for level, kind, content in controls}
+    return (
+        len(data),
+        found.get((socket.IPPROTO_IP, libc.IP_TOS)),
+        found.get((libc.SOL_UDP, libc.UDP_GRO)),
+    )
+
+
+def _knows(probe: socket.socket, level: int, option: int, value: bytes) -> bool:
+    try:
+        probe.setsockopt(level, option, value)
+    except OSError as error:
+        return error.errno not in {errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.EINVAL}
+    return True
+
+
+def _answers(probe: socket.socket, level: int, option: int, size_bytes: int) -> bool:
+    try:
+        return len(probe.getsockopt(level, option, size_bytes)) == size_bytes
+    except OSError:
+        return False
+
+
+def _limit(name: str) -> int | None:
+    try:
+        return int((_LIMITS / name).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,198 @@
+"""Receives datagrams in batches: one system call, a handful of numpy calls, no work per datagram in Python.
+
+With UDP_GRO (Linux 5.0) a message may be several datagrams of one sender that the kernel coalesced. Their
+size then stands in a control message; a lone datagram carries none. Which control messages come, and in what
+order, depends on the kernel, so they are told apart by their type.
+"""
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mltswitch.hostagent.network import libc
+from mltswitch.hostagent.network.grids import datagram_grids
+from mltswitch.hostagent.transport.datagrams import DatagramGrid
+from mltswitch.wire import AGENT_HEADER_BYTES
+
+STRIDE_BYTES: Final = (1 << 16) + 64
+"""Room for whatever the kernel coalesces (65,535 bytes). The odd cache line keeps the headers of neighbouring
+messages out of each other's cache sets."""
+MINIMUM_MESSAGES: Final = 32
+BATCH_BYTES: Final = 2 << 20
+"""About what is asked for at once: a cache holds it until it is copied into the tensor."""
+_CONTROLS: Final = 4
+"""Room for control messages of one message; two are asked for."""
+
+_KEY_OF_TOS: Final = {
+    socket.AF_INET: socket.IPPROTO_IP | libc.IP_TOS << 32,
+    socket.AF_INET6: socket.IPPROTO_IPV6 | libc.IPV6_TCLASS << 32,
+}
+_KEY_OF_SEGMENT: Final = libc.SOL_UDP | libc.UDP_GRO << 32
+_SEGMENT_MASK: Final = 0xFFFF
+"""A coalesced message has at most 65,535 bytes; the kernel writes four bytes."""
+_NOTHING_THERE: Final = frozenset({errno.EAGAIN, errno.EINTR})
+_OUR_FAULT: Final = frozenset({errno.EBADF, errno.ENOTSOCK, errno.EFAULT, errno.EINVAL, errno.ENOSYS})
+_MEMORY_INFORMATION: Final = struct.Struct("=9I")
+"""linux/sock_diag.h, SK_MEMINFO_*; the last is how many datagrams were dropped."""
+
+
+@dataclass(slots=True)
+class ReceiveCounters:
+    """What a receiver has seen; datagrams unless said otherwise."""
+
+    calls: int = 0
+    messages: int = 0
+    truncated: int = 0
+    """Messages longer than the kernel may send, dropped."""
+    short: int = 0
+    """Shorter than our header, dropped."""
+    errors: int = 0
+    """Calls that the kernel answered with an error of the network."""
+
+
+def parse_controls(
+    controls: NDArray[np.int64], key_of_tos: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """(DSCP/ECN byte, segment size) of each message; 0 where it has none.
+
+    `controls` has the shape (messages, places, 3): struct cmsghdr as its length, its level and type in one
+    number, and its value. A place that the kernel did not fill has the level and type 0.
+    """
+    keys, values = controls[:, :, 1], controls[:, :, 2]
+    tos = np.zeros(len(controls), np.uint8)
+    found = keys == key_of_tos
+    tos[found.nonzero()[0]] = values[found].astype(np.uint8)  # one byte was written, what follows is old
+    segments = np.zeros(len(controls), np.int64)
+    found = keys == _KEY_OF_SEGMENT
+    segments[found.nonzero()[0]] = values[found] & _SEGMENT_MASK
+    return tos, segments
+
+
+class DatagramReceiver:
+    """Reads one socket; the socket stays the caller's, who must not ask it for other control messages."""
+
+    def __init__(
+        self,
+        source: socket.socket,
+        messages: int = 256,
+        *,
+        coalescing: bool = True,
+        minimum_bytes: int = AGENT_HEADER_BYTES,
+    ) -> None:
+        """`messages` is the most that one call takes, each of them 64 KiB of address space.
+
+        Raises MachineError where the machine is none of ours, OSError where the kernel cannot tell DSCP/ECN
+        bytes.
+        """
+        libc.require_supported_machine()
+        if not 1 <= messages <= libc.MAXIMUM_MESSAGES:
+            raise ValueError(f"{messages} messages; expected 1-{libc.MAXIMUM_MESSAGES}")
+        self._socket = source
+        self._key_of_tos = _KEY_OF_TOS[socket.AddressFamily(source.family)]
+        if source.family == socket.AF_INET6:
+            source.setsockopt(socket.IPPROTO_IPV6, libc.IPV6_RECVTCLASS, 1)
+        else:
+            source.setsockopt(socket.IPPROTO_IP, libc.IP_RECVTOS, 1)
+        self.is_coalescing = coalescing and _switch_coalescing_on(source)
+        """Whether the kernel may hand over several datagrams as one message."""
+        self.counters = ReceiveCounters()
+        self.was_full = False
+        """Whether the last call took all that it had room for: there may be more."""
+        self._minimum_bytes = max(1, minimum_bytes)
+        self._limit = messages
+        self._wanted = min(messages, MINIMUM_MESSAGES)
+        self._memory = np.empty(messages * STRIDE_BYTES, np.uint8)
+        self._make_messages(messages)
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._socket.fileno()
+
+    def receive(self) -> list[DatagramGrid]:
+        """What has come, up to the limit; empty where nothing has. Never waits.
+
+        The grids lie in memory that the next call uses again. Raises OSError for a socket that is closed.
+        """
+        wanted = self._wanted
+        self.counters.calls += 1
+        count = libc.receive_messages(self._socket.fileno(), self._messages_address, wanted)
+        if count <= 0:
+            self._nothing_received(-count)
+            return []
+        self.counters.messages += count
+        self.was_full = count == wanted
+        lengths = self._lengths[:count].astype(np.int64)
+        controls = self._controls[:count]
+        tos, segments = parse_controls(controls, self._key_of_tos)
+        flags = self._flags[:count]
+        if flags.any():
+            truncated = (flags & libc.MSG_TRUNC) != 0
+            self.counters.truncated += int(truncated.sum())
+            lengths[truncated] = 0
+        # The kernel has overwritten what the next call reads.
+        controls[:, :, 1] = 0
+        self._control_lengths[:count] = controls.shape[1] * libc.CONTROL.itemsize
+        total_bytes = int(lengths.sum())
+        self._wanted = min(self._limit, max(MINIMUM_MESSAGES, BATCH_BYTES * count // max(1, total_bytes)))
+        segments = self._without_short(lengths, segments)
+        return datagram_grids(self._memory, STRIDE_BYTES, lengths, segments, tos)
+
+    def kernel_drops(self) -> int:
+        """Datagrams that the kernel has dropped since the socket was opened, most of all because it was
+        full."""
+        answer = self._socket.getsockopt(libc.SOL_SOCKET, libc.SO_MEMINFO, _MEMORY_INFORMATION.size)
+        return int(_MEMORY_INFORMATION.unpack(answer)[8])
+
+    def _nothing_received(self, error: int) -> None:
+        self.was_full = False
+        if error in _OUR_FAULT:
+            raise OSError(error, os.strerror(error))
+        if error not in _NOTHING_THERE:
+            self.counters.errors += 1
+
+    def _without_short(self, lengths: NDArray[np.int64], segments: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Segment sizes from 1 on; lengths are cut, in place, so that no datagram is below the minimum."""
+        alone = (segments == 0) | (segments > lengths)
+        segments = np.where(alone, np.maximum(lengths, 1), segments)
+        rests = lengths % segments
+        if segments.min() >= self._minimum_bytes and not ((rests > 0) & (rests < self._minimum_bytes)).any():
+            return segments
+        short = segments < self._minimum_bytes
+        self.counters.short += int((-(-lengths // segments))[short].sum())
+        lengths[short] = 0
+        cut = (lengths > 0) & (rests > 0) & (rests < self._minimum_bytes)
+        self.counters.short += int(cut.sum())
+        lengths[cut] -= rests[cut]
+        return segments
+
+    def _make_messages(self, count: int) -> None:
+        vectors = np.zeros(count, libc.VECTOR)
+        vectors["base"] = libc.address_of(self._memory) + np.arange(count) * STRIDE_BYTES
+        vectors["length"] = STRIDE_BYTES
+        self._controls = np.zeros((count, _CONTROLS, libc.CONTROL.itemsize // 8), np.int64)
+        size_bytes = self._controls[0].nbytes
+        messages = np.zeros(count, libc.MESSAGE)
+        messages["vectors"] = libc.address_of(vectors) + np.arange(count) * libc.VECTOR.itemsize
+        messages["vector_count"] = 1
+        messages["control"] = libc.address_of(self._controls) + np.arange(count) * size_bytes
+        messages["control_length"] = size_bytes
+        self._keep: Sequence[object] = (vectors, messages)  # the kernel knows them by address alone
+        self._messages_address = libc.address_of(messages)
+        self._lengths = messages["length"]
+        self._flags = messages["flags"]
+        self._control_lengths = messages["control_length"]
+
+
+def _switch_coalescing_on(source: socket.socket) -> bool:
+    try:
+        source.setsockopt(libc.SOL_UDP, libc.UDP_GRO, 1)
+    except OSError:  # ENOPROTOOPT before Linux 5.0
+        return False
+    return True

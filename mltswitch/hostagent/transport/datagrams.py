@@ -1,0 +1,120 @@
+"""Datagrams as numpy sees them: many at once, where recvmmsg(2) left them or sendmmsg(2) takes them from."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mltswitch.wire import AGENT_HEADER_BYTES
+from mltswitch.wire.headers import AGENT
+
+HEADER_DTYPE: Final = np.dtype([(field.name, f">u{field.bits // 8}") for field in AGENT.fields])
+"""The agent header as a record, in network order."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatagramGrid:
+    """Received UDP payloads of equal length, at regular distances in memory.
+
+    A *message* is what the kernel handed over at once: one datagram, or several that it coalesced (UDP_GRO),
+    all with one DSCP/ECN byte and from one sender.
+    """
+
+    memory: NDArray[np.uint8]
+    """One dimension; belongs to the receiver, who uses it again after the call."""
+    offset_bytes: int
+    """Of the first datagram."""
+    messages: int
+    message_stride_bytes: int
+    datagrams_per_message: int
+    datagram_bytes: int
+    tos: NDArray[np.uint8]
+    """DSCP/ECN byte of each message as received."""
+
+    @property
+    def datagram_count(self) -> int:
+        """All of them."""
+        return self.messages * self.datagrams_per_message
+
+    def headers(self) -> NDArray[np.void]:
+        """`HEADER_DTYPE` records, shape (messages, datagrams a message); a view.
+
+        Only where `datagram_bytes` is that of the header or more.
+        """
+        return self._rows(HEADER_DTYPE, 0)
+
+    def bodies(self, size_bytes: int) -> NDArray[np.void]:
+        """What follows the header, `size_bytes` of it, one item each, in the same shape; a view."""
+        return self._rows(np.dtype((np.void, size_bytes)), AGENT_HEADER_BYTES)
+
+    def datagram(self, message: int, place: int) -> memoryview:
+        """The bytes of one."""
+        start = self.offset_bytes + message * self.message_stride_bytes + place * self.datagram_bytes
+        return self.memory.data[start : start + self.datagram_bytes]
+
+    def part(self, first: int, last: int) -> "DatagramGrid":
+        """Messages `first` to `last` - 1."""
+        return replace(
+            self,
+            offset_bytes=self.offset_bytes + first * self.message_stride_bytes,
+            messages=last - first,
+            tos=self.tos[first:last],
+        )
+
+    def _rows(self, dtype: np.dtype[np.void], skipped_bytes: int) -> NDArray[np.void]:
+        if self.datagram_bytes < skipped_bytes + dtype.itemsize:
+            raise ValueError(f"datagrams of {self.datagram_bytes} bytes have no {dtype.itemsize} bytes there")
+        return np.ndarray(
+            (self.messages, self.datagrams_per_message),
+            dtype,
+            buffer=self.memory.data,
+            offset=self.offset_bytes + skipped_bytes,
+            strides=(self.message_stride_bytes, self.datagram_bytes),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Bursts:
+    """Data packets of one transfer that leave now, in order; a burst has one path and one DSCP/ECN byte.
+
+    Within a burst all packets are equally long, but for the last, which may be shorter (UDP_SEGMENT).
+    """
+
+    headers: NDArray[np.void]
+    """`HEADER_DTYPE` records, shape (packets,), C-contiguous."""
+    tensor: NDArray[np.uint8]
+    """The whole tensor's bytes; the memory stays the caller's until the transfer completes."""
+    payload_offsets_bytes: NDArray[np.int64]
+    """Where in the tensor each packet's elements begin, shape (packets,)."""
+    payload_bytes: NDArray[np.int64]
+    """How many, shape (packets,)."""
+    starts: NDArray[np.int64]
+    """First packet of each burst, and at the end the number of packets; shape (bursts + 1,)."""
+    paths: NDArray[np.int64]
+    """Shape (bursts,)."""
+    tos: NDArray[np.uint8]
+    """Shape (bursts,)."""
+    tags: NDArray[np.uint8] | None = None
+    """Authentication tags, shape (packets, 16), C-contiguous; None: not authenticated."""
+
+    @property
+    def packet_count(self) -> int:
+        """All of them."""
+        return len(self.headers)
+
+    def datagram(self, packet: int) -> bytes:
+        """One packet's UDP payload as it goes on the wire; for tests and for paths without vectors."""
+        start = int(self.payload_offsets_bytes[packet])
+        body = self.tensor[start : start + int(self.payload_bytes[packet])].tobytes()
+        tag = b"" if self.tags is None else self.tags[packet].tobytes()
+        return bytes(self.headers[packet].tobytes() + body + tag)
+
+
+@dataclass(frozen=True, slots=True)
+class Datagram:
+    """One small datagram: an acknowledgement, or a probe of a path."""
+
+    payload: bytes
+    path: int
+    tos: int

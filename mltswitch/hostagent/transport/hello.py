@@ -1,0 +1,124 @@
+"""What two agents tell each other first: who they are, where data goes, and what they can take."""
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, ValidationError, model_validator
+
+from mltswitch.hostagent.errors import ProtocolViolationError
+from mltswitch.wire.headers import AGENT_VERSION
+
+PROTOCOL_VERSIONS: Final = (AGENT_VERSION,)
+"""Those that we speak."""
+MAXIMUM_PATHS: Final = 256
+KEY_BYTES: Final = 32
+LEAST_PAYLOAD_BYTES: Final = 64
+"""Header, tag and one element of every type."""
+MOST_PAYLOAD_BYTES: Final = 65_507
+"""Of UDP over IPv4."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathAddress:
+    """Where datagrams of one path are sent to."""
+
+    path: int
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEnd:
+    """What this host says of itself to one peer."""
+
+    name: str
+    data_addresses: tuple[PathAddress, ...]
+    """Where the peer sends data and acknowledgements to, one address a path."""
+    window_bytes: int
+    """What the peer may have on its way to us: our receive buffer, or its part of it."""
+    payload_bytes: int
+    """The longest UDP payload that we send or take."""
+    authenticate: bool
+    """Whether every datagram carries a tag; it does if either end asks for it."""
+    control_dscp: int
+    """Of acknowledgements and path probes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """Random, new for each connection."""
+
+    token: int
+    """In every datagram to us."""
+    key: bytes
+    """Of the tags of datagrams to us."""
+
+    def __repr__(self) -> str:
+        return "Secrets(…)"
+
+
+class _Address(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    path: int = Field(ge=0, lt=1 << 16)
+    address: IPvAnyAddress
+    port: int = Field(ge=1, lt=1 << 16)
+
+
+class PeerHello(BaseModel):
+    """The peer's HELLO; what later versions add is not looked at."""
+
+    model_config = ConfigDict(frozen=True)
+    versions: tuple[Annotated[int, Field(ge=0, lt=256)], ...] = Field(min_length=1, max_length=32)
+    name: str = Field(min_length=1, max_length=255)
+    data: tuple[_Address, ...] = Field(min_length=1, max_length=MAXIMUM_PATHS)
+    window_bytes: int = Field(ge=1, lt=1 << 40)
+    payload_bytes: int = Field(ge=LEAST_PAYLOAD_BYTES, le=MOST_PAYLOAD_BYTES)
+    authenticate: bool
+    token: int = Field(ge=0, lt=1 << 64, repr=False)
+    key: str = Field(pattern=r"^[0-9a-f]{64}$", repr=False)
+
+    @model_validator(mode="after")
+    def _each_path_once(self) -> Self:
+        if len({entry.path for entry in self.data}) < len(self.data):
+            raise ValueError("a path has two addresses")
+        return self
+
+    @property
+    def data_addresses(self) -> tuple[PathAddress, ...]:
+        """One a path."""
+        return tuple(PathAddress(entry.path, str(entry.address), entry.port) for entry in self.data)
+
+    @property
+    def key_bytes(self) -> bytes:
+        """Of the tags of datagrams to the peer."""
+        return bytes.fromhex(self.key)
+
+
+def encode_hello(local: LocalEnd, secrets: Secrets) -> bytes:
+    """The body of a HELLO: JSON, so that every version can read every other's."""
+    return json.dumps(
+        {
+            "versions": PROTOCOL_VERSIONS,
+            "name": local.name,
+            "data": [
+                {"path": entry.path, "address": entry.address, "port": entry.port}
+                for entry in local.data_addresses
+            ],
+            "window_bytes": local.window_bytes,
+            "payload_bytes": local.payload_bytes,
+            "authenticate": local.authenticate,
+            "token": secrets.token,
+            "key": secrets.key.hex(),
+        }
+    ).encode()
+
+
+def decode_hello(body: bytes) -> PeerHello:
+    """Raises ProtocolViolationError, without quoting the body: it holds secrets."""
+    try:
+        return PeerHello.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the message"
+        raise ProtocolViolationError(f"hello: {place}: {first['msg']}") from None

@@ -1,0 +1,307 @@
+"""How fast a peer is sent to, decided by round trips: the rate control of MLT, section 4.2.3, made of TIMELY.
+
+The rule (MLT; where it is silent, Mittal et al., "TIMELY: RTT-based Congestion Control for the Datacenter",
+SIGCOMM 2015, algorithm 1). Of each round trip, and of the gradient, a moving average of the differences
+between successive ones over the base round trip:
+
+- below T_low: rate + alpha;
+- above T_high: rate · (1 - beta · (1 - T_high / round trip)), whatever the gradient. MLT's text lets
+  a falling round trip above T_high mean both an increase and a decrease; TIMELY decreases;
+- between them, not rising: rate + alpha (MLT says so of a falling one, TIMELY of a constant one as well);
+- between them, rising, of which MLT says nothing: rate · (1 - beta · gradient), as TIMELY does;
+- no step takes more than half of the rate, as in the code that TIMELY's authors published;
+- several increases in a row are followed by larger ones (TIMELY's hyperactive increase) where the settings
+  say so; MLT has none.
+
+What the rule does not promise: between the thresholds TIMELY has no one point at which it rests, and flows
+that meet there keep the shares that they have (Zhu et al., "ECN or Delay", CoNEXT 2016); below and above,
+steps add and divide, and shares grow equal.
+
+The papers' network cards stamp packets; a process on a busy host sees round trips that are 0.1 to 1 ms too
+long whenever it, or the peer, did not run. Therefore `RateSettings.for_network` answers once per round trip
+to the *least* of the round trips seen meanwhile (a queue delays every packet, a scheduler only some), keeps
+its thresholds a host's noise above the base, and learns the base where it is longer than was said: from the
+control channel (`Timely.base_measured`), which no gradient's queue delays.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from mltswitch.capabilities import BytesLimit
+from mltswitch.errors import UserInputError
+from mltswitch.plan import Plan, PortProfile, PortRole
+from mltswitch.units import BITS_PER_BYTE
+
+NANOSECONDS: Final = 10**9
+USER_SPACE_ROUND_TRIP_NS: Final = 200_000
+"""Two idle hosts of one fabric, from process to process through their kernels, nobody polling."""
+HOST_NOISE_NS: Final = 500_000
+"""What scheduling adds even to the least of a few round trips."""
+BASE_WINDOW_NS: Final = 5 * NANOSECONDS
+"""A base round trip is forgotten when it has not been seen for one to two of these: routes change."""
+LEAST_KEPT: Final = 0.5
+"""Of the rate, by one decrease."""
+INCREASE_SHARE: Final = 0.01
+"""alpha over the line rate: 100 round trips from nothing to all, or 24 with the hyperactive increase."""
+FLOOR_SHARE: Final = 0.001
+PACKET_A_MILLISECOND_BPS: Final = 12_000_000
+"""1,500 bytes: a sender so slow that it hears of the network once in a while only can hardly grow again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateSettings:
+    """Parameters of one `Timely`; raises ValueError for those that contradict each other."""
+
+    cap_bps: float
+    """Where a flow starts, and what it never exceeds: the line rate, or the gradients' share of it."""
+    floor_bps: float
+    base_round_trip_ns: int
+    """Without any queue; the unit of the gradient (TIMELY's minRTT), unless `gradient_unit_ns` is longer."""
+    low_ns: int
+    """T_low."""
+    high_ns: int
+    """T_high."""
+    increase_bps: float
+    """alpha, in TIMELY δ."""
+    decrease: float
+    """beta."""
+    gradient_weight: float = 0.02
+    """Of a new difference in the moving average; TIMELY's alpha, of which its authors' code says 0.02."""
+    gradient_unit_ns: int = 0
+    """Where noise exceeds the base round trip, a rise that it explains must not look steep."""
+    hyperactive_after: int = 5
+    """So many increases in a row come first."""
+    hyperactive_factor: float = 1.0
+    """Times alpha from then on; 1: never hyperactive."""
+    samples: int = 1
+    """Round trips of which the least counts."""
+    once_per_round_trip: bool = False
+    """Wait for a round trip, too, until the next step; else every `samples` acknowledgements make a step."""
+    learns_base: bool = False
+    """Base and thresholds move up where the network's own base is longer than the one given here."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.floor_bps <= self.cap_bps:
+            raise ValueError(f"a floor of {self.floor_bps} bit/s below a cap of {self.cap_bps} bit/s")
+        if not 0 < self.base_round_trip_ns <= self.low_ns < self.high_ns:
+            raise ValueError(
+                f"base round trip {self.base_round_trip_ns} ns, T_low {self.low_ns} ns,"
+                f" T_high {self.high_ns} ns: each should lie above the one before"
+            )
+        if self.increase_bps <= 0 or not 0 < self.decrease <= 1 or not 0 < self.gradient_weight <= 1:
+            raise ValueError(
+                f"alpha {self.increase_bps} bit/s, beta {self.decrease}, weight {self.gradient_weight}:"
+                " expected above 0, and the last two at most 1"
+            )
+        if self.samples < 1 or self.hyperactive_after < 1 or self.hyperactive_factor < 1:
+            raise ValueError("samples, hyperactive_after and hyperactive_factor are 1 or more")
+
+    @classmethod
+    def paper_100g(cls) -> Self:
+        """MLT, section 4.2.3: T_low 12.5 µs, T_high 125 µs, alpha 40 Mbit/s, beta 0.8.
+
+        Each acknowledgement makes a step. The base round trip is not in the paper; T_low stands for it. Only
+        hosts that bypass the kernel have round trips like these.
+        """
+        return cls(
+            cap_bps=100e9,
+            floor_bps=100e9 * FLOOR_SHARE,
+            base_round_trip_ns=12_500,
+            low_ns=12_500,
+            high_ns=125_000,
+            increase_bps=40e6,
+            decrease=0.8,
+        )
+
+    @classmethod
+    def for_network(
+        cls,
+        line_rate_bps: float,
+        *,
+        queue_bytes: int,
+        base_round_trip_ns: int = USER_SPACE_ROUND_TRIP_NS,
+        bottleneck_bps: float | None = None,
+        cap_share: float = 1.0,
+        noise_ns: int = HOST_NOISE_NS,
+    ) -> Self:
+        """For user space behind kernels, on a network with known queues.
+
+        T_low lies the noise above the base, T_high half-way from there to the round trip of a full queue, so
+        that flows slow down before it is full, but half the noise above T_low at least: where queues empty
+        faster than hosts run, round trips say nothing of them, flows stay at their cap, and the switch drops
+        what is too much, unimportant packets first.
+
+        Args:
+            line_rate_bps: of the sender's own link.
+            queue_bytes: where the switch begins to drop (S of a gradient class).
+            base_round_trip_ns: a longer one is learned.
+            bottleneck_bps: what empties that queue; None: a link like the sender's.
+            cap_share: of the line rate, for gradients (the plan's `rate_cap_share`).
+            noise_ns: of round trips on idle queues.
+        """
+        if not 0 < cap_share <= 1 or line_rate_bps <= 0 or queue_bytes < 0 or noise_ns < 1:
+            raise ValueError(
+                f"share {cap_share} of {line_rate_bps} bit/s, queue of {queue_bytes} B, noise {noise_ns} ns"
+            )
+        cap = line_rate_bps * cap_share
+        low_ns = base_round_trip_ns + noise_ns
+        drain_ns = queue_bytes * BITS_PER_BYTE / (bottleneck_bps or line_rate_bps) * NANOSECONDS
+        return cls(
+            cap_bps=cap,
+            floor_bps=max(cap * FLOOR_SHARE, min(cap / 10, PACKET_A_MILLISECOND_BPS)),
+            base_round_trip_ns=base_round_trip_ns,
+            low_ns=low_ns,
+            high_ns=low_ns + (max(noise_ns, round(drain_ns) - noise_ns) + 1) // 2,
+            increase_bps=line_rate_bps * INCREASE_SHARE,
+            decrease=0.8,
+            gradient_weight=0.1,
+            gradient_unit_ns=low_ns,
+            hyperactive_factor=5.0,
+            samples=4,
+            once_per_round_trip=True,
+            learns_base=True,
+        )
+
+
+def rate_settings(plan: Plan, host: str, base_round_trip_ns: int = USER_SPACE_ROUND_TRIP_NS) -> RateSettings:
+    """Of one host of the plan: its link, the gradients' share of it, and the queues where incast meets.
+
+    A plan knows no round trips; the base is the caller's, and learned where it is longer. Raises
+    UserInputError where the fabric has no such host.
+    """
+    port = _downlink(plan, host)
+    gradients = plan.gradient_classes
+    names = {entry.name for entry in gradients}
+    shares = [entry.rate_cap_share for entry in gradients if entry.rate_cap_share]
+    queues = [
+        _drops_from_bytes(port, place) for place, q in enumerate(port.queues) if q.traffic_class in names
+    ]
+    return RateSettings.for_network(
+        port.rate_bps,
+        queue_bytes=max(queues, default=0),
+        base_round_trip_ns=base_round_trip_ns,
+        cap_share=min(shares, default=1.0),
+    )
+
+
+def _downlink(plan: Plan, host: str) -> PortProfile:
+    for entry in plan.topology.hosts:
+        if entry.name == host:
+            leaf = plan.topology.switch(entry.leaf)
+            return plan.port_profile(leaf.platform, str(leaf.hardware), PortRole.LEAF_DOWN)
+    raise UserInputError(
+        f"no host {host!r} in fabric {plan.fabric.name}",
+        expected=f"one of {', '.join(entry.name for entry in plan.topology.hosts)}",
+    )
+
+
+def _drops_from_bytes(port: PortProfile, place: int) -> int:
+    queue = port.queues[place]
+    if queue.ecn_threshold_bytes is not None:
+        return queue.ecn_threshold_bytes
+    return queue.limit.size_bytes if isinstance(queue.limit, BytesLimit) else port.buffer_bytes
+
+
+class Timely:
+    """A `RateController`; the module says by which rule."""
+
+    def __init__(self, settings: RateSettings) -> None:
+        self.settings = settings
+        self._rate_bps = float(settings.cap_bps)
+        self._gradient_ns = 0.0
+        self._previous_ns: int | None = None
+        self._increases = 0
+        self._least_ns = 0
+        self._samples = 0
+        self._stepped_ns: int | None = None
+        self._base = _LeastOfLately(BASE_WINDOW_NS)
+        self._was_told = False
+
+    @property
+    def rate_bps(self) -> float:
+        """Between floor and cap."""
+        return self._rate_bps
+
+    @property
+    def base_round_trip_ns(self) -> int:
+        """As set, or longer as learned."""
+        if not self.settings.learns_base:
+            return self.settings.base_round_trip_ns
+        return max(self.settings.base_round_trip_ns, self._base.least)
+
+    def base_measured(self, round_trip_ns: int, now_ns: int) -> None:
+        """A round trip without the gradients' queues: on the control channel, whose class is served before.
+
+        To be called about once a second. Without such calls the base is learned from the data's round trips,
+        and a flow that begins while others fill the queue takes the full queue for the base.
+        """
+        if self.settings.learns_base and round_trip_ns > 0:
+            if not self._was_told:
+                self._was_told, self._base = True, _LeastOfLately(BASE_WINDOW_NS)
+            self._base.add(round_trip_ns, now_ns)
+
+    def acknowledged(self, round_trip_ns: int, now_ns: int) -> None:
+        """Count a round trip, but not one below 1 ns: the peer's word has a part in it."""
+        if round_trip_ns <= 0:
+            return
+        if self.settings.learns_base and not self._was_told:
+            self._base.add(round_trip_ns, now_ns)
+        self._least_ns = min(self._least_ns, round_trip_ns) if self._samples else round_trip_ns
+        self._samples += 1
+        if self._stepped_ns is None:
+            self._stepped_ns = now_ns
+        if self._samples < self.settings.samples:
+            return
+        if self.settings.once_per_round_trip and now_ns - self._stepped_ns < self._least_ns:
+            return
+        self._step(self._least_ns)
+        self._samples = 0
+        self._stepped_ns = now_ns
+
+    def _step(self, round_trip_ns: int) -> None:
+        settings = self.settings
+        base_ns = self.base_round_trip_ns
+        above_ns = base_ns - settings.base_round_trip_ns
+        difference_ns = round_trip_ns - (round_trip_ns if self._previous_ns is None else self._previous_ns)
+        self._previous_ns = round_trip_ns
+        weight = settings.gradient_weight
+        self._gradient_ns = (1 - weight) * self._gradient_ns + weight * difference_ns
+        high_ns = settings.high_ns + above_ns
+        if round_trip_ns > high_ns:
+            self._decrease(1 - high_ns / round_trip_ns)
+        elif round_trip_ns < settings.low_ns + above_ns or self._gradient_ns <= 0:
+            self._increase()
+        else:
+            self._decrease(self._gradient_ns / max(base_ns, settings.gradient_unit_ns))
+
+    def _increase(self) -> None:
+        settings = self.settings
+        is_hyperactive = self._increases >= settings.hyperactive_after
+        self._increases += 1
+        step_bps = settings.increase_bps * (settings.hyperactive_factor if is_hyperactive else 1)
+        self._rate_bps = min(self._rate_bps + step_bps, settings.cap_bps)
+
+    def _decrease(self, severity: float) -> None:
+        self._increases = 0
+        kept = max(1 - self.settings.decrease * severity, LEAST_KEPT)
+        self._rate_bps = max(self._rate_bps * kept, self.settings.floor_bps)
+
+
+class _LeastOfLately:
+    """The least of the samples of one to two windows, in constant memory."""
+
+    def __init__(self, window_ns: int) -> None:
+        self._window_ns = window_ns
+        self._began_ns: int | None = None
+        self._current: int | None = None
+        self._previous: int | None = None
+
+    def add(self, sample: int, now_ns: int) -> None:
+        if self._began_ns is None or now_ns - self._began_ns >= self._window_ns:
+            self._began_ns, self._previous, self._current = now_ns, self._current, None
+        self._current = sample if self._current is None else min(self._current, sample)
+
+    @property
+    def least(self) -> int:
+        """0 before the first sample."""
+        return min((value for value in (self._current, self._previous) if value is not None), default=0)

@@ -1,0 +1,31 @@
+"""How a connection behaves; the defaults suit hosts in one data centre."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """Times in nanoseconds; raises ValueError for what cannot work."""
+
+    acknowledge_every_packets: int = 10
+    """On one path (papers: MLT, section 4.2.3); packets that arrive together share an acknowledgement."""
+    acknowledge_delay_ns: int = 500_000
+    """Fewer packets are acknowledged after so long."""
+    answer_margin_ns: int = 300_000
+    """After a probe, packets that were sent before it may arrive later than the queues explain."""
+    ping_interval_ns: int = 1_000_000_000
+    silence_ns: int = 10_000_000_000
+    """A peer that says nothing for so long is gone."""
+    handshake_ns: int = 5_000_000_000
+    chunk_packets: int = 1024
+    """Prepared at once: enough to make numpy's calls cheap, few enough to stay in the processor's cache."""
+    maximum_transfers: int = 4096
+    """Open at the same time in each direction; what the peer announces is capped by it, too."""
+    maximum_tensors: int = 1 << 20
+    """Whose last round is remembered, in each direction."""
+
+    def __post_init__(self) -> None:
+        if min(self.acknowledge_every_packets, self.chunk_packets, self.maximum_transfers) < 1:
+            raise ValueError("acknowledge_every_packets, chunk_packets and maximum_transfers are 1 or more")
+        if not 0 < self.ping_interval_ns < self.silence_ns:
+            raise ValueError("a peer that is asked every `ping_interval_ns` is silent for longer than that")

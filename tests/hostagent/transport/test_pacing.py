@@ -1,0 +1,78 @@
+"""A pacer lets the rate through, and no more than a moment's credit above it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mltswitch.hostagent.transport.pacing import Pacer
+
+GIGABIT = 1e9
+
+
+def test_credit_runs_out_and_grows_at_the_rate() -> None:
+    pacer = Pacer(0, least_credit_bytes=1500)
+    assert pacer.may_leave_bytes(GIGABIT, 0) == 1500
+    pacer.left(1500)
+    assert pacer.may_leave_bytes(GIGABIT, 0) == 0
+    assert pacer.may_leave_bytes(GIGABIT, 8_000) == 1000
+    assert pacer.next_ns(GIGABIT, 8_000, 1500) == 12_000
+    assert pacer.may_leave_bytes(GIGABIT, 12_000) == 1500
+
+
+def test_a_debt_is_paid_before_anything_leaves() -> None:
+    pacer = Pacer(0, least_credit_bytes=1000)
+    pacer.left(3000)
+    assert pacer.may_leave_bytes(GIGABIT, 15_000) == 0
+    assert pacer.next_ns(GIGABIT, 15_000) == 16_008
+    assert pacer.may_leave_bytes(GIGABIT, 16_008) == 1
+
+
+def test_idle_time_is_not_saved() -> None:
+    pacer = Pacer(0, least_credit_bytes=1500, slack_ns=100_000)
+    assert pacer.may_leave_bytes(GIGABIT, 10**12) == 12_500
+    assert pacer.may_leave_bytes(1e6, 2 * 10**12) == 1500
+
+
+def test_more_than_the_bucket_holds_is_not_waited_for() -> None:
+    pacer = Pacer(0, least_credit_bytes=1500, slack_ns=0)
+    assert pacer.next_ns(GIGABIT, 5, 10**6) == 5
+
+
+def test_a_clock_that_goes_back_gives_nothing() -> None:
+    pacer = Pacer(10**6, least_credit_bytes=1500)
+    pacer.left(1500)
+    assert pacer.may_leave_bytes(GIGABIT, 0) == 0
+    assert pacer.may_leave_bytes(GIGABIT, 10**6) == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 70_000), st.sampled_from([1e7, 1e9, 4e10]))),
+    st.integers(1, 70_000),
+    st.integers(0, 10**6),
+)
+def test_never_more_than_rate_credit_and_last_sending(
+    sendings: list[tuple[int, int, float]], credit_bytes: int, slack_ns: int
+) -> None:
+    pacer = Pacer(0, least_credit_bytes=credit_bytes, slack_ns=slack_ns)
+    now_ns, allowed, sent, fastest = 0, 0.0, 0, 1e7
+    for gap_ns, size_bytes, rate_bps in sendings:
+        now_ns += gap_ns
+        allowed += rate_bps / 8e9 * gap_ns
+        fastest = max(fastest, rate_bps)
+        if pacer.may_leave_bytes(rate_bps, now_ns):
+            pacer.left(size_bytes)
+            sent += size_bytes
+            most = max(credit_bytes, fastest / 8e9 * slack_ns)
+            assert sent <= allowed + most + size_bytes + 1
+
+
+@given(st.floats(1e6, 1e11), st.integers(1, 9000))
+def test_waiting_as_told_sends_at_the_rate(rate_bps: float, packet_bytes: int) -> None:
+    pacer, now_ns, sent = Pacer(0, least_credit_bytes=packet_bytes, slack_ns=0), 0, 0
+    for _ in range(200):
+        now_ns = pacer.next_ns(rate_bps, now_ns, packet_bytes)
+        assert pacer.may_leave_bytes(rate_bps, now_ns) >= packet_bytes - 1
+        pacer.left(packet_bytes)
+        sent += packet_bytes
+    ideal_ns = (sent - packet_bytes) * 8e9 / rate_bps
+    assert now_ns == pytest.approx(ideal_ns, rel=0.01, abs=400)
