@@ -82,7 +82,7 @@ class Capabilities:
 
     @property
     def spray_modes(self) -> tuple[str, ...]:
-        """Modes of a fabric's `spraying` that the device can be configured for, and `entropy`, which asks for nothing."""
+        """Modes of `spraying` that the device can do; `entropy` asks nothing of it."""
         possible = {
             "alias": True,
             "srv6": self.segment_routing,
