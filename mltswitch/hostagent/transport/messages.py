@@ -132,7 +132,7 @@ class Bitmap:
     attempt: int
     """Of the probe."""
     bits: bytes
-    """Packet 0 is the most significant bit of the first byte; 1: has arrived."""
+    """As tensor.bitmap makes them."""
 
     def encode(self) -> bytes:
         """The body."""
