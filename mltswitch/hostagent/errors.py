@@ -48,3 +48,7 @@ class TransferMismatchError(AgentError):
 
 class BufferReusedError(AgentError):
     """A tensor's memory changed while the library still sent from it (debug mode)."""
+
+
+class TaggingError(AgentError):
+    """The policy that marks packets important failed; says how."""

@@ -1,0 +1,135 @@
+"""What a receiver tells of each path, and what it learns of queues from the packets' times."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mltswitch.hostagent.transport.authentication import tag
+from mltswitch.hostagent.transport.datagrams import Datagram
+from mltswitch.wire import AgentFlag, AgentHeader, AgentKind
+from mltswitch.wire.codec import encode_fields
+from mltswitch.wire.headers import ACKNOWLEDGEMENT
+
+_COUNT_MASK = (1 << 32) - 1
+_WINDOW_NS = 10_000_000_000
+"""Clocks drift: a least delay is forgotten after one or two of these."""
+_LARGEST_SPREAD_NS = 1_000_000_000
+"""A time that makes more of it is no time of the sender's clock."""
+
+
+class Feedback:
+    """Counts of what has arrived on each path, and the acknowledgements that are due."""
+
+    def __init__(self, paths: int, every_packets: int, delay_ns: int) -> None:
+        self._every_packets = every_packets
+        self._delay_ns = delay_ns
+        self._received = np.zeros(paths, np.int64)
+        self._marked = np.zeros(paths, np.int64)
+        self._pending = np.zeros(paths, np.int64)
+        self._newest_sent_ns = np.zeros(paths, np.uint64)
+        self._newest_arrived_ns = np.zeros(paths, np.int64)
+        self._waiting_since_ns: int | None = None
+        self._is_urgent = False
+        self._number = 0
+        self.unknown_paths = 0
+
+    def arrived(self, headers: NDArray[np.void], is_marked: NDArray[np.bool_], now_ns: int) -> None:
+        """Packets with our token, both arrays of one shape."""
+        count = len(self._received)
+        paths = headers["path"].astype(np.int64).reshape(-1)
+        sent = headers["sent_nanoseconds"].astype(np.uint64).reshape(-1)
+        marked = is_marked.reshape(-1)
+        is_known = paths < count
+        if not is_known.all():
+            self.unknown_paths += int(np.count_nonzero(~is_known))
+            paths, sent, marked = paths[is_known], sent[is_known], marked[is_known]
+        numbers = np.bincount(paths, minlength=count)
+        self._received += numbers
+        self._pending += numbers
+        if marked.any():
+            self._marked += np.bincount(paths[marked], minlength=count)
+        newest = np.zeros(count, np.uint64)
+        np.maximum.at(newest, paths, sent)
+        is_newer = newest > self._newest_sent_ns
+        self._newest_sent_ns[is_newer] = newest[is_newer]
+        self._newest_arrived_ns[is_newer] = now_ns
+        if self._waiting_since_ns is None and len(paths):
+            self._waiting_since_ns = now_ns
+
+    def answer_at_once(self) -> None:
+        """A probe has arrived."""
+        self._is_urgent = True
+
+    def next_ns(self) -> int | None:
+        """When `due` will have something, if nothing more arrives."""
+        if self._waiting_since_ns is None:
+            return None
+        if self._is_urgent or bool((self._pending >= self._every_packets).any()):
+            return self._waiting_since_ns
+        return self._waiting_since_ns + self._delay_ns
+
+    def due(self, token: int, key: bytes | None, tos: int, now_ns: int) -> list[Datagram]:
+        """The acknowledgements that should leave now, one a path; each is made once."""
+        since = self._waiting_since_ns
+        if since is None:
+            return []
+        is_late = self._is_urgent or now_ns - since >= self._delay_ns
+        is_due = self._pending > 0 if is_late else self._pending >= self._every_packets
+        due = [self._made(path, token, key, tos, now_ns) for path in np.flatnonzero(is_due).tolist()]
+        self._pending[is_due] = 0
+        self._newest_sent_ns[is_due] = 0
+        if is_late or not self._pending.any():
+            self._waiting_since_ns, self._is_urgent = None, False
+        return due
+
+    def _made(self, path: int, token: int, key: bytes | None, tos: int, now_ns: int) -> Datagram:
+        self._number += 1
+        flags = AgentFlag(0) if key is None else AgentFlag.AUTHENTICATED
+        number = self._number & _COUNT_MASK
+        header = AgentHeader(
+            AgentKind.ACKNOWLEDGEMENT, flags, 0, token, 0, 0, 0, path, number, 0, now_ns
+        ).encode()
+        body = encode_fields(
+            ACKNOWLEDGEMENT,
+            (
+                int(self._newest_sent_ns[path]),
+                min(max(0, now_ns - int(self._newest_arrived_ns[path])), _COUNT_MASK),
+                int(self._received[path]) & _COUNT_MASK,
+                int(self._marked[path]) & _COUNT_MASK,
+            ),
+        )
+        sealed = b"" if key is None else tag(key, header, body)
+        return Datagram(header + body + sealed, path, tos)
+
+
+def path_probe(path: int, token: int, key: bytes | None, tos: int, now_ns: int) -> Datagram:
+    """Asks for an acknowledgement of one path."""
+    flags = AgentFlag(0) if key is None else AgentFlag.AUTHENTICATED
+    header = AgentHeader(AgentKind.PROBE, flags, 0, token, 0, 0, 0, path, 0, 0, now_ns).encode()
+    return Datagram(header if key is None else header + tag(key, header), path, tos)
+
+
+class QueueDelay:
+    """How much longer packets take now than the fastest did: the queues, and whatever else made them wait.
+
+    The sender's clock has another zero; differences of differences do not show it.
+    """
+
+    def __init__(self) -> None:
+        self._least_ns: int | None = None
+        self._previous_least_ns: int | None = None
+        self._window_ns = 0
+        self.spread_ns = 0
+        """Of the packets that arrived last."""
+
+    def arrived(self, sent_ns: NDArray[np.uint64], now_ns: int) -> None:
+        """Times in the packets' headers."""
+        fastest = now_ns - int(sent_ns.max())
+        slowest = now_ns - int(sent_ns.min())
+        if now_ns >= self._window_ns:
+            self._previous_least_ns, self._least_ns = self._least_ns, None
+            self._window_ns = now_ns + _WINDOW_NS
+        self._least_ns = fastest if self._least_ns is None else min(fastest, self._least_ns)
+        least = min(
+            self._least_ns, self._least_ns if self._previous_least_ns is None else self._previous_least_ns
+        )
+        self.spread_ns = max(0, min(slowest - least, _LARGEST_SPREAD_NS))

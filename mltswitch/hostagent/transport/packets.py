@@ -1,0 +1,134 @@
+"""Packets of one tensor, prepared in chunks and handed out in bursts."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mltswitch.hostagent.tensor.layout import PacketLayout
+from mltswitch.hostagent.tensor.view import TensorView
+from mltswitch.hostagent.transport.authentication import tags
+from mltswitch.hostagent.transport.datagrams import HEADER_DTYPE, Bursts
+from mltswitch.hostagent.transport.interfaces import Sprayer, TransferKey
+from mltswitch.units import ETHERNET_HEADER_BYTES
+from mltswitch.wire import (
+    AGENT_HEADER_BYTES,
+    AUTHENTICATION_TAG_BYTES,
+    AgentFlag,
+    AgentHeader,
+    AgentKind,
+    Dscp,
+    Ecn,
+    TrafficClassByte,
+)
+
+IP_UDP_HEADER_BYTES: Final = 28
+UDP_MAXIMUM_PAYLOAD_BYTES: Final = 65_507
+UDP_MAXIMUM_SEGMENTS: Final = 64
+"""Of one UDP_SEGMENT message, on every kernel."""
+
+
+def wire_overhead_bytes(key: bytes | None) -> int:
+    """What a packet is longer than its elements, as a queue counts it."""
+    tag_bytes = 0 if key is None else AUTHENTICATION_TAG_BYTES
+    return ETHERNET_HEADER_BYTES + IP_UDP_HEADER_BYTES + AGENT_HEADER_BYTES + tag_bytes
+
+
+class Chunk:
+    """Packets of one tensor, important ones first, cut into bursts."""
+
+    def __init__(
+        self,
+        tensor: TensorView,
+        layout: PacketLayout,
+        sequences: NDArray[np.int64],
+        important: NDArray[np.bool_],
+        *,
+        transfer: TransferKey,
+        layer: int,
+        token: int,
+        key: bytes | None,
+        dscp: Dscp,
+        burst_packets: int,
+        is_repeated: bool,
+    ) -> None:
+        """`sequences` rise; `important` belongs to them, shape (packets,)."""
+        count = len(sequences)
+        order = np.concatenate((sequences[important], sequences[~important]))
+        important_count = int(np.count_nonzero(important))
+        overhead = AGENT_HEADER_BYTES + (0 if key is None else AUTHENTICATION_TAG_BYTES)
+        longest = UDP_MAXIMUM_PAYLOAD_BYTES // (layout.full_bytes + overhead)
+        packets = max(1, min(burst_packets, UDP_MAXIMUM_SEGMENTS, longest))
+        starts = np.concatenate(
+            (
+                np.arange(0, important_count, packets),
+                np.arange(important_count, count, packets),
+                np.array([count]),
+            )
+        )
+        important_bursts = -(-important_count // packets)
+        self._tensor = tensor
+        self._key = key
+        self._starts = starts
+        self._next = 0
+        self._wire_overhead_bytes = wire_overhead_bytes(key)
+        self._offsets = order * layout.full_bytes
+        self._sizes = np.full(count, layout.full_bytes, np.int64)
+        self._tos = np.full(len(starts) - 1, int(TrafficClassByte(dscp, Ecn.NOT_ECT)), np.uint8)
+        self._tos[:important_bursts] = int(TrafficClassByte(dscp, Ecn.ECT_0))
+        common = AgentFlag(0) if key is None else AgentFlag.AUTHENTICATED
+        if is_repeated:
+            common |= AgentFlag.RETRANSMISSION
+        template = AgentHeader(
+            AgentKind.DATA,
+            common,
+            layout.element_type,
+            token,
+            transfer.tensor,
+            transfer.round_number,
+            layer,
+            0,
+            0,
+            0,
+            0,
+        ).encode()
+        rows = np.empty((count, AGENT_HEADER_BYTES), np.uint8)
+        rows[:] = np.frombuffer(template, np.uint8)
+        self._headers = rows.view(HEADER_DTYPE).reshape(count)
+        self._headers["flags"][:important_count] = common | AgentFlag.IMPORTANT
+        self._headers["sequence"] = order
+        self._headers["element_offset"] = order * layout.elements_per_packet
+        last = layout.packet_count - 1
+        if count and sequences[-1] == last:
+            place = important_count - 1 if important[-1] else count - 1
+            self._sizes[place] = layout.last_bytes
+            self._headers["flags"][place] |= AgentFlag.LAST
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every packet has been taken."""
+        return self._next == len(self._starts) - 1
+
+    def take(self, allowed_bytes: int, maximum_packets: int, sprayer: Sprayer, now_ns: int) -> Bursts:
+        """The next bursts: one at least, and no more than both numbers allow; tells the sprayer."""
+        first, starts = self._next, self._starts
+        full_bytes = int(self._sizes[starts[first]]) + self._wire_overhead_bytes
+        packets = max(1, min(maximum_packets, allowed_bytes // full_bytes))
+        end = int(np.searchsorted(starts, starts[first] + packets, side="right")) - 1
+        end = max(end, first + 1)
+        self._next = end
+        cut = slice(int(starts[first]), int(starts[end]))
+        counts = np.diff(starts[first : end + 1])
+        sizes = self._sizes[cut]
+        headers = self._headers[cut]
+        paths = sprayer.choose(end - first, now_ns)
+        headers["sent_nanoseconds"] = now_ns
+        headers["path"] = np.repeat(paths, counts)
+        burst_starts = starts[first : end + 1] - starts[first]
+        burst_bytes = np.add.reduceat(sizes, burst_starts[:-1]) + counts * self._wire_overhead_bytes
+        sprayer.sent(paths, counts, burst_bytes, now_ns)
+        offsets = self._offsets[cut]
+        made = None if self._key is None else tags(self._key, headers, self._tensor.data, offsets, sizes)
+        return Bursts(
+            headers, self._tensor.data, offsets, sizes, burst_starts, paths, self._tos[first:end], made
+        )

@@ -1,0 +1,228 @@
+"""One tensor on its way out: passes of packets, each ended by a probe, until the receiver says stop."""
+
+from enum import Enum, auto
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mltswitch.errors import MltswitchError
+from mltswitch.hostagent.errors import TaggingError, TransferMismatchError
+from mltswitch.hostagent.tensor.bitmap import decode_bitmap
+from mltswitch.hostagent.tensor.layout import PacketLayout
+from mltswitch.hostagent.transport.datagrams import Bursts
+from mltswitch.hostagent.transport.interfaces import Marking, Outgoing, Sprayer, TransferStatistics
+from mltswitch.hostagent.transport.messages import Ready
+from mltswitch.hostagent.transport.packets import Chunk
+from mltswitch.wire import WireFormatError
+
+RESEND_MARGIN: Final = 1.1
+"""More than the losses of the last pass explain."""
+RESEND_LEAST: Final = 2
+LOSS_MOST: Final = 0.9
+"""Beyond it, resending by the loss of the last pass alone floods whatever loses so much."""
+REST_LEAST_NS: Final = 1_000_000
+REST_MOST_NS: Final = 500_000_000
+"""Between passes of which nothing arrives."""
+
+
+class Phase(Enum):
+    """Where a transfer stands."""
+
+    WAITING = auto()
+    """For the receiver's memory."""
+    SENDING = auto()
+    ASKED = auto()
+    """The receiver has been asked what has arrived."""
+    RESTING = auto()
+    """Nothing arrives: the next pass waits."""
+
+
+class SendTransfer:
+    """Of one tensor to one peer."""
+
+    def __init__(self, outgoing: Outgoing, order: int, posted_ns: int) -> None:
+        self.outgoing = outgoing
+        self.order = order
+        self.phase = Phase.WAITING
+        self.attempt = 0
+        self.rest_until_ns = 0
+        self._posted_ns = posted_ns
+        self._layout: PacketLayout | None = None
+        self._marking: Marking | None = None
+        self._loss_bound = 0.0
+        self._chunk: Chunk | None = None
+        self._to_send: NDArray[np.int64] | None = None
+        """Sequence numbers of this pass; None: all, in order."""
+        self._position = 0
+        self._pass_packets = 0
+        self._important = np.zeros(0, np.bool_)
+        self._sent = 0
+        self._resent = 0
+        self._known_received = 0
+        self._rest_ns = 0
+
+    @property
+    def layout(self) -> PacketLayout:
+        """Known once it has begun."""
+        assert self._layout is not None  # noqa: S101  (callers ask after `begin`)
+        return self._layout
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the receiver was ready."""
+        return self._layout is not None
+
+    @property
+    def important_packets(self) -> int:
+        """Of those tagged so far: of all, after the first pass."""
+        return int(np.count_nonzero(self._important))
+
+    @property
+    def packets_sent(self) -> int:
+        """Retransmissions included."""
+        return self._sent
+
+    def begin(self, ready: Ready, element_bytes: int) -> None:
+        """The receiver is ready: cut and sample the tensor.
+
+        Raises TransferMismatchError where it expects another tensor, TaggingError where the policy fails.
+        """
+        tensor = self.outgoing.tensor
+        if (ready.element_type, ready.element_count) != (tensor.element_type, tensor.element_count):
+            raise TransferMismatchError(
+                f"the receiver expects {ready.element_count} elements of type {ready.element_type},"
+                f" the sender has {tensor.element_count} of type {tensor.element_type:d}"
+            )
+        try:
+            layout = PacketLayout.fitting(tensor.element_type, tensor.element_count, element_bytes)
+        except ValueError as error:
+            raise TransferMismatchError(str(error)) from None
+        try:
+            self._marking = self.outgoing.policy.mark(tensor, layout)
+        except MltswitchError as error:
+            raise TaggingError(str(error)) from error
+        self._layout = layout
+        self._loss_bound = ready.loss_bound
+        self._important = np.zeros(layout.packet_count, np.bool_)
+        self.phase = Phase.SENDING
+
+    def take(
+        self,
+        allowed_bytes: int,
+        maximum_packets: int,
+        *,
+        token: int,
+        key: bytes | None,
+        chunk_packets: int,
+        sprayer: Sprayer,
+        now_ns: int,
+    ) -> Bursts:
+        """The next bursts of this pass; afterwards the pass may be over: `is_pass_over`.
+
+        Raises TaggingError where the policy fails.
+        """
+        if self._chunk is None or self._chunk.is_over:
+            self._chunk = self._next_chunk(chunk_packets, token, key)
+        bursts = self._chunk.take(allowed_bytes, maximum_packets, sprayer, now_ns)
+        self._sent += bursts.packet_count
+        self._pass_packets += bursts.packet_count
+        if self._to_send is not None:
+            self._resent += bursts.packet_count
+        return bursts
+
+    @property
+    def is_pass_over(self) -> bool:
+        """Whether everything of this pass has been taken."""
+        total = self.layout.packet_count if self._to_send is None else len(self._to_send)
+        return self._position >= total and (self._chunk is None or self._chunk.is_over)
+
+    def ask(self) -> int:
+        """The pass is over: the number of the probe that is to be sent."""
+        self.attempt += 1
+        self.phase = Phase.ASKED
+        return self.attempt
+
+    def answered(self, bits: bytes, now_ns: int) -> Phase:
+        """What has arrived: begins the next pass, or a rest before it; raises WireFormatError."""
+        received = decode_bitmap(bits, self.layout.packet_count)
+        missing = np.flatnonzero(~received)
+        if not len(missing):
+            raise WireFormatError("nothing is missing", where="bitmap", expected="a stop instead")
+        arrived = len(received) - len(missing)
+        has_progressed = arrived > self._known_received
+        pass_loss = 1 - (arrived - self._known_received) / max(1, self._pass_packets)
+        self._known_received = arrived
+        self._to_send = self._chosen(missing, arrived, min(max(pass_loss, 0.0), LOSS_MOST))
+        self._position = self._pass_packets = 0
+        self._chunk = None
+        if has_progressed:
+            self._rest_ns = 0
+            self.phase = Phase.SENDING
+        else:
+            self._rest_ns = min(max(2 * self._rest_ns, REST_LEAST_NS), REST_MOST_NS)
+            self.rest_until_ns = now_ns + self._rest_ns
+            self.phase = Phase.RESTING
+        return self.phase
+
+    def statistics(self, packets_received: int | None, now_ns: int) -> TransferStatistics:
+        """At the end; `packets_received` as the receiver says, if it does."""
+        layout = self._layout
+        return TransferStatistics(
+            size_bytes=len(self.outgoing.tensor.data),
+            seconds=(now_ns - self._posted_ns) / 1e9,
+            packets=layout.packet_count if layout else 0,
+            packets_sent=self._sent,
+            packets_resent=self._resent,
+            packets_received=self._known_received if packets_received is None else packets_received,
+            important_packets=self.important_packets if layout and self.attempt else None,
+            important_received=None,
+            packets_marked=0,
+            packets_duplicate=0,
+            probes=self.attempt,
+        )
+
+    def _chosen(self, missing: NDArray[np.int64], arrived: int, loss: float) -> NDArray[np.int64]:
+        """Important ones and enough of the others to come within the bound, if as many are lost as before."""
+        count = self.layout.packet_count
+        wanted = count - int(self._loss_bound * count) - arrived
+        resent = int(max(wanted, 1) / (1 - loss) * RESEND_MARGIN) + RESEND_LEAST
+        if resent >= len(missing):
+            return missing
+        is_important = self._important[missing]
+        important, others = missing[is_important], missing[~is_important]
+        return np.sort(np.concatenate((important, others[: max(0, resent - len(important))])))
+
+    def _next_chunk(self, chunk_packets: int, token: int, key: bytes | None) -> Chunk:
+        layout, first = self.layout, self._position
+        is_repeated = self._to_send is not None
+        if self._to_send is None:
+            self._position = min(first + chunk_packets, layout.packet_count)
+            sequences = np.arange(first, self._position)
+            important = self._mark(first, self._position)
+        else:
+            sequences = self._to_send[first : first + chunk_packets]
+            self._position = first + len(sequences)
+            important = self._important[sequences]
+        return Chunk(
+            self.outgoing.tensor,
+            layout,
+            sequences,
+            important,
+            transfer=self.outgoing.key,
+            layer=self.outgoing.layer,
+            token=token,
+            key=key,
+            dscp=self.outgoing.dscp(),
+            burst_packets=self.outgoing.burst_packets,
+            is_repeated=is_repeated,
+        )
+
+    def _mark(self, first: int, last: int) -> NDArray[np.bool_]:
+        assert self._marking is not None  # noqa: S101  (made by `begin`)
+        try:
+            important = self._marking.important(first, last)
+        except MltswitchError as error:
+            raise TaggingError(str(error)) from error
+        self._important[first:last] = important
+        return important

@@ -1,0 +1,40 @@
+"""Some hundred scenarios, and the seeds that have found something."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.hostagent.virtual.campaign import play, tally
+
+SCENARIOS = int(os.environ.get("MLTSWITCH_CAMPAIGN_SCENARIOS", "500"))
+PARTS = 5
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_everything_holds_in_scenarios_from_the_first_seeds(part: int) -> None:
+    first, last = SCENARIOS * part // PARTS, SCENARIOS * (part + 1) // PARTS
+    found = tally(range(first, last))
+    assert not found.failures, "\n".join(
+        f"python -m benchmarks.agent_campaign --replay {failure.seed}  # {failure.what}"
+        for failure in found.failures
+    )
+    assert found.scenarios == last - first
+    assert found.complete > found.scenarios / 2
+    assert found.incomplete_within_bound > 0
+    assert found.refused > 0
+    assert len(found.kinds) == 3
+
+
+def test_the_scenarios_reach_every_end() -> None:
+    errors: Counter[str] = tally(range(300)).errors
+    assert {
+        "CancelledError",
+        "DeadlineExceededError",
+        "PeerUnreachableError",
+        "TransferMismatchError",
+    } <= set(errors)
+
+
+def test_one_seed_one_trace() -> None:
+    assert [play(seed).trace for seed in range(20)] == [play(seed).trace for seed in range(20)]
