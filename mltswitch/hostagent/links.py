@@ -1,0 +1,94 @@
+"""One peer as the engine sees it: its control channel, its connection, and what sends to it."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from mltswitch.hostagent.control.channel import ControlChannel
+from mltswitch.hostagent.errors import PeerRefusedError
+from mltswitch.hostagent.network.outgoing import rest_of
+from mltswitch.hostagent.network.sender import BurstSender
+from mltswitch.hostagent.network.sockets import PathSocket
+from mltswitch.hostagent.transport.connection import Connection
+from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
+from mltswitch.hostagent.transport.hello import KEY_BYTES, PeerHello, Secrets
+
+BATCH_PACKETS = 1024
+"""Offered to the kernel at once; a chunk of the transport's."""
+BATCHES = 4
+"""In a row, before others get their turn."""
+
+
+def new_secrets() -> Secrets:
+    """Random ones of a connection."""
+    return Secrets(secrets.randbits(64), secrets.token_bytes(KEY_BYTES))
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """Everything of one peer."""
+
+    channel: ControlChannel
+    expected: str | None
+    """Whom we connect to; None: the peer connected to us."""
+    connection: Connection | None = None
+    """None until the peer's channel is open."""
+    sender: BurstSender | None = None
+    """None until the peer has said where it is."""
+    rest: Bursts | None = None
+    """Bursts that the kernel has not taken yet."""
+    late: list[Datagram] = field(default_factory=list)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the kernel's buffer is full."""
+        return self.rest is not None or bool(self.late)
+
+    def open_sender(self, paths: Mapping[int, PathSocket], *, segmentation: bool) -> None:
+        """The peer has said where its paths end."""
+        self.sender = BurstSender(paths, segmentation=segmentation)
+
+    def check_peer(self, hello: PeerHello) -> None:
+        """Raises PeerRefusedError where the peer is not whom its certificate names."""
+        if self.channel.is_authenticated and hello.name != self.channel.peer:
+            raise PeerRefusedError(
+                f"calls itself {hello.name!r}, its certificate is of {self.channel.peer!r}", peer=hello.name
+            )
+        if self.expected is not None and hello.name != self.expected:
+            raise PeerRefusedError(f"calls itself {hello.name!r}", peer=self.expected)
+
+    def send_data(self, now: Callable[[], int]) -> bool:
+        """What may leave; whether there is more that may leave at once."""
+        if self.sender is None or self.connection is None:
+            return False
+        if self.rest is not None:
+            taken = self.sender.send(self.rest)
+            if taken < self.rest.packet_count:
+                self.rest = rest_of(self.rest, taken)
+                return False
+            self.rest = None
+        for _ in range(BATCHES):
+            bursts = self.connection.bursts(now(), BATCH_PACKETS)
+            if bursts is None:
+                return False
+            taken = self.sender.send(bursts)
+            if taken < bursts.packet_count:
+                self.rest = rest_of(bursts, taken)
+                return False
+        return True
+
+    def send_small(self, now_ns: int) -> None:
+        """Acknowledgements and path probes."""
+        if self.sender is None or self.connection is None:
+            return
+        self.late += self.connection.datagrams_to_send(now_ns)
+        if self.late:
+            del self.late[: self.sender.send_datagrams(self.late)]
+
+    def flush_control(self) -> None:
+        """What the connection says goes into the channel; raises AgentError where the peer does not read."""
+        if self.connection is not None and not self.channel.has_ended:
+            data = self.connection.control_to_send()
+            if data:
+                self.channel.send(data)
+        self.channel.flush()

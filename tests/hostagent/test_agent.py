@@ -1,0 +1,343 @@
+"""Two agents on loopback: real sockets, real TLS, real offload; no root."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.agent import Agent, CompletionQueue
+from mltswitch.hostagent.control.credentials import Credentials
+from mltswitch.hostagent.control.keys import make_keys
+from mltswitch.hostagent.control.security import Plaintext, Security
+from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.control.tls import load_identity
+from mltswitch.hostagent.errors import (
+    AgentError,
+    BufferReusedError,
+    CancelledError,
+    DeadlineExceededError,
+    PeerRefusedError,
+    PeerUnreachableError,
+    TaggingError,
+    TransferMismatchError,
+)
+from mltswitch.hostagent.settings import AgentSettings
+from mltswitch.hostagent.tagging import ByFunction
+from mltswitch.hostagent.transport.datagrams import HEADER_DTYPE
+from mltswitch.hostagent.transport.interfaces import Direction
+from mltswitch.hostagent.transport.rate import RateSettings
+
+DSCP, CONTROL_DSCP = 34, 40
+PATIENCE_SECONDS = 60.0
+RATE = RateSettings.for_network(10e9, queue_bytes=0, noise_ns=10**9)
+
+Make = Callable[..., Agent]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    agents: list[Agent] = []
+
+    def one(name: str, *, security: Security | None = None, **options: object) -> Agent:
+        numbers = range(1, 5)
+        place = ord(name[-1]) % 100
+        settings = AgentSettings(
+            name=name,
+            addresses=tuple(f"127.0.{place}.{number}" for number in numbers),
+            security=security or Plaintext(),
+            control_dscp=CONTROL_DSCP,
+            data_port=0,
+            rate=RATE,
+            listen=Endpoint(f"127.0.{place}.1", 0),
+            **options,  # type: ignore[arg-type]
+        )
+        agents.append(Agent(settings))
+        return agents[-1]
+
+    yield one
+    for agent in agents:
+        agent.close()
+
+
+def joined(make: Make, **options: object) -> tuple[Agent, Agent]:
+    sender, receiver = make("host-a", **options), make("host-b", **options)
+    assert receiver.listening_at is not None
+    sender.connect("host-b", receiver.listening_at, PATIENCE_SECONDS)
+    receiver.wait_for_peers(["host-a"], PATIENCE_SECONDS)
+    return sender, receiver
+
+
+@pytest.fixture
+def pair(make: Make) -> tuple[Agent, Agent]:
+    return joined(make)
+
+
+def gradients(count: int = 100_003) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    return np.random.default_rng(1).standard_normal(count).astype(np.float32)
+
+
+def test_a_tensor_arrives_whole(pair: tuple[Agent, Agent]) -> None:
+    sender, receiver = pair
+    original, buffer = gradients(), np.full(100_003, 7, np.float32)
+    there = receiver.post_recv("host-a", buffer, tensor=3, round_number=1)
+    here = sender.post_send("host-b", original, tensor=3, round_number=1, dscp=DSCP)
+    sent, received = here.wait(PATIENCE_SECONDS), there.wait(PATIENCE_SECONDS)
+    assert (buffer == original).all()
+    assert sent.statistics is not None
+    assert received.statistics is not None
+    assert received.received is not None
+    assert received.received.all()
+    assert received.statistics.packets == sent.statistics.packets == len(received.received)
+    assert sent.statistics.packets_sent - sent.statistics.packets_resent == sent.statistics.packets
+    assert sent.statistics.important_packets in {None, received.statistics.important_received}
+    assert received.statistics.goodput_bps > 0
+
+
+def test_a_sender_may_come_first_and_many_are_on_their_way(pair: tuple[Agent, Agent]) -> None:
+    sender, receiver = pair
+    originals = [gradients(1000 + 700 * number) for number in range(20)]
+    for number, original in enumerate(originals):
+        sender.post_send("host-b", original, tensor=number, round_number=5, dscp=DSCP, layer=20 - number)
+    buffers = [np.zeros_like(original) for original in originals]
+    for number, buffer in enumerate(buffers):
+        receiver.post_recv("host-a", buffer, tensor=number, round_number=5)
+    done = [receiver.poll(PATIENCE_SECONDS) for _ in buffers]
+    assert {entry.tensor for entry in done if entry is not None and entry.error is None} == set(range(20))
+    for original, buffer in zip(originals, buffers, strict=True):
+        assert (original == buffer).all()
+
+
+def test_both_directions_and_several_rounds(pair: tuple[Agent, Agent]) -> None:
+    first, second = pair
+    one, two = gradients(5000), -gradients(5000)
+    for number in range(1, 8):
+        into_two, into_one = np.empty_like(one), np.empty_like(two)
+        waits = [
+            second.post_recv("host-a", into_two, tensor=0, round_number=number),
+            first.post_recv("host-b", into_one, tensor=0, round_number=number),
+            first.post_send("host-b", one, tensor=0, round_number=number, dscp=DSCP, burst_packets=1),
+            second.post_send("host-a", two, tensor=0, round_number=number, dscp=DSCP, policy="all"),
+        ]
+        for transfer in waits:
+            transfer.wait(PATIENCE_SECONDS)
+        assert (into_two == one).all()
+        assert (into_one == two).all()
+
+
+def test_keys_and_tags(make: Make, tmp_path: Path) -> None:
+    made = make_keys(tmp_path / "job", {"host-a": [], "host-b": []}, days=1, authority_days=2, now=_now())
+    folders = {host.name: host.folder for host in made.hosts}
+    ends = [
+        make(
+            name, security=load_identity(Credentials.in_folder(folders[name])), authenticate=name == "host-a"
+        )
+        for name in ("host-a", "host-b")
+    ]
+    sender, receiver = ends
+    assert receiver.listening_at is not None
+    sender.connect("host-b", receiver.listening_at, PATIENCE_SECONDS)
+    receiver.wait_for_peers(["host-a"], PATIENCE_SECONDS)
+    original, buffer = gradients(), np.zeros(100_003, np.float32)
+    there = receiver.post_recv("host-a", buffer, tensor=1, round_number=1)
+    sender.post_send("host-b", original, tensor=1, round_number=1, dscp=DSCP).wait(PATIENCE_SECONDS)
+    there.wait(PATIENCE_SECONDS)
+    assert (buffer == original).all()
+
+
+def test_another_jobs_key_is_refused(make: Make, tmp_path: Path) -> None:
+    identities = [
+        load_identity(
+            Credentials.in_folder(
+                make_keys(tmp_path / job, {name: []}, days=1, authority_days=2, now=_now()).hosts[0].folder
+            )
+        )
+        for job, name in (("one", "host-a"), ("two", "host-b"))
+    ]
+    stranger, receiver = make("host-a", security=identities[0]), make("host-b", security=identities[1])
+    assert receiver.listening_at is not None
+    with pytest.raises(PeerRefusedError):
+        stranger.connect("host-b", receiver.listening_at, PATIENCE_SECONDS)
+
+
+def test_a_peer_that_is_not_there() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    settings = AgentSettings(
+        name="host-a",
+        addresses=("127.0.0.1",),
+        security=Plaintext(),
+        control_dscp=CONTROL_DSCP,
+        data_port=0,
+        rate=RATE,
+    )
+    with Agent(settings) as agent, pytest.raises(PeerUnreachableError, match="host-b"):
+        agent.connect("host-b", Endpoint("127.0.0.1", port), PATIENCE_SECONDS)
+
+
+def test_the_second_of_one_name_is_refused(make: Make, pair: tuple[Agent, Agent]) -> None:
+    _, receiver = pair
+    twin = AgentSettings(
+        name="host-a",
+        addresses=("127.0.0.1",),
+        security=Plaintext(),
+        control_dscp=CONTROL_DSCP,
+        data_port=0,
+        rate=RATE,
+    )
+    assert receiver.listening_at is not None
+    at = receiver.listening_at
+
+    def exchange(second: Agent) -> None:
+        second.connect("host-b", at, PATIENCE_SECONDS)  # may succeed: our hello and the refusal cross
+        second.post_send(
+            "host-b", gradients(10), tensor=1, round_number=1, dscp=DSCP, deadline_seconds=5
+        ).wait()
+
+    with Agent(twin) as second, pytest.raises(AgentError):
+        exchange(second)
+
+
+def test_sizes_that_differ(pair: tuple[Agent, Agent]) -> None:
+    sender, receiver = pair
+    there = receiver.post_recv("host-a", np.zeros(10, np.float32), tensor=1, round_number=1)
+    here = sender.post_send("host-b", gradients(11), tensor=1, round_number=1, dscp=DSCP)
+    for transfer in (here, there):
+        with pytest.raises(TransferMismatchError, match="tensor 1, round 1"):
+            transfer.wait(PATIENCE_SECONDS)
+
+
+def test_a_round_is_posted_once(pair: tuple[Agent, Agent]) -> None:
+    _, receiver = pair
+    buffer = np.zeros(10, np.float32)
+    receiver.post_recv("host-a", buffer, tensor=1, round_number=4)
+    with pytest.raises(UserInputError, match="posted already"):
+        receiver.post_recv("host-a", buffer, tensor=1, round_number=4)
+    with pytest.raises(TransferMismatchError, match="rounds rise"):
+        receiver.post_recv("host-a", buffer, tensor=1, round_number=3).wait(PATIENCE_SECONDS)
+
+
+def test_nobody_sends(pair: tuple[Agent, Agent]) -> None:
+    _, receiver = pair
+    there = receiver.post_recv(
+        "host-a", np.zeros(10, np.float32), tensor=1, round_number=1, deadline_seconds=0.2
+    )
+    with pytest.raises(DeadlineExceededError, match="host-a, tensor 1, round 1"):
+        there.wait(PATIENCE_SECONDS)
+
+
+def test_cancel_reaches_the_other_end(pair: tuple[Agent, Agent]) -> None:
+    sender, receiver = pair
+    here = sender.post_send("host-b", gradients(), tensor=1, round_number=1, dscp=DSCP)
+    here.cancel("the step was skipped")
+    with pytest.raises(CancelledError, match="skipped"):
+        here.wait(PATIENCE_SECONDS)
+    there = receiver.post_recv("host-a", gradients(), tensor=1, round_number=1)
+    with pytest.raises(CancelledError):
+        there.wait(PATIENCE_SECONDS)
+
+
+def test_a_peer_that_ends_takes_its_transfers_along(pair: tuple[Agent, Agent]) -> None:
+    sender, receiver = pair
+    there = receiver.post_recv("host-a", gradients(), tensor=1, round_number=1)
+    sender.close("the job is over")
+    with pytest.raises(PeerUnreachableError, match="host-a, tensor 1"):
+        there.wait(PATIENCE_SECONDS)
+    with pytest.raises(AgentError):
+        sender.post_send("host-b", gradients(), tensor=1, round_number=1, dscp=DSCP)
+
+
+def test_a_policy_that_fails_fails_its_transfer_alone(pair: tuple[Agent, Agent]) -> None:
+    sender, receiver = pair
+
+    def broken(_: object) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        raise UserInputError("no idea")
+
+    receiver.post_recv("host-a", gradients(), tensor=1, round_number=1)
+    bad = sender.post_send(
+        "host-b", gradients(), tensor=1, round_number=1, dscp=DSCP, policy=ByFunction(broken)
+    )
+    with pytest.raises(TaggingError, match="no idea"):
+        bad.wait(PATIENCE_SECONDS)
+    buffer = np.zeros(10, np.float32)
+    there = receiver.post_recv("host-a", buffer, tensor=2, round_number=1)
+    sender.post_send("host-b", gradients(10), tensor=2, round_number=1, dscp=DSCP)
+    there.wait(PATIENCE_SECONDS)
+    assert (buffer == gradients(10)).all()
+
+
+def test_reuse_is_caught(make: Make) -> None:
+    sender, receiver = joined(make, catch_reuse=True)
+    original = gradients(10)
+    here = sender.post_send("host-b", original, tensor=1, round_number=1, dscp=DSCP)
+    original[3] = 4711
+    receiver.post_recv("host-a", np.zeros(10, np.float32), tensor=1, round_number=1)
+    with pytest.raises(BufferReusedError):
+        here.wait(PATIENCE_SECONDS)
+
+
+def test_asyncio_and_a_queue_of_ones_own(pair: tuple[Agent, Agent]) -> None:
+    sender, receiver = pair
+    own = CompletionQueue()
+    buffer = np.zeros(1000, np.float32)
+
+    async def exchange() -> None:
+        there = receiver.post_recv("host-a", buffer, tensor=9, round_number=1, completions=own)
+        here = sender.post_send("host-b", gradients(1000), tensor=9, round_number=1, dscp=DSCP)
+        done = await asyncio.wait_for(here, PATIENCE_SECONDS)
+        assert done.direction is Direction.SEND
+        await there
+
+    asyncio.run(exchange())
+    found = own.poll(PATIENCE_SECONDS)
+    assert found is not None
+    assert found.tensor == 9
+    assert receiver.poll() is None
+
+
+def test_strangers_datagrams_are_not_answered(pair: tuple[Agent, Agent]) -> None:
+    sender, receiver = pair
+    headers = np.zeros(1, HEADER_DTYPE)
+    headers["version"], headers["kind"], headers["flow_token"] = 1, 3, 0x1234
+    hello = sender._engine.connection("host-b").peer
+    assert hello is not None
+    target = hello.data_addresses[0]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.settimeout(0.3)
+        stranger.sendto(headers.tobytes(), (target.address, target.port))
+        with pytest.raises(TimeoutError):
+            stranger.recv(100)
+    end = time.monotonic() + PATIENCE_SECONDS
+    while receiver._engine.unknown_datagrams == 0 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert receiver._engine.unknown_datagrams == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss_bound": 1.0}, "loss_bound"),
+        ({"important_loss_bound": -0.1}, "important_loss_bound"),
+        ({"deadline_seconds": 0}, "deadline"),
+    ],
+)
+def test_bad_bounds(pair: tuple[Agent, Agent], options: dict[str, float], message: str) -> None:
+    with pytest.raises(UserInputError, match=message):
+        pair[1].post_recv("host-a", np.zeros(1, np.float32), tensor=1, round_number=1, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("dscp", "policy"), [(48, "all"), (64, "all"), (34, "nonsense")])
+def test_bad_tags(pair: tuple[Agent, Agent], dscp: int, policy: str) -> None:
+    with pytest.raises(UserInputError):
+        pair[0].post_send("host-b", gradients(3), tensor=1, round_number=1, dscp=dscp, policy=policy)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
