@@ -1,0 +1,342 @@
+/* A switch of one process between network namespaces, for benchmarks at rates that user-mode-linux does not reach.
+ *
+ *   agent_switch NAMESPACE...
+ *
+ * In each namespace it makes a tun interface path0; host H (1, 2, ... in the order given) has on path P the address
+ * 10.P.0.H. The port towards a host on one path has a rate, strict priority between queues (0 first) and two
+ * thresholds a queue, as a plan has them: with S bytes or more waiting, ECN-capable packets are marked CE and others
+ * are dropped; a packet that does not fit below L bytes is dropped. What is in transmission does not wait. The length of
+ * a packet on the line is its IP length and 14 bytes, as the plan counts it. Behind the port every packet is
+ * delayed, each way alike; before it, it may be lost at random. No tun here has offloads, so bursts come apart.
+ *
+ * Commands on standard input, one a line, each answered by one line of JSON:
+ *   rate BPS | delay NANOSECONDS | loss PROBABILITY | path P loss PROBABILITY
+ *   queue Q S L | dscp D Q | report (counts since the last one)
+ * Transmission goes by the clock of departures, not of wake-ups: a late wake-up sends what is due, and the rate stays.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/if.h>
+#include <linux/if_tun.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_HOSTS = 32, MOST_PATHS = 8, QUEUES = 8, LINK_BYTES = 14, MOST_BYTES = 9216, READ_AT_ONCE = 16 };
+
+struct packet {
+    struct packet *next;
+    uint64_t due;
+    uint16_t length;
+    uint8_t host, queue, is_capable;
+    unsigned char bytes[];
+};
+
+struct line {
+    struct packet *first, **last;
+    uint64_t bytes;
+};
+
+struct port {
+    struct line queues[QUEUES];
+    uint64_t free_at;
+    int waiting;
+};
+
+struct counts {
+    uint64_t offered[QUEUES][2], dropped[QUEUES][2], marked[QUEUES], random_lost, late_sum, late_max, departed;
+    uint64_t path_bytes[MOST_PATHS + 1];
+};
+
+static int files[MOST_HOSTS + 1], host_count;
+static struct port ports[MOST_HOSTS + 1][MOST_PATHS + 1];
+static struct line delayed;
+static struct packet *unused;
+static struct counts counts;
+static uint64_t rate_bps = 1000000000, delay, thresholds[QUEUES], limits[QUEUES];
+static uint32_t losses[MOST_PATHS + 1];
+static uint8_t queue_of[64];
+static uint64_t random_state = 88172645463325252ull;
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "%s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static uint64_t now_nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
+static uint32_t random_number(void)
+{
+    random_state ^= random_state << 13, random_state ^= random_state >> 7, random_state ^= random_state << 17;
+    return random_state >> 32;
+}
+
+static void append(struct line *line, struct packet *packet)
+{
+    packet->next = NULL;
+    *line->last = packet;
+    line->last = &packet->next;
+    line->bytes += packet->length + LINK_BYTES;
+}
+
+static struct packet *take(struct line *line)
+{
+    struct packet *packet = line->first;
+    line->first = packet->next;
+    if (!line->first)
+        line->last = &line->first;
+    line->bytes -= packet->length + LINK_BYTES;
+    return packet;
+}
+
+static void discard(struct packet *packet)
+{
+    packet->next = unused;
+    unused = packet;
+}
+
+static struct packet *fresh(void)
+{
+    struct packet *packet = unused;
+    if (packet)
+        unused = packet->next;
+    else if (!(packet = malloc(sizeof *packet + MOST_BYTES)))
+        fail("malloc");
+    return packet;
+}
+
+static void mark(unsigned char *header)
+{
+    uint32_t sum;
+    if ((header[1] & 3) == 3)
+        return;
+    uint16_t before = header[0] << 8 | header[1];
+    header[1] |= 3;
+    uint16_t after = header[0] << 8 | header[1];
+    sum = (uint16_t) ~(header[10] << 8 | header[11]) + (uint16_t)~before + (uint32_t)after; /* RFC 1624 */
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = ~((sum & 0xffff) + (sum >> 16));
+    header[10] = sum >> 8, header[11] = sum;
+}
+
+static void transmit(struct port *port, uint64_t now)
+{
+    while (port->waiting && port->free_at <= now) {
+        int queue = 0;
+        while (!port->queues[queue].first)
+            queue++;
+        struct packet *packet = take(&port->queues[queue]);
+        port->waiting--;
+        /* It left when the line was free, and the line is free again after its last bit. */
+        port->free_at += (packet->length + LINK_BYTES) * 8000000000ull / rate_bps;
+        packet->due = port->free_at + delay;
+        counts.departed++;
+        append(&delayed, packet);
+    }
+}
+
+static void arrive(struct packet *packet, uint64_t now)
+{
+    unsigned char *header = packet->bytes;
+    int path = header[17], host = header[19], queue = queue_of[header[1] >> 2], capable = (header[1] & 3) != 0;
+    if (packet->length < 20 || header[0] >> 4 != 4 || header[16] != 10 || path < 1 || path > MOST_PATHS || host < 1
+        || host > host_count) {
+        discard(packet);
+        return;
+    }
+    counts.path_bytes[path] += packet->length;
+    if (losses[path] && random_number() < losses[path]) {
+        counts.random_lost++;
+        discard(packet);
+        return;
+    }
+    struct port *port = &ports[host][path];
+    transmit(port, now);
+    uint64_t waiting = port->queues[queue].bytes;
+    counts.offered[queue][capable]++;
+    if (waiting + packet->length + LINK_BYTES > limits[queue] || (!capable && waiting >= thresholds[queue])) {
+        counts.dropped[queue][capable]++;
+        discard(packet);
+        return;
+    }
+    if (waiting >= thresholds[queue]) {
+        mark(header);
+        counts.marked[queue]++;
+    }
+    packet->host = host;
+    if (!port->waiting && port->free_at < now)
+        port->free_at = now;
+    append(&port->queues[queue], packet);
+    port->waiting++;
+    transmit(port, now);
+}
+
+static void deliver(uint64_t now)
+{
+    while (delayed.first && delayed.first->due <= now) {
+        struct packet *packet = take(&delayed);
+        uint64_t late = now - packet->due;
+        counts.late_sum += late;
+        if (late > counts.late_max)
+            counts.late_max = late;
+        if (write(files[packet->host], packet->bytes, packet->length) < 0 && errno != EAGAIN && errno != EIO)
+            fail("write to a host");
+        discard(packet);
+    }
+}
+
+static void report(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    printf("{\"random_lost\": %lu, \"departed\": %lu, \"late_mean_us\": %.3f, \"late_max_us\": %.3f, "
+           "\"cpu_seconds\": %.6f, \"queues\": [",
+        counts.random_lost, counts.departed, counts.departed ? counts.late_sum / 1e3 / counts.departed : 0.0,
+        counts.late_max / 1e3,
+        usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6);
+    for (int queue = 0; queue < QUEUES; queue++)
+        printf("%s{\"important\": %lu, \"important_dropped\": %lu, \"unimportant\": %lu, \"unimportant_dropped\": %lu, "
+               "\"marked\": %lu}",
+            queue ? ", " : "", counts.offered[queue][1], counts.dropped[queue][1], counts.offered[queue][0],
+            counts.dropped[queue][0], counts.marked[queue]);
+    printf("], \"path_bytes\": [");
+    for (int path = 1; path <= MOST_PATHS; path++)
+        printf("%s%lu", path > 1 ? ", " : "", counts.path_bytes[path]);
+    puts("]}");
+    memset(&counts, 0, sizeof counts);
+}
+
+static uint32_t share(double probability)
+{
+    return probability >= 1 ? UINT32_MAX : probability * UINT32_MAX;
+}
+
+static void obey(const char *line)
+{
+    unsigned long first, second, third;
+    double probability;
+    if (sscanf(line, "rate %lu", &first) == 1 && first)
+        rate_bps = first;
+    else if (sscanf(line, "delay %lu", &first) == 1)
+        delay = first;
+    else if (sscanf(line, "loss %lf", &probability) == 1)
+        for (int path = 1; path <= MOST_PATHS; path++)
+            losses[path] = share(probability);
+    else if (sscanf(line, "path %lu loss %lf", &first, &probability) == 2 && first <= MOST_PATHS)
+        losses[first] = share(probability);
+    else if (sscanf(line, "queue %lu %lu %lu", &first, &second, &third) == 3 && first < QUEUES)
+        thresholds[first] = second, limits[first] = third;
+    else if (sscanf(line, "dscp %lu %lu", &first, &second) == 2 && first < 64 && second < QUEUES)
+        queue_of[first] = second;
+    else if (!strncmp(line, "report", 6)) {
+        report();
+        fflush(stdout);
+        return;
+    } else {
+        fprintf(stderr, "not understood: %s", line);
+        exit(1);
+    }
+    puts("{}");
+    fflush(stdout);
+}
+
+static int tun_of(const char *name)
+{
+    char place[256];
+    struct ifreq request = {.ifr_flags = IFF_TUN | IFF_NO_PI};
+    snprintf(place, sizeof place, "/run/netns/%s", name);
+    int namespace = open(place, O_RDONLY | O_CLOEXEC), file;
+    if (namespace < 0 || setns(namespace, CLONE_NEWNET))
+        fail(place);
+    close(namespace);
+    if ((file = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC)) < 0)
+        fail("/dev/net/tun");
+    strcpy(request.ifr_name, "path0");
+    if (ioctl(file, TUNSETIFF, &request))
+        fail("TUNSETIFF");
+    return file;
+}
+
+static uint64_t next_event(void)
+{
+    uint64_t earliest = delayed.first ? delayed.first->due : UINT64_MAX;
+    for (int host = 1; host <= host_count; host++)
+        for (int path = 1; path <= MOST_PATHS; path++)
+            if (ports[host][path].waiting && ports[host][path].free_at < earliest)
+                earliest = ports[host][path].free_at;
+    return earliest;
+}
+
+int main(int count, char **words)
+{
+    struct epoll_event events[MOST_HOSTS + 1];
+    int poll = epoll_create1(0);
+    char line[256];
+    if (count < 2 || count - 1 > MOST_HOSTS)
+        return fputs("see the first lines of agent_switch.c\n", stderr), 2;
+    prctl(PR_SET_TIMERSLACK, 1);
+    host_count = count - 1;
+    delayed.last = &delayed.first;
+    for (int queue = 0; queue < QUEUES; queue++)
+        thresholds[queue] = limits[queue] = 1 << 20;
+    for (int host = 0; host <= host_count; host++) {
+        files[host] = host ? tun_of(words[host]) : 0;
+        struct epoll_event event = {.events = EPOLLIN, .data.u32 = host};
+        if (epoll_ctl(poll, EPOLL_CTL_ADD, files[host], &event))
+            fail("epoll_ctl");
+        for (int path = 0; path <= MOST_PATHS; path++)
+            for (int queue = 0; queue < QUEUES; queue++)
+                ports[host][path].queues[queue].last = &ports[host][path].queues[queue].first;
+    }
+    puts("ready");
+    fflush(stdout);
+    for (;;) {
+        uint64_t now = now_nanoseconds(), event = next_event();
+        struct timespec wait = {0, 0};
+        if (event == UINT64_MAX)
+            wait.tv_sec = 1;
+        else if (event > now)
+            wait = (struct timespec){(event - now) / 1000000000, (event - now) % 1000000000};
+        int ready = epoll_pwait2(poll, events, MOST_HOSTS + 1, &wait, NULL);
+        for (int each = 0; each < ready; each++) {
+            int host = events[each].data.u32;
+            if (!host) {
+                if (!fgets(line, sizeof line, stdin))
+                    return 0;
+                obey(line);
+                continue;
+            }
+            for (int taken = 0; taken < READ_AT_ONCE; taken++) {
+                struct packet *packet = fresh();
+                ssize_t length = read(files[host], packet->bytes, MOST_BYTES);
+                if (length <= 0) {
+                    discard(packet);
+                    break;
+                }
+                packet->length = length;
+                arrive(packet, now_nanoseconds());
+            }
+        }
+        now = now_nanoseconds();
+        for (int host = 1; host <= host_count; host++)
+            for (int path = 1; path <= MOST_PATHS; path++)
+                transmit(&ports[host][path], now);
+        deliver(now);
+    }
+}

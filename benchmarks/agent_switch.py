@@ -1,0 +1,167 @@
+"""Hosts around one switch that runs a plan's queues at rates that user-mode-linux does not reach.
+
+The switch is benchmarks/agent_switch.c: strict priority, S and L of one port profile, a rate, a delay,
+random loss. The lab's switch (user-mode-linux) forwards 30,000 to 100,000 packets a second and has the
+machine's queues to itself at 10 Mbit/s; this one is for incasts at 500. Host H has the address 10.P.0.H on
+path P.
+"""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.agent_network import INTERFACE, Program, compiled, ip, need
+from mltswitch.capabilities import BytesLimit
+from mltswitch.errors import MachineError
+from mltswitch.lab import NamespaceHandle
+from mltswitch.plan import Plan, PortProfile
+
+LINE_QUEUE_PACKETS: Final = 10_000
+"""Between a host and the switch: no limit that a host's own rate could reach."""
+HOST_BURST_BYTES: Final = 20_000
+HOST_BACKLOG_BYTES: Final = 200_000_000
+"""A host's own queue in front of its line: never the place where something is lost."""
+MTU_BYTES: Final = 1500
+LINK_BYTES: Final = 14
+"""Of Ethernet: a packet on the line, and in a queue, is so much longer than its IP length."""
+QUEUES: Final = 8
+DSCPS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """One queue of the port, and what is sorted into it."""
+
+    threshold_bytes: int
+    """S; equal to the limit where nothing is marked."""
+    limit_bytes: int
+    """L."""
+    dscps: tuple[int, ...]
+
+
+def planned_queues(plan: Plan, profile: PortProfile) -> tuple[Queue, ...]:
+    """The queues of a port profile in order of service; raises MachineError for a limit not in bytes."""
+    found = []
+    for entry in profile.queues:
+        if not isinstance(entry.limit, BytesLimit):
+            raise MachineError(f"a limit of {entry.limit} is not in bytes", where=entry.traffic_class)
+        limit = entry.limit.size_bytes
+        dscps = plan.class_by_name[entry.traffic_class].dscp
+        found.append(Queue(entry.ecn_threshold_bytes or limit, limit, dscps))
+    return tuple(found)
+
+
+def one_queue(limit_bytes: int) -> tuple[Queue, ...]:
+    """A port without a plan: whatever comes waits in one line, and what does not fit is dropped."""
+    return (Queue(limit_bytes, limit_bytes, tuple(range(DSCPS))),)
+
+
+class Star:
+    """Hosts, and the switch between them."""
+
+    def __init__(self, hosts: Sequence[NamespaceHandle], paths: int, switch: Program) -> None:
+        self.hosts = hosts
+        self.paths = paths
+        self._switch = switch
+
+    def addresses(self, host: int) -> tuple[str, ...]:
+        """Of host 0, 1, …: one a path."""
+        return tuple(f"10.{path}.0.{host + 1}" for path in range(1, self.paths + 1))
+
+    def set_rate(self, bits_per_second: int) -> None:
+        """Of every port, one a host and path; a host's own line is as fast as all its paths together."""
+        self.set_port_rate(bits_per_second)
+        for host in self.hosts:
+            kind = (
+                f"tbf rate {bits_per_second * self.paths} burst {HOST_BURST_BYTES} limit {HOST_BACKLOG_BYTES}"
+            )
+            _run(["tc", "-n", host.name, "qdisc", "replace", "dev", INTERFACE, "root", *kind.split()])
+
+    def set_port_rate(self, bits_per_second: int) -> None:
+        """Of every port alone."""
+        self._obey(f"rate {bits_per_second}")
+
+    def set_queues(self, queues: Sequence[Queue]) -> None:
+        """Thresholds and the sorting of code points; what no queue names goes to the last."""
+        if not 1 <= len(queues) <= QUEUES:
+            raise MachineError(f"{len(queues)} queues", where="agent_switch", expected=f"1-{QUEUES}")
+        places = dict.fromkeys(range(DSCPS), len(queues) - 1)
+        for number, queue in enumerate(queues):
+            self._obey(f"queue {number} {queue.threshold_bytes} {queue.limit_bytes}")
+            places.update(dict.fromkeys(queue.dscps, number))
+        for dscp, number in places.items():
+            self._obey(f"dscp {dscp} {number}")
+
+    def set_round_trip(self, seconds: float, own_seconds: float) -> None:
+        """Delay each way, so that the round trip is this long; `own_seconds` is what it is without."""
+        self._obey(f"delay {max(0, round((seconds - own_seconds) / 2 * 1e9))}")
+
+    def set_loss(self, probability: float, path: int | None = None) -> None:
+        """Of any packet, either way, on all paths or on one (from 0)."""
+        self._obey(f"loss {probability}" if path is None else f"path {path + 1} loss {probability}")
+
+    def report(self) -> dict[str, Any]:
+        """Counts since the last report: of each queue by importance, and bytes of each path."""
+        return self._obey("report")
+
+    def round_trip_seconds(self) -> float:
+        """Median of what ping measures between the first and the last host; raises MachineError."""
+        target = self.addresses(len(self.hosts) - 1)[0]
+        command = self.hosts[0].command(["ping", "-n", "-c", "21", "-i", "0.02", target])
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        times = sorted(
+            float(line.partition("time=")[2].split()[0])
+            for line in done.stdout.splitlines()
+            if "time=" in line
+        )
+        if not times:
+            raise MachineError("no ping came back", where="agent_switch")
+        return times[len(times) // 2] / 1e3
+
+    def _obey(self, command: str) -> dict[str, Any]:
+        self._switch.tell(command)
+        return self._switch.answer()
+
+
+@contextmanager
+def running_star(hosts: int, paths: int = 1) -> Iterator[Star]:
+    """Hosts and switch, made here and removed at the end; raises MachineError."""
+    need("ip", "tc", "ping")
+    names = [NamespaceHandle(f"mltswitch-bench-{os.getpid()}-h{number}") for number in range(1, hosts + 1)]
+    here = NamespaceHandle(f"mltswitch-bench-{os.getpid()}-sw")
+    try:
+        ip([f"netns add {namespace.name}" for namespace in (here, *names)])
+        with tempfile.TemporaryDirectory(prefix="mltswitch-switch-") as folder:
+            program = compiled("agent_switch.c", Path(folder))
+            with Program(here, [str(program), *(name.name for name in names)]) as switch:
+                switch.wait_for("ready")
+                star = Star(names, paths, switch)
+                for number, name in enumerate(names):
+                    _set_up(star, number, name)
+                yield star
+    finally:
+        for namespace in (here, *names):
+            subprocess.run(["ip", "netns", "delete", namespace.name], check=False, capture_output=True)
+
+
+def _set_up(star: Star, number: int, name: NamespaceHandle) -> None:
+    addresses = star.addresses(number)
+    lines = [
+        "link set lo up",
+        f"link set {INTERFACE} mtu {MTU_BYTES} txqueuelen {LINE_QUEUE_PACKETS} up",
+        *(f"addr add {address}/32 dev {INTERFACE}" for address in addresses),
+        f"route add 10.0.0.0/8 dev {INTERFACE} src {addresses[0]}",
+    ]
+    ip(lines, name.name)
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[:1] or [f"exit code {done.returncode}"]
+        raise MachineError(last[0], where=command[0])

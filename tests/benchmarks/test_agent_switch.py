@@ -1,0 +1,147 @@
+"""The benchmarks' switch does to packets what a plan says."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.agent_incast import incast_plan
+from benchmarks.agent_network import need
+from benchmarks.agent_switch import Queue, Star, one_queue, planned_queues, running_star
+from mltswitch.errors import MachineError
+from mltswitch.plan import Plan
+
+PORT = 20_700
+PAYLOAD_BYTES = 1000
+PACKET_BYTES = PAYLOAD_BYTES + 28 + 14
+SLOW_BPS = 8_000
+"""A packet takes a second: nothing leaves while a test sends."""
+FAST_BPS = 100_000_000
+NOT_ECT, ECT_0, CE = 0, 2, 3
+
+
+def test_queues_of_a_plan() -> None:
+    plan: Plan = incast_plan()
+    queues = planned_queues(plan, plan.port_profiles[0])
+    assert [queue.dscps for queue in queues] == [entry.dscp for entry in plan.classes]
+    for queue, entry in zip(queues, plan.port_profiles[0].queues, strict=True):
+        assert queue.threshold_bytes == (entry.ecn_threshold_bytes or queue.limit_bytes)
+
+
+@pytest.fixture(scope="module")
+def star() -> Iterator[Star]:
+    try:
+        need("gcc", "tc", "ping")
+    except MachineError as error:
+        pytest.skip(str(error))
+    with running_star(2, paths=2) as found:
+        yield found
+
+
+def receiver_of(star: Star) -> socket.socket:
+    with star.hosts[1].entered():
+        found = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    found.bind(("0.0.0.0", PORT))  # noqa: S104  (a namespace of the test's)
+    found.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+    found.settimeout(20.0)
+    return found
+
+
+def send(star: Star, tos: int, count: int, path: int = 0) -> None:
+    with star.hosts[0].entered(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+        for _ in range(count):
+            sender.sendto(bytes(PAYLOAD_BYTES), (star.addresses(1)[path], PORT))
+
+
+def marks(receiver: socket.socket, count: int) -> list[int]:
+    """DSCP/ECN bytes of so many packets."""
+    found = []
+    for _ in range(count):
+        _, ancillary, _, _ = receiver.recvmsg(2048, 64)
+        found.append(ancillary[0][2][0])
+    return found
+
+
+def prepare(star: Star, queues: tuple[Queue, ...]) -> None:
+    star.set_rate(FAST_BPS)
+    star.set_loss(0.0)
+    star.set_queues(queues)
+    star.report()
+    star.set_port_rate(SLOW_BPS)
+
+
+@pytest.mark.root
+def test_thresholds(star: Star) -> None:
+    threshold, limit = 4 * PACKET_BYTES, 6 * PACKET_BYTES
+    prepare(star, (Queue(threshold, limit, (34,)), Queue(limit, limit, ())))
+    with receiver_of(star) as receiver:
+        send(star, 34 << 2 | NOT_ECT, 8)
+        send(star, 34 << 2 | ECT_0, 8)
+        found = None
+        while found is None or found["important"] < 8:
+            found = star.report()["queues"][0] if found is None else add(found, star.report()["queues"][0])
+        star.set_port_rate(FAST_BPS)
+        arrived = marks(receiver, 1 + 4 + 2)
+    # One is in transmission, four fill the queue up to S, and two important ones that up to L.
+    assert found == {
+        "unimportant": 8,
+        "unimportant_dropped": 3,
+        "important": 8,
+        "important_dropped": 6,
+        "marked": 2,
+    }
+    assert arrived == [34 << 2 | NOT_ECT] * 5 + [34 << 2 | CE] * 2
+
+
+def add(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {key: one[key] + other[key] for key in one}
+
+
+@pytest.mark.root
+def test_the_first_queue_goes_first(star: Star) -> None:
+    room = 100 * PACKET_BYTES
+    prepare(star, (Queue(room, room, (34,)), Queue(room, room, ())))
+    with receiver_of(star) as receiver:
+        send(star, 0, 4)
+        send(star, 34 << 2, 3)
+        offered = 0
+        while offered < 7:
+            offered += sum(queue["unimportant"] for queue in star.report()["queues"])
+        star.set_port_rate(FAST_BPS)
+        assert marks(receiver, 7) == [0] + [34 << 2] * 3 + [0] * 3
+
+
+@pytest.mark.root
+def test_loss_on_one_path(star: Star) -> None:
+    prepare(star, one_queue(100 * PACKET_BYTES))
+    star.set_port_rate(FAST_BPS)
+    star.set_loss(1.0, path=1)
+    with receiver_of(star) as receiver:
+        send(star, 0, 5, path=1)
+        send(star, 0, 5, path=0)
+        assert marks(receiver, 5) == [0] * 5
+        receiver.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            receiver.recv(2048)
+    report = star.report()
+    assert report["random_lost"] == 5
+    least = 5 * (PAYLOAD_BYTES + 28)
+    assert report["path_bytes"][:3] == [least, least, 0]
+
+
+@pytest.mark.root
+def test_delay_both_ways(star: Star) -> None:
+    prepare(star, one_queue(100 * PACKET_BYTES))
+    star.set_port_rate(FAST_BPS)
+    star.set_round_trip(0.05, 0.0)
+    try:
+        assert star.round_trip_seconds() >= 0.05
+    finally:
+        star.set_round_trip(0.0, 0.0)
+
+
+@pytest.mark.root
+def test_bad_settings_are_refused(star: Star) -> None:
+    with pytest.raises(MachineError, match="9 queues"):
+        star.set_queues(one_queue(1) * 9)
