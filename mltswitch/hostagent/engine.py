@@ -41,8 +41,9 @@ from mltswitch.hostagent.transport.rate import Timely
 
 NANOSECONDS: Final = 10**9
 LONGEST_WAIT_SECONDS: Final = 1.0
-RECEIVE_CALLS: Final = 8
-"""Of one socket in a row."""
+RECEIVE_CALLS: Final = 4
+"""Of one socket in a row; acknowledgements leave after each."""
+RECEIVE_MESSAGES: Final = 64
 NAP_PACKETS: Final = 64
 """Fewer at once are no stream that a rest would help."""
 CLOSING_SECONDS: Final = 1.0
@@ -60,7 +61,7 @@ class Engine:
         self._happened = happened
         self._segmentation = kernel_features().segmentation
         self._sockets = _open_data_sockets(settings)
-        self._receivers = [DatagramReceiver(entry.socket) for entry in self._sockets]
+        self._receivers = [DatagramReceiver(entry.socket, RECEIVE_MESSAGES) for entry in self._sockets]
         self._channel_settings = ChannelSettings(dscp=settings.control_dscp)
         self._listener: ControlListener | None = None
         self._links: list[Link] = []
@@ -71,6 +72,8 @@ class Engine:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._watched: dict[int, int] = {}
+        self._is_busy = False
+        """Whether more had arrived than one call took."""
         self._has_more = False
         """Whether a connection may send at once what it could not in its turn."""
         self._should_stop = False
@@ -161,7 +164,7 @@ class Engine:
         self._serve_channels({key.fd for key, _ in ready}, now_ns)
         for link in list(self._links):
             self._serve(link)
-        if received > NAP_PACKETS and self._settings.nap_seconds and not self._has_more:
+        if received > NAP_PACKETS and self._settings.nap_seconds and not self._has_more and not self._is_busy:
             time.sleep(self._settings.nap_seconds)
 
     def _wait_seconds(self, now_ns: int) -> float:
@@ -179,6 +182,7 @@ class Engine:
     def _receive(self) -> int:
         """Read what the data sockets hold; returns how many datagrams."""
         total = 0
+        self._is_busy = False
         for receiver in self._receivers:
             for _ in range(RECEIVE_CALLS):
                 grids = receiver.receive()
@@ -188,6 +192,9 @@ class Engine:
                     self._dispatch(grid, now_ns)
                 if not receiver.was_full:
                     break
+                self._is_busy = True
+                for link in self._links:
+                    link.send_small(now_ns)
         return total
 
     def _dispatch(self, grid: DatagramGrid, now_ns: int) -> None:

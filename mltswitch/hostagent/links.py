@@ -13,9 +13,9 @@ from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 from mltswitch.hostagent.transport.hello import KEY_BYTES, PeerHello, Secrets
 
-BATCH_PACKETS = 1024
+BATCH_PACKETS = 4096
 """Offered to the kernel at once; a chunk of the transport's."""
-BATCHES = 4
+BATCHES = 2
 """In a row, before others get their turn."""
 
 

@@ -65,6 +65,7 @@ from mltswitch.hostagent.transport.packets import wire_overhead_bytes
 from mltswitch.hostagent.transport.receiving import ReceiveTransfer
 from mltswitch.hostagent.transport.sending import Phase, SendTransfer
 from mltswitch.hostagent.transport.settings import ConnectionSettings
+from mltswitch.units import BITS_PER_BYTE
 from mltswitch.wire import AGENT_HEADER_BYTES, AUTHENTICATION_TAG_BYTES, AgentFlag, AgentKind, WireFormatError
 from mltswitch.wire.codec import decode_fields
 from mltswitch.wire.headers import ACKNOWLEDGEMENT, AGENT, AGENT_VERSION
@@ -80,6 +81,9 @@ _PREFIX = np.dtype(
 )
 """Version, kind, flags and element type; the token; tensor and round."""
 _WITHOUT_FLAGS = 0xFFFF00FF
+_COMMON_WORDS = 3
+_COMMON_MASK = np.frombuffer(b"\xff\xff\x00\xff" + b"\xff" * 16 + b"\x00" * 4, np.uint64)
+"""What packets of one kind and transfer have in common: all before the layer, but for the flags."""
 _REASONS: dict[Reason, type[AgentError]] = {
     Reason.CANCELLED: CancelledError,
     Reason.DEADLINE: DeadlineExceededError,
@@ -207,30 +211,39 @@ class Connection:
         if grid.datagram_bytes < AGENT_HEADER_BYTES + self._tag_bytes:
             self.dropped_datagrams += grid.datagram_count
             return
-        headers = grid.headers()
-        prefix = headers.view(_PREFIX)
-        lead, token, key = prefix["lead"], prefix["token"], prefix["key"]
-        is_valid = (token == self.receive_token) & (headers["version"] == AGENT_VERSION)
-        if self._authenticates:
-            is_valid &= (headers["flags"] & AgentFlag.AUTHENTICATED) != 0
-            if is_valid.any():
-                is_valid &= genuine(self._secrets.key, grid)
+        headers = np.ascontiguousarray(grid.headers())
+        words = headers.view(np.uint64).reshape(*headers.shape, -1)[..., :_COMMON_WORDS]
+        is_uniform = not ((words ^ words[0, 0]) & _COMMON_MASK).any()
+        is_valid = self._valid(grid, headers[:1, :1] if is_uniform else headers)
+        if self._authenticates and is_uniform and is_valid.all():
+            is_valid = genuine(self._secrets.key, grid)
         if not is_valid.all():
-            self.dropped_datagrams += int(np.count_nonzero(~is_valid))
+            self.dropped_datagrams += (
+                int(np.count_nonzero(~is_valid)) if is_valid.size > 1 else grid.datagram_count
+            )
             if not is_valid.any():
                 return
         self._heard_ns = now_ns
-        kinds = lead & _WITHOUT_FLAGS
-        first = tuple(np.argwhere(is_valid)[0])
-        if bool((kinds == kinds[first]).all()) and bool((key == key[first]).all()) and bool(is_valid.all()):
-            self._same(grid, headers, int(kinds[first]), int(key[first]), None, now_ns)
+        marked = np.broadcast_to(((grid.tos & 3) == 3)[:, np.newaxis], headers.shape)
+        if is_uniform and is_valid.all():
+            self._same(grid, headers, marked, None, now_ns)
             return
-        pairs = {
-            (int(k), int(t)) for k, t in zip(kinds[is_valid].tolist(), key[is_valid].tolist(), strict=True)
-        }
+        prefix = headers.view(_PREFIX)
+        kinds, key = prefix["lead"] & _WITHOUT_FLAGS, prefix["key"]
+        is_valid = np.broadcast_to(is_valid, headers.shape)
+        pairs = set(zip(kinds[is_valid].tolist(), key[is_valid].tolist(), strict=True))
         for kind, transfer in sorted(pairs):
             chosen = is_valid & (kinds == kind) & (key == transfer)
-            self._same(grid, headers, kind, transfer, chosen, now_ns)
+            self._same(grid, headers[chosen], marked[chosen], chosen, now_ns)
+
+    def _valid(self, grid: DatagramGrid, headers: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Which carry our token and version, and where all of the grid is asked for, the right tag."""
+        is_valid = (headers["flow_token"] == self.receive_token) & (headers["version"] == AGENT_VERSION)
+        if self._authenticates:
+            is_valid &= (headers["flags"] & AgentFlag.AUTHENTICATED) != 0
+            if headers.size == grid.datagram_count and is_valid.any():
+                is_valid &= genuine(self._secrets.key, grid)
+        return np.asarray(is_valid)
 
     def timer(self, now_ns: int) -> None:
         """Do what is due; to be called at `next_timer_ns` or soon after."""
@@ -291,7 +304,7 @@ class Connection:
                     maximum_packets,
                     token=peer.token,
                     key=peer.key_bytes if self._authenticates else None,
-                    chunk_packets=self._settings.chunk_packets,
+                    chunk_packets=self._chunk_packets(),
                     sprayer=sprayer,
                     now_ns=now_ns,
                 )
@@ -473,37 +486,34 @@ class Connection:
         self,
         grid: DatagramGrid,
         headers: NDArray[np.void],
-        kind: int,
-        transfer: int,
+        marked: NDArray[np.bool_],
         chosen: NDArray[np.bool_] | None,
         now_ns: int,
     ) -> None:
         """Datagrams of one kind, element type and transfer: those chosen, or all."""
-        ours = headers if chosen is None else headers[chosen]
-        is_marked = np.broadcast_to(((grid.tos & 3) == 3)[:, np.newaxis], headers.shape)
-        marked = is_marked if chosen is None else is_marked[chosen]
-        agent_kind, element_type = kind >> 16 & 0xFF, kind & 0xFF
+        first = headers.reshape(-1)[0]
+        agent_kind, element_type = int(first["kind"]), int(first["element_type"])
         body_bytes = grid.datagram_bytes - AGENT_HEADER_BYTES - self._tag_bytes
         if agent_kind == AgentKind.ACKNOWLEDGEMENT:
-            self._acknowledged(grid, ours, chosen, body_bytes, now_ns)
+            self._acknowledged(grid, headers, chosen, body_bytes, now_ns)
         elif agent_kind == AgentKind.PROBE and body_bytes == 0:
-            self._feedback.arrived(ours, marked, now_ns)
+            self._feedback.arrived(headers, marked, now_ns)
             self._feedback.answer_at_once()
         elif agent_kind == AgentKind.DATA and body_bytes > 0:
-            self._feedback.arrived(ours, marked, now_ns)
-            self._queue_delay.arrived(ours["sent_nanoseconds"].astype(np.uint64), now_ns)
-            receiving = self._receiving.get(TransferKey(transfer >> 32, transfer & 0xFFFFFFFF))
+            self._feedback.arrived(headers, marked, now_ns)
+            self._queue_delay.arrived(headers["sent_nanoseconds"], now_ns)
+            receiving = self._receiving.get(TransferKey(int(first["tensor"]), int(first["round"])))
             if receiving is None:
-                self.late_packets += ours.size
+                self.late_packets += headers.size
             elif element_type != receiving.incoming.tensor.element_type:
-                self.dropped_datagrams += ours.size
+                self.dropped_datagrams += headers.size
             else:
                 bodies = grid.bodies(body_bytes)
-                receiving.accept(ours, bodies if chosen is None else bodies[chosen], marked)
+                receiving.accept(headers, bodies if chosen is None else bodies[chosen], marked)
                 if not self._finish_if_complete(receiving, now_ns) and receiving.answer_ns is not None:
                     self._set_answer_time(receiving)
         else:
-            self.dropped_datagrams += ours.size
+            self.dropped_datagrams += headers.size
 
     def _acknowledged(
         self,
@@ -526,6 +536,12 @@ class Connection:
                 self._rate.acknowledged(delay_ns, now_ns)
 
     # Transfers
+
+    def _chunk_packets(self) -> int:
+        settings = self._settings
+        size_bytes = self._rate.rate_bps / BITS_PER_BYTE * settings.chunk_ns / 1e9
+        packets = int(size_bytes / (self._element_bytes + self._packet_overhead_bytes))
+        return min(settings.chunk_packets, max(packets, settings.least_chunk_packets))
 
     def _begin_sending(self, sending: SendTransfer, ready: Ready, now_ns: int) -> None:
         try:

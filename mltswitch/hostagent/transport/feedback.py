@@ -35,25 +35,30 @@ class Feedback:
     def arrived(self, headers: NDArray[np.void], is_marked: NDArray[np.bool_], now_ns: int) -> None:
         """Packets with our token, both arrays of one shape."""
         count = len(self._received)
-        paths = headers["path"].astype(np.int64).reshape(-1)
-        sent = headers["sent_nanoseconds"].astype(np.uint64).reshape(-1)
+        each = 1
+        if headers.ndim > 1 and headers.shape[1] > 1:  # what the kernel coalesced took one path
+            each, headers, is_marked = headers.shape[1], headers[:, -1], is_marked[:, -1]
+        paths = headers["path"].reshape(-1)
+        sent = headers["sent_nanoseconds"].reshape(-1)
         marked = is_marked.reshape(-1)
         is_known = paths < count
         if not is_known.all():
-            self.unknown_paths += int(np.count_nonzero(~is_known))
+            self.unknown_paths += each * int(np.count_nonzero(~is_known))
             paths, sent, marked = paths[is_known], sent[is_known], marked[is_known]
-        numbers = np.bincount(paths, minlength=count)
+        self._add(paths, marked, each)
+        for path in np.flatnonzero(np.bincount(paths, minlength=count)).tolist():
+            newest = sent[paths == path].max()
+            if newest > self._newest_sent_ns[path]:
+                self._newest_sent_ns[path], self._newest_arrived_ns[path] = newest, now_ns
+        if self._waiting_since_ns is None and len(paths):
+            self._waiting_since_ns = now_ns
+
+    def _add(self, paths: NDArray[np.uint16], marked: NDArray[np.bool_], each: int) -> None:
+        numbers = each * np.bincount(paths, minlength=len(self._received))
         self._received += numbers
         self._pending += numbers
         if marked.any():
-            self._marked += np.bincount(paths[marked], minlength=count)
-        newest = np.zeros(count, np.uint64)
-        np.maximum.at(newest, paths, sent)
-        is_newer = newest > self._newest_sent_ns
-        self._newest_sent_ns[is_newer] = newest[is_newer]
-        self._newest_arrived_ns[is_newer] = now_ns
-        if self._waiting_since_ns is None and len(paths):
-            self._waiting_since_ns = now_ns
+            self._marked += each * np.bincount(paths[marked], minlength=len(self._received))
 
     def answer_at_once(self) -> None:
         """A probe has arrived."""

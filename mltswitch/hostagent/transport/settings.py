@@ -17,8 +17,12 @@ class ConnectionSettings:
     silence_ns: int = 10_000_000_000
     """A peer that says nothing for so long is gone."""
     handshake_ns: int = 5_000_000_000
-    chunk_packets: int = 1024
-    """Prepared at once: enough to make numpy's calls cheap, few enough to stay in the processor's cache."""
+    chunk_packets: int = 4096
+    """At most so many are prepared at once, which makes numpy's calls cheap."""
+    chunk_ns: int = 500_000
+    """And at most what leaves in so long: important packets go first in each chunk, and a queue should meet
+    both kinds."""
+    least_chunk_packets: int = 64
     maximum_transfers: int = 4096
     """Open at the same time in each direction; what the peer announces is capped by it, too."""
     maximum_tensors: int = 1 << 20
