@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> None:
     """Connect, warm up, agree on a count, measure, print one JSON object."""
     role, address, interface, size_bytes, seconds = arguments
     import torch  # noqa: PLC0415  (an extra)
-    from torch import distributed  # noqa: PLC0415
+    from torch import distributed  # noqa: PLC0415  (an extra)
 
     sends = role == "send"
     torch.set_num_threads(1)

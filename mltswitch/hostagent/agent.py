@@ -29,6 +29,7 @@ from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.tagging import checked_dscp, policy_named
 from mltswitch.hostagent.tensor.elements import refuse_big_endian, view_of
 from mltswitch.hostagent.tensor.layout import PacketLayout
+from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_SEGMENTS
 from mltswitch.hostagent.transport.interfaces import (
     ConnectionLost,
     Direction,
@@ -44,8 +45,6 @@ from mltswitch.hostagent.transport.interfaces import (
 from mltswitch.wire import Dscp, ElementType
 
 DEFAULT_DEADLINE_SECONDS: Final = 60.0
-LONGEST_BURST: Final = 64
-"""n for "as many packets a burst as the kernel takes"."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,8 +175,6 @@ class Agent:
     def __init__(self, settings: AgentSettings) -> None:
         """Opens the sockets and starts the engine; raises UserInputError or MachineError."""
         refuse_big_endian()
-        if not settings.addresses:
-            raise UserInputError("an agent needs an address", where="addresses")
         self.completions = CompletionQueue()
         """Where posts complete that name no other queue."""
         self._settings = settings
@@ -239,7 +236,7 @@ class Agent:
         dscp: Dscp | Callable[[], Dscp],
         layer: int = 0,
         policy: ImportancePolicy | str = "magnitude",
-        burst_packets: int = LONGEST_BURST,
+        burst_packets: int = UDP_MAXIMUM_SEGMENTS,
         deadline_seconds: float = DEFAULT_DEADLINE_SECONDS,
         element_type: ElementType | None = None,
         completions: CompletionQueue | None = None,
@@ -254,7 +251,7 @@ class Agent:
             dscp: of its traffic class, or a function that is asked for every chunk.
             layer: in forward order; front layers leave first.
             policy: marks packets important; its name, or an object.
-            burst_packets: n, packets with one path and one DSCP/ECN byte.
+            burst_packets: n, packets with one path and one DSCP/ECN byte; never more than the kernel takes.
             deadline_seconds: after which it fails.
             element_type: where `data` does not say it.
             completions: the queue that is told; the agent's own by default.

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from ipaddress import ip_address
 from itertools import pairwise
 from typing import Final
 
@@ -24,6 +25,7 @@ from mltswitch.hostagent.errors import AgentError, CancelledError, PeerRefusedEr
 from mltswitch.hostagent.links import Link, new_secrets
 from mltswitch.hostagent.network.features import kernel_features
 from mltswitch.hostagent.network.receiver import DatagramReceiver
+from mltswitch.hostagent.network.sender import BurstSender
 from mltswitch.hostagent.network.sockets import (
     DataSocket,
     PathSocket,
@@ -36,7 +38,7 @@ from mltswitch.hostagent.spraying.sprayer import PathSprayer
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
 from mltswitch.hostagent.transport.hello import LocalEnd, PathAddress, PeerHello
-from mltswitch.hostagent.transport.interfaces import ConnectionLost, Event, PeerReady
+from mltswitch.hostagent.transport.interfaces import ConnectionLost, Event, PeerReady, TransferDone
 from mltswitch.hostagent.transport.rate import Timely
 
 NANOSECONDS: Final = 10**9
@@ -107,14 +109,18 @@ class Engine:
         if peer in self._by_name:
             raise PeerRefusedError("is connected already", peer=peer)
         now_ns = time.monotonic_ns()
-        source = self._settings.addresses[0]
+        same_family = [
+            address
+            for address in self._settings.addresses
+            if ip_address(address).version == remote.ip.version
+        ]
         channel = ControlChannel.connect(
             remote,
             peer,
             self._settings.security,
             self._channel_settings,
             now_ns,
-            source=source if ":" not in source else None,
+            source=same_family[0] if same_family else None,
         )
         link = Link(channel, peer)
         self._links.append(link)
@@ -143,8 +149,7 @@ class Engine:
         try:
             while not self._should_stop:
                 self._turn()
-        except Exception:  # noqa: BLE001  (see below)
-            # A mistake of ours must not leave callers waiting: they are told, and the log has all of it.
+        except Exception:  # noqa: BLE001  (whatever it is, callers must not wait: they are told, and the log)
             _log.exception("the agent's engine has failed")
             self._failure = CancelledError("the agent's engine has failed; its log says how")
         finally:
@@ -310,11 +315,13 @@ class Engine:
         if connection is None:
             return
         for event in connection.events():
-            name = connection.peer.name if connection.peer else link.expected or link.channel.peer
+            name = link.name
             if isinstance(event, PeerReady):
                 self._greet(link, connection)
             elif isinstance(event, ConnectionLost) and self._by_name.get(name) is link:
                 del self._by_name[name]
+            elif isinstance(event, TransferDone):
+                link.forget(event.key)
             self._happened(name, event)
 
     def _greet(self, link: Link, connection: Connection) -> None:
@@ -328,13 +335,11 @@ class Engine:
         if [entry.path for entry in addresses] != list(range(len(addresses))):
             raise PeerRefusedError("numbers its paths with gaps", peer=hello.name)
         sockets = [entry.socket for entry in self._sockets]
-        link.open_sender(
-            {
-                entry.path: PathSocket(sockets[entry.path % len(sockets)], entry.address, entry.port)
-                for entry in addresses
-            },
-            segmentation=self._segmentation,
-        )
+        paths = {
+            entry.path: PathSocket(sockets[entry.path % len(sockets)], entry.address, entry.port)
+            for entry in addresses
+        }
+        link.sender = BurstSender(paths, segmentation=self._segmentation)
         self._by_name[hello.name] = link
 
     def _drop(self, link: Link, error: AgentError, now_ns: int) -> None:
@@ -342,6 +347,7 @@ class Engine:
             return
         self._links.remove(link)
         connection = link.connection
+        link.rest = None
         if connection is not None:
             connection.control_ended(error, now_ns)
             self._report_end(link, connection)
@@ -355,7 +361,7 @@ class Engine:
         link.channel.close()
 
     def _report_end(self, link: Link, connection: Connection) -> None:
-        name = link.expected or (connection.peer.name if connection.peer else link.channel.peer)
+        name = link.name
         if self._by_name.get(name) is link:
             del self._by_name[name]
         for event in connection.events():
@@ -422,6 +428,7 @@ def _open_data_sockets(settings: AgentSettings) -> tuple[DataSocket, ...]:
         receive_buffer_bytes=settings.buffer_bytes,
         send_buffer_bytes=settings.buffer_bytes,
     )
-    for entry, segments in zip(sockets, settings.segments, strict=False):
-        set_segments(entry.socket, segments)
+    if settings.segments:
+        for entry, segments in zip(sockets, settings.segments, strict=True):
+            set_segments(entry.socket, segments)
     return sockets

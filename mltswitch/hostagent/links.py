@@ -1,17 +1,17 @@
 """One peer as the engine sees it: its control channel, its connection, and what sends to it."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mltswitch.hostagent.control.channel import ControlChannel
 from mltswitch.hostagent.errors import PeerRefusedError
 from mltswitch.hostagent.network.outgoing import rest_of
 from mltswitch.hostagent.network.sender import BurstSender
-from mltswitch.hostagent.network.sockets import PathSocket
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 from mltswitch.hostagent.transport.hello import KEY_BYTES, PeerHello, Secrets
+from mltswitch.hostagent.transport.interfaces import TransferKey
 
 BATCH_PACKETS = 4096
 """Offered to the kernel at once; a chunk of the transport's."""
@@ -40,13 +40,17 @@ class Link:
     late: list[Datagram] = field(default_factory=list)
 
     @property
+    def name(self) -> str:
+        """Of the peer, as well as it is known yet."""
+        if self.expected is not None:
+            return self.expected
+        hello = self.connection.peer if self.connection else None
+        return hello.name if hello else self.channel.peer
+
+    @property
     def is_blocked(self) -> bool:
         """Whether the kernel's buffer is full."""
         return self.rest is not None or bool(self.late)
-
-    def open_sender(self, paths: Mapping[int, PathSocket], *, segmentation: bool) -> None:
-        """The peer has said where its paths end."""
-        self.sender = BurstSender(paths, segmentation=segmentation)
 
     def check_peer(self, hello: PeerHello) -> None:
         """Raises PeerRefusedError where the peer is not whom its certificate names."""
@@ -76,6 +80,13 @@ class Link:
                 self.rest = rest_of(bursts, taken)
                 return False
         return True
+
+    def forget(self, key: TransferKey) -> None:
+        """A tensor is the user's again: nothing of it may leave any more, it may be another one by now."""
+        if self.rest is not None:
+            first = self.rest.headers[0]
+            if (int(first["tensor"]), int(first["round"])) == (key.tensor, key.round_number):
+                self.rest = None
 
     def send_small(self, now_ns: int) -> None:
         """Acknowledgements and path probes."""

@@ -21,7 +21,7 @@ DEFAULT_BUFFER_BYTES: Final = 32 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """Of one agent; what is not given suits hosts of one data centre."""
+    """Of one agent; what is not given suits one data centre. Raises ValueError for contradictions."""
 
     name: str
     """This host's, as its certificate says it."""
@@ -54,3 +54,11 @@ class AgentSettings:
     spraying: SprayingSettings = field(default_factory=SprayingSettings)
     catch_reuse: bool = False
     """Find out whether a tensor changed while it was being sent; reads it twice."""
+
+    def __post_init__(self) -> None:
+        if not self.addresses:
+            raise ValueError("an agent needs an address")
+        if self.per_path_sockets and len(set(self.addresses)) > 1:
+            raise ValueError("sockets that are a path each have one address, named once for each path")
+        if self.segments and not (self.per_path_sockets and len(self.segments) == len(self.addresses)):
+            raise ValueError("segments need a socket for each path, and each path has some")

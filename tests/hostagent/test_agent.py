@@ -55,7 +55,7 @@ def make() -> Iterator[Make]:
             data_port=0,
             rate=RATE,
             listen=Endpoint(f"127.0.{place}.1", 0),
-            **options,  # type: ignore[arg-type]
+            **options,  # type: ignore[arg-type]  # any of the settings
         )
         agents.append(Agent(settings))
         return agents[-1]
@@ -330,7 +330,13 @@ def test_strangers_datagrams_are_not_answered(pair: tuple[Agent, Agent]) -> None
 )
 def test_bad_bounds(pair: tuple[Agent, Agent], options: dict[str, float], message: str) -> None:
     with pytest.raises(UserInputError, match=message):
-        pair[1].post_recv("host-a", np.zeros(1, np.float32), tensor=1, round_number=1, **options)  # type: ignore[arg-type]
+        pair[1].post_recv(
+            "host-a",
+            np.zeros(1, np.float32),
+            tensor=1,
+            round_number=1,
+            **options,  # type: ignore[arg-type]  # any of the bounds
+        )
 
 
 @pytest.mark.parametrize(("dscp", "policy"), [(48, "all"), (64, "all"), (34, "nonsense")])

@@ -154,7 +154,7 @@ class Authority:
 def require_cryptography() -> None:
     """Raises MachineError where the package is missing."""
     try:
-        import cryptography  # noqa: F401
+        import cryptography  # noqa: F401  (is it there?)
     except ImportError:
         raise MachineError(
             "the Python package cryptography is missing", hint="install mltswitch[agent]"

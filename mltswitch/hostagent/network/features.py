@@ -18,6 +18,7 @@ from mltswitch.hostagent.network.netlink import (
     egress_interface,
     queueing_disciplines,
 )
+from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_PAYLOAD_BYTES
 
 FAIR_QUEUEING: Final = "fq"
 """The queueing discipline that paces sockets (tc-fq(8))."""
@@ -81,7 +82,7 @@ class Egress:
         """UDP payload that fits into one packet, beside so many bytes of extension or source-route
         headers."""
         ip_bytes = 20 if ip_address(self.destination).version == 4 else 40
-        return min(libc.UDP_MAXIMUM_PAYLOAD_BYTES, self.mtu_bytes - ip_bytes - 8 - route_bytes)
+        return min(UDP_MAXIMUM_PAYLOAD_BYTES, self.mtu_bytes - ip_bytes - 8 - route_bytes)
 
 
 def kernel_features() -> KernelFeatures:

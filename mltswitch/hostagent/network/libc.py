@@ -17,10 +17,6 @@ from mltswitch.errors import MachineError
 SOL_UDP: Final = 17
 UDP_SEGMENT: Final = 103
 UDP_GRO: Final = 104
-UDP_MAXIMUM_SEGMENTS: Final = 64
-"""UDP_MAX_SEGMENTS of kernels before 6.9; later ones take 128."""
-UDP_MAXIMUM_PAYLOAD_BYTES: Final = 65_507
-"""65,535 less the headers of IPv4 and UDP."""
 
 # linux/in.h, linux/in6.h
 IP_TOS: Final = 1

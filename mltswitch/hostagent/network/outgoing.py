@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.hostagent.network import libc
-from mltswitch.hostagent.transport.datagrams import HEADER_DTYPE, Bursts, Datagram
+from mltswitch.hostagent.transport.datagrams import (
+    HEADER_DTYPE,
+    UDP_MAXIMUM_PAYLOAD_BYTES,
+    UDP_MAXIMUM_SEGMENTS,
+    Bursts,
+    Datagram,
+    maximum_burst_packets,
+)
 from mltswitch.wire import AGENT_HEADER_BYTES, AUTHENTICATION_TAG_BYTES
 
 FULL: Final = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM})
@@ -107,11 +114,6 @@ def push_messages(
     return done, 0
 
 
-def maximum_burst_packets(packet_bytes: int) -> int:
-    """How many packets of so much UDP payload UDP_SEGMENT takes at once; longer bursts are cut unevenly."""
-    return max(1, min(libc.UDP_MAXIMUM_SEGMENTS, libc.UDP_MAXIMUM_PAYLOAD_BYTES // packet_bytes))
-
-
 def rest_of(bursts: Bursts, taken: int) -> Bursts:
     """The packets from number `taken` on; a burst that was begun keeps its path and byte. Views, no
     copies."""
@@ -191,7 +193,7 @@ def cut_for_segmentation(bursts: Bursts, segmenting: NDArray[np.bool_] | None = 
     sizes = bursts.payload_bytes[firsts] + overhead_bytes(bursts)
     if segmenting is None and most <= maximum_burst_packets(int(_largest(sizes))):
         return Cut(bursts.starts, counts, bursts.paths, bursts.tos, sizes, fewest == 1)
-    fitting = np.minimum(libc.UDP_MAXIMUM_PAYLOAD_BYTES // sizes, libc.UDP_MAXIMUM_SEGMENTS)
+    fitting = np.minimum(UDP_MAXIMUM_PAYLOAD_BYTES // sizes, UDP_MAXIMUM_SEGMENTS)
     if segmenting is not None:
         fitting = np.where(segmenting, fitting, 1)
     parts = -(-counts // fitting)

@@ -8,9 +8,6 @@ kernel already has.
 import heapq
 from collections.abc import Callable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from mltswitch.hostagent.errors import (
     AgentError,
     CancelledError,
@@ -18,12 +15,10 @@ from mltswitch.hostagent.errors import (
     PeerRefusedError,
     PeerUnreachableError,
     ProtocolViolationError,
-    TaggingError,
-    TransferMismatchError,
 )
-from mltswitch.hostagent.transport.authentication import genuine
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram, DatagramGrid
-from mltswitch.hostagent.transport.feedback import Feedback, QueueDelay, path_probe
+from mltswitch.hostagent.transport.exchange import Exchange
+from mltswitch.hostagent.transport.feedback import Feedback, path_probe
 from mltswitch.hostagent.transport.hello import (
     PROTOCOL_VERSIONS,
     LocalEnd,
@@ -32,6 +27,8 @@ from mltswitch.hostagent.transport.hello import (
     decode_hello,
     encode_hello,
 )
+from mltswitch.hostagent.transport.inbox import Inbox
+from mltswitch.hostagent.transport.intake import Group, groups
 from mltswitch.hostagent.transport.interfaces import (
     ConnectionLost,
     Direction,
@@ -41,7 +38,6 @@ from mltswitch.hostagent.transport.interfaces import (
     PeerReady,
     RateController,
     Sprayer,
-    TransferDone,
     TransferKey,
 )
 from mltswitch.hostagent.transport.messages import (
@@ -58,37 +54,12 @@ from mltswitch.hostagent.transport.messages import (
     Reason,
     Stop,
     Stopped,
-    encode_message,
 )
-from mltswitch.hostagent.transport.pacing import Pacer
-from mltswitch.hostagent.transport.packets import wire_overhead_bytes
-from mltswitch.hostagent.transport.receiving import ReceiveTransfer
-from mltswitch.hostagent.transport.sending import Phase, SendTransfer
+from mltswitch.hostagent.transport.outbox import Outbox
 from mltswitch.hostagent.transport.settings import ConnectionSettings
-from mltswitch.units import BITS_PER_BYTE
-from mltswitch.wire import AGENT_HEADER_BYTES, AUTHENTICATION_TAG_BYTES, AgentFlag, AgentKind, WireFormatError
+from mltswitch.wire import AgentKind, WireFormatError
 from mltswitch.wire.codec import decode_fields
-from mltswitch.wire.headers import ACKNOWLEDGEMENT, AGENT, AGENT_VERSION
-
-_OFFSETS_BYTES = {field.name: bits // 8 for bits, field in AGENT.with_offsets()}
-_PREFIX = np.dtype(
-    {
-        "names": ["lead", "token", "key"],
-        "formats": [">u4", ">u8", ">u8"],
-        "offsets": [0, _OFFSETS_BYTES["flow_token"], _OFFSETS_BYTES["tensor"]],
-        "itemsize": AGENT_HEADER_BYTES,
-    }
-)
-"""Version, kind, flags and element type; the token; tensor and round."""
-_WITHOUT_FLAGS = 0xFFFF00FF
-_COMMON_WORDS = 3
-_COMMON_MASK = np.frombuffer(b"\xff\xff\x00\xff" + b"\xff" * 16 + b"\x00" * 4, np.uint64)
-"""What packets of one kind and transfer have in common: all before the layer, but for the flags."""
-_REASONS: dict[Reason, type[AgentError]] = {
-    Reason.CANCELLED: CancelledError,
-    Reason.DEADLINE: DeadlineExceededError,
-    Reason.MISMATCH: TransferMismatchError,
-}
+from mltswitch.wire.headers import ACKNOWLEDGEMENT
 
 
 class Connection:
@@ -103,83 +74,56 @@ class Connection:
         rate: RateController,
         now_ns: int,
     ) -> None:
-        self.peer: PeerHello | None = None
         self.receive_token = secrets.token
+        """In every datagram that comes to this connection."""
         self.dropped_datagrams = 0
-        """That carried our token, but were no packets of ours."""
-        self.late_packets = 0
-        """Of transfers that are not open here: over, or never posted."""
+        """That were no packets of the peer's, or said what makes no sense."""
         self._settings = settings
-        self._local = local
-        self._secrets = secrets
+        self._exchange = Exchange(settings, local, secrets)
+        self._rate = rate
+        self._outbox = Outbox(self._exchange, rate, now_ns)
+        self._inbox = Inbox(self._exchange)
+        self._halves: dict[Direction, Outbox | Inbox] = {
+            Direction.SEND: self._outbox,
+            Direction.RECEIVE: self._inbox,
+        }
         self._sprayer_for = sprayer_for
         self._sprayer: Sprayer | None = None
-        self._rate = rate
-        self._pacer = Pacer(now_ns)
         self._feedback = Feedback(
             max(entry.path for entry in local.data_addresses) + 1,
             settings.acknowledge_every_packets,
             settings.acknowledge_delay_ns,
         )
-        self._queue_delay = QueueDelay()
         self._reader = MessageReader()
-        self._outgoing_control = bytearray(encode_message(Hello(encode_hello(local, secrets))))
-        self._events: list[Event] = []
         self._error: AgentError | None = None
-        self._sending: dict[TransferKey, SendTransfer] = {}
-        self._receiving: dict[TransferKey, ReceiveTransfer] = {}
-        self._ready: dict[TransferKey, Ready | Cancel] = {}
-        """What the peer said of tensors that are not posted here yet."""
-        self._refused_by_sender: dict[TransferKey, Cancel] = {}
-        self._last_sent_round: dict[int, int] = {}
-        self._last_received_round: dict[int, int] = {}
-        self._order = 0
-        self._sendable: list[tuple[int, int, SendTransfer]] = []
-        """Heap: front layers first, then in the order of posting."""
-        self._resting: list[tuple[int, int, SendTransfer]] = []
-        self._deadlines: list[tuple[int, int, Direction, TransferKey]] = []
-        self._answers: dict[TransferKey, ReceiveTransfer] = {}
-        """Transfers with a probe to be answered."""
+        self._deadlines: list[tuple[int, int, int, Direction]] = []
+        """Heap of (time, tensor, round, direction)."""
         self._began_ns = self._heard_ns = self._pinged_ns = now_ns
-        self._blocked_until_ns: int | None = None
+        self._exchange.say(Hello(encode_hello(local, secrets)))
 
     # What the user asks for
 
     def send(self, transfer: Outgoing, now_ns: int) -> None:
         """Post a tensor; it leaves when the peer has memory for it."""
-        self._check_post(transfer.key, self._sending, self._last_sent_round)
-        self._order += 1
-        sending = SendTransfer(transfer, self._order, now_ns)
-        self._sending[transfer.key] = sending
-        self._add_deadline(transfer.deadline_ns, Direction.SEND, transfer.key)
-        said = self._ready.pop(transfer.key, None)
-        if isinstance(said, Cancel):
-            self._end_sending(sending, self._cancelled_by_peer(said), now_ns)
-        elif said is not None:
-            self._begin_sending(sending, said, now_ns)
+        self._check_open(transfer.key)
+        self._outbox.post(transfer, now_ns)
+        self._add_deadline(transfer.deadline_ns, transfer.key, Direction.SEND)
 
     def receive(self, transfer: Incoming, now_ns: int) -> None:
         """Post memory for a tensor."""
-        self._check_post(transfer.key, self._receiving, self._last_received_round)
-        receiving = ReceiveTransfer(transfer, now_ns)
-        self._receiving[transfer.key] = receiving
-        self._order += 1
-        self._add_deadline(transfer.deadline_ns, Direction.RECEIVE, transfer.key)
-        said = self._refused_by_sender.pop(transfer.key, None)
-        if said is not None:
-            self._end_receiving(receiving, self._cancelled_by_peer(said), now_ns)
-        elif self.peer is not None:
-            self._announce(receiving, now_ns)
+        self._check_open(transfer.key)
+        self._inbox.post(transfer, now_ns)
+        self._add_deadline(transfer.deadline_ns, transfer.key, Direction.RECEIVE)
 
     def cancel(self, key: TransferKey, direction: Direction, reason: str, now_ns: int) -> None:
         """Give a transfer up; nothing happens where it has ended already."""
-        error = CancelledError(f"cancelled: {reason}", peer=self._peer_name)
-        self._give_up(key, direction, Reason.CANCELLED, error, now_ns)
+        error = CancelledError(f"cancelled: {reason}")
+        self._halves[direction].give_up(key, Reason.CANCELLED, error, now_ns)
 
     def close(self, reason: str, now_ns: int) -> None:
         """Say goodbye; every open transfer ends with an error."""
         if self._error is None:
-            self._say(Goodbye(reason))
+            self._exchange.say(Goodbye(reason))
             self._end(CancelledError(f"the connection was closed here: {reason}"), now_ns)
 
     # What arrives
@@ -194,10 +138,10 @@ class Connection:
                 self._handle(message, now_ns)
                 if self._error is not None:
                     return
-        except WireFormatError as error:
-            self._violated(str(error), now_ns)
-        except ProtocolViolationError as error:
-            self._violated(error.what, now_ns)
+        except (WireFormatError, ProtocolViolationError) as error:
+            what = error.what if isinstance(error, ProtocolViolationError) else str(error)
+            self._exchange.say(Goodbye(f"protocol violation: {what}"))
+            self._end(ProtocolViolationError(what), now_ns)
 
     def control_ended(self, error: AgentError, now_ns: int) -> None:
         """The control channel broke."""
@@ -205,45 +149,15 @@ class Connection:
 
     def datagrams_received(self, grid: DatagramGrid, now_ns: int) -> None:
         """Datagrams of the peer's; those without our token, or without the right tag, change nothing."""
-        peer = self.peer
-        if self._error is not None or peer is None:
+        if self._error is not None or self.peer is None:
             return
-        if grid.datagram_bytes < AGENT_HEADER_BYTES + self._tag_bytes:
-            self.dropped_datagrams += grid.datagram_count
-            return
-        headers = np.ascontiguousarray(grid.headers())
-        words = headers.view(np.uint64).reshape(*headers.shape, -1)[..., :_COMMON_WORDS]
-        is_uniform = not ((words ^ words[0, 0]) & _COMMON_MASK).any()
-        is_valid = self._valid(grid, headers[:1, :1] if is_uniform else headers)
-        if self._authenticates and is_uniform and is_valid.all():
-            is_valid = genuine(self._secrets.key, grid)
-        if not is_valid.all():
-            self.dropped_datagrams += (
-                int(np.count_nonzero(~is_valid)) if is_valid.size > 1 else grid.datagram_count
-            )
-            if not is_valid.any():
-                return
-        self._heard_ns = now_ns
-        marked = np.broadcast_to(((grid.tos & 3) == 3)[:, np.newaxis], headers.shape)
-        if is_uniform and is_valid.all():
-            self._same(grid, headers, marked, None, now_ns)
-            return
-        prefix = headers.view(_PREFIX)
-        kinds, key = prefix["lead"] & _WITHOUT_FLAGS, prefix["key"]
-        is_valid = np.broadcast_to(is_valid, headers.shape)
-        pairs = set(zip(kinds[is_valid].tolist(), key[is_valid].tolist(), strict=True))
-        for kind, transfer in sorted(pairs):
-            chosen = is_valid & (kinds == kind) & (key == transfer)
-            self._same(grid, headers[chosen], marked[chosen], chosen, now_ns)
-
-    def _valid(self, grid: DatagramGrid, headers: NDArray[np.void]) -> NDArray[np.bool_]:
-        """Which carry our token and version, and where all of the grid is asked for, the right tag."""
-        is_valid = (headers["flow_token"] == self.receive_token) & (headers["version"] == AGENT_VERSION)
-        if self._authenticates:
-            is_valid &= (headers["flags"] & AgentFlag.AUTHENTICATED) != 0
-            if headers.size == grid.datagram_count and is_valid.any():
-                is_valid &= genuine(self._secrets.key, grid)
-        return np.asarray(is_valid)
+        key = self._exchange.secrets.key if self._exchange.authenticates else None
+        false_ones = grid.datagram_count
+        for group in groups(grid, self.receive_token, key):
+            self._heard_ns = now_ns
+            false_ones -= group.headers.size
+            self._take_in(group, now_ns)
+        self.dropped_datagrams += false_ones
 
     def timer(self, now_ns: int) -> None:
         """Do what is due; to be called at `next_timer_ns` or soon after."""
@@ -257,76 +171,33 @@ class Connection:
             self._end(PeerUnreachableError(f"nothing was heard for {seconds:g} s"), now_ns)
             return
         if self.peer is not None and now_ns - self._pinged_ns >= self._settings.ping_interval_ns:
-            self._pinged_ns = now_ns
-            self._say(Ping(now_ns))
+            self._ping(now_ns)
         while self._deadlines and self._deadlines[0][0] <= now_ns:
-            _, _, direction, key = heapq.heappop(self._deadlines)
-            error = DeadlineExceededError("not complete within its bound in time", peer=self._peer_name)
-            self._give_up(key, direction, Reason.DEADLINE, error, now_ns)
-        for receiving in [entry for entry in self._answers.values() if (entry.answer_ns or 0) <= now_ns]:
-            self._answer(receiving)
-        while self._resting and self._resting[0][0] <= now_ns:
-            sending = heapq.heappop(self._resting)[2]
-            if sending.phase is Phase.RESTING:
-                sending.phase = Phase.SENDING
-                self._push(sending)
+            _, tensor, round_number, direction = heapq.heappop(self._deadlines)
+            error = DeadlineExceededError("not complete within its bound in time")
+            key = TransferKey(tensor, round_number)
+            self._halves[direction].give_up(key, Reason.DEADLINE, error, now_ns)
+        self._inbox.timer(now_ns)
+        self._outbox.timer(now_ns)
 
     # What is to be sent
 
     def control_to_send(self) -> bytes:
         """What waits for the control channel; taken."""
-        data = bytes(self._outgoing_control)
-        self._outgoing_control.clear()
-        return data
+        return self._exchange.take_unsaid()
 
     def bursts(self, now_ns: int, maximum_packets: int) -> Bursts | None:
         """Data that may leave now, about so many packets; None: nothing may."""
-        self._blocked_until_ns = None
-        sprayer, peer = self._sprayer, self.peer
-        while self._error is None and sprayer is not None and peer is not None and self._sendable:
-            sending = self._sendable[0][2]
-            if sending.phase is not Phase.SENDING:
-                heapq.heappop(self._sendable)
-                continue
-            under_way = sprayer.in_flight_bytes
-            window = peer.window_bytes - under_way
-            allowed = min(self._pacer.may_leave_bytes(self._rate.rate_bps, now_ns), window)
-            if under_way and window <= 0:
-                return None  # an acknowledgement, or the sprayer's timer, goes on
-            if allowed <= 0:
-                if window > 0:
-                    self._blocked_until_ns = self._pacer.next_ns(self._rate.rate_bps, now_ns)
-                    return None
-                allowed = 1
-            try:
-                bursts = sending.take(
-                    allowed,
-                    maximum_packets,
-                    token=peer.token,
-                    key=peer.key_bytes if self._authenticates else None,
-                    chunk_packets=self._chunk_packets(),
-                    sprayer=sprayer,
-                    now_ns=now_ns,
-                )
-            except TaggingError as error:
-                self._give_up(sending.outgoing.key, Direction.SEND, Reason.CANCELLED, error, now_ns)
-                continue
-            overhead = self._packet_overhead_bytes * bursts.packet_count
-            self._pacer.left(int(bursts.payload_bytes.sum()) + overhead)
-            if sending.is_pass_over:
-                heapq.heappop(self._sendable)
-                key = sending.outgoing.key
-                self._say(Probe(key, sending.ask(), sending.important_packets))
-            return bursts
-        return None
+        if self._error is not None or self._sprayer is None:
+            return None
+        return self._outbox.bursts(self._sprayer, now_ns, maximum_packets)
 
     def datagrams_to_send(self, now_ns: int) -> list[Datagram]:
         """Acknowledgements and path probes that are due; taken."""
         peer, sprayer = self.peer, self._sprayer
         if self._error is not None or peer is None or sprayer is None:
             return []
-        key = peer.key_bytes if self._authenticates else None
-        tos = self._local.control_dscp << 2
+        key, tos = self._exchange.send_key, self._exchange.control_tos
         due = self._feedback.due(peer.token, key, tos, now_ns)
         timer = sprayer.next_timer_ns()
         if timer is not None and timer <= now_ns:
@@ -338,30 +209,39 @@ class Connection:
         """When `timer`, `datagrams_to_send` and `bursts` should be called, if nothing arrives before."""
         if self._error is not None:
             return None
-        times = [self._heard_ns + self._settings.silence_ns]
-        if self.peer is None:
-            times.append(self._began_ns + self._settings.handshake_ns)
-        else:
-            times.append(self._pinged_ns + self._settings.ping_interval_ns)
-        if self._deadlines:
-            times.append(self._deadlines[0][0])
-        times += [entry.answer_ns for entry in self._answers.values() if entry.answer_ns is not None]
-        if self._resting:
-            times.append(self._resting[0][0])
-        feedback = self._feedback.next_ns()
-        sprayer = self._sprayer.next_timer_ns() if self._sprayer else None
-        times += [time for time in (feedback, sprayer, self._blocked_until_ns) if time is not None]
-        return min(times)
+        settings = self._settings
+        is_greeted = self.peer is not None
+        times: list[int | None] = [
+            self._heard_ns + settings.silence_ns,
+            self._pinged_ns + settings.ping_interval_ns
+            if is_greeted
+            else self._began_ns + settings.handshake_ns,
+            self._deadlines[0][0] if self._deadlines else None,
+            self._inbox.next_timer_ns(),
+            self._outbox.next_timer_ns(),
+            self._feedback.next_ns(),
+            self._sprayer.next_timer_ns() if self._sprayer else None,
+        ]
+        return min(time for time in times if time is not None)
 
     def events(self) -> list[Event]:
         """What has happened; taken."""
-        events, self._events = self._events, []
-        return events
+        return self._exchange.take_events()
+
+    @property
+    def peer(self) -> PeerHello | None:
+        """What the peer said of itself; None before its HELLO."""
+        return self._exchange.peer
 
     @property
     def is_over(self) -> bool:
         """Whether the connection has ended."""
         return self._error is not None
+
+    @property
+    def late_packets(self) -> int:
+        """Of transfers that are not open here: over, or never posted."""
+        return self._inbox.late_packets
 
     @property
     def sprayer(self) -> Sprayer | None:
@@ -380,19 +260,20 @@ class Connection:
             case Hello():
                 self._greeted(decode_hello(message.body), now_ns)
             case Ready():
-                self._peer_is_ready(message, now_ns)
+                self._outbox.peer_is_ready(message, now_ns)
             case Probe():
-                self._probed(message, now_ns)
+                self._inbox.probed(message, now_ns)
             case Bitmap():
-                self._bitmap(message, now_ns)
+                self._outbox.bitmap(message, now_ns)
             case Stop():
-                self._stopped(message, now_ns)
+                self._outbox.stop(message, now_ns)
             case Cancel():
-                self._peer_gives_up(message, now_ns)
+                half = self._inbox if message.direction is Direction.SEND else self._outbox
+                half.given_up(message, now_ns)
             case Pong():
                 self._rate.base_measured(now_ns - message.sent_ns, now_ns)
             case Ping():
-                self._say(Pong(message.sent_ns))
+                self._exchange.say(Pong(message.sent_ns))
             case Stopped():
                 pass  # the round is closed already: what still arrives of it is late
 
@@ -401,321 +282,58 @@ class Connection:
             ours = ", ".join(map(str, PROTOCOL_VERSIONS))
             theirs = ", ".join(map(str, hello.versions))
             text = f"no common version of the protocol: {ours} here, {theirs} there"
-            self._say(Goodbye(text))
+            self._exchange.say(Goodbye(text))
             self._end(PeerRefusedError(text, peer=hello.name), now_ns)
             return
-        self.peer = hello
+        self._exchange.peer = hello
         self._sprayer = self._sprayer_for(hello)
+        self._ping(now_ns)
+        self._exchange.happened(PeerReady(hello.name))
+        self._inbox.greeted(now_ns)
+
+    def _ping(self, now_ns: int) -> None:
         self._pinged_ns = now_ns
-        self._say(Ping(now_ns))
-        self._events.append(PeerReady(hello.name))
-        for receiving in list(self._receiving.values()):
-            self._announce(receiving, now_ns)
-
-    def _peer_is_ready(self, ready: Ready, now_ns: int) -> None:
-        sending = self._sending.get(ready.key)
-        if sending is not None:
-            if sending.has_begun:
-                raise ProtocolViolationError(f"is ready twice for tensor {ready.key.tensor}")
-            self._begin_sending(sending, ready, now_ns)
-        elif ready.key.round_number <= self._last_sent_round.get(ready.key.tensor, -1):
-            self._say(Cancel(ready.key, Direction.SEND, Reason.CANCELLED, "the sender has given it up"))
-        elif len(self._ready) >= self._settings.maximum_transfers:
-            raise ProtocolViolationError(f"is ready for more than {len(self._ready)} tensors at once")
-        else:
-            self._ready[ready.key] = ready
-
-    def _probed(self, probe: Probe, now_ns: int) -> None:
-        receiving = self._receiving.get(probe.key)
-        if receiving is None or receiving.layout is None:
-            return
-        if probe.important_packets > receiving.layout.packet_count or probe.attempt <= receiving.attempt:
-            raise ProtocolViolationError(f"probe {probe.attempt} of tensor {probe.key.tensor} makes no sense")
-        receiving.probed(probe.attempt, probe.important_packets, now_ns)
-        if not self._finish_if_complete(receiving, now_ns):
-            self._answers[probe.key] = receiving
-            self._set_answer_time(receiving)
-
-    def _bitmap(self, bitmap: Bitmap, now_ns: int) -> None:
-        sending = self._sending.get(bitmap.key)
-        if sending is None:
-            return
-        if sending.phase is not Phase.ASKED or bitmap.attempt != sending.attempt:
-            raise ProtocolViolationError(f"a bitmap of tensor {bitmap.key.tensor} that nobody asked for")
-        if sending.answered(bitmap.bits, now_ns) is Phase.RESTING:
-            heapq.heappush(self._resting, (sending.rest_until_ns, sending.order, sending))
-        else:
-            self._push(sending)
-
-    def _stopped(self, stop: Stop, now_ns: int) -> None:
-        sending = self._sending.get(stop.key)
-        if sending is None:
-            return
-        if not sending.has_begun or stop.packets_received > sending.layout.packet_count:
-            raise ProtocolViolationError(f"stops tensor {stop.key.tensor} without having received it")
-        self._say(Stopped(stop.key, sending.packets_sent, sending.important_packets))
-        self._end_sending(sending, None, now_ns, stop.packets_received)
-
-    def _peer_gives_up(self, cancel: Cancel, now_ns: int) -> None:
-        error = self._cancelled_by_peer(cancel)
-        if cancel.direction is Direction.SEND:
-            receiving = self._receiving.get(cancel.key)
-            if receiving is not None:
-                self._end_receiving(receiving, error, now_ns)
-            elif cancel.key.round_number > self._last_received_round.get(cancel.key.tensor, -1):
-                self._remember(self._refused_by_sender, cancel)
-            return
-        sending = self._sending.get(cancel.key)
-        if sending is not None:
-            self._end_sending(sending, error, now_ns)
-        elif cancel.key in self._ready:
-            self._ready[cancel.key] = cancel
-        elif cancel.key.round_number > self._last_sent_round.get(cancel.key.tensor, -1):
-            self._remember(self._ready, cancel)
-
-    def _remember(
-        self, place: dict[TransferKey, Cancel] | dict[TransferKey, Ready | Cancel], cancel: Cancel
-    ) -> None:
-        if len(place) >= self._settings.maximum_transfers:
-            raise ProtocolViolationError("cancels more tensors than could be open")
-        place[cancel.key] = cancel
+        self._exchange.say(Ping(now_ns))
 
     # Datagrams
 
-    def _same(
-        self,
-        grid: DatagramGrid,
-        headers: NDArray[np.void],
-        marked: NDArray[np.bool_],
-        chosen: NDArray[np.bool_] | None,
-        now_ns: int,
-    ) -> None:
-        """Datagrams of one kind, element type and transfer: those chosen, or all."""
-        first = headers.reshape(-1)[0]
-        agent_kind, element_type = int(first["kind"]), int(first["element_type"])
-        body_bytes = grid.datagram_bytes - AGENT_HEADER_BYTES - self._tag_bytes
-        if agent_kind == AgentKind.ACKNOWLEDGEMENT:
-            self._acknowledged(grid, headers, chosen, body_bytes, now_ns)
-        elif agent_kind == AgentKind.PROBE and body_bytes == 0:
-            self._feedback.arrived(headers, marked, now_ns)
+    def _take_in(self, group: Group, now_ns: int) -> None:
+        if group.kind == AgentKind.ACKNOWLEDGEMENT and group.body_bytes == ACKNOWLEDGEMENT.size_bytes:
+            self._acknowledged(group, now_ns)
+        elif group.kind == AgentKind.PROBE and group.body_bytes == 0:
+            self._feedback.arrived(group.headers, group.is_marked, now_ns)
             self._feedback.answer_at_once()
-        elif agent_kind == AgentKind.DATA and body_bytes > 0:
-            self._feedback.arrived(headers, marked, now_ns)
-            self._queue_delay.arrived(headers["sent_nanoseconds"], now_ns)
-            receiving = self._receiving.get(TransferKey(int(first["tensor"]), int(first["round"])))
-            if receiving is None:
-                self.late_packets += headers.size
-            elif element_type != receiving.incoming.tensor.element_type:
-                self.dropped_datagrams += headers.size
-            else:
-                bodies = grid.bodies(body_bytes)
-                receiving.accept(headers, bodies if chosen is None else bodies[chosen], marked)
-                if not self._finish_if_complete(receiving, now_ns) and receiving.answer_ns is not None:
-                    self._set_answer_time(receiving)
+        elif group.kind == AgentKind.DATA and group.body_bytes > 0:
+            self._feedback.arrived(group.headers, group.is_marked, now_ns)
+            self._inbox.data(group, now_ns)
         else:
-            self.dropped_datagrams += headers.size
+            self.dropped_datagrams += group.headers.size
 
-    def _acknowledged(
-        self,
-        grid: DatagramGrid,
-        headers: NDArray[np.void],
-        chosen: NDArray[np.bool_] | None,
-        body_bytes: int,
-        now_ns: int,
-    ) -> None:
-        if body_bytes != ACKNOWLEDGEMENT.size_bytes or self._sprayer is None:
-            self.dropped_datagrams += headers.size
+    def _acknowledged(self, group: Group, now_ns: int) -> None:
+        if self._sprayer is None:
             return
-        bodies = grid.bodies(body_bytes)
-        bodies = bodies.reshape(-1) if chosen is None else bodies[chosen]
-        for path, body in zip(headers["path"].reshape(-1).tolist(), bodies, strict=True):
+        paths = group.headers["path"].reshape(-1).tolist()
+        for path, body in zip(paths, group.bodies().reshape(-1), strict=True):
             echoed, held, received, marked = decode_fields(ACKNOWLEDGEMENT, body.tobytes())
             delay_ns = now_ns - echoed - held
             self._sprayer.acknowledged(path, echoed, received, marked, delay_ns, now_ns)
             if 0 < delay_ns <= self._settings.silence_ns:
                 self._rate.acknowledged(delay_ns, now_ns)
 
-    # Transfers
+    # The end
 
-    def _chunk_packets(self) -> int:
-        settings = self._settings
-        size_bytes = self._rate.rate_bps / BITS_PER_BYTE * settings.chunk_ns / 1e9
-        packets = int(size_bytes / (self._element_bytes + self._packet_overhead_bytes))
-        return min(settings.chunk_packets, max(packets, settings.least_chunk_packets))
-
-    def _begin_sending(self, sending: SendTransfer, ready: Ready, now_ns: int) -> None:
-        try:
-            sending.begin(ready, self._element_bytes)
-        except (TransferMismatchError, TaggingError) as error:
-            is_mismatch = isinstance(error, TransferMismatchError)
-            reason = Reason.MISMATCH if is_mismatch else Reason.CANCELLED
-            self._give_up(ready.key, Direction.SEND, reason, error, now_ns)
-            return
-        self._push(sending)
-
-    def _announce(self, receiving: ReceiveTransfer, now_ns: int) -> None:
-        incoming = receiving.incoming
-        try:
-            receiving.begin(self._element_bytes)
-        except ValueError as error:
-            mismatch = TransferMismatchError(str(error))
-            self._give_up(incoming.key, Direction.RECEIVE, Reason.MISMATCH, mismatch, now_ns)
-            return
-        self._say(
-            Ready(
-                incoming.key,
-                incoming.tensor.element_type,
-                incoming.tensor.element_count,
-                incoming.loss_bound,
-                incoming.important_loss_bound,
-            )
-        )
-
-    def _finish_if_complete(self, receiving: ReceiveTransfer, now_ns: int) -> bool:
-        if not receiving.is_complete:
-            return False
-        receiving.finish()
-        key = receiving.incoming.key
-        self._say(Stop(key, receiving.received_count, receiving.important_count))
-        self._end_receiving(receiving, None, now_ns)
-        return True
-
-    def _set_answer_time(self, receiving: ReceiveTransfer) -> None:
-        """What was sent before the probe arrives later than it by the queues' delay at most."""
-        delay_ns = self._queue_delay.spread_ns + self._settings.answer_margin_ns
-        receiving.answer_ns = max(receiving.answer_ns or 0, receiving.probed_ns + delay_ns)
-
-    def _answer(self, receiving: ReceiveTransfer) -> None:
-        key = receiving.incoming.key
-        del self._answers[key]
-        receiving.answer_ns = None
-        self._say(Bitmap(key, receiving.attempt, receiving.bits()))
-
-    def _give_up(
-        self, key: TransferKey, direction: Direction, reason: Reason, error: AgentError, now_ns: int
-    ) -> None:
-        """End a transfer that is open, and tell the peer."""
-        if direction is Direction.SEND:
-            sending = self._sending.get(key)
-            if sending is not None:
-                self._say(Cancel(key, direction, reason, error.what))
-                self._end_sending(sending, error, now_ns)
-        else:
-            receiving = self._receiving.get(key)
-            if receiving is not None:
-                if receiving.layout is not None or self.peer is None or reason is Reason.MISMATCH:
-                    self._say(Cancel(key, direction, reason, error.what))
-                self._end_receiving(receiving, error, now_ns)
-
-    def _end_sending(
-        self, sending: SendTransfer, error: AgentError | None, now_ns: int, received: int | None = None
-    ) -> None:
-        key = sending.outgoing.key
-        del self._sending[key]
-        sending.phase = Phase.ASKED  # what the heaps still hold of it is not sent
-        statistics = sending.statistics(received, now_ns)
-        self._events.append(TransferDone(key, Direction.SEND, self._of(error, key), statistics, None, None))
-
-    def _end_receiving(self, receiving: ReceiveTransfer, error: AgentError | None, now_ns: int) -> None:
-        key = receiving.incoming.key
-        del self._receiving[key]
-        self._answers.pop(key, None)
-        self._events.append(
-            TransferDone(
-                key,
-                Direction.RECEIVE,
-                self._of(error, key),
-                receiving.statistics(now_ns),
-                receiving.received if receiving.layout else None,
-                receiving.layout,
-            )
-        )
-
-    def _push(self, sending: SendTransfer) -> None:
-        heapq.heappush(self._sendable, (sending.outgoing.layer, sending.order, sending))
-
-    # The rest
-
-    def _check_post(
-        self,
-        key: TransferKey,
-        open_transfers: dict[TransferKey, SendTransfer] | dict[TransferKey, ReceiveTransfer],
-        last_rounds: dict[int, int],
-    ) -> None:
+    def _check_open(self, key: TransferKey) -> None:
         if self._error is not None:
-            raise self._of(self._error, key) or self._error
-        if not 0 <= key.tensor < 1 << 32 or not 0 <= key.round_number < 1 << 32:
-            raise TransferMismatchError("tensor and round are numbers of 32 bits", peer=self._peer_name)
-        last = last_rounds.get(key.tensor)
-        if last is not None and key.round_number <= last:
-            problem = f"round {last} of it was posted before; rounds rise, so that old packets are told apart"
-        elif last is None and len(last_rounds) >= self._settings.maximum_tensors:
-            problem = f"more than {len(last_rounds)} tensors"
-        elif len(open_transfers) >= self._settings.maximum_transfers:
-            problem = f"{len(open_transfers)} transfers are open"
-        else:
-            problem = ""
-        if problem:
-            raise TransferMismatchError(
-                problem, peer=self._peer_name, tensor=key.tensor, round_number=key.round_number
-            )
-        last_rounds[key.tensor] = key.round_number
+            raise self._exchange.of_transfer(self._error, key)
 
-    def _add_deadline(self, deadline_ns: int, direction: Direction, key: TransferKey) -> None:
-        heapq.heappush(self._deadlines, (deadline_ns, self._order, direction, key))
-
-    def _violated(self, what: str, now_ns: int) -> None:
-        self._say(Goodbye(f"protocol violation: {what}"))
-        self._end(ProtocolViolationError(what), now_ns)
+    def _add_deadline(self, deadline_ns: int, key: TransferKey, direction: Direction) -> None:
+        heapq.heappush(self._deadlines, (deadline_ns, key.tensor, key.round_number, direction))
 
     def _end(self, error: AgentError, now_ns: int) -> None:
         if self._error is not None:
             return
-        named = type(error)(error.what, peer=error.peer or self._peer_name)
-        for sending in list(self._sending.values()):
-            self._end_sending(sending, named, now_ns)
-        for receiving in list(self._receiving.values()):
-            self._end_receiving(receiving, named, now_ns)
-        for forgotten in (self._ready, self._refused_by_sender):
-            forgotten.clear()
-        self._sendable.clear()
-        self._resting.clear()
+        self._error = type(error)(error.what, peer=error.peer or self._exchange.peer_name)
+        self._outbox.end_all(self._error, now_ns)
+        self._inbox.end_all(self._error, now_ns)
         self._deadlines.clear()
-        self._error = named
-        self._events.append(ConnectionLost(named))
-
-    def _cancelled_by_peer(self, cancel: Cancel) -> AgentError:
-        return _REASONS[cancel.reason](f"given up by the peer: {cancel.text}", peer=self._peer_name)
-
-    def _of(self, error: AgentError | None, key: TransferKey) -> AgentError | None:
-        """The same error, of one transfer."""
-        if error is None:
-            return None
-        peer = error.peer or self._peer_name
-        return type(error)(error.what, peer=peer, tensor=key.tensor, round_number=key.round_number)
-
-    def _say(self, message: Message) -> None:
-        self._outgoing_control += encode_message(message)
-
-    @property
-    def _peer_name(self) -> str:
-        return self.peer.name if self.peer else ""
-
-    @property
-    def _authenticates(self) -> bool:
-        return self._local.authenticate or (self.peer is not None and self.peer.authenticate)
-
-    @property
-    def _tag_bytes(self) -> int:
-        return AUTHENTICATION_TAG_BYTES if self._authenticates else 0
-
-    @property
-    def _element_bytes(self) -> int:
-        """Of a full packet."""
-        assert self.peer is not None  # noqa: S101  (asked after the hello)
-        payload = min(self._local.payload_bytes, self.peer.payload_bytes)
-        return payload - AGENT_HEADER_BYTES - self._tag_bytes
-
-    @property
-    def _packet_overhead_bytes(self) -> int:
-        return wire_overhead_bytes(b"" if self._authenticates else None)
+        self._exchange.happened(ConnectionLost(self._error))

@@ -11,6 +11,15 @@ from mltswitch.wire.headers import AGENT
 
 HEADER_DTYPE: Final = np.dtype([(field.name, f">u{field.bits // 8}") for field in AGENT.fields])
 """The agent header as a record, in network order."""
+UDP_MAXIMUM_PAYLOAD_BYTES: Final = 65_507
+"""65,535 less the headers of IPv4 and UDP."""
+UDP_MAXIMUM_SEGMENTS: Final = 64
+"""UDP_MAX_SEGMENTS of kernels before 6.9; later ones take 128 (linux/udp.h)."""
+
+
+def maximum_burst_packets(datagram_bytes: int) -> int:
+    """How many packets of so much UDP payload UDP_SEGMENT takes at once; longer bursts are cut unevenly."""
+    return max(1, min(UDP_MAXIMUM_SEGMENTS, UDP_MAXIMUM_PAYLOAD_BYTES // datagram_bytes))
 
 
 @dataclass(frozen=True, slots=True)

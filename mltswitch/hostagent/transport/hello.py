@@ -7,6 +7,7 @@ from typing import Annotated, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, ValidationError, model_validator
 
 from mltswitch.hostagent.errors import ProtocolViolationError
+from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_PAYLOAD_BYTES
 from mltswitch.wire.headers import AGENT_VERSION
 
 PROTOCOL_VERSIONS: Final = (AGENT_VERSION,)
@@ -15,8 +16,6 @@ MAXIMUM_PATHS: Final = 256
 KEY_BYTES: Final = 32
 LEAST_PAYLOAD_BYTES: Final = 64
 """Header, tag and one element of every type."""
-MOST_PAYLOAD_BYTES: Final = 65_507
-"""Of UDP over IPv4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class PeerHello(BaseModel):
     name: str = Field(min_length=1, max_length=255)
     data: tuple[_Address, ...] = Field(min_length=1, max_length=MAXIMUM_PATHS)
     window_bytes: int = Field(ge=1, lt=1 << 40)
-    payload_bytes: int = Field(ge=LEAST_PAYLOAD_BYTES, le=MOST_PAYLOAD_BYTES)
+    payload_bytes: int = Field(ge=LEAST_PAYLOAD_BYTES, le=UDP_MAXIMUM_PAYLOAD_BYTES)
     authenticate: bool
     token: int = Field(ge=0, lt=1 << 64, repr=False)
     key: str = Field(pattern=r"^[0-9a-f]{64}$", repr=False)

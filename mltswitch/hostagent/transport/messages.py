@@ -4,11 +4,17 @@ Network order. The length counts kind and body. docs/wire-format.md lists the fi
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, Final, Self
 
+from mltswitch.hostagent.errors import (
+    AgentError,
+    CancelledError,
+    DeadlineExceededError,
+    TransferMismatchError,
+)
 from mltswitch.hostagent.tensor.layout import MAXIMUM_PACKETS
 from mltswitch.hostagent.transport.interfaces import Direction, TransferKey
 from mltswitch.wire import WireFormatError
@@ -40,6 +46,13 @@ class Reason(IntEnum):
     CANCELLED = 1
     DEADLINE = 2
     MISMATCH = 3
+
+
+_ERRORS: Final[Mapping[Reason, type[AgentError]]] = {
+    Reason.CANCELLED: CancelledError,
+    Reason.DEADLINE: DeadlineExceededError,
+    Reason.MISMATCH: TransferMismatchError,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +216,10 @@ class Cancel:
     """What the end that gives up was to do with the tensor."""
     reason: Reason
     text: str
+
+    def error(self) -> AgentError:
+        """What it means at the other end."""
+        return _ERRORS[self.reason](f"given up by the peer: {self.text}")
 
     def encode(self) -> bytes:
         """The body."""

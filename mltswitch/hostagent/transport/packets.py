@@ -5,10 +5,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from mltswitch.hostagent.tagging import tos
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.tensor.view import TensorView
 from mltswitch.hostagent.transport.authentication import tags
-from mltswitch.hostagent.transport.datagrams import HEADER_DTYPE, Bursts
+from mltswitch.hostagent.transport.datagrams import HEADER_DTYPE, Bursts, maximum_burst_packets
 from mltswitch.hostagent.transport.interfaces import Sprayer, TransferKey
 from mltswitch.units import ETHERNET_HEADER_BYTES
 from mltswitch.wire import (
@@ -18,19 +19,13 @@ from mltswitch.wire import (
     AgentHeader,
     AgentKind,
     Dscp,
-    Ecn,
-    TrafficClassByte,
 )
 
 IP_UDP_HEADER_BYTES: Final = 28
-UDP_MAXIMUM_PAYLOAD_BYTES: Final = 65_507
-UDP_MAXIMUM_SEGMENTS: Final = 64
-"""Of one UDP_SEGMENT message, on every kernel."""
 
 
-def wire_overhead_bytes(key: bytes | None) -> int:
+def wire_overhead_bytes(tag_bytes: int) -> int:
     """What a packet is longer than its elements, as a queue counts it."""
-    tag_bytes = 0 if key is None else AUTHENTICATION_TAG_BYTES
     return ETHERNET_HEADER_BYTES + IP_UDP_HEADER_BYTES + AGENT_HEADER_BYTES + tag_bytes
 
 
@@ -56,9 +51,9 @@ class Chunk:
         count = len(sequences)
         order = np.concatenate((sequences[important], sequences[~important]))
         important_count = int(np.count_nonzero(important))
-        overhead = AGENT_HEADER_BYTES + (0 if key is None else AUTHENTICATION_TAG_BYTES)
-        longest = UDP_MAXIMUM_PAYLOAD_BYTES // (layout.full_bytes + overhead)
-        packets = max(1, min(burst_packets, UDP_MAXIMUM_SEGMENTS, longest))
+        tag_bytes = 0 if key is None else AUTHENTICATION_TAG_BYTES
+        datagram_bytes = AGENT_HEADER_BYTES + layout.full_bytes + tag_bytes
+        packets = max(1, min(burst_packets, maximum_burst_packets(datagram_bytes)))
         starts = np.concatenate(
             (
                 np.arange(0, important_count, packets),
@@ -71,11 +66,11 @@ class Chunk:
         self._key = key
         self._starts = starts
         self._next = 0
-        self._wire_overhead_bytes = wire_overhead_bytes(key)
+        self._wire_overhead_bytes = wire_overhead_bytes(tag_bytes)
         self._offsets = order * layout.full_bytes
         self._sizes = np.full(count, layout.full_bytes, np.int64)
-        self._tos = np.full(len(starts) - 1, int(TrafficClassByte(dscp, Ecn.NOT_ECT)), np.uint8)
-        self._tos[:important_bursts] = int(TrafficClassByte(dscp, Ecn.ECT_0))
+        self._tos = np.full(len(starts) - 1, tos(dscp, important=False), np.uint8)
+        self._tos[:important_bursts] = tos(dscp, important=True)
         common = AgentFlag(0) if key is None else AgentFlag.AUTHENTICATED
         if is_repeated:
             common |= AgentFlag.RETRANSMISSION

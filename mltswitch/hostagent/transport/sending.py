@@ -1,13 +1,15 @@
 """One tensor on its way out: passes of packets, each ended by a probe, until the receiver says stop."""
 
+from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import MltswitchError
 from mltswitch.hostagent.errors import TaggingError, TransferMismatchError
+from mltswitch.hostagent.tagging import checked_dscp
 from mltswitch.hostagent.tensor.bitmap import decode_bitmap
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.transport.datagrams import Bursts
@@ -25,6 +27,8 @@ REST_LEAST_NS: Final = 1_000_000
 REST_MOST_NS: Final = 500_000_000
 """Between passes of which nothing arrives."""
 
+Answer = TypeVar("Answer")
+
 
 class Phase(Enum):
     """Where a transfer stands."""
@@ -36,6 +40,7 @@ class Phase(Enum):
     """The receiver has been asked what has arrived."""
     RESTING = auto()
     """Nothing arrives: the next pass waits."""
+    ENDED = auto()
 
 
 class SendTransfer:
@@ -98,10 +103,7 @@ class SendTransfer:
             layout = PacketLayout.fitting(tensor.element_type, tensor.element_count, element_bytes)
         except ValueError as error:
             raise TransferMismatchError(str(error)) from None
-        try:
-            self._marking = self.outgoing.policy.mark(tensor, layout)
-        except MltswitchError as error:
-            raise TaggingError(str(error)) from error
+        self._marking = _asked(lambda: self.outgoing.policy.mark(tensor, layout))
         self._layout = layout
         self._loss_bound = ready.loss_bound
         self._important = np.zeros(layout.packet_count, np.bool_)
@@ -213,16 +215,28 @@ class SendTransfer:
             layer=self.outgoing.layer,
             token=token,
             key=key,
-            dscp=self.outgoing.dscp(),
+            dscp=_asked(lambda: checked_dscp(self.outgoing.dscp())),
             burst_packets=self.outgoing.burst_packets,
             is_repeated=is_repeated,
         )
 
     def _mark(self, first: int, last: int) -> NDArray[np.bool_]:
-        assert self._marking is not None  # noqa: S101  (made by `begin`)
-        try:
-            important = self._marking.important(first, last)
-        except MltswitchError as error:
-            raise TaggingError(str(error)) from error
+        marking = self._marking
+        assert marking is not None  # noqa: S101  (made by `begin`)
+        important = _asked(lambda: np.asarray(marking.important(first, last)))
+        if important.shape != (last - first,) or important.dtype != np.bool_:
+            raise TaggingError(
+                f"the policy answered {important.dtype} of shape {important.shape} for {last - first} packets"
+            )
         self._important[first:last] = important
         return important
+
+
+def _asked(question: Callable[[], Answer]) -> Answer:
+    """What code of the user's answers; raises TaggingError whatever it raises, for its transfer alone."""
+    try:
+        return question()
+    except MltswitchError as error:
+        raise TaggingError(str(error)) from error
+    except Exception as error:
+        raise TaggingError(f"raised {type(error).__name__}: {error}") from error

@@ -13,6 +13,7 @@ from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.network import features, libc, netlink
 from mltswitch.hostagent.network.features import Egress, egress, kernel_features
 from mltswitch.hostagent.network.netlink import TC_H_ROOT, QueueingDiscipline, queueing_disciplines
+from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_PAYLOAD_BYTES
 
 
 def test_this_kernel() -> None:
@@ -53,7 +54,7 @@ def test_the_way_to_ourselves() -> None:
     assert found.source == "127.0.0.1"
     assert found.mtu_bytes == min(65_535, int(Path("/sys/class/net/lo/mtu").read_text()))
     assert not found.kernel_paces
-    assert found.payload_bytes() == libc.UDP_MAXIMUM_PAYLOAD_BYTES
+    assert found.payload_bytes() == UDP_MAXIMUM_PAYLOAD_BYTES
 
 
 def test_no_address() -> None:

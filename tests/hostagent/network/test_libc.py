@@ -66,7 +66,7 @@ def test_control_messages_are_those_of_the_machine() -> None:
 def assert_same(dtype: "np.dtype[np.void]", structure: type[ctypes.Structure]) -> None:
     assert dtype.itemsize == ctypes.sizeof(structure)
     assert dtype.fields is not None
-    for name, _ in structure._fields_:  # type: ignore[misc]
+    for name, _ in structure._fields_:  # type: ignore[misc]  # bit fields have three parts, these have none
         field = getattr(structure, name)
         assert (dtype.fields[name][1], dtype.fields[name][0].itemsize) == (field.offset, field.size), name
 

@@ -7,16 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltswitch.hostagent.network import libc
 from mltswitch.hostagent.network.outgoing import (
     check_bursts,
     cut_for_segmentation,
-    maximum_burst_packets,
     overhead_bytes,
     picked,
     rest_of,
 )
-from mltswitch.hostagent.transport.datagrams import Bursts
+from mltswitch.hostagent.transport.datagrams import (
+    UDP_MAXIMUM_PAYLOAD_BYTES,
+    UDP_MAXIMUM_SEGMENTS,
+    Bursts,
+    maximum_burst_packets,
+)
 from tests.hostagent.network.bursts import bursts_of, datagrams_of, some_bursts, tos_of
 
 TENSOR = np.arange(100_000, dtype=np.uint8)
@@ -40,8 +43,8 @@ def test_messages_are_what_the_kernel_takes(bursts: Bursts, data: st.DataObject)
     assert np.repeat(cut.tos, cut.packets).tolist() == tos_of(bursts)
     sizes = bursts.payload_bytes + overhead_bytes(bursts)
     for first, end in zip(cut.starts[:-1], cut.starts[1:], strict=True):
-        assert 1 <= end - first <= libc.UDP_MAXIMUM_SEGMENTS
-        assert sizes[first:end].sum() <= libc.UDP_MAXIMUM_PAYLOAD_BYTES
+        assert 1 <= end - first <= UDP_MAXIMUM_SEGMENTS
+        assert sizes[first:end].sum() <= UDP_MAXIMUM_PAYLOAD_BYTES
         assert (sizes[first : end - 1] == sizes[first]).all()
         burst = np.searchsorted(bursts.starts, first, side="right") - 1
         assert end <= bursts.starts[burst + 1]

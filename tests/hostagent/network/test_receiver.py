@@ -52,7 +52,7 @@ def pair(
     """(sender, receiver, destination)."""
     opened = open_socket((address,), 0)
     sender = socket.socket(opened.socket.family, socket.SOCK_DGRAM)
-    return sender, DatagramReceiver(opened.socket, **options), (address, opened.port)  # type: ignore[arg-type]
+    return sender, DatagramReceiver(opened.socket, **options), (address, opened.port)  # type: ignore[arg-type]  # any option
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ class Network:
             if number:
                 self._at(
                     sent_ns + road.delay_ns + delay_ns,
-                    lambda number=number: self._receive(path, number, sent_ns, is_probe=is_probe),  # type: ignore[misc]
+                    lambda number=number: self._receive(path, number, sent_ns, is_probe=is_probe),  # type: ignore[misc]  # mypy: a default in a lambda
                 )
 
     def _receive(self, path: int, packets: int, sent_ns: int, *, is_probe: bool) -> None:

@@ -105,4 +105,4 @@ def test_layouts_of_other_tensors() -> None:
             zero_missing(view, np.ones(3, np.bool_), layout)
     for received in (np.ones(2, np.bool_), np.ones(3, np.uint8)):
         with pytest.raises(ValueError, match="3 packets"):
-            missing_elements(received, PacketLayout(ElementType.FLOAT32, 9, 4))  # type: ignore[arg-type]
+            missing_elements(received, PacketLayout(ElementType.FLOAT32, 9, 4))  # type: ignore[arg-type]  # the point of it

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mltswitch.errors import UserInputError
 from mltswitch.hostagent.transport.interfaces import RateController
-from mltswitch.hostagent.transport.rate import RateSettings, Timely, rate_settings
-from mltswitch.plan import Plan, PortRole
+from mltswitch.hostagent.transport.rate import RateSettings, Timely
 from tests.hostagent.transport.bottleneck import Bottleneck, Sender, run
 
 PAPER = RateSettings.paper_100g()
@@ -199,7 +197,7 @@ def test_a_round_trip_that_cannot_be_does_not_count(round_trip_ns: int) -> None:
 )
 def test_settings_that_contradict_each_other(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"bit/s|ns|1 or more"):
-        replace(PAPER, **wrong)  # type: ignore[arg-type]
+        replace(PAPER, **wrong)  # type: ignore[arg-type]  # any field
 
 
 @settings(max_examples=50)
@@ -225,19 +223,6 @@ def test_settings_for_any_network(
 def test_settings_of_a_network_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="share 0"):
         RateSettings.for_network(1e9, queue_bytes=1, cap_share=0)
-
-
-def test_settings_of_a_plan(lab_plan: Plan) -> None:
-    host = lab_plan.topology.hosts[0]
-    leaf = lab_plan.topology.switch(host.leaf)
-    port = lab_plan.port_profile(leaf.platform, str(leaf.hardware), PortRole.LEAF_DOWN)
-    found = rate_settings(lab_plan, host.name)
-    share = lab_plan.gradient_classes[0].rate_cap_share
-    assert found.cap_bps == port.rate_bps * (share or 1)
-    largest = max(q.ecn_threshold_bytes or 0 for q in port.queues)
-    assert found == RateSettings.for_network(port.rate_bps, queue_bytes=largest, cap_share=share or 1.0)
-    with pytest.raises(UserInputError, match="no host 'nobody'"):
-        rate_settings(lab_plan, "nobody")
 
 
 def shares(senders: list[Sender], until_ns: int) -> list[float]:

@@ -45,7 +45,7 @@ def calm(seed: int = 0, **changes: object) -> Scenario:
         deadline_ns={Direction.SEND: SECOND, Direction.RECEIVE: SECOND},
         cancel_ns={},
     )
-    return replace(drawn, pairs=(pair,), transfers=(replace(transfer, **changes),))  # type: ignore[arg-type]
+    return replace(drawn, pairs=(pair,), transfers=(replace(transfer, **changes),))  # type: ignore[arg-type]  # any field
 
 
 def played(given: Scenario, sabotage: Sabotage) -> Play:

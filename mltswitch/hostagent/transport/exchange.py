@@ -1,0 +1,134 @@
+"""What both halves of a connection share: what the ends agreed on, what is to be said, what happened."""
+
+from mltswitch.hostagent.errors import AgentError, ProtocolViolationError, TransferMismatchError
+from mltswitch.hostagent.transport.hello import LocalEnd, PeerHello, Secrets
+from mltswitch.hostagent.transport.interfaces import Event, TransferKey
+from mltswitch.hostagent.transport.messages import Cancel, Message, Reason, encode_message
+from mltswitch.hostagent.transport.packets import wire_overhead_bytes
+from mltswitch.hostagent.transport.settings import ConnectionSettings
+from mltswitch.wire import AGENT_HEADER_BYTES, AUTHENTICATION_TAG_BYTES, Ecn, TrafficClassByte
+
+
+class Exchange:
+    """Of one connection."""
+
+    def __init__(self, settings: ConnectionSettings, local: LocalEnd, secrets: Secrets) -> None:
+        self.settings = settings
+        self.local = local
+        self.secrets = secrets
+        self.peer: PeerHello | None = None
+        self.control_tos = int(TrafficClassByte(local.control_dscp, Ecn.NOT_ECT))
+        self._unsaid = bytearray()
+        self._events: list[Event] = []
+
+    def say(self, message: Message) -> None:
+        """Have it sent on the control channel."""
+        self._unsaid += encode_message(message)
+
+    def happened(self, event: Event) -> None:
+        """Have the user told."""
+        self._events.append(event)
+
+    def take_unsaid(self) -> bytes:
+        """What waits for the control channel."""
+        data = bytes(self._unsaid)
+        self._unsaid.clear()
+        return data
+
+    def take_events(self) -> list[Event]:
+        """What the user has not been told yet."""
+        events, self._events = self._events, []
+        return events
+
+    @property
+    def peer_name(self) -> str:
+        """Empty before its HELLO."""
+        return self.peer.name if self.peer else ""
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether datagrams carry tags: if either end asks for it."""
+        return self.local.authenticate or (self.peer is not None and self.peer.authenticate)
+
+    @property
+    def send_key(self) -> bytes | None:
+        """Of the tags of datagrams to the peer; None: they carry none."""
+        return self.peer.key_bytes if self.peer and self.authenticates else None
+
+    @property
+    def tag_bytes(self) -> int:
+        """Of each datagram's tag."""
+        return AUTHENTICATION_TAG_BYTES if self.authenticates else 0
+
+    @property
+    def element_bytes(self) -> int:
+        """Elements of a full packet, in bytes, once the peer has said hello."""
+        least = min(end.payload_bytes for end in (self.local, self.peer) if end is not None)
+        return least - AGENT_HEADER_BYTES - self.tag_bytes
+
+    @property
+    def packet_overhead_bytes(self) -> int:
+        """What a packet is longer than its elements, as a queue counts it."""
+        return wire_overhead_bytes(self.tag_bytes)
+
+    def of_transfer(self, error: AgentError, key: TransferKey) -> AgentError:
+        """The same error, of one transfer with this peer."""
+        return type(error)(
+            error.what, peer=error.peer or self.peer_name, tensor=key.tensor, round_number=key.round_number
+        )
+
+
+class Rounds:
+    """Which rounds were posted in one direction, and which the peer has given up before they were."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._last: dict[int, int] = {}
+        self._given_up: dict[TransferKey, Cancel] = {}
+
+    def post(self, key: TransferKey, open_transfers: int) -> Cancel | None:
+        """Take note of a post; returns why the peer has given it up, if it has.
+
+        Raises TransferMismatchError for a round that is not later than the last, and for too many.
+        """
+        problem = self._problem(key, open_transfers)
+        if problem:
+            raise self._exchange.of_transfer(TransferMismatchError(problem), key)
+        self._last[key.tensor] = key.round_number
+        return self._given_up.pop(key, None)
+
+    def is_past(self, key: TransferKey) -> bool:
+        """Whether this round, or a later one, was posted."""
+        return key.round_number <= self._last.get(key.tensor, -1)
+
+    def give_up(self, cancel: Cancel) -> None:
+        """The peer gives up what is not posted here. What it gave up long ago is forgotten: a late post of it
+        waits until its deadline."""
+        if self.is_past(cancel.key):
+            return
+        if len(self._given_up) >= self._exchange.settings.maximum_transfers:
+            del self._given_up[next(iter(self._given_up))]
+        self._given_up[cancel.key] = cancel
+
+    def _problem(self, key: TransferKey, open_transfers: int) -> str:
+        settings = self._exchange.settings
+        if not 0 <= key.tensor < 1 << 32 or not 0 <= key.round_number < 1 << 32:
+            return "tensor and round are numbers of 32 bits"
+        if self.is_past(key):
+            last = self._last[key.tensor]
+            return f"round {last} of it was posted before; rounds rise, so that old packets are told apart"
+        if key.tensor not in self._last and len(self._last) >= settings.maximum_tensors:
+            return f"more than {settings.maximum_tensors} tensors"
+        if open_transfers >= settings.maximum_transfers:
+            return f"{open_transfers} transfers are open"
+        return ""
+
+
+def reason_of(error: AgentError) -> Reason:
+    """What the peer is told of it."""
+    return Reason.MISMATCH if isinstance(error, TransferMismatchError) else Reason.CANCELLED
+
+
+def violation(what: str, key: TransferKey) -> ProtocolViolationError:
+    """Of a message about one transfer."""
+    return ProtocolViolationError(f"{what} (tensor {key.tensor}, round {key.round_number})")

@@ -1,0 +1,143 @@
+"""All tensors on their way from one peer: where packets go, and what the peer is told of them."""
+
+from mltswitch.hostagent.errors import AgentError, TransferMismatchError
+from mltswitch.hostagent.transport.exchange import Exchange, Rounds, violation
+from mltswitch.hostagent.transport.feedback import QueueDelay
+from mltswitch.hostagent.transport.intake import Group
+from mltswitch.hostagent.transport.interfaces import Direction, Incoming, TransferDone, TransferKey
+from mltswitch.hostagent.transport.messages import Bitmap, Cancel, Probe, Ready, Reason, Stop
+from mltswitch.hostagent.transport.receiving import ReceiveTransfer
+
+
+class Inbox:
+    """The receiving half of a connection."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.late_packets = 0
+        """Of transfers that are not open here: over, or never posted."""
+        self._exchange = exchange
+        self._rounds = Rounds(exchange)
+        self._open: dict[TransferKey, ReceiveTransfer] = {}
+        self._answers: dict[TransferKey, ReceiveTransfer] = {}
+        """Those with a probe to be answered."""
+        self._queue_delay = QueueDelay()
+
+    def post(self, transfer: Incoming, now_ns: int) -> None:
+        """Raises TransferMismatchError."""
+        given_up = self._rounds.post(transfer.key, len(self._open))
+        receiving = self._open[transfer.key] = ReceiveTransfer(transfer, now_ns)
+        if given_up is not None:
+            self._end(receiving, given_up.error(), now_ns)
+        elif self._exchange.peer is not None:
+            self._announce(receiving, now_ns)
+
+    def greeted(self, now_ns: int) -> None:
+        """The peer has said hello: it may be told what is posted."""
+        for receiving in list(self._open.values()):
+            self._announce(receiving, now_ns)
+
+    def give_up(self, key: TransferKey, reason: Reason, error: AgentError, now_ns: int) -> None:
+        """End a transfer, and tell the peer; nothing where it has ended."""
+        receiving = self._open.get(key)
+        if receiving is not None:
+            self._exchange.say(Cancel(key, Direction.RECEIVE, reason, error.what))
+            self._end(receiving, error, now_ns)
+
+    def end_all(self, error: AgentError, now_ns: int) -> None:
+        """The connection is over."""
+        for receiving in list(self._open.values()):
+            self._end(receiving, error, now_ns)
+
+    # What the peer says
+
+    def probed(self, probe: Probe, now_ns: int) -> None:
+        """Raises ProtocolViolationError."""
+        receiving = self._open.get(probe.key)
+        if receiving is None or receiving.layout is None:
+            return
+        if probe.important_packets > receiving.layout.packet_count or probe.attempt <= receiving.attempt:
+            raise violation(f"probe {probe.attempt} makes no sense", probe.key)
+        receiving.probed(probe.attempt, probe.important_packets, now_ns)
+        if not self._finish_if_complete(receiving, now_ns):
+            self._answers[probe.key] = receiving
+            self._set_answer_time(receiving)
+
+    def given_up(self, cancel: Cancel, now_ns: int) -> None:
+        """The sender gives a transfer up."""
+        receiving = self._open.get(cancel.key)
+        if receiving is not None:
+            self._end(receiving, cancel.error(), now_ns)
+        else:
+            self._rounds.give_up(cancel)
+
+    def data(self, group: Group, now_ns: int) -> None:
+        """Packets of one transfer; those of none, or of another element type, change nothing."""
+        self._queue_delay.arrived(group.headers["sent_nanoseconds"], now_ns)
+        receiving = self._open.get(group.transfer)
+        if receiving is None or group.element_type != receiving.incoming.tensor.element_type:
+            self.late_packets += group.headers.size
+            return
+        receiving.accept(group.headers, group.bodies(), group.is_marked)
+        if not self._finish_if_complete(receiving, now_ns) and receiving.answer_ns is not None:
+            self._set_answer_time(receiving)
+
+    # Answers to probes
+
+    def timer(self, now_ns: int) -> None:
+        """Answer the probes that have waited long enough."""
+        for receiving in [entry for entry in self._answers.values() if (entry.answer_ns or 0) <= now_ns]:
+            key = receiving.incoming.key
+            del self._answers[key]
+            receiving.answer_ns = None
+            self._exchange.say(Bitmap(key, receiving.attempt, receiving.bits()))
+
+    def next_timer_ns(self) -> int | None:
+        """When `timer` should be called."""
+        times = (entry.answer_ns for entry in self._answers.values())
+        return min((time for time in times if time is not None), default=None)
+
+    def _set_answer_time(self, receiving: ReceiveTransfer) -> None:
+        """What was sent before the probe arrives later than it by the queues' delay at most."""
+        delay_ns = self._queue_delay.spread_ns + self._exchange.settings.answer_margin_ns
+        receiving.answer_ns = max(receiving.answer_ns or 0, receiving.probed_ns + delay_ns)
+
+    def _announce(self, receiving: ReceiveTransfer, now_ns: int) -> None:
+        incoming = receiving.incoming
+        try:
+            receiving.begin(self._exchange.element_bytes)
+        except ValueError as error:
+            self.give_up(incoming.key, Reason.MISMATCH, TransferMismatchError(str(error)), now_ns)
+            return
+        self._exchange.say(
+            Ready(
+                incoming.key,
+                incoming.tensor.element_type,
+                incoming.tensor.element_count,
+                incoming.loss_bound,
+                incoming.important_loss_bound,
+            )
+        )
+
+    def _finish_if_complete(self, receiving: ReceiveTransfer, now_ns: int) -> bool:
+        if not receiving.is_complete:
+            return False
+        receiving.finish()
+        key = receiving.incoming.key
+        self._exchange.say(Stop(key, receiving.received_count, receiving.important_count))
+        self._end(receiving, None, now_ns)
+        return True
+
+    def _end(self, receiving: ReceiveTransfer, error: AgentError | None, now_ns: int) -> None:
+        key = receiving.incoming.key
+        del self._open[key]
+        self._answers.pop(key, None)
+        self._exchange.happened(
+            TransferDone(
+                key,
+                Direction.RECEIVE,
+                None if error is None else self._exchange.of_transfer(error, key),
+                receiving.statistics(now_ns),
+                receiving.received if receiving.layout else None,
+                receiving.layout,
+            )
+        )

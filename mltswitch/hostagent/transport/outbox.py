@@ -1,0 +1,204 @@
+"""All tensors on their way to one peer: what leaves next, and what the peer says of it."""
+
+import heapq
+
+from mltswitch.hostagent.errors import AgentError, TaggingError, TransferMismatchError
+from mltswitch.hostagent.transport.datagrams import Bursts
+from mltswitch.hostagent.transport.exchange import Exchange, Rounds, reason_of, violation
+from mltswitch.hostagent.transport.interfaces import (
+    Direction,
+    Outgoing,
+    RateController,
+    Sprayer,
+    TransferDone,
+    TransferKey,
+)
+from mltswitch.hostagent.transport.messages import Bitmap, Cancel, Probe, Ready, Reason, Stop, Stopped
+from mltswitch.hostagent.transport.pacing import Pacer
+from mltswitch.hostagent.transport.sending import Phase, SendTransfer
+from mltswitch.units import BITS_PER_BYTE
+
+
+class Outbox:
+    """The sending half of a connection."""
+
+    def __init__(self, exchange: Exchange, rate: RateController, now_ns: int) -> None:
+        self._exchange = exchange
+        self._rate = rate
+        self._pacer = Pacer(now_ns)
+        self._rounds = Rounds(exchange)
+        self._open: dict[TransferKey, SendTransfer] = {}
+        self._ready: dict[TransferKey, Ready] = {}
+        """Memory of the peer's for tensors that are not posted here yet."""
+        self._posts = 0
+        self._sendable: list[tuple[int, int, SendTransfer]] = []
+        """Heap: front layers first, then in the order of posting."""
+        self._resting: list[tuple[int, int, SendTransfer]] = []
+        self._blocked_until_ns: int | None = None
+
+    def post(self, transfer: Outgoing, now_ns: int) -> None:
+        """Raises TransferMismatchError."""
+        given_up = self._rounds.post(transfer.key, len(self._open))
+        self._posts += 1
+        sending = self._open[transfer.key] = SendTransfer(transfer, self._posts, now_ns)
+        ready = self._ready.pop(transfer.key, None)
+        if given_up is not None:
+            self._end(sending, given_up.error(), now_ns)
+        elif ready is not None:
+            self._begin(sending, ready, now_ns)
+
+    def give_up(self, key: TransferKey, reason: Reason, error: AgentError, now_ns: int) -> None:
+        """End a transfer, and tell the peer; nothing where it has ended."""
+        sending = self._open.get(key)
+        if sending is not None:
+            self._exchange.say(Cancel(key, Direction.SEND, reason, error.what))
+            self._end(sending, error, now_ns)
+
+    def end_all(self, error: AgentError, now_ns: int) -> None:
+        """The connection is over."""
+        for sending in list(self._open.values()):
+            self._end(sending, error, now_ns)
+        self._ready.clear()
+        self._sendable.clear()
+        self._resting.clear()
+
+    # What the peer says
+
+    def peer_is_ready(self, ready: Ready, now_ns: int) -> None:
+        """Raises ProtocolViolationError."""
+        sending = self._open.get(ready.key)
+        if sending is not None:
+            if sending.has_begun:
+                raise violation("is ready twice", ready.key)
+            self._begin(sending, ready, now_ns)
+        elif self._rounds.is_past(ready.key):
+            self._exchange.say(
+                Cancel(ready.key, Direction.SEND, Reason.CANCELLED, "the sender has given it up")
+            )
+        elif len(self._ready) >= self._exchange.settings.maximum_transfers:
+            raise violation(f"is ready for more than {len(self._ready)} tensors at once", ready.key)
+        else:
+            self._ready[ready.key] = ready
+
+    def bitmap(self, bitmap: Bitmap, now_ns: int) -> None:
+        """Raises ProtocolViolationError or WireFormatError."""
+        sending = self._open.get(bitmap.key)
+        if sending is None:
+            return
+        if sending.phase is not Phase.ASKED or bitmap.attempt != sending.attempt:
+            raise violation("says what has arrived, and nobody asked", bitmap.key)
+        if sending.answered(bitmap.bits, now_ns) is Phase.RESTING:
+            heapq.heappush(self._resting, (sending.rest_until_ns, sending.order, sending))
+        else:
+            self._push(sending)
+
+    def stop(self, stop: Stop, now_ns: int) -> None:
+        """Raises ProtocolViolationError."""
+        sending = self._open.get(stop.key)
+        if sending is None:
+            return
+        if not sending.has_begun or stop.packets_received > sending.layout.packet_count:
+            raise violation("stops what it cannot have received", stop.key)
+        self._exchange.say(Stopped(stop.key, sending.packets_sent, sending.important_packets))
+        self._end(sending, None, now_ns, stop.packets_received)
+
+    def given_up(self, cancel: Cancel, now_ns: int) -> None:
+        """The receiver gives a transfer up."""
+        sending = self._open.get(cancel.key)
+        if sending is not None:
+            self._end(sending, cancel.error(), now_ns)
+        else:
+            self._ready.pop(cancel.key, None)
+            self._rounds.give_up(cancel)
+
+    # What leaves
+
+    def timer(self, now_ns: int) -> None:
+        """Rests may be over."""
+        while self._resting and self._resting[0][0] <= now_ns:
+            sending = heapq.heappop(self._resting)[2]
+            if sending.phase is Phase.RESTING:
+                sending.phase = Phase.SENDING
+                self._push(sending)
+
+    def next_timer_ns(self) -> int | None:
+        """When `timer` or `bursts` should be asked, if nothing arrives before."""
+        times = [self._resting[0][0]] if self._resting else []
+        if self._blocked_until_ns is not None:
+            times.append(self._blocked_until_ns)
+        return min(times, default=None)
+
+    def bursts(self, sprayer: Sprayer, now_ns: int, maximum_packets: int) -> Bursts | None:
+        """Data that may leave now, about so many packets; None: nothing may."""
+        self._blocked_until_ns = None
+        while self._sendable:
+            sending = self._sendable[0][2]
+            if sending.phase is not Phase.SENDING:
+                heapq.heappop(self._sendable)
+                continue
+            allowed = self._allowed_bytes(sprayer, now_ns)
+            if allowed <= 0:
+                return None
+            try:
+                return self._take(sending, allowed, maximum_packets, sprayer, now_ns)
+            except TaggingError as error:
+                self.give_up(sending.outgoing.key, Reason.CANCELLED, error, now_ns)
+        return None
+
+    def _allowed_bytes(self, sprayer: Sprayer, now_ns: int) -> int:
+        peer = self._exchange.peer
+        under_way = sprayer.in_flight_bytes
+        window = max(0, peer.window_bytes - under_way) if peer else 0
+        if under_way and not window:
+            return 0  # an acknowledgement, or the sprayer's timer, goes on
+        credit = self._pacer.may_leave_bytes(self._rate.rate_bps, now_ns)
+        if not credit:
+            self._blocked_until_ns = self._pacer.next_ns(self._rate.rate_bps, now_ns)
+        return min(credit, max(window, 1))
+
+    def _take(
+        self, sending: SendTransfer, allowed_bytes: int, maximum_packets: int, sprayer: Sprayer, now_ns: int
+    ) -> Bursts:
+        exchange = self._exchange
+        bursts = sending.take(
+            allowed_bytes,
+            maximum_packets,
+            token=exchange.peer.token if exchange.peer else 0,
+            key=exchange.send_key,
+            chunk_packets=self._chunk_packets(),
+            sprayer=sprayer,
+            now_ns=now_ns,
+        )
+        overhead = exchange.packet_overhead_bytes * bursts.packet_count
+        self._pacer.left(int(bursts.payload_bytes.sum()) + overhead)
+        if sending.is_pass_over:
+            heapq.heappop(self._sendable)
+            exchange.say(Probe(sending.outgoing.key, sending.ask(), sending.important_packets))
+        return bursts
+
+    def _chunk_packets(self) -> int:
+        settings = self._exchange.settings
+        size_bytes = self._rate.rate_bps / BITS_PER_BYTE * settings.chunk_ns / 1e9
+        packet_bytes = self._exchange.element_bytes + self._exchange.packet_overhead_bytes
+        return min(settings.chunk_packets, max(int(size_bytes / packet_bytes), settings.least_chunk_packets))
+
+    def _begin(self, sending: SendTransfer, ready: Ready, now_ns: int) -> None:
+        try:
+            sending.begin(ready, self._exchange.element_bytes)
+        except (TransferMismatchError, TaggingError) as error:
+            self.give_up(ready.key, reason_of(error), error, now_ns)
+        else:
+            self._push(sending)
+
+    def _push(self, sending: SendTransfer) -> None:
+        heapq.heappush(self._sendable, (sending.outgoing.layer, sending.order, sending))
+
+    def _end(
+        self, sending: SendTransfer, error: AgentError | None, now_ns: int, received: int | None = None
+    ) -> None:
+        key = sending.outgoing.key
+        del self._open[key]
+        sending.phase = Phase.ENDED
+        named = None if error is None else self._exchange.of_transfer(error, key)
+        statistics = sending.statistics(received, now_ns)
+        self._exchange.happened(TransferDone(key, Direction.SEND, named, statistics, None, None))

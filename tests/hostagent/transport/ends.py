@@ -1,0 +1,60 @@
+"""Two connections that hear each other, for tests of what they say."""
+
+from typing import Any
+
+import numpy as np
+
+from mltswitch.hostagent.spraying.sprayer import PathSprayer
+from mltswitch.hostagent.tagging import AllImportant
+from mltswitch.hostagent.tensor.view import TensorView
+from mltswitch.hostagent.transport.connection import Connection
+from mltswitch.hostagent.transport.hello import KEY_BYTES, LocalEnd, PathAddress, Secrets
+from mltswitch.hostagent.transport.interfaces import Incoming, Outgoing, TransferKey
+from mltswitch.hostagent.transport.rate import RateSettings, Timely
+from mltswitch.hostagent.transport.settings import ConnectionSettings
+from mltswitch.wire import ElementType
+
+FAR_NS = 10**12
+
+
+def connection(number: int, settings: ConnectionSettings | None = None) -> Connection:
+    local = LocalEnd(f"host{number}", (PathAddress(0, f"10.0.0.{number}", 1000),), 1 << 20, 1472, False, 40)
+    return Connection(
+        settings or ConnectionSettings(),
+        local,
+        Secrets(number, bytes([number]) * KEY_BYTES),
+        lambda hello: PathSprayer(len(hello.data_addresses)),
+        Timely(RateSettings.for_network(10e9, queue_bytes=0)),
+        0,
+    )
+
+
+def talk(first: Connection, second: Connection, now_ns: int = 1) -> None:
+    """Carry control bytes until nobody has any."""
+    while True:
+        one, other = first.control_to_send(), second.control_to_send()
+        if not one and not other:
+            return
+        second.control_received(one, now_ns)
+        first.control_received(other, now_ns)
+
+
+def tensor(count: int = 100) -> TensorView:
+    return TensorView(np.zeros(4 * count, np.uint8), ElementType.FLOAT32)
+
+
+def outgoing(number: int, round_number: int = 1, **changes: Any) -> Outgoing:
+    settings: dict[str, Any] = {
+        "key": TransferKey(number, round_number),
+        "tensor": tensor(),
+        "layer": 0,
+        "dscp": lambda: 34,
+        "policy": AllImportant(),
+        "deadline_ns": FAR_NS,
+        "burst_packets": 1,
+    } | changes
+    return Outgoing(**settings)
+
+
+def incoming(number: int, round_number: int = 1, deadline_ns: int = FAR_NS) -> Incoming:
+    return Incoming(TransferKey(number, round_number), tensor(), 0.0, None, False, deadline_ns)
