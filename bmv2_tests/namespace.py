@@ -124,8 +124,18 @@ class CableEnd:
         self._socket.close()
 
     def send(self, frame: bytes) -> None:
-        """Send one frame of at least 14 bytes; the kernel fills up shorter ones."""
-        self._socket.send(frame)
+        """Send one frame of at least 14 bytes; the kernel fills up shorter ones.
+
+        Frames that the switch has not read yet hold the socket's send buffer: when it is full, wait for room.
+        """
+        while True:
+            try:
+                self._socket.send(frame)
+            except BlockingIOError:
+                _, ready, _ = select.select([], [self], [], PATIENCE_SECONDS)
+                assert ready, f"the switch has read no frame for {PATIENCE_SECONDS:g} s"
+            else:
+                return
 
     def received(self) -> Iterator[bytes]:
         """All frames that wait."""
