@@ -1,18 +1,28 @@
-"""`mltswitch agent`: what a training host needs before its jobs send tensors."""
+"""`mltswitch agent`: tensors between training hosts, and what the hosts need for it."""
 
 import click
 
+from mltswitch.cli.agent_bench import bench
+from mltswitch.cli.agent_doctor import doctor
 from mltswitch.cli.agent_keys import keys
 from mltswitch.cli.agent_paths import paths
+from mltswitch.cli.agent_recv import recv
+from mltswitch.cli.agent_send import send
 
 
 @click.group(
-    epilog="\b\nExamples:\n  mltswitch agent keys host1 host2 -o job\n"
+    epilog="\b\nExamples:\n  mltswitch agent recv -o copy.npy\n"
+    "  mltswitch agent send gradients.npy --to receiver=127.0.0.1\n"
+    "  mltswitch agent keys host1 host2 -o job\n"
     "  mltswitch agent paths --plan plan.yaml --from host1 --to host3 --setup"
 )
 def agent() -> None:
-    """Keys of a job, and the paths between its hosts."""
+    """Send and receive tensors; keys of a job, and the paths between its hosts."""
 
 
 agent.add_command(keys)
 agent.add_command(paths)
+agent.add_command(recv)
+agent.add_command(send)
+agent.add_command(bench)
+agent.add_command(doctor)

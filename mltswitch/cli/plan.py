@@ -14,16 +14,18 @@ from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.cli.output import console, json_option, print_json, stderr_console, table
 from mltswitch.documents import dump_yaml, load_document, write_together
 from mltswitch.errors import MltswitchError, UserInputError
+from mltswitch.hostagent.configuration.document import AgentDocument
 from mltswitch.plan import Fabric, Plan, PortProfile, Prediction, build_plan
 from mltswitch.profile import ModelProfile, resolve_profile
 from mltswitch.queueing import MODELS, SimulationSettings
 from mltswitch.targets import hardware_capabilities
 from mltswitch.units import format_bps, format_ratio
 
-DOCUMENTS: dict[str, type[Plan | Fabric | ModelProfile]] = {
+DOCUMENTS: dict[str, type[Plan | Fabric | ModelProfile | AgentDocument]] = {
     "plan": Plan,
     "fabric": Fabric,
     "profile": ModelProfile,
+    "agent": AgentDocument,
 }
 REFEREE: Final = "simulate"
 """The loss model that judges plans, and makes none."""

@@ -15,6 +15,7 @@ import time
 import zlib
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -26,7 +27,10 @@ from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.engine import Engine
 from mltswitch.hostagent.errors import AgentError, BufferReusedError, CancelledError, DeadlineExceededError
 from mltswitch.hostagent.settings import AgentSettings
+from mltswitch.hostagent.spraying.standing import PathCondition
 from mltswitch.hostagent.tagging import checked_dscp, policy_named
+from mltswitch.hostagent.telemetry.events import AgentEnded, Observer, TransferEnded, TransferPosted, kind_of
+from mltswitch.hostagent.telemetry.snapshot import AgentSnapshot
 from mltswitch.hostagent.tensor.elements import refuse_big_endian, view_of
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_SEGMENTS
@@ -63,6 +67,9 @@ class Completion:
     layout: PacketLayout | None
     completed_ns: int
     """time.monotonic_ns() when it ended."""
+    paths: tuple[PathCondition, ...] = ()
+    """Sender: delay and loss of each path when it ended, by all that was sent to the peer. Empty at the
+    receiver, who measures no round trips, and where the transfer never began."""
 
 
 class CompletionQueue:
@@ -131,7 +138,7 @@ class Transfer:
             if not waiting.done():
                 waiting.set_result(None)
 
-        self._when_ended(lambda: loop.call_soon_threadsafe(done))
+        self.when_ended(lambda: loop.call_soon_threadsafe(done))
         yield from waiting.__await__()
         return self._result()
 
@@ -146,7 +153,8 @@ class Transfer:
         for callback in callbacks:
             callback()
 
-    def _when_ended(self, callback: Callable[[], object]) -> None:
+    def when_ended(self, callback: Callable[[], object]) -> None:
+        """Have it called once, soon: in the thread that ends the transfer, or at once where it has ended."""
         with self._lock:
             if self._completion is None:
                 self._callbacks.append(callback)
@@ -182,6 +190,7 @@ class Agent:
         self._peers: dict[str, AgentError | None] = {}
         """Those that are, or were, connected; with the error that ended it."""
         self._posts: dict[tuple[str, TransferKey, Direction], _Post] = {}
+        self._is_closed = False
         self._engine = Engine(settings, self._happened)
 
     @property
@@ -226,6 +235,17 @@ class Agent:
         if missing:
             raise DeadlineExceededError(f"has not connected within {timeout_seconds:g} s", peer=missing[0])
 
+    def wait_for_a_peer(self, timeout_seconds: float) -> str:
+        """The name of one that is connected, whoever it is; raises DeadlineExceededError."""
+        with self._lock:
+            self._lock.wait_for(lambda: None in self._peers.values(), timeout_seconds)
+            for name, error in self._peers.items():
+                if error is None:
+                    return name
+            lost = [str(error) for error in self._peers.values()]
+        reason = f"; {lost[-1]}" if lost else ""
+        raise DeadlineExceededError(f"nobody has connected within {timeout_seconds:g} s{reason}")
+
     def post_send(
         self,
         peer: str,
@@ -233,7 +253,7 @@ class Agent:
         *,
         tensor: int,
         round_number: int,
-        dscp: Dscp | Callable[[], Dscp],
+        dscp: Dscp | Callable[[], Dscp] | None = None,
         layer: int = 0,
         policy: ImportancePolicy | str = "magnitude",
         burst_packets: int = UDP_MAXIMUM_SEGMENTS,
@@ -248,7 +268,8 @@ class Agent:
             data: numpy array, CPU tensor of torch or anything with a buffer, C-contiguous; not copied.
             tensor: number that both ends use for it.
             round_number: rises with every exchange of the same tensor.
-            dscp: of its traffic class, or a function that is asked for every chunk.
+            dscp: of its traffic class, or a function that is asked for every chunk. None: by its layer and by
+                what else is on its way, as the settings' `two_queues` have it.
             layer: in forward order; front layers leave first.
             policy: marks packets important; its name, or an object.
             burst_packets: n, packets with one path and one DSCP/ECN byte; never more than the kernel takes.
@@ -259,14 +280,8 @@ class Agent:
         Raises UserInputError for data that cannot be sent.
         """
         view = view_of(data, writable=False, element_type=element_type)
-        if callable(dscp):
-            of_chunk = dscp
-        else:
-            number = checked_dscp(dscp)
-
-            def of_chunk() -> Dscp:
-                return number
-
+        two_queues = self._settings.two_queues if dscp is None else None
+        of_chunk = _dscp_of_chunk(two_queues.of_layer(layer) if two_queues else dscp)
         outgoing = Outgoing(
             TransferKey(tensor, round_number),
             view,
@@ -277,15 +292,25 @@ class Agent:
             burst_packets,
         )
         checksum = zlib.crc32(view.data.data) if self._settings.catch_reuse else None
-        return self._post(
-            peer,
-            outgoing.key,
-            Direction.SEND,
-            completions,
-            view.data,
-            checksum,
-            lambda: self._engine.connection(peer).send(outgoing, time.monotonic_ns()),
-        )
+        if two_queues is not None:
+            two_queues.started(layer)
+        try:
+            transfer = self._post(
+                peer,
+                outgoing.key,
+                Direction.SEND,
+                completions,
+                view.data,
+                checksum,
+                lambda: self._engine.connection(peer).send(outgoing, time.monotonic_ns()),
+            )
+        except MltswitchError:
+            if two_queues is not None:
+                two_queues.finished(layer)
+            raise
+        if two_queues is not None:
+            transfer.when_ended(partial(two_queues.finished, layer))
+        return transfer
 
     def post_recv(
         self,
@@ -357,6 +382,42 @@ class Agent:
 
         self._engine.call(give_up)
 
+    def observe(self, observer: Observer) -> None:
+        """Tell it from now on what happens, first of all who is connected.
+
+        Raises AgentError after `close`.
+        """
+        self._engine.call(lambda: self._engine.observe(observer, is_wanted=True))
+
+    def stop_observing(self, observer: Observer) -> None:
+        """Tell it nothing more, soon; nothing happens after `close`."""
+        try:
+            self._engine.call(lambda: self._engine.observe(observer, is_wanted=False))
+        except AgentError:
+            self._engine.watch.remove(observer)  # no thread is left to do it
+
+    def snapshot(self, timeout_seconds: float = 1.0) -> AgentSnapshot:
+        """What has been counted until now.
+
+        Raises AgentError after `close`, DeadlineExceededError where the engine does not answer in time.
+        """
+        answers: queue.SimpleQueue[AgentSnapshot | OSError] = queue.SimpleQueue()
+
+        def take() -> None:
+            try:
+                answers.put(self._engine.snapshot())
+            except OSError as error:
+                answers.put(error)
+
+        self._engine.call(take)
+        try:
+            answer = answers.get(timeout=timeout_seconds)
+        except queue.Empty:
+            raise DeadlineExceededError(f"the engine did not answer within {timeout_seconds:g} s") from None
+        if isinstance(answer, OSError):
+            raise CancelledError("the agent is closed") from answer
+        return answer
+
     def close(self, reason: str = "done") -> None:
         """End everything; open transfers complete with an error."""
         self._engine.close(reason)
@@ -364,6 +425,10 @@ class Agent:
             left = list(self._posts.items())
         for (peer, key, direction), _ in left:
             self._end(peer, key, direction, CancelledError("the agent was closed", peer=peer), None)
+        watch = self._engine.watch
+        if watch and not self._is_closed:
+            watch.tell(AgentEnded(time.monotonic_ns(), reason))
+        self._is_closed = True
 
     def __enter__(self) -> Self:
         return self
@@ -393,6 +458,11 @@ class Agent:
             self._posts[place] = _Post(transfer, completions or self.completions, memory, checksum)
 
         def attempt() -> None:
+            if self._engine.watch:
+                now_ns, size_bytes = time.monotonic_ns(), memory.nbytes
+                self._engine.watch.tell(
+                    TransferPosted(now_ns, peer, key.tensor, key.round_number, direction, size_bytes)
+                )
             try:
                 begin()
             except AgentError as error:
@@ -432,6 +502,8 @@ class Agent:
             post = self._posts.pop((peer, key, direction), None)
         if post is None:
             return
+        if error is not None and error.tensor is None:  # of the connection, or of the agent
+            error = type(error)(error.what, peer=peer, tensor=key.tensor, round_number=key.round_number)
         completion = Completion(
             peer,
             key.tensor,
@@ -442,6 +514,7 @@ class Agent:
             event.received if event else None,
             event.layout if event else None,
             time.monotonic_ns(),
+            event.paths if event else (),
         )
         if post.checksum is not None and error is None and zlib.crc32(post.memory.data) != post.checksum:
             reused = BufferReusedError(
@@ -451,6 +524,8 @@ class Agent:
                 round_number=key.round_number,
             )
             completion = replace(completion, error=reused)
+        if self._engine.watch:
+            self._engine.watch.tell(_ended(completion))
         post.transfer.complete(completion)
         post.queue.add(completion)
 
@@ -459,6 +534,33 @@ class Agent:
             error = self._peers.get(name)
             if error is not None:
                 raise error
+
+
+def _ended(completion: Completion) -> TransferEnded:
+    error, statistics = completion.error, completion.statistics
+    return TransferEnded(
+        completion.completed_ns,
+        completion.peer,
+        completion.tensor,
+        completion.round_number,
+        completion.direction,
+        kind_of(error),
+        "" if error is None else error.what,
+        statistics.goodput_bps if statistics else None,
+        statistics,
+        completion.paths,
+    )
+
+
+def _dscp_of_chunk(dscp: Dscp | Callable[[], Dscp] | None) -> Callable[[], Dscp]:
+    if callable(dscp):
+        return dscp
+    if dscp is None:
+        raise UserInputError(
+            "the tensor has no code point", where="dscp", hint="give one, or set AgentSettings.two_queues"
+        )
+    number = checked_dscp(dscp)
+    return lambda: number
 
 
 def _deadline_ns(seconds: float) -> int:

@@ -5,14 +5,12 @@ it.
 """
 
 import logging
-import os
-import selectors
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from ipaddress import ip_address
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -21,31 +19,37 @@ from mltswitch.errors import MltswitchError
 from mltswitch.hostagent.control.channel import ChannelSettings, ControlChannel
 from mltswitch.hostagent.control.listener import ControlListener
 from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.datapaths import DataPaths
 from mltswitch.hostagent.errors import AgentError, CancelledError, PeerRefusedError, PeerUnreachableError
 from mltswitch.hostagent.links import Link, new_secrets
-from mltswitch.hostagent.network.features import kernel_features
 from mltswitch.hostagent.network.receiver import DatagramReceiver
-from mltswitch.hostagent.network.sender import BurstSender
-from mltswitch.hostagent.network.sockets import (
-    DataSocket,
-    PathSocket,
-    open_path_sockets,
-    open_socket,
-    set_segments,
-)
-from mltswitch.hostagent.settings import TRUE_SIZE_FACTOR, AgentSettings
+from mltswitch.hostagent.network.waiting import READABLE, WRITABLE, Waiter
+from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.spraying.sprayer import PathSprayer
+from mltswitch.hostagent.tcp.connection import TcpConnection
+from mltswitch.hostagent.tcp.port import TcpPort
+from mltswitch.hostagent.telemetry.events import AgentEvent, AgentStarted, Observer, Warned
+from mltswitch.hostagent.telemetry.snapshot import AgentSnapshot, Ledger, socket_snapshots
+from mltswitch.hostagent.telemetry.watch import Watch, connected
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
-from mltswitch.hostagent.transport.hello import LocalEnd, PathAddress, PeerHello
-from mltswitch.hostagent.transport.interfaces import ConnectionLost, Event, PeerReady, TransferDone
+from mltswitch.hostagent.transport.hello import LocalEnd, PeerHello, Secrets
+from mltswitch.hostagent.transport.interfaces import (
+    ConnectionLost,
+    Direction,
+    Event,
+    PeerReady,
+    TransferDone,
+    TransferProgress,
+)
 from mltswitch.hostagent.transport.rate import Timely
+from mltswitch.hostagent.transport.settings import Transport
+from mltswitch.hostagent.transport.sharing import SharedRate
 
-NANOSECONDS: Final = 10**9
-LONGEST_WAIT_SECONDS: Final = 1.0
+LONGEST_WAIT_NS: Final = 10**9
 RECEIVE_CALLS: Final = 4
 """Of one socket in a row; acknowledgements leave after each."""
-RECEIVE_MESSAGES: Final = 64
+RECEIVE_MESSAGES: Final = 1024
 NAP_PACKETS: Final = 64
 """Fewer at once are no stream that a rest would help."""
 CLOSING_SECONDS: Final = 1.0
@@ -61,8 +65,13 @@ class Engine:
         """Opens the sockets; raises UserInputError or MachineError."""
         self._settings = settings
         self._happened = happened
-        self._segmentation = kernel_features().segmentation
-        self._sockets = _open_data_sockets(settings)
+        self._paths = DataPaths(settings)
+        self._sockets = self._paths.sockets
+        self._waiter = Waiter()
+        self._tcp = TcpPort(settings, self._waiter.leave) if settings.transport is Transport.TCP else None
+        self._shared_rate = (
+            SharedRate(settings.total_rate_bps, time.monotonic_ns()) if settings.total_rate_bps else None
+        )
         self._receivers = [DatagramReceiver(entry.socket, RECEIVE_MESSAGES) for entry in self._sockets]
         self._channel_settings = ChannelSettings(dscp=settings.control_dscp)
         self._listener: ControlListener | None = None
@@ -70,10 +79,6 @@ class Engine:
         self._by_name: dict[str, Link] = {}
         self._by_token: dict[int, Link] = {}
         self._calls: deque[Callable[[], None]] = deque()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._wake, selectors.EVENT_READ)
-        self._watched: dict[int, int] = {}
         self._is_busy = False
         """Whether more had arrived than one call took."""
         self._has_more = False
@@ -84,13 +89,17 @@ class Engine:
             self._listener = ControlListener(settings.listen, settings.security, self._channel_settings)
         self.unknown_datagrams = 0
         """With a token that is none of ours; they are not answered."""
+        self.watch = Watch(self._greeting)
+        self._ledger = Ledger()
+        if settings.observer is not None:
+            self.watch.add(settings.observer)
         self._thread = threading.Thread(target=self._run, name=f"agent {settings.name}", daemon=True)
         self._thread.start()
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """About buffers that are too small."""
-        return tuple(dict.fromkeys(text for entry in self._sockets for text in entry.warnings))
+        return self._paths.warnings
 
     @property
     def listening_at(self) -> Endpoint | None:
@@ -139,9 +148,27 @@ class Engine:
             self._calls.append(lambda: self._stop(reason))
             self._wake_up()
             self._thread.join()
-        if self._wake >= 0:
-            os.close(self._wake)
-            self._wake = -1
+        self._waiter.close()
+
+    def observe(self, observer: Observer, *, is_wanted: bool) -> None:
+        """Tell it what happens, or nothing more; in the engine's thread."""
+        if is_wanted:
+            self.watch.add(observer)
+        else:
+            self.watch.remove(observer)
+        for link in self._links:
+            if link.connection is not None:
+                link.connection.observe(is_observed=bool(self.watch))
+
+    def snapshot(self) -> AgentSnapshot:
+        """What has been counted; in the engine's thread. Raises OSError where the sockets are closed."""
+        return AgentSnapshot(
+            self._settings.name,
+            time.monotonic_ns(),
+            self._ledger.peers(self._links),
+            socket_snapshots(self._sockets, self._receivers),
+            self.unknown_datagrams,
+        )
 
     # The loop
 
@@ -156,33 +183,37 @@ class Engine:
             self._shut_down()
 
     def _turn(self) -> None:
-        wait_seconds = self._wait_seconds(time.monotonic_ns())
+        wait_ns = self._wait_ns(time.monotonic_ns())
         self._has_more = False
-        self._watch()
-        ready = self._selector.select(wait_seconds)
-        if any(key.fd == self._wake for key, _ in ready):
-            os.eventfd_read(self._wake)
+        self._waiter.watch(self._wanted())
+        ready = self._waiter.wait(wait_ns)
         received = self._receive()
         while self._calls:
             self._calls.popleft()()
         now_ns = time.monotonic_ns()
-        self._serve_channels({key.fd for key, _ in ready}, now_ns)
+        self._serve_channels(ready, now_ns)
+        if self._tcp is not None:
+            self._has_more |= self._tcp.step(ready, time.monotonic_ns)
         for link in list(self._links):
             self._serve(link)
+        if self.watch:
+            self.watch.look(self._links, self._receivers, self.unknown_datagrams, now_ns)
         if received > NAP_PACKETS and self._settings.nap_seconds and not self._has_more and not self._is_busy:
             time.sleep(self._settings.nap_seconds)
 
-    def _wait_seconds(self, now_ns: int) -> float:
+    def _wait_ns(self, now_ns: int) -> int:
         if self._has_more or self._calls:
-            return 0.0
+            return 0
         times = [link.connection.next_timer_ns() for link in self._links if link.connection is not None]
         times += [link.channel.next_timer_ns() for link in self._links]
         if self._listener is not None:
             times.append(self._listener.next_timer_ns())
-        soonest = min((time_ns for time_ns in times if time_ns is not None), default=None)
-        if soonest is None:
-            return LONGEST_WAIT_SECONDS
-        return min(max(0.0, (soonest - now_ns) / NANOSECONDS), LONGEST_WAIT_SECONDS)
+        if self._tcp is not None:
+            times.append(self._tcp.next_timer_ns(now_ns))
+        soonest_ns = min((time_ns for time_ns in times if time_ns is not None), default=None)
+        if soonest_ns is None:
+            return LONGEST_WAIT_NS
+        return min(max(0, soonest_ns - now_ns), LONGEST_WAIT_NS)
 
     def _receive(self) -> int:
         """Read what the data sockets hold; returns how many datagrams."""
@@ -192,9 +223,8 @@ class Engine:
             for _ in range(RECEIVE_CALLS):
                 grids = receiver.receive()
                 now_ns = time.monotonic_ns()
-                for grid in grids:
-                    total += grid.datagram_count
-                    self._dispatch(grid, now_ns)
+                total += sum(grid.datagram_count for grid in grids)
+                self._dispatch(grids, now_ns)
                 if not receiver.was_full:
                     break
                 self._is_busy = True
@@ -202,16 +232,23 @@ class Engine:
                     link.send_small(now_ns)
         return total
 
-    def _dispatch(self, grid: DatagramGrid, now_ns: int) -> None:
-        tokens = grid.headers()["flow_token"][:, 0]
-        edges = [0, *(np.flatnonzero(tokens[1:] != tokens[:-1]) + 1).tolist(), grid.messages]
-        for first, last in pairwise(edges):
-            link = self._by_token.get(int(tokens[first]))
-            part = grid if last - first == grid.messages else grid.part(first, last)
+    def _dispatch(self, grids: Iterable[DatagramGrid], now_ns: int) -> None:
+        by_token: dict[int, list[DatagramGrid]] = {}
+        for grid in grids:
+            tokens = grid.flow_tokens()
+            if (tokens == tokens[0]).all():
+                by_token.setdefault(int(tokens[0]), []).append(grid)
+                continue
+            different, which = np.unique(tokens, return_inverse=True)
+            for number, token in enumerate(different.tolist()):
+                part = grid.picked(np.flatnonzero(which == number))
+                by_token.setdefault(token, []).append(part)
+        for token, parts in by_token.items():
+            link = self._by_token.get(token)
             if link is None or link.connection is None:
-                self.unknown_datagrams += part.datagram_count
+                self.unknown_datagrams += sum(part.datagram_count for part in parts)
             else:
-                link.connection.datagrams_received(part, now_ns)
+                link.connection.datagrams_received(parts, now_ns)
 
     def _serve_channels(self, ready: Iterable[int], now_ns: int) -> None:
         ready = set(ready)
@@ -251,61 +288,50 @@ class Engine:
             link.flush_control()
             self._drop(link, CancelledError("closed"), now_ns)
 
-    def _watch(self) -> None:
-        """Tell the selector what to wait for; asks the kernel only where something has changed."""
-        wanted: dict[int, int] = {entry.socket.fileno(): selectors.EVENT_READ for entry in self._sockets}
+    def _wanted(self) -> dict[int, int]:
+        """Descriptors and what to wait for."""
+        wanted: dict[int, int] = {entry.socket.fileno(): READABLE for entry in self._sockets}
         if self._listener is not None and self._listener.wants_read:
-            wanted[self._listener.fileno()] = selectors.EVENT_READ
+            wanted[self._listener.fileno()] = READABLE
         for link in self._links:
             descriptor = link.channel.fileno()
             if descriptor >= 0:
-                wanted[descriptor] = (selectors.EVENT_READ if link.channel.wants_read else 0) | (
-                    selectors.EVENT_WRITE if link.channel.wants_write else 0
+                wanted[descriptor] = (READABLE if link.channel.wants_read else 0) | (
+                    WRITABLE if link.channel.wants_write else 0
                 )
             if link.is_blocked and link.sender is not None:
                 blocked = link.sender.blocked_socket
                 if blocked is not None:
-                    wanted[blocked.fileno()] = selectors.EVENT_READ | selectors.EVENT_WRITE
-        for descriptor in [entry for entry in self._watched if not wanted.get(entry)]:
-            self._selector.unregister(descriptor)
-            del self._watched[descriptor]
-        for descriptor, mask in wanted.items():
-            if mask and descriptor not in self._watched:
-                self._selector.register(descriptor, mask)
-            elif mask and self._watched[descriptor] != mask:
-                self._selector.modify(descriptor, mask)
-            if mask:
-                self._watched[descriptor] = mask
+                    wanted[blocked.fileno()] = READABLE | WRITABLE
+        if self._tcp is not None:
+            wanted |= self._tcp.wanted(time.monotonic_ns())
+        return wanted
 
     # Peers
 
     def _start(self, link: Link, now_ns: int) -> None:
+        secrets = new_secrets()
+        if self._tcp is not None:
+            link.connection = self._tcp.connection(secrets, now_ns)
+        else:
+            link.connection = self._connection(secrets, now_ns)
+        link.connection.observe(is_observed=bool(self.watch))
+        self._by_token[secrets.token] = link
+
+    def _connection(self, secrets: Secrets, now_ns: int) -> Connection:
         settings = self._settings
-        granted = min(entry.receive_buffer.granted_bytes for entry in self._sockets)
-        window = granted // TRUE_SIZE_FACTOR // max(1, settings.expected_peers)
+        payload_bytes = self._paths.payload_bytes
+        datagrams = min(entry.receive_buffer.datagrams(payload_bytes) for entry in self._sockets)
         local = LocalEnd(
             name=settings.name,
-            data_addresses=tuple(self._data_addresses()),
-            window_bytes=max(window, settings.payload_bytes),
-            payload_bytes=settings.payload_bytes,
+            data_addresses=self._paths.addresses,
+            window_bytes=max(1, datagrams // settings.expected_peers) * payload_bytes,
+            payload_bytes=payload_bytes,
             authenticate=settings.authenticate,
             control_dscp=settings.control_dscp,
         )
-        secrets = new_secrets()
-        link.connection = Connection(
-            settings.connection, local, secrets, self._sprayer, Timely(settings.rate), now_ns
-        )
-        self._by_token[secrets.token] = link
-
-    def _data_addresses(self) -> list[PathAddress]:
-        settings = self._settings
-        ports = [entry.port for entry in self._sockets]
-        if not settings.per_path_sockets:
-            ports = ports * len(settings.addresses)
-        return [
-            PathAddress(path, address, port)
-            for path, (address, port) in enumerate(zip(settings.addresses, ports, strict=True))
-        ]
+        rate = Timely(settings.rate)
+        return Connection(settings.connection, local, secrets, self._sprayer, rate, now_ns)
 
     def _sprayer(self, hello: PeerHello) -> PathSprayer:
         return PathSprayer(len(hello.data_addresses), self._settings.spraying)
@@ -322,7 +348,27 @@ class Engine:
                 del self._by_name[name]
             elif isinstance(event, TransferDone):
                 link.forget(event.key)
+            self._tell(name, connection, event)
+
+    def _tell(self, name: str, connection: Connection, event: Event) -> None:
+        if isinstance(event, TransferDone) and event.direction is Direction.SEND:
+            sprayer = connection.sprayer
+            if isinstance(sprayer, PathSprayer):
+                event = replace(event, paths=sprayer.conditions())
+        if self.watch:
+            self.watch.happened(name, connection, event)
+        if not isinstance(event, TransferProgress):
             self._happened(name, event)
+
+    def _greeting(self) -> Iterator[AgentEvent]:
+        now_ns = time.monotonic_ns()
+        yield AgentStarted(now_ns, self._settings.name, self._settings.addresses)
+        for text in self.warnings:
+            yield Warned(now_ns, text)
+        for name, link in self._by_name.items():
+            hello = link.connection.peer if link.connection else None
+            if hello is not None:
+                yield connected(name, hello)
 
     def _greet(self, link: Link, connection: Connection) -> None:
         hello = connection.peer
@@ -331,15 +377,17 @@ class Engine:
         link.check_peer(hello)
         if hello.name in self._by_name:
             raise PeerRefusedError("is connected already", peer=hello.name)
-        addresses = sorted(hello.data_addresses, key=lambda entry: entry.path)
-        if [entry.path for entry in addresses] != list(range(len(addresses))):
-            raise PeerRefusedError("numbers its paths with gaps", peer=hello.name)
-        sockets = [entry.socket for entry in self._sockets]
-        paths = {
-            entry.path: PathSocket(sockets[entry.path % len(sockets)], entry.address, entry.port)
-            for entry in addresses
-        }
-        link.sender = BurstSender(paths, segmentation=self._segmentation)
+        if self._tcp is not None and isinstance(connection, TcpConnection):
+            self._tcp.greeted(connection, time.monotonic_ns())
+            self._by_name[hello.name] = link
+            return
+        paths = self._paths.to_peer(hello, lambda: connection.rate_bps)
+        link.sender = paths.output
+        pacer = paths.pacer(time.monotonic_ns())
+        if pacer is not None:
+            connection.pace(pacer)
+        if self._shared_rate is not None:
+            connection.share_rate(self._shared_rate.share())
         self._by_name[hello.name] = link
 
     def _drop(self, link: Link, error: AgentError, now_ns: int) -> None:
@@ -350,15 +398,20 @@ class Engine:
         link.rest = None
         if connection is not None:
             connection.control_ended(error, now_ns)
+            self.watch.forget(link)
             self._report_end(link, connection)
+            self._ledger.close(link)
             self._by_token.pop(connection.receive_token, None)
-        elif link.expected is not None:
-            self._happened(link.expected, ConnectionLost(error))
+        else:
+            lost = ConnectionLost(error)
+            self.watch.lost(link.name or str(link.channel.remote), lost)
+            if link.expected is not None:
+                self._happened(link.expected, lost)
         descriptor = link.channel.fileno()
-        if descriptor in self._watched:
-            self._selector.unregister(descriptor)
-            del self._watched[descriptor]
+        self._waiter.leave(descriptor)
         link.channel.close()
+        if self._tcp is not None and isinstance(connection, TcpConnection):
+            self._tcp.forget(connection)
 
     def _report_end(self, link: Link, connection: Connection) -> None:
         name = link.name
@@ -366,7 +419,7 @@ class Engine:
             del self._by_name[name]
         for event in connection.events():
             if not isinstance(event, PeerReady):
-                self._happened(name, event)
+                self._tell(name, connection, event)
 
     # The end
 
@@ -399,36 +452,12 @@ class Engine:
                 _log.debug("not done any more: %s", refused)
         if self._listener is not None:
             self._listener.close()
-        for entry in self._sockets:
-            entry.socket.close()
-        self._selector.close()
+        if self._tcp is not None:
+            self._tcp.close()
+        self._paths.close()
 
     def _wake_up(self) -> None:
         try:
-            os.eventfd_write(self._wake, 1)
+            self._waiter.wake()
         except OSError as error:
             raise CancelledError("the agent is closed") from error
-
-
-def _open_data_sockets(settings: AgentSettings) -> tuple[DataSocket, ...]:
-    if not settings.per_path_sockets:
-        return (
-            open_socket(
-                settings.addresses,
-                settings.data_port,
-                receive_buffer_bytes=settings.buffer_bytes,
-                send_buffer_bytes=settings.buffer_bytes,
-            ),
-        )
-    first = settings.data_port
-    ports = [first + path if first else 0 for path in range(len(settings.addresses))]
-    sockets = open_path_sockets(
-        settings.addresses[0],
-        ports,
-        receive_buffer_bytes=settings.buffer_bytes,
-        send_buffer_bytes=settings.buffer_bytes,
-    )
-    if settings.segments:
-        for entry, segments in zip(sockets, settings.segments, strict=True):
-            set_segments(entry.socket, segments)
-    return sockets

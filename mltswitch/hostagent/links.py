@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from mltswitch.hostagent.control.channel import ControlChannel
 from mltswitch.hostagent.errors import PeerRefusedError
-from mltswitch.hostagent.network.outgoing import rest_of
-from mltswitch.hostagent.network.sender import BurstSender
+from mltswitch.hostagent.network.outgoing import Output, rest_of
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 from mltswitch.hostagent.transport.hello import KEY_BYTES, PeerHello, Secrets
@@ -33,7 +32,7 @@ class Link:
     """Whom we connect to; None: the peer connected to us."""
     connection: Connection | None = None
     """None until the peer's channel is open."""
-    sender: BurstSender | None = None
+    sender: Output | None = None
     """None until the peer has said where it is."""
     rest: Bursts | None = None
     """Bursts that the kernel has not taken yet."""

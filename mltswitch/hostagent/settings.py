@@ -5,16 +5,17 @@ from typing import Final
 
 from mltswitch.hostagent.control.security import Security
 from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.spraying.modes import ByAddress, BySegments, BySourcePort, BySourceRoute, Spray
 from mltswitch.hostagent.spraying.settings import SprayingSettings
+from mltswitch.hostagent.tagging.two_queues import TwoQueues
+from mltswitch.hostagent.tcp.settings import TcpSettings
+from mltswitch.hostagent.telemetry.events import Observer
 from mltswitch.hostagent.transport.rate import RateSettings
-from mltswitch.hostagent.transport.settings import ConnectionSettings
+from mltswitch.hostagent.transport.settings import ConnectionSettings, Transport
 from mltswitch.wire import AGENT_PORT, Dscp
 
 DEFAULT_PAYLOAD_BYTES: Final = 1_472
 """Of UDP over IPv4 in Ethernet's 1,500 bytes."""
-TRUE_SIZE_FACTOR: Final = 4
-"""Bytes of a receive buffer, as the kernel counts them, over the payload that it surely holds: lone packets
-are charged with the memory that they lie in."""
 DEFAULT_NAP_SECONDS: Final = 0.0003
 DEFAULT_BUFFER_BYTES: Final = 32 << 20
 
@@ -36,12 +37,15 @@ class AgentSettings:
     """Where peers reach the control channel; None: they do not, we connect to them."""
     data_port: int = AGENT_PORT
     """0: any free one, which peers are told."""
-    per_path_sockets: bool = False
-    """One socket, with a port of its own, for each entry of `addresses` (mode `entropy`)."""
-    segments: tuple[tuple[str, ...], ...] = ()
-    """IPv6 segments of each path, for sticky headers (mode `srv6`); with `per_path_sockets` alone."""
+    spray: Spray = field(default_factory=ByAddress)
+    """How paths are named. With a socket for each path they have the ports `data_port`, `data_port` + 1, …;
+    source ports and source routes begin at one address, named once for each path."""
     payload_bytes: int = DEFAULT_PAYLOAD_BYTES
-    """Longest UDP payload that the path carries."""
+    """Longest UDP payload that the path carries; less where an interface's MTU leaves less."""
+    total_rate_bps: float | None = None
+    """For all peers together, who share it evenly; None: each has its own rate alone."""
+    two_queues: TwoQueues | None = None
+    """Gives their code points to tensors that are posted without one, by what is on its way."""
     authenticate: bool = False
     """A tag on every datagram."""
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
@@ -50,15 +54,44 @@ class AgentSettings:
     """Who may send at the same time: each gets its part of the receive buffer."""
     nap_seconds: float = DEFAULT_NAP_SECONDS
     """Rest while many packets arrive, so that the next batch is worth its calls; 0: none."""
+    transport: Transport = Transport.MLT
+    """How tensors cross; a peer that uses another one is refused."""
+    tcp: TcpSettings = field(default_factory=TcpSettings)
+    """Of that transport."""
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
     spraying: SprayingSettings = field(default_factory=SprayingSettings)
     catch_reuse: bool = False
     """Find out whether a tensor changed while it was being sent; reads it twice."""
 
+    observer: Observer | None = None
+    """Is told what the agent does, from its beginning; `Agent.observe` adds others."""
+
     def __post_init__(self) -> None:
         if not self.addresses:
             raise ValueError("an agent needs an address")
-        if self.per_path_sockets and len(set(self.addresses)) > 1:
-            raise ValueError("sockets that are a path each have one address, named once for each path")
-        if self.segments and not (self.per_path_sockets and len(self.segments) == len(self.addresses)):
-            raise ValueError("segments need a socket for each path, and each path has some")
+        if self.expected_peers < 1:
+            raise ValueError(f"{self.expected_peers} expected peers; expected 1 or more")
+        if isinstance(self.spray, BySourcePort | BySourceRoute) and len(set(self.addresses)) > 1:
+            raise ValueError(
+                "paths by source port or source route have one address, named once for each path"
+            )
+        if isinstance(self.spray, BySegments) and len(self.spray.segments) != len(self.addresses):
+            raise ValueError(f"{len(self.spray.segments)} segment lists of {len(self.addresses)} paths")
+        if isinstance(self.spray, BySourceRoute) and ":" in self.addresses[0]:
+            raise ValueError("source routes stand before IPv4")
+        if self.transport is Transport.TCP and not (
+            isinstance(self.spray, ByAddress) and self.total_rate_bps is None
+        ):
+            raise ValueError("over TCP there is no spraying, and no rate but the kernel's")
+        if self.total_rate_bps is not None and not self.total_rate_bps > 0:
+            raise ValueError(f"a rate of {self.total_rate_bps} bit/s for all peers; expected more than 0")
+
+    @property
+    def per_path_sockets(self) -> bool:
+        """Whether each path has a socket of its own."""
+        return isinstance(self.spray, BySegments | BySourcePort)
+
+    @property
+    def segments(self) -> tuple[tuple[str, ...], ...]:
+        """IPv6 segments that each path's socket names (mode `srv6`, sticky); else none."""
+        return self.spray.segments if isinstance(self.spray, BySegments) else ()

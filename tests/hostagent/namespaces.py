@@ -62,7 +62,7 @@ class Host:
 
     def run(self, *command: str) -> str:
         """Output of a command that must succeed in here."""
-        return _run(*self.namespace.command(command))
+        return run_command(*self.namespace.command(command))
 
 
 @dataclass(frozen=True)
@@ -85,17 +85,17 @@ def two_hosts(mtu: int = 1500) -> Iterator[TwoHosts]:
     hosts = tuple(Host(NamespaceHandle(f"{prefix}-{place}"), place) for place in (1, 2))
     try:
         for host in hosts:
-            _run("ip", "netns", "add", host.namespace.name)
+            run_command("ip", "netns", "add", host.namespace.name)
         _cable(hosts, mtu)
         for host in hosts:
-            _set_up(host)
+            set_up(host)
         for host, peer in (hosts, hosts[::-1]):
-            _know(host, peer)
+            know(host, peer)
         yield TwoHosts(*hosts)
     finally:
         for host in hosts:
             if Path("/run/netns", host.namespace.name).exists():
-                _run("ip", "netns", "delete", host.namespace.name)
+                run_command("ip", "netns", "delete", host.namespace.name)
 
 
 def _cable(hosts: Sequence[Host], mtu: int) -> None:
@@ -103,10 +103,11 @@ def _cable(hosts: Sequence[Host], mtu: int) -> None:
         ("name", INTERFACE, "mtu", str(mtu), "address", host.hardware_address, "netns", host.namespace.name)
         for host in hosts
     ]
-    _run("ip", "link", "add", *ends[0], "type", "veth", "peer", *ends[1])
+    run_command("ip", "link", "add", *ends[0], "type", "veth", "peer", *ends[1])
 
 
-def _set_up(host: Host) -> None:
+def set_up(host: Host) -> None:
+    """Addresses on an interface that is there."""
     for family in ("all", "default"):
         # The lab and other tests share the machine: nothing but what tests send should be on the cable.
         host.run("sysctl", "-qw", f"net.ipv6.conf.{family}.router_solicitations=0")
@@ -118,12 +119,14 @@ def _set_up(host: Host) -> None:
         host.run("ip", "address", "add", f"{address}/64", "dev", INTERFACE, "nodad")
 
 
-def _know(host: Host, peer: Host) -> None:
+def know(host: Host, peer: Host) -> None:
+    """The peer's hardware address, for all of its addresses."""
     for address in (peer.address, *peer.aliases, peer.address6, *peer.aliases6):
         host.run("ip", "neigh", "add", address, "lladdr", peer.hardware_address, "dev", INTERFACE)
 
 
-def _run(*command: str) -> str:
+def run_command(*command: str) -> str:
+    """Output of a command that must succeed."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
     return done.stdout

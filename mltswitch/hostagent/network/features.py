@@ -1,6 +1,8 @@
 """What the kernel and the way to a peer offer, found out by trying."""
 
 import errno
+import fcntl
+import os
 import platform
 import select
 import socket
@@ -12,6 +14,7 @@ from typing import Final
 
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.network import libc
+from mltswitch.hostagent.network.departures import enable_departures
 from mltswitch.hostagent.network.netlink import (
     TC_H_ROOT,
     QueueingDiscipline,
@@ -24,6 +27,8 @@ FAIR_QUEUEING: Final = "fq"
 """The queueing discipline that paces sockets (tc-fq(8))."""
 _MULTIQUEUE: Final = "mq"
 _LIMITS: Final = Path("/proc/sys/net/core")
+_SIOCGIFMTU: Final = 0x8921
+"""netdevice(7)."""
 _DISCARD_PORT: Final = 9
 """Connecting a UDP socket asks for the route and sends nothing; the port does not matter."""
 _PROBE_SEGMENTS: Final = 3
@@ -46,7 +51,7 @@ class KernelFeatures:
     traffic_class: bool
     """A datagram's DSCP/ECN byte can be set one by one, and is told to the receiver."""
     pacing: bool
-    """SO_MAX_PACING_RATE is known; it works where the interface has fq."""
+    """SO_TXTIME: messages may carry departure times (Linux 4.19), which fq keeps."""
     drop_counts: bool
     """SO_MEMINFO: how many datagrams a full socket dropped (Linux 4.12)."""
     receive_buffer_limit_bytes: int | None
@@ -69,7 +74,7 @@ class Egress:
 
     @property
     def kernel_paces(self) -> bool:
-        """Whether SO_MAX_PACING_RATE works here: fq at the root, or below every queue of a multi-queue
+        """Whether departure times are kept here: fq at the root, or below every queue of a multi-queue
         device."""
         roots = [entry for entry in self.disciplines if entry.parent == TC_H_ROOT]
         if any(entry.kind == FAIR_QUEUEING for entry in roots):
@@ -89,7 +94,7 @@ def kernel_features() -> KernelFeatures:
     """Try everything once, on the loopback interface; takes milliseconds."""
     segmentation, coalescing, traffic_class = _try_offload()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        pacing = _knows(probe, socket.SOL_SOCKET, libc.SO_MAX_PACING_RATE, struct.pack("=Q", 1 << 40))
+        pacing = enable_departures(probe)
         drop_counts = _answers(probe, socket.SOL_SOCKET, libc.SO_MEMINFO, 36)
     return KernelFeatures(
         kernel_release=platform.release(),
@@ -128,6 +133,19 @@ def egress(address: str) -> Egress:
         mtu_bytes=mtu_bytes,
         disciplines=queueing_disciplines(interface),
     )
+
+
+def interface_mtu_bytes(name: str) -> int:
+    """IP packets of an interface, in the namespace of the calling thread; raises UserInputError."""
+    request = struct.pack("16s16x8x", name.encode())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            answer = fcntl.ioctl(asked, _SIOCGIFMTU, request)
+        except OSError as error:
+            raise UserInputError(
+                f"has no MTU: {os.strerror(error.errno or 0)}", where=f"interface {name}"
+            ) from None
+    return int.from_bytes(answer[16:20], "little", signed=True)
 
 
 def _try_offload() -> tuple[bool, bool, bool]:

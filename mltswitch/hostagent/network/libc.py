@@ -6,7 +6,9 @@ padding behind agree on a little-endian machine, because the upper halves are ze
 """
 
 import ctypes
+import os
 import sys
+import time
 from typing import Final
 
 import numpy as np
@@ -36,8 +38,9 @@ SOL_SOCKET: Final = 1
 SO_ATTACH_FILTER: Final = 26
 SO_SNDBUFFORCE: Final = 32
 SO_RCVBUFFORCE: Final = 33
-SO_MAX_PACING_RATE: Final = 47
 SO_MEMINFO: Final = 55
+SO_TXTIME: Final = 61
+SCM_TXTIME: Final = SO_TXTIME
 
 # linux/socket.h
 MSG_TRUNC: Final = 0x20
@@ -108,6 +111,21 @@ def receive_messages(descriptor: int, address: int, count: int) -> int:
     """recvmmsg(2), without waiting: messages received, or the negative errno."""
     received: int = _LIBC.recvmmsg(descriptor, address, count, MSG_DONTWAIT, None)
     return received if received >= 0 else -ctypes.get_errno()
+
+
+def create_timer() -> int:
+    """timerfd_create(2) on the monotonic clock, not blocking; raises OSError."""
+    descriptor: int = _LIBC.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return descriptor
+
+
+def set_timer(descriptor: int, after_ns: int) -> None:
+    """timerfd_settime(2): let it become readable once, after so long; raises OSError."""
+    times = (ctypes.c_int64 * 4)(0, 0, *divmod(after_ns, 10**9))
+    if _LIBC.timerfd_settime(descriptor, 0, times, None) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def address_of(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> int:

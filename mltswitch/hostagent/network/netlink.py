@@ -8,7 +8,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from mltswitch.errors import MachineError
@@ -20,10 +20,14 @@ _NLM_F_REQUEST: Final = 0x1
 _NLM_F_DUMP: Final = 0x300
 _RTM_NEWROUTE: Final = 24
 _RTM_GETROUTE: Final = 26
+_RTM_NEWADDR: Final = 20
+_RTM_GETADDR: Final = 22
 _RTM_NEWQDISC: Final = 36
 _RTM_GETQDISC: Final = 38
 _RTA_DST: Final = 1
 _RTA_OIF: Final = 4
+_IFA_ADDRESS: Final = 1
+_IFA_LOCAL: Final = 2
 _TCA_KIND: Final = 1
 _TYPE_MASK: Final = 0x3FFF
 """The upper two bits of an attribute's type are flags."""
@@ -32,6 +36,8 @@ _MESSAGE: Final = struct.Struct("=IHHII")
 """struct nlmsghdr: length, type, flags, sequence, port."""
 _ROUTE: Final = struct.Struct("=BBBBBBBBI")
 """struct rtmsg: family, lengths of destination and source, TOS, table, protocol, scope, type, flags."""
+_ADDRESS: Final = struct.Struct("=BBBBI")
+"""struct ifaddrmsg: family, prefix length, flags, scope, interface."""
 _DISCIPLINE: Final = struct.Struct("=BxxxiIII")
 """struct tcmsg: family, interface, handle, parent, information."""
 _ATTRIBUTE: Final = struct.Struct("=HH")
@@ -39,6 +45,7 @@ _ATTRIBUTE: Final = struct.Struct("=HH")
 _ANSWER_BYTES: Final = 1 << 18
 _SECONDS: Final = 5.0
 TC_H_ROOT: Final = 0xFFFFFFFF
+_LOOPBACK: Final = "lo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,25 @@ def queueing_disciplines(interface: int) -> tuple[QueueingDiscipline, ...]:
             name = _attributes(content[_DISCIPLINE.size :]).get(_TCA_KIND, b"")
             found.append(QueueingDiscipline(name.rstrip(b"\0").decode("ascii", "replace"), handle, parent))
     return tuple(found)
+
+
+def interface_with(address: str) -> str | None:
+    """Name of the interface that has this address; the loopback has all of 127.0.0.0/8. None: none has it.
+
+    Raises OSError.
+    """
+    wanted = ip_address(address.partition("%")[0])
+    if wanted.version == 4 and wanted.is_loopback:
+        return _LOOPBACK
+    family = socket.AF_INET if wanted.version == 4 else socket.AF_INET6
+    for kind, content in _ask(_RTM_GETADDR, _NLM_F_DUMP, _ADDRESS.pack(family, 0, 0, 0, 0)):
+        if kind != _RTM_NEWADDR:
+            continue
+        found = _attributes(content[_ADDRESS.size :])
+        # Of a point-to-point link, IFA_ADDRESS is the other end's.
+        if found.get(_IFA_LOCAL, found.get(_IFA_ADDRESS)) == wanted.packed:
+            return socket.if_indextoname(_ADDRESS.unpack_from(content)[4])
+    return None
 
 
 def _ask(kind: int, flags: int, body: bytes) -> Iterator[tuple[int, bytes]]:

@@ -261,30 +261,38 @@ class Vectors:
 
 
 class Messages:
-    """struct mmsghdr of many messages with their control messages: traffic class, then segment size."""
+    """struct mmsghdr of many messages with their control messages: traffic class, departure, segment size."""
 
-    def __init__(self, level: int, kind: int, name_bytes: int) -> None:
+    def __init__(self, level: int, kind: int, name_bytes: int, *, with_departures: bool = False) -> None:
         """`level`, `kind`: of the control message of the DSCP/ECN byte."""
         self._level, self._kind, self._name_bytes = level, kind, name_bytes
+        columns = [(4, level, kind), (2, libc.SOL_UDP, libc.UDP_SEGMENT)]
+        if with_departures:
+            columns.insert(1, (8, libc.SOL_SOCKET, libc.SCM_TXTIME))
+        self._columns = columns
+        self._single_bytes = (len(columns) - 1) * _CONTROL_BYTES
+        """Of the control messages without a segment size."""
         self._make(_LEAST_PACKETS)
 
     def _make(self, messages: int) -> None:
-        self._controls = np.zeros((messages, 2), libc.CONTROL)
-        for column, length, level, kind in (
-            (0, libc.CONTROL_HEADER_BYTES + 4, self._level, self._kind),
-            (1, libc.CONTROL_HEADER_BYTES + 2, libc.SOL_UDP, libc.UDP_SEGMENT),
-        ):
-            self._controls["length"][:, column] = length
+        columns = len(self._columns)
+        self._controls = np.zeros((messages, columns), libc.CONTROL)
+        for column, (value_bytes, level, kind) in enumerate(self._columns):
+            self._controls["length"][:, column] = libc.CONTROL_HEADER_BYTES + value_bytes
             self._controls["level"][:, column] = level
             self._controls["type"][:, column] = kind
         self._array = np.zeros(messages, libc.MESSAGE)
         self.address = libc.address_of(self._array)
         """Of the first; changes when more messages come than ever before."""
         self._array["name_length"] = self._name_bytes
-        self._array["control"] = libc.address_of(self._controls) + np.arange(messages) * 2 * _CONTROL_BYTES
-        self._array["control_length"] = _CONTROL_BYTES
+        self._array["control"] = (
+            libc.address_of(self._controls) + np.arange(messages) * columns * _CONTROL_BYTES
+        )
+        self._array["control_length"] = self._single_bytes
         self._tos = self._controls["value"][:, 0]
-        self._segments = self._controls["value"][:, 1]
+        self._segments = self._controls["value"][:, -1]
+        words = self._controls.view(np.int64).reshape(messages, columns, -1)
+        self._departures = words[:, 1, libc.CONTROL_HEADER_BYTES // words.itemsize]
         self._names = self._array["name"]
         self._vectors = self._array["vectors"]
         self._counts = self._array["vector_count"]
@@ -297,10 +305,12 @@ class Messages:
         names: NDArray[np.int64],
         vectors: Vectors,
         order: NDArray[np.int64] | None = None,
+        departures_ns: NDArray[np.int64] | None = None,
     ) -> None:
         """`names`: the address of each message's struct sockaddr.
 
-        `order`: which message comes first, second, …; fewer than all are enough.
+        `order`: which message comes first, second, …; fewer than all are enough. `departures_ns`: of each
+        message; given always or never, as the constructor was told.
         """
         firsts, packets, tos, segments = cut.starts[:-1], cut.packets, cut.tos, cut.segment_bytes
         if order is not None:
@@ -311,6 +321,8 @@ class Messages:
             self._make(max(count, 2 * len(self._array)))
         self._names[:count] = names
         self._tos[:count] = tos
+        if departures_ns is not None:
+            self._departures[:count] = departures_ns if order is None else departures_ns[order]
         if segments is None and order is None:
             self._write_singles(vectors, count)
             return
@@ -318,13 +330,13 @@ class Messages:
         self._vectors[:count] = vectors.addresses[firsts]
         np.multiply(packets, vectors.pieces, out=self._counts[:count])
         if segments is None:
-            self._control_lengths[:count] = _CONTROL_BYTES
+            self._control_lengths[:count] = self._single_bytes
             return
         self._segments[:count] = segments
-        self._control_lengths[:count] = 2 * _CONTROL_BYTES
+        self._control_lengths[:count] = self._single_bytes + _CONTROL_BYTES
         if cut.has_single:
             # Kernels before 5.1 drop a message of one segment that asks for segmentation.
-            self._control_lengths[(packets == 1).nonzero()[0]] = _CONTROL_BYTES
+            self._control_lengths[(packets == 1).nonzero()[0]] = self._single_bytes
 
     def _write_singles(self, vectors: Vectors, count: int) -> None:
         """Every packet a message, in order: mostly they are written already."""
@@ -333,5 +345,5 @@ class Messages:
             return
         self._vectors[:count] = vectors.addresses[:count]
         self._counts[:count] = vectors.pieces
-        self._control_lengths[:count] = _CONTROL_BYTES
+        self._control_lengths[:count] = self._single_bytes
         self._singles = (vectors.addresses, count)

@@ -75,7 +75,9 @@ def open_packet_socket(interface: str) -> socket.socket:
         raise MachineError(
             f"frames with a source route need {_PRIVILEGE}",
             where="spray mode p4",
-            hint=f"run as root, or give the service the capability: AmbientCapabilities={_PRIVILEGE}",
+            hint=f"run as root, or give the process that capability alone: AmbientCapabilities={_PRIVILEGE} "
+            "in its systemd unit, or setpriv --reuid USER --init-groups --inh-caps +net_raw "
+            "--ambient-caps +net_raw -- COMMAND, or setcap cap_net_raw+ep on an interpreter of its own",
         ) from None
     try:
         opened.bind((interface, 0))

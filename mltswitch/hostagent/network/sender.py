@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.hostagent.network import libc
+from mltswitch.hostagent.network.departures import Departures
 from mltswitch.hostagent.network.outgoing import (
     FULL,
     OUR_FAULT,
@@ -35,6 +36,8 @@ from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 
 _NO_SEGMENTATION: Final = frozenset({errno.EIO, errno.EINVAL, errno.ENOPROTOOPT, errno.EOPNOTSUPP})
 """The device computes no checksums, the kernel knows no UDP_SEGMENT, or the route forbids it (udp(7))."""
+_WIRE_BYTES: Final = 42
+"""Ethernet, IPv4 and UDP."""
 _CHARGE_BYTES: Final = 2048
 """A message is charged to its socket with less than twice its bytes and this."""
 
@@ -42,8 +45,15 @@ _CHARGE_BYTES: Final = 2048
 class BurstSender:
     """Sends to the paths' destinations; the sockets stay the caller's."""
 
-    def __init__(self, paths: Mapping[int, PathSocket], *, segmentation: bool = True) -> None:
-        """`paths`: path number → socket and destination; several paths may share a socket.
+    def __init__(
+        self,
+        paths: Mapping[int, PathSocket],
+        *,
+        segmentation: bool = True,
+        departures: Departures | None = None,
+    ) -> None:
+        """`paths`: path number → socket and destination; several paths may share a socket. `departures`: when
+        fq shall send each message; all sockets have been told (`enable_departures`).
 
         Raises MachineError where the machine is none of ours; ValueError without a path, or with sockets of
         IPv4 and of IPv6.
@@ -75,7 +85,8 @@ class BurstSender:
         is_ipv6 = families == {socket.AF_INET6}
         self._level = socket.IPPROTO_IPV6 if is_ipv6 else socket.IPPROTO_IP
         self._kind = libc.IPV6_TCLASS if is_ipv6 else libc.IP_TOS
-        self._messages = Messages(self._level, self._kind, name_bytes)
+        self._departures = departures
+        self._messages = Messages(self._level, self._kind, name_bytes, with_departures=departures is not None)
         self._plain_vectors = Vectors(2)
         self._tagged_vectors = Vectors(3)
         self._blocked: socket.socket | None = None
@@ -148,16 +159,27 @@ class BurstSender:
         names = self._names_of(cut.paths)
         if len(self._sockets) > 1:
             return self._send_by_socket(bursts, cut, names, vectors), False
-        self._messages.write(cut, names, vectors)
+        self._messages.write(cut, names, vectors, None, self._planned(bursts, cut))
         done, is_more = self._push(self._sockets[0], cut, 0, cut.count)
+        if self._departures is not None:
+            self._departures.left(done)
         return int(cut.starts[done]), is_more
+
+    def _planned(self, bursts: Bursts, cut: Cut) -> NDArray[np.int64] | None:
+        """When each message shall leave; None: as soon as the kernel has it."""
+        if self._departures is None:
+            return None
+        size_bytes = np.add.reduceat(bursts.payload_bytes, cut.starts[:-1])
+        return self._departures.plan(size_bytes + cut.packets * (overhead_bytes(bursts) + _WIRE_BYTES))
 
     def _send_by_socket(self, bursts: Bursts, cut: Cut, names: NDArray[np.int64], vectors: Vectors) -> int:
         """Leading packets dealt with: as many as all their sockets have room for."""
         sockets = self._socket_of_path[cut.paths]
         admitted = self._admitted(bursts, cut, sockets)
         order = np.argsort(sockets[:admitted], kind="stable")
-        self._messages.write(cut, names, vectors, order)
+        self._messages.write(cut, names, vectors, order, self._planned(bursts, cut))
+        if self._departures is not None:
+            self._departures.left(admitted)
         ends = np.searchsorted(sockets[order], np.arange(len(self._sockets)), side="right").tolist()
         blocked, again, first = self._blocked, [], 0
         for target, end in zip(self._sockets, ends, strict=True):

@@ -10,7 +10,6 @@ No socket here believes path MTUs that ICMP messages claim (a forged one would s
 fragments.
 """
 
-import errno
 import os
 import socket
 import struct
@@ -28,6 +27,11 @@ DEFAULT_BUFFER_BYTES: Final = 32 << 20
 MAXIMUM_SEGMENTS: Final = 16
 """Of one segment list; the header then has 8 + 16 · 17 bytes."""
 
+_PAGE_BYTES: Final = 4096
+_PACKET_OVERHEAD_BYTES: Final = 512
+"""Headers, the driver's headroom and struct skb_shared_info."""
+_DESCRIPTOR_BYTES: Final = 256
+"""struct sk_buff."""
 _IPV6_ROUTING_TYPE_SEGMENTS: Final = 4
 """RFC 8754, section 2."""
 _MEMORY_INFORMATION: Final = struct.Struct("=9I")
@@ -42,6 +46,15 @@ class BufferSize:
     granted_bytes: int
     setting: str
     """The kernel setting that limits it."""
+
+    def datagrams(self, payload_bytes: int) -> int:
+        """How many received ones of this length fit for sure, however the driver lays them into memory.
+
+        Each is charged with its descriptor and the memory it lies in (skb_truesize): a page, or the next
+        power of two. The kernel grants twice what it calls granted.
+        """
+        bits = (payload_bytes + _PACKET_OVERHEAD_BYTES - 1).bit_length()
+        return 2 * self.granted_bytes // (max(1 << bits, _PAGE_BYTES) + _DESCRIPTOR_BYTES)
 
     @property
     def warning(self) -> str:
@@ -127,20 +140,20 @@ def open_socket(
 
 
 def open_path_sockets(
-    address: str,
+    addresses: Sequence[str],
     ports: Sequence[int],
     *,
     receive_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
     send_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
 ) -> tuple[DataSocket, ...]:
-    """One socket per path at one local address, for `entropy` and `srv6`; 0 among the ports: any.
+    """One socket per path, each with an address and a port, for `entropy` and `srv6`; 0 among the ports: any.
 
     Switches that hash ports then send each path's datagrams another way, those that come to it as well.
     Raises UserInputError as `open_socket`.
     """
     opened: list[DataSocket] = []
     try:
-        for port in ports:
+        for address, port in zip(addresses, ports, strict=True):
             one = open_socket(
                 (address,),
                 port,
@@ -183,21 +196,6 @@ def segment_header(hops: Sequence[IPv6Address]) -> bytes:
     last = len(hops)
     fixed = struct.pack("!BBBBBBH", 0, 2 * (last + 1), _IPV6_ROUTING_TYPE_SEGMENTS, last, last, 0, 0)
     return fixed + bytes(16) + b"".join(hop.packed for hop in reversed(hops))
-
-
-def set_pacing_rate(opened: socket.socket, rate_bps: float) -> bool:
-    """Let the kernel pace the socket (SO_MAX_PACING_RATE); False where it knows no such option.
-
-    It does so only where the interface's queueing discipline is fq (tc-fq(8)): see `features.egress`.
-    """
-    rate_bytes = max(1, int(rate_bps / 8))
-    try:
-        opened.setsockopt(socket.SOL_SOCKET, libc.SO_MAX_PACING_RATE, struct.pack("=Q", rate_bytes))
-    except OSError as error:
-        if error.errno != errno.ENOPROTOOPT:
-            raise
-        return False
-    return True
 
 
 def send_space_bytes(opened: socket.socket) -> int:

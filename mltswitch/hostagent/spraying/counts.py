@@ -83,6 +83,7 @@ class PathCounts:
         """Sent so long ago that those of them that are missing are lost."""
         self.round_trip_ns: float | None = None
         """Smoothed."""
+        self.least_round_trip_ns: int | None = None
         self.refused = 0
         self.stale = 0
 
@@ -166,7 +167,7 @@ class PathCounts:
 
     def forget_round_trip(self) -> None:
         """The path may be another one when it is used again."""
-        self.round_trip_ns = None
+        self.round_trip_ns = self.least_round_trip_ns = None
 
     def begin_anew(self) -> None:
         """A packet that left after all others has just been answered: what is missing now is lost."""
@@ -205,6 +206,8 @@ class PathCounts:
         return Answer.NEW
 
     def _measure(self, delay_ns: int) -> None:
+        if self.least_round_trip_ns is None or delay_ns < self.least_round_trip_ns:
+            self.least_round_trip_ns = delay_ns
         if self.round_trip_ns is None:
             self.round_trip_ns, self._deviation_ns = float(delay_ns), delay_ns / 2
             return

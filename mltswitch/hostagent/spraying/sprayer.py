@@ -24,7 +24,7 @@ from mltswitch.hostagent.spraying.counts import Answer, PathCounts
 from mltswitch.hostagent.spraying.grey import GreyTest
 from mltswitch.hostagent.spraying.policies import by_delay, by_loss, sequencer_for
 from mltswitch.hostagent.spraying.settings import Policy, SprayingSettings
-from mltswitch.hostagent.spraying.standing import PathEvent, Reason, Standing, State
+from mltswitch.hostagent.spraying.standing import PathCondition, PathEvent, Reason, Standing, State
 from mltswitch.wire import AGENT_HEADER_BYTES
 
 MAXIMUM_EVENTS: Final = 1024
@@ -51,6 +51,8 @@ class PathStatistics:
     """Arrived with CE."""
     round_trip_ns: float | None
     """Smoothed, without the time that the peer held acknowledgements; None: never measured."""
+    least_round_trip_ns: int | None
+    """Since the path was last left; None: not measured."""
     loss_share: float | None
     """Of the last blocks of packets; None: too few were sent."""
     refused_acknowledgements: int
@@ -68,7 +70,7 @@ class PathStatistics:
 class _Watch:
     """How long one path has been silent."""
 
-    __slots__ = ("answered_ns", "heard_clock_ns", "heard_ns", "next_ns", "probes")
+    __slots__ = ("answered_ns", "heard_clock_ns", "heard_ns", "next_ns", "probes", "waited_ns")
 
     def __init__(self) -> None:
         self.heard_ns = 0
@@ -81,6 +83,8 @@ class _Watch:
         """When to ask; 0: `heard_ns` decides."""
         self.answered_ns = -1
         """When it answered last."""
+        self.waited_ns = 0
+        """How long the oldest packet had waited for that answer; 0 where the path was not in use."""
 
     def hear(self, now_ns: int, clock_ns: int) -> None:
         self.heard_ns, self.heard_clock_ns = now_ns, clock_ns
@@ -111,6 +115,7 @@ class PathSprayer:
         self._in_flight_bytes = 0
         self._due: set[int] = set()
         self._next_look_ns: int | None = None
+        self._patience_ns = 0
         self._events: deque[PathEvent] = deque(maxlen=MAXIMUM_EVENTS)
         self.unknown_paths = 0
         """Acknowledgements of paths that do not exist."""
@@ -151,6 +156,7 @@ class PathSprayer:
             return
         counts, watch = self._counts[path], self._watches[path]
         settled, missing = counts.settled_packets, counts.settled_missing
+        since_ns = counts.waiting_since_ns
         under_way_bytes = counts.in_flight_bytes
         answer = counts.acknowledged(echoed_ns, received_packets, marked_packets, delay_ns, now_ns)
         if answer is not Answer.NEW:
@@ -162,6 +168,7 @@ class PathSprayer:
         watch.hear(now_ns, self._clock_ns)
         watch.answered_ns = now_ns
         standing = self._standings[path]
+        watch.waited_ns = now_ns - since_ns if standing.is_in_use and since_ns is not None else 0
         if standing.state is State.LEFT:
             if standing.answered(echoed_ns, now_ns):
                 self._return(path, Reason.ANSWERS, now_ns)
@@ -199,6 +206,20 @@ class PathSprayer:
         self._events.clear()
         return events
 
+    def conditions(self) -> tuple[PathCondition, ...]:
+        """Of each path, in short."""
+        entries = zip(self._counts, self._standings, strict=True)
+        return tuple(
+            PathCondition(
+                path,
+                standing.state,
+                _seconds(counts.round_trip_ns),
+                _seconds(counts.least_round_trip_ns),
+                self._grey.loss_share(path),
+            )
+            for path, (counts, standing) in enumerate(entries)
+        )
+
     def statistics(self) -> tuple[PathStatistics, ...]:
         """Of each path."""
         return tuple(
@@ -211,6 +232,7 @@ class PathSprayer:
                 lost_packets=counts.lost_packets,
                 marked_packets=counts.marked_packets,
                 round_trip_ns=counts.round_trip_ns,
+                least_round_trip_ns=counts.least_round_trip_ns,
                 loss_share=self._grey.loss_share(path),
                 refused_acknowledgements=counts.refused,
                 stale_acknowledgements=counts.stale,
@@ -261,6 +283,7 @@ class PathSprayer:
         if self._next_look_ns is None or now_ns < self._next_look_ns:
             return
         self._next_look_ns = None
+        self._patience_ns = self._common_patience_ns()
         for path in range(len(self._counts)):
             for time_ns in self._look_at(path, now_ns):
                 self._look_by(time_ns)
@@ -274,12 +297,25 @@ class PathSprayer:
             self._ask(path, now_ns)
         if standing.is_in_use and counts.waiting_since_ns is not None:
             watch = self._watches[path]
-            yield watch.next_ns or watch.heard_ns + counts.answer_ns
+            yield watch.next_ns or watch.heard_ns + self._answer_ns(path)
         if not standing.is_in_use:
             if now_ns >= standing.next_probe_ns:
                 self._due.add(path)
             else:
                 yield standing.next_probe_ns
+
+    def _answer_ns(self, path: int) -> int:
+        """Time within which a path should answer."""
+        return max(self._counts[path].answer_ns, self._patience_ns)
+
+    def _common_patience_ns(self) -> int:
+        """Longest time that a packet waited for the last answer of a path in use: a peer that is busy reads
+        one path after the other, and those that it has not come to are no worse."""
+        return max(
+            watch.waited_ns
+            for watch, standing in zip(self._watches, self._standings, strict=True)
+            if standing.is_in_use
+        )
 
     def _give_up(self, path: int, now_ns: int) -> int:
         """Packets that have been under way for too long; returns when to look again."""
@@ -297,18 +333,20 @@ class PathSprayer:
 
     def _ask(self, path: int, now_ns: int) -> None:
         """A silent path gets a probe, and after some without an answer it is dead."""
-        counts, watch, settings = self._counts[path], self._watches[path], self._settings
-        if now_ns < (watch.next_ns or watch.heard_ns + counts.answer_ns):
+        watch, settings = self._watches[path], self._settings
+        answer_ns = self._answer_ns(path)
+        if now_ns < (watch.next_ns or watch.heard_ns + answer_ns):
             return
         answered_ns = self._clock_ns - watch.heard_clock_ns
         if (
             watch.probes >= settings.dead_probes
+            and now_ns - watch.heard_ns >= settings.dead_probes * answer_ns
             and answered_ns >= settings.dead_probes * settings.answer_minimum_ns
             and self._leave(path, Reason.DEAD, now_ns)
         ):
             return
-        waits_ns = counts.answer_ns << min(max(watch.probes + 1 - settings.dead_probes, 0), _DOUBLINGS)
-        watch.next_ns = now_ns + min(waits_ns, max(settings.probe_maximum_ns, counts.answer_ns))
+        waits_ns = answer_ns << min(max(watch.probes + 1 - settings.dead_probes, 0), _DOUBLINGS)
+        watch.next_ns = now_ns + min(waits_ns, max(settings.probe_maximum_ns, answer_ns))
         watch.probes += 1
         self._due.add(path)
         others = [
@@ -342,3 +380,7 @@ class PathSprayer:
         state = self._standings[path].change(reason, now_ns)
         self._weights_ns = None
         self._events.append(PathEvent(path, state, reason, now_ns))
+
+
+def _seconds(time_ns: float | None) -> float | None:
+    return None if time_ns is None else time_ns / 1e9

@@ -66,6 +66,20 @@ class PathEvent:
     now_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class PathCondition:
+    """A path as its sender sees it, by all traffic of the connection."""
+
+    path: int
+    state: State
+    round_trip_seconds: float | None
+    """Smoothed, without the time that the peer held acknowledgements; None: not measured since it was
+    left."""
+    least_round_trip_seconds: float | None
+    loss_share: float | None
+    """Of the last blocks of packets; None: too few were sent."""
+
+
 class Standing:
     """Of one path."""
 

@@ -6,7 +6,9 @@ kernel already has.
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from mltswitch.hostagent.errors import (
     AgentError,
@@ -16,7 +18,13 @@ from mltswitch.hostagent.errors import (
     PeerUnreachableError,
     ProtocolViolationError,
 )
-from mltswitch.hostagent.transport.datagrams import Bursts, Datagram, DatagramGrid
+from mltswitch.hostagent.tagging import congestion_marked
+from mltswitch.hostagent.transport.datagrams import (
+    ACKNOWLEDGEMENT_DTYPE,
+    Bursts,
+    Datagram,
+    DatagramGrid,
+)
 from mltswitch.hostagent.transport.exchange import Exchange
 from mltswitch.hostagent.transport.feedback import Feedback, path_probe
 from mltswitch.hostagent.transport.hello import (
@@ -56,10 +64,11 @@ from mltswitch.hostagent.transport.messages import (
     Stopped,
 )
 from mltswitch.hostagent.transport.outbox import Outbox
+from mltswitch.hostagent.transport.pacing import Pacer
 from mltswitch.hostagent.transport.settings import ConnectionSettings
+from mltswitch.hostagent.transport.sharing import Share
+from mltswitch.hostagent.transport.tally import Traffic
 from mltswitch.wire import AgentKind, WireFormatError
-from mltswitch.wire.codec import decode_fields
-from mltswitch.wire.headers import ACKNOWLEDGEMENT
 
 
 class Connection:
@@ -70,7 +79,7 @@ class Connection:
         settings: ConnectionSettings,
         local: LocalEnd,
         secrets: Secrets,
-        sprayer_for: Callable[[PeerHello], Sprayer],
+        sprayer_for: Callable[[PeerHello], Sprayer | None],
         rate: RateController,
         now_ns: int,
     ) -> None:
@@ -100,6 +109,14 @@ class Connection:
         """Heap of (time, tensor, round, direction)."""
         self._began_ns = self._heard_ns = self._pinged_ns = now_ns
         self._exchange.say(Hello(encode_hello(local, secrets)))
+
+    def pace(self, pacer: Pacer) -> None:
+        """Let data out by another bucket than the usual one: where the kernel spaces packets, say."""
+        self._outbox.pace(pacer)
+
+    def share_rate(self, share: Share) -> None:
+        """Let no more data out than this share of what all peers may get together."""
+        self._outbox.share_rate(share)
 
     # What the user asks for
 
@@ -147,15 +164,15 @@ class Connection:
         """The control channel broke."""
         self._end(error, now_ns)
 
-    def datagrams_received(self, grid: DatagramGrid, now_ns: int) -> None:
+    def datagrams_received(self, grids: Sequence[DatagramGrid], now_ns: int) -> None:
         """Datagrams of the peer's; those without our token, or without the right tag, change nothing."""
         if self._error is not None or self.peer is None:
             return
         key = self._exchange.secrets.key if self._exchange.authenticates else None
-        false_ones = grid.datagram_count
-        for group in groups(grid, self.receive_token, key):
+        false_ones = sum(grid.datagram_count for grid in grids)
+        for group in groups(grids, self.receive_token, key):
             self._heard_ns = now_ns
-            false_ones -= group.headers.size
+            false_ones -= group.size
             self._take_in(group, now_ns)
         self.dropped_datagrams += false_ones
 
@@ -243,6 +260,30 @@ class Connection:
         """Of transfers that are not open here: over, or never posted."""
         return self._inbox.late_packets
 
+    def observe(self, *, is_observed: bool) -> None:
+        """Whether `events` should tell how transfers get on (`TransferProgress`), too."""
+        self._exchange.is_observed = is_observed
+
+    @property
+    def rate_bps(self) -> float:
+        """That the peer may be sent to with."""
+        return self._rate.rate_bps
+
+    def traffic(self) -> Traffic:
+        """All counts since the connection began."""
+        return Traffic(
+            sent=self._outbox.totals(),
+            received=self._inbox.totals(),
+            open_sends=self._outbox.open_transfers,
+            open_receives=self._inbox.open_transfers,
+            arrived_by_path=self._feedback.received_packets,
+            marked_by_path=self._feedback.marked_packets,
+            late_packets=self._inbox.late_packets,
+            dropped_datagrams=self.dropped_datagrams,
+            rate_bps=self._rate.rate_bps,
+            in_flight_bytes=self._sprayer.in_flight_bytes if self._sprayer else 0,
+        )
+
     @property
     def sprayer(self) -> Sprayer | None:
         """Of the paths to the peer; None before its HELLO."""
@@ -282,14 +323,22 @@ class Connection:
             ours = ", ".join(map(str, PROTOCOL_VERSIONS))
             theirs = ", ".join(map(str, hello.versions))
             text = f"no common version of the protocol: {ours} here, {theirs} there"
-            self._exchange.say(Goodbye(text))
-            self._end(PeerRefusedError(text, peer=hello.name), now_ns)
+            self._refuse(hello, text, now_ns)
+            return
+        transport = self._exchange.local.transport
+        if hello.transport != transport:
+            text = f"the ends use different transports: {transport} here, {hello.transport} there"
+            self._refuse(hello, text, now_ns)
             return
         self._exchange.peer = hello
         self._sprayer = self._sprayer_for(hello)
         self._ping(now_ns)
         self._exchange.happened(PeerReady(hello.name))
         self._inbox.greeted(now_ns)
+
+    def _refuse(self, hello: PeerHello, text: str, now_ns: int) -> None:
+        self._exchange.say(Goodbye(text))
+        self._end(PeerRefusedError(text, peer=hello.name), now_ns)
 
     def _ping(self, now_ns: int) -> None:
         self._pinged_ns = now_ns
@@ -298,27 +347,35 @@ class Connection:
     # Datagrams
 
     def _take_in(self, group: Group, now_ns: int) -> None:
-        if group.kind == AgentKind.ACKNOWLEDGEMENT and group.body_bytes == ACKNOWLEDGEMENT.size_bytes:
+        if group.kind == AgentKind.ACKNOWLEDGEMENT:
             self._acknowledged(group, now_ns)
-        elif group.kind == AgentKind.PROBE and group.body_bytes == 0:
-            self._feedback.arrived(group.headers, group.is_marked, now_ns)
+        elif group.kind == AgentKind.PROBE and not group.has_bodies:
+            self._arrived(group, now_ns)
             self._feedback.answer_at_once()
-        elif group.kind == AgentKind.DATA and group.body_bytes > 0:
-            self._feedback.arrived(group.headers, group.is_marked, now_ns)
+        elif group.kind == AgentKind.DATA and group.has_bodies:
+            self._arrived(group, now_ns)
             self._inbox.data(group, now_ns)
         else:
-            self.dropped_datagrams += group.headers.size
+            self.dropped_datagrams += group.size
+
+    def _arrived(self, group: Group, now_ns: int) -> None:
+        self._feedback.arrived(group.paths, group.sent_ns, congestion_marked(group.tos), now_ns)
 
     def _acknowledged(self, group: Group, now_ns: int) -> None:
-        if self._sprayer is None:
-            return
-        paths = group.headers["path"].reshape(-1).tolist()
-        for path, body in zip(paths, group.bodies().reshape(-1), strict=True):
-            echoed, held, received, marked = decode_fields(ACKNOWLEDGEMENT, body.tobytes())
-            delay_ns = now_ns - echoed - held
-            self._sprayer.acknowledged(path, echoed, received, marked, delay_ns, now_ns)
-            if 0 < delay_ns <= self._settings.silence_ns:
-                self._rate.acknowledged(delay_ns, now_ns)
+        sprayer = self._sprayer
+        for part in group.parts:
+            if part.body_bytes != ACKNOWLEDGEMENT_DTYPE.itemsize or sprayer is None:
+                self.dropped_datagrams += part.place.stop - part.place.start
+                continue
+            bodies = np.ascontiguousarray(part.bodies()).view(ACKNOWLEDGEMENT_DTYPE)
+            answers = bodies.reshape(-1).tolist()
+            for path, (echoed, held, received, marked) in zip(
+                group.paths[part.place].tolist(), answers, strict=True
+            ):
+                delay_ns = now_ns - echoed - held
+                sprayer.acknowledged(path, echoed, received, marked, delay_ns, now_ns)
+                if 0 < delay_ns <= self._settings.silence_ns:
+                    self._rate.acknowledged(delay_ns, now_ns)
 
     # The end
 
@@ -332,7 +389,7 @@ class Connection:
     def _end(self, error: AgentError, now_ns: int) -> None:
         if self._error is not None:
             return
-        self._error = type(error)(error.what, peer=error.peer or self._exchange.peer_name)
+        self._error = type(error)(error.what, peer=self._exchange.peer_name or error.peer)
         self._outbox.end_all(self._error, now_ns)
         self._inbox.end_all(self._error, now_ns)
         self._deadlines.clear()

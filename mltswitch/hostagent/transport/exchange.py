@@ -5,7 +5,7 @@ from mltswitch.hostagent.transport.hello import LocalEnd, PeerHello, Secrets
 from mltswitch.hostagent.transport.interfaces import Event, TransferKey
 from mltswitch.hostagent.transport.messages import Cancel, Message, Reason, encode_message
 from mltswitch.hostagent.transport.packets import wire_overhead_bytes
-from mltswitch.hostagent.transport.settings import ConnectionSettings
+from mltswitch.hostagent.transport.settings import ConnectionSettings, Transport
 from mltswitch.wire import AGENT_HEADER_BYTES, AUTHENTICATION_TAG_BYTES, Ecn, TrafficClassByte
 
 
@@ -17,6 +17,8 @@ class Exchange:
         self.local = local
         self.secrets = secrets
         self.peer: PeerHello | None = None
+        self.is_observed = False
+        """Whether somebody wants to be told how transfers get on."""
         self.control_tos = int(TrafficClassByte(local.control_dscp, Ecn.NOT_ECT))
         self._unsaid = bytearray()
         self._events: list[Event] = []
@@ -62,8 +64,11 @@ class Exchange:
 
     @property
     def element_bytes(self) -> int:
-        """Elements of a full packet, in bytes, once the peer has said hello."""
-        least = min(end.payload_bytes for end in (self.local, self.peer) if end is not None)
+        """Elements of a full packet, or of a full chunk over TCP, in bytes, once the peer has said hello."""
+        ends = [end for end in (self.local, self.peer) if end is not None]
+        if self.local.transport is Transport.TCP:
+            return min(end.chunk_bytes for end in ends)
+        least = min(end.payload_bytes for end in ends)
         return least - AGENT_HEADER_BYTES - self.tag_bytes
 
     @property

@@ -6,9 +6,10 @@ from numpy.typing import NDArray
 from mltswitch.hostagent.transport.authentication import tag
 from mltswitch.hostagent.transport.datagrams import Datagram
 from mltswitch.wire import AgentFlag, AgentHeader, AgentKind
-from mltswitch.wire.codec import encode_fields
+from mltswitch.wire.codec import struct_of
 from mltswitch.wire.headers import ACKNOWLEDGEMENT
 
+_ACKNOWLEDGEMENT = struct_of(ACKNOWLEDGEMENT)
 _COUNT_MASK = (1 << 32) - 1
 _WINDOW_NS = 10_000_000_000
 """Clocks drift: a least delay is forgotten after one or two of these."""
@@ -32,33 +33,42 @@ class Feedback:
         self._number = 0
         self.unknown_paths = 0
 
-    def arrived(self, headers: NDArray[np.void], is_marked: NDArray[np.bool_], now_ns: int) -> None:
-        """Packets with our token, both arrays of one shape."""
+    def arrived(
+        self,
+        paths: NDArray[np.uint32],
+        sent_ns: NDArray[np.uint64],
+        is_marked: NDArray[np.bool_],
+        now_ns: int,
+    ) -> None:
+        """Packets with our token, three arrays of shape (packets,)."""
         count = len(self._received)
-        each = 1
-        if headers.ndim > 1 and headers.shape[1] > 1:  # what the kernel coalesced took one path
-            each, headers, is_marked = headers.shape[1], headers[:, -1], is_marked[:, -1]
-        paths = headers["path"].reshape(-1)
-        sent = headers["sent_nanoseconds"].reshape(-1)
-        marked = is_marked.reshape(-1)
-        is_known = paths < count
-        if not is_known.all():
-            self.unknown_paths += each * int(np.count_nonzero(~is_known))
-            paths, sent, marked = paths[is_known], sent[is_known], marked[is_known]
-        self._add(paths, marked, each)
-        for path in np.flatnonzero(np.bincount(paths, minlength=count)).tolist():
-            newest = sent[paths == path].max()
-            if newest > self._newest_sent_ns[path]:
-                self._newest_sent_ns[path], self._newest_arrived_ns[path] = newest, now_ns
-        if self._waiting_since_ns is None and len(paths):
-            self._waiting_since_ns = now_ns
-
-    def _add(self, paths: NDArray[np.uint16], marked: NDArray[np.bool_], each: int) -> None:
-        numbers = each * np.bincount(paths, minlength=len(self._received))
+        if int(paths.max(initial=0)) >= count:
+            is_known = paths < count
+            self.unknown_paths += int(np.count_nonzero(~is_known))
+            paths, sent_ns, is_marked = paths[is_known], sent_ns[is_known], is_marked[is_known]
+        if not len(paths):
+            return
+        numbers = np.bincount(paths, minlength=count)
         self._received += numbers
         self._pending += numbers
-        if marked.any():
-            self._marked += each * np.bincount(paths[marked], minlength=len(self._received))
+        if is_marked.any():
+            self._marked += np.bincount(paths[is_marked], minlength=count)
+        newest_ns = self._newest_sent_ns.copy()
+        np.maximum.at(newest_ns, paths, sent_ns)
+        self._newest_arrived_ns[newest_ns > self._newest_sent_ns] = now_ns
+        self._newest_sent_ns = newest_ns
+        if self._waiting_since_ns is None:
+            self._waiting_since_ns = now_ns
+
+    @property
+    def received_packets(self) -> tuple[int, ...]:
+        """On each path, probes and duplicates included."""
+        return tuple(self._received.tolist())
+
+    @property
+    def marked_packets(self) -> tuple[int, ...]:
+        """Of them, with CE."""
+        return tuple(self._marked.tolist())
 
     def answer_at_once(self) -> None:
         """A probe has arrived."""
@@ -93,14 +103,11 @@ class Feedback:
         header = AgentHeader(
             AgentKind.ACKNOWLEDGEMENT, flags, 0, token, 0, 0, 0, path, number, 0, now_ns
         ).encode()
-        body = encode_fields(
-            ACKNOWLEDGEMENT,
-            (
-                int(self._newest_sent_ns[path]),
-                min(max(0, now_ns - int(self._newest_arrived_ns[path])), _COUNT_MASK),
-                int(self._received[path]) & _COUNT_MASK,
-                int(self._marked[path]) & _COUNT_MASK,
-            ),
+        body = _ACKNOWLEDGEMENT.pack(
+            int(self._newest_sent_ns[path]),
+            min(max(0, now_ns - int(self._newest_arrived_ns[path])), _COUNT_MASK),
+            int(self._received[path]) & _COUNT_MASK,
+            int(self._marked[path]) & _COUNT_MASK,
         )
         sealed = b"" if key is None else tag(key, header, body)
         return Datagram(header + body + sealed, path, tos)

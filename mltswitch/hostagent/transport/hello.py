@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, ValidationErro
 
 from mltswitch.hostagent.errors import ProtocolViolationError
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_PAYLOAD_BYTES
+from mltswitch.hostagent.transport.settings import Transport
 from mltswitch.wire.headers import AGENT_VERSION
 
 PROTOCOL_VERSIONS: Final = (AGENT_VERSION,)
@@ -16,6 +17,7 @@ MAXIMUM_PATHS: Final = 256
 KEY_BYTES: Final = 32
 LEAST_PAYLOAD_BYTES: Final = 64
 """Header, tag and one element of every type."""
+MAXIMUM_CHUNK_BYTES: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,9 @@ class LocalEnd:
     """Whether every datagram carries a tag; it does if either end asks for it."""
     control_dscp: int
     """Of acknowledgements and path probes."""
+    transport: Transport = Transport.MLT
+    chunk_bytes: int = 0
+    """The longest piece of a tensor that we send or take over TCP; 0: we do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,9 @@ class PeerHello(BaseModel):
     window_bytes: int = Field(ge=1, lt=1 << 40)
     payload_bytes: int = Field(ge=LEAST_PAYLOAD_BYTES, le=UDP_MAXIMUM_PAYLOAD_BYTES)
     authenticate: bool
+    transport: str = Field(Transport.MLT.value, max_length=32)
+    """A later version's may be one that we do not know."""
+    chunk_bytes: int = Field(0, ge=0, le=MAXIMUM_CHUNK_BYTES)
     token: int = Field(ge=0, lt=1 << 64, repr=False)
     key: str = Field(pattern=r"^[0-9a-f]{64}$", repr=False)
 
@@ -107,6 +115,8 @@ def encode_hello(local: LocalEnd, secrets: Secrets) -> bytes:
             "window_bytes": local.window_bytes,
             "payload_bytes": local.payload_bytes,
             "authenticate": local.authenticate,
+            "transport": local.transport,
+            "chunk_bytes": local.chunk_bytes,
             "token": secrets.token,
             "key": secrets.key.hex(),
         }

@@ -1,16 +1,21 @@
 """All tensors on their way from one peer: where packets go, and what the peer is told of them."""
 
+from typing import ClassVar
+
 from mltswitch.hostagent.errors import AgentError, TransferMismatchError
 from mltswitch.hostagent.transport.exchange import Exchange, Rounds, violation
 from mltswitch.hostagent.transport.feedback import QueueDelay
 from mltswitch.hostagent.transport.intake import Group
-from mltswitch.hostagent.transport.interfaces import Direction, Incoming, TransferDone, TransferKey
+from mltswitch.hostagent.transport.interfaces import Direction, Incoming, Stage, TransferDone, TransferKey
 from mltswitch.hostagent.transport.messages import Bitmap, Cancel, Probe, Ready, Reason, Stop
 from mltswitch.hostagent.transport.receiving import ReceiveTransfer
+from mltswitch.hostagent.transport.tally import ReceivedTotals
 
 
 class Inbox:
     """The receiving half of a connection."""
+
+    transfer_type: ClassVar[type[ReceiveTransfer]] = ReceiveTransfer
 
     def __init__(self, exchange: Exchange) -> None:
         self.late_packets = 0
@@ -21,11 +26,14 @@ class Inbox:
         self._answers: dict[TransferKey, ReceiveTransfer] = {}
         """Those with a probe to be answered."""
         self._queue_delay = QueueDelay()
+        self._paths = max(entry.path for entry in exchange.local.data_addresses) + 1
+        self._ended_totals = ReceivedTotals()
+        """Of transfers that are over."""
 
     def post(self, transfer: Incoming, now_ns: int) -> None:
         """Raises TransferMismatchError."""
         given_up = self._rounds.post(transfer.key, len(self._open))
-        receiving = self._open[transfer.key] = ReceiveTransfer(transfer, now_ns)
+        receiving = self._open[transfer.key] = self.transfer_type(transfer, now_ns, self._paths)
         if given_up is not None:
             self._end(receiving, given_up.error(), now_ns)
         elif self._exchange.peer is not None:
@@ -48,6 +56,24 @@ class Inbox:
         for receiving in list(self._open.values()):
             self._end(receiving, error, now_ns)
 
+    @property
+    def open_transfers(self) -> int:
+        """Posted and not over."""
+        return len(self._open)
+
+    def totals(self) -> ReceivedTotals:
+        """Since the connection began."""
+        totals = ReceivedTotals()
+        totals.add(self._ended_totals)
+        for receiving in self._open.values():
+            if receiving.received_count:  # most of many wait for their turn
+                totals.add(receiving.totals())
+        return totals
+
+    def _progressed(self, receiving: ReceiveTransfer, stage: Stage, now_ns: int) -> None:
+        if self._exchange.is_observed:
+            self._exchange.happened(receiving.progress(stage, now_ns))
+
     # What the peer says
 
     def probed(self, probe: Probe, now_ns: int) -> None:
@@ -58,6 +84,7 @@ class Inbox:
         if probe.important_packets > receiving.layout.packet_count or probe.attempt <= receiving.attempt:
             raise violation(f"probe {probe.attempt} makes no sense", probe.key)
         receiving.probed(probe.attempt, probe.important_packets, now_ns)
+        self._progressed(receiving, Stage.ASKED, now_ns)
         if not self._finish_if_complete(receiving, now_ns):
             self._answers[probe.key] = receiving
             self._set_answer_time(receiving)
@@ -72,12 +99,12 @@ class Inbox:
 
     def data(self, group: Group, now_ns: int) -> None:
         """Packets of one transfer; those of none, or of another element type, change nothing."""
-        self._queue_delay.arrived(group.headers["sent_nanoseconds"], now_ns)
+        self._queue_delay.arrived(group.sent_ns, now_ns)
         receiving = self._open.get(group.transfer)
         if receiving is None or group.element_type != receiving.incoming.tensor.element_type:
-            self.late_packets += group.headers.size
+            self.late_packets += group.size
             return
-        receiving.accept(group.headers, group.bodies(), group.is_marked)
+        receiving.accept(group)
         if not self._finish_if_complete(receiving, now_ns) and receiving.answer_ns is not None:
             self._set_answer_time(receiving)
 
@@ -90,6 +117,7 @@ class Inbox:
             del self._answers[key]
             receiving.answer_ns = None
             self._exchange.say(Bitmap(key, receiving.attempt, receiving.bits()))
+            self._progressed(receiving, Stage.ANSWERED, now_ns)
 
     def next_timer_ns(self) -> int | None:
         """When `timer` should be called."""
@@ -117,6 +145,7 @@ class Inbox:
                 incoming.important_loss_bound,
             )
         )
+        self._progressed(receiving, Stage.BEGUN, now_ns)
 
     def _finish_if_complete(self, receiving: ReceiveTransfer, now_ns: int) -> bool:
         if not receiving.is_complete:
@@ -131,6 +160,7 @@ class Inbox:
         key = receiving.incoming.key
         del self._open[key]
         self._answers.pop(key, None)
+        self._ended_totals.add(receiving.totals())
         self._exchange.happened(
             TransferDone(
                 key,

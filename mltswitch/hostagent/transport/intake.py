@@ -1,88 +1,201 @@
-"""Received datagrams sorted: those of one kind and one transfer together, without the false ones."""
+"""Received datagrams sorted: those of one kind and one transfer together, without the false ones.
 
-from collections.abc import Iterator
+Headers are read once for everything that arrived together: turned into columns of 32-bit words, so that each
+question about all of them is one pass over contiguous memory.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mltswitch.hostagent.tagging import congestion_marked
 from mltswitch.hostagent.transport.authentication import genuine
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
 from mltswitch.hostagent.transport.interfaces import TransferKey
 from mltswitch.wire import AGENT_HEADER_BYTES, AUTHENTICATION_TAG_BYTES, AgentFlag
 from mltswitch.wire.headers import AGENT, AGENT_VERSION
 
-_WORD_BYTES: Final = 8
-_COMMON_FIELDS: Final = frozenset({"version", "kind", "element_type", "flow_token", "tensor", "round"})
-_COMMON_MASK: Final = np.frombuffer(
-    b"".join(
-        (b"\xff" if field.name in _COMMON_FIELDS else b"\x00") * (field.bits // 8) for field in AGENT.fields
-    ),
-    np.uint64,
-)
-"""What datagrams of one kind and transfer have in common, as the words of a header."""
-_COMMON_WORDS: Final = int(np.flatnonzero(_COMMON_MASK)[-1]) + 1
+_WORD_BITS: Final = 32
+_WORDS: Final = AGENT_HEADER_BYTES * 8 // _WORD_BITS
+_OFFSETS_BITS: Final = {field.name: (offset, field.bits) for offset, field in AGENT.with_offsets()}
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Datagrams of one kind, element type and transfer; the arrays have one shape."""
+class _Place:
+    """Where a field of at most 32 bits lies."""
 
-    headers: NDArray[np.void]
-    is_marked: NDArray[np.bool_]
-    """Which arrived with CE."""
-    body_bytes: int
-    """Between header and tag."""
+    word: int
+    shift: int
+    mask: int
+
+
+def _place(name: str) -> _Place:
+    offset_bits, bits = _OFFSETS_BITS[name]
+    word, inside = divmod(offset_bits, _WORD_BITS)
+    return _Place(word, _WORD_BITS - inside - bits, (1 << bits) - 1)
+
+
+_VERSION: Final = _place("version")
+_KIND: Final = _place("kind")
+_FLAGS: Final = _place("flags")
+_ELEMENT_TYPE: Final = _place("element_type")
+_TENSOR: Final = _place("tensor")
+_ROUND: Final = _place("round")
+_PATH: Final = _place("path")
+_SEQUENCE: Final = _place("sequence")
+_ELEMENT_OFFSET: Final = _place("element_offset")
+_TOKEN_WORD: Final = _OFFSETS_BITS["flow_token"][0] // _WORD_BITS
+_SENT_WORD: Final = _OFFSETS_BITS["sent_nanoseconds"][0] // _WORD_BITS
+_FIRST_WORD_MASK: Final = np.uint32(0xFFFFFFFF ^ _FLAGS.mask << _FLAGS.shift)
+"""Version, kind and element type: what the first word says of the transfer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some datagrams of one grid."""
+
     grid: DatagramGrid
+    place: slice
+    """Theirs in the group's arrays."""
+    body_bytes: int
+    """Between header and tag, 0 or more."""
     chosen: NDArray[np.bool_] | None
-    """Which of the grid; None: all."""
-
-    @property
-    def kind(self) -> int:
-        """As the wire says it."""
-        return int(self.headers.reshape(-1)[0]["kind"])
-
-    @property
-    def element_type(self) -> int:
-        """As the wire says it."""
-        return int(self.headers.reshape(-1)[0]["element_type"])
-
-    @property
-    def transfer(self) -> TransferKey:
-        """Of data."""
-        first = self.headers.reshape(-1)[0]
-        return TransferKey(int(first["tensor"]), int(first["round"]))
+    """Which of the grid, shape (messages, datagrams a message); None: all."""
 
     def bodies(self) -> NDArray[np.void]:
-        """One item each, in the shape of the headers; raises ValueError where bodies are empty."""
+        """One item each, shape (datagrams,) or that of the grid; raises ValueError where bodies are empty."""
         bodies = self.grid.bodies(self.body_bytes)
         return bodies if self.chosen is None else bodies[self.chosen]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the bodies."""
+        if self.chosen is not None:
+            return (self.place.stop - self.place.start,)
+        return self.grid.messages, self.grid.datagrams_per_message
 
-def groups(grid: DatagramGrid, token: int, key: bytes | None) -> Iterator[Group]:
+
+class Group:
+    """Datagrams of one kind, element type and transfer; all arrays have the shape (datagrams,)."""
+
+    def __init__(self, words: NDArray[np.uint32], tos: NDArray[np.uint8], parts: Sequence[Part]) -> None:
+        """`words`: shape (10, datagrams), one datagram or more."""
+        self._words = words
+        self.tos = tos
+        """DSCP/ECN bytes as received."""
+        self.parts = parts
+        self.size = words.shape[1]
+        """Datagrams."""
+        first = words[:, 0].tolist()
+        self.kind = first[_KIND.word] >> _KIND.shift & _KIND.mask
+        """As the wire says it."""
+        self.element_type = first[_ELEMENT_TYPE.word] >> _ELEMENT_TYPE.shift & _ELEMENT_TYPE.mask
+        """As the wire says it."""
+        self.transfer = TransferKey(first[_TENSOR.word], first[_ROUND.word])
+        """Of data."""
+        self.paths = self._field(_PATH)
+        self.sent_ns = words[_SENT_WORD].astype(np.uint64) << np.uint64(_WORD_BITS) | words[_SENT_WORD + 1]
+
+    @property
+    def sequences(self) -> NDArray[np.int64]:
+        """Of data."""
+        sequences: NDArray[np.int64] = self._words[_SEQUENCE.word].astype(np.int64)
+        return sequences
+
+    @property
+    def element_offsets(self) -> NDArray[np.uint32]:
+        """Of data."""
+        offsets: NDArray[np.uint32] = self._words[_ELEMENT_OFFSET.word]
+        return offsets
+
+    @property
+    def is_important(self) -> NDArray[np.bool_]:
+        """Of data."""
+        return _has_flag(self._words, AgentFlag.IMPORTANT)
+
+    @property
+    def has_bodies(self) -> bool:
+        """Whether all have one, rather than none."""
+        return all(part.body_bytes > 0 for part in self.parts)
+
+    def _field(self, place: _Place) -> NDArray[np.uint32]:
+        numbers: NDArray[np.uint32] = self._words[place.word] >> np.uint32(place.shift) & np.uint32(
+            place.mask
+        )
+        return numbers
+
+
+def groups(grids: Sequence[DatagramGrid], token: int, key: bytes | None) -> Iterator[Group]:
     """Those with this token, our version and, where there is a key, the right tag; no others."""
-    body_bytes = grid.datagram_bytes - AGENT_HEADER_BYTES - (0 if key is None else AUTHENTICATION_TAG_BYTES)
-    if body_bytes < 0:
+    overhead_bytes = AGENT_HEADER_BYTES + (0 if key is None else AUTHENTICATION_TAG_BYTES)
+    grids = [grid for grid in grids if grid.datagram_bytes >= overhead_bytes]
+    if not grids:
         return
-    headers = np.ascontiguousarray(grid.headers())
-    words = headers.view(np.uint64).reshape(*headers.shape, AGENT_HEADER_BYTES // _WORD_BYTES)
-    words = words[..., :_COMMON_WORDS] & _COMMON_MASK[:_COMMON_WORDS]
-    is_marked = np.broadcast_to(congestion_marked(grid.tos)[:, np.newaxis], headers.shape)
-    is_uniform = not (words ^ words[0, 0]).any()
-    is_valid = _is_ours(headers[:1, :1] if is_uniform else headers, token)
-    if key is not None and is_valid.any():
-        is_tagged = (headers["flags"] & AgentFlag.AUTHENTICATED) != 0
-        is_valid = is_valid & is_tagged & genuine(key, grid)
-    if is_uniform and is_valid.all():
-        yield Group(headers, is_marked, body_bytes, grid, None)
+    words = _header_words(grids)
+    tos = np.concatenate([np.repeat(grid.tos, grid.datagrams_per_message) for grid in grids])
+    of_transfer = words[: _PATH.word].copy()
+    of_transfer[0] &= _FIRST_WORD_MASK
+    is_valid = None if key is None else _is_tagged(words, grids, key)
+    changes = (of_transfer[:, 1:] != of_transfer[:, :-1]).any(axis=0).nonzero()[0] + 1
+    runs: dict[tuple[int, ...], list[slice]] = {}
+    starts = [0, *changes.tolist()]
+    for start, end in zip(starts, [*starts[1:], words.shape[1]], strict=True):
+        common = of_transfer[:, start].tolist()
+        if _is_ours(common, token):
+            runs.setdefault(tuple(common), []).append(slice(start, end))
+    if len(changes) == 0 and runs and (is_valid is None or is_valid.all()):
+        yield Group(words, tos, list(_parts(grids, overhead_bytes, None)))
         return
-    is_valid = np.broadcast_to(is_valid, headers.shape)
-    for common in np.unique(words[is_valid], axis=0):
-        chosen = is_valid & (words == common).all(axis=-1)
-        yield Group(headers[chosen], is_marked[chosen], body_bytes, grid, chosen)
+    for places in runs.values():
+        chosen = np.zeros(words.shape[1], np.bool_)
+        for place in places:
+            chosen[place] = True
+        if is_valid is not None:
+            chosen &= is_valid
+        if chosen.any():
+            yield Group(words[:, chosen], tos[chosen], list(_parts(grids, overhead_bytes, chosen)))
 
 
-def _is_ours(headers: NDArray[np.void], token: int) -> NDArray[np.bool_]:
-    return np.asarray((headers["flow_token"] == token) & (headers["version"] == AGENT_VERSION), np.bool_)
+def _header_words(grids: Sequence[DatagramGrid]) -> NDArray[np.uint32]:
+    """Shape (10, datagrams), in the machine's byte order."""
+    rows = np.empty(sum(grid.datagram_count for grid in grids), np.dtype((np.void, AGENT_HEADER_BYTES)))
+    first = 0
+    for grid in grids:
+        end = first + grid.datagram_count
+        rows[first:end].reshape(grid.messages, grid.datagrams_per_message)[...] = grid.header_bytes()
+        first = end
+    return rows.view(">u4").reshape(-1, _WORDS).T.astype(np.uint32, order="C")
+
+
+def _parts(
+    grids: Sequence[DatagramGrid], overhead_bytes: int, chosen: NDArray[np.bool_] | None
+) -> Iterator[Part]:
+    first = place = 0
+    for grid in grids:
+        end = first + grid.datagram_count
+        of_grid, count = None, grid.datagram_count
+        if chosen is not None and not chosen[first:end].all():
+            of_grid = chosen[first:end].reshape(grid.messages, grid.datagrams_per_message)
+            count = int(np.count_nonzero(of_grid))
+        if count:
+            yield Part(grid, slice(place, place + count), grid.datagram_bytes - overhead_bytes, of_grid)
+        first, place = end, place + count
+
+
+def _is_ours(words: list[int], token: int) -> bool:
+    version = words[_VERSION.word] >> _VERSION.shift & _VERSION.mask
+    return version == AGENT_VERSION and words[_TOKEN_WORD] << _WORD_BITS | words[_TOKEN_WORD + 1] == token
+
+
+def _is_tagged(words: NDArray[np.uint32], grids: Sequence[DatagramGrid], key: bytes) -> NDArray[np.bool_]:
+    right = np.concatenate([genuine(key, grid).reshape(-1) for grid in grids])
+    says_so = _has_flag(words, AgentFlag.AUTHENTICATED)
+    says_so &= right
+    return says_so
+
+
+def _has_flag(words: NDArray[np.uint32], flag: AgentFlag) -> NDArray[np.bool_]:
+    bits: NDArray[np.uint32] = words[_FLAGS.word] & np.uint32(flag << _FLAGS.shift)
+    return bits.astype(np.bool_)

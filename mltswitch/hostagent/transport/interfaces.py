@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.hostagent.errors import AgentError
+from mltswitch.hostagent.spraying.standing import PathCondition
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.tensor.view import TensorView
 from mltswitch.wire import Dscp
@@ -136,6 +137,28 @@ class Incoming:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassStatistics:
+    """Packets of one transfer with one DSCP: at the sender as sent, at the receiver as they arrived.
+
+    Where the network rewrites DSCP, it shows here.
+    """
+
+    dscp: int
+    packets_sent: int | None
+    """Retransmissions included. None at the receiver, who does not see what is lost."""
+    important_sent: int | None
+    """Of them."""
+    packets_resent: int | None
+    packets_lost: int | None
+    """As `TransferStatistics.packets_lost`."""
+    important_lost: int | None
+    packets_received: int | None
+    """Duplicates included. None at the sender: the receiver says which packets have arrived, not how."""
+    packets_marked: int | None
+    """Of them, with CE."""
+
+
+@dataclass(frozen=True, slots=True)
 class TransferStatistics:
     """What became of one transfer; packet counts are of data packets."""
 
@@ -150,20 +173,68 @@ class TransferStatistics:
     packets_received: int
     """Different packets; at the sender what the receiver said last."""
     important_packets: int | None
-    """Of the tensor; None: the sender has not said."""
+    """Of the tensor. None: not known, because the first pass was not over when the transfer ended (the sender
+    tags as it sends, and tells the receiver with its first probe)."""
     important_received: int | None
-    packets_marked: int
-    """Arrived with CE, duplicates included; at the receiver alone."""
-    packets_duplicate: int
-    """Arrived again; at the receiver alone."""
+    """Of them, different ones. None at a sender whose transfer failed: the receiver says it with its stop."""
+    packets_marked: int | None
+    """Arrived with CE, duplicates included. None at the sender: acknowledgements count marks by path, of all
+    transfers together."""
+    packets_duplicate: int | None
+    """Arrived again. None at the sender."""
     probes: int
     """Rounds of probe, bitmap and resending."""
+    packets_lost: int | None = None
+    """Sent, and not there when the receiver said what was: over the passes that it answered, so without the
+    last one, which its stop ends. A packet that was only late counts. None: no pass was answered; and at the
+    receiver, who does not see what is lost."""
+    important_lost: int | None = None
+    """Of them, important ones."""
+    classes: tuple[ClassStatistics, ...] = ()
+    """By DSCP."""
+    packets_by_path: tuple[int, ...] = ()
+    """Place i: path i. Sent, at the sender; arrived, duplicates included, at the receiver. Shorter where the
+    last paths carried none."""
 
     @property
     def goodput_bps(self) -> float:
         """Bits of the tensor that arrived, over the flow completion time."""
         received = self.size_bytes * self.packets_received / self.packets if self.packets else 0.0
         return received * 8 / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def missing_share(self) -> float | None:
+        """Of the packets, at the end; None: the transfer never began."""
+        return _missing_share(self.packets, self.packets_received)
+
+    @property
+    def important_missing_share(self) -> float | None:
+        """Of the important packets, at the end; None: there are none, or see `important_packets`."""
+        if self.important_packets is None or self.important_received is None:
+            return None
+        return _missing_share(self.important_packets, self.important_received)
+
+    @property
+    def unimportant_missing_share(self) -> float | None:
+        """Of the others."""
+        if self.important_packets is None or self.important_received is None:
+            return None
+        return _missing_share(
+            self.packets - self.important_packets, self.packets_received - self.important_received
+        )
+
+    @property
+    def marked_share(self) -> float | None:
+        """CE marks over packets that arrived, duplicates included; None at the sender, or if none arrived."""
+        if self.packets_marked is None or self.packets_duplicate is None:
+            return None
+        arrived = self.packets_received + self.packets_duplicate
+        return self.packets_marked / arrived if arrived else None
+
+
+def _missing_share(packets: int, received: int) -> float | None:
+    # Without authentication, a forged packet may make the peer count more than there are.
+    return max(0.0, 1 - received / packets) if packets else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,6 +249,39 @@ class TransferDone:
     """Receiver: which packets have arrived, shape (packets,); the missing ones are the rest."""
     layout: PacketLayout | None
     """Receiver: which elements a packet holds."""
+    paths: tuple[PathCondition, ...] = ()
+    """Sender: when the transfer ended; filled in by whoever knows the paths."""
+
+
+class Stage(StrEnum):
+    """Of a transfer on its way."""
+
+    BEGUN = "begun"
+    """Sender: the peer has memory for it. Receiver: the peer was told that there is memory."""
+    ASKED = "asked"
+    """The sender has asked what has arrived."""
+    ANSWERED = "answered"
+    """The receiver has said it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferProgress:
+    """A transfer has got so far; told only where somebody observes."""
+
+    key: TransferKey
+    direction: Direction
+    stage: Stage
+    attempt: int
+    """Number of the pass; 0: none is over."""
+    packets: int
+    """Of the tensor."""
+    packets_sent: int | None
+    """Until now, retransmissions included; None at the receiver."""
+    packets_received: int
+    """Different ones, as far as this end knows."""
+    packets_lost: int | None
+    """As `TransferStatistics.packets_lost`."""
+    now_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,4 +298,4 @@ class PeerReady:
     peer: str
 
 
-Event = TransferDone | ConnectionLost | PeerReady
+Event = TransferDone | ConnectionLost | PeerReady | TransferProgress

@@ -1,6 +1,7 @@
 """All tensors on their way to one peer: what leaves next, and what the peer says of it."""
 
 import heapq
+from typing import ClassVar
 
 from mltswitch.hostagent.errors import AgentError, TaggingError, TransferMismatchError
 from mltswitch.hostagent.transport.datagrams import Bursts
@@ -10,22 +11,28 @@ from mltswitch.hostagent.transport.interfaces import (
     Outgoing,
     RateController,
     Sprayer,
+    Stage,
     TransferDone,
     TransferKey,
 )
 from mltswitch.hostagent.transport.messages import Bitmap, Cancel, Probe, Ready, Reason, Stop, Stopped
 from mltswitch.hostagent.transport.pacing import Pacer
 from mltswitch.hostagent.transport.sending import Phase, SendTransfer
+from mltswitch.hostagent.transport.sharing import Share
+from mltswitch.hostagent.transport.tally import SentTotals
 from mltswitch.units import BITS_PER_BYTE
 
 
 class Outbox:
     """The sending half of a connection."""
 
+    transfer_type: ClassVar[type[SendTransfer]] = SendTransfer
+
     def __init__(self, exchange: Exchange, rate: RateController, now_ns: int) -> None:
         self._exchange = exchange
         self._rate = rate
         self._pacer = Pacer(now_ns)
+        self._share: Share | None = None
         self._rounds = Rounds(exchange)
         self._open: dict[TransferKey, SendTransfer] = {}
         self._ready: dict[TransferKey, Ready] = {}
@@ -35,12 +42,22 @@ class Outbox:
         """Heap: front layers first, then in the order of posting."""
         self._resting: list[tuple[int, int, SendTransfer]] = []
         self._blocked_until_ns: int | None = None
+        self._ended_totals = SentTotals()
+        """Of transfers that are over."""
+
+    def pace(self, pacer: Pacer) -> None:
+        """Send by another bucket than the usual one."""
+        self._pacer = pacer
+
+    def share_rate(self, share: Share) -> None:
+        """Send no more than this share of all peers' rate either."""
+        self._share = share
 
     def post(self, transfer: Outgoing, now_ns: int) -> None:
         """Raises TransferMismatchError."""
         given_up = self._rounds.post(transfer.key, len(self._open))
         self._posts += 1
-        sending = self._open[transfer.key] = SendTransfer(transfer, self._posts, now_ns)
+        sending = self._open[transfer.key] = self.transfer_type(transfer, self._posts, now_ns)
         ready = self._ready.pop(transfer.key, None)
         if given_up is not None:
             self._end(sending, given_up.error(), now_ns)
@@ -61,6 +78,26 @@ class Outbox:
         self._ready.clear()
         self._sendable.clear()
         self._resting.clear()
+        if self._share is not None:
+            self._share.leave()
+
+    @property
+    def open_transfers(self) -> int:
+        """Posted and not over."""
+        return len(self._open)
+
+    def totals(self) -> SentTotals:
+        """Since the connection began."""
+        totals = SentTotals()
+        totals.add(self._ended_totals)
+        for sending in self._open.values():
+            if sending.packets_sent:  # most of many wait for their turn
+                totals.add(sending.totals())
+        return totals
+
+    def _progressed(self, sending: SendTransfer, stage: Stage, now_ns: int) -> None:
+        if self._exchange.is_observed:
+            self._exchange.happened(sending.progress(stage, now_ns))
 
     # What the peer says
 
@@ -91,6 +128,7 @@ class Outbox:
             heapq.heappush(self._resting, (sending.rest_until_ns, sending.order, sending))
         else:
             self._push(sending)
+        self._progressed(sending, Stage.ANSWERED, now_ns)
 
     def stop(self, stop: Stop, now_ns: int) -> None:
         """Raises ProtocolViolationError."""
@@ -100,7 +138,7 @@ class Outbox:
         if not sending.has_begun or stop.packets_received > sending.layout.packet_count:
             raise violation("stops what it cannot have received", stop.key)
         self._exchange.say(Stopped(stop.key, sending.packets_sent, sending.important_packets))
-        self._end(sending, None, now_ns, stop.packets_received)
+        self._end(sending, None, now_ns, stop)
 
     def given_up(self, cancel: Cancel, now_ns: int) -> None:
         """The receiver gives a transfer up."""
@@ -143,6 +181,8 @@ class Outbox:
                 return self._take(sending, allowed, maximum_packets, sprayer, now_ns)
             except TaggingError as error:
                 self.give_up(sending.outgoing.key, Reason.CANCELLED, error, now_ns)
+        if self._share is not None:
+            self._share.rest()
         return None
 
     def _allowed_bytes(self, sprayer: Sprayer, now_ns: int) -> int:
@@ -154,6 +194,10 @@ class Outbox:
         credit = self._pacer.may_leave_bytes(self._rate.rate_bps, now_ns)
         if not credit:
             self._blocked_until_ns = self._pacer.next_ns(self._rate.rate_bps, now_ns)
+        elif self._share is not None:
+            credit = min(credit, self._share.may_leave_bytes(now_ns))
+            if not credit:
+                self._blocked_until_ns = self._share.next_ns(now_ns)
         return min(credit, max(window, 1))
 
     def _take(
@@ -170,10 +214,14 @@ class Outbox:
             now_ns=now_ns,
         )
         overhead = exchange.packet_overhead_bytes * bursts.packet_count
-        self._pacer.left(int(bursts.payload_bytes.sum()) + overhead)
+        size_bytes = int(bursts.payload_bytes.sum()) + overhead
+        self._pacer.left(size_bytes)
+        if self._share is not None:
+            self._share.left(size_bytes)
         if sending.is_pass_over:
             heapq.heappop(self._sendable)
             exchange.say(Probe(sending.outgoing.key, sending.ask(), sending.important_packets))
+            self._progressed(sending, Stage.ASKED, now_ns)
         return bursts
 
     def _chunk_packets(self) -> int:
@@ -189,16 +237,23 @@ class Outbox:
             self.give_up(ready.key, reason_of(error), error, now_ns)
         else:
             self._push(sending)
+            self._progressed(sending, Stage.BEGUN, now_ns)
 
     def _push(self, sending: SendTransfer) -> None:
         heapq.heappush(self._sendable, (sending.outgoing.layer, sending.order, sending))
 
     def _end(
-        self, sending: SendTransfer, error: AgentError | None, now_ns: int, received: int | None = None
+        self, sending: SendTransfer, error: AgentError | None, now_ns: int, stop: Stop | None = None
     ) -> None:
         key = sending.outgoing.key
         del self._open[key]
         sending.phase = Phase.ENDED
         named = None if error is None else self._exchange.of_transfer(error, key)
-        statistics = sending.statistics(received, now_ns)
+        self._ended_totals.add(sending.totals())
+        received, important = (
+            (None, None)
+            if stop is None
+            else (stop.packets_received, min(stop.important_received, stop.packets_received))
+        )
+        statistics = sending.statistics(received, important, now_ns)
         self._exchange.happened(TransferDone(key, Direction.SEND, named, statistics, None, None))

@@ -1,6 +1,6 @@
 """When bytes may leave at a given rate: a bucket of credit that never holds more than a moment's worth."""
 
-from math import ceil
+from math import ceil, inf
 from typing import Final
 
 from mltswitch.units import BITS_PER_BYTE
@@ -10,40 +10,67 @@ SLACK_NS: Final = 250_000
 """A process wakes up so late, often; what it could not send meanwhile may still leave."""
 LEAST_CREDIT_BYTES: Final = 64 * 1024
 """One segmentation-offload burst: UDP takes no longer payload."""
+PAUSE_NS: Final = 1_000_000
+"""Credit that is used up is given again after so long at the most: a process that wakes for every packet of a
+slow flow does nothing else."""
+
+_ROUNDING_BYTES: Final = 1e-6
+"""Sums of fractions fall short of what they should be."""
 
 
 class Pacer:
     """Credit in bytes, growing at the rate in force; sending may leave a debt, which is paid off first.
 
     Over any stretch of time, no more leaves than the rate allows, the largest credit and the last sending.
+    Once the credit is used up, none is given before `pause_ns` has made some, or the bucket is full.
     """
 
     def __init__(
-        self, now_ns: int, *, least_credit_bytes: int = LEAST_CREDIT_BYTES, slack_ns: int = SLACK_NS
+        self,
+        now_ns: int,
+        *,
+        least_credit_bytes: int = LEAST_CREDIT_BYTES,
+        slack_ns: int = SLACK_NS,
+        pause_ns: int = PAUSE_NS,
+        most_credit_bytes: float = inf,
     ) -> None:
-        """The credit grows to `least_credit_bytes`, or to what the rate moves in `slack_ns`, if more."""
-        self._least_credit_bytes = least_credit_bytes
+        """The credit grows to `least_credit_bytes`, or to what the rate moves in `slack_ns`, if more, but
+        never above `most_credit_bytes`."""
+        self._least_credit_bytes = min(least_credit_bytes, most_credit_bytes)
         self._slack_ns = slack_ns
-        self._credit_bytes = float(least_credit_bytes)
+        self._pause_ns = pause_ns
+        self._is_pausing = False
+        self._most_credit_bytes = most_credit_bytes
+        self._credit_bytes = float(self._least_credit_bytes)
         self._updated_ns = now_ns
 
     def may_leave_bytes(self, rate_bps: float, now_ns: int) -> int:
-        """Credit now; 0 while there is a debt. The rate counts from the last call until now."""
+        """Credit now; 0 while there is a debt or a pause. The rate counts from the last call until now."""
         elapsed_ns = max(0, now_ns - self._updated_ns)
         self._updated_ns = max(now_ns, self._updated_ns)
         bytes_per_ns = rate_bps / BITS_PER_BYTE / NANOSECONDS
-        most_bytes = max(self._least_credit_bytes, bytes_per_ns * self._slack_ns)
+        most_bytes = self._largest_bytes(bytes_per_ns)
         self._credit_bytes = min(self._credit_bytes + bytes_per_ns * elapsed_ns, most_bytes)
-        return max(0, int(self._credit_bytes))
+        rounded_bytes = self._credit_bytes + _ROUNDING_BYTES
+        self._is_pausing &= rounded_bytes < self._enough_bytes(bytes_per_ns)
+        return 0 if self._is_pausing else max(0, int(rounded_bytes))
 
     def left(self, size_bytes: int) -> None:
         """So many have left, whether there was credit for all of them or not."""
         self._credit_bytes -= size_bytes
+        self._is_pausing |= self._credit_bytes < 1
 
-    def next_ns(self, rate_bps: float, now_ns: int, wanted_bytes: int = 1) -> int:
-        """When so many may leave (or as many as the bucket holds); `now_ns` if they may already."""
-        self.may_leave_bytes(rate_bps, now_ns)
+    def next_ns(self, rate_bps: float, now_ns: int) -> int:
+        """When some may leave; `now_ns` if they may already."""
+        if self.may_leave_bytes(rate_bps, now_ns):
+            return now_ns
         bytes_per_ns = rate_bps / BITS_PER_BYTE / NANOSECONDS
-        most_bytes = max(self._least_credit_bytes, bytes_per_ns * self._slack_ns)
-        missing_bytes = min(wanted_bytes, most_bytes) - self._credit_bytes
-        return now_ns if missing_bytes <= 0 else now_ns + ceil(missing_bytes / bytes_per_ns)
+        missing_bytes = self._enough_bytes(bytes_per_ns) - self._credit_bytes
+        return now_ns + max(1, ceil(missing_bytes / bytes_per_ns))
+
+    def _enough_bytes(self, bytes_per_ns: float) -> float:
+        """Ends a pause."""
+        return min(max(1.0, bytes_per_ns * self._pause_ns), self._largest_bytes(bytes_per_ns))
+
+    def _largest_bytes(self, bytes_per_ns: float) -> float:
+        return min(max(self._least_credit_bytes, bytes_per_ns * self._slack_ns), self._most_credit_bytes)

@@ -98,6 +98,9 @@ class Chunk:
             place = important_count - 1 if important[-1] else count - 1
             self._sizes[place] = layout.last_bytes
             self._headers["flags"][place] |= AgentFlag.LAST
+        self._counts = starts[1:] - starts[:-1]
+        self._burst_bytes = np.add.reduceat(self._sizes, starts[:-1])
+        self._burst_bytes += self._counts * self._wire_overhead_bytes
 
     @property
     def is_over(self) -> bool:
@@ -113,16 +116,14 @@ class Chunk:
         end = max(end, first + 1)
         self._next = end
         cut = slice(int(starts[first]), int(starts[end]))
-        counts = np.diff(starts[first : end + 1])
-        sizes = self._sizes[cut]
+        counts = self._counts[first:end]
         headers = self._headers[cut]
         paths = sprayer.choose(end - first, now_ns)
         headers["sent_nanoseconds"] = now_ns
         headers["path"] = np.repeat(paths, counts)
         burst_starts = starts[first : end + 1] - starts[first]
-        burst_bytes = np.add.reduceat(sizes, burst_starts[:-1]) + counts * self._wire_overhead_bytes
-        sprayer.sent(paths, counts, burst_bytes, now_ns)
-        offsets = self._offsets[cut]
+        sprayer.sent(paths, counts, self._burst_bytes[first:end], now_ns)
+        offsets, sizes = self._offsets[cut], self._sizes[cut]
         made = None if self._key is None else tags(self._key, headers, self._tensor.data, offsets, sizes)
         return Bursts(
             headers, self._tensor.data, offsets, sizes, burst_starts, paths, self._tos[first:end], made

@@ -7,14 +7,22 @@ from numpy.typing import NDArray
 
 from mltswitch.hostagent.tensor.bitmap import encode_bitmap, zero_missing
 from mltswitch.hostagent.tensor.layout import PacketLayout
-from mltswitch.hostagent.transport.interfaces import Incoming, TransferStatistics
-from mltswitch.wire import AgentFlag
+from mltswitch.hostagent.transport.intake import Group, Part
+from mltswitch.hostagent.transport.interfaces import (
+    Direction,
+    Incoming,
+    Stage,
+    TransferProgress,
+    TransferStatistics,
+)
+from mltswitch.hostagent.transport.tally import ReceivedTotals, ReceiveTally
 
 
 class ReceiveTransfer:
     """Of one tensor from one peer."""
 
-    def __init__(self, incoming: Incoming, posted_ns: int) -> None:
+    def __init__(self, incoming: Incoming, posted_ns: int, paths: int = 1) -> None:
+        """`paths` on which packets may arrive."""
         self.incoming = incoming
         self.received = np.zeros(0, np.bool_)
         self.attempt = 0
@@ -22,6 +30,7 @@ class ReceiveTransfer:
         self.answer_ns: int | None = None
         """When to answer it; None: nothing to answer."""
         self.probed_ns = 0
+        self.tally = ReceiveTally(paths)
         self._posted_ns = posted_ns
         self._layout: PacketLayout | None = None
         self._rows = np.zeros(0, np.dtype("V1"))
@@ -30,7 +39,6 @@ class ReceiveTransfer:
         self._received_count = 0
         self._important_count = 0
         self._important_packets: int | None = None
-        self._marked = 0
         self._duplicates = 0
 
     @property
@@ -60,31 +68,24 @@ class ReceiveTransfer:
         self.received = np.zeros(layout.packet_count, np.bool_)
         self._important = np.zeros(layout.packet_count, np.bool_)
 
-    def accept(
-        self,
-        headers: NDArray[np.void],
-        bodies: NDArray[np.void],
-        is_marked: NDArray[np.bool_],
-    ) -> None:
-        """Equally long packets of this transfer, three arrays of one shape; false ones are dropped."""
+    def accept(self, group: Group) -> None:
+        """Packets of this transfer; false ones are dropped."""
         layout = self._layout
         if layout is None:
             return
-        sequences = headers["sequence"].astype(np.int64)
-        is_ours = (headers["element_offset"] == sequences * layout.elements_per_packet) & self._fits(
-            sequences, bodies.dtype.itemsize
-        )
-        if not is_ours.all():
-            headers, bodies, is_marked = headers[is_ours], bodies[is_ours], is_marked[is_ours]
-            sequences = sequences[is_ours]
-        if not sequences.size:
-            return
-        if bodies.dtype.itemsize == layout.full_bytes:
-            self._rows[sequences] = bodies
-        else:
-            self._write_last(bodies)
-        self._count(sequences, (headers["flags"] & AgentFlag.IMPORTANT) != 0)
-        self._marked += int(np.count_nonzero(is_marked))
+        sequences, is_important, tos, paths = group.sequences, group.is_important, group.tos, group.paths
+        is_ours = group.element_offsets == sequences * layout.elements_per_packet
+        for part in group.parts:
+            is_ours[part.place] &= self._fits(sequences[part.place], part.body_bytes)
+        are_all_ours = bool(is_ours.all())
+        for part in group.parts:
+            self._write(part, sequences[part.place], None if are_all_ours else is_ours[part.place])
+        if not are_all_ours:
+            sequences, is_important = sequences[is_ours], is_important[is_ours]
+            tos, paths = tos[is_ours], paths[is_ours]
+        if sequences.size:
+            self._count(sequences, is_important)
+            self.tally.arrived(tos, paths)
 
     def probed(self, attempt: int, important_packets: int, now_ns: int) -> None:
         """The sender asks; `answer_ns` is the caller's to set."""
@@ -124,6 +125,34 @@ class ReceiveTransfer:
         """What has arrived, for the control channel."""
         return encode_bitmap(self.received)
 
+    def progress(self, stage: Stage, now_ns: int) -> TransferProgress:
+        """For observers."""
+        return TransferProgress(
+            self.incoming.key,
+            Direction.RECEIVE,
+            stage,
+            self.attempt,
+            self._layout.packet_count if self._layout else 0,
+            None,
+            self._received_count,
+            None,
+            now_ns,
+        )
+
+    def totals(self) -> ReceivedTotals:
+        """Until now."""
+        layout, size_bytes = self._layout, 0
+        if layout is not None and self._received_count:
+            shorter_bytes = layout.full_bytes - layout.last_bytes if self.received[-1] else 0
+            size_bytes = self._received_count * layout.full_bytes - shorter_bytes
+        return ReceivedTotals(
+            self._received_count + self._duplicates,
+            size_bytes,
+            self.tally.packets_marked,
+            self._duplicates,
+            self._important_count,
+        )
+
     def statistics(self, now_ns: int) -> TransferStatistics:
         """At the end."""
         return TransferStatistics(
@@ -135,9 +164,11 @@ class ReceiveTransfer:
             packets_received=self._received_count,
             important_packets=self._important_packets,
             important_received=self._important_count,
-            packets_marked=self._marked,
+            packets_marked=self.tally.packets_marked,
             packets_duplicate=self._duplicates,
             probes=self.attempt,
+            classes=self.tally.classes(),
+            packets_by_path=self.tally.by_path,
         )
 
     def _fits(self, sequences: NDArray[np.int64], body_bytes: int) -> NDArray[np.bool_]:
@@ -152,9 +183,23 @@ class ReceiveTransfer:
             fits = np.zeros(sequences.shape, np.bool_)
         return np.asarray(fits, np.bool_)
 
-    def _write_last(self, bodies: NDArray[np.void]) -> None:
-        body = np.frombuffer(bodies.reshape(-1)[-1].tobytes(), np.uint8)
-        self.incoming.tensor.data[-len(body) :] = body
+    def _write(self, part: Part, sequences: NDArray[np.int64], is_ours: NDArray[np.bool_] | None) -> None:
+        """`is_ours`: which of the part; None: all."""
+        assert self._layout is not None  # noqa: S101  (its caller looked)
+        is_last = part.body_bytes != self._layout.full_bytes
+        if is_ours is None and not is_last:
+            self._rows[sequences.reshape(part.shape)] = part.bodies()
+            return
+        if is_ours is not None and not is_ours.any():
+            return
+        bodies = part.bodies().reshape(-1)
+        if is_ours is not None:
+            sequences, bodies = sequences[is_ours], bodies[is_ours]
+        if is_last:
+            body = np.frombuffer(bodies[-1].tobytes(), np.uint8)
+            self.incoming.tensor.data[-len(body) :] = body
+        else:
+            self._rows[sequences] = bodies
 
     def _count(self, sequences: NDArray[np.int64], is_important: NDArray[np.bool_]) -> None:
         first, end = int(sequences.min()), int(sequences.max()) + 1

@@ -13,9 +13,18 @@ from mltswitch.hostagent.tagging import checked_dscp
 from mltswitch.hostagent.tensor.bitmap import decode_bitmap
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.transport.datagrams import Bursts
-from mltswitch.hostagent.transport.interfaces import Marking, Outgoing, Sprayer, TransferStatistics
+from mltswitch.hostagent.transport.interfaces import (
+    Direction,
+    Marking,
+    Outgoing,
+    Sprayer,
+    Stage,
+    TransferProgress,
+    TransferStatistics,
+)
 from mltswitch.hostagent.transport.messages import Ready
 from mltswitch.hostagent.transport.packets import Chunk
+from mltswitch.hostagent.transport.tally import SendTally, SentTotals
 from mltswitch.wire import WireFormatError
 
 RESEND_MARGIN: Final = 1.1
@@ -52,6 +61,7 @@ class SendTransfer:
         self.phase = Phase.WAITING
         self.attempt = 0
         self.rest_until_ns = 0
+        self.tally = SendTally()
         self._posted_ns = posted_ns
         self._layout: PacketLayout | None = None
         self._marking: Marking | None = None
@@ -103,10 +113,11 @@ class SendTransfer:
             layout = PacketLayout.fitting(tensor.element_type, tensor.element_count, element_bytes)
         except ValueError as error:
             raise TransferMismatchError(str(error)) from None
-        self._marking = _asked(lambda: self.outgoing.policy.mark(tensor, layout))
+        self._marking = asked(lambda: self.outgoing.policy.mark(tensor, layout))
         self._layout = layout
         self._loss_bound = ready.loss_bound
         self._important = np.zeros(layout.packet_count, np.bool_)
+        self.tally.begin(layout.packet_count)
         self.phase = Phase.SENDING
 
     def take(
@@ -127,6 +138,7 @@ class SendTransfer:
         if self._chunk is None or self._chunk.is_over:
             self._chunk = self._next_chunk(chunk_packets, token, key)
         bursts = self._chunk.take(allowed_bytes, maximum_packets, sprayer, now_ns)
+        self.tally.left(bursts)
         self._sent += bursts.packet_count
         self._pass_packets += bursts.packet_count
         if self._to_send is not None:
@@ -155,6 +167,8 @@ class SendTransfer:
         has_progressed = arrived > self._known_received
         pass_loss = 1 - (arrived - self._known_received) / max(1, self._pass_packets)
         self._known_received = arrived
+        sent = self._to_send
+        self.tally.answered(missing if sent is None else sent[~received[sent]], self._important)
         self._to_send = self._chosen(missing, arrived, min(max(pass_loss, 0.0), LOSS_MOST))
         self._position = self._pass_packets = 0
         self._chunk = None
@@ -167,9 +181,32 @@ class SendTransfer:
             self.phase = Phase.RESTING
         return self.phase
 
-    def statistics(self, packets_received: int | None, now_ns: int) -> TransferStatistics:
-        """At the end; `packets_received` as the receiver says, if it does."""
-        layout = self._layout
+    def totals(self) -> SentTotals:
+        """Until now."""
+        totals = self.tally.totals()
+        totals.packets, totals.packets_resent = self._sent, self._resent
+        return totals
+
+    def progress(self, stage: Stage, now_ns: int) -> TransferProgress:
+        """For observers."""
+        lost = self.tally.totals().packets_lost if self.tally.was_answered else None
+        return TransferProgress(
+            self.outgoing.key,
+            Direction.SEND,
+            stage,
+            self.attempt,
+            self.layout.packet_count,
+            self._sent,
+            self._known_received,
+            lost,
+            now_ns,
+        )
+
+    def statistics(
+        self, packets_received: int | None, important_received: int | None, now_ns: int
+    ) -> TransferStatistics:
+        """At the end; what was received as the receiver says, if it does."""
+        layout, totals, was_answered = self._layout, self.tally.totals(), self.tally.was_answered
         return TransferStatistics(
             size_bytes=len(self.outgoing.tensor.data),
             seconds=(now_ns - self._posted_ns) / 1e9,
@@ -178,10 +215,14 @@ class SendTransfer:
             packets_resent=self._resent,
             packets_received=self._known_received if packets_received is None else packets_received,
             important_packets=self.important_packets if layout and self.attempt else None,
-            important_received=None,
-            packets_marked=0,
-            packets_duplicate=0,
+            important_received=important_received,
+            packets_marked=None,
+            packets_duplicate=None,
             probes=self.attempt,
+            packets_lost=totals.packets_lost if was_answered else None,
+            important_lost=totals.important_lost if was_answered else None,
+            classes=self.tally.classes(),
+            packets_by_path=self.tally.by_path,
         )
 
     def _chosen(self, missing: NDArray[np.int64], arrived: int, loss: float) -> NDArray[np.int64]:
@@ -206,6 +247,8 @@ class SendTransfer:
             sequences = self._to_send[first : first + chunk_packets]
             self._position = first + len(sequences)
             important = self._important[sequences]
+        dscp = asked(lambda: checked_dscp(self.outgoing.dscp()))
+        self.tally.chunk(sequences, int(np.count_nonzero(important)), dscp, is_repeated=is_repeated)
         return Chunk(
             self.outgoing.tensor,
             layout,
@@ -215,7 +258,7 @@ class SendTransfer:
             layer=self.outgoing.layer,
             token=token,
             key=key,
-            dscp=_asked(lambda: checked_dscp(self.outgoing.dscp())),
+            dscp=dscp,
             burst_packets=self.outgoing.burst_packets,
             is_repeated=is_repeated,
         )
@@ -223,7 +266,7 @@ class SendTransfer:
     def _mark(self, first: int, last: int) -> NDArray[np.bool_]:
         marking = self._marking
         assert marking is not None  # noqa: S101  (made by `begin`)
-        important = _asked(lambda: np.asarray(marking.important(first, last)))
+        important = asked(lambda: np.asarray(marking.important(first, last)))
         if important.shape != (last - first,) or important.dtype != np.bool_:
             raise TaggingError(
                 f"the policy answered {important.dtype} of shape {important.shape} for {last - first} packets"
@@ -232,7 +275,7 @@ class SendTransfer:
         return important
 
 
-def _asked(question: Callable[[], Answer]) -> Answer:
+def asked(question: Callable[[], Answer]) -> Answer:
     """What code of the user's answers; raises TaggingError whatever it raises, for its transfer alone."""
     try:
         return question()

@@ -1,6 +1,16 @@
 """How a connection behaves; the defaults suit hosts in one data centre."""
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Transport(StrEnum):
+    """How a tensor crosses; both ends of a connection use the same."""
+
+    MLT = "mlt"
+    """In datagrams over all paths, complete within a loss bound."""
+    TCP = "tcp"
+    """Whole and in order over TCP connections: what one would do without this project."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,7 @@ def test_each_path_has_its_source_port(cabled: TwoHosts) -> None:
     with other.entered():
         target = open_socket((other.address,), 18515).socket
     with one.entered():
-        sources = open_path_sockets(one.address, [0] * PATHS)
+        sources = open_path_sockets([one.address] * PATHS, [0] * PATHS)
     sender = BurstSender(
         {path: PathSocket(entry.socket, other.address, 18515) for path, entry in enumerate(sources)}
     )
@@ -127,7 +127,7 @@ def test_segments_are_on_the_cable(cabled: TwoHosts) -> None:
     """RFC 8754: a routing header of type 4, sent to its first segment."""
     one, other = cabled.one, cabled.other
     with one.entered():
-        opened = open_path_sockets(one.address6, [0, 0])
+        opened = open_path_sockets([one.address6] * 2, [0, 0])
         with_segments, without = opened[0].socket, opened[1].socket
         set_segments(with_segments, [other.alias6(2)])
     with other.entered():

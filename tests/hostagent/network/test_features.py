@@ -33,7 +33,7 @@ def test_an_older_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libc, "UDP_SEGMENT", 250)  # options that no kernel knows
     monkeypatch.setattr(libc, "UDP_GRO", 251)
     monkeypatch.setattr(libc, "SO_MEMINFO", 1000)
-    monkeypatch.setattr(libc, "SO_MAX_PACING_RATE", 1001)
+    monkeypatch.setattr(libc, "SO_TXTIME", 1001)
     monkeypatch.setattr(features, "_LIMITS", Path("/nowhere"))
     found = kernel_features()
     assert (found.segmentation, found.coalescing, found.drop_counts, found.pacing) == (False,) * 4

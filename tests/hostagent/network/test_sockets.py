@@ -17,7 +17,6 @@ from mltswitch.hostagent.network.sockets import (
     open_socket,
     segment_header,
     send_space_bytes,
-    set_pacing_rate,
     set_segments,
     socket_address,
 )
@@ -98,7 +97,7 @@ def test_a_port_that_is_taken() -> None:
     ):
         open_socket(("127.0.0.1",), first.port)
     with pytest.raises(UserInputError, match="Address already in use"):
-        open_path_sockets("127.0.0.1", [0, first.port])
+        open_path_sockets(["127.0.0.1"] * 2, [0, first.port])
 
 
 def test_several_may_share_a_port_if_all_say_so() -> None:
@@ -108,7 +107,7 @@ def test_several_may_share_a_port_if_all_say_so() -> None:
 
 
 def test_each_path_has_a_port_of_its_own() -> None:
-    opened = open_path_sockets("127.0.0.1", [0, 0, 0, 0])
+    opened = open_path_sockets(["127.0.0.1"] * 4, [0, 0, 0, 0])
     assert len({entry.port for entry in opened}) == 4
 
 
@@ -131,17 +130,21 @@ def test_the_warning_is_about_what_is_missing() -> None:
     assert "gives 99 bytes" in BufferSize(100, 99, "net.core.rmem_max").warning
 
 
+@pytest.mark.parametrize("payload_bytes", [64, 1472, 4000, 8972, 60_000])
+def test_as_many_datagrams_fit_as_a_buffer_says(payload_bytes: int) -> None:
+    opened = open_socket(("127.0.0.1",), 0, receive_buffer_bytes=1 << 17)
+    fitting = opened.receive_buffer.datagrams(payload_bytes)
+    assert fitting >= 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for _ in range(fitting):
+            sender.sendto(bytes(payload_bytes), ("127.0.0.1", opened.port))
+    for _ in range(fitting):
+        assert len(opened.socket.recv(1 << 16)) == payload_bytes
+
+
 def test_space_is_what_the_socket_says() -> None:
     opened = open_socket(("127.0.0.1",), 0, send_buffer_bytes=65_536)
     assert send_space_bytes(opened.socket) == 2 * 65_536
-
-
-def test_a_socket_can_be_paced() -> None:
-    opened = open_socket(("127.0.0.1",), 0).socket
-    assert set_pacing_rate(opened, 80e9)
-    assert (
-        int.from_bytes(opened.getsockopt(socket.SOL_SOCKET, libc.SO_MAX_PACING_RATE, 8), "little") == 10**10
-    )
 
 
 def test_the_segment_header_is_that_of_the_rfc() -> None:

@@ -352,3 +352,22 @@ def test_acknowledgements_of_paths_that_do_not_exist(path: int) -> None:
 def test_events_that_nobody_takes_are_bounded() -> None:
     made = network(chunk_ns=4 * MILLISECOND)
     assert made.sprayer._events.maxlen == MAXIMUM_EVENTS
+
+
+def test_a_peer_that_comes_to_one_path_after_the_other_leaves_none() -> None:
+    """A busy host reads its sockets in turn: others answer while a path is silent, and yet it is sound."""
+    paths, turn_ns = 8, 25 * MILLISECOND
+    sprayer = PathSprayer(paths, seed=1)
+    counts = [0] * paths
+    for step in range(4 * paths):
+        for part in range(5):
+            now_ns = step * turn_ns + part * 5 * MILLISECOND + 1
+            each = np.arange(paths)
+            sprayer.choose(paths, now_ns)
+            sprayer.sent(each, np.full(paths, 3), np.full(paths, 4500), now_ns)
+            probed = sprayer.probes_due(now_ns)
+            counts = [count + 3 + (path in probed) for path, count in enumerate(counts)]
+        answering = step % paths
+        late_ns = now_ns + 4 * MILLISECOND
+        sprayer.acknowledged(answering, now_ns, counts[answering], 0, late_ns - now_ns, late_ns)
+    assert [path.times_left for path in sprayer.statistics()] == [0] * paths

@@ -64,7 +64,7 @@ def run(bottleneck: Bottleneck, senders: Sequence[Sender], until_ns: int, seed: 
     def sending(sender: Sender, pacer: Pacer) -> Callable[[int], None]:
         def send(now_ns: int) -> None:
             nonlocal free_at
-            while pacer.may_leave_bytes(sender.rate.rate_bps, now_ns) >= PACKET_BYTES:
+            while pacer.may_leave_bytes(sender.rate.rate_bps, now_ns):
                 pacer.left(PACKET_BYTES)
                 sender.sent += 1
                 waited = max(0, free_at - now_ns)
@@ -76,7 +76,7 @@ def run(bottleneck: Bottleneck, senders: Sequence[Sender], until_ns: int, seed: 
                 if len(sender.delivered) % PACKETS_AN_ACKNOWLEDGEMENT == 0:
                     round_trip = free_at - now_ns + bottleneck.base_round_trip_ns + noise()
                     at(now_ns + round_trip, acknowledging(sender, round_trip))
-            gap_ns = pacer.next_ns(sender.rate.rate_bps, now_ns, PACKET_BYTES) - now_ns
+            gap_ns = pacer.next_ns(sender.rate.rate_bps, now_ns) - now_ns
             at(now_ns + 1 + round(gap_ns * random.uniform(0.9, 1.1)), send)
 
         return send
@@ -89,7 +89,7 @@ def run(bottleneck: Bottleneck, senders: Sequence[Sender], until_ns: int, seed: 
         return acknowledge
 
     for sender in senders:
-        pacer = Pacer(sender.starts_ns, least_credit_bytes=2 * PACKET_BYTES, slack_ns=0)
+        pacer = Pacer(sender.starts_ns, least_credit_bytes=2 * PACKET_BYTES, slack_ns=0, pause_ns=0)
         at(sender.starts_ns, sending(sender, pacer))
     while events and events[0][0] < until_ns:
         now, _, what = heapq.heappop(events)

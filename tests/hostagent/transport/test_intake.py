@@ -36,44 +36,77 @@ Entry = st.tuples(
 )
 
 
-@given(st.lists(Entry, min_size=1, max_size=12), st.integers(1, 4), st.booleans())
+@given(
+    st.lists(st.tuples(st.lists(Entry, min_size=1, max_size=12), st.integers(1, 4)), min_size=1, max_size=4),
+    st.booleans(),
+)
 def test_every_datagram_of_ours_is_in_one_group(
-    entries: list[tuple[int, int, int, bool]], per_message: int, tagged: bool
+    batches: list[tuple[list[tuple[int, int, int, bool]], int]], tagged: bool
 ) -> None:
-    entries = entries * per_message
     key = KEY if tagged else None
-    made = [datagram(token, tensor, kind, important=flag, key=key) for token, tensor, kind, flag in entries]
+    grids, wanted = [], []
+    for entries, per_message in batches:
+        repeated = entries * per_message
+        made = [
+            datagram(token, tensor, kind, important=flag, key=key) for token, tensor, kind, flag in repeated
+        ]
+        grids.append(grid(made, per_message))
+        wanted += [(tensor, kind, flag) for token, tensor, kind, flag in repeated if token == TOKEN]
     found = []
-    for group in groups(grid(made, per_message), TOKEN, key):
-        assert set(group.headers["tensor"].reshape(-1).tolist()) == {group.transfer.tensor}
-        assert set(group.headers["kind"].reshape(-1).tolist()) == {group.kind}
-        assert group.bodies().shape == group.headers.shape == group.is_marked.shape
-        assert {body.tobytes() for body in group.bodies().reshape(-1)} == {BODY}
-        found += [(group.transfer.tensor, group.kind)] * group.headers.size
-    assert sorted(found) == sorted((tensor, kind) for token, tensor, kind, _ in entries if token == TOKEN)
+    for group in groups(grids, TOKEN, key):
+        assert len(group.sequences) == len(group.paths) == len(group.tos) == group.size
+        assert group.sent_ns.tolist() == [5] * group.size
+        places = np.zeros(group.size, np.int64)
+        for part in group.parts:
+            bodies = part.bodies()
+            assert bodies.shape == part.shape
+            assert {body.tobytes() for body in bodies.reshape(-1)} == {BODY}
+            places[part.place] += 1
+            assert bodies.size == part.place.stop - part.place.start
+        assert places.tolist() == [1] * group.size
+        found += [(group.transfer.tensor, group.kind, flag) for flag in group.is_important.tolist()]
+    assert sorted(found) == sorted(wanted)
+
+
+def test_fields_of_a_header() -> None:
+    header = AgentHeader(
+        AgentKind.DATA, 0, ElementType.INT8, TOKEN, 1 << 31, 3, 4, 5, 6, 1 << 31 | 7, 8 << 40
+    )
+    (group,) = groups([grid([header.encode() + BODY], 1)], TOKEN, None)
+    assert (group.kind, group.element_type) == (AgentKind.DATA, ElementType.INT8)
+    assert (group.transfer.tensor, group.transfer.round_number) == (1 << 31, 3)
+    assert group.paths.tolist() == [5]
+    assert group.sequences.tolist() == [6]
+    assert group.element_offsets.tolist() == [1 << 31 | 7]
+    assert group.sent_ns.tolist() == [8 << 40]
+
+
+def test_datagrams_shorter_than_a_header_are_none() -> None:
+    assert not list(groups([grid([b"1" * 39], 1)], TOKEN, None))
+    assert not list(groups([grid([b"1" * 55], 1)], TOKEN, KEY))
 
 
 def test_a_wrong_tag_is_found_among_right_ones() -> None:
     made = [datagram(TOKEN, 1, AgentKind.DATA, important=True, key=KEY) for _ in range(3)]
     made[1] = made[1][:-1] + bytes([made[1][-1] ^ 1])
-    (group,) = groups(grid(made, 3), TOKEN, KEY)
-    assert group.headers.size == 2
-    assert group.chosen is not None
-    assert group.chosen.tolist() == [[True, False, True]]
+    (group,) = groups([grid(made, 3)], TOKEN, KEY)
+    assert group.size == 2
+    (part,) = group.parts
+    assert part.chosen is not None
+    assert part.chosen.tolist() == [[True, False, True]]
 
 
 def test_a_lone_datagram_with_a_wrong_tag() -> None:
-    assert not list(
-        groups(grid([datagram(TOKEN, 1, AgentKind.DATA, important=True, key=b"x" * 32)], 1), TOKEN, KEY)
-    )
+    made = datagram(TOKEN, 1, AgentKind.DATA, important=True, key=b"x" * 32)
+    assert not list(groups([grid([made], 1)], TOKEN, KEY))
 
 
 def test_a_datagram_without_a_tag_where_there_should_be_one() -> None:
     bare = datagram(TOKEN, 1, AgentKind.DATA, important=True) + b"0" * 16
-    assert not list(groups(grid([bare], 1), TOKEN, KEY))
+    assert not list(groups([grid([bare], 1)], TOKEN, KEY))
 
 
-def test_marks_are_those_of_the_messages() -> None:
+def test_bytes_of_the_messages_are_those_of_their_datagrams() -> None:
     made = [datagram(TOKEN, 1, AgentKind.DATA, important=True) for _ in range(8)]
-    (group,) = groups(grid(made, 2), TOKEN, None)
-    assert group.is_marked.tolist() == [[False] * 2, [False] * 2, [False] * 2, [True] * 2]
+    (group,) = groups([grid(made, 2)], TOKEN, None)
+    assert group.tos.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]

@@ -279,7 +279,7 @@ def fuzz_datagrams(random: Random, inputs: int, found: FuzzTally) -> None:
             found.inputs["datagrams"] += len(arrived)
             got = sum(len(payload) for payload, _, _ in arrived)
             for _, grid in grids(sorted(arrived, key=lambda entry: len(entry[0])), random, 8):
-                victim.end.datagrams_received(grid, victim.now_ns)
+                victim.end.datagrams_received([grid], victim.now_ns)
                 grid.memory[:] = 0xEE
             answers = victim.rest()
             assert answers <= max(got, 256), f"{answers} bytes of answers to {got}"

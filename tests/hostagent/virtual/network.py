@@ -5,7 +5,7 @@ sum is `VirtualNetwork.trace`.
 """
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
@@ -16,6 +16,9 @@ from mltswitch.hostagent.transport.datagrams import Bursts, Datagram, DatagramGr
 from mltswitch.hostagent.transport.interfaces import ConnectionLost, Event
 from tests.hostagent.virtual.grids import NOISE, TOKEN, Arrived, grids
 from tests.hostagent.virtual.links import Link, LinkSettings
+
+HANDED_OVER = 0.3
+"""Chance that what was read until now goes to the connection before more is read."""
 
 MOST_AT_ONE_INSTANT = 1000
 """Rounds of work of one end without time passing: more is a loop."""
@@ -28,7 +31,7 @@ class End(Protocol):
     def receive_token(self) -> int: ...
     def control_received(self, data: bytes, now_ns: int) -> None: ...
     def control_ended(self, error: AgentError, now_ns: int) -> None: ...
-    def datagrams_received(self, grid: DatagramGrid, now_ns: int) -> None: ...
+    def datagrams_received(self, grids: Sequence[DatagramGrid], now_ns: int) -> None: ...
     def timer(self, now_ns: int) -> None: ...
     def control_to_send(self) -> bytes: ...
     def bursts(self, now_ns: int, maximum_packets: int) -> Bursts | None: ...
@@ -294,13 +297,23 @@ class VirtualNetwork:
             self.at(thaws_ns, self._read, side)
             return
         inbox, side.inbox, side.is_reading = side.inbox, [], False
+        together: list[DatagramGrid] = []
         for token, grid in grids(inbox, self.random, side.host.maximum_run):
             if token != side.end.receive_token:
                 side.refused += grid.datagram_count
                 continue
-            side.end.datagrams_received(grid, self.now_ns)
-            grid.memory[:] = NOISE
+            together.append(grid)
+            if self.random.random() < HANDED_OVER:
+                self._hand_over(side, together)
+        self._hand_over(side, together)
         self._pump(side)
+
+    def _hand_over(self, side: Side, together: list[DatagramGrid]) -> None:
+        if together:
+            side.end.datagrams_received(together, self.now_ns)
+        for grid in together:
+            grid.memory[:] = NOISE
+        together.clear()
 
     def _send_control(self, side: Side, data: bytes) -> None:
         self._note(data)

@@ -1,5 +1,6 @@
 """The virtual network itself: with ends that count, before connections are put on it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -40,7 +41,11 @@ class Counting:
     def control_ended(self, error: AgentError, now_ns: int) -> None:
         self.ended.append(error)
 
-    def datagrams_received(self, grid: DatagramGrid, now_ns: int) -> None:
+    def datagrams_received(self, grids: Sequence[DatagramGrid], now_ns: int) -> None:
+        for grid in grids:
+            self._received(grid, now_ns)
+
+    def _received(self, grid: DatagramGrid, now_ns: int) -> None:
         for message in range(grid.messages):
             for place in range(grid.datagrams_per_message):
                 data = bytes(grid.datagram(message, place))

@@ -1,0 +1,190 @@
+"""Host agents in spray mode `p4`: their tensors cross two switches by the source routes that they write."""
+
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+import sys
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
+
+import numpy as np
+import pytest
+
+from bmv2_tests.namespace import Namespace
+from bmv2_tests.switch import Bmv2
+from mltswitch.hostagent.agent import Agent, Completion
+from mltswitch.hostagent.control.security import Plaintext
+from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.errors import PeerRefusedError
+from mltswitch.hostagent.settings import AgentSettings
+from mltswitch.hostagent.spraying.modes import BySourceRoute
+from mltswitch.hostagent.spraying.sprayer import PathSprayer
+from mltswitch.hostagent.transport.rate import RateSettings
+from mltswitch.p4.program import Program
+from mltswitch.wire import ETHERTYPE_SOURCE_ROUTE
+
+MTU_BYTES: Final = 1500
+DSCP, CONTROL_DSCP = 34, 40
+QUEUE, CONTROL_QUEUE = 5, 7
+THRESHOLD_BYTES: Final = 3_000
+BETWEEN: Final = (2, 3)
+"""Ports of either switch that lead to the other one; hosts are behind port 1."""
+HOSTS: Final = {"left": "10.50.0.1", "right": "10.50.0.2"}
+PATIENCE_SECONDS: Final = 60.0
+RATE: Final = RateSettings.for_network(20e6, queue_bytes=0, noise_ns=10**9)
+_CHECKSUMS_BY_DEVICE: Final = 0x17
+"""linux/ethtool.h, ETHTOOL_STXCSUM."""
+_SIOCETHTOOL: Final = 0x8946
+_numbers = count()
+
+
+def hardware_address(host: str) -> str:
+    return f"02:4d:0a:32:00:{int(HOSTS[host].rsplit('.', 1)[1]):02x}"
+
+
+@dataclass
+class Road:
+    """Host `left`, switch `left`, two cables, switch `right`, host `right`."""
+
+    hosts: Mapping[str, Namespace]
+    switches: Mapping[str, Bmv2]
+
+    def agent(self, name: str, routes: tuple[tuple[int, ...], ...], peer: str, **options: object) -> Agent:
+        settings = AgentSettings(
+            name=name,
+            addresses=(HOSTS[name],) * len(BETWEEN),
+            spray=BySourceRoute("data0", hardware_address(peer), {peer: routes}),
+            security=Plaintext(beyond_loopback=True),
+            rate=RATE,
+            control_dscp=CONTROL_DSCP,
+            listen=Endpoint(HOSTS[name], 0),
+            **options,  # type: ignore[arg-type]  # any of the settings
+        )
+        with self.hosts[name].entered():  # its thread stays there
+            return Agent(settings)
+
+
+@pytest.fixture(scope="module")
+def road(program: Program) -> Iterator[Road]:
+    prefix = f"bmv2-agent-{os.getpid()}-{next(_numbers)}"
+    with ExitStack() as stack:
+        fabric = stack.enter_context(Namespace(f"{prefix}-fabric"))
+        hosts = {name: stack.enter_context(Namespace(f"{prefix}-{name}")) for name in HOSTS}
+        for port in BETWEEN:
+            fabric.cable(f"left{port}", f"right{port}")
+        switches = {}
+        for number, name in enumerate(HOSTS):
+            connect(fabric, hosts[name], name)
+            interfaces = {port: f"{name}{port}" for port in (1, *BETWEEN)}
+            switches[name] = stack.enter_context(Bmv2(fabric, interfaces, {}, 9090 + number))
+            switches[name].load(program, lines(name))
+        yield Road(hosts, switches)
+        for switch in switches.values():
+            assert switch.is_alive, switch.log()
+
+
+def connect(fabric: Namespace, host: Namespace, name: str) -> None:
+    """A host behind port 1."""
+    fabric.cable(f"{name}1", "data0")
+    fabric.run("ip", "link", "set", "data0", "netns", host.name)
+    with host.entered(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        # What the kernel leaves to the device is never done where a switch reads frames as they are.
+        value = array("I", (_CHECKSUMS_BY_DEVICE, 0))
+        fcntl.ioctl(control, _SIOCETHTOOL, struct.pack("16sP", b"data0", value.buffer_info()[0]))
+    host.run("ip", "link", "set", "data0", "address", hardware_address(name), "up")
+    host.run("ip", "address", "add", f"{HOSTS[name]}/24", "dev", "data0")
+    for peer in HOSTS:
+        if peer != name:
+            neighbour = ("lladdr", hardware_address(peer), "dev", "data0")
+            host.run("ip", "neigh", "add", HOSTS[peer], *neighbour)
+
+
+def lines(name: str) -> list[str]:
+    """Of one switch: all ports trusted, a threshold for data, a way for the control channel."""
+    far = next(host for host in HOSTS if host != name)
+    found = [f"table_add dscp_queues set_queue 1 {DSCP} => {QUEUE}"]
+    found += [f"table_add dscp_queues set_queue 1 {CONTROL_DSCP} => {CONTROL_QUEUE}"]
+    for host, port in ((name, 1), (far, BETWEEN[0])):
+        found.append(f"table_add ipv4_routes forward {HOSTS[host]}/32 => {port} {hardware_address(host)}")
+    for port in (1, *BETWEEN):
+        behind = name if port == 1 else far
+        found += [
+            f"table_add trusted_ports trust {port} => 1",
+            f"table_add neighbours set_neighbour {port} => {hardware_address(behind)}",
+            f"table_add queues set_limit {port} {CONTROL_QUEUE} => 500000 0",
+            f"table_add queues set_threshold_and_limit {port} {QUEUE} => {THRESHOLD_BYTES} 500000 0",
+        ]
+    return found
+
+
+def test_a_tensor_crosses_both_paths_and_comes_without_its_routes(road: Road) -> None:
+    routes = tuple((port, 1) for port in BETWEEN)
+    original = np.random.default_rng(3).standard_normal(150_000).astype(np.float32)
+    buffer = np.zeros_like(original)
+    with ExitStack() as stack:
+        with road.hosts["right"].entered():
+            left_over = stack.enter_context(
+                socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE_SOURCE_ROUTE))
+            )
+        ends = {
+            name: stack.enter_context(road.agent(name, routes, peer))
+            for name, peer in (("left", "right"), ("right", "left"))
+        }
+        assert ends["right"].listening_at is not None
+        ends["left"].connect("right", ends["right"].listening_at, PATIENCE_SECONDS)
+        ends["right"].wait_for_peers(["left"], PATIENCE_SECONDS)
+        # Slower than what comes: the queue of the last port passes S, and the switch marks.
+        road.switches["right"].cli.run("set_queue_rate 1000 1")
+        before = {port: road.switches["left"].counts(port, QUEUE)["arrived"] for port in BETWEEN}
+        there = ends["right"].post_recv("left", buffer, tensor=1, round_number=1)
+        ends["left"].post_send("right", original, tensor=1, round_number=1, dscp=DSCP, policy="all")
+        received: Completion = there.wait(PATIENCE_SECONDS)
+        assert (buffer == original).all()
+        assert received.statistics is not None
+        assert received.statistics.packets_marked
+        sprayer = ends["left"]._engine.connection("right").sprayer
+        assert isinstance(sprayer, PathSprayer)
+        sent = [path.sent_packets for path in sprayer.statistics()]
+        arrived = [road.switches["left"].counts(port, QUEUE)["arrived"] - before[port] for port in BETWEEN]
+        assert sum(arrived) >= received.statistics.packets
+        assert abs(arrived[0] - arrived[1]) <= 0.03 * sum(arrived)
+        for there_packets, here_packets in zip(arrived, sent, strict=True):
+            assert abs(there_packets - here_packets) <= 0.05 * here_packets  # probes have another class
+        left_over.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            left_over.recv(2048)
+        # 4 bytes of header and 2 for each of two switches, of what IPv4 and UDP leave.
+        assert ends["left"]._engine._paths.payload_bytes == MTU_BYTES - 28 - 8
+    assert all(not switch.refused() for switch in road.switches.values())
+
+
+def test_who_has_no_route_is_refused(road: Road) -> None:
+    with (
+        road.agent("right", ((2, 1),), "left") as right,
+        road.agent("left", ((2, 1), (3, 1), (2, 1)), "right") as left,
+    ):
+        assert right.listening_at is not None
+        with pytest.raises(PeerRefusedError, match="has 2 paths, and 3 source routes lead to it"):
+            left.connect("right", right.listening_at, PATIENCE_SECONDS)
+
+
+def test_without_the_privilege_one_line_says_what_to_do() -> None:
+    program = (
+        "from mltswitch.hostagent.network.raw import open_packet_socket\n"
+        "from mltswitch.errors import MachineError\n"
+        "try:\n    open_packet_socket('lo')\nexcept MachineError as error:\n    print(error)\n"
+    )
+    command = ["setpriv", "--bounding-set", "-net_raw", "--inh-caps", "-net_raw", "--"]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    (line,) = done.stdout.splitlines()
+    assert "spray mode p4: frames with a source route need CAP_NET_RAW" in line
+    assert "AmbientCapabilities=CAP_NET_RAW" in line
+    assert "setcap cap_net_raw+ep" in line

@@ -1,0 +1,233 @@
+"""What the commands that open an agent share: options, the configuration file, and who the peers are."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from mltswitch.cli.output import progress, stderr_console
+from mltswitch.documents import load_document, validate
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.configuration import AgentConfiguration, AgentDocument, configured, parse_endpoint
+from mltswitch.hostagent.control.identity import host_name_problem
+from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.settings import AgentSettings
+from mltswitch.hostagent.spraying.settings import Policy
+from mltswitch.hostagent.telemetry.server import MetricsServer
+from mltswitch.hostagent.telemetry.trace import TraceWriter
+from mltswitch.hostagent.transport.settings import Transport
+
+COMMAND_LINE: Final = "command line"
+SIGNAL_EXIT_CODE: Final = 128
+"""And the signal's number, as shells have it."""
+DEFAULT_WAIT_SECONDS: Final = 60.0
+DEFAULT_DEADLINE_SECONDS: Final = 60.0
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OPTIONS: Final = (
+    click.option(
+        "-c",
+        "--config",
+        "config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="This host's agent; options go before it. Without, over loopback.",
+    ),
+    click.option("--name", metavar="HOST", help="Of this host; by default as its certificate says."),
+    click.option("--plan", type=click.Path(path_type=Path), help="Take paths, rates and classes from it."),
+    click.option("--keys", type=click.Path(path_type=Path), metavar="FOLDER", help="This host's keys."),
+    click.option(
+        "--plaintext", is_flag=True, help="No keys, and yet beyond loopback: a laboratory of your own."
+    ),
+    click.option("--address", "addresses", multiple=True, metavar="IP", help="Of the data, one a path."),
+    click.option("--mtu", "mtu_bytes", type=int, metavar="BYTES", help="Longest packet of the way."),
+    click.option("--authenticate", is_flag=True, help="A tag on every datagram, to and from here."),
+    click.option(
+        "--spray",
+        type=click.Choice([policy.value for policy in Policy]),
+        help="How bursts are divided among paths.",
+    ),
+    click.option(
+        "--transport",
+        type=click.Choice([transport.value for transport in Transport]),
+        help="How tensors cross; both ends say the same. By default mlt.",
+    ),
+    click.option(
+        "--wait",
+        "wait_seconds",
+        type=click.FloatRange(0, 1e6, min_open=True),
+        default=DEFAULT_WAIT_SECONDS,
+        show_default=True,
+        metavar="SECONDS",
+        help="For peers to be there.",
+    ),
+    click.option(
+        "--deadline",
+        "deadline_seconds",
+        type=click.FloatRange(0, 1e6, min_open=True),
+        default=DEFAULT_DEADLINE_SECONDS,
+        show_default=True,
+        metavar="SECONDS",
+        help="Of each round.",
+    ),
+    click.option(
+        "--metrics",
+        metavar="ADDRESS:PORT",
+        help="Serve Prometheus there while it runs.",
+    ),
+    click.option(
+        "--open-metrics",
+        is_flag=True,
+        help="Let --metrics be beyond loopback: whoever reaches the address may read.",
+    ),
+    click.option(
+        "--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write what happens there."
+    ),
+)
+
+
+def agent_options(command: Command) -> Command:
+    """Of every command that opens an agent."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def document_of(
+    config: Path | None,
+    *,
+    name: str | None,
+    plan: Path | None,
+    keys: Path | None,
+    plaintext: bool,
+    addresses: Sequence[str],
+    mtu_bytes: int | None,
+    authenticate: bool = False,
+    spray: str | None = None,
+    transport: str | None = None,
+    **more: Any,
+) -> AgentDocument:
+    """What file and options say together; raises UserInputError naming the file and field, or the option."""
+    document = AgentDocument() if config is None else load_document(config, AgentDocument)
+    data = document.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    folder = config.parent if config is not None else Path()
+    for field in ("plan", "keys"):
+        if field in data:
+            data[field] = str(folder / data[field])
+    if "profile" in data and (folder / data["profile"]).is_file():
+        data["profile"] = str((folder / data["profile"]).absolute())
+    given = {
+        "name": name,
+        "plan": str(plan) if plan else None,
+        "keys": str(keys) if keys else None,
+        "plaintext": plaintext or None,
+        "addresses": list(addresses) or None,
+        "mtu_bytes": mtu_bytes,
+        "authenticate": authenticate or None,
+        "transport": transport,
+        **more,
+    }
+    data |= {field: value for field, value in given.items() if value is not None}
+    if spray is not None:
+        data["spraying"] = {**data.get("spraying", {}), "policy": spray}
+    return validate(data, AgentDocument, where=COMMAND_LINE if config is None else f"{config} and options")
+
+
+def configuration_of(document: AgentDocument, config: Path | None, default_name: str) -> AgentConfiguration:
+    """Raises UserInputError or UnsupportedPlanError."""
+    where = COMMAND_LINE if config is None else str(config)
+    return configured(document, folder=Path(), where=where, default_name=default_name)
+
+
+@contextmanager
+def running(
+    settings: AgentSettings, metrics: str | None, trace: Path | None, *, open_metrics: bool
+) -> Iterator[Agent]:
+    """An agent with its trace and metrics, and what it says of this machine on standard error."""
+    endpoint = None if metrics is None else _metrics_endpoint(metrics)
+    with ExitStack() as stack:
+        stack.enter_context(orderly_end())
+        if trace is not None:
+            writer = stack.enter_context(TraceWriter(trace))
+            settings = replace(settings, observer=writer)
+        agent = stack.enter_context(Agent(settings))
+        if endpoint is not None:
+            server = stack.enter_context(MetricsServer(agent, endpoint, beyond_loopback=open_metrics))
+            progress(f"metrics at http://{server.listening_at}/metrics")
+        for text in agent.warnings:
+            progress(f"warning: {text}")
+        yield agent
+
+
+def _metrics_endpoint(text: str) -> Endpoint:
+    try:
+        return parse_endpoint(text, default_port=0)
+    except ValueError as error:
+        raise UserInputError(str(error), where="--metrics") from None
+
+
+@contextmanager
+def orderly_end() -> Iterator[None]:
+    """A request to end (SIGTERM) ends as an error does: peers are told, and no part of a file stays."""
+
+    def end(number: int, _frame: object) -> NoReturn:
+        sys.exit(SIGNAL_EXIT_CODE + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def checked_peer(name: str) -> str:
+    """A name that may become part of a file's; raises UserInputError."""
+    problem = host_name_problem(name)
+    if problem:
+        raise UserInputError(problem, where=f"peer {name[:60]}")
+    return name
+
+
+def peers_of(configuration: AgentConfiguration, texts: Sequence[str]) -> list[tuple[str, Endpoint]]:
+    """Of options `NAME` or `NAME=ADDRESS:PORT`; raises UserInputError."""
+    found: dict[str, Endpoint] = {}
+    for text in texts:
+        name, separator, address = text.partition("=")
+        try:
+            endpoint = parse_endpoint(address) if separator else configuration.peer(name)
+        except ValueError as error:
+            raise UserInputError(str(error), where=f"peer {name[:60]}") from None
+        if checked_peer(name) in found:
+            raise UserInputError("is named twice", where=f"peer {name}")
+        found[name] = endpoint
+    return list(found.items())
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on standard error where that is a terminal; nothing elsewhere."""
+    screen = stderr_console()
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=screen,
+        transient=True,
+        disable=not screen.is_terminal,
+    )
+    with bar:
+        task = bar.add_task("", total=None)
+
+        def advance(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        yield advance

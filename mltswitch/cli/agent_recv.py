@@ -1,0 +1,207 @@
+"""`mltswitch agent recv`: a tensor from one or more peers."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from numpy.typing import NDArray
+
+from mltswitch.cli.agent_options import (
+    agent_options,
+    checked_peer,
+    configuration_of,
+    document_of,
+    orderly_end,
+    progress_bar,
+    running,
+)
+from mltswitch.cli.agent_results import by_peer, print_received, rounds_as_data
+from mltswitch.cli.arrays import check_writable, write_array
+from mltswitch.cli.output import json_option, print_json, progress
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.announced import ReceiveOptions, receive_announced
+from mltswitch.hostagent.configuration.build import LOOPBACK_ADDRESS
+from mltswitch.units import parse_bytes
+from mltswitch.wire import AGENT_PORT
+
+DEFAULT_NAME: Final = "receiver"
+DEFAULT_MAXIMUM: Final = "1GiB"
+MAXIMUM_PEERS: Final = 1024
+BELOW_ONE: Final = click.FloatRange(0, 1, max_open=True)
+
+
+@click.command(
+    epilog="\b\nExamples:\n  mltswitch agent recv -o gradients.npy\n"
+    "  mltswitch agent recv -c agent.yaml --from host1 --from host2 -o 'from-{peer}.npy'\n"
+    "  mltswitch agent recv -c agent.yaml --from host1 --loss-bound 0.1 --important-loss-bound 0.01"
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE.npy",
+    help="Where it goes when it is complete; {peer} and {round} stand for names and numbers. Without, it is "
+    "measured only.",
+)
+@click.option(
+    "--from", "peers", multiple=True, metavar="HOST", help="Who sends; by default the first who connects."
+)
+@click.option("--listen", metavar="ADDRESS[:PORT]", help="Where peers connect to.")
+@click.option(
+    "--loss-bound",
+    type=BELOW_ONE,
+    default=0.0,
+    show_default=True,
+    metavar="SHARE",
+    help="Of the packets that may be missing at the end.",
+)
+@click.option(
+    "--important-loss-bound",
+    type=BELOW_ONE,
+    metavar="SHARE",
+    help="Of the important packets; by default the loss bound alone counts.",
+)
+@click.option(
+    "--keep-missing",
+    is_flag=True,
+    help="Missing elements keep the value of the round before (parameters); else they are 0 (gradients).",
+)
+@click.option(
+    "--maximum",
+    default=DEFAULT_MAXIMUM,
+    show_default=True,
+    metavar="SIZE",
+    help="Of all tensors together: no peer makes this host allocate more.",
+)
+@agent_options
+@json_option
+def recv(
+    output: str | None,
+    peers: tuple[str, ...],
+    listen: str | None,
+    loss_bound: float,
+    important_loss_bound: float | None,
+    keep_missing: bool,
+    maximum: str,
+    config: Path | None,
+    wait_seconds: float,
+    deadline_seconds: float,
+    metrics: str | None,
+    open_metrics: bool,
+    trace: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Receive the tensor that peers send with `mltswitch agent send`; they say its size and type.
+
+    A file appears when a tensor is complete within its bound, or not at all; of several rounds it holds the
+    last, unless its name has {round}. Exit code 6: a tensor did not arrive.
+    """
+    _check_output(output, peers)
+    try:
+        maximum_bytes = parse_bytes(maximum)
+    except ValueError as error:
+        raise UserInputError(str(error), where="--maximum") from None
+    document = document_of(config, listen=listen, **options)
+    if document.listen is None and document.plan is None:
+        address = document.addresses[0] if document.addresses else LOOPBACK_ADDRESS
+        document = document.model_copy(update={"listen": f"[{address}]:{AGENT_PORT}"})
+    if len(peers) > document.expected_peers:
+        document = document.model_copy(update={"expected_peers": len(peers)})
+    configuration = configuration_of(document, config, DEFAULT_NAME)
+    receiving = ReceiveOptions(
+        maximum_bytes=maximum_bytes,
+        loss_bound=loss_bound,
+        important_loss_bound=important_loss_bound,
+        keep_missing=keep_missing,
+        deadline_seconds=deadline_seconds,
+    )
+    files = _Files(output)
+    with running(configuration.settings, metrics, trace, open_metrics=open_metrics) as agent:
+        progress(f"{configuration.settings.name} listens at {agent.listening_at}")
+        names = _wait(agent, peers, wait_seconds)
+        progress(f"connected: {', '.join(names)}")
+        with progress_bar() as advance:
+            announced, result = receive_announced(agent, names, receiving, files.keep, advance)
+    with orderly_end():
+        files.write_last(entry.peer for entry in result.rounds if entry.error is not None)
+    if as_json:
+        print_json(
+            {
+                "name": configuration.settings.name,
+                "direction": "receive",
+                "seconds": result.seconds,
+                "cpu_seconds": result.cpu_seconds,
+                "peers": [
+                    {
+                        "peer": peer,
+                        "tensor": announced[peer].tensor,
+                        "element_type": announced[peer].element_type,
+                        "shape": announced[peer].shape,
+                        "size_bytes": announced[peer].size_bytes,
+                        "files": files.written.get(peer, []),
+                        "rounds": rounds_as_data(entries),
+                    }
+                    for peer, entries in by_peer(result).items()
+                ],
+            }
+        )
+    else:
+        print_received(result)
+        for names_of_peer in files.written.values():
+            for name in names_of_peer:
+                click.echo(f"Written: {name}")
+    if result.error is not None:
+        raise result.error
+
+
+class _Files:
+    """Where what arrives is kept."""
+
+    def __init__(self, pattern: str | None) -> None:
+        self._pattern = pattern
+        self._each_round = pattern is not None and "{round}" in pattern
+        self._last: dict[str, tuple[int, NDArray[Any]]] = {}
+        """The arrays are what the next round is received into."""
+        self.written: dict[str, list[str]] = {}
+
+    def keep(self, peer: str, number: int, data: NDArray[Any]) -> None:
+        """A round is complete; raises UserInputError where its file cannot be written."""
+        if self._each_round:
+            self._write(peer, number, data)
+        elif self._pattern is not None:
+            self._last[peer] = number, data
+
+    def write_last(self, failed: Iterable[str]) -> None:
+        """The last round of each peer but those where one failed; raises UserInputError."""
+        for peer in failed:
+            self._last.pop(peer, None)
+        for peer, (number, data) in self._last.items():
+            self._write(peer, number, data)
+
+    def _write(self, peer: str, number: int, data: NDArray[Any]) -> None:
+        name = str(self._pattern).replace("{round}", str(number)).replace("{peer}", peer)
+        write_array(Path(name), data)
+        self.written.setdefault(peer, []).append(name)
+
+
+def _check_output(output: str | None, peers: tuple[str, ...]) -> None:
+    if len(peers) > MAXIMUM_PEERS or len(set(peers)) < len(peers):
+        raise UserInputError("each peer is named once", where="--from", expected=f"{MAXIMUM_PEERS} or fewer")
+    for name in peers:
+        checked_peer(name)
+    if output is None:
+        return
+    if len(peers) > 1 and "{peer}" not in output:
+        raise UserInputError(
+            f"one file for the tensors of {len(peers)} peers", where="--output", expected="a name with {peer}"
+        )
+    check_writable(Path(output))
+
+
+def _wait(agent: Agent, peers: tuple[str, ...], wait_seconds: float) -> tuple[str, ...]:
+    if peers:
+        agent.wait_for_peers(peers, wait_seconds)
+        return peers
+    return (checked_peer(agent.wait_for_a_peer(wait_seconds)),)

@@ -1,0 +1,60 @@
+"""Tensors in .npy files."""
+
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mltswitch.errors import UserInputError
+
+
+def read_array(path: Path) -> NDArray[Any]:
+    """What a .npy file holds, in C order and this machine's byte order; raises UserInputError.
+
+    Files of Python objects are refused: reading one can run code.
+    """
+    try:
+        with path.open("rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise UserInputError("is no regular file", where=str(path))
+            found: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+    except OSError as error:
+        raise UserInputError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    except (ValueError, EOFError, MemoryError) as error:
+        raise UserInputError(
+            f"cannot be read: {error or type(error).__name__}",
+            where=str(path),
+            expected="a .npy file of numbers",
+        ) from None
+    return np.ascontiguousarray(found, found.dtype.newbyteorder("=")).reshape(found.shape)
+
+
+def check_writable(path: Path) -> None:
+    """Raises UserInputError where `write_array` is sure to fail; what can be known before long work."""
+    if not path.parent.is_dir():
+        raise UserInputError("cannot be written: no such folder", where=str(path))
+    if not os.access(path.parent, os.W_OK):
+        raise UserInputError("cannot be written: its folder is read-only", where=str(path))
+    if path.exists() and not path.is_file():
+        raise UserInputError("is no regular file", where=str(path))
+
+
+def write_array(path: Path, array: NDArray[Any]) -> None:
+    """The whole file or nothing; a link is followed. Raises UserInputError."""
+    check_writable(path)
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("xb") as stream:
+            np.lib.format.write_array(stream, array, allow_pickle=False)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(target)
+    except OSError as error:
+        raise UserInputError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,343 @@
+"""Tensors whose size and type the sender announces, for ends that have agreed on nothing but an address.
+
+The announcement is a small tensor itself, sent whole before the first round: JSON, in bytes of fixed number,
+so that the receiver can post memory for it without knowing anything. What it asks for is checked against
+the receiver's own limit before memory is made.
+"""
+
+import json
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.agent import Agent, Completion, Transfer
+from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.errors import (
+    AgentError,
+    PeerUnreachableError,
+    TransferMismatchError,
+)
+from mltswitch.hostagent.tensor.bitmap import missing_elements
+from mltswitch.hostagent.tensor.elements import view_of
+from mltswitch.hostagent.tensor.layout import MAXIMUM_ELEMENTS
+from mltswitch.hostagent.transport.interfaces import ImportancePolicy, TransferStatistics
+from mltswitch.units import format_bytes
+from mltswitch.wire import Dscp, ElementType
+
+ANNOUNCEMENT_TENSOR: Final = 0xFFFF_FFFF
+"""The number that announcements have; no other tensor should."""
+ANNOUNCEMENT_BYTES: Final = 1024
+FIRST_ROUND: Final = 1
+MAXIMUM_ROUNDS: Final = 1_000_000
+MAXIMUM_DIMENSIONS: Final = 32
+MAXIMUM_NUMBER: Final = 0xFFFF_FFFE
+RETRY_SECONDS: Final = 0.25
+_NUMPY_TYPES: Final = {
+    ElementType.FLOAT32: np.float32,
+    ElementType.FLOAT16: np.float16,
+    ElementType.BFLOAT16: np.uint16,
+    ElementType.FLOAT64: np.float64,
+    ElementType.INT8: np.int8,
+}
+"""What numpy itself has no name for is kept as its bits."""
+
+
+class Announcement(BaseModel):
+    """What will be sent; what later versions add is not looked at."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: Literal[1] = 1
+    tensor: int = Field(ge=0, le=MAXIMUM_NUMBER)
+    rounds: int = Field(ge=1, le=MAXIMUM_ROUNDS)
+    element_type: Literal["float32", "float16", "bfloat16", "float64", "int8"]
+    shape: tuple[int, ...] = Field(max_length=MAXIMUM_DIMENSIONS)
+
+    @classmethod
+    def of(cls, data: NDArray[Any], element_type: ElementType, *, tensor: int, rounds: int) -> Self:
+        """Of an array that is about to be sent."""
+        name: Any = element_type.name.lower()
+        return cls(tensor=tensor, rounds=rounds, element_type=name, shape=data.shape)
+
+    @property
+    def type(self) -> ElementType:
+        """Of the elements."""
+        return ElementType[self.element_type.upper()]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the tensor."""
+        return prod(self.shape) * self.type.size_bytes
+
+    def encoded(self) -> NDArray[np.int8]:
+        """As it travels."""
+        text = self.model_dump_json().encode()
+        if len(text) > ANNOUNCEMENT_BYTES:
+            raise UserInputError(
+                f"a shape of {len(self.shape)} dimensions cannot be announced", where="tensor"
+            )
+        return np.frombuffer(text.ljust(ANNOUNCEMENT_BYTES), np.int8)
+
+    @classmethod
+    def decoded(cls, data: NDArray[np.int8], peer: str) -> Self:
+        """Raises TransferMismatchError for what announces nothing that can be received."""
+        try:
+            found = cls.model_validate(json.loads(data.tobytes()))
+        except (ValidationError, ValueError, RecursionError) as error:
+            problem = "is not JSON"
+            if isinstance(error, ValidationError):
+                first = error.errors(include_input=False, include_url=False)[0]
+                problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise TransferMismatchError(
+                f"its announcement cannot be used: {problem}",
+                peer=peer,
+                tensor=ANNOUNCEMENT_TENSOR,
+                round_number=FIRST_ROUND,
+            ) from None
+        if min(found.shape, default=1) < 1 or prod(found.shape) > MAXIMUM_ELEMENTS:
+            raise TransferMismatchError("announces a tensor of impossible size", peer=peer)
+        return found
+
+    def empty(self) -> NDArray[Any]:
+        """Memory for it, zeroed."""
+        return np.zeros(self.shape, _NUMPY_TYPES[self.type])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundResult:
+    """What became of one round with one peer."""
+
+    peer: str
+    round_number: int
+    error: AgentError | None
+    statistics: TransferStatistics | None
+    missing_packets: int | None = None
+    """At the receiver."""
+    missing_elements: int | None = None
+    """At the receiver."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeResult:
+    """Of all rounds with all peers."""
+
+    rounds: tuple[RoundResult, ...]
+    seconds: float
+    """From the first post to the last completion."""
+    cpu_seconds: float
+    """Of this process, all threads, meanwhile."""
+
+    @property
+    def error(self) -> AgentError | None:
+        """The first that happened."""
+        return next((entry.error for entry in self.rounds if entry.error is not None), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendOptions:
+    """How a tensor is sent."""
+
+    dscp: Dscp | None
+    """None: as the agent's two queues have it."""
+    layer: int = 0
+    policy: ImportancePolicy | str = "magnitude"
+    burst_packets: int
+    rounds: int = 1
+    tensor: int = 0
+    deadline_seconds: float
+    """Of each round."""
+    element_type: ElementType | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiveOptions:
+    """What is received, and how well."""
+
+    maximum_bytes: int
+    """Of memory that a peer may ask for."""
+    loss_bound: float = 0.0
+    important_loss_bound: float | None = None
+    keep_missing: bool = False
+    deadline_seconds: float
+    """Of each round; of the first one from the announcement on."""
+
+
+Advance = Callable[[str, int, int], None]
+"""What is going on, steps done, steps in all."""
+Keep = Callable[[str, int, NDArray[Any]], None]
+"""Given a peer's name, a round and what has arrived; the array is written again by the next round."""
+
+
+def connect_patiently(agent: Agent, peers: Sequence[tuple[str, Endpoint]], wait_seconds: float) -> None:
+    """Connect to all of them, again and again while they are not there; raises AgentError of the last try."""
+    end = time.monotonic() + wait_seconds
+    for name, endpoint in peers:
+        while True:
+            try:
+                agent.connect(name, endpoint, max(RETRY_SECONDS, end - time.monotonic()))
+                break
+            except PeerUnreachableError:
+                if time.monotonic() + RETRY_SECONDS >= end:
+                    raise
+                time.sleep(RETRY_SECONDS)
+
+
+def send_announced(
+    agent: Agent, peers: Sequence[str], data: NDArray[Any], options: SendOptions, advance: Advance
+) -> ExchangeResult:
+    """Announce a tensor to connected peers, and send it to all of them, round after round.
+
+    A round begins when the one before has ended with every peer; a peer that failed is left out from then on.
+    Raises UserInputError for data that cannot be sent, and AgentError where no peer takes the announcement.
+    """
+    view = view_of(data, writable=False, element_type=options.element_type)
+    announcement = Announcement.of(data, view.element_type, tensor=options.tensor, rounds=options.rounds)
+    encoded = announcement.encoded()
+    for transfer in [
+        agent.post_send(
+            peer,
+            encoded,
+            tensor=ANNOUNCEMENT_TENSOR,
+            round_number=FIRST_ROUND,
+            dscp=options.dscp,
+            layer=options.layer,
+            policy="all",
+            deadline_seconds=options.deadline_seconds,
+        )
+        for peer in peers
+    ]:
+        transfer.wait()
+
+    def post(peer: str, round_number: int) -> Transfer:
+        return agent.post_send(
+            peer,
+            data,
+            tensor=options.tensor,
+            round_number=round_number,
+            dscp=options.dscp,
+            layer=options.layer,
+            policy=options.policy,
+            burst_packets=options.burst_packets,
+            deadline_seconds=options.deadline_seconds,
+            element_type=options.element_type,
+        )
+
+    return _exchange(dict.fromkeys(peers, options.rounds), post, lambda *_: None, advance, "sent")
+
+
+def receive_announced(
+    agent: Agent, peers: Sequence[str], options: ReceiveOptions, keep: Keep, advance: Advance
+) -> tuple[dict[str, Announcement], ExchangeResult]:
+    """Receive what connected peers announce; `keep` is called after each round that is complete.
+
+    Raises AgentError where an announcement does not come, UserInputError where the announced tensors need
+    more memory than the options allow.
+    """
+    announced = _announcements(agent, peers, options.deadline_seconds)
+    total_bytes = sum(entry.size_bytes for entry in announced.values())
+    if total_bytes > options.maximum_bytes:
+        raise UserInputError(
+            f"announced are tensors of {format_bytes(total_bytes)}",
+            where=", ".join(announced),
+            expected=f"{format_bytes(options.maximum_bytes)} or less",
+            hint="allow more, if this host has the memory",
+        )
+    buffers = {peer: announcement.empty() for peer, announcement in announced.items()}
+
+    def post(peer: str, round_number: int) -> Transfer:
+        return agent.post_recv(
+            peer,
+            buffers[peer],
+            tensor=announced[peer].tensor,
+            round_number=round_number,
+            loss_bound=options.loss_bound,
+            important_loss_bound=options.important_loss_bound,
+            keep_missing=options.keep_missing,
+            deadline_seconds=options.deadline_seconds,
+            element_type=announced[peer].type,
+        )
+
+    rounds = {peer: entry.rounds for peer, entry in announced.items()}
+    result = _exchange(
+        rounds, post, lambda peer, number: keep(peer, number, buffers[peer]), advance, "received"
+    )
+    return announced, result
+
+
+def _announcements(agent: Agent, peers: Sequence[str], deadline_seconds: float) -> dict[str, Announcement]:
+    memory = {peer: np.zeros(ANNOUNCEMENT_BYTES, np.int8) for peer in peers}
+    posted = {
+        peer: agent.post_recv(
+            peer,
+            buffer,
+            tensor=ANNOUNCEMENT_TENSOR,
+            round_number=FIRST_ROUND,
+            deadline_seconds=deadline_seconds,
+        )
+        for peer, buffer in memory.items()
+    }
+    for transfer in posted.values():
+        transfer.wait()
+    return {peer: Announcement.decoded(buffer, peer) for peer, buffer in memory.items()}
+
+
+def _exchange(
+    rounds: dict[str, int],
+    post: Callable[[str, int], Transfer],
+    completed: Callable[[str, int], None],
+    advance: Advance,
+    done_word: str,
+) -> ExchangeResult:
+    results: list[RoundResult] = []
+    left = dict(rounds)
+    total = sum(rounds.values())
+    started, cpu = time.monotonic(), cpu_seconds()
+    for number in range(FIRST_ROUND, FIRST_ROUND + max(rounds.values(), default=0)):
+        posted = [(peer, post(peer, number)) for peer, most in left.items() if number < FIRST_ROUND + most]
+        for peer, transfer in posted:
+            results.append(_ended(peer, number, transfer))
+            if results[-1].error is None:
+                completed(peer, number)
+            else:
+                del left[peer]
+            advance(f"rounds {done_word}", len(results), total)
+    return ExchangeResult(
+        rounds=tuple(results), seconds=time.monotonic() - started, cpu_seconds=cpu_seconds() - cpu
+    )
+
+
+def _ended(peer: str, number: int, transfer: Transfer) -> RoundResult:
+    error: AgentError | None = None
+    try:
+        completion: Completion | None = transfer.wait()
+    except AgentError as problem:
+        error, completion = problem, transfer.completion
+    if completion is None or completion.statistics is None:
+        return RoundResult(peer=peer, round_number=number, error=error, statistics=None)
+    missing = elements = None
+    if completion.received is not None and completion.layout is not None:
+        missing = int(np.count_nonzero(~completion.received))
+        ranges = missing_elements(completion.received, completion.layout)
+        elements = int((ranges[:, 1] - ranges[:, 0]).sum())
+    return RoundResult(
+        peer=peer,
+        round_number=number,
+        error=error,
+        statistics=completion.statistics,
+        missing_packets=missing,
+        missing_elements=elements,
+    )
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process until now, all threads."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime

@@ -1,0 +1,208 @@
+"""The side that listens: answers one examiner after the other, within bounds of its own."""
+
+import selectors
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from mltswitch.hostagent.control.channel import ChannelSettings, ControlChannel
+from mltswitch.hostagent.control.listener import ControlListener, ListenerLimits
+from mltswitch.hostagent.control.security import Security
+from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.doctor.clocks import ClockWatch
+from mltswitch.hostagent.doctor.conversation import Conversation
+from mltswitch.hostagent.doctor.findings import Finding
+from mltswitch.hostagent.doctor.messages import (
+    MAXIMUM_RUNS,
+    Expect,
+    Findings,
+    Finish,
+    Finished,
+    Ready,
+    Run,
+    Sent,
+    ToldFinding,
+    Transmit,
+)
+from mltswitch.hostagent.doctor.ports import opened_ports
+from mltswitch.hostagent.doctor.settings import DoctorSettings
+from mltswitch.hostagent.errors import AgentError, DeadlineExceededError, ProtocolViolationError
+
+EXAMINATION_SECONDS: Final = 300.0
+"""Of one examiner; then the next has its turn."""
+_TURN_SECONDS: Final = 0.2
+_LIMITS: Final = ListenerLimits(channels=16, setting_up=16, setting_up_per_address=4)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One examination, as the examined side saw it."""
+
+    examiner: str
+    sent_datagrams: int
+    ignored_datagrams: int
+    is_finished: bool
+    """The examiner got what it wanted; else a stranger, perhaps."""
+    error: AgentError | None
+    """Why it ended early."""
+
+
+class Examined:
+    """Listens for examiners; made by `listening`."""
+
+    def __init__(
+        self, listener: ControlListener, settings: DoctorSettings, findings: Sequence[Finding]
+    ) -> None:
+        self._listener, self._settings = listener, settings
+        self._is_finished = False
+        self._findings = Findings(
+            findings=tuple(
+                ToldFinding(
+                    subject=entry.subject[:300],
+                    status=entry.status,
+                    seen=entry.seen[:300],
+                    meaning=entry.meaning[:300],
+                    remedy=entry.remedy[:300],
+                )
+                for entry in findings
+            )
+        )
+
+    @property
+    def local(self) -> Endpoint:
+        """Where it listens."""
+        return self._listener.local
+
+    def serve_one(self, timeout_seconds: float | None = None) -> Answered | None:
+        """Wait for an examiner, and let it do its work; None: nobody came in time.
+
+        Raises UserInputError for addresses that this host does not have or a port that is taken.
+        """
+        with opened_ports(self._settings) as ports:
+            newcomer = self._next_channel(timeout_seconds)
+            if newcomer is None:
+                return None
+            error: AgentError | None = None
+            self._is_finished = False
+            conversation = Conversation(
+                newcomer.channel, ports, self._settings, said=newcomer.said, is_examiner=False
+            )
+            try:
+                with conversation:
+                    self._answer(conversation)
+            except AgentError as ended:
+                error = ended
+        return Answered(
+            conversation.peer_name,
+            conversation.sent_datagrams,
+            conversation.ignored_datagrams,
+            self._is_finished,
+            error,
+        )
+
+    def _answer(self, conversation: Conversation) -> None:
+        deadline = time.monotonic() + EXAMINATION_SECONDS
+        clock = ClockWatch()
+        conversation.greet()
+        conversation.say(self._findings)
+        latest = 0
+        while time.monotonic() < deadline:
+            match conversation.hear_any():
+                case Expect(run=run):
+                    latest = _next_number(run, latest, conversation.peer_name)
+                    conversation.expect(run)
+                    conversation.say(Ready(number=run.number))
+                    conversation.say(conversation.collect(conversation.hear(Sent)))
+                case Transmit(run=run):
+                    latest = _next_number(run, latest, conversation.peer_name)
+                    conversation.say(conversation.transmit(run))
+                case Finish():
+                    change = clock.change()
+                    conversation.say(
+                        Finished(
+                            elapsed_ns=change.elapsed_ns,
+                            clock_change_ns=change.change_ns,
+                            ignored_datagrams=conversation.ignored_datagrams,
+                        )
+                    )
+                    self._is_finished = True
+                    return
+                case message:
+                    raise ProtocolViolationError(
+                        f"says {message.kind!r} where a run is due", peer=conversation.peer_name
+                    )
+        raise DeadlineExceededError(
+            f"examines for more than {EXAMINATION_SECONDS:g} s", peer=conversation.peer_name
+        )
+
+    def _next_channel(self, timeout_seconds: float | None) -> "_Newcomer | None":
+        """The first that has set up its channel; strangers that do not wait meanwhile, and end."""
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        newcomers: list[_Newcomer] = []
+        try:
+            while deadline is None or time.monotonic() < deadline:
+                opened = next((entry for entry in newcomers if entry.channel.is_open), None)
+                if opened is not None:
+                    newcomers.remove(opened)
+                    return opened
+                accepted = self._wait(newcomers)
+                for entry in [entry for entry in newcomers if entry.channel.has_ended]:
+                    newcomers.remove(entry)
+                    entry.channel.close()
+                newcomers += accepted
+        finally:
+            for entry in newcomers:
+                entry.channel.close()
+        return None
+
+    def _wait(self, newcomers: Sequence["_Newcomer"]) -> list["_Newcomer"]:
+        """More of them; those that are known are driven on."""
+        with selectors.DefaultSelector() as selector:
+            if self._listener.wants_read:
+                selector.register(self._listener, selectors.EVENT_READ)
+            for entry in newcomers:
+                write = selectors.EVENT_WRITE if entry.channel.wants_write else 0
+                selector.register(entry.channel, selectors.EVENT_READ | write)
+            ready = {key.fileobj for key, _ in selector.select(_TURN_SECONDS)}
+        now_ns = time.monotonic_ns()
+        self._listener.timer(now_ns)
+        for entry in newcomers:
+            with suppress(AgentError):  # `has_ended` says so
+                if entry.channel in ready:
+                    entry.said += entry.channel.step(now_ns)
+                else:
+                    entry.channel.timer(now_ns)
+        if self._listener not in ready:
+            return []
+        return [_Newcomer(channel) for channel in self._listener.accept(now_ns)]
+
+
+@dataclass(slots=True, eq=False)
+class _Newcomer:
+    channel: ControlChannel
+    said: bytes = b""
+
+
+def _next_number(run: Run, latest: int, peer: str) -> int:
+    """Runs are numbered upwards, so that a late datagram of one is not counted in another."""
+    if not latest < run.number <= MAXIMUM_RUNS:
+        raise ProtocolViolationError(f"run {run.number} after run {latest}", peer=peer)
+    return run.number
+
+
+@contextmanager
+def listening(
+    local: Endpoint,
+    security: Security,
+    channel_settings: ChannelSettings,
+    settings: DoctorSettings,
+    findings: Sequence[Finding],
+) -> Iterator[Examined]:
+    """Raises UserInputError or MachineError where nobody can listen there."""
+    listener = ControlListener(local, security, channel_settings, _LIMITS)
+    try:
+        yield Examined(listener, settings, findings)
+    finally:
+        listener.close()

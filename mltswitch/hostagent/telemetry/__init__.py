@@ -1,0 +1,1 @@
+"""What an agent tells of itself: events as they happen, traces, metrics."""

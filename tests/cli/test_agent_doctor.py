@@ -1,0 +1,191 @@
+"""`mltswitch agent doctor`: alone, and two of them over loopback, as text, as JSON and as an exit code."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mltswitch.cli import agent_doctor
+from mltswitch.cli.agent_doctor import doctor
+from mltswitch.documents import dump_yaml
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.control.credentials import Credentials
+from mltswitch.hostagent.doctor import conversation
+from mltswitch.hostagent.doctor.examined import Examined
+from mltswitch.hostagent.errors import AgentError, PeerUnreachableError
+from mltswitch.plan import Plan
+from tests.hostagent.control.peers import Job
+from tests.targets.test_entropy import with_mode
+
+PATIENCE_SECONDS = 60.0
+ONE = ("--address", "127.0.91.1", "--address", "127.0.91.2", "--name", "one")
+OTHER = ("--address", "127.0.92.1", "--address", "127.0.92.2", "--name", "other", "--data-port", "0")
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(doctor, arguments, standalone_mode=False)
+
+
+@contextmanager
+def listening(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Iterator[str]:
+    """`--listen … --once` in a thread; gives where."""
+    places: list[str] = []
+    ready = threading.Event()
+    real = Examined.serve_one
+
+    def serve(self: Examined, timeout_seconds: float | None = None) -> object:
+        places.append(str(self.local))
+        ready.set()
+        return real(self, PATIENCE_SECONDS if timeout_seconds is None else timeout_seconds)
+
+    monkeypatch.setattr(Examined, "serve_one", serve)
+    results: list[object] = []
+    # The runner of the examined end must not take the other's standard output: it is called below it.
+    context = doctor.make_context("doctor", list(arguments))
+    thread = threading.Thread(target=lambda: results.append(doctor.invoke(context)), daemon=True)
+    thread.start()
+    assert ready.wait(PATIENCE_SECONDS), "it does not listen"
+    yield places[0]
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()
+    assert results == [0]
+
+
+def test_alone() -> None:
+    result = invoke()
+    assert (result.exception, result.return_value) == (None, 0)
+    assert "receive buffer" in result.output
+    assert re.search(r"Problems: 0, warnings: \d+", result.output)
+    document = json.loads(invoke("--json").stdout)
+    assert document["status"] in {"ok", "warning"}
+    assert (document["peer"], document["paths"]) == (None, [])
+    assert {"subject", "status", "seen", "meaning", "remedy"} == set(document["host"]["findings"][0])
+
+
+def test_a_problem_has_its_exit_code() -> None:
+    result = invoke("--address", "192.0.2.77", "--plaintext", "--json")
+    assert (result.exception, result.return_value) == (None, 5)
+    document = json.loads(result.stdout)
+    assert document["status"] == "problem"
+    (finding,) = [entry for entry in document["host"]["findings"] if entry["status"] == "problem"]
+    assert finding["seen"] == "this host does not have 192.0.2.77"
+
+
+def test_two_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening(monkeypatch, "--listen", "127.0.92.1:0", *OTHER, "--once") as place:
+        result = invoke("--peer", place, *ONE, "--dscp", "34,40-41", "--json")
+    assert (result.exception, result.return_value) == (None, 0)
+    document = json.loads(result.stdout)
+    assert (document["host"]["name"], document["peer"]["name"]) == ("one", "other")
+    assert [path["remote"] for path in document["paths"]] == ["127.0.92.1", "127.0.92.2"]
+    for path in document["paths"]:
+        assert 0 < path["round_trip_minimum_seconds"] <= path["round_trip_median_seconds"] < PATIENCE_SECONDS
+        assert [(way["sender"], way["receiver"]) for way in path["directions"]] == [
+            ("one", "other"),
+            ("other", "one"),
+        ]
+        for way in path["directions"]:
+            measured = way["measured"]
+            assert measured["dscp_sent"] == "34, 40-41"
+            assert len(measured["traffic_bytes"]) == 12
+            assert all(entry["sent"] == entry["received"] for entry in measured["traffic_bytes"])
+            assert measured["payload_limit_bytes"] == 16_356
+            assert [entry["status"] for entry in way["findings"]] == ["ok"] * 4
+
+
+def test_the_table_is_grouped_by_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "DATAGRAMS_PER_SECOND", 20_000)
+    with listening(monkeypatch, "--listen", "127.0.92.1:0", *OTHER, "--once") as place:
+        result = invoke("--peer", f"other={place}", *ONE)
+    assert (result.exception, result.return_value) == (None, 0)
+    titles = [line for line in result.stdout.splitlines() if line.startswith(("Host", "Path"))]
+    assert titles == [
+        "Host one",
+        "Host other, as it says itself",
+        "Path 0: 127.0.91.1 and 127.0.92.1",
+        "Path 1: 127.0.91.2 and 127.0.92.2",
+    ]
+    assert result.stdout.count("all 64 kept") == 4
+
+
+def test_with_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    job = Job(tmp_path / "job")
+    job.root.mkdir()
+    folders = [str(folder_of(job.credentials(name))) for name in ("one", "other")]
+    mine = [*ONE[:4], "--keys", folders[0], "--dscp", "34"]
+    with listening(monkeypatch, "--listen", "127.0.92.1:0", *OTHER, "--keys", folders[1], "--once") as place:
+        with pytest.raises(AgentError, match="names another host"):
+            raise invoke("--peer", f"somebody={place}", *mine).exception or AssertionError
+        result = invoke("--peer", f"other={place}", *mine)
+    assert (result.exception, result.return_value) == (None, 0)
+    assert "TLS 1.3, other has proved its name" in result.stdout
+
+
+def folder_of(credentials: Credentials) -> Path:
+    return credentials.key.parent
+
+
+def test_a_plan_says_paths_and_code_points(tmp_path: Path, lab_plan: Plan) -> None:
+    """Its addresses are not this machine's, and that is what is found."""
+    plan, file = tmp_path / "plan.yaml", tmp_path / "agent.yaml"
+    plan.write_text(dump_yaml(lab_plan))
+    file.write_text("schema: mltswitch/agent/v1\nplan: plan.yaml\nname: host1\nplaintext: true\n")
+    result = invoke("-c", str(file), "--json")
+    assert (result.exception, result.return_value) == (None, 5)
+    (finding,) = [
+        entry for entry in json.loads(result.stdout)["host"]["findings"] if entry["subject"] == "addresses"
+    ]
+    assert finding["seen"] == "this host does not have 10.101.0.1, 10.102.0.1"
+    points = {dscp for entry in lab_plan.classes[1:] for dscp in entry.dscp}
+    assert set(agent_doctor._code_points(None, lab_plan)) == points
+    assert not {48, 56} & points
+
+
+def test_source_routes_are_not_examined(tmp_path: Path, lab_plan: Plan) -> None:
+    (tmp_path / "plan.yaml").write_text(dump_yaml(with_mode(lab_plan, "p4")))
+    result = invoke("--plan", str(tmp_path / "plan.yaml"), "--name", "host1", "--plaintext", "--json")
+    assert result.exception is None
+    findings = {entry["subject"]: entry for entry in json.loads(result.stdout)["host"]["findings"]}
+    assert (findings["source routes"]["status"], findings["source routes"]["seen"]) == (
+        "warning",
+        "not examined",
+    )
+
+
+def test_nobody_listens() -> None:
+    with pytest.raises(PeerUnreachableError, match=r"nothing listens at 127\.0\.92\.1:9"):
+        raise invoke("--peer", "127.0.92.1:9", *ONE).exception or AssertionError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--peer", "a", "--listen", "127.0.0.1"), "exclude each other"),
+        (("--once",), "--once goes with --listen"),
+        (("--peer", "nonsense"), "is no IP address"),
+        (("--peer", "host3=10.0.0.1:99999"), "has no port"),
+        (("--dscp", "x"), "'x' is not understood"),
+        (("--dscp", "5-64"), "is no range of 0-63"),
+        (("--dscp", "9-5"), "is no range of 0-63"),
+        (("--dscp", ""), "is not understood"),
+        (("--keys", "/nowhere"), "no such folder"),
+        (("--listen",), "--listen"),
+        (("--listen", "192.0.2.1"), "plain text does not leave this machine"),
+        (("--address", "127.0.0.1", "--address", "::1"), "all IPv4 or all IPv6"),
+    ],
+)
+def test_one_clear_line(arguments: tuple[str, ...], line: str) -> None:
+    with pytest.raises(UserInputError, match=re.escape(line)) as caught:
+        raise invoke(*arguments).exception or AssertionError
+    assert "\n" not in str(caught.value)
+
+
+def test_code_points_as_text() -> None:
+    assert agent_doctor._code_points("all", None) == tuple(range(64))
+    assert agent_doctor._code_points(None, None) == tuple(range(64))
+    assert agent_doctor._code_points("34, 0-2,63", None) == (0, 1, 2, 34, 63)

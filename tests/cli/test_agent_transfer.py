@@ -1,0 +1,383 @@
+"""`mltswitch agent recv` and `send`: real processes over loopback, and what users get wrong."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from mltswitch.cli import main
+from mltswitch.documents import dump_yaml
+from mltswitch.hostagent.announced import ANNOUNCEMENT_TENSOR
+from mltswitch.hostagent.telemetry.events import TransferEnded
+from mltswitch.hostagent.telemetry.reading import read_trace
+from mltswitch.lab.namespaces import NamespaceHandle
+from mltswitch.plan import Plan
+from tests.hostagent.namespaces import can_make_namespaces, two_hosts
+
+PATIENCE_SECONDS = 60.0
+GRADIENTS = np.random.default_rng(1).standard_normal((100, 501)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    np.save("g.npy", GRADIENTS)
+    return tmp_path
+
+
+class Running:
+    """A command in a process of its own."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+        self.errors: list[str] = []
+
+    def reads(self, pattern: str) -> "re.Match[str]":
+        """Wait for a line on its standard error."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.errors.append(line)
+            found = re.search(pattern, line)
+            if found:
+                return found
+        raise AssertionError(f"no {pattern!r} in {self.errors}")
+
+    def ends(self) -> tuple[int, str, str]:
+        """Its exit code, standard output, and standard error."""
+        out, err = self.process.communicate(timeout=PATIENCE_SECONDS)
+        return self.process.returncode, out, "".join(self.errors) + err
+
+
+@contextmanager
+def running(*arguments: object, within: NamespaceHandle | None = None) -> Iterator[Running]:
+    command = [sys.executable, "-m", "mltswitch", "agent", *map(str, arguments)]
+    process = subprocess.Popen(
+        command if within is None else within.command(command),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield Running(process)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def receiving(*arguments: object) -> Iterator[tuple[Running, str]]:
+    """A receiver on a port of its own choice, and where it listens."""
+    with running("recv", "--listen", "127.0.0.1:0", *arguments) as receiver:
+        yield receiver, receiver.reads(r"listens at (\S+)")[1]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """A command in this process: its exit code, standard output and standard error."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        main(["agent", *map(str, arguments)])
+    captured = capsys.readouterr()
+    assert isinstance(end.value.code, int)
+    return end.value.code, captured.out, captured.err
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def test_a_file_arrives(folder: Path) -> None:
+    with (
+        receiving("-o", "out.npy") as (receiver, place),
+        running("send", "g.npy", "--to", f"receiver={place}") as s,
+    ):
+        code, out, err = s.ends()
+        assert code == 0, err
+        assert re.search(r"receiver +1 +0\.2 .*complete", out)
+        code, out, err = receiver.ends()
+    assert code == 0, err
+    assert re.search(r"sender +1 +0\.2 .*complete", out)
+    assert "Written: out.npy" in out
+    assert "connected: sender" in err
+    assert (np.load("out.npy") == GRADIENTS).all()
+    assert files(folder) == ["g.npy", "out.npy"]
+
+
+def test_keys_files_rounds_and_two_peers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "keys", "one", "two", "all", "-o", "job")[0] == 0
+    Path("all.yaml").write_text(
+        yaml.safe_dump(
+            {"keys": "job/hosts/all", "listen": "127.0.0.1:0", "authenticate": True, "data_port": 0}
+        )
+    )
+    outputs: dict[str, Any] = {}
+    pattern = "{peer}-{round}.npy"
+    receiver_options = ("-c", "all.yaml", "--from", "one", "--from", "two", "-o", pattern, "--json")
+    with running("recv", *receiver_options, "--loss-bound", "0.1") as receiver:
+        place = receiver.reads(r"all listens at (\S+)")[1]
+        Path("one.yaml").write_text(yaml.safe_dump({"keys": "job/hosts/one", "peers": {"all": place}}))
+        options = ("--random", "100kB", "--type", "bfloat16", "--rounds", 2, "--json", "--layer", 3)
+        with (
+            running(
+                "send", "-c", "one.yaml", "--to", "all", *options, "--policy", "all", "--burst", 4
+            ) as one,
+            running("send", "--keys", "job/hosts/two", "--to", f"all={place}", "g.npy", "--json") as two,
+        ):
+            for name, process in (("one", one), ("two", two), ("all", receiver)):
+                code, out, err = process.ends()
+                assert code == 0, err
+                outputs[name] = json.loads(out)
+    assert outputs["one"]["burst_packets"] == 4
+    assert [entry["round"] for entry in outputs["one"]["peers"][0]["rounds"]] == [1, 2]
+    received = {entry["peer"]: entry for entry in outputs["all"]["peers"]}
+    assert received["one"]["files"] == ["one-1.npy", "one-2.npy"]
+    assert received["one"]["element_type"] == "bfloat16"
+    assert received["two"]["shape"] == [100, 501]
+    statistics = received["two"]["rounds"][0]["statistics"]
+    assert statistics["size_bytes"] == GRADIENTS.nbytes
+    assert statistics["goodput_bps"] > 0
+    # What may be lost reads as 0, and is counted.
+    arrived = np.load("two-1.npy")
+    missing = received["two"]["rounds"][0]["missing_elements"]
+    assert np.count_nonzero(arrived != GRADIENTS) == np.count_nonzero(arrived == 0) == missing
+    assert missing <= GRADIENTS.size / 10
+    rounds = [np.load("one-1.npy"), np.load("one-2.npy")]
+    assert rounds[0].dtype == np.uint16
+    lost = sum(entry["missing_elements"] for entry in received["one"]["rounds"])
+    assert np.count_nonzero(rounds[0] != rounds[1]) <= lost
+
+
+def test_a_plan_says_paths_and_classes(lab_plan: Plan) -> None:
+    Path("plan.yaml").write_text(dump_yaml(lab_plan))
+    for name, place in (("host1", 1), ("host3", 3)):
+        fields = {
+            "name": name,
+            "plan": "plan.yaml",
+            "addresses": [f"127.0.8.{place}"],
+            "listen": "127.0.8.3:0",
+        }
+        Path(f"{name}.yaml").write_text(yaml.safe_dump(fields))
+    with running("recv", "-c", "host3.yaml", "--from", "host1", "--json") as receiver:
+        listening = receiver.reads(r"listens at (\S+)")[1]
+        command = ("send", "g.npy", "-c", "host1.yaml", "--to", f"host3={listening}", "--layer", 10, "--json")
+        with running(*command) as sender:
+            code, out, err = sender.ends()
+            assert code == 0, err
+            assert json.loads(out)["dscp"] in {
+                dscp for entry in lab_plan.gradient_classes for dscp in entry.dscp
+            }
+            code, out, err = receiver.ends()
+            assert code == 0, err
+            assert json.loads(out)["peers"][0]["files"] == []
+
+
+def test_trace_metrics_and_tcp() -> None:
+    options = ("--transport", "tcp", "--json", "--metrics", "127.0.0.1:0", "--trace")
+    with receiving(*options, "recv.jsonl", "--wait", 60) as (receiver, place):
+        [metrics] = re.findall(r"metrics at http://(\S+)/metrics", "".join(receiver.errors))
+        page = http.client.HTTPConnection(metrics, timeout=PATIENCE_SECONDS)
+        page.request("GET", "/metrics")
+        assert b"mltswitch_agent_" in page.getresponse().read()
+        page.close()
+        with running("send", "g.npy", "--to", f"receiver={place}", *options, "send.jsonl") as sender:
+            assert sender.ends()[0] == receiver.ends()[0] == 0
+    for name in ("recv.jsonl", "send.jsonl"):
+        trace = read_trace(Path(name))
+        assert not trace.is_cut
+        ended = [event for event in trace.events if isinstance(event, TransferEnded)]
+        assert [event.tensor for event in ended] == [ANNOUNCEMENT_TENSOR, 0]
+
+
+def test_transports_that_differ() -> None:
+    with (
+        receiving("--wait", 10) as (receiver, place),  # longer than the sender takes to start
+        running("send", "g.npy", "--to", f"receiver={place}", "--transport", "tcp", "--wait", 10) as sender,
+    ):
+        for end in (sender, receiver):
+            code, out, err = end.ends()
+            assert (code, out) == (6, ""), err
+            assert "the ends use different transports: " in err.splitlines()[-1]
+
+
+@pytest.mark.root
+def test_four_paths_of_two_hosts_by_their_files(capsys: pytest.CaptureFixture[str]) -> None:
+    if not can_make_namespaces():
+        pytest.skip("network namespaces need root")
+    assert run(capsys, "keys", "one", "other", "-o", "job")[0] == 0
+    with two_hosts(9000) as hosts:
+        for name, host in (("one", hosts.one), ("other", hosts.other)):
+            fields = {
+                "keys": f"job/hosts/{name}",
+                "listen": f"[{host.address6}]:7000",
+                "addresses": list(host.aliases6),
+                "line_rate": "10Gbps",
+                "mtu_bytes": 9000,
+                "classes": {"control_dscp": 40, "gradient_dscp": [34, 36], "layers": 10},
+                "peers": {"other": f"[{hosts.other.address6}]:7000"},
+            }
+            Path(f"{name}.yaml").write_text(yaml.safe_dump(fields))
+        receive = ("recv", "-c", "other.yaml", "--from", "one", "--json")
+        with running(*receive, within=hosts.other.namespace) as receiver:
+            receiver.reads("listens at")
+            send = ("send", "g.npy", "-c", "one.yaml", "--to", "other", "--layer", 9, "--burst", 1, "--json")
+            with running(*send, within=hosts.one.namespace) as sender:
+                code, out, err = sender.ends()
+                assert code == 0, err
+                sent = json.loads(out)
+                code, out, err = receiver.ends()
+                assert code == 0, err
+    assert sent["dscp"] == 36
+    [entry] = json.loads(out)["peers"][0]["rounds"]
+    [by_class] = entry["statistics"]["classes"]
+    assert by_class["dscp"] == 36
+    by_path = entry["statistics"]["packets_by_path"]
+    assert sum(by_path) == entry["statistics"]["packets"] == -(-GRADIENTS.nbytes // 8912)
+    assert max(by_path) - min(by_path) <= 1
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_leaves_no_part_of_a_file(folder: Path, number: signal.Signals, exit_code: int) -> None:
+    with receiving("-o", "{round}.npy") as (receiver, place):
+        options = ("--random", "4MB", "--rounds", 100_000, "--to", f"receiver={place}")
+        with running("send", *options) as sender:
+            while not (folder / "2.npy").exists():  # now it is in the middle of a round, or of writing one
+                assert receiver.process.poll() is None
+                time.sleep(0.01)
+            receiver.process.send_signal(number)
+            code, _, err = receiver.ends()
+            assert code == exit_code
+            assert "Traceback" not in err
+            written = set(files(folder)) - {"g.npy"}
+            assert written == {f"{number}.npy" for number in range(1, len(written) + 1)}
+            assert {np.load(name).nbytes for name in written} == {4_000_000}
+            code, _, err = sender.ends()
+            assert code == 6
+            assert err.splitlines()[-1].startswith("mltswitch: peer receiver, tensor 0, round ")
+            assert "Traceback" not in err
+
+
+def test_a_deadline_is_an_exit_code_and_one_line(folder: Path) -> None:
+    with receiving("-o", "out.npy", "--wait", "0.2", "--from", "nobody") as (receiver, _):
+        code, out, err = receiver.ends()
+    assert (code, out) == (6, "")
+    assert err.splitlines()[-1] == "mltswitch: peer nobody: has not connected within 0.2 s"
+    assert files(folder) == ["g.npy"]
+
+
+def test_nobody_listens(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "send", "g.npy", "--to", "far=127.0.0.1:9", "--wait", "0.1")
+    assert (code, out) == (6, "")
+    assert err.splitlines()[-1].startswith("mltswitch: peer far: ")
+
+
+def test_the_receiver_caps_memory(folder: Path) -> None:
+    with (
+        receiving("-o", "out.npy", "--maximum", "1kB") as (receiver, place),
+        running("send", "g.npy", "--to", f"receiver={place}", "--deadline", "20") as sender,
+    ):
+        code, out, err = receiver.ends()
+        assert (code, out) == (2, "")
+        assert "announced are tensors of 200,400 B (expected 1,000 B or less)" in err
+        assert sender.ends()[0] == 6
+    assert files(folder) == ["g.npy"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("send",), "Missing option '--to'"),
+        (("send", "--to", "a=127.0.0.1"), "FILE.npy: a tensor is a file or --random"),
+        (
+            ("send", "g.npy", "--random", "1kB", "--to", "a=127.0.0.1"),
+            "FILE.npy: a tensor is a file or --random",
+        ),
+        (("send", "none.npy", "--to", "a=127.0.0.1"), "none.npy: cannot be read: No such file"),
+        (("send", "ints.npy", "--to", "a=127.0.0.1"), "ints.npy: has int64 elements (expected"),
+        (("send", "g.npy", "--type", "int8", "--to", "a=127.0.0.1"), "g.npy: has float32 elements, not int8"),
+        (("send", "--random", "1kb", "--to", "a=127.0.0.1"), "--random: '1kb': b means bits"),
+        (("send", "--random", "0", "--to", "a=127.0.0.1"), "--random: 0 bytes"),
+        (("send", "g.npy", "--to", "a"), "peer a: nobody says where it listens"),
+        (("send", "g.npy", "--to", "a=b"), "peer a: 'b' is no IP address"),
+        (("send", "g.npy", "--to", "=127.0.0.1"), "is not a host name"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--to", "a=127.0.0.2"), "peer a: is named twice"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--layer", "conv1"), "nobody says which layer 'conv1' is"),
+        (
+            ("send", "g.npy", "--to", "a=127.0.0.1", "--layer", "65536"),
+            "--layer: layer 65536 (expected 0-65535)",
+        ),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--class", "control"), "cannot travel in class 'control'"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--policy", "best"), "Invalid value for '--policy'"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--burst", "65"), "Invalid value for '--burst'"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--rounds", "0"), "Invalid value for '--rounds'"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--deadline", "0"), "Invalid value for '--deadline'"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--spray", "best"), "Invalid value for '--spray'"),
+        (
+            ("send", "g.npy", "--to", "a=127.0.0.1", "--name", "a b"),
+            "command line: name: 'a b' is not a host",
+        ),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--address", "x"), "addresses.0: 'x' is no IP address"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--mtu", "1"), "mtu_bytes: Input should be greater"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--keys", "none"), "keys: none: no such folder"),
+        (("send", "g.npy", "--to", "a=10.0.0.1"), "10.0.0.1:18515: plain text does not leave this machine"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "-c", "none.yaml"), "none.yaml: cannot be read"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "-c", "bad.yaml"), "bad.yaml: nome: Extra inputs"),
+        (("recv", "-o", "none/out.npy"), "none/out.npy: cannot be written: no such folder"),
+        (("recv", "-o", "."), "is no regular file"),
+        (
+            ("recv", "--from", "a", "--from", "b", "-o", "x.npy"),
+            "--output: one file for the tensors of 2 peers",
+        ),
+        (("recv", "--from", "a", "--from", "a"), "--from: each peer is named once"),
+        (("recv", "--from", "../a"), "peer ../a: is not a host name"),
+        (("recv", "--loss-bound", "1"), "Invalid value for '--loss-bound'"),
+        (("recv", "--important-loss-bound", "-0.1"), "Invalid value for '--important-loss-bound'"),
+        (("recv", "--maximum", "lots"), "--maximum: 'lots' is not understood"),
+        (("recv", "--listen", "host1"), "listen: 'host1' is no IP address"),
+        (("recv", "--listen", "10.0.0.1", "--plaintext"), "line_rate: is missing"),
+        (("recv", "--keys", "job", "--plaintext"), "keys and plaintext: true exclude each other"),
+        (("recv", "--metrics", "192.0.2.1:1"), "is open to other machines"),
+        (("recv", "--open-metrics", "--metrics", "192.0.2.1:1"), "192.0.2.1:1"),
+        (("recv", "--metrics", "host:1"), "--metrics: 'host:1' is no IP address"),
+        (("recv", "--trace", "none/t.jsonl"), "none/t.jsonl"),
+        (("recv", "--transport", "quic"), "Invalid value for '--transport'"),
+        (("bench", "--size", "1"), "--size: 1 bytes (expected 4-1073741824 bytes)"),
+        (("bench", "--size", "1kb"), "--size: '1kb': b means bits"),
+        (("bench", "--seconds", "0"), "Invalid value for '--seconds'"),
+        (("bench", "--mtu", "100"), "Invalid value for '--mtu'"),
+        (("recv", "--wait", "-1"), "Invalid value for '--wait'"),
+    ],
+)
+def test_what_users_get_wrong(
+    capsys: pytest.CaptureFixture[str], folder: Path, arguments: tuple[str, ...], line: str
+) -> None:
+    np.save("ints.npy", np.arange(3))
+    Path("bad.yaml").write_text("nome: x\n")
+    before = files(folder)
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    last = err.splitlines()[-1]
+    assert last.startswith("mltswitch: ")
+    assert line in last
+    assert "Traceback" not in err
+    assert files(folder) == before
+
+
+def test_an_address_that_is_not_ours_or_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "recv", "--address", "192.0.2.1", "--listen", "127.0.0.1:0", "-c", os.devnull)
+    assert code == 2
+    assert "no regular file" in err
+    with receiving() as (_, place):
+        code, _, err = run(capsys, "recv", "--listen", place)
+    assert code in {2, 3}
+    assert err.splitlines()[-1].startswith("mltswitch: ")

@@ -1,0 +1,21 @@
+"""Something that happens at the same time, whose result is asked for later."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+PATIENCE_SECONDS = 60.0
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+@contextmanager
+def in_background(
+    function: Callable[Parameters, Result], *arguments: Parameters.args, **named: Parameters.kwargs
+) -> Iterator[Callable[[], Result]]:
+    """Call it in a thread; what is yielded waits for it and returns, or raises, what it did."""
+    with ThreadPoolExecutor(1) as executor:
+        future = executor.submit(function, *arguments, **named)
+        yield lambda: future.result(PATIENCE_SECONDS)

@@ -1,0 +1,336 @@
+"""From a configuration file to settings: what the plan says, what the file says, and what neither may say."""
+
+import copy
+from datetime import UTC, datetime
+from ipaddress import IPv6Network
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mltswitch.documents import dump_yaml, validate
+from mltswitch.errors import MltswitchError, UserInputError
+from mltswitch.hostagent.configuration import (
+    AgentConfiguration,
+    AgentDocument,
+    configured,
+    load_configuration,
+    parse_endpoint,
+)
+from mltswitch.hostagent.control.keys import make_keys
+from mltswitch.hostagent.control.security import Plaintext
+from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.control.tls import TlsIdentity
+from mltswitch.hostagent.spraying.modes import BySegments, BySourceRoute
+from mltswitch.hostagent.spraying.settings import Policy
+from mltswitch.hostagent.tcp.settings import TcpSettings
+from mltswitch.hostagent.transport.planned_rate import rate_settings
+from mltswitch.hostagent.transport.settings import Transport
+from mltswitch.plan import Plan
+from mltswitch.wire import AGENT_PORT
+from tests.targets.test_entropy import with_mode
+
+RACK: dict[str, Any] = {
+    "name": "host1",
+    "plaintext": True,
+    "listen": "10.1.0.1",
+    "addresses": ["10.1.1.1", "10.1.2.1"],
+    "line_rate": "25Gbps",
+    "queue": "200kB",
+    "mtu_bytes": 9000,
+    "classes": {"control_dscp": 40, "gradient_dscp": [34, 36], "layers": 4},
+    "peers": {"host2": "10.1.0.2:7000"},
+}
+
+
+def made(tmp_path: Path, **fields: object) -> AgentConfiguration:
+    file = tmp_path / "agent.yaml"
+    file.write_text(yaml.safe_dump(fields))
+    return load_configuration(file)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, lab_plan: Plan) -> Path:
+    (tmp_path / "plan.yaml").write_text(dump_yaml(lab_plan))
+    return tmp_path
+
+
+def test_two_lines_suffice_with_a_plan(folder: Path, lab_plan: Plan) -> None:
+    found = made(folder, name="host3", plan="plan.yaml")
+    settings_ = found.settings
+    host = next(entry for entry in lab_plan.topology.hosts if entry.name == "host3")
+    assert settings_.name == "host3"
+    assert settings_.addresses == tuple(str(alias) for _, alias in host.aliases)
+    assert settings_.listen == Endpoint(str(host.address), AGENT_PORT)
+    assert settings_.payload_bytes == 1500 - 28
+    assert settings_.control_dscp == 40
+    assert settings_.rate == rate_settings(lab_plan, "host3")
+    assert settings_.data_port == AGENT_PORT
+    assert settings_.security == Plaintext(beyond_loopback=False)
+    assert found.burst_packets == lab_plan.paths.burst_packets
+    assert set(found.peers) == {entry.name for entry in lab_plan.topology.hosts} - {"host3"}
+    assert found.peer("host1") == Endpoint(str(lab_plan.topology.hosts[0].address), AGENT_PORT)
+    assert found.dscp(0) == 34
+    assert found.dscp(traffic_class="gradient-1") == 36
+
+
+def test_layers_have_names_with_the_profile(folder: Path) -> None:
+    found = made(folder, name="host1", plan="plan.yaml", profile="resnet50")
+    assert found.classes.layer_number("fc") == found.classes.layer_number("fc.weight") > 0
+    assert found.dscp("conv1") == 34
+    with pytest.raises(UserInputError, match="vgg16"):
+        made(folder, name="host1", plan="plan.yaml", profile="vgg16")
+
+
+def test_the_file_goes_before_the_plan(folder: Path) -> None:
+    found = made(
+        folder,
+        name="host1",
+        plan="plan.yaml",
+        listen="127.0.0.1:0",
+        addresses=["127.0.0.1"],
+        mtu_bytes=9000,
+        burst_packets=16,
+        data_port=0,
+        peers={"host2": "127.0.0.2:9"},
+        spraying={"policy": "least-loss"},
+        buffer="1MiB",
+        expected_peers=3,
+        authenticate=True,
+        catch_reuse=True,
+        base_round_trip_seconds=0.001,
+    )
+    settings_ = found.settings
+    assert settings_.listen == Endpoint("127.0.0.1", 0)
+    assert settings_.addresses == ("127.0.0.1",)
+    assert (settings_.payload_bytes, settings_.data_port, settings_.buffer_bytes) == (8972, 0, 1 << 20)
+    assert settings_.spraying.policy is Policy.LEAST_LOSS
+    assert (settings_.expected_peers, settings_.authenticate, settings_.catch_reuse) == (3, True, True)
+    assert settings_.rate.base_round_trip_ns == 1_000_000
+    assert found.burst_packets == 16
+    assert found.peer("host2") == Endpoint("127.0.0.2", 9)
+
+
+def test_source_ports_are_sockets(tmp_path: Path, lab_plan: Plan) -> None:
+    (tmp_path / "plan.yaml").write_text(dump_yaml(with_mode(lab_plan, "entropy")))
+    spraying = {"source_ports": 3, "first_source_port": 5000}
+    found = made(tmp_path, name="host1", plan="plan.yaml", spraying=spraying).settings
+    assert found.per_path_sockets
+    assert found.data_port == 5000
+    assert found.addresses == (str(lab_plan.topology.hosts[0].address),) * 3
+
+
+def test_a_segment_header_takes_its_part_of_the_payload(tmp_path: Path, lab_plan: Plan) -> None:
+    plan = with_mode(lab_plan, "srv6")
+    addressing = plan.fabric.addressing.model_copy(update={"segments": IPv6Network("fd00:6d6c::/32")})
+    fabric = plan.fabric.model_copy(update={"addressing": addressing})
+    (tmp_path / "plan.yaml").write_text(dump_yaml(plan.model_copy(update={"fabric": fabric})))
+    found = made(tmp_path, name="host1", plan="plan.yaml").settings
+    assert found.addresses == ("fd00:6d6c:2001:1::101", "fd00:6d6c:2001:1::102")
+    assert found.payload_bytes == 1500 - 40 - 40 - 8
+    sticky = made(tmp_path, name="host1", plan="plan.yaml", spraying={"sticky": True}).settings
+    assert sticky.spray == BySegments((("fd00:6d6c:1::",), ("fd00:6d6c:2::",)))
+    assert sticky.payload_bytes == found.payload_bytes
+
+
+def test_all_of_it_without_a_plan(tmp_path: Path) -> None:
+    found = made(tmp_path, **RACK)
+    settings_ = found.settings
+    assert settings_.listen == Endpoint("10.1.0.1", AGENT_PORT)
+    assert settings_.addresses == ("10.1.1.1", "10.1.2.1")
+    assert settings_.payload_bytes == 8972
+    assert settings_.rate.cap_bps == 25e9
+    assert settings_.security == Plaintext(beyond_loopback=True)
+    assert [found.dscp(layer) for layer in range(4)] == [34, 34, 36, 36]
+    assert found.dscp(traffic_class="gradient-1") == 36
+    assert found.peer("host2") == Endpoint("10.1.0.2", 7000)
+    with pytest.raises(UserInputError, match=r"peer host9: nobody says where it listens .*host2"):
+        found.peer("host9")
+
+
+def test_a_laptop_needs_a_name_alone(tmp_path: Path) -> None:
+    found = made(tmp_path, name="one")
+    assert found.settings.addresses == ("127.0.0.1",)
+    assert found.settings.listen is None
+    assert found.dscp(layer=99) == 34
+    with pytest.raises(UserInputError, match="name: this host has no name"):
+        made(tmp_path)
+
+
+def test_keys_name_the_host(tmp_path: Path) -> None:
+    make_keys(tmp_path / "job", {"host7": []}, days=1, authority_days=2, now=datetime.now(UTC))
+    found = made(tmp_path, keys="job/hosts/host7")
+    assert found.settings.name == "host7"
+    assert isinstance(found.settings.security, TlsIdentity)
+    with pytest.raises(UserInputError, match=r"agent.yaml: name: 'host8' is not the name .*expected host7"):
+        made(tmp_path, keys="job/hosts/host7", name="host8")
+    with pytest.raises(UserInputError, match=r"agent.yaml: keys: .*no such folder"):
+        made(tmp_path, keys="job/hosts/host9")
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"schema": "mltswitch/plan/v1"}, "schema: Input should be 'mltswitch/agent/v1'"),
+        ({"nome": "x"}, "nome: Extra inputs are not permitted"),
+        ({"name": "a b"}, "name: 'a b' is not a host name"),
+        ({"name": "10.0.0.1"}, "name: '10.0.0.1' is an address"),
+        ({"plan": ""}, "plan: String should have at least 1 character"),
+        ({"plan": "none.yaml"}, "line_rate is the plan's"),
+        ({"profile": "resnet50"}, "profile names the layers of a plan"),
+        ({"keys": "job"}, "keys and plaintext: true exclude each other"),
+        ({"plaintext": "yes"}, "plaintext: Input should be a valid boolean"),
+        ({"listen": "host1"}, "listen: 'host1' is no IP address"),
+        ({"listen": "10.0.0.1:70000"}, "listen: '10.0.0.1:70000' has no port of 0 to 65535"),
+        ({"listen": 7}, "listen: is no address"),
+        ({"addresses": []}, "addresses: Tuple should have at least 1 item"),
+        ({"addresses": ["10.0.0.300"]}, "addresses.0: '10.0.0.300' is no IP address"),
+        ({"addresses": ["10.0.0.3", "fd00::1"]}, "addresses are all IPv4 or all IPv6"),
+        ({"data_port": 65536}, "data_port: Input should be less than 65536"),
+        ({"peers": {"host2": "x"}}, "peers.host2: 'x' is no IP address"),
+        ({"peers": {"..": "10.0.0.1"}}, "is not a host name"),
+        ({"expected_peers": 0}, "expected_peers: Input should be greater than or equal to 1"),
+        ({"line_rate": "25GBps"}, "line_rate: '25GBps': B means bytes"),
+        ({"line_rate": 0}, "line_rate: Input should be greater than 0"),
+        ({"line_rate": None}, "line_rate: is missing"),
+        ({"queue": "12Mb"}, "queue: '12Mb': b means bits"),
+        ({"queue": -1}, "queue: Input should be greater than or equal to 0"),
+        ({"base_round_trip_seconds": 0}, "base_round_trip_seconds: Input should be greater than 0"),
+        ({"mtu_bytes": 100}, "mtu_bytes: Input should be greater than or equal to 576"),
+        ({"mtu_bytes": "1500"}, "mtu_bytes: Input should be a valid integer"),
+        ({"authenticate": 1}, "authenticate: Input should be a valid boolean"),
+        ({"burst_packets": 65}, "burst_packets: Input should be less than or equal to 64"),
+        ({"spraying": {"policy": "best"}}, "spraying.policy: Input should be 'round-robin'"),
+        (
+            {"spraying": {"source_ports": 65}},
+            "spraying.source_ports: Input should be less",
+        ),
+        ({"classes": None}, "classes: is missing"),
+        (
+            {"classes": {"control_dscp": 48, "gradient_dscp": [34]}},
+            "classes.control_dscp: 48 belongs to",
+        ),
+        ({"classes": {"control_dscp": 40, "gradient_dscp": [40]}}, "classes: a code point stands for two"),
+        ({"classes": {"control_dscp": 40, "gradient_dscp": []}}, "classes.gradient_dscp: Tuple should have"),
+        ({"buffer": "1kB"}, "buffer: Input should be greater than or equal to 65536"),
+        ({"transport": "udp"}, "transport: Input should be 'mlt' or 'tcp'"),
+        ({"tcp": {"streams": 33}}, "tcp.streams: Input should be less than or equal to 32"),
+        ({"tcp": {"congestion_control": "a b"}}, "tcp.congestion_control: String should match pattern"),
+        ({"total_rate": 0}, "total_rate: Input should be greater than 0"),
+        ({"two_queues": 0}, "two_queues: Input should be greater than or equal to 1"),
+        ({"catch_reuse": "often"}, "catch_reuse: Input should be a valid boolean"),
+    ],
+)
+def test_each_field_refuses_what_it_cannot_be(tmp_path: Path, change: dict[str, Any], line: str) -> None:
+    with pytest.raises(UserInputError) as problem:
+        made(tmp_path, **(RACK | change))
+    text = str(problem.value)
+    assert text.startswith(f"{tmp_path}/agent.yaml")
+    assert line in text
+    assert "\n" not in text
+
+
+def test_layers_without_a_number_of_layers(tmp_path: Path) -> None:
+    found = made(tmp_path, **(RACK | {"classes": {"control_dscp": 40, "gradient_dscp": [34, 36]}}))
+    with pytest.raises(UserInputError, match=r"classes.layers: which of 2 classes"):
+        found.dscp(1)
+    with pytest.raises(UserInputError, match="Names need a plan"):
+        found.dscp("conv1")
+    with pytest.raises(UserInputError, match=r"expected gradient-0, gradient-1"):
+        found.dscp(traffic_class="control")
+    with pytest.raises(UserInputError, match="there is no layer 4"):
+        made(tmp_path, **RACK).dscp(4)
+
+
+def test_a_host_that_the_plan_has_not(folder: Path) -> None:
+    with pytest.raises(UserInputError, match="host77"):
+        made(folder, name="host77", plan="plan.yaml")
+    with pytest.raises(UserInputError, match=r"nothing.yaml: cannot be read"):
+        made(folder, name="host1", plan="nothing.yaml")
+
+
+def test_source_routes(tmp_path: Path, lab_plan: Plan) -> None:
+    (tmp_path / "plan.yaml").write_text(dump_yaml(with_mode(lab_plan, "p4")))
+    found = made(tmp_path, name="host1", plan="plan.yaml").settings
+    assert isinstance(found.spray, BySourceRoute)
+    assert found.spray.routes["host3"] == ((3, 2, 1), (4, 2, 1))
+    assert found.payload_bytes == 1500 - 28 - found.spray.header_bytes
+
+
+def test_tcp_and_the_rate_of_all_peers(tmp_path: Path) -> None:
+    found = made(
+        tmp_path, name="one", transport="tcp", tcp={"streams": 2, "congestion_control": "bbr"}
+    ).settings
+    assert found.transport is Transport.TCP
+    assert found.data_port == 0  # not that of the control channel
+    assert found.tcp == TcpSettings(streams=2, congestion_control="bbr")
+    assert made(tmp_path, name="one", total_rate="5Gbps").settings.total_rate_bps == 5e9
+    with pytest.raises(UserInputError, match=r"agent.yaml: over TCP there is no spraying"):
+        made(tmp_path, name="one", transport="tcp", total_rate="5Gbps")
+
+
+def test_two_queues(folder: Path, lab_plan: Plan) -> None:
+    planned = made(folder, name="host1", plan="plan.yaml", two_queues=2).settings.two_queues
+    assert planned is not None
+    gradients = [entry.dscp[0] for entry in lab_plan.gradient_classes]
+    assert (planned.high, planned.low) == (gradients[0], gradients[-1])
+    listed = made(folder, **RACK, two_queues=1).settings.two_queues
+    assert listed is not None
+    assert (listed.high, listed.low) == (34, 36)
+    with pytest.raises(UserInputError, match="one gradient class"):
+        made(folder, name="one", two_queues=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("10.0.0.1", ("10.0.0.1", AGENT_PORT)),
+        ("10.0.0.1:7", ("10.0.0.1", 7)),
+        ("fd00::1", ("fd00::1", AGENT_PORT)),
+        ("[fd00::1]", ("fd00::1", AGENT_PORT)),
+        ("[fd00::1]:7", ("fd00::1", 7)),
+    ],
+)
+def test_endpoints(text: str, endpoint: tuple[str, int]) -> None:
+    assert parse_endpoint(text) == Endpoint(*endpoint)
+
+
+@settings(max_examples=100)
+@given(st.text(alphabet="0123456789abf:.[]%x ", max_size=24))
+def test_an_endpoint_is_one_or_none(text: str) -> None:
+    try:
+        found = parse_endpoint(text)
+    except ValueError:
+        return
+    assert parse_endpoint(str(found)) == found
+
+
+FIELDS = list(AgentDocument.model_json_schema(by_alias=True)["properties"])
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-10, 70_000)
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.lists(st.integers(0, 63) | st.sampled_from(["127.0.0.1", "::1"]), max_size=3)
+    | st.sampled_from(["127.0.0.1", "::1", "25Gbps", "64kB", {}, {"a": "127.0.0.1"}, 10**30])
+)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    field=st.sampled_from(list(AgentDocument.model_json_schema(by_alias=True)["properties"])), value=VALUES
+)
+def test_any_value_anywhere_is_a_configuration_or_one_line(tmp_path: Path, field: str, value: Any) -> None:
+    data = copy.deepcopy(RACK) | {field: value}
+    try:
+        document = validate(data, AgentDocument, where="agent.yaml")
+        found = configured(document, folder=tmp_path, where="agent.yaml")
+    except MltswitchError as error:
+        assert "\n" not in str(error)
+        return
+    assert found.settings.addresses

@@ -1,0 +1,218 @@
+"""Announced tensors: what is announced, what is refused before memory is made, rounds and peers."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.announced import (
+    ANNOUNCEMENT_BYTES,
+    ANNOUNCEMENT_TENSOR,
+    Announcement,
+    ReceiveOptions,
+    SendOptions,
+    connect_patiently,
+    receive_announced,
+    send_announced,
+)
+from mltswitch.hostagent.configuration import AgentDocument, configured
+from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.errors import (
+    AgentError,
+    DeadlineExceededError,
+    PeerUnreachableError,
+    TransferMismatchError,
+)
+from mltswitch.hostagent.tensor.layout import MAXIMUM_ELEMENTS
+from mltswitch.wire import ElementType
+from tests.hostagent.background import in_background
+
+PATIENCE_SECONDS = 60.0
+SENDING = SendOptions(dscp=34, burst_packets=16, deadline_seconds=PATIENCE_SECONDS)
+RECEIVING = ReceiveOptions(maximum_bytes=1 << 24, deadline_seconds=PATIENCE_SECONDS)
+
+
+def agent(name: str, place: int, listen: bool = True) -> Agent:
+    document = AgentDocument(
+        name=name,
+        addresses=(f"127.0.9.{place}",),
+        listen=f"127.0.9.{place}:0" if listen else None,
+        data_port=0,
+    )
+    return Agent(configured(document, folder=Path(), where="test").settings)
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Agent, Agent, Agent]]:
+    """Two senders and a receiver, connected."""
+    with agent("one", 1) as one, agent("two", 2) as two, agent("all", 3) as receiver:
+        assert receiver.listening_at is not None
+        for sender in (one, two):
+            sender.connect("all", receiver.listening_at, PATIENCE_SECONDS)
+        receiver.wait_for_peers(["one", "two"], PATIENCE_SECONDS)
+        yield one, two, receiver
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+def test_two_senders_several_rounds_and_types(ends: tuple[Agent, Agent, Agent]) -> None:
+    one, two, receiver = ends
+    first = np.random.default_rng(1).standard_normal((3, 50, 7)).astype(np.float32)
+    second = np.arange(4001, dtype=np.uint16)
+    kept: dict[tuple[str, int], NDArray[Any]] = {}
+    steps: list[tuple[int, int]] = []
+    with (
+        in_background(
+            send_announced,
+            one,
+            ["all"],
+            first,
+            replaced(rounds=3),
+            lambda _, done, total: steps.append((done, total)),
+        ) as sent_one,
+        in_background(
+            send_announced,
+            two,
+            ["all"],
+            second,
+            replaced(element_type=ElementType.BFLOAT16, tensor=9),
+            nothing,
+        ) as sent_two,
+    ):
+        announced, received = receive_announced(
+            receiver,
+            ["one", "two"],
+            RECEIVING,
+            lambda peer, number, data: kept.__setitem__((peer, number), data.copy()),
+            nothing,
+        )
+    assert sent_one().error is sent_two().error is received.error is None
+    assert steps == [(1, 3), (2, 3), (3, 3)]
+    assert set(kept) == {("one", 1), ("one", 2), ("one", 3), ("two", 1)}
+    assert (kept["one", 3] == first).all()
+    assert kept["one", 3].shape == first.shape
+    assert (kept["two", 1] == second).all()
+    assert announced["two"].type is ElementType.BFLOAT16
+    assert announced["two"].tensor == 9
+    assert [entry.missing_elements for entry in received.rounds] == [0, 0, 0, 0]
+    assert received.cpu_seconds > 0
+
+
+def replaced(**changes: Any) -> SendOptions:
+    return replace(SENDING, **changes)
+
+
+def test_nobody_makes_us_allocate(ends: tuple[Agent, Agent, Agent]) -> None:
+    one, _, receiver = ends
+    data = np.zeros(1000, np.float64)
+    small = ReceiveOptions(maximum_bytes=7999, deadline_seconds=PATIENCE_SECONDS)
+    with (
+        in_background(send_announced, one, ["all"], data, replaced(deadline_seconds=0.5), nothing) as sent,
+        pytest.raises(UserInputError, match=r"one: announced are tensors of 8,000 B .*7,999 B or less"),
+    ):
+        receive_announced(receiver, ["one"], small, nothing, nothing)
+    assert isinstance(sent().error, DeadlineExceededError)
+
+
+def test_a_peer_that_announces_nonsense(ends: tuple[Agent, Agent, Agent]) -> None:
+    one, _, receiver = ends
+    one.post_send(
+        "all", np.zeros(ANNOUNCEMENT_BYTES, np.int8), tensor=ANNOUNCEMENT_TENSOR, round_number=1, dscp=34
+    )
+    with pytest.raises(TransferMismatchError, match=r"peer one, .*is not JSON"):
+        receive_announced(receiver, ["one"], RECEIVING, nothing, nothing)
+
+
+def test_a_round_that_fails_ends_that_peer_alone(ends: tuple[Agent, Agent, Agent]) -> None:
+    one, two, receiver = ends
+    data = np.ones(100, np.float32)
+    announcement = Announcement.of(data, ElementType.FLOAT32, tensor=0, rounds=2).encoded()
+    one.post_send("all", announcement, tensor=ANNOUNCEMENT_TENSOR, round_number=1, dscp=34)
+    kept: list[tuple[str, int]] = []
+    with in_background(send_announced, two, ["all"], data, replaced(rounds=2), nothing) as sent:
+        _, received = receive_announced(
+            receiver,
+            ["one", "two"],
+            ReceiveOptions(maximum_bytes=1 << 20, deadline_seconds=1.0),
+            lambda peer, number, _: kept.append((peer, number)),
+            nothing,
+        )
+    assert sent().error is None
+    assert kept == [("two", 1), ("two", 2)]
+    assert isinstance(received.error, DeadlineExceededError)
+    assert [entry.peer for entry in received.rounds if entry.error is not None] == ["one"]
+
+
+def test_a_peer_that_is_late() -> None:
+    with agent("late", 5) as probe:
+        assert probe.listening_at is not None
+        endpoint = probe.listening_at
+    with agent("early", 4, listen=False) as early:
+        with pytest.raises(PeerUnreachableError, match="late"):
+            connect_patiently(early, [("late", endpoint)], 0.1)
+        with in_background(connect_patiently, early, [("late", endpoint)], PATIENCE_SECONDS) as connected:
+            late = listening_again(endpoint)
+            with late:
+                assert late.wait_for_a_peer(PATIENCE_SECONDS) == "early"
+                assert connected() is None
+
+
+def listening_again(endpoint: Endpoint) -> Agent:
+    document = AgentDocument(name="late", addresses=(endpoint.address,), listen=str(endpoint), data_port=0)
+    return Agent(configured(document, folder=Path(), where="test").settings)
+
+
+def test_nobody_comes() -> None:
+    with agent("alone", 6) as alone, pytest.raises(DeadlineExceededError, match="nobody has connected"):
+        alone.wait_for_a_peer(0.05)
+
+
+def test_data_that_cannot_be_sent(ends: tuple[Agent, Agent, Agent]) -> None:
+    with pytest.raises(UserInputError, match="int32"):
+        send_announced(ends[0], ["all"], np.zeros(3, np.int32), SENDING, nothing)
+
+
+@settings(max_examples=200)
+@given(
+    st.binary(max_size=ANNOUNCEMENT_BYTES)
+    | st.dictionaries(
+        st.sampled_from(["version", "tensor", "rounds", "element_type", "shape"]),
+        st.integers()
+        | st.none()
+        | st.lists(st.integers(-3, 2**40), max_size=4)
+        | st.sampled_from(["float32", "x"]),
+    ).map(lambda entry: json.dumps(entry).encode())
+)
+def test_any_announcement_is_refused_or_has_a_possible_size(data: bytes) -> None:
+    padded = np.frombuffer(data[:ANNOUNCEMENT_BYTES].ljust(ANNOUNCEMENT_BYTES), np.int8)
+    try:
+        found = Announcement.decoded(padded, "host1")
+    except AgentError as error:
+        assert "\n" not in str(error)
+        return
+    assert 0 < found.size_bytes <= MAXIMUM_ELEMENTS * 8
+
+
+@settings(max_examples=50)
+@given(
+    shape=st.lists(st.integers(1, 9), max_size=6),
+    element_type=st.sampled_from(ElementType),
+    rounds=st.integers(1, 1000),
+)
+def test_what_is_announced_is_what_is_read(shape: list[int], element_type: ElementType, rounds: int) -> None:
+    said = Announcement.of(np.empty(shape), element_type, tensor=3, rounds=rounds)
+    heard = Announcement.decoded(said.encoded(), "host1")
+    assert heard == said
+    assert heard.empty().shape == tuple(shape)
+    assert heard.empty().nbytes == heard.size_bytes
