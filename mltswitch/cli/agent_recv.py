@@ -49,6 +49,9 @@ BELOW_ONE: Final = click.FloatRange(0, 1, max_open=True)
 )
 @click.option("--listen", metavar="ADDRESS[:PORT]", help="Where peers connect to.")
 @click.option(
+    "--data-port", type=click.IntRange(0, 65_535), help="UDP port of the data; 0: any, which peers are told."
+)
+@click.option(
     "--loss-bound",
     type=BELOW_ONE,
     default=0.0,
@@ -80,6 +83,7 @@ def recv(
     output: str | None,
     peers: tuple[str, ...],
     listen: str | None,
+    data_port: int | None,
     loss_bound: float,
     important_loss_bound: float | None,
     keep_missing: bool,
@@ -103,7 +107,7 @@ def recv(
         maximum_bytes = parse_bytes(maximum)
     except ValueError as error:
         raise UserInputError(str(error), where="--maximum") from None
-    document = document_of(config, listen=listen, **options)
+    document = document_of(config, listen=listen, data_port=data_port, **options)
     if document.listen is None and document.plan is None:
         address = document.addresses[0] if document.addresses else LOOPBACK_ADDRESS
         document = document.model_copy(update={"listen": f"[{address}]:{AGENT_PORT}"})

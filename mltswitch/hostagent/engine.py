@@ -136,10 +136,11 @@ class Engine:
         self._start(link, now_ns)
 
     def connection(self, peer: str) -> Connection:
-        """Of a peer that has said hello; raises PeerUnreachableError."""
+        """Of a peer that has said hello, to ask something of it; raises PeerUnreachableError."""
         link = self._by_name.get(peer)
         if link is None or link.connection is None:
             raise PeerUnreachableError("is not connected", peer=peer)
+        link.is_awake = True
         return link.connection
 
     def close(self, reason: str) -> None:
@@ -191,11 +192,14 @@ class Engine:
         while self._calls:
             self._calls.popleft()()
         now_ns = time.monotonic_ns()
+        for link in self._links:
+            link.wake_if_due(ready, now_ns)
         self._serve_channels(ready, now_ns)
         if self._tcp is not None:
             self._has_more |= self._tcp.step(ready, time.monotonic_ns)
         for link in list(self._links):
-            self._serve(link)
+            if link.is_awake or self._tcp is not None:
+                self._serve(link)
         if self.watch:
             self.watch.look(self._links, self._receivers, self.unknown_datagrams, now_ns)
         if received > NAP_PACKETS and self._settings.nap_seconds and not self._has_more and not self._is_busy:
@@ -204,8 +208,7 @@ class Engine:
     def _wait_ns(self, now_ns: int) -> int:
         if self._has_more or self._calls:
             return 0
-        times = [link.connection.next_timer_ns() for link in self._links if link.connection is not None]
-        times += [link.channel.next_timer_ns() for link in self._links]
+        times = [link.due_ns for link in self._links]
         if self._listener is not None:
             times.append(self._listener.next_timer_ns())
         if self._tcp is not None:
@@ -248,6 +251,7 @@ class Engine:
             if link is None or link.connection is None:
                 self.unknown_datagrams += sum(part.datagram_count for part in parts)
             else:
+                link.is_awake = True
                 link.connection.datagrams_received(parts, now_ns)
 
     def _serve_channels(self, ready: Iterable[int], now_ns: int) -> None:
@@ -257,7 +261,7 @@ class Engine:
             if self._listener.fileno() in ready:
                 self._links += [Link(channel, None) for channel in self._listener.accept(now_ns)]
         for link in list(self._links):
-            if link.channel.fileno() not in ready and link.channel.next_timer_ns() is None:
+            if not link.is_awake:
                 continue
             try:
                 if link.channel.fileno() in ready:
@@ -273,13 +277,15 @@ class Engine:
     def _serve(self, link: Link) -> None:
         connection = link.connection
         if connection is None:
+            link.rest_until_due()
             return
         now_ns = time.monotonic_ns()
+        has_more = False
         try:
             connection.timer(now_ns)
             self._report(link)
             link.send_small(now_ns)
-            self._has_more |= link.send_data(time.monotonic_ns)
+            has_more = link.send_data(time.monotonic_ns)
             self._report(link)
             link.flush_control()
         except AgentError as error:
@@ -287,6 +293,9 @@ class Engine:
         if connection.is_over and link in self._links:
             link.flush_control()
             self._drop(link, CancelledError("closed"), now_ns)
+        link.rest_until_due()
+        link.is_awake = has_more
+        self._has_more |= has_more
 
     def _wanted(self) -> dict[int, int]:
         """Descriptors and what to wait for."""

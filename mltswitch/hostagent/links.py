@@ -37,6 +37,29 @@ class Link:
     rest: Bursts | None = None
     """Bursts that the kernel has not taken yet."""
     late: list[Datagram] = field(default_factory=list)
+    is_awake: bool = True
+    """Whether something has happened to it since it was served."""
+    due_ns: int | None = None
+    """When it is to be served although nothing happens; None: never."""
+
+    def wake_if_due(self, ready: set[int], now_ns: int) -> None:
+        """`ready`: descriptors that may be read or written."""
+        if self.is_awake:
+            return
+        blocked = self.sender.blocked_socket if self.sender is not None and self.is_blocked else None
+        self.is_awake = (
+            (self.due_ns is not None and self.due_ns <= now_ns)
+            or self.channel.fileno() in ready
+            or (blocked is not None and blocked.fileno() in ready)
+        )
+
+    def rest_until_due(self) -> None:
+        """It has been served."""
+        self.is_awake = False
+        times = [self.channel.next_timer_ns()]
+        if self.connection is not None:
+            times.append(self.connection.next_timer_ns())
+        self.due_ns = min((time_ns for time_ns in times if time_ns is not None), default=None)
 
     @property
     def name(self) -> str:

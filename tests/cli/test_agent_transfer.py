@@ -78,8 +78,8 @@ def running(*arguments: object, within: NamespaceHandle | None = None) -> Iterat
 
 @contextmanager
 def receiving(*arguments: object) -> Iterator[tuple[Running, str]]:
-    """A receiver on a port of its own choice, and where it listens."""
-    with running("recv", "--listen", "127.0.0.1:0", *arguments) as receiver:
+    """A receiver on ports of its own choice, and where it listens."""
+    with running("recv", "--listen", "127.0.0.1:0", "--data-port", 0, *arguments) as receiver:
         yield receiver, receiver.reads(r"listens at (\S+)")[1]
 
 
@@ -346,10 +346,10 @@ def test_the_receiver_caps_memory(folder: Path) -> None:
         (("recv", "--listen", "host1"), "listen: 'host1' is no IP address"),
         (("recv", "--listen", "10.0.0.1", "--plaintext"), "line_rate: is missing"),
         (("recv", "--keys", "job", "--plaintext"), "keys and plaintext: true exclude each other"),
-        (("recv", "--metrics", "192.0.2.1:1"), "is open to other machines"),
-        (("recv", "--open-metrics", "--metrics", "192.0.2.1:1"), "192.0.2.1:1"),
+        (("recv", "--data-port", "0", "--metrics", "192.0.2.1:1"), "is open to other machines"),
+        (("recv", "--data-port", "0", "--open-metrics", "--metrics", "192.0.2.1:1"), "192.0.2.1:1"),
         (("recv", "--metrics", "host:1"), "--metrics: 'host:1' is no IP address"),
-        (("recv", "--trace", "none/t.jsonl"), "none/t.jsonl"),
+        (("recv", "--data-port", "0", "--trace", "none/t.jsonl"), "none/t.jsonl"),
         (("recv", "--transport", "quic"), "Invalid value for '--transport'"),
         (("bench", "--size", "1"), "--size: 1 bytes (expected 4-1073741824 bytes)"),
         (("bench", "--size", "1kb"), "--size: '1kb': b means bits"),

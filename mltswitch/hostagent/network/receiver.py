@@ -25,7 +25,7 @@ STRIDE_BYTES: Final = (1 << 16) + 64
 """Room for whatever the kernel coalesces (65,535 bytes). The odd cache line keeps the headers of neighbouring
 messages out of each other's cache sets."""
 MINIMUM_MESSAGES: Final = 32
-BATCH_BYTES: Final = 1 << 20
+BATCH_BYTES: Final = 4 << 20
 """About what is asked for at once: a cache holds it until it is copied into the tensor."""
 _CONTROLS: Final = 4
 """Room for control messages of one message; two are asked for."""
