@@ -22,6 +22,7 @@ def datagram_grids(
     lengths: NDArray[np.int64],
     segments: NDArray[np.int64],
     tos: NDArray[np.uint8],
+    arrived_ns: NDArray[np.int64],
 ) -> list[DatagramGrid]:
     """Every datagram of the messages in exactly one grid.
 
@@ -33,17 +34,21 @@ def datagram_grids(
     changes = (lengths[1:] != lengths[:-1]) | (segments[1:] != segments[:-1])
     starts = [0, *(changes.nonzero()[0] + 1).tolist()]
     if len(starts) > 2 and len(starts) > 1 + int(lengths.sum()) // BYTES_WORTH_A_GRID:
-        return _gathered(memory, stride_bytes, lengths, segments, tos)
+        return _gathered(memory, stride_bytes, lengths, segments, tos, arrived_ns)
     grids = []
     for first, end in zip(starts, [*starts[1:], len(lengths)], strict=True):
         size_bytes, length_bytes = int(segments[first]), int(lengths[first])
         full, rest_bytes = divmod(length_bytes, size_bytes)
-        offset, count, bytes_of_tos = first * stride_bytes, end - first, tos[first:end]
+        offset, count, of_messages = (
+            first * stride_bytes,
+            end - first,
+            (tos[first:end], arrived_ns[first:end]),
+        )
         if full:
-            grids.append(DatagramGrid(memory, offset, count, stride_bytes, full, size_bytes, bytes_of_tos))
+            grids.append(DatagramGrid(memory, offset, count, stride_bytes, full, size_bytes, *of_messages))
         if rest_bytes:
             offset += full * size_bytes
-            grids.append(DatagramGrid(memory, offset, count, stride_bytes, 1, rest_bytes, bytes_of_tos))
+            grids.append(DatagramGrid(memory, offset, count, stride_bytes, 1, rest_bytes, *of_messages))
     return grids
 
 
@@ -53,6 +58,7 @@ def _gathered(
     lengths: NDArray[np.int64],
     segments: NDArray[np.int64],
     tos: NDArray[np.uint8],
+    arrived_ns: NDArray[np.int64],
 ) -> list[DatagramGrid]:
     """One grid for each length of datagrams, in memory of its own."""
     counts = -(-lengths // segments)
@@ -62,7 +68,6 @@ def _gathered(
     inside = place * segments[message]
     sizes = np.minimum(segments[message], lengths[message] - inside)
     offsets = inside + message * stride_bytes
-    of_datagram = tos[message]
     grids = []
     for size_bytes in np.unique(sizes).tolist():
         chosen = sizes == size_bytes
@@ -74,6 +79,15 @@ def _gathered(
         )
         rows = overlapping[offsets[chosen]]
         grids.append(
-            DatagramGrid(rows.view(np.uint8), 0, len(rows), size_bytes, 1, size_bytes, of_datagram[chosen])
+            DatagramGrid(
+                rows.view(np.uint8),
+                0,
+                len(rows),
+                size_bytes,
+                1,
+                size_bytes,
+                tos[message[chosen]],
+                arrived_ns[message[chosen]],
+            )
         )
     return grids

@@ -37,6 +37,8 @@ IPV6_RTHDR: Final = 57
 SOL_SOCKET: Final = 1
 SO_ATTACH_FILTER: Final = 26
 SO_SNDBUFFORCE: Final = 32
+SO_TIMESTAMPNS: Final = 35
+"""And the type of its control messages: struct timespec, of 64-bit Linux."""
 SO_RCVBUFFORCE: Final = 33
 SO_MEMINFO: Final = 55
 SO_TXTIME: Final = 61

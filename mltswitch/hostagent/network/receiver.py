@@ -3,12 +3,17 @@
 With UDP_GRO (Linux 5.0) a message may be several datagrams of one sender that the kernel coalesced. Their
 size then stands in a control message; a lone datagram carries none. Which control messages come, and in what
 order, depends on the kernel, so they are told apart by their type.
+
+Each message comes with the time at which the kernel took it from the network (SO_TIMESTAMPNS): how long it
+then waited for us is no delay of the network, and a busy host must not slow its peers down as a full queue
+would.
 """
 
 import errno
 import os
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -28,17 +33,24 @@ MINIMUM_MESSAGES: Final = 32
 BATCH_BYTES: Final = 4 << 20
 """About what is asked for at once: a cache holds it until it is copied into the tensor."""
 _CONTROLS: Final = 4
-"""Room for control messages of one message; two are asked for."""
+"""Control messages of one message that are looked at: time, segment size and DSCP/ECN byte are asked for."""
+_CONTROL_WORDS: Final = 16
+"""Room for them as 64-bit words: 32 bytes for the time, 24 for each of the others."""
+_HEADER_WORDS: Final = 2
 
 _KEY_OF_TOS: Final = {
     socket.AF_INET: socket.IPPROTO_IP | libc.IP_TOS << 32,
     socket.AF_INET6: socket.IPPROTO_IPV6 | libc.IPV6_TCLASS << 32,
 }
 _KEY_OF_SEGMENT: Final = libc.SOL_UDP | libc.UDP_GRO << 32
+_KEY_OF_TIME: Final = libc.SOL_SOCKET | libc.SO_TIMESTAMPNS << 32
 _SEGMENT_MASK: Final = 0xFFFF
 """A coalesced message has at most 65,535 bytes; the kernel writes four bytes."""
 _NOTHING_THERE: Final = frozenset({errno.EAGAIN, errno.EINTR})
 _OUR_FAULT: Final = frozenset({errno.EBADF, errno.ENOTSOCK, errno.EFAULT, errno.EINVAL, errno.ENOSYS})
+_NANOSECONDS: Final = 10**9
+_LONGEST_WAIT_NS: Final = 10 * _NANOSECONDS
+"""In a socket; what seems longer is a clock that was set."""
 _MEMORY_INFORMATION: Final = struct.Struct("=9I")
 """linux/sock_diag.h, SK_MEMINFO_*; the last is how many datagrams were dropped."""
 
@@ -57,22 +69,40 @@ class ReceiveCounters:
     """Calls that the kernel answered with an error of the network."""
 
 
-def parse_controls(
-    controls: NDArray[np.int64], key_of_tos: int
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """(DSCP/ECN byte, segment size) of each message; 0 where it has none.
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """What came beside each message; shape (messages,), 0 where a message has none."""
 
-    `controls` has the shape (messages, places, 3): struct cmsghdr as its length, its level and type in one
-    number, and its value. A place that the kernel did not fill has the level and type 0.
+    tos: NDArray[np.uint8]
+    """DSCP/ECN byte."""
+    segments: NDArray[np.int64]
+    """Segment size in bytes."""
+    times_ns: NDArray[np.int64]
+    """Of arrival, on the clock of the day."""
+
+
+def parse_controls(words: NDArray[np.int64], key_of_tos: int) -> Controls:
+    """The control messages of each message.
+
+    `words` has the shape (messages, 16): struct cmsghdr as its length, its level and type in one number, then
+    its value. The end is a length of 0.
     """
-    keys, values = controls[:, :, 1], controls[:, :, 2]
-    tos = np.zeros(len(controls), np.uint8)
-    found = keys == key_of_tos
-    tos[found.nonzero()[0]] = values[found].astype(np.uint8)  # one byte was written, what follows is old
-    segments = np.zeros(len(controls), np.int64)
-    found = keys == _KEY_OF_SEGMENT
-    segments[found.nonzero()[0]] = values[found] & _SEGMENT_MASK
-    return tos, segments
+    count = len(words)
+    tos, segments = np.zeros(count, np.uint8), np.zeros(count, np.int64)
+    times_ns = np.zeros(count, np.int64)
+    rows, places = np.arange(count), np.zeros(count, np.int64)
+    for _ in range(_CONTROLS):
+        lengths, keys = words[rows, places], words[rows, places + 1]
+        values = words[rows, places + _HEADER_WORDS]
+        found = (keys == _KEY_OF_TIME).nonzero()[0]
+        times_ns[found] = values[found] * _NANOSECONDS + words[rows[found], places[found] + _HEADER_WORDS + 1]
+        found = (keys == _KEY_OF_SEGMENT).nonzero()[0]
+        segments[found] = values[found] & _SEGMENT_MASK
+        found = (keys == key_of_tos).nonzero()[0]
+        tos[found] = values[found].astype(np.uint8)  # one byte was written, what follows is old
+        # The next one begins at a multiple of eight bytes; a length of 0 is the end, and its key is none.
+        places = np.minimum(places + (lengths + 7) // 8, _CONTROL_WORDS - _HEADER_WORDS - 2)
+    return Controls(tos, segments, times_ns)
 
 
 class DatagramReceiver:
@@ -100,6 +130,7 @@ class DatagramReceiver:
             source.setsockopt(socket.IPPROTO_IPV6, libc.IPV6_RECVTCLASS, 1)
         else:
             source.setsockopt(socket.IPPROTO_IP, libc.IP_RECVTOS, 1)
+        source.setsockopt(libc.SOL_SOCKET, libc.SO_TIMESTAMPNS, 1)
         self.is_coalescing = coalescing and _switch_coalescing_on(source)
         """Whether the kernel may hand over several datagrams as one message."""
         self.counters = ReceiveCounters()
@@ -130,19 +161,21 @@ class DatagramReceiver:
         self.was_full = count == wanted
         lengths = self._lengths[:count].astype(np.int64)
         controls = self._controls[:count]
-        tos, segments = parse_controls(controls, self._key_of_tos)
+        found = parse_controls(controls, self._key_of_tos)
+        segments = found.segments
         flags = self._flags[:count]
         if flags.any():
             truncated = (flags & libc.MSG_TRUNC) != 0
             self.counters.truncated += int(truncated.sum())
             lengths[truncated] = 0
         # The kernel has overwritten what the next call reads.
-        controls[:, :, 1] = 0
-        self._control_lengths[:count] = controls.shape[1] * libc.CONTROL.itemsize
+        controls[:] = 0
+        self._control_lengths[:count] = controls.shape[1] * controls.itemsize
         total_bytes = int(lengths.sum())
         self._wanted = min(self._limit, max(MINIMUM_MESSAGES, BATCH_BYTES * count // max(1, total_bytes)))
         segments = self._without_short(lengths, segments)
-        return datagram_grids(self._memory, STRIDE_BYTES, lengths, segments, tos)
+        arrived_ns = _on_our_clock(found.times_ns)
+        return datagram_grids(self._memory, STRIDE_BYTES, lengths, segments, found.tos, arrived_ns)
 
     def kernel_drops(self) -> int:
         """Datagrams that the kernel has dropped since the socket was opened, most of all because it was
@@ -176,7 +209,7 @@ class DatagramReceiver:
         vectors = np.zeros(count, libc.VECTOR)
         vectors["base"] = libc.address_of(self._memory) + np.arange(count) * STRIDE_BYTES
         vectors["length"] = STRIDE_BYTES
-        self._controls = np.zeros((count, _CONTROLS, libc.CONTROL.itemsize // 8), np.int64)
+        self._controls = np.zeros((count, _CONTROL_WORDS), np.int64)
         size_bytes = self._controls[0].nbytes
         messages = np.zeros(count, libc.MESSAGE)
         messages["vectors"] = libc.address_of(vectors) + np.arange(count) * libc.VECTOR.itemsize
@@ -196,3 +229,11 @@ def _switch_coalescing_on(source: socket.socket) -> bool:
     except OSError:  # ENOPROTOOPT before Linux 5.0
         return False
     return True
+
+
+def _on_our_clock(times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Times of the day as times of the monotonic clock, never in the future."""
+    now_ns, now_of_day_ns = time.monotonic_ns(), time.time_ns()
+    waited_ns = now_of_day_ns - times_ns
+    waited_ns[(waited_ns < 0) | (waited_ns > _LONGEST_WAIT_NS)] = 0
+    return now_ns - waited_ns

@@ -170,7 +170,7 @@ class Connection:
             return
         key = self._exchange.secrets.key if self._exchange.authenticates else None
         false_ones = sum(grid.datagram_count for grid in grids)
-        for group in groups(grids, self.receive_token, key):
+        for group in groups(grids, self.receive_token, key, now_ns):
             self._heard_ns = now_ns
             false_ones -= group.size
             self._take_in(group, now_ns)
@@ -359,7 +359,8 @@ class Connection:
             self.dropped_datagrams += group.size
 
     def _arrived(self, group: Group, now_ns: int) -> None:
-        self._feedback.arrived(group.paths, group.sent_ns, congestion_marked(group.tos), now_ns)
+        is_marked = congestion_marked(group.tos)
+        self._feedback.arrived(group.paths, group.sent_ns, group.arrived_ns, is_marked, now_ns)
 
     def _acknowledged(self, group: Group, now_ns: int) -> None:
         sprayer = self._sprayer
@@ -369,10 +370,10 @@ class Connection:
                 continue
             bodies = np.ascontiguousarray(part.bodies()).view(ACKNOWLEDGEMENT_DTYPE)
             answers = bodies.reshape(-1).tolist()
-            for path, (echoed, held, received, marked) in zip(
-                group.paths[part.place].tolist(), answers, strict=True
+            for path, arrived_ns, (echoed, held, received, marked) in zip(
+                group.paths[part.place].tolist(), group.arrived_ns[part.place].tolist(), answers, strict=True
             ):
-                delay_ns = now_ns - echoed - held
+                delay_ns = arrived_ns - echoed - held
                 sprayer.acknowledged(path, echoed, received, marked, delay_ns, now_ns)
                 if 0 < delay_ns <= self._settings.silence_ns:
                     self._rate.acknowledged(delay_ns, now_ns)

@@ -51,6 +51,8 @@ class DatagramGrid:
     datagram_bytes: int
     tos: NDArray[np.uint8]
     """DSCP/ECN byte of each message as received."""
+    arrived_ns: NDArray[np.int64] | None = None
+    """When the kernel took each message from the network, on the clock of `now_ns`; None: now."""
 
     @property
     def datagram_count(self) -> int:
@@ -94,6 +96,7 @@ class DatagramGrid:
             offset_bytes=self.offset_bytes + first * self.message_stride_bytes,
             messages=last - first,
             tos=self.tos[first:last],
+            arrived_ns=None if self.arrived_ns is None else self.arrived_ns[first:last],
         )
 
     def picked(self, messages: NDArray[np.int64]) -> "DatagramGrid":
@@ -116,6 +119,7 @@ class DatagramGrid:
             messages=count,
             message_stride_bytes=size_bytes,
             tos=self.tos[messages],
+            arrived_ns=None if self.arrived_ns is None else self.arrived_ns[messages],
         )
 
     def _rows(self, dtype: np.dtype[np.void], skipped_bytes: int) -> NDArray[np.void]:

@@ -37,15 +37,17 @@ class Feedback:
         self,
         paths: NDArray[np.uint32],
         sent_ns: NDArray[np.uint64],
+        arrived_ns: NDArray[np.int64],
         is_marked: NDArray[np.bool_],
         now_ns: int,
     ) -> None:
-        """Packets with our token, three arrays of shape (packets,)."""
+        """Packets with our token, four arrays of shape (packets,)."""
         count = len(self._received)
         if int(paths.max(initial=0)) >= count:
             is_known = paths < count
             self.unknown_paths += int(np.count_nonzero(~is_known))
             paths, sent_ns, is_marked = paths[is_known], sent_ns[is_known], is_marked[is_known]
+            arrived_ns = arrived_ns[is_known]
         if not len(paths):
             return
         numbers = np.bincount(paths, minlength=count)
@@ -53,10 +55,14 @@ class Feedback:
         self._pending += numbers
         if is_marked.any():
             self._marked += np.bincount(paths[is_marked], minlength=count)
-        newest_ns = self._newest_sent_ns.copy()
-        np.maximum.at(newest_ns, paths, sent_ns)
-        self._newest_arrived_ns[newest_ns > self._newest_sent_ns] = now_ns
-        self._newest_sent_ns = newest_ns
+        in_order = np.argsort(sent_ns, kind="stable")
+        newest = np.full(count, -1)
+        newest[paths[in_order]] = in_order  # of several assignments to one place the last one stays
+        for path in np.flatnonzero(newest >= 0).tolist():
+            place = newest[path]
+            if sent_ns[place] > self._newest_sent_ns[path]:
+                self._newest_sent_ns[path] = sent_ns[place]
+                self._newest_arrived_ns[path] = arrived_ns[place]
         if self._waiting_since_ns is None:
             self._waiting_since_ns = now_ns
 
@@ -133,10 +139,10 @@ class QueueDelay:
         self.spread_ns = 0
         """Of the packets that arrived last."""
 
-    def arrived(self, sent_ns: NDArray[np.uint64], now_ns: int) -> None:
-        """Times in the packets' headers."""
-        fastest = now_ns - int(sent_ns.max())
-        slowest = now_ns - int(sent_ns.min())
+    def arrived(self, sent_ns: NDArray[np.uint64], arrived_ns: NDArray[np.int64], now_ns: int) -> None:
+        """Times in the packets' headers, and when they arrived here."""
+        took_ns = arrived_ns - sent_ns.astype(np.int64)
+        fastest, slowest = int(took_ns.min()), int(took_ns.max())
         if now_ns >= self._window_ns:
             self._previous_least_ns, self._least_ns = self._least_ns, None
             self._window_ns = now_ns + _WINDOW_NS

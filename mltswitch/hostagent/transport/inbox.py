@@ -99,7 +99,7 @@ class Inbox:
 
     def data(self, group: Group, now_ns: int) -> None:
         """Packets of one transfer; those of none, or of another element type, change nothing."""
-        self._queue_delay.arrived(group.sent_ns, now_ns)
+        self._queue_delay.arrived(group.sent_ns, group.arrived_ns, now_ns)
         receiving = self._open.get(group.transfer)
         if receiving is None or group.element_type != receiving.incoming.tensor.element_type:
             self.late_packets += group.size

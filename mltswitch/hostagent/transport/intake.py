@@ -80,11 +80,19 @@ class Part:
 class Group:
     """Datagrams of one kind, element type and transfer; all arrays have the shape (datagrams,)."""
 
-    def __init__(self, words: NDArray[np.uint32], tos: NDArray[np.uint8], parts: Sequence[Part]) -> None:
+    def __init__(
+        self,
+        words: NDArray[np.uint32],
+        tos: NDArray[np.uint8],
+        arrived_ns: NDArray[np.int64],
+        parts: Sequence[Part],
+    ) -> None:
         """`words`: shape (10, datagrams), one datagram or more."""
         self._words = words
         self.tos = tos
         """DSCP/ECN bytes as received."""
+        self.arrived_ns = arrived_ns
+        """On our clock."""
         self.parts = parts
         self.size = words.shape[1]
         """Datagrams."""
@@ -127,7 +135,7 @@ class Group:
         return numbers
 
 
-def groups(grids: Sequence[DatagramGrid], token: int, key: bytes | None) -> Iterator[Group]:
+def groups(grids: Sequence[DatagramGrid], token: int, key: bytes | None, now_ns: int) -> Iterator[Group]:
     """Those with this token, our version and, where there is a key, the right tag; no others."""
     overhead_bytes = AGENT_HEADER_BYTES + (0 if key is None else AUTHENTICATION_TAG_BYTES)
     grids = [grid for grid in grids if grid.datagram_bytes >= overhead_bytes]
@@ -135,6 +143,7 @@ def groups(grids: Sequence[DatagramGrid], token: int, key: bytes | None) -> Iter
         return
     words = _header_words(grids)
     tos = np.concatenate([np.repeat(grid.tos, grid.datagrams_per_message) for grid in grids])
+    arrived_ns = np.concatenate([_arrivals_ns(grid, now_ns) for grid in grids])
     of_transfer = words[: _PATH.word].copy()
     of_transfer[0] &= _FIRST_WORD_MASK
     is_valid = None if key is None else _is_tagged(words, grids, key)
@@ -146,7 +155,7 @@ def groups(grids: Sequence[DatagramGrid], token: int, key: bytes | None) -> Iter
         if _is_ours(common, token):
             runs.setdefault(tuple(common), []).append(slice(start, end))
     if len(changes) == 0 and runs and (is_valid is None or is_valid.all()):
-        yield Group(words, tos, list(_parts(grids, overhead_bytes, None)))
+        yield Group(words, tos, arrived_ns, list(_parts(grids, overhead_bytes, None)))
         return
     for places in runs.values():
         chosen = np.zeros(words.shape[1], np.bool_)
@@ -155,7 +164,14 @@ def groups(grids: Sequence[DatagramGrid], token: int, key: bytes | None) -> Iter
         if is_valid is not None:
             chosen &= is_valid
         if chosen.any():
-            yield Group(words[:, chosen], tos[chosen], list(_parts(grids, overhead_bytes, chosen)))
+            parts = list(_parts(grids, overhead_bytes, chosen))
+            yield Group(words[:, chosen], tos[chosen], arrived_ns[chosen], parts)
+
+
+def _arrivals_ns(grid: DatagramGrid, now_ns: int) -> NDArray[np.int64]:
+    if grid.arrived_ns is None:
+        return np.full(grid.datagram_count, now_ns)
+    return np.repeat(grid.arrived_ns, grid.datagrams_per_message)
 
 
 def _header_words(grids: Sequence[DatagramGrid]) -> NDArray[np.uint32]:

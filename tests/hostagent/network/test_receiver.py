@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import time
 from collections import Counter
 
 import numpy as np
@@ -20,30 +21,47 @@ HEADER = bytes(40)
 
 
 @st.composite
-def control_areas(draw: st.DrawFn) -> tuple[bytes, int, int]:
+def control_areas(draw: st.DrawFn) -> tuple[bytes, int, int, int]:
     """(what the kernel leaves for one message, over what was there before; its TOS; its segment size)."""
     tos = draw(st.integers(0, 255))
     segment = draw(st.one_of(st.just(0), st.integers(1, 65_507)))
     found = [(socket.IPPROTO_IP, libc.IP_TOS, struct.pack("=B", tos))]
     if segment:
         found.append((libc.SOL_UDP, libc.UDP_GRO, struct.pack("=i", segment)))
+    seconds, nanoseconds = draw(st.tuples(st.integers(0, 2**32), st.integers(0, 10**9 - 1)))
+    time_ns = seconds * 10**9 + nanoseconds
+    if time_ns:
+        found.append((socket.SOL_SOCKET, libc.SO_TIMESTAMPNS, struct.pack("=qq", seconds, nanoseconds)))
     if draw(st.booleans()):
         found.append((socket.SOL_SOCKET, SO_RXQ_OVFL, struct.pack("=I", draw(st.integers(0, 2**32 - 1)))))
-    area = bytearray(draw(st.binary(min_size=96, max_size=96)))
-    for place in range(4):
-        area[24 * place + 8 : 24 * place + 16] = bytes(8)  # as the receiver leaves it
-    for place, (level, kind, value) in enumerate(draw(st.permutations(found))):
+    area = bytearray(128)
+    begin = 0
+    for level, kind, value in draw(st.permutations(found)):
         content = struct.pack("=Qii", 16 + len(value), level, kind) + value
-        area[24 * place : 24 * place + len(content)] = content
-    return bytes(area), tos, segment
+        area[begin : begin + len(content)] = content
+        begin += -(-len(content) // 8) * 8
+    return bytes(area), tos, segment, time_ns
 
 
 @given(st.lists(control_areas(), min_size=1, max_size=20))
-def test_control_messages_are_told_apart_by_type(areas: list[tuple[bytes, int, int]]) -> None:
-    memory = np.frombuffer(b"".join(area for area, _, _ in areas), np.int64).reshape(-1, 4, 3)
-    tos, segments = parse_controls(memory, KEY_OF_TOS)
-    assert tos.tolist() == [tos for _, tos, _ in areas]
-    assert segments.tolist() == [segment for _, _, segment in areas]
+def test_control_messages_are_told_apart_by_type(areas: list[tuple[bytes, int, int, int]]) -> None:
+    words = np.frombuffer(b"".join(area for area, *_ in areas), np.int64).reshape(-1, 16)
+    found = parse_controls(words, KEY_OF_TOS)
+    assert found.tos.tolist() == [tos for _, tos, _, _ in areas]
+    assert found.segments.tolist() == [segment for _, _, segment, _ in areas]
+    assert found.times_ns.tolist() == [time_ns for _, _, _, time_ns in areas]
+
+
+def test_a_datagram_arrives_when_the_kernel_has_it_not_when_it_is_read() -> None:
+    sender, receiver, target = pair()
+    before_ns = time.monotonic_ns()
+    sender.sendto(HEADER, target)
+    after_ns = time.monotonic_ns()
+    time.sleep(0.05)  # the time that must not be counted
+    (grid,) = receiver.receive()
+    assert grid.arrived_ns is not None
+    # The clock of the day is slewed meanwhile, by less than a millisecond.
+    assert before_ns - 10**6 <= grid.arrived_ns[0] <= after_ns + 10**6
 
 
 def pair(

@@ -1,5 +1,7 @@
 """Datagrams that the kernel handed over together may be of anybody."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from mltswitch.wire import AgentFlag, AgentHeader, AgentKind, ElementType
 TOKEN = 0x0102030405060708
 BODY = b"12345678"
 KEY = b"k" * 32
+NOW_NS = 10**9
 
 
 def datagram(token: int, tensor: int, kind: int, *, important: bool, key: bytes | None = None) -> bytes:
@@ -53,7 +56,7 @@ def test_every_datagram_of_ours_is_in_one_group(
         grids.append(grid(made, per_message))
         wanted += [(tensor, kind, flag) for token, tensor, kind, flag in repeated if token == TOKEN]
     found = []
-    for group in groups(grids, TOKEN, key):
+    for group in groups(grids, TOKEN, key, NOW_NS):
         assert len(group.sequences) == len(group.paths) == len(group.tos) == group.size
         assert group.sent_ns.tolist() == [5] * group.size
         places = np.zeros(group.size, np.int64)
@@ -72,7 +75,7 @@ def test_fields_of_a_header() -> None:
     header = AgentHeader(
         AgentKind.DATA, 0, ElementType.INT8, TOKEN, 1 << 31, 3, 4, 5, 6, 1 << 31 | 7, 8 << 40
     )
-    (group,) = groups([grid([header.encode() + BODY], 1)], TOKEN, None)
+    (group,) = groups([grid([header.encode() + BODY], 1)], TOKEN, None, NOW_NS)
     assert (group.kind, group.element_type) == (AgentKind.DATA, ElementType.INT8)
     assert (group.transfer.tensor, group.transfer.round_number) == (1 << 31, 3)
     assert group.paths.tolist() == [5]
@@ -82,14 +85,14 @@ def test_fields_of_a_header() -> None:
 
 
 def test_datagrams_shorter_than_a_header_are_none() -> None:
-    assert not list(groups([grid([b"1" * 39], 1)], TOKEN, None))
-    assert not list(groups([grid([b"1" * 55], 1)], TOKEN, KEY))
+    assert not list(groups([grid([b"1" * 39], 1)], TOKEN, None, NOW_NS))
+    assert not list(groups([grid([b"1" * 55], 1)], TOKEN, KEY, NOW_NS))
 
 
 def test_a_wrong_tag_is_found_among_right_ones() -> None:
     made = [datagram(TOKEN, 1, AgentKind.DATA, important=True, key=KEY) for _ in range(3)]
     made[1] = made[1][:-1] + bytes([made[1][-1] ^ 1])
-    (group,) = groups([grid(made, 3)], TOKEN, KEY)
+    (group,) = groups([grid(made, 3)], TOKEN, KEY, NOW_NS)
     assert group.size == 2
     (part,) = group.parts
     assert part.chosen is not None
@@ -98,15 +101,20 @@ def test_a_wrong_tag_is_found_among_right_ones() -> None:
 
 def test_a_lone_datagram_with_a_wrong_tag() -> None:
     made = datagram(TOKEN, 1, AgentKind.DATA, important=True, key=b"x" * 32)
-    assert not list(groups([grid([made], 1)], TOKEN, KEY))
+    assert not list(groups([grid([made], 1)], TOKEN, KEY, NOW_NS))
 
 
 def test_a_datagram_without_a_tag_where_there_should_be_one() -> None:
     bare = datagram(TOKEN, 1, AgentKind.DATA, important=True) + b"0" * 16
-    assert not list(groups([grid([bare], 1)], TOKEN, KEY))
+    assert not list(groups([grid([bare], 1)], TOKEN, KEY, NOW_NS))
 
 
 def test_bytes_of_the_messages_are_those_of_their_datagrams() -> None:
     made = [datagram(TOKEN, 1, AgentKind.DATA, important=True) for _ in range(8)]
-    (group,) = groups([grid(made, 2)], TOKEN, None)
+    together = grid(made, 2)
+    (group,) = groups([together], TOKEN, None, NOW_NS)
+    assert group.arrived_ns.tolist() == [NOW_NS] * 8
+    stamped = replace(together, arrived_ns=np.array([4, 3, 2, 1]))
+    (again,) = groups([stamped], TOKEN, None, NOW_NS)
+    assert again.arrived_ns.tolist() == [4, 4, 3, 3, 2, 2, 1, 1]
     assert group.tos.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
