@@ -3,12 +3,12 @@
     python -m benchmarks.agent_incast [--quick] [--json]
 
 Needs root and gcc. Nine hosts and one switch of 500 Mbit/s a port (benchmarks/agent_switch.c, because the
-lab's user-mode-linux does not sustain that rate), which runs the plan of benchmarks/agent_incast.yaml for
-ResNet-50. All connections stay open; eight senders begin at the same instant of the clock that they share,
-and a flow's time is from that instant to the receiver's having the whole tensor: for ours, to its
-completion within the loss bound. The four transports take turns, incast by incast. TCP has the port's whole
-buffer as one drop-tail queue (class background); ours has the S and L that the plan gives the last gradient
-class, which are less. Random loss takes any packet, either way.
+lab's user-mode-linux does not sustain that rate; it runs before all other processes), which runs the plan of
+benchmarks/agent_incast.yaml for ResNet-50. All connections stay open; eight senders begin at the same instant
+of the clock that they share, and a flow's time is from that instant to the receiver's having the whole
+tensor: for ours, to its completion within the loss bound. The four transports take turns, incast by incast.
+TCP has the port's whole buffer as one drop-tail queue (class background); ours has the S and L that the plan
+gives the last gradient class, which are less. Random loss takes any packet, either way.
 
     rate_mbps, buffer_bytes, threshold_bytes, limit_bytes
                                             fixed beforehand: the port, its buffer, our S and L
