@@ -42,9 +42,13 @@ def genuine(key: bytes, grid: DatagramGrid) -> NDArray[np.bool_]:
     return found.reshape(grid.messages, grid.datagrams_per_message)
 
 
+def is_genuine(key: bytes, datagram: memoryview) -> bool:
+    """Whether it ends with the right tag."""
+    end = len(datagram) - AUTHENTICATION_TAG_BYTES
+    return end >= 0 and compare_digest(tag(key, datagram[:end]), datagram[end:])
+
+
 def _checked(key: bytes, grid: DatagramGrid) -> Iterator[bool]:
-    end = grid.datagram_bytes - AUTHENTICATION_TAG_BYTES
     for message in range(grid.messages):
         for place in range(grid.datagrams_per_message):
-            datagram = grid.datagram(message, place)
-            yield compare_digest(tag(key, datagram[:end]), datagram[end:])
+            yield is_genuine(key, grid.datagram(message, place))

@@ -7,6 +7,7 @@ kernel already has.
 
 import heapq
 from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import numpy as np
 
@@ -36,7 +37,7 @@ from mltswitch.hostagent.transport.hello import (
     encode_hello,
 )
 from mltswitch.hostagent.transport.inbox import Inbox
-from mltswitch.hostagent.transport.intake import Group, groups
+from mltswitch.hostagent.transport.intake import Group, Packet, groups, packets
 from mltswitch.hostagent.transport.interfaces import (
     ConnectionLost,
     Direction,
@@ -68,7 +69,14 @@ from mltswitch.hostagent.transport.pacing import Pacer
 from mltswitch.hostagent.transport.settings import ConnectionSettings
 from mltswitch.hostagent.transport.sharing import Share
 from mltswitch.hostagent.transport.tally import Traffic
-from mltswitch.wire import AgentKind, WireFormatError
+from mltswitch.wire import AgentKind, Ecn, WireFormatError
+from mltswitch.wire.codec import struct_of
+from mltswitch.wire.headers import ACKNOWLEDGEMENT
+
+FEW_DATAGRAMS: Final = 16
+"""That arrive together are taken in one by one."""
+_ACKNOWLEDGEMENT: Final = struct_of(ACKNOWLEDGEMENT)
+_ECN_BITS: Final = 3
 
 
 class Connection:
@@ -170,10 +178,15 @@ class Connection:
             return
         key = self._exchange.secrets.key if self._exchange.authenticates else None
         false_ones = sum(grid.datagram_count for grid in grids)
-        for group in groups(grids, self.receive_token, key, now_ns):
-            self._heard_ns = now_ns
-            false_ones -= group.size
-            self._take_in(group, now_ns)
+        if false_ones <= FEW_DATAGRAMS:
+            found = list(packets(grids, self.receive_token, key, now_ns))
+            false_ones -= len(found)
+            self._take_in_few(found, now_ns)
+        else:
+            for group in groups(grids, self.receive_token, key, now_ns):
+                self._heard_ns = now_ns
+                false_ones -= group.size
+                self._take_in(group, now_ns)
         self.dropped_datagrams += false_ones
 
     def timer(self, now_ns: int) -> None:
@@ -362,21 +375,51 @@ class Connection:
         is_marked = congestion_marked(group.tos)
         self._feedback.arrived(group.paths, group.sent_ns, group.arrived_ns, is_marked, now_ns)
 
+    def _take_in_few(self, found: Sequence[Packet], now_ns: int) -> None:
+        data = []
+        for packet in found:
+            self._heard_ns = now_ns
+            header, body_bytes = packet.header, len(packet.body)
+            if header.kind == AgentKind.ACKNOWLEDGEMENT and body_bytes == ACKNOWLEDGEMENT.size_bytes:
+                self._answered(header.path, packet.arrived_ns, _ACKNOWLEDGEMENT.unpack(packet.body), now_ns)
+                continue
+            is_probe = header.kind == AgentKind.PROBE and not body_bytes
+            if not is_probe and not (header.kind == AgentKind.DATA and body_bytes):
+                self.dropped_datagrams += 1
+                continue
+            self._feedback.arrived_one(
+                header.path,
+                header.sent_nanoseconds,
+                packet.arrived_ns,
+                is_marked=packet.tos & _ECN_BITS == Ecn.CE,
+                now_ns=now_ns,
+            )
+            if is_probe:
+                self._feedback.answer_at_once()
+            else:
+                data.append(packet)
+        if data:
+            self._inbox.few(data, now_ns)
+
     def _acknowledged(self, group: Group, now_ns: int) -> None:
-        sprayer = self._sprayer
         for part in group.parts:
-            if part.body_bytes != ACKNOWLEDGEMENT_DTYPE.itemsize or sprayer is None:
+            if part.body_bytes != ACKNOWLEDGEMENT_DTYPE.itemsize:
                 self.dropped_datagrams += part.place.stop - part.place.start
                 continue
             bodies = np.ascontiguousarray(part.bodies()).view(ACKNOWLEDGEMENT_DTYPE)
-            answers = bodies.reshape(-1).tolist()
-            for path, arrived_ns, (echoed, held, received, marked) in zip(
-                group.paths[part.place].tolist(), group.arrived_ns[part.place].tolist(), answers, strict=True
-            ):
-                delay_ns = arrived_ns - echoed - held
-                sprayer.acknowledged(path, echoed, received, marked, delay_ns, now_ns)
-                if 0 < delay_ns <= self._settings.silence_ns:
-                    self._rate.acknowledged(delay_ns, now_ns)
+            answers: Any = bodies.reshape(-1).tolist()
+            paths, arrivals_ns = group.paths[part.place].tolist(), group.arrived_ns[part.place].tolist()
+            for path, arrived_ns, answer in zip(paths, arrivals_ns, answers, strict=True):
+                self._answered(path, arrived_ns, answer, now_ns)
+
+    def _answered(self, path: int, arrived_ns: int, answer: tuple[int, ...], now_ns: int) -> None:
+        echoed_ns, held_ns, received, marked = answer
+        if self._sprayer is None:
+            return
+        delay_ns = arrived_ns - echoed_ns - held_ns
+        self._sprayer.acknowledged(path, echoed_ns, received, marked, delay_ns, now_ns)
+        if 0 < delay_ns <= self._settings.silence_ns:
+            self._rate.acknowledged(delay_ns, now_ns)
 
     # The end
 

@@ -66,6 +66,19 @@ class Feedback:
         if self._waiting_since_ns is None:
             self._waiting_since_ns = now_ns
 
+    def arrived_one(self, path: int, sent_ns: int, arrived_ns: int, *, is_marked: bool, now_ns: int) -> None:
+        """The same of one packet."""
+        if path >= len(self._received):
+            self.unknown_paths += 1
+            return
+        self._received[path] += 1
+        self._pending[path] += 1
+        self._marked[path] += is_marked
+        if sent_ns > self._newest_sent_ns[path]:
+            self._newest_sent_ns[path], self._newest_arrived_ns[path] = sent_ns, arrived_ns
+        if self._waiting_since_ns is None:
+            self._waiting_since_ns = now_ns
+
     @property
     def received_packets(self) -> tuple[int, ...]:
         """On each path, probes and duplicates included."""
@@ -139,10 +152,8 @@ class QueueDelay:
         self.spread_ns = 0
         """Of the packets that arrived last."""
 
-    def arrived(self, sent_ns: NDArray[np.uint64], arrived_ns: NDArray[np.int64], now_ns: int) -> None:
-        """Times in the packets' headers, and when they arrived here."""
-        took_ns = arrived_ns - sent_ns.astype(np.int64)
-        fastest, slowest = int(took_ns.min()), int(took_ns.max())
+    def arrived(self, fastest: int, slowest: int, now_ns: int) -> None:
+        """Times of arrival here less those in the packets' headers: the least, and the most."""
         if now_ns >= self._window_ns:
             self._previous_least_ns, self._least_ns = self._least_ns, None
             self._window_ns = now_ns + _WINDOW_NS

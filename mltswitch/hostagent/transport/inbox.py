@@ -1,11 +1,14 @@
 """All tensors on their way from one peer: where packets go, and what the peer is told of them."""
 
+from collections.abc import Sequence
 from typing import ClassVar
+
+import numpy as np
 
 from mltswitch.hostagent.errors import AgentError, TransferMismatchError
 from mltswitch.hostagent.transport.exchange import Exchange, Rounds, violation
 from mltswitch.hostagent.transport.feedback import QueueDelay
-from mltswitch.hostagent.transport.intake import Group
+from mltswitch.hostagent.transport.intake import Group, Packet
 from mltswitch.hostagent.transport.interfaces import Direction, Incoming, Stage, TransferDone, TransferKey
 from mltswitch.hostagent.transport.messages import Bitmap, Cancel, Probe, Ready, Reason, Stop
 from mltswitch.hostagent.transport.receiving import ReceiveTransfer
@@ -99,12 +102,39 @@ class Inbox:
 
     def data(self, group: Group, now_ns: int) -> None:
         """Packets of one transfer; those of none, or of another element type, change nothing."""
-        self._queue_delay.arrived(group.sent_ns, group.arrived_ns, now_ns)
-        receiving = self._open.get(group.transfer)
-        if receiving is None or group.element_type != receiving.incoming.tensor.element_type:
+        took_ns = group.arrived_ns - group.sent_ns.astype(np.int64)
+        self._queue_delay.arrived(int(took_ns.min()), int(took_ns.max()), now_ns)
+        receiving = self._receiving(group.transfer, group.element_type)
+        if receiving is None:
             self.late_packets += group.size
-            return
-        receiving.accept(group)
+        else:
+            receiving.accept(group)
+            self._accepted(receiving, now_ns)
+
+    def few(self, packets: Sequence[Packet], now_ns: int) -> None:
+        """The same of packets of any transfers, one by one."""
+        by_transfer: dict[tuple[int, int, int], list[Packet]] = {}
+        for packet in packets:
+            header = packet.header
+            by_transfer.setdefault((header.tensor, header.round, header.element_type), []).append(packet)
+        for (tensor, round_number, element_type), together in by_transfer.items():
+            took_ns = [packet.arrived_ns - packet.header.sent_nanoseconds for packet in together]
+            self._queue_delay.arrived(min(took_ns), max(took_ns), now_ns)
+            receiving = self._receiving(TransferKey(tensor, round_number), element_type)
+            if receiving is None:
+                self.late_packets += len(together)
+                continue
+            for packet in together:
+                receiving.accept_one(packet)
+            self._accepted(receiving, now_ns)
+
+    def _receiving(self, key: TransferKey, element_type: int) -> ReceiveTransfer | None:
+        receiving = self._open.get(key)
+        if receiving is None or element_type != receiving.incoming.tensor.element_type:
+            return None
+        return receiving
+
+    def _accepted(self, receiving: ReceiveTransfer, now_ns: int) -> None:
         if not self._finish_if_complete(receiving, now_ns) and receiving.answer_ns is not None:
             self._set_answer_time(receiving)
 

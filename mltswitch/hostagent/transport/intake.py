@@ -1,20 +1,27 @@
 """Received datagrams sorted: those of one kind and one transfer together, without the false ones.
 
 Headers are read once for everything that arrived together: turned into columns of 32-bit words, so that each
-question about all of them is one pass over contiguous memory.
+question about all of them is one pass over contiguous memory. A handful of datagrams is read one by one: so
+few cost less than the passes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mltswitch.hostagent.transport.authentication import genuine
+from mltswitch.hostagent.transport.authentication import genuine, is_genuine
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
 from mltswitch.hostagent.transport.interfaces import TransferKey
-from mltswitch.wire import AGENT_HEADER_BYTES, AUTHENTICATION_TAG_BYTES, AgentFlag
+from mltswitch.wire import (
+    AGENT_HEADER_BYTES,
+    AUTHENTICATION_TAG_BYTES,
+    AgentFlag,
+    AgentHeader,
+    WireFormatError,
+)
 from mltswitch.wire.headers import AGENT, AGENT_VERSION
 
 _WORD_BITS: Final = 32
@@ -133,6 +140,45 @@ class Group:
             place.mask
         )
         return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """One datagram of the peer's."""
+
+    header: AgentHeader
+    body: memoryview
+    """Between header and tag, of the receiver's memory."""
+    tos: int
+    """DSCP/ECN byte as received."""
+    arrived_ns: int
+    """On our clock."""
+
+
+def packets(grids: Iterable[DatagramGrid], token: int, key: bytes | None, now_ns: int) -> Iterator[Packet]:
+    """The same datagrams as those of `groups`, each by itself."""
+    for grid in grids:
+        for message in range(grid.messages):
+            tos = int(grid.tos[message])
+            arrived_ns = now_ns if grid.arrived_ns is None else int(grid.arrived_ns[message])
+            for place in range(grid.datagrams_per_message):
+                found = _packet(grid.datagram(message, place), token, key)
+                if found is not None:
+                    yield Packet(*found, tos, arrived_ns)
+
+
+def _packet(data: memoryview, token: int, key: bytes | None) -> tuple[AgentHeader, memoryview] | None:
+    """(header, body) of one of ours."""
+    try:
+        header = AgentHeader.decode(data)
+    except WireFormatError:
+        return None
+    end = len(data) - (0 if key is None else AUTHENTICATION_TAG_BYTES)
+    if header.flow_token != token or end < AGENT_HEADER_BYTES:
+        return None
+    if key is not None and not (header.flags & AgentFlag.AUTHENTICATED and is_genuine(key, data)):
+        return None
+    return header, data[AGENT_HEADER_BYTES:end]
 
 
 def groups(grids: Sequence[DatagramGrid], token: int, key: bytes | None, now_ns: int) -> Iterator[Group]:

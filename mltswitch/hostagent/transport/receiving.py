@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from mltswitch.hostagent.tensor.bitmap import encode_bitmap, zero_missing
 from mltswitch.hostagent.tensor.layout import PacketLayout
-from mltswitch.hostagent.transport.intake import Group, Part
+from mltswitch.hostagent.transport.intake import Group, Packet, Part
 from mltswitch.hostagent.transport.interfaces import (
     Direction,
     Incoming,
@@ -16,6 +16,7 @@ from mltswitch.hostagent.transport.interfaces import (
     TransferStatistics,
 )
 from mltswitch.hostagent.transport.tally import ReceivedTotals, ReceiveTally
+from mltswitch.wire import AgentFlag
 
 
 class ReceiveTransfer:
@@ -86,6 +87,31 @@ class ReceiveTransfer:
         if sequences.size:
             self._count(sequences, is_important)
             self.tally.arrived(tos, paths)
+
+    def accept_one(self, packet: Packet) -> None:
+        """The same of one packet."""
+        layout, header, body = self._layout, packet.header, packet.body
+        if layout is None:
+            return
+        sequence, last = header.sequence, layout.packet_count - 1
+        size_bytes = layout.last_bytes if sequence == last else layout.full_bytes
+        if (
+            sequence > last
+            or header.element_offset != sequence * layout.elements_per_packet
+            or len(body) != size_bytes
+        ):
+            return
+        start = sequence * layout.full_bytes
+        self.incoming.tensor.data.data[start : start + size_bytes] = body
+        if self.received[sequence]:
+            self._duplicates += 1
+        else:
+            self.received[sequence] = True
+            self._received_count += 1
+            if header.flags & AgentFlag.IMPORTANT:
+                self._important[sequence] = True
+                self._important_count += 1
+        self.tally.arrived_one(packet.tos, header.path)
 
     def probed(self, attempt: int, important_packets: int, now_ns: int) -> None:
         """The sender asks; `answer_ns` is the caller's to set."""

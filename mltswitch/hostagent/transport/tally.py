@@ -191,6 +191,12 @@ class ReceiveTally:
         # Whatever number a header names: no more memory than that.
         self._by_path += np.bincount(np.minimum(paths, count), minlength=count + 1)[:count]
 
+    def arrived_one(self, tos: int, path: int) -> None:
+        """The same of one packet."""
+        self._by_tos[tos] += 1
+        if path < len(self._by_path):
+            self._by_path[path] += 1
+
     @property
     def packets_marked(self) -> int:
         """With CE."""

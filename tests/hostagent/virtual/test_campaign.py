@@ -5,7 +5,10 @@ from collections import Counter
 
 import pytest
 
+from mltswitch.hostagent.transport import connection
 from tests.hostagent.virtual.campaign import play, tally
+from tests.hostagent.virtual.play import Play
+from tests.hostagent.virtual.scenario import scenario
 
 SCENARIOS = int(os.environ.get("MLTSWITCH_CAMPAIGN_SCENARIOS", "500"))
 PARTS = 5
@@ -38,3 +41,14 @@ def test_the_scenarios_reach_every_end() -> None:
 
 def test_one_seed_one_trace() -> None:
     assert [play(seed).trace for seed in range(20)] == [play(seed).trace for seed in range(20)]
+
+
+@pytest.mark.parametrize("few", [0, 10**9])
+def test_it_is_all_the_same_whether_datagrams_are_read_together_or_one_by_one(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last byte that either end sends, and its time."""
+    seeds = range(60)
+    usual = [Play(scenario(seed)).run().trace for seed in seeds]
+    monkeypatch.setattr(connection, "FEW_DATAGRAMS", few)
+    assert [Play(scenario(seed)).run().trace for seed in seeds] == usual
