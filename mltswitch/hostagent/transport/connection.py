@@ -131,17 +131,20 @@ class Connection:
     def send(self, transfer: Outgoing, now_ns: int) -> None:
         """Post a tensor; it leaves when the peer has memory for it."""
         self._check_open(transfer.key)
+        self._exchange.now_ns = now_ns
         self._outbox.post(transfer, now_ns)
         self._add_deadline(transfer.deadline_ns, transfer.key, Direction.SEND)
 
     def receive(self, transfer: Incoming, now_ns: int) -> None:
         """Post memory for a tensor."""
         self._check_open(transfer.key)
+        self._exchange.now_ns = now_ns
         self._inbox.post(transfer, now_ns)
         self._add_deadline(transfer.deadline_ns, transfer.key, Direction.RECEIVE)
 
     def cancel(self, key: TransferKey, direction: Direction, reason: str, now_ns: int) -> None:
         """Give a transfer up; nothing happens where it has ended already."""
+        self._exchange.now_ns = now_ns
         error = CancelledError(f"cancelled: {reason}")
         self._halves[direction].give_up(key, Reason.CANCELLED, error, now_ns)
 
@@ -157,7 +160,7 @@ class Connection:
         """Bytes of the control channel, cut anywhere."""
         if self._error is not None:
             return
-        self._heard_ns = now_ns
+        self._exchange.now_ns = self._heard_ns = now_ns
         try:
             for message in self._reader.messages(data):
                 self._handle(message, now_ns)
@@ -176,6 +179,7 @@ class Connection:
         """Datagrams of the peer's; those without our token, or without the right tag, change nothing."""
         if self._error is not None or self.peer is None:
             return
+        self._exchange.now_ns = now_ns
         key = self._exchange.secrets.key if self._exchange.authenticates else None
         false_ones = sum(grid.datagram_count for grid in grids)
         if false_ones <= FEW_DATAGRAMS:
@@ -193,6 +197,7 @@ class Connection:
         """Do what is due; to be called at `next_timer_ns` or soon after."""
         if self._error is not None:
             return
+        self._exchange.now_ns = now_ns
         if self.peer is None and now_ns - self._began_ns >= self._settings.handshake_ns:
             self._end(PeerUnreachableError("said nothing after the control channel was open"), now_ns)
             return
@@ -200,6 +205,10 @@ class Connection:
             seconds = self._settings.silence_ns / 1e9
             self._end(PeerUnreachableError(f"nothing was heard for {seconds:g} s"), now_ns)
             return
+        nudge_ns = self._exchange.nudge_ns
+        if self.peer is not None and nudge_ns is not None and now_ns >= nudge_ns:
+            self._ping(now_ns)
+            self._exchange.nudged()
         if self.peer is not None and now_ns - self._pinged_ns >= self._settings.ping_interval_ns:
             self._ping(now_ns)
         while self._deadlines and self._deadlines[0][0] <= now_ns:
@@ -220,6 +229,7 @@ class Connection:
         """Data that may leave now, about so many packets; None: nothing may."""
         if self._error is not None or self._sprayer is None:
             return None
+        self._exchange.now_ns = now_ns
         return self._outbox.bursts(self._sprayer, now_ns, maximum_packets)
 
     def datagrams_to_send(self, now_ns: int) -> list[Datagram]:
@@ -250,6 +260,7 @@ class Connection:
             self._inbox.next_timer_ns(),
             self._outbox.next_timer_ns(),
             self._feedback.next_ns(),
+            self._exchange.nudge_ns if is_greeted else None,
             self._sprayer.next_timer_ns() if self._sprayer else None,
         ]
         return min(time for time in times if time is not None)
@@ -325,6 +336,7 @@ class Connection:
                 half = self._inbox if message.direction is Direction.SEND else self._outbox
                 half.given_up(message, now_ns)
             case Pong():
+                self._exchange.answered(message.sent_ns)
                 self._rate.base_measured(now_ns - message.sent_ns, now_ns)
             case Ping():
                 self._exchange.say(Pong(message.sent_ns))

@@ -1,12 +1,24 @@
 """What both halves of a connection share: what the ends agreed on, what is to be said, what happened."""
 
+from typing import Final
+
 from mltswitch.hostagent.errors import AgentError, ProtocolViolationError, TransferMismatchError
 from mltswitch.hostagent.transport.hello import LocalEnd, PeerHello, Secrets
 from mltswitch.hostagent.transport.interfaces import Event, TransferKey
-from mltswitch.hostagent.transport.messages import Cancel, Message, Reason, encode_message
+from mltswitch.hostagent.transport.messages import (
+    Cancel,
+    Goodbye,
+    Message,
+    Ping,
+    Pong,
+    Reason,
+    encode_message,
+)
 from mltswitch.hostagent.transport.packets import wire_overhead_bytes
 from mltswitch.hostagent.transport.settings import ConnectionSettings, Transport
 from mltswitch.wire import AGENT_HEADER_BYTES, AUTHENTICATION_TAG_BYTES, Ecn, TrafficClassByte
+
+MOST_NUDGES: Final = 5
 
 
 class Exchange:
@@ -20,12 +32,42 @@ class Exchange:
         self.is_observed = False
         """Whether somebody wants to be told how transfers get on."""
         self.control_tos = int(TrafficClassByte(local.control_dscp, Ecn.NOT_ECT))
+        self.now_ns = 0
+        """Of the call that is being answered."""
         self._unsaid = bytearray()
         self._events: list[Event] = []
+        self._spoke_ns: int | None = None
+        """When something was said last that the peer has not been heard to know."""
+        self._nudges = 0
 
     def say(self, message: Message) -> None:
         """Have it sent on the control channel."""
         self._unsaid += encode_message(message)
+        if not isinstance(message, Ping | Pong | Goodbye):
+            self._spoke_ns, self._nudges = self.now_ns, 0
+
+    @property
+    def nudge_ns(self) -> int | None:
+        """When to say one thing more, unless the peer is heard to know what was said; None: never.
+
+        TCP sees that a lone segment was lost after 200 ms at the earliest, and within a round trip when one
+        behind it arrives (RFC 8985). So a small message follows each that matters, and at growing distances
+        others, until one is answered.
+        """
+        if self._spoke_ns is None:
+            return None
+        return self._spoke_ns + (self.settings.nudge_ns << self._nudges)
+
+    def nudged(self) -> None:
+        """A ping was said."""
+        self._nudges += 1
+        if self._nudges == MOST_NUDGES:
+            self._spoke_ns = None
+
+    def answered(self, ping_ns: int) -> None:
+        """The peer knows all that was said before this ping."""
+        if self._spoke_ns is not None and ping_ns >= self._spoke_ns:
+            self._spoke_ns = None
 
     def happened(self, event: Event) -> None:
         """Have the user told."""

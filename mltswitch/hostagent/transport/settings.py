@@ -24,6 +24,8 @@ class ConnectionSettings:
     answer_margin_ns: int = 300_000
     """After a probe, packets that were sent before it may arrive later than the queues explain."""
     ping_interval_ns: int = 1_000_000_000
+    nudge_ns: int = 5_000_000
+    """After a message that matters another one follows, so that TCP notices if the first was lost."""
     silence_ns: int = 10_000_000_000
     """A peer that says nothing for so long is gone."""
     handshake_ns: int = 5_000_000_000
