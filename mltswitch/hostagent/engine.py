@@ -81,6 +81,8 @@ class Engine:
         self._calls: deque[Callable[[], None]] = deque()
         self._is_busy = False
         """Whether more had arrived than one call took."""
+        self._read_until_ns = 0
+        """What had arrived by then has been read."""
         self._has_more = False
         """Whether a connection may send at once what it could not in its turn."""
         self._should_stop = False
@@ -222,6 +224,7 @@ class Engine:
         """Read what the data sockets hold; returns how many datagrams."""
         total = 0
         self._is_busy = False
+        read_until_ns = time.monotonic_ns()
         for receiver in self._receivers:
             for _ in range(RECEIVE_CALLS):
                 grids = receiver.receive()
@@ -230,9 +233,13 @@ class Engine:
                 self._dispatch(grids, now_ns)
                 if not receiver.was_full:
                     break
-                self._is_busy = True
                 for link in self._links:
                     link.send_small(now_ns)
+            else:
+                self._is_busy = True
+                # What still waits in the socket arrived after all that was read.
+                read_until_ns = min(read_until_ns, _newest_ns(grids, now_ns))
+        self._read_until_ns = read_until_ns
         return total
 
     def _dispatch(self, grids: Iterable[DatagramGrid], now_ns: int) -> None:
@@ -282,7 +289,7 @@ class Engine:
         now_ns = time.monotonic_ns()
         has_more = False
         try:
-            connection.timer(now_ns)
+            connection.timer(now_ns, self._read_until_ns)
             self._report(link)
             link.send_small(now_ns)
             has_more = link.send_data(time.monotonic_ns)
@@ -470,3 +477,9 @@ class Engine:
             self._waiter.wake()
         except OSError as error:
             raise CancelledError("the agent is closed") from error
+
+
+def _newest_ns(grids: Iterable[DatagramGrid], now_ns: int) -> int:
+    """When the last of them arrived."""
+    times = [int(grid.arrived_ns.max()) for grid in grids if grid.arrived_ns is not None]
+    return max(times, default=now_ns)

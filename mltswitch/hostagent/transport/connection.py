@@ -193,8 +193,11 @@ class Connection:
                 self._take_in(group, now_ns)
         self.dropped_datagrams += false_ones
 
-    def timer(self, now_ns: int) -> None:
-        """Do what is due; to be called at `next_timer_ns` or soon after."""
+    def timer(self, now_ns: int, read_until_ns: int | None = None) -> None:
+        """Do what is due; to be called at `next_timer_ns` or soon after.
+
+        `read_until_ns`: of the datagrams, all that had arrived by then have been handed over; None: by now.
+        """
         if self._error is not None:
             return
         self._exchange.now_ns = now_ns
@@ -216,7 +219,7 @@ class Connection:
             error = DeadlineExceededError("not complete within its bound in time")
             key = TransferKey(tensor, round_number)
             self._halves[direction].give_up(key, Reason.DEADLINE, error, now_ns)
-        self._inbox.timer(now_ns)
+        self._inbox.timer(now_ns, now_ns if read_until_ns is None else read_until_ns)
         self._outbox.timer(now_ns)
 
     # What is to be sent

@@ -140,9 +140,10 @@ class Inbox:
 
     # Answers to probes
 
-    def timer(self, now_ns: int) -> None:
-        """Answer the probes that have waited long enough."""
-        for receiving in [entry for entry in self._answers.values() if (entry.answer_ns or 0) <= now_ns]:
+    def timer(self, now_ns: int, read_until_ns: int) -> None:
+        """Answer the probes that have waited long enough: what arrived meanwhile must have been read."""
+        due_ns = min(now_ns, read_until_ns)
+        for receiving in [entry for entry in self._answers.values() if (entry.answer_ns or 0) <= due_ns]:
             key = receiving.incoming.key
             del self._answers[key]
             receiving.answer_ns = None
