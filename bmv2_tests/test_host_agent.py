@@ -18,7 +18,8 @@ import pytest
 
 from bmv2_tests.namespace import Namespace
 from bmv2_tests.switch import Bmv2
-from mltswitch.hostagent.agent import Agent, Completion
+from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.completions import Completion
 from mltswitch.hostagent.control.security import Plaintext
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.errors import PeerRefusedError

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.agent import Agent, Completion, Transfer
+from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.completions import Completion, Transfer
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.errors import (
     AgentError,

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.agent import Agent, CompletionQueue
+from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.completions import Completion, CompletionQueue, Transfer
 from mltswitch.hostagent.control.credentials import Credentials
 from mltswitch.hostagent.control.keys import make_keys
 from mltswitch.hostagent.control.security import Plaintext, Security
@@ -299,6 +300,28 @@ def test_asyncio_and_a_queue_of_ones_own(pair: tuple[Agent, Agent]) -> None:
     assert found is not None
     assert found.tensor == 9
     assert receiver.poll() is None
+
+
+def test_a_loop_that_was_closed_meanwhile_is_no_harm(pair: tuple[Agent, Agent]) -> None:
+    sender, receiver = pair
+    memory = np.zeros(100, np.float32)
+    transfer = receiver.post_recv("host-a", memory, tensor=1, round_number=1)
+
+    async def give_up_waiting() -> None:
+        waiting = asyncio.ensure_future(_await(transfer))
+        await asyncio.sleep(0)
+        waiting.cancel()
+
+    asyncio.run(give_up_waiting())
+    sender.post_send("host-b", gradients(100), tensor=1, round_number=1, dscp=DSCP)
+    assert transfer.wait(PATIENCE_SECONDS).error is None
+    again = receiver.post_recv("host-a", memory, tensor=1, round_number=2)
+    sender.post_send("host-b", gradients(100), tensor=1, round_number=2, dscp=DSCP)
+    assert again.wait(PATIENCE_SECONDS).error is None
+
+
+async def _await(transfer: Transfer) -> Completion:
+    return await transfer
 
 
 def test_strangers_datagrams_are_not_answered(pair: tuple[Agent, Agent]) -> None:

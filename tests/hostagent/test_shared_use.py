@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.agent import Agent, Transfer
+from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.completions import Transfer
 from mltswitch.hostagent.control.security import Plaintext
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.errors import AgentError, CancelledError

@@ -15,7 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.agent import Agent, Transfer
+from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.completions import Transfer
 from mltswitch.hostagent.control.credentials import Credentials
 from mltswitch.hostagent.control.keys import make_keys
 from mltswitch.hostagent.control.security import Plaintext, Security

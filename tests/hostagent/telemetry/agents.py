@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mltswitch.hostagent.agent import Agent, Completion
+from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.completions import Completion
 from mltswitch.hostagent.control.security import Plaintext
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.settings import AgentSettings

@@ -1,0 +1,145 @@
+"""A post from its beginning to its end, as its owner sees it."""
+
+import queue
+import threading
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
+from mltswitch.hostagent.spraying.standing import PathCondition
+from mltswitch.hostagent.tensor.layout import PacketLayout
+from mltswitch.hostagent.transport.interfaces import Direction, TransferKey, TransferStatistics
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Completion:
+    """What became of a post; its memory is the caller's again."""
+
+    peer: str
+    tensor: int
+    round_number: int
+    direction: Direction
+    error: AgentError | None
+    statistics: TransferStatistics | None
+    """None where the transfer never began."""
+    received: NDArray[np.bool_] | None
+    """Receiver: which packets have arrived; `layout` says which elements they hold."""
+    layout: PacketLayout | None
+    completed_ns: int
+    """time.monotonic_ns() when it ended."""
+    paths: tuple[PathCondition, ...] = ()
+    """Sender: delay and loss of each path when it ended, by all that was sent to the peer. Empty at the
+    receiver, who measures no round trips, and where the transfer never began."""
+
+
+class CompletionQueue:
+    """Completions in the order in which they happen; any thread may take them."""
+
+    def __init__(self) -> None:
+        self._entries: queue.SimpleQueue[Completion] = queue.SimpleQueue()
+
+    def poll(self, timeout_seconds: float = 0.0) -> Completion | None:
+        """The next one; None where none came in time."""
+        try:
+            if timeout_seconds <= 0:
+                return self._entries.get_nowait()
+            return self._entries.get(timeout=timeout_seconds)
+        except queue.Empty:
+            return None
+
+    def add(self, completion: Completion) -> None:
+        """For the agent."""
+        self._entries.put(completion)
+
+
+class Transfer:
+    """A post on its way: wait for it, or await it."""
+
+    def __init__(
+        self,
+        peer: str,
+        key: TransferKey,
+        direction: Direction,
+        give_up: Callable[["Transfer", str], None],
+    ) -> None:
+        """`give_up`: told of a wish to cancel, and the reason."""
+        self.peer, self.key, self.direction = peer, key, direction
+        self._give_up = give_up
+        self._ended = threading.Event()
+        self._completion: Completion | None = None
+        self._callbacks: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def completion(self) -> Completion | None:
+        """None while it is on its way."""
+        return self._completion
+
+    def wait(self, timeout_seconds: float | None = None) -> Completion:
+        """Block until it ends; every post ends by its deadline.
+
+        Raises the transfer's AgentError where it failed, DeadlineExceededError where it has not ended in the
+        time given here (it goes on).
+        """
+        if not self._ended.wait(timeout_seconds):
+            raise DeadlineExceededError(
+                f"has not ended within {timeout_seconds:g} s",
+                peer=self.peer,
+                tensor=self.key.tensor,
+                round_number=self.key.round_number,
+            )
+        return self._result()
+
+    def cancel(self, reason: str = "asked to") -> None:
+        """Give it up; it completes with a CancelledError, unless it ends otherwise first."""
+        self._give_up(self, reason)
+
+    def __await__(self) -> Generator[Any, None, Completion]:
+        """The completion; raises the transfer's AgentError."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[None] = loop.create_future()
+
+        def done() -> None:
+            if not waiting.done():
+                waiting.set_result(None)
+
+        def ended() -> None:
+            try:
+                loop.call_soon_threadsafe(done)
+            except RuntimeError:  # the loop was closed meanwhile: nobody waits any more
+                return
+
+        self.when_ended(ended)
+        yield from waiting.__await__()
+        return self._result()
+
+    def complete(self, completion: Completion) -> None:
+        """For the agent; a second call changes nothing."""
+        with self._lock:
+            if self._completion is not None:
+                return
+            self._completion = completion
+            callbacks, self._callbacks = self._callbacks, []
+        self._ended.set()
+        for callback in callbacks:
+            callback()
+
+    def when_ended(self, callback: Callable[[], object]) -> None:
+        """Have it called once, soon: in the thread that ends the transfer, or at once where it has ended."""
+        with self._lock:
+            if self._completion is None:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def _result(self) -> Completion:
+        assert self._completion is not None  # noqa: S101  (it has ended)
+        if self._completion.error is not None:
+            raise self._completion.error
+        return self._completion
