@@ -47,6 +47,8 @@ from mltswitch.hostagent.transport.interfaces import (
 from mltswitch.wire import Dscp, ElementType
 
 DEFAULT_DEADLINE_SECONDS: Final = 60.0
+MOST_PEERS_REMEMBERED: Final = 4096
+"""Connected or lost."""
 
 
 @dataclass(slots=True, eq=False)
@@ -369,6 +371,10 @@ class Agent:
             case ConnectionLost():
                 with self._lock:
                     self._peers[peer] = event.error
+                    if len(self._peers) > MOST_PEERS_REMEMBERED:
+                        # Names that strangers made up must not fill the memory.
+                        lost = (name for name, error in self._peers.items() if error is not None)
+                        self._peers.pop(next(lost))
                     self._lock.notify_all()
 
     def _end(

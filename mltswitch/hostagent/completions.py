@@ -1,5 +1,6 @@
 """A post from its beginning to its end, as its owner sees it."""
 
+import logging
 import queue
 import threading
 from collections.abc import Callable, Generator
@@ -13,6 +14,8 @@ from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
 from mltswitch.hostagent.spraying.standing import PathCondition
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.transport.interfaces import Direction, TransferKey, TransferStatistics
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +88,7 @@ class Transfer:
         Raises the transfer's AgentError where it failed, DeadlineExceededError where it has not ended in the
         time given here (it goes on).
         """
-        if not self._ended.wait(timeout_seconds):
+        if self._completion is None and not self._ended.wait(timeout_seconds):
             raise DeadlineExceededError(
                 f"has not ended within {timeout_seconds:g} s",
                 peer=self.peer,
@@ -126,20 +129,30 @@ class Transfer:
                 return
             self._completion = completion
             callbacks, self._callbacks = self._callbacks, []
-        self._ended.set()
         for callback in callbacks:
-            callback()
+            _call(callback)
+        self._ended.set()
 
     def when_ended(self, callback: Callable[[], object]) -> None:
-        """Have it called once, soon: in the thread that ends the transfer, or at once where it has ended."""
+        """Have it called once: in the thread that ends the transfer, or at once where it has ended.
+
+        Whatever it raises goes into the log.
+        """
         with self._lock:
             if self._completion is None:
                 self._callbacks.append(callback)
                 return
-        callback()
+        _call(callback)
 
     def _result(self) -> Completion:
         assert self._completion is not None  # noqa: S101  (it has ended)
         if self._completion.error is not None:
             raise self._completion.error
         return self._completion
+
+
+def _call(callback: Callable[[], object]) -> None:
+    try:
+        callback()
+    except Exception:  # noqa: BLE001  (whoever ends a transfer has others to end; the log says it)
+        _log.exception("what was to be called at the end of a transfer has failed")

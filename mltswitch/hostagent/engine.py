@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from ipaddress import ip_address
 from typing import Final
@@ -65,16 +66,12 @@ class Engine:
         """Opens the sockets; raises UserInputError or MachineError."""
         self._settings = settings
         self._happened = happened
-        self._paths = DataPaths(settings)
-        self._sockets = self._paths.sockets
-        self._waiter = Waiter()
-        self._tcp = TcpPort(settings, self._waiter.leave) if settings.transport is Transport.TCP else None
+        with ExitStack() as opened:
+            self._open(settings, opened)
+            opened.pop_all()
         self._shared_rate = (
             SharedRate(settings.total_rate_bps, time.monotonic_ns()) if settings.total_rate_bps else None
         )
-        self._receivers = [DatagramReceiver(entry.socket, RECEIVE_MESSAGES) for entry in self._sockets]
-        self._channel_settings = ChannelSettings(dscp=settings.control_dscp)
-        self._listener: ControlListener | None = None
         self._links: list[Link] = []
         self._by_name: dict[str, Link] = {}
         self._by_token: dict[int, Link] = {}
@@ -87,8 +84,8 @@ class Engine:
         """Whether a connection may send at once what it could not in its turn."""
         self._should_stop = False
         self._failure: AgentError | None = None
-        if settings.listen is not None:
-            self._listener = ControlListener(settings.listen, settings.security, self._channel_settings)
+        self._calls_lock = threading.Lock()
+        self._takes_calls = True
         self.unknown_datagrams = 0
         """With a token that is none of ours; they are not answered."""
         self.watch = Watch(self._greeting)
@@ -97,6 +94,23 @@ class Engine:
             self.watch.add(settings.observer)
         self._thread = threading.Thread(target=self._run, name=f"agent {settings.name}", daemon=True)
         self._thread.start()
+
+    def _open(self, settings: AgentSettings, opened: ExitStack) -> None:
+        self._paths = DataPaths(settings)
+        opened.callback(self._paths.close)
+        self._sockets = self._paths.sockets
+        self._receivers = [DatagramReceiver(entry.socket, RECEIVE_MESSAGES) for entry in self._sockets]
+        self._waiter = Waiter()
+        opened.callback(self._waiter.close)
+        self._tcp: TcpPort | None = None
+        if settings.transport is Transport.TCP:
+            self._tcp = TcpPort(settings, self._waiter.leave)
+            opened.callback(self._tcp.close)
+        self._channel_settings = ChannelSettings(dscp=settings.control_dscp)
+        self._listener: ControlListener | None = None
+        if settings.listen is not None:
+            self._listener = ControlListener(settings.listen, settings.security, self._channel_settings)
+            opened.callback(self._listener.close)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -110,9 +124,10 @@ class Engine:
 
     def call(self, action: Callable[[], None]) -> None:
         """Have it called in the engine's thread, soon; raises AgentError where the engine has ended."""
-        if self._failure is not None or self._should_stop:
-            raise self._failure or CancelledError("the agent is closed")
-        self._calls.append(action)
+        with self._calls_lock:
+            if self._failure is not None or self._should_stop or not self._takes_calls:
+                raise self._failure or CancelledError("the agent is closed")
+            self._calls.append(action)
         self._wake_up()
 
     def connect(self, peer: str, remote: Endpoint) -> None:
@@ -295,11 +310,13 @@ class Engine:
             has_more = link.send_data(time.monotonic_ns)
             self._report(link)
             link.flush_control()
+            if connection.is_over:
+                self._drop(link, CancelledError("closed"), now_ns)
         except AgentError as error:
             self._drop(link, error, now_ns)
-        if connection.is_over and link in self._links:
-            link.flush_control()
-            self._drop(link, CancelledError("closed"), now_ns)
+        except Exception:  # noqa: BLE001  (one peer's connection ends, the others go on; the log says why)
+            _log.exception("the connection with %s has failed", link.name)
+            self._drop(link, CancelledError("the agent failed on this connection; its log says how"), now_ns)
         link.rest_until_due()
         link.is_awake = has_more
         self._has_more |= has_more
@@ -315,10 +332,8 @@ class Engine:
                 wanted[descriptor] = (READABLE if link.channel.wants_read else 0) | (
                     WRITABLE if link.channel.wants_write else 0
                 )
-            if link.is_blocked and link.sender is not None:
-                blocked = link.sender.blocked_socket
-                if blocked is not None:
-                    wanted[blocked.fileno()] = READABLE | WRITABLE
+            for blocked in link.blocked_sockets:
+                wanted[blocked.fileno()] = READABLE | WRITABLE
         if self._tcp is not None:
             wanted |= self._tcp.wanted(time.monotonic_ns())
         return wanted
@@ -362,7 +377,7 @@ class Engine:
                 self._greet(link, connection)
             elif isinstance(event, ConnectionLost) and self._by_name.get(name) is link:
                 del self._by_name[name]
-            elif isinstance(event, TransferDone):
+            elif isinstance(event, TransferDone) and event.direction is Direction.SEND:
                 link.forget(event.key)
             self._tell(name, connection, event)
 
@@ -388,7 +403,7 @@ class Engine:
 
     def _greet(self, link: Link, connection: Connection) -> None:
         hello = connection.peer
-        if hello is None:
+        if hello is None or connection.is_over:
             return
         link.check_peer(hello)
         if hello.name in self._by_name:
@@ -433,8 +448,11 @@ class Engine:
         name = link.name
         if self._by_name.get(name) is link:
             del self._by_name[name]
+        is_impostor = link.expected is None and name in self._by_name
         for event in connection.events():
-            if not isinstance(event, PeerReady):
+            if is_impostor and isinstance(event, ConnectionLost):
+                self.watch.lost(str(link.channel.remote), event)
+            elif not isinstance(event, PeerReady):
                 self._tell(name, connection, event)
 
     # The end
@@ -461,11 +479,15 @@ class Engine:
         error = self._failure or CancelledError("the agent was closed")
         for link in list(self._links):
             self._drop(link, error, now_ns)
+        with self._calls_lock:
+            self._takes_calls = False
         while self._calls:  # what was posted too late must not wait for ever
             try:
                 self._calls.popleft()()
             except MltswitchError as refused:
                 _log.debug("not done any more: %s", refused)
+            except Exception:  # noqa: BLE001  (the sockets are to be closed whatever it is; the log says it)
+                _log.exception("a call to the agent's engine has failed")
         if self._listener is not None:
             self._listener.close()
         if self._tcp is not None:

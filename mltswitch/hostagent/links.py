@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from socket import socket
 
 from mltswitch.hostagent.control.channel import ControlChannel
 from mltswitch.hostagent.errors import PeerRefusedError
@@ -37,6 +38,10 @@ class Link:
     rest: Bursts | None = None
     """Bursts that the kernel has not taken yet."""
     late: list[Datagram] = field(default_factory=list)
+    """Small datagrams that it has not taken yet."""
+    rest_socket: socket | None = None
+    """Whose room the rest waits for."""
+    late_socket: socket | None = None
     is_awake: bool = True
     """Whether something has happened to it since it was served."""
     due_ns: int | None = None
@@ -46,11 +51,10 @@ class Link:
         """`ready`: descriptors that may be read or written."""
         if self.is_awake:
             return
-        blocked = self.sender.blocked_socket if self.sender is not None and self.is_blocked else None
         self.is_awake = (
             (self.due_ns is not None and self.due_ns <= now_ns)
             or self.channel.fileno() in ready
-            or (blocked is not None and blocked.fileno() in ready)
+            or any(blocked.fileno() in ready for blocked in self.blocked_sockets)
         )
 
     def rest_until_due(self) -> None:
@@ -70,9 +74,11 @@ class Link:
         return hello.name if hello else self.channel.peer
 
     @property
-    def is_blocked(self) -> bool:
-        """Whether the kernel's buffer is full."""
-        return self.rest is not None or bool(self.late)
+    def blocked_sockets(self) -> list[socket]:
+        """Whose buffers are full: what waits goes on when they have room."""
+        rest = self.rest_socket if self.rest is not None else None
+        late = self.late_socket if self.late else None
+        return [entry for entry in (rest, late) if entry is not None]
 
     def check_peer(self, hello: PeerHello) -> None:
         """Raises PeerRefusedError where the peer is not whom its certificate names."""
@@ -90,7 +96,7 @@ class Link:
         if self.rest is not None:
             taken = self.sender.send(self.rest)
             if taken < self.rest.packet_count:
-                self.rest = rest_of(self.rest, taken)
+                self.rest, self.rest_socket = rest_of(self.rest, taken), self.sender.blocked_socket
                 return False
             self.rest = None
         for _ in range(BATCHES):
@@ -99,7 +105,7 @@ class Link:
                 return False
             taken = self.sender.send(bursts)
             if taken < bursts.packet_count:
-                self.rest = rest_of(bursts, taken)
+                self.rest, self.rest_socket = rest_of(bursts, taken), self.sender.blocked_socket
                 return False
         return True
 
@@ -117,6 +123,7 @@ class Link:
         self.late += self.connection.datagrams_to_send(now_ns)
         if self.late:
             del self.late[: self.sender.send_datagrams(self.late)]
+            self.late_socket = self.sender.blocked_socket
 
     def flush_control(self) -> None:
         """What the connection says goes into the channel; raises AgentError where the peer does not read."""

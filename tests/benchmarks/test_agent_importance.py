@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks.agent_importance import Turn, figures, overload_queues
+from benchmarks.agent_incast import RATE_BPS
 
 
 def turn(important: int, dropped: int, unimportant_dropped: int, marked: int = 0) -> Turn:
@@ -31,7 +32,7 @@ def test_figures() -> None:
     assert found["important_saved"] == pytest.approx(0.32)
     assert found["plan_marked"] == 0.5
     assert found["important_share"] == 0.5
-    assert found["offered_load"] == pytest.approx(2000 * 1514 * 8 / 2.0 / 500e6)
+    assert found["offered_load"] == pytest.approx(2000 * 1514 * 8 / 2.0 / RATE_BPS)
     assert found["limit_bytes"] == queues[place].limit_bytes
 
 

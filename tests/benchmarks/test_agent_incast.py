@@ -37,7 +37,7 @@ def test_the_main_cases_are_among_the_cases() -> None:
 
 
 def test_the_limit_is_that_of_the_line() -> None:
-    assert limit_seconds("128k") == pytest.approx(8 * 131072 * 8 / 500e6)
+    assert limit_seconds("128k") == pytest.approx(8 * 131072 * 8 / RATE_BPS)
 
 
 def test_tcp_has_more_room_than_ours() -> None:
@@ -59,7 +59,7 @@ def test_figures() -> None:
     assert found["p99_ratio_to_cubic_4m_loss1pct_rtt2ms"] == pytest.approx(0.2)
     assert found["p50_ratio_to_limit_128k_loss0"] == pytest.approx(0.004 / limit_seconds("128k"))
     assert found["cubic_alone_mbps_loss1pct_rtt2ms"] == 40.0
-    assert found["fair_share_mbps"] == 62.5
+    assert found["fair_share_mbps"] == RATE_BPS / 8e6
     for transport in TRANSPORTS:
         assert found[f"{transport}_128k_rtt02ms_loss0_max_ms"] == 1000.0
     assert found["ours_p10_missing_share_128k_rtt02ms_loss0"] == pytest.approx(0.05)

@@ -68,6 +68,8 @@ def running(*arguments: object, within: NamespaceHandle | None = None) -> Iterat
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # What a shell runs in the background ignores SIGINT, and so does everything below it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  (no threads here)
     )
     with process:
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mltswitch.errors import UserInputError
+from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.completions import Completion, CompletionQueue, Transfer
 from mltswitch.hostagent.control.credentials import Credentials
@@ -182,8 +182,8 @@ def test_a_peer_that_is_not_there() -> None:
         agent.connect("host-b", Endpoint("127.0.0.1", port), PATIENCE_SECONDS)
 
 
-def test_the_second_of_one_name_is_refused(make: Make, pair: tuple[Agent, Agent]) -> None:
-    _, receiver = pair
+def test_the_second_of_one_name_is_refused_and_the_first_stays(pair: tuple[Agent, Agent]) -> None:
+    sender, receiver = pair
     twin = AgentSettings(
         name="host-a",
         addresses=("127.0.0.1",),
@@ -203,6 +203,10 @@ def test_the_second_of_one_name_is_refused(make: Make, pair: tuple[Agent, Agent]
 
     with Agent(twin) as second, pytest.raises(AgentError):
         exchange(second)
+    receiver.wait_for_peers(["host-a"], PATIENCE_SECONDS)
+    there = receiver.post_recv("host-a", np.zeros(10, np.float32), tensor=1, round_number=1)
+    sender.post_send("host-b", gradients(10), tensor=1, round_number=1, dscp=DSCP)
+    assert there.wait(PATIENCE_SECONDS).error is None
 
 
 def test_sizes_that_differ(pair: tuple[Agent, Agent]) -> None:
@@ -322,6 +326,36 @@ def test_a_loop_that_was_closed_meanwhile_is_no_harm(pair: tuple[Agent, Agent]) 
 
 async def _await(transfer: Transfer) -> Completion:
     return await transfer
+
+
+def test_what_is_called_at_the_end_may_fail(pair: tuple[Agent, Agent]) -> None:
+    sender, receiver = pair
+    for round_number in (1, 2):
+        memory = np.zeros(100, np.float32)
+        transfer = receiver.post_recv("host-a", memory, tensor=1, round_number=round_number)
+        transfer.when_ended(lambda: 1 / 0)
+        sender.post_send("host-b", gradients(100), tensor=1, round_number=round_number, dscp=DSCP)
+        assert transfer.wait(PATIENCE_SECONDS).error is None
+        assert receiver.poll(PATIENCE_SECONDS) is not None
+
+
+def test_a_port_that_is_taken_leaves_nothing_open(make: Make) -> None:
+    taken = make("host-a").listening_at
+    assert taken is not None
+    second = AgentSettings(
+        name="host-b",
+        addresses=("127.0.0.1",),
+        security=Plaintext(),
+        control_dscp=CONTROL_DSCP,
+        data_port=0,
+        rate=RATE,
+        listen=taken,
+    )
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        with pytest.raises(MachineError, match="cannot listen"):
+            Agent(second)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_strangers_datagrams_are_not_answered(pair: tuple[Agent, Agent]) -> None:

@@ -1,23 +1,80 @@
-"""What the kernel has not taken yet when a tensor is its owner's again."""
+"""What the kernel has not taken yet: whose room it waits for, and whose memory it is."""
 
+import socket
+from collections.abc import Sequence
 from typing import cast
 
 from mltswitch.hostagent.control.channel import ControlChannel
 from mltswitch.hostagent.links import Link
+from mltswitch.hostagent.network.outgoing import Output, Refusal, SendCounters
+from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 from mltswitch.hostagent.transport.interfaces import TransferKey
 from tests.hostagent.transport.ends import connection, incoming, outgoing, talk
 
+NO_CHANNEL = cast("ControlChannel", None)
 
-def test_nothing_of_a_tensor_leaves_after_its_end() -> None:
+
+class TwoSockets:
+    """Data goes by one socket, small datagrams by another; each takes nothing while it is full."""
+
+    counters = SendCounters()
+
+    def __init__(self) -> None:
+        self.data, self.small = socket.socketpair()
+        self.full: set[socket.socket] = set()
+        self.blocked_socket: socket.socket | None = None
+
+    def send(self, bursts: Bursts) -> int:
+        return self._taken(self.data, bursts.packet_count)
+
+    def send_datagrams(self, datagrams: Sequence[Datagram]) -> int:
+        return self._taken(self.small, len(datagrams))
+
+    def refusals(self) -> tuple[Refusal, ...]:
+        return ()
+
+    def _taken(self, used: socket.socket, count: int) -> int:
+        self.blocked_socket = used if used in self.full else None
+        return 0 if used in self.full else count
+
+
+def sending() -> Link:
+    """A link whose connection has packets to send."""
     sender, receiver = connection(1), connection(2)
     sender.send(outgoing(5, 3), 1)
     receiver.receive(incoming(5, 3), 1)
     talk(sender, receiver)
-    link = Link(cast("ControlChannel", None), "host2", sender)
-    link.rest = sender.bursts(1, 10)
+    return Link(NO_CHANNEL, "host2", sender)
+
+
+def test_nothing_of_a_tensor_leaves_after_its_end() -> None:
+    link = sending()
+    assert link.connection is not None
+    link.rest = link.connection.bursts(1, 10)
     assert link.rest is not None
     for other in (TransferKey(5, 2), TransferKey(4, 3)):
         link.forget(other)
-        assert link.is_blocked
+        assert link.rest is not None
     link.forget(TransferKey(5, 3))
-    assert not link.is_blocked
+    assert link.rest is None
+
+
+def test_each_backlog_waits_for_its_own_socket() -> None:
+    link, output = sending(), TwoSockets()
+    link.sender = cast("Output", output)
+    output.full = {output.data, output.small}
+    link.late.append(Datagram(b"x", 0, 0))
+    link.send_small(1)
+    assert not link.send_data(lambda: 1)
+    assert set(link.blocked_sockets) == {output.data, output.small}
+    output.full = {output.small}
+    link.send_data(lambda: 1)
+    link.send_small(1)
+    assert link.blocked_sockets == [output.small]
+    link.is_awake, link.due_ns = False, None
+    output.full = set()
+    link.channel = cast("ControlChannel", output.data)  # a descriptor is all that it needs
+    link.wake_if_due({output.small.fileno()}, 2)
+    assert link.is_awake
+    link.send_small(2)
+    assert not link.blocked_sockets

@@ -13,7 +13,6 @@ import errno
 import os
 import socket
 import struct
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.hostagent.network import libc
+from mltswitch.hostagent.network.clocks import Clocks
 from mltswitch.hostagent.network.grids import datagram_grids
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
 from mltswitch.wire import AGENT_HEADER_BYTES
@@ -49,8 +49,6 @@ _SEGMENT_MASK: Final = 0xFFFF
 _NOTHING_THERE: Final = frozenset({errno.EAGAIN, errno.EINTR})
 _OUR_FAULT: Final = frozenset({errno.EBADF, errno.ENOTSOCK, errno.EFAULT, errno.EINVAL, errno.ENOSYS})
 _NANOSECONDS: Final = 10**9
-_LONGEST_WAIT_NS: Final = 10 * _NANOSECONDS
-"""In a socket; what seems longer is a clock that was set."""
 _MEMORY_INFORMATION: Final = struct.Struct("=9I")
 """linux/sock_diag.h, SK_MEMINFO_*; the last is how many datagrams were dropped."""
 
@@ -136,6 +134,7 @@ class DatagramReceiver:
         self.counters = ReceiveCounters()
         self.was_full = False
         """Whether the last call took all that it had room for: there may be more."""
+        self._clocks = Clocks()
         self._minimum_bytes = max(1, minimum_bytes)
         self._limit = messages
         self._wanted = min(messages, MINIMUM_MESSAGES)
@@ -174,7 +173,7 @@ class DatagramReceiver:
         total_bytes = int(lengths.sum())
         self._wanted = min(self._limit, max(MINIMUM_MESSAGES, BATCH_BYTES * count // max(1, total_bytes)))
         segments = self._without_short(lengths, segments)
-        arrived_ns = _on_our_clock(found.times_ns)
+        arrived_ns = self._clocks.on_ours(found.times_ns)
         return datagram_grids(self._memory, STRIDE_BYTES, lengths, segments, found.tos, arrived_ns)
 
     def kernel_drops(self) -> int:
@@ -229,11 +228,3 @@ def _switch_coalescing_on(source: socket.socket) -> bool:
     except OSError:  # ENOPROTOOPT before Linux 5.0
         return False
     return True
-
-
-def _on_our_clock(times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Times of the day as times of the monotonic clock, never in the future."""
-    now_ns, now_of_day_ns = time.monotonic_ns(), time.time_ns()
-    waited_ns = now_of_day_ns - times_ns
-    waited_ns[(waited_ns < 0) | (waited_ns > _LONGEST_WAIT_NS)] = 0
-    return now_ns - waited_ns

@@ -84,7 +84,7 @@ class TraceWriter:
         self._waiting: deque[AgentEvent] = deque()
         self._left_out = 0
         self._is_closed = threading.Event()
-        self._failure: OSError | None = None
+        self._failure: Exception | None = None
         self._file: BufferedIOBase = self._begun()
         self._thread = threading.Thread(target=self._run, name="agent trace", daemon=True)
         self._thread.start()
@@ -145,6 +145,10 @@ class TraceWriter:
                 self._failure = error
                 self._waiting.clear()
                 _log.warning("trace %s ends here: %s", self._path, error.strerror)
+            except Exception as error:  # noqa: BLE001  (a thread that dies silently would leave `has_failed` false)
+                self._failure = error
+                self._waiting.clear()
+                _log.exception("trace %s ends here", self._path)
         try:
             self._file.close()
         except OSError as error:

@@ -8,6 +8,7 @@ from mltswitch.hostagent.transport.interfaces import Event, TransferKey
 from mltswitch.hostagent.transport.messages import (
     Cancel,
     Goodbye,
+    Hello,
     Message,
     Ping,
     Pong,
@@ -43,7 +44,7 @@ class Exchange:
     def say(self, message: Message) -> None:
         """Have it sent on the control channel."""
         self._unsaid += encode_message(message)
-        if not isinstance(message, Ping | Pong | Goodbye):
+        if not isinstance(message, Hello | Ping | Pong | Goodbye):
             self._spoke_ns, self._nudges = self.now_ns, 0
 
     @property

@@ -4,7 +4,15 @@ import json
 from dataclasses import dataclass
 from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    IPvAnyAddress,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from mltswitch.hostagent.errors import ProtocolViolationError
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_PAYLOAD_BYTES
@@ -67,6 +75,13 @@ class _Address(BaseModel):
     path: int = Field(ge=0, lt=1 << 16)
     address: IPvAnyAddress
     port: int = Field(ge=1, lt=1 << 16)
+
+    @field_validator("address")
+    @classmethod
+    def _is_no_ones_alone(cls, address: IPvAnyAddress) -> IPvAnyAddress:
+        if getattr(address, "scope_id", None) is not None:
+            raise ValueError("a scope means something on its own host only")
+        return address
 
 
 class PeerHello(BaseModel):
