@@ -3,7 +3,9 @@
 The leaves tell who can mend it (user input, the machine, a device), and each knows its exit code.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+_COMMANDS: Final = ("mltswitch ", "chmod ", "sysctl ", "tc ", "ip ")
 
 
 class MltswitchError(Exception):
@@ -25,8 +27,15 @@ class MltswitchError(Exception):
         if self.expected:
             text += f" (expected {self.expected})"
         if self.hint:
-            text += f". {self.hint[0].upper()}{self.hint[1:]}"
+            text += f". {_begun(self.hint)}"
         return printable(" ".join(text.split()))
+
+
+def _begun(hint: str) -> str:
+    """As a sentence begins, unless it begins with a command, which is to be copied as it is."""
+    if hint.startswith(_COMMANDS):
+        return hint
+    return hint[0].upper() + hint[1:]
 
 
 def printable(text: str) -> str:

@@ -9,6 +9,7 @@ A posted tensor's memory is shared with the library until the completion: do not
 not read what is being received.
 """
 
+import logging
 import queue
 import threading
 import time
@@ -23,12 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import MltswitchError, UserInputError
+from mltswitch.hostagent.arguments import (
+    code_point,
+    code_point_asked,
+    layer_number,
+    policy_given,
+    seconds,
+    share,
+    transfer_key,
+    whole_number,
+)
 from mltswitch.hostagent.completions import Completion, CompletionQueue, Transfer
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.engine import Engine
 from mltswitch.hostagent.errors import AgentError, BufferReusedError, CancelledError, DeadlineExceededError
 from mltswitch.hostagent.settings import AgentSettings
-from mltswitch.hostagent.tagging import checked_dscp, policy_named
 from mltswitch.hostagent.telemetry.events import AgentEnded, Observer, TransferEnded, TransferPosted, kind_of
 from mltswitch.hostagent.telemetry.snapshot import AgentSnapshot
 from mltswitch.hostagent.tensor.elements import refuse_big_endian, view_of
@@ -46,7 +56,11 @@ from mltswitch.hostagent.transport.interfaces import (
 )
 from mltswitch.wire import Dscp, ElementType
 
+_log = logging.getLogger(__name__)
+
 DEFAULT_DEADLINE_SECONDS: Final = 60.0
+MOST_BURST_PACKETS: Final = 1 << 20
+"""More than any kernel takes at once: the rest is cut."""
 MOST_PEERS_REMEMBERED: Final = 4096
 """Connected or lost."""
 
@@ -160,19 +174,20 @@ class Agent:
             element_type: where `data` does not say it.
             completions: the queue that is told; the agent's own by default.
 
-        Raises UserInputError for data that cannot be sent.
+        Raises UserInputError for data that cannot be sent, and for arguments that cannot be.
         """
         view = view_of(data, writable=False, element_type=element_type)
+        layer = layer_number(layer)
         two_queues = self._settings.two_queues if dscp is None else None
         of_chunk = _dscp_of_chunk(two_queues.of_layer(layer) if two_queues else dscp)
         outgoing = Outgoing(
-            TransferKey(tensor, round_number),
+            transfer_key(tensor, round_number),
             view,
             layer,
             of_chunk,
-            policy_named(policy) if isinstance(policy, str) else policy,
+            policy_given(policy),
             _deadline_ns(deadline_seconds),
-            burst_packets,
+            whole_number("burst_packets", burst_packets, 1, MOST_BURST_PACKETS),
         )
         checksum = zlib.crc32(view.data.data) if self._settings.catch_reuse else None
         if two_queues is not None:
@@ -223,19 +238,14 @@ class Agent:
             element_type: where `buffer` does not say it.
             completions: the queue that is told; the agent's own by default.
 
-        Raises UserInputError for a buffer or a bound that cannot be used.
+        Raises UserInputError for a buffer, a bound or another argument that cannot be used.
         """
-        for name, bound in (("loss_bound", loss_bound), ("important_loss_bound", important_loss_bound)):
-            if bound is not None and not 0 <= bound < 1:
-                raise UserInputError(
-                    f"{bound} is no bound of loss", where=name, expected="0 or more, below 1"
-                )
         view = view_of(buffer, writable=True, element_type=element_type)
         incoming = Incoming(
-            TransferKey(tensor, round_number),
+            transfer_key(tensor, round_number),
             view,
-            loss_bound,
-            important_loss_bound,
+            share("loss_bound", loss_bound),
+            None if important_loss_bound is None else share("important_loss_bound", important_loss_bound),
             keep_missing,
             _deadline_ns(deadline_seconds),
         )
@@ -350,6 +360,9 @@ class Agent:
                 begin()
             except AgentError as error:
                 self._end(peer, key, direction, error, None)
+            except Exception:  # noqa: BLE001  (this post alone has failed; the log says how)
+                _log.exception("a post has failed")
+                self._end(peer, key, direction, CancelledError("failed; the log says how", peer=peer), None)
 
         try:
             self._engine.call(attempt)
@@ -441,16 +454,14 @@ def _ended(completion: Completion) -> TransferEnded:
 
 def _dscp_of_chunk(dscp: Dscp | Callable[[], Dscp] | None) -> Callable[[], Dscp]:
     if callable(dscp):
-        return dscp
+        return code_point_asked(dscp)
     if dscp is None:
         raise UserInputError(
             "the tensor has no code point", where="dscp", hint="give one, or set AgentSettings.two_queues"
         )
-    number = checked_dscp(dscp)
+    number = code_point(dscp)
     return lambda: number
 
 
-def _deadline_ns(seconds: float) -> int:
-    if not 0 < seconds < 1e6:
-        raise UserInputError(f"{seconds} s is no deadline", where="deadline_seconds", expected="above 0")
-    return time.monotonic_ns() + int(seconds * 1e9)
+def _deadline_ns(wait_seconds: float) -> int:
+    return time.monotonic_ns() + int(seconds("deadline_seconds", wait_seconds) * 1e9)

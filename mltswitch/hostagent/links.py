@@ -87,7 +87,10 @@ class Link:
                 f"calls itself {hello.name!r}, its certificate is of {self.channel.peer!r}", peer=hello.name
             )
         if self.expected is not None and hello.name != self.expected:
-            raise PeerRefusedError(f"calls itself {hello.name!r}", peer=self.expected)
+            raise PeerRefusedError(
+                f"calls itself {hello.name!r}: connect to it by that name, or mend its configuration",
+                peer=self.expected,
+            )
 
     def send_data(self, now: Callable[[], int]) -> bool:
         """What may leave; whether there is more that may leave at once."""

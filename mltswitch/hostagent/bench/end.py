@@ -1,6 +1,5 @@
 """One end of the bench: a process with one agent, which obeys the other end of a pipe."""
 
-import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -95,18 +94,22 @@ Command = Open | Connect | Stream | Tag | Usage
 
 def serve(pipe: Pipe) -> None:
     """Obey until the pipe is closed; the process's main function."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when we end
     with ExitStack() as agents:
         end = _End(agents)
         while True:
             try:
                 command = pipe.recv()
-            except EOFError:
+                answer = _answer(end, command)
+                pipe.send(answer)
+            except (EOFError, ConnectionError):  # the parent has ended
                 return
-            try:
-                pipe.send(end.obey(command))
-            except MltswitchError as error:
-                pipe.send(Failed(str(error), error.exit_code))
+
+
+def _answer(end: "_End", command: Command) -> object:
+    try:
+        return end.obey(command)
+    except MltswitchError as error:
+        return Failed(str(error), error.exit_code)
 
 
 class _End:

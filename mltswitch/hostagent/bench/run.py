@@ -2,6 +2,7 @@
 
 import os
 import platform
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -295,7 +296,12 @@ def bench_process() -> Iterator[_End]:
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs,), daemon=True)
-    process.start()
+    # A terminal interrupts all processes at once, and this one decides when the others end.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
     theirs.close()
     try:
         yield _End(ours)

@@ -10,6 +10,7 @@ No socket here believes path MTUs that ICMP messages claim (a forged one would s
 fragments.
 """
 
+import errno
 import os
 import socket
 import struct
@@ -27,6 +28,10 @@ DEFAULT_BUFFER_BYTES: Final = 32 << 20
 MAXIMUM_SEGMENTS: Final = 16
 """Of one segment list; the header then has 8 + 16 · 17 bytes."""
 
+_HINTS: Final = {
+    errno.EADDRINUSE: "another agent has it: end that one, or take data port 0, which is any that is free",
+    errno.EADDRNOTAVAIL: "this host does not have it: mltswitch agent paths --setup says how to add it",
+}
 _PAGE_BYTES: Final = 4096
 _PACKET_OVERHEAD_BYTES: Final = 512
 """Headers, the driver's headroom and struct skb_shared_info."""
@@ -236,7 +241,9 @@ def _bind(opened: socket.socket, address: str, port: int) -> None:
         opened.bind(_endpoint(address, port))
     except OSError as error:
         raise UserInputError(
-            f"UDP port {port} cannot be opened: {os.strerror(error.errno or 0)}", where=address
+            f"UDP port {port} cannot be opened: {os.strerror(error.errno or 0)}",
+            where=address,
+            hint=_HINTS.get(error.errno or 0, ""),
         ) from None
 
 
