@@ -206,7 +206,7 @@ def _without_plan(document: AgentDocument, security: Security, name: str, where:
                 raise UserInputError(
                     "is missing",
                     where=f"{where}: {field}",
-                    hint="without a plan it is given here",
+                    hint="beyond loopback an agent needs a plan (--plan), or a file (-c agent.yaml)",
                 )
     rate = _rate(
         document, where, line_rate_bps=document.line_rate_bps or LOOPBACK_RATE_BPS, is_loopback=is_loopback
