@@ -43,6 +43,8 @@ RATE_BPS: Final = 150e6
 """So slow that a tensor is on its way for seconds."""
 SHARED_ELEMENTS: Final = 1_500_000
 LONG_ELEMENTS: Final = 4_000_000
+MIDDLE_PACKETS: Final = 200
+"""Of that tensor have left: it is on its way."""
 PATIENCE_SECONDS: Final = 60.0
 ATTEMPTS: Final = 5
 TOS_STEP: Final = 5
@@ -185,8 +187,10 @@ class Play:
 
     def break_and_mend(self, spine: str) -> dict[str, Any]:
         """A spine stops to forward while a tensor is on its way, and forwards again when it has been left."""
+        sent = sum(path.sent_packets for path in self.paths())
         wait = self.post(LONG_ELEMENTS)
-        time.sleep(0.3)
+        while sum(path.sent_packets for path in self.paths()) <= sent + MIDDLE_PACKETS:
+            time.sleep(0.005)
         broken = time.monotonic()
         set_forwarding(spine, is_on=False)
         left = self._until(lambda states: State.LEFT in states)
