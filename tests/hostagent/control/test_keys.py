@@ -208,7 +208,7 @@ def a_file_for_a_host(folder: Path) -> None:
         (another_key, "job/ca: the CA's key does not belong to its certificate"),
         (no_authority, "job/ca: is not the certificate of a CA"),
         (readable_key, r"key.pem: others than its owner may use this key \(mode 0640\)"),
-        (readable_folder, r"job/ca: others than its owner may enter it \(mode 0755\). Chmod 700"),
+        (readable_folder, r"job/ca: others than its owner may enter it \(mode 0755\). chmod 700"),
         (without_key, "ca/key.pem: cannot be read: No such file"),
         (without_authority, "job: this job's CA is not here. Put its folder ca back"),
         (foreign_host, "host2/certificate.pem: is not signed by this job's CA"),

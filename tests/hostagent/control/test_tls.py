@@ -37,7 +37,7 @@ def test_contexts_take_tls_1_3_and_the_jobs_ca_alone(
 def test_a_key_that_others_may_use(job: Job, mode: int) -> None:
     keys = job.credentials("host1")
     keys.key.chmod(mode)
-    with pytest.raises(UserInputError, match=rf"key\.pem: others than its owner .*mode 0{mode:o}.*Chmod 600"):
+    with pytest.raises(UserInputError, match=rf"key\.pem: others than its owner .*mode 0{mode:o}.*chmod 600"):
         load_identity(keys)
 
 
@@ -61,7 +61,7 @@ def test_certificates_that_no_peer_would_accept(job: Job) -> None:
     ):
         with pytest.raises(UserInputError, match=line) as caught:
             load_identity(keys)
-        assert "Mltswitch agent keys" in str(caught.value) or "mltswitch agent keys" in str(caught.value)
+        assert "mltswitch agent keys" in str(caught.value)
 
 
 def test_certificates_that_are_not_for_one_host(job: Job) -> None:
