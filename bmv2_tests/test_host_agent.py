@@ -144,7 +144,9 @@ def test_a_tensor_crosses_both_paths_and_comes_without_its_routes(road: Road) ->
         road.switches["right"].cli.run("set_queue_rate 1000 1")
         before = {port: road.switches["left"].counts(port, QUEUE)["arrived"] for port in BETWEEN}
         there = ends["right"].post_recv("left", buffer, tensor=1, round_number=1)
-        ends["left"].post_send("right", original, tensor=1, round_number=1, dscp=DSCP, policy="all")
+        ends["left"].post_send(
+            "right", original, tensor=1, round_number=1, dscp=DSCP, policy="all", burst_packets=1
+        )
         received: Completion = there.wait(PATIENCE_SECONDS)
         assert (buffer == original).all()
         assert received.statistics is not None

@@ -29,6 +29,13 @@ def wire_overhead_bytes(tag_bytes: int) -> int:
     return ETHERNET_HEADER_BYTES + IP_UDP_HEADER_BYTES + AGENT_HEADER_BYTES + tag_bytes
 
 
+def burst_length(burst_packets: int, layout: PacketLayout, key: bytes | None) -> int:
+    """Packets of a full burst: as many as are asked for, and no more than the kernel takes at once."""
+    tag_bytes = 0 if key is None else AUTHENTICATION_TAG_BYTES
+    datagram_bytes = AGENT_HEADER_BYTES + layout.full_bytes + tag_bytes
+    return max(1, min(burst_packets, maximum_burst_packets(datagram_bytes)))
+
+
 class Chunk:
     """Packets of one tensor, important ones first, cut into bursts."""
 
@@ -52,8 +59,7 @@ class Chunk:
         order = np.concatenate((sequences[important], sequences[~important]))
         important_count = int(np.count_nonzero(important))
         tag_bytes = 0 if key is None else AUTHENTICATION_TAG_BYTES
-        datagram_bytes = AGENT_HEADER_BYTES + layout.full_bytes + tag_bytes
-        packets = max(1, min(burst_packets, maximum_burst_packets(datagram_bytes)))
+        packets = burst_length(burst_packets, layout, key)
         starts = np.concatenate(
             (
                 np.arange(0, important_count, packets),

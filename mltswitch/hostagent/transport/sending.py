@@ -23,7 +23,7 @@ from mltswitch.hostagent.transport.interfaces import (
     TransferStatistics,
 )
 from mltswitch.hostagent.transport.messages import Ready
-from mltswitch.hostagent.transport.packets import Chunk
+from mltswitch.hostagent.transport.packets import Chunk, burst_length
 from mltswitch.hostagent.transport.tally import SendTally, SentTotals
 from mltswitch.wire import WireFormatError
 
@@ -238,6 +238,9 @@ class SendTransfer:
 
     def _next_chunk(self, chunk_packets: int, token: int, key: bytes | None) -> Chunk:
         layout, first = self.layout, self._position
+        # Whole bursts: where a rest ends each chunk, one path would get the full bursts, another the rests.
+        burst = burst_length(self.outgoing.burst_packets, layout, key)
+        chunk_packets = max(1, chunk_packets // burst) * burst
         is_repeated = self._to_send is not None
         if self._to_send is None:
             self._position = min(first + chunk_packets, layout.packet_count)
