@@ -49,8 +49,10 @@ from mltswitch.hostagent.transport.sharing import SharedRate
 
 LONGEST_WAIT_NS: Final = 10**9
 RECEIVE_CALLS: Final = 4
-"""Of one socket in a row; acknowledgements leave after each."""
+"""Of each socket in a turn; acknowledgements leave after each."""
 RECEIVE_MESSAGES: Final = 1024
+"""By one call of each socket; sockets of a path each share it."""
+LEAST_RECEIVE_MESSAGES: Final = 64
 NAP_PACKETS: Final = 64
 """Fewer at once are no stream that a rest would help."""
 CLOSING_SECONDS: Final = 1.0
@@ -99,7 +101,8 @@ class Engine:
         self._paths = DataPaths(settings)
         opened.callback(self._paths.close)
         self._sockets = self._paths.sockets
-        self._receivers = [DatagramReceiver(entry.socket, RECEIVE_MESSAGES) for entry in self._sockets]
+        messages = max(LEAST_RECEIVE_MESSAGES, RECEIVE_MESSAGES // max(1, len(self._sockets)))
+        self._receivers = [DatagramReceiver(entry.socket, messages) for entry in self._sockets]
         self._waiter = Waiter()
         opened.callback(self._waiter.close)
         self._tcp: TcpPort | None = None
@@ -238,23 +241,25 @@ class Engine:
     def _receive(self) -> int:
         """Read what the data sockets hold; returns how many datagrams."""
         total = 0
-        self._is_busy = False
         read_until_ns = time.monotonic_ns()
-        for receiver in self._receivers:
-            for _ in range(RECEIVE_CALLS):
+        pending = self._receivers
+        for _ in range(RECEIVE_CALLS):
+            newest_ns = {}
+            for receiver in pending:  # in turn: the answers of one path must not wait for all of another
                 grids = receiver.receive()
                 now_ns = time.monotonic_ns()
                 total += sum(grid.datagram_count for grid in grids)
                 self._dispatch(grids, now_ns)
-                if not receiver.was_full:
-                    break
-                for link in self._links:
-                    link.send_small(now_ns)
-            else:
-                self._is_busy = True
-                # What still waits in the socket arrived after all that was read.
-                read_until_ns = min(read_until_ns, _newest_ns(grids, now_ns))
-        self._read_until_ns = read_until_ns
+                if receiver.was_full:
+                    newest_ns[receiver] = _newest_ns(grids, now_ns)
+            pending = list(newest_ns)
+            if not pending:
+                break
+            for link in self._links:
+                link.send_small(time.monotonic_ns())
+        self._is_busy = bool(pending)
+        # What still waits in a socket arrived after all that was read of it.
+        self._read_until_ns = min(read_until_ns, *newest_ns.values()) if pending else read_until_ns
         return total
 
     def _dispatch(self, grids: Iterable[DatagramGrid], now_ns: int) -> None:

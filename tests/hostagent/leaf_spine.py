@@ -46,7 +46,7 @@ LONG_ELEMENTS: Final = 4_000_000
 MIDDLE_PACKETS: Final = 200
 """Of that tensor have left: it is on its way."""
 PATIENCE_SECONDS: Final = 60.0
-ATTEMPTS: Final = 5
+ATTEMPTS: Final = 10
 TOS_STEP: Final = 5
 """Coprime to 4: all code points of ECN come up."""
 
@@ -174,10 +174,11 @@ class Play:
         for _ in range(ATTEMPTS):
             before, sent = forwarded(self._plan), [path.sent_packets for path in self.paths()]
             times_left = sum(path.times_left for path in self.paths())
+            were_sound = all(path.state is State.ACTIVE for path in self.paths())
             is_right = self.post(SHARED_ELEMENTS)()
             after, paths = forwarded(self._plan), self.paths()
             are_sound = all(path.state is State.ACTIVE for path in paths)
-            if are_sound and sum(path.times_left for path in paths) == times_left:
+            if were_sound and are_sound and sum(path.times_left for path in paths) == times_left:
                 break
         return {
             "is_right": is_right,
