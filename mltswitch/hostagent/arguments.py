@@ -27,16 +27,18 @@ def whole_number(name: str, value: object, least: int, most: int) -> int:
 
 def share(name: str, value: object) -> float:
     """0 or more, below 1; raises UserInputError."""
-    if isinstance(value, bool | str) or not _is_number(value) or not 0 <= float(value) < 1:  # type: ignore[arg-type]
+    number = _number(value)
+    if number is None or not 0 <= number < 1:
         raise UserInputError(f"{value!r} is no bound of loss", where=name, expected="0 or more, below 1")
-    return float(value)  # type: ignore[arg-type]  # it is a number
+    return number
 
 
 def seconds(name: str, value: object) -> float:
     """Above 0; raises UserInputError."""
-    if isinstance(value, bool | str) or not _is_number(value) or not 0 < float(value) < 1e6:  # type: ignore[arg-type]
+    number = _number(value)
+    if number is None or not 0 < number < 1e6:
         raise UserInputError(f"{value!r} is no time", where=name, expected="seconds, above 0, below 10⁶")
-    return float(value)  # type: ignore[arg-type]  # it is a number
+    return number
 
 
 def transfer_key(tensor: object, round_number: object) -> TransferKey:
@@ -58,8 +60,8 @@ def code_point(value: object) -> Dscp:
 
 
 def code_point_asked(ask: Callable[[], object]) -> Callable[[], Dscp]:
-    """The same of what a caller's function says whenever it is asked."""
-    return lambda: code_point(ask())
+    """What a caller's function says when it is asked, as a number of Python's; the sender checks which."""
+    return lambda: whole_number("dscp", ask(), 0, 63)
 
 
 def policy_given(value: object) -> ImportancePolicy:
@@ -71,9 +73,11 @@ def policy_given(value: object) -> ImportancePolicy:
     return value  # type: ignore[return-value]  # it has what a policy has
 
 
-def _is_number(value: object) -> bool:
+def _number(value: object) -> float | None:
+    """None for what is none: text and truth values, too, although `float` takes them."""
+    if isinstance(value, bool | str | bytes):
+        return None
     try:
-        float(value)  # type: ignore[arg-type]  # the question is whether it can
+        return float(value)  # type: ignore[arg-type]  # the question is whether it can
     except (TypeError, ValueError):
-        return False
-    return True
+        return None

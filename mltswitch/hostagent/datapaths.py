@@ -30,8 +30,9 @@ from mltswitch.hostagent.spraying.modes import ByAddress, BySegments, BySourceRo
 from mltswitch.hostagent.transport.hello import LEAST_PAYLOAD_BYTES, PathAddress, PeerHello
 from mltswitch.hostagent.transport.pacing import Pacer
 from mltswitch.hostagent.transport.settings import Transport
+from mltswitch.units import ETHERNET_HEADER_BYTES
+from mltswitch.wire.internet import ip_udp_bytes
 
-_IP_UDP_BYTES: Final = {4: 20 + 8, 6: 40 + 8}
 KERNEL_SLACK_NS: Final = 2_000_000
 """How much may be handed to a kernel that spaces it: an engine that wakes up every millisecond keeps the
 rate."""
@@ -81,6 +82,12 @@ class DataPaths:
         both = zip(self._settings.addresses, ports, strict=True)
         return tuple(PathAddress(path, address, port) for path, (address, port) in enumerate(both))
 
+    @property
+    def wire_header_bytes(self) -> int:
+        """What a packet is longer than its UDP payload, as a queue counts it."""
+        ip_bytes = ip_udp_bytes(self._settings.addresses[0])
+        return ETHERNET_HEADER_BYTES + ip_bytes + self._settings.spray.header_bytes
+
     def to_peer(self, hello: PeerHello, rate_bps: Callable[[], float]) -> PeerPaths:
         """What sends to a peer, at a rate that is asked for again and again where the kernel spaces packets.
 
@@ -108,7 +115,8 @@ class DataPaths:
         is_spaced = all(way is not None and way.kernel_paces for way in ways)
         if not is_spaced or not all(enable_departures(entry) for entry in sockets):
             return PeerPaths(BurstSender(paths, segmentation=self._segmentation), None)
-        sender = BurstSender(paths, segmentation=self._segmentation, departures=Departures(rate_bps))
+        departures = Departures(rate_bps, self.wire_header_bytes)
+        sender = BurstSender(paths, segmentation=self._segmentation, departures=departures)
         payload_bytes = min(self.payload_bytes, hello.payload_bytes)
         return PeerPaths(sender, FLOW_PACKETS * len(paths) * payload_bytes)
 
@@ -201,8 +209,7 @@ def _payload_bytes(settings: AgentSettings) -> tuple[int, list[str]]:
     if not mtus:
         return settings.payload_bytes, []
     name = min(mtus, key=lambda each: mtus[each])
-    fixed_bytes = _IP_UDP_BYTES[ip_address(settings.addresses[0]).version]
-    fitting_bytes = mtus[name] - fixed_bytes - spray.header_bytes
+    fitting_bytes = mtus[name] - ip_udp_bytes(settings.addresses[0]) - spray.header_bytes
     if fitting_bytes < LEAST_PAYLOAD_BYTES:
         raise UserInputError(
             f"an MTU of {mtus[name]} bytes leaves {fitting_bytes} for UDP payload",

@@ -8,22 +8,20 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from ipaddress import ip_address
 from typing import Final
 
-import numpy as np
-
 from mltswitch.errors import MltswitchError
+from mltswitch.hostagent.arrivals import Arrivals
 from mltswitch.hostagent.control.channel import ChannelSettings, ControlChannel
 from mltswitch.hostagent.control.listener import ControlListener
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.datapaths import DataPaths
 from mltswitch.hostagent.errors import AgentError, CancelledError, PeerRefusedError, PeerUnreachableError
 from mltswitch.hostagent.links import Link, new_secrets
-from mltswitch.hostagent.network.receiver import DatagramReceiver
 from mltswitch.hostagent.network.waiting import READABLE, WRITABLE, Waiter
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.spraying.sprayer import PathSprayer
@@ -48,11 +46,6 @@ from mltswitch.hostagent.transport.settings import Transport
 from mltswitch.hostagent.transport.sharing import SharedRate
 
 LONGEST_WAIT_NS: Final = 10**9
-RECEIVE_CALLS: Final = 4
-"""Of each socket in a turn; acknowledgements leave after each."""
-RECEIVE_MESSAGES: Final = 1024
-"""By one call of each socket; sockets of a path each share it."""
-LEAST_RECEIVE_MESSAGES: Final = 64
 NAP_PACKETS: Final = 64
 """Fewer at once are no stream that a rest would help."""
 CLOSING_SECONDS: Final = 1.0
@@ -78,10 +71,6 @@ class Engine:
         self._by_name: dict[str, Link] = {}
         self._by_token: dict[int, Link] = {}
         self._calls: deque[Callable[[], None]] = deque()
-        self._is_busy = False
-        """Whether more had arrived than one call took."""
-        self._read_until_ns = 0
-        """What had arrived by then has been read."""
         self._has_more = False
         """Whether a connection may send at once what it could not in its turn."""
         self._should_stop = False
@@ -101,8 +90,7 @@ class Engine:
         self._paths = DataPaths(settings)
         opened.callback(self._paths.close)
         self._sockets = self._paths.sockets
-        messages = max(LEAST_RECEIVE_MESSAGES, RECEIVE_MESSAGES // max(1, len(self._sockets)))
-        self._receivers = [DatagramReceiver(entry.socket, messages) for entry in self._sockets]
+        self._arrivals = Arrivals(self._sockets)
         self._waiter = Waiter()
         opened.callback(self._waiter.close)
         self._tcp: TcpPort | None = None
@@ -187,7 +175,7 @@ class Engine:
             self._settings.name,
             time.monotonic_ns(),
             self._ledger.peers(self._links),
-            socket_snapshots(self._sockets, self._receivers),
+            socket_snapshots(self._sockets, self._arrivals.receivers),
             self.unknown_datagrams,
         )
 
@@ -208,7 +196,7 @@ class Engine:
         self._has_more = False
         self._waiter.watch(self._wanted())
         ready = self._waiter.wait(wait_ns)
-        received = self._receive()
+        received = self._arrivals.read(self._hand_over, self._acknowledge)
         while self._calls:
             self._calls.popleft()()
         now_ns = time.monotonic_ns()
@@ -221,8 +209,9 @@ class Engine:
             if link.is_awake or self._tcp is not None:
                 self._serve(link)
         if self.watch:
-            self.watch.look(self._links, self._receivers, self.unknown_datagrams, now_ns)
-        if received > NAP_PACKETS and self._settings.nap_seconds and not self._has_more and not self._is_busy:
+            self.watch.look(self._links, self._arrivals.receivers, self.unknown_datagrams, now_ns)
+        has_more = self._has_more or self._arrivals.has_more
+        if received > NAP_PACKETS and self._settings.nap_seconds and not has_more:
             time.sleep(self._settings.nap_seconds)
 
     def _wait_ns(self, now_ns: int) -> int:
@@ -238,59 +227,38 @@ class Engine:
             return LONGEST_WAIT_NS
         return min(max(0, soonest_ns - now_ns), LONGEST_WAIT_NS)
 
-    def _receive(self) -> int:
-        """Read what the data sockets hold; returns how many datagrams."""
-        total = 0
-        read_until_ns = time.monotonic_ns()
-        pending = self._receivers
-        for _ in range(RECEIVE_CALLS):
-            newest_ns = {}
-            for receiver in pending:  # in turn: the answers of one path must not wait for all of another
-                grids = receiver.receive()
-                now_ns = time.monotonic_ns()
-                total += sum(grid.datagram_count for grid in grids)
-                self._dispatch(grids, now_ns)
-                if receiver.was_full:
-                    newest_ns[receiver] = _newest_ns(grids, now_ns)
-            pending = list(newest_ns)
-            if not pending:
-                break
-            for link in self._links:
+    def _hand_over(self, token: int, grids: Sequence[DatagramGrid], now_ns: int) -> None:
+        link = self._by_token.get(token)
+        if link is None or link.connection is None:
+            self.unknown_datagrams += sum(grid.datagram_count for grid in grids)
+            return
+        link.is_awake = True
+        with self._alone(link):
+            link.connection.datagrams_received(grids, now_ns)
+
+    def _acknowledge(self) -> None:
+        for link in list(self._links):
+            with self._alone(link):
                 link.send_small(time.monotonic_ns())
-        self._is_busy = bool(pending)
-        # What still waits in a socket arrived after all that was read of it.
-        self._read_until_ns = min(read_until_ns, *newest_ns.values()) if pending else read_until_ns
-        return total
 
-    def _dispatch(self, grids: Iterable[DatagramGrid], now_ns: int) -> None:
-        by_token: dict[int, list[DatagramGrid]] = {}
-        for grid in grids:
-            tokens = grid.flow_tokens()
-            if (tokens == tokens[0]).all():
-                by_token.setdefault(int(tokens[0]), []).append(grid)
-                continue
-            different, which = np.unique(tokens, return_inverse=True)
-            for number, token in enumerate(different.tolist()):
-                part = grid.picked(np.flatnonzero(which == number))
-                by_token.setdefault(token, []).append(part)
-        for token, parts in by_token.items():
-            link = self._by_token.get(token)
-            if link is None or link.connection is None:
-                self.unknown_datagrams += sum(part.datagram_count for part in parts)
-            else:
-                link.is_awake = True
-                link.connection.datagrams_received(parts, now_ns)
+    @contextmanager
+    def _alone(self, link: Link) -> Iterator[None]:
+        """What fails within fails this link, and nobody else's."""
+        try:
+            yield
+        except AgentError as error:
+            self._drop(link, error)
+        except Exception:  # noqa: BLE001  (whatever a peer made us do, the others go on; the log says it)
+            _log.exception("the connection with %s has failed", link.name)
+            self._drop(link, CancelledError("the agent failed on this connection; its log says how"))
 
-    def _serve_channels(self, ready: Iterable[int], now_ns: int) -> None:
-        ready = set(ready)
+    def _serve_channels(self, ready: set[int], now_ns: int) -> None:
         if self._listener is not None:
             self._listener.timer(now_ns)
             if self._listener.fileno() in ready:
                 self._links += [Link(channel, None) for channel in self._listener.accept(now_ns)]
-        for link in list(self._links):
-            if not link.is_awake:
-                continue
-            try:
+        for link in [entry for entry in self._links if entry.is_awake]:
+            with self._alone(link):
                 if link.channel.fileno() in ready:
                     data = link.channel.step(now_ns)
                     if link.connection is None and link.channel.is_open:
@@ -298,30 +266,20 @@ class Engine:
                     if data and link.connection is not None:
                         link.connection.control_received(data, now_ns)
                 link.channel.timer(now_ns)
-            except AgentError as error:
-                self._drop(link, error, now_ns)
 
     def _serve(self, link: Link) -> None:
-        connection = link.connection
-        if connection is None:
-            link.rest_until_due()
-            return
-        now_ns = time.monotonic_ns()
-        has_more = False
-        try:
-            connection.timer(now_ns, self._read_until_ns)
-            self._report(link)
-            link.send_small(now_ns)
-            has_more = link.send_data(time.monotonic_ns)
-            self._report(link)
-            link.flush_control()
-            if connection.is_over:
-                self._drop(link, CancelledError("closed"), now_ns)
-        except AgentError as error:
-            self._drop(link, error, now_ns)
-        except Exception:  # noqa: BLE001  (one peer's connection ends, the others go on; the log says why)
-            _log.exception("the connection with %s has failed", link.name)
-            self._drop(link, CancelledError("the agent failed on this connection; its log says how"), now_ns)
+        connection, has_more = link.connection, False
+        if connection is not None:
+            with self._alone(link):
+                now_ns = time.monotonic_ns()
+                connection.timer(now_ns, self._arrivals.read_until_ns)
+                self._report(link)
+                link.send_small(now_ns)
+                has_more = link.send_data(time.monotonic_ns)
+                self._report(link)
+                link.flush_control()
+                if connection.is_over:
+                    self._drop(link, CancelledError("closed"))
         link.rest_until_due()
         link.is_awake = has_more
         self._has_more |= has_more
@@ -365,6 +323,7 @@ class Engine:
             payload_bytes=payload_bytes,
             authenticate=settings.authenticate,
             control_dscp=settings.control_dscp,
+            wire_header_bytes=self._paths.wire_header_bytes,
         )
         rate = Timely(settings.rate)
         return Connection(settings.connection, local, secrets, self._sprayer, rate, now_ns)
@@ -426,14 +385,14 @@ class Engine:
             connection.share_rate(self._shared_rate.share())
         self._by_name[hello.name] = link
 
-    def _drop(self, link: Link, error: AgentError, now_ns: int) -> None:
+    def _drop(self, link: Link, error: AgentError) -> None:
         if link not in self._links:
             return
         self._links.remove(link)
         connection = link.connection
         link.rest = None
         if connection is not None:
-            connection.control_ended(error, now_ns)
+            connection.control_ended(error, time.monotonic_ns())
             self.watch.forget(link)
             self._report_end(link, connection)
             self._ledger.close(link)
@@ -480,33 +439,25 @@ class Engine:
 
     def _shut_down(self) -> None:
         self._should_stop = True
-        now_ns = time.monotonic_ns()
         error = self._failure or CancelledError("the agent was closed")
-        for link in list(self._links):
-            self._drop(link, error, now_ns)
-        with self._calls_lock:
-            self._takes_calls = False
-        while self._calls:  # what was posted too late must not wait for ever
-            try:
-                self._calls.popleft()()
-            except MltswitchError as refused:
-                _log.debug("not done any more: %s", refused)
-            except Exception:  # noqa: BLE001  (the sockets are to be closed whatever it is; the log says it)
-                _log.exception("a call to the agent's engine has failed")
-        if self._listener is not None:
-            self._listener.close()
-        if self._tcp is not None:
-            self._tcp.close()
-        self._paths.close()
+        with ExitStack() as closing:  # whatever fails on the way
+            closing.callback(self._paths.close)
+            if self._tcp is not None:
+                closing.callback(self._tcp.close)
+            if self._listener is not None:
+                closing.callback(self._listener.close)
+            for link in list(self._links):
+                self._drop(link, error)
+            with self._calls_lock:
+                self._takes_calls = False
+            while self._calls:  # what was posted too late must not wait for ever
+                try:
+                    self._calls.popleft()()
+                except MltswitchError as refused:
+                    _log.debug("not done any more: %s", refused)
 
     def _wake_up(self) -> None:
         try:
             self._waiter.wake()
         except OSError as error:
             raise CancelledError("the agent is closed") from error
-
-
-def _newest_ns(grids: Iterable[DatagramGrid], now_ns: int) -> int:
-    """When the last of them arrived."""
-    times = [int(grid.arrived_ns.max()) for grid in grids if grid.arrived_ns is not None]
-    return max(times, default=now_ns)

@@ -6,12 +6,14 @@ from typing import Final
 
 import numpy as np
 
+from mltswitch.wire.internet import IPV4_HEADER_BYTES, UDP_HEADER_BYTES
+
 PROBE_PORT: Final = 47001
 """UDP destination port."""
 HEADER: Final = struct.Struct("!4sIBBBxIQ")
 """Magic, run, sender, class, important, (padding), sequence, send time in ns since the epoch."""
 MAGIC: Final = b"MLTp"
-IPV4_UDP_HEADER_BYTES: Final = 28
+IPV4_UDP_HEADER_BYTES: Final = IPV4_HEADER_BYTES + UDP_HEADER_BYTES
 
 RECORD: Final = np.dtype(
     [

@@ -339,6 +339,29 @@ def test_what_is_called_at_the_end_may_fail(pair: tuple[Agent, Agent]) -> None:
         assert receiver.poll(PATIENCE_SECONDS) is not None
 
 
+def test_what_fails_with_one_peer_fails_with_nobody_else(
+    make: Make, pair: tuple[Agent, Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender, receiver = pair
+    other = make("host-c")
+    assert receiver.listening_at is not None
+    other.connect("host-b", receiver.listening_at, PATIENCE_SECONDS)
+    receiver.wait_for_peers(["host-c"], PATIENCE_SECONDS)
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    # For a fault of ours that only one peer's datagrams meet.
+    monkeypatch.setattr(receiver._engine.connection("host-a"), "datagrams_received", fail)
+    lost = receiver.post_recv("host-a", np.zeros(10, np.float32), tensor=1, round_number=1)
+    sender.post_send("host-b", gradients(10), tensor=1, round_number=1, dscp=DSCP)
+    with pytest.raises(CancelledError, match="failed on this connection"):
+        lost.wait(PATIENCE_SECONDS)
+    there = receiver.post_recv("host-c", np.zeros(10, np.float32), tensor=1, round_number=1)
+    other.post_send("host-b", gradients(10), tensor=1, round_number=1, dscp=DSCP)
+    assert there.wait(PATIENCE_SECONDS).error is None
+
+
 def test_a_port_that_is_taken_leaves_nothing_open(make: Make) -> None:
     taken = make("host-a").listening_at
     assert taken is not None

@@ -33,6 +33,7 @@ from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_PAYLOAD_BYTES, maximum_burst_packets
 from mltswitch.hostagent.transport.settings import Transport
 from mltswitch.wire import AGENT_HEADER_BYTES
+from mltswitch.wire.internet import ip_udp_bytes
 
 SENDER: Final = "sender"
 RECEIVER: Final = "receiver"
@@ -45,8 +46,6 @@ HANDSHAKES: Final = 5
 TRIAL_TENSORS: Final = 1
 """Before each stream, to warm up, and to see how many fit into its time."""
 LEAST_TENSORS: Final = IN_FLIGHT
-HEADER_BYTES: Final = 28
-"""IPv4 and UDP."""
 BYTES_PER_GB: Final = 1e9
 Advance = Callable[[str, int, int], None]
 """What is measured, steps done, steps in all."""
@@ -148,7 +147,7 @@ def run_bench(
         advance: is told what is measured, and how much of all is done.
     """
     size_bytes -= size_bytes % 4
-    payload_bytes = min(mtu_bytes - HEADER_BYTES, UDP_MAXIMUM_PAYLOAD_BYTES)
+    payload_bytes = min(mtu_bytes - ip_udp_bytes(RECEIVER_ADDRESSES[0]), UDP_MAXIMUM_PAYLOAD_BYTES)
     longest = maximum_burst_packets(payload_bytes)
     cases = [_Case(burst) for burst in (*(burst for burst in BURSTS if burst < longest), longest)]
     cases.append(_Case(longest, "none"))

@@ -21,6 +21,7 @@ from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_PAYLOAD_BYTES, U
 from mltswitch.hostagent.transport.rate import HOST_NOISE_NS, USER_SPACE_ROUND_TRIP_NS, RateSettings
 from mltswitch.hostagent.transport.settings import Transport
 from mltswitch.wire import AGENT_PORT, Dscp
+from mltswitch.wire.internet import ip_udp_bytes
 
 if TYPE_CHECKING:
     from mltswitch.hostagent.configuration.planned import PlannedAgent
@@ -34,9 +35,6 @@ STEADY_NOISE_NS: Final = 10**9
 """Round trips say nothing where no switch holds a queue: on loopback, and where nobody knows the queue."""
 EXAMPLE_CLASSES: Final = ListedClasses(control_dscp=40, gradient_dscp=(34,))
 """On loopback, where no switch reads them: the example fabric's."""
-UDP_BYTES: Final = 8
-IP_BYTES: Final = {4: 20, 6: 40}
-"""Headers without options, by IP version."""
 
 
 class Classes(Protocol):
@@ -365,8 +363,7 @@ def _settings(
 
 def payload_bytes(mtu_bytes: int, address: str, path_header_bytes: int = 0) -> int:
     """Longest UDP payload of a packet without fragments, for the IP version of the address."""
-    headers = IP_BYTES[ip_address(address).version] + UDP_BYTES + path_header_bytes
-    return min(mtu_bytes - headers, UDP_MAXIMUM_PAYLOAD_BYTES)
+    return min(mtu_bytes - ip_udp_bytes(address) - path_header_bytes, UDP_MAXIMUM_PAYLOAD_BYTES)
 
 
 def _peers(document: AgentDocument) -> dict[str, Endpoint]:

@@ -58,7 +58,7 @@ def _endpoint_text(value: Any) -> Any:
 
 def _address_text(value: Any) -> Any:
     if not isinstance(value, str):
-        raise ValueError("is no IP address, write for example 10.10.0.1")  # noqa: TRY004
+        raise ValueError("is no IP address, write for example 10.10.0.1")  # noqa: TRY004  (as above)
     try:
         ip_address(value)
     except ValueError:

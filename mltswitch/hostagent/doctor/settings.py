@@ -9,12 +9,12 @@ from mltswitch.hostagent.settings import DEFAULT_BUFFER_BYTES, DEFAULT_PAYLOAD_B
 from mltswitch.hostagent.spraying.modes import ByAddress, BySourceRoute, segment_header_bytes
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_PAYLOAD_BYTES
 from mltswitch.wire import AGENT_PORT
+from mltswitch.wire.internet import ip_udp_bytes
 from mltswitch.wire.tos import DSCP_COUNT
 
 ALL_DSCP: Final = tuple(range(DSCP_COUNT))
 MAXIMUM_PATHS: Final = 64
 """As many as an agent sprays over to one peer; each has a socket here."""
-_UDP_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,7 @@ class LocalPath:
     @property
     def header_bytes(self) -> int:
         """What a packet has beside its UDP payload: IP, UDP and the segments."""
-        ip_bytes = 20 if ip_address(self.address).version == 4 else 40
-        return ip_bytes + _UDP_BYTES + segment_header_bytes(len(self.segments)) + self.inserted_bytes
+        return ip_udp_bytes(self.address) + segment_header_bytes(len(self.segments)) + self.inserted_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,15 +41,28 @@ def enable_departures(opened: socket.socket) -> bool:
 class Departures:
     """Of the messages to one peer: one after the other, at its rate."""
 
-    def __init__(self, rate_bps: Callable[[], float], clock: Callable[[], int] = time.monotonic_ns) -> None:
-        """`rate_bps` is asked for each batch; `clock` is CLOCK_MONOTONIC in ns."""
+    def __init__(
+        self,
+        rate_bps: Callable[[], float],
+        header_bytes: int,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """`rate_bps` is asked for each batch; `clock` is CLOCK_MONOTONIC in ns.
+
+        `header_bytes`: what a packet is longer than its UDP payload, as a queue counts it.
+        """
         self._rate_bps = rate_bps
+        self._header_bytes = header_bytes
         self._clock = clock
         self._free_ns = 0
         self._ends_ns: NDArray[np.int64] = np.zeros(0, np.int64)
 
-    def plan(self, size_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Times of messages with so many bytes on the wire each, in ns; nothing counts until `left`."""
+    def plan(self, payload_bytes: NDArray[np.int64], packets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Times of messages with so many bytes of UDP payload and packets each, in ns.
+
+        Nothing counts until `left`.
+        """
+        size_bytes = payload_bytes + packets * self._header_bytes
         per_byte_ns = BITS_PER_BYTE * NANOSECONDS / (self._rate_bps() * SPEED_UP)
         durations = (size_bytes * per_byte_ns).astype(np.int64)
         self._ends_ns = max(self._free_ns, self._clock()) + durations.cumsum()

@@ -22,6 +22,7 @@ from mltswitch.hostagent.network.netlink import (
     queueing_disciplines,
 )
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_PAYLOAD_BYTES
+from mltswitch.wire.internet import ip_udp_bytes
 
 FAIR_QUEUEING: Final = "fq"
 """The queueing discipline that paces sockets (tc-fq(8))."""
@@ -86,8 +87,8 @@ class Egress:
     def payload_bytes(self, *, route_bytes: int = 0) -> int:
         """UDP payload that fits into one packet, beside so many bytes of extension or source-route
         headers."""
-        ip_bytes = 20 if ip_address(self.destination).version == 4 else 40
-        return min(UDP_MAXIMUM_PAYLOAD_BYTES, self.mtu_bytes - ip_bytes - 8 - route_bytes)
+        header_bytes = ip_udp_bytes(self.destination) + route_bytes
+        return min(UDP_MAXIMUM_PAYLOAD_BYTES, self.mtu_bytes - header_bytes)
 
 
 def kernel_features() -> KernelFeatures:

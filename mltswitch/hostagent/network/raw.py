@@ -32,15 +32,14 @@ from mltswitch.hostagent.network.outgoing import (
 )
 from mltswitch.hostagent.transport.datagrams import HEADER_DTYPE, Bursts, Datagram
 from mltswitch.wire import AGENT_HEADER_BYTES, ETHERTYPE_IPV4, ETHERTYPE_SOURCE_ROUTE, SourceRoute
+from mltswitch.wire.internet import IPV4_HEADER_BYTES, UDP_HEADER_BYTES
 
 _PRIVILEGE: Final = "CAP_NET_RAW"
 _ROOM_BYTES: Final = 64
 """For everything before the UDP payload; what is shorter stands at the end, so that IPv4 is always at the
 same place."""
-_UDP_BYTES: Final = 8
-_IPV4_BYTES: Final = 20
-_UDP: Final = _ROOM_BYTES - _UDP_BYTES
-_IPV4: Final = _UDP - _IPV4_BYTES
+_UDP: Final = _ROOM_BYTES - UDP_HEADER_BYTES
+_IPV4: Final = _UDP - IPV4_HEADER_BYTES
 _TIME_TO_LIVE: Final = 64
 _DONT_FRAGMENT: Final = 0x4000
 _LEAST_MESSAGES: Final = 1024
@@ -61,7 +60,7 @@ class RoutedPath:
     def payload_bytes(self, mtu_bytes: int) -> int:
         """UDP payload that fits into one packet of links with this MTU."""
         route = SourceRoute(self.ports, ETHERTYPE_IPV4)
-        return mtu_bytes - route.size_bytes - _IPV4_BYTES - _UDP_BYTES
+        return mtu_bytes - route.size_bytes - IPV4_HEADER_BYTES - UDP_HEADER_BYTES
 
 
 def open_packet_socket(interface: str) -> socket.socket:
@@ -198,9 +197,9 @@ class SourceRouteSender:
         """What stands before the UDP payload of each packet, in `_ROOM_BYTES` each, at the end."""
         frames = self._templates[paths]
         words = frames.view(np.uint16)
-        udp_bytes = bursts.payload_bytes + (overhead_bytes(bursts) + _UDP_BYTES)
+        udp_bytes = bursts.payload_bytes + (overhead_bytes(bursts) + UDP_HEADER_BYTES)
         udp_length = udp_bytes.astype(">u2").view(np.uint16)
-        ip_length = (udp_bytes + _IPV4_BYTES).astype(">u2").view(np.uint16)
+        ip_length = (udp_bytes + IPV4_HEADER_BYTES).astype(">u2").view(np.uint16)
         frames[:, _IPV4 + 1] = tos
         words[:, (_IPV4 + 2) // 2] = ip_length
         sums = self._ip_sums[paths] + ip_length + (tos.astype(np.uint64) << np.uint64(8))

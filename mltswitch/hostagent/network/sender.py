@@ -36,8 +36,6 @@ from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 
 _NO_SEGMENTATION: Final = frozenset({errno.EIO, errno.EINVAL, errno.ENOPROTOOPT, errno.EOPNOTSUPP})
 """The device computes no checksums, the kernel knows no UDP_SEGMENT, or the route forbids it (udp(7))."""
-_WIRE_BYTES: Final = 42
-"""Ethernet, IPv4 and UDP."""
 _CHARGE_BYTES: Final = 2048
 """A message is charged to its socket with less than twice its bytes and this."""
 
@@ -169,8 +167,9 @@ class BurstSender:
         """When each message shall leave; None: as soon as the kernel has it."""
         if self._departures is None:
             return None
-        size_bytes = np.add.reduceat(bursts.payload_bytes, cut.starts[:-1])
-        return self._departures.plan(size_bytes + cut.packets * (overhead_bytes(bursts) + _WIRE_BYTES))
+        payload_bytes = np.add.reduceat(bursts.payload_bytes, cut.starts[:-1])
+        payload_bytes += cut.packets * overhead_bytes(bursts)
+        return self._departures.plan(payload_bytes, cut.packets)
 
     def _send_by_socket(self, bursts: Bursts, cut: Cut, names: NDArray[np.int64], vectors: Vectors) -> int:
         """Leading packets dealt with: as many as all their sockets have room for."""

@@ -71,7 +71,6 @@ class SendChunks(SendTransfer):
             layout.last_bytes if is_last else layout.full_bytes,
         )
         self._taken += 1
-        self._sent += 1
         self.tally.left_whole(dscp)
         return Frame(self, header, dscp)
 

@@ -15,7 +15,6 @@ from mltswitch.hostagent.transport.messages import (
     Reason,
     encode_message,
 )
-from mltswitch.hostagent.transport.packets import wire_overhead_bytes
 from mltswitch.hostagent.transport.settings import ConnectionSettings, Transport
 from mltswitch.wire import AGENT_HEADER_BYTES, AUTHENTICATION_TAG_BYTES, Ecn, TrafficClassByte
 
@@ -117,7 +116,7 @@ class Exchange:
     @property
     def packet_overhead_bytes(self) -> int:
         """What a packet is longer than its elements, as a queue counts it."""
-        return wire_overhead_bytes(self.tag_bytes)
+        return self.local.wire_header_bytes + AGENT_HEADER_BYTES + self.tag_bytes
 
     def of_transfer(self, error: AgentError, key: TransferKey) -> AgentError:
         """The same error, of one transfer with this peer."""

@@ -17,7 +17,9 @@ from pydantic import (
 from mltswitch.hostagent.errors import ProtocolViolationError
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_PAYLOAD_BYTES
 from mltswitch.hostagent.transport.settings import Transport
+from mltswitch.units import ETHERNET_HEADER_BYTES
 from mltswitch.wire.headers import AGENT_VERSION
+from mltswitch.wire.internet import IPV4_HEADER_BYTES, UDP_HEADER_BYTES
 
 PROTOCOL_VERSIONS: Final = (AGENT_VERSION,)
 """Those that we speak."""
@@ -55,6 +57,8 @@ class LocalEnd:
     transport: Transport = Transport.MLT
     chunk_bytes: int = 0
     """The longest piece of a tensor that we send or take over TCP; 0: we do not."""
+    wire_header_bytes: int = ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES + UDP_HEADER_BYTES
+    """What a packet of ours is longer than its UDP payload, as a queue counts it; the peer is not told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,8 +91,7 @@ class Outbox:
         totals = SentTotals()
         totals.add(self._ended_totals)
         for sending in self._open.values():
-            if sending.packets_sent:  # most of many wait for their turn
-                totals.add(sending.totals())
+            totals.add(sending.tally.totals())
         return totals
 
     def _progressed(self, sending: SendTransfer, stage: Stage, now_ns: int) -> None:
@@ -209,6 +208,7 @@ class Outbox:
             maximum_packets,
             token=exchange.peer.token if exchange.peer else 0,
             key=exchange.send_key,
+            overhead_bytes=exchange.packet_overhead_bytes,
             chunk_packets=self._chunk_packets(),
             sprayer=sprayer,
             now_ns=now_ns,
@@ -249,7 +249,7 @@ class Outbox:
         del self._open[key]
         sending.phase = Phase.ENDED
         named = None if error is None else self._exchange.of_transfer(error, key)
-        self._ended_totals.add(sending.totals())
+        self._ended_totals.add(sending.tally.totals())
         received, important = (
             (None, None)
             if stop is None

@@ -1,7 +1,5 @@
 """Packets of one tensor, prepared in chunks and handed out in bursts."""
 
-from typing import Final
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +9,6 @@ from mltswitch.hostagent.tensor.view import TensorView
 from mltswitch.hostagent.transport.authentication import tags
 from mltswitch.hostagent.transport.datagrams import HEADER_DTYPE, Bursts, maximum_burst_packets
 from mltswitch.hostagent.transport.interfaces import Sprayer, TransferKey
-from mltswitch.units import ETHERNET_HEADER_BYTES
 from mltswitch.wire import (
     AGENT_HEADER_BYTES,
     AUTHENTICATION_TAG_BYTES,
@@ -20,13 +17,6 @@ from mltswitch.wire import (
     AgentKind,
     Dscp,
 )
-
-IP_UDP_HEADER_BYTES: Final = 28
-
-
-def wire_overhead_bytes(tag_bytes: int) -> int:
-    """What a packet is longer than its elements, as a queue counts it."""
-    return ETHERNET_HEADER_BYTES + IP_UDP_HEADER_BYTES + AGENT_HEADER_BYTES + tag_bytes
 
 
 def burst_length(burst_packets: int, layout: PacketLayout, key: bytes | None) -> int:
@@ -52,13 +42,16 @@ class Chunk:
         key: bytes | None,
         dscp: Dscp,
         burst_packets: int,
+        overhead_bytes: int,
         is_repeated: bool,
     ) -> None:
-        """`sequences` rise; `important` belongs to them, shape (packets,)."""
+        """`sequences` rise; `important` belongs to them, shape (packets,).
+
+        `overhead_bytes`: what a packet is longer than its elements, as a queue counts it.
+        """
         count = len(sequences)
         order = np.concatenate((sequences[important], sequences[~important]))
         important_count = int(np.count_nonzero(important))
-        tag_bytes = 0 if key is None else AUTHENTICATION_TAG_BYTES
         packets = burst_length(burst_packets, layout, key)
         starts = np.concatenate(
             (
@@ -72,7 +65,7 @@ class Chunk:
         self._key = key
         self._starts = starts
         self._next = 0
-        self._wire_overhead_bytes = wire_overhead_bytes(tag_bytes)
+        self._overhead_bytes = overhead_bytes
         self._offsets = order * layout.full_bytes
         self._sizes = np.full(count, layout.full_bytes, np.int64)
         self._tos = np.full(len(starts) - 1, tos(dscp, important=False), np.uint8)
@@ -106,7 +99,7 @@ class Chunk:
             self._headers["flags"][place] |= AgentFlag.LAST
         self._counts = starts[1:] - starts[:-1]
         self._burst_bytes = np.add.reduceat(self._sizes, starts[:-1])
-        self._burst_bytes += self._counts * self._wire_overhead_bytes
+        self._burst_bytes += self._counts * self._overhead_bytes
 
     @property
     def is_over(self) -> bool:
@@ -116,7 +109,7 @@ class Chunk:
     def take(self, allowed_bytes: int, maximum_packets: int, sprayer: Sprayer, now_ns: int) -> Bursts:
         """The next bursts: one at least, and no more than both numbers allow; tells the sprayer."""
         first, starts = self._next, self._starts
-        full_bytes = int(self._sizes[starts[first]]) + self._wire_overhead_bytes
+        full_bytes = int(self._sizes[starts[first]]) + self._overhead_bytes
         packets = max(1, min(maximum_packets, allowed_bytes // full_bytes))
         end = int(np.searchsorted(starts, starts[first] + packets, side="right")) - 1
         end = max(end, first + 1)

@@ -24,7 +24,7 @@ from mltswitch.hostagent.transport.interfaces import (
 )
 from mltswitch.hostagent.transport.messages import Ready
 from mltswitch.hostagent.transport.packets import Chunk, burst_length
-from mltswitch.hostagent.transport.tally import SendTally, SentTotals
+from mltswitch.hostagent.transport.tally import SendTally
 from mltswitch.wire import WireFormatError
 
 RESEND_MARGIN: Final = 1.1
@@ -72,8 +72,6 @@ class SendTransfer:
         self._position = 0
         self._pass_packets = 0
         self._important = np.zeros(0, np.bool_)
-        self._sent = 0
-        self._resent = 0
         self._known_received = 0
         self._rest_ns = 0
 
@@ -96,7 +94,7 @@ class SendTransfer:
     @property
     def packets_sent(self) -> int:
         """Retransmissions included."""
-        return self._sent
+        return self.tally.totals().packets
 
     def begin(self, ready: Ready, element_bytes: int) -> None:
         """The receiver is ready: cut and sample the tensor.
@@ -127,22 +125,21 @@ class SendTransfer:
         *,
         token: int,
         key: bytes | None,
+        overhead_bytes: int,
         chunk_packets: int,
         sprayer: Sprayer,
         now_ns: int,
     ) -> Bursts:
         """The next bursts of this pass; afterwards the pass may be over: `is_pass_over`.
 
-        Raises TaggingError where the policy fails.
+        `overhead_bytes`: what a packet is longer than its elements, as a queue counts it. Raises TaggingError
+        where the policy fails.
         """
         if self._chunk is None or self._chunk.is_over:
-            self._chunk = self._next_chunk(chunk_packets, token, key)
+            self._chunk = self._next_chunk(chunk_packets, overhead_bytes, token, key)
         bursts = self._chunk.take(allowed_bytes, maximum_packets, sprayer, now_ns)
         self.tally.left(bursts)
-        self._sent += bursts.packet_count
         self._pass_packets += bursts.packet_count
-        if self._to_send is not None:
-            self._resent += bursts.packet_count
         return bursts
 
     @property
@@ -181,24 +178,18 @@ class SendTransfer:
             self.phase = Phase.RESTING
         return self.phase
 
-    def totals(self) -> SentTotals:
-        """Until now."""
-        totals = self.tally.totals()
-        totals.packets, totals.packets_resent = self._sent, self._resent
-        return totals
-
     def progress(self, stage: Stage, now_ns: int) -> TransferProgress:
         """For observers."""
-        lost = self.tally.totals().packets_lost if self.tally.was_answered else None
+        totals = self.tally.totals()
         return TransferProgress(
             self.outgoing.key,
             Direction.SEND,
             stage,
             self.attempt,
             self.layout.packet_count,
-            self._sent,
+            totals.packets,
             self._known_received,
-            lost,
+            totals.packets_lost if self.tally.was_answered else None,
             now_ns,
         )
 
@@ -211,8 +202,8 @@ class SendTransfer:
             size_bytes=len(self.outgoing.tensor.data),
             seconds=(now_ns - self._posted_ns) / 1e9,
             packets=layout.packet_count if layout else 0,
-            packets_sent=self._sent,
-            packets_resent=self._resent,
+            packets_sent=totals.packets,
+            packets_resent=totals.packets_resent,
             packets_received=self._known_received if packets_received is None else packets_received,
             important_packets=self.important_packets if layout and self.attempt else None,
             important_received=important_received,
@@ -236,7 +227,7 @@ class SendTransfer:
         important, others = missing[is_important], missing[~is_important]
         return np.sort(np.concatenate((important, others[: max(0, resent - len(important))])))
 
-    def _next_chunk(self, chunk_packets: int, token: int, key: bytes | None) -> Chunk:
+    def _next_chunk(self, chunk_packets: int, overhead_bytes: int, token: int, key: bytes | None) -> Chunk:
         layout, first = self.layout, self._position
         # Whole bursts: where a rest ends each chunk, one path would get the full bursts, another the rests.
         burst = burst_length(self.outgoing.burst_packets, layout, key)
@@ -263,6 +254,7 @@ class SendTransfer:
             key=key,
             dscp=dscp,
             burst_packets=self.outgoing.burst_packets,
+            overhead_bytes=overhead_bytes,
             is_repeated=is_repeated,
         )
 

@@ -32,9 +32,9 @@ from mltswitch.measure.acceptance.schedule import (
     threshold_run,
 )
 from mltswitch.measure.acceptance.session import DisturbedRunError, Hosts
+from mltswitch.measure.packet import IPV4_UDP_HEADER_BYTES
 from mltswitch.units import ETHERNET_HEADER_BYTES
 
-IPV4_UDP_HEADER_BYTES: Final = 28
 MEASUREMENTS: Final = 3
 """Runs that a check may fail before it has failed; one that passes is asked once."""
 ATTEMPTS: Final = 3

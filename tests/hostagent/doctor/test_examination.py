@@ -9,7 +9,7 @@ from mltswitch.hostagent.doctor.findings import Status
 from mltswitch.hostagent.doctor.settings import DoctorSettings, LocalPath
 from mltswitch.hostagent.doctor.verdicts import Report
 from tests.hostagent.control.peers import Job
-from tests.hostagent.doctor.middlebox import Middlebox, Packet, middlebox
+from tests.hostagent.doctor.middlebox import Middlebox, Packet, Rule, middlebox
 from tests.hostagent.doctor.pairs import (
     examined_by,
     path_findings,
@@ -38,8 +38,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return Job(tmp_path_factory.mktemp("job"))
 
 
-def examine_through(box: Middlebox, rule: object = None, **more: object) -> Report:
-    box.rule = rule or (lambda _: True)  # type: ignore[assignment]
+def examine_through(box: Middlebox, rule: Rule | None = None, **more: object) -> Report:
+    box.rule = rule or (lambda _: True)
     box.counts.clear()
     one = settings_of("client", box.one.aliases, **more)
     other = settings_of("server", box.other.aliases, **more)

@@ -15,7 +15,10 @@ from mltswitch.hostagent.network.sockets import PathSocket, open_socket
 from tests.hostagent.network.bursts import bursts_of, datagrams_of, receive_all
 
 TENSOR = np.random.default_rng(1).integers(0, 256, 50_000, np.uint8)
-SIZES = np.array([1500, 3000, 1500])
+HEADER_BYTES = 42
+PACKETS = np.array([1, 2, 1])
+SIZES = np.array([1500, 3000, 1500]) - PACKETS * HEADER_BYTES
+"""Of UDP payload; 1,500 bytes a packet on the wire."""
 
 
 class Clock:
@@ -28,29 +31,29 @@ class Clock:
 
 def test_messages_follow_each_other_at_the_rate() -> None:
     clock, rates = Clock(), [8e9 / SPEED_UP]
-    departures = Departures(lambda: rates[0], clock)
-    assert departures.plan(SIZES).tolist() == [1000, 2500, 5500]
+    departures = Departures(lambda: rates[0], HEADER_BYTES, clock)
+    assert departures.plan(SIZES, PACKETS).tolist() == [1000, 2500, 5500]
     departures.left(2)
-    assert departures.plan(SIZES).tolist() == [5500, 7000, 10_000]
+    assert departures.plan(SIZES, PACKETS).tolist() == [5500, 7000, 10_000]
     departures.left(3)
     rates[0] /= 2
-    assert departures.plan(SIZES).tolist() == [11_500, 14_500, 20_500]
+    assert departures.plan(SIZES, PACKETS).tolist() == [11_500, 14_500, 20_500]
 
 
 def test_what_was_not_handed_over_takes_no_time() -> None:
-    departures = Departures(lambda: 8e9 / SPEED_UP, Clock())
-    departures.plan(SIZES)
+    departures = Departures(lambda: 8e9 / SPEED_UP, HEADER_BYTES, Clock())
+    departures.plan(SIZES, PACKETS)
     departures.left(0)
-    assert departures.plan(SIZES[:1]).tolist() == [1000]
+    assert departures.plan(SIZES[:1], PACKETS[:1]).tolist() == [1000]
 
 
 def test_time_that_nothing_used_is_not_made_up_for() -> None:
     clock = Clock()
-    departures = Departures(lambda: 8e9 / SPEED_UP, clock)
-    departures.plan(SIZES)
+    departures = Departures(lambda: 8e9 / SPEED_UP, HEADER_BYTES, clock)
+    departures.plan(SIZES, PACKETS)
     departures.left(3)
     clock.now_ns = 10**9
-    assert departures.plan(SIZES)[0] == 10**9
+    assert departures.plan(SIZES, PACKETS)[0] == 10**9
 
 
 @pytest.mark.parametrize("burst_packets", [1, 4])
@@ -78,7 +81,7 @@ def test_the_kernel_takes_them_from_anybody(burst_packets: int) -> None:
     option = sender.socket.getsockopt(socket.SOL_SOCKET, libc.SO_TXTIME, 8)
     assert int.from_bytes(option[:4], "little") == time.CLOCK_MONOTONIC
     paths = {path: PathSocket(sender.socket, "127.0.0.1", receiver.port) for path in (0, 1)}
-    output = BurstSender(paths, departures=Departures(lambda: 1e9))
+    output = BurstSender(paths, departures=Departures(lambda: 1e9, HEADER_BYTES))
     bursts = bursts_of(TENSOR[:30_000], 1000, [burst_packets], [0, 1])
     assert output.send(bursts) == bursts.packet_count
     got = receive_all(DatagramReceiver(receiver.socket), bursts.packet_count)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +43,8 @@ def talk(first: TcpConnection, second: TcpConnection, now_ns: int = 1) -> None:
         first.control_received(other, now_ns)
 
 
-def greeted(**options: int) -> tuple[TcpConnection, TcpConnection]:
-    both = end(1, **options), end(2)  # type: ignore[arg-type]
+def greeted(**options: Any) -> tuple[TcpConnection, TcpConnection]:
+    both = end(1, **options), end(2)
     talk(*both)
     return both
 

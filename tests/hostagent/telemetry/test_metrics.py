@@ -5,13 +5,14 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
-from typing import Any
+from typing import cast
 
 import numpy as np
 import pytest
 
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.control.channel import ControlChannel
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.errors import AgentError, CancelledError, DeadlineExceededError
 from mltswitch.hostagent.links import Link
@@ -280,9 +281,8 @@ def test_lost_packets_that_come_late_do_not_turn_the_counter_back() -> None:
 def _linked(name: str) -> Link:
     one, other = connection(1), connection(2)
     other._exchange.local = LocalEnd(name, (PathAddress(0, "10.0.0.2", 1),), 1 << 20, 1472, False, 40)
-    link: Any = Link(None, None, one)  # type: ignore[arg-type]  # no channel is needed
     talk(one, other)
-    return link  # type: ignore[no-any-return]
+    return Link(cast("ControlChannel", None), None, one)
 
 
 def test_peers_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
