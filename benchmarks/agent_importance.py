@@ -31,6 +31,7 @@ import click
 from benchmarks.agent_ends import Settings, running_agents
 from benchmarks.agent_incast import RATE_BPS, SENDERS, incast_plan, plan_control_dscp, port_queues
 from benchmarks.agent_switch import LINK_BYTES, Queue, Star, one_queue, running_star
+from benchmarks.figures import print_figures
 from mltswitch.errors import MltswitchError
 
 OVERLOAD: Final = 1.5
@@ -147,9 +148,7 @@ def main(quick: bool, as_json: bool) -> None:
         found = measure(QUICK_TURNS if quick else TURNS, QUICK_SECONDS if quick else SECONDS)
     except MltswitchError as error:
         raise click.ClickException(str(error)) from None
-    click.echo(
-        json.dumps(found) if as_json else "\n".join(f"{key}: {value:.4g}" for key, value in found.items())
-    )
+    print_figures(found, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ import click
 from benchmarks.agent_ends import Settings, running_agents
 from benchmarks.agent_network import Program, module
 from benchmarks.agent_switch import Queue, Star, planned_queues, running_star
+from benchmarks.figures import print_figures
 from mltswitch.documents import load_document
 from mltswitch.errors import MltswitchError
 from mltswitch.plan import ClassKind, Fabric, Plan, PortRole, build_plan
@@ -307,9 +308,7 @@ def main(quick: bool, as_json: bool) -> None:
         found = measure(quick=quick)
     except MltswitchError as error:
         raise click.ClickException(str(error)) from None
-    click.echo(
-        json.dumps(found) if as_json else "\n".join(f"{key}: {value:.4g}" for key, value in found.items())
-    )
+    print_figures(found, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ import click
 
 from benchmarks.agent_ends import Settings, running_agents
 from benchmarks.agent_switch import Star, one_queue, running_star
+from benchmarks.figures import print_figures
 from mltswitch.errors import MltswitchError
 
 PATHS: Final = 4
@@ -190,9 +191,7 @@ def main(quick: bool, as_json: bool) -> None:
         found = measure(QUICK_TURNS if quick else TURNS)
     except MltswitchError as error:
         raise click.ClickException(str(error)) from None
-    click.echo(
-        json.dumps(found) if as_json else "\n".join(f"{key}: {value:.4g}" for key, value in found.items())
-    )
+    print_figures(found, as_json=as_json)
 
 
 if __name__ == "__main__":

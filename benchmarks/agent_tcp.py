@@ -33,6 +33,7 @@ import click
 from benchmarks.agent_ends import Settings, completed, start
 from benchmarks.agent_goodput import BYTES_PER_GB, TENSOR_BYTES, Speed, tcp
 from benchmarks.agent_network import Pair, Program, need, running_pair
+from benchmarks.figures import print_figures
 from mltswitch.errors import MltswitchError
 
 MTU: Final = 1500
@@ -154,9 +155,7 @@ def main(quick: bool, as_json: bool, profiled: bool) -> None:
         found = figures(take_turns(QUICK_TURNS if quick else TURNS, seconds))
     except MltswitchError as error:
         raise click.ClickException(str(error)) from None
-    click.echo(
-        json.dumps(found) if as_json else "\n".join(f"{key}: {value:.4g}" for key, value in found.items())
-    )
+    print_figures(found, as_json=as_json)
 
 
 if __name__ == "__main__":

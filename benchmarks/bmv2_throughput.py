@@ -20,7 +20,6 @@ batches of finished frames (sendmmsg(2)), and the receiver asks the kernel for i
 """
 
 import ctypes
-import json
 import os
 import shutil
 import socket
@@ -41,6 +40,7 @@ import click
 import yaml
 
 from benchmarks.basic_forwarding import basic_forwarding
+from benchmarks.figures import print_figures
 from mltswitch.errors import MachineError, MltswitchError
 from mltswitch.lab import NamespaceHandle
 from mltswitch.lab.mininet_bmv2 import (
@@ -421,9 +421,7 @@ def main(quick: bool, as_json: bool) -> None:
         found = figures(turns) | push_figures()
     except MltswitchError as error:
         raise click.ClickException(str(error)) from None
-    click.echo(
-        json.dumps(found) if as_json else "\n".join(f"{key}: {value:.4g}" for key, value in found.items())
-    )
+    print_figures(found, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ BITS_PER_BYTE: Final = 8
 ETHERNET_HEADER_BYTES: Final = 14
 """Header that a queue stores with each packet; the 4-byte check sequence is not stored by a Linux qdisc."""
 KIBIBYTE: Final = 1024
+NANOSECONDS: Final = 10**9
+"""Of one second."""
 SLOWEST_PORT_BPS: Final = 1_000
 """Below it somebody forgot the unit."""
 MAXIMUM_VALUE: Final = 10**18

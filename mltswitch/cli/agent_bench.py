@@ -4,7 +4,7 @@ from typing import Final
 
 import click
 
-from mltswitch.cli.agent_options import progress_bar
+from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.bench import BenchResult, run_bench

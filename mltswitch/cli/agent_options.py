@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from mltswitch.cli.output import progress, stderr_console
+from mltswitch.cli.output import progress
 from mltswitch.documents import load_document, validate
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.agent import Agent
@@ -209,25 +208,3 @@ def peers_of(configuration: AgentConfiguration, texts: Sequence[str]) -> list[tu
             raise UserInputError("is named twice", where=f"peer {name}")
         found[name] = endpoint
     return list(found.items())
-
-
-@contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error where that is a terminal; nothing elsewhere."""
-    screen = stderr_console()
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=screen,
-        transient=True,
-        disable=not screen.is_terminal,
-    )
-    with bar:
-        task = bar.add_task("", total=None)
-
-        def advance(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
-        yield advance

@@ -13,11 +13,11 @@ from mltswitch.cli.agent_options import (
     configuration_of,
     document_of,
     orderly_end,
-    progress_bar,
     running,
 )
 from mltswitch.cli.agent_results import by_peer, print_received, rounds_as_data
 from mltswitch.cli.arrays import check_writable, write_array
+from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.output import json_option, print_json, progress
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.agent import Agent

@@ -13,11 +13,11 @@ from mltswitch.cli.agent_options import (
     configuration_of,
     document_of,
     peers_of,
-    progress_bar,
     running,
 )
 from mltswitch.cli.agent_results import by_peer, print_sent, rounds_as_data
 from mltswitch.cli.arrays import read_array
+from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.output import json_option, print_json, progress
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.hostagent.announced import MAXIMUM_ROUNDS, SendOptions, connect_patiently, send_announced

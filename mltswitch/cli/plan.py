@@ -1,17 +1,15 @@
 """`mltswitch plan` and `mltswitch schema`: thresholds from a model and a fabric."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import click
 from rich.console import Group
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mltswitch.capabilities import BytesLimit, Limit
-from mltswitch.cli.output import console, json_option, print_json, stderr_console, table
+from mltswitch.cli.bars import progress_bar
+from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.documents import dump_yaml, load_document, write_together
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.hostagent.configuration.document import AgentDocument
@@ -32,9 +30,6 @@ REFEREE: Final = "simulate"
 FEWEST_PACKETS: Final = 10_000
 MOST_PACKETS: Final = 10_000_000_000
 LARGEST_SEED: Final = 2**31 - 1
-
-Advance = Callable[[str, int, int], None]
-"""(what is done now, steps done, steps in all)."""
 
 
 @click.command(
@@ -155,37 +150,15 @@ def _refined(made: Plan, profile: ModelProfile, packets: int | None, seed: int |
     from mltswitch.plan.refine import refine_plan
 
     settings = _settings(SimulationSettings(), packets, seed)
-    with _progress() as advance:
+    with progress_bar() as advance:
         return refine_plan(made, profile, hardware_capabilities, settings, progress=advance)
 
 
 def _report(made: Plan, profile: ModelProfile, packets: int | None, seed: int | None) -> str:
     from mltswitch.report import SIMULATION, plan_report
 
-    with _progress() as advance:
+    with progress_bar() as advance:
         return plan_report(made, profile, _settings(SIMULATION, packets, seed), advance)
-
-
-@contextmanager
-def _progress() -> Iterator[Advance]:
-    """A bar on standard error where that is a terminal; nothing elsewhere."""
-    screen = stderr_console()
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=screen,
-        transient=True,
-        disable=not screen.is_terminal,
-    )
-    with bar:
-        task = bar.add_task("", total=None)
-
-        def advance(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
-        yield advance
 
 
 def print_plan(made: Plan) -> None:

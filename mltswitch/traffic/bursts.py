@@ -6,8 +6,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mltswitch.traffic.records import NANOSECONDS, Column
+from mltswitch.traffic.records import Column
 from mltswitch.traffic.statistics import Values
+from mltswitch.units import NANOSECONDS
 
 FEWEST_SPACINGS: Final = 50
 BINS_PER_DECADE: Final = 20

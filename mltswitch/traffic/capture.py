@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from mltswitch.errors import UserInputError
 from mltswitch.traffic.frames import Packets, ip_packets
-from mltswitch.traffic.records import NANOSECONDS, Column, read_records
+from mltswitch.traffic.records import Column, read_records
+from mltswitch.units import NANOSECONDS
 
 MOST_PACKETS: Final = 50_000_000
 MOST_STEP_BACK_NANOSECONDS: Final = NANOSECONDS

@@ -13,7 +13,6 @@ from mltswitch.errors import UserInputError
 from mltswitch.traffic.bursts import ALIKE, FEWEST_BURSTS, bursts_of, find_gap, stream_of, undo_tick
 from mltswitch.traffic.capture import Capture, Progress, read_capture
 from mltswitch.traffic.document import TRAFFIC_SCHEMA, ClassTraffic, DispersionPoint, Fit, Source, Traffic
-from mltswitch.traffic.records import NANOSECONDS
 from mltswitch.traffic.statistics import (
     Dispersion,
     compact,
@@ -22,7 +21,7 @@ from mltswitch.traffic.statistics import (
     limit_of,
     size_distances,
 )
-from mltswitch.units import BITS_PER_BYTE
+from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 from mltswitch.wire.tos import DSCP_COUNT
 
 NEAR: Final = 0.1

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import UserInputError
+from mltswitch.units import NANOSECONDS
 
 PIECE_BYTES: Final = 4 * 2**20
 PADDING: Final = bytes(256)
 """Behind each piece, so that a header's fields can be looked up without asking where the piece ends."""
 LARGEST_RECORD_BYTES: Final = 16 * 2**20
 """More than any capture tool writes; beyond it the file is damaged."""
-NANOSECONDS: Final = 1_000_000_000
 LATEST_SECOND: Final = 2**33
 """Nanoseconds of this fit into 64 bits."""
 

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.hostagent.network import libc
-from mltswitch.units import BITS_PER_BYTE
+from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
-NANOSECONDS: Final = 10**9
 SPEED_UP: Final = 9 / 8
 """Packets leave so much faster than the rate that decides how many may: what has been handed over is gone
 when more may follow, and nothing waits in the host for good."""

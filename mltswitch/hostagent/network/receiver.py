@@ -24,6 +24,7 @@ from mltswitch.hostagent.network import libc
 from mltswitch.hostagent.network.clocks import Clocks
 from mltswitch.hostagent.network.grids import datagram_grids
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
+from mltswitch.units import NANOSECONDS
 from mltswitch.wire import AGENT_HEADER_BYTES
 
 STRIDE_BYTES: Final = (1 << 16) + 64
@@ -48,7 +49,6 @@ _SEGMENT_MASK: Final = 0xFFFF
 """A coalesced message has at most 65,535 bytes; the kernel writes four bytes."""
 _NOTHING_THERE: Final = frozenset({errno.EAGAIN, errno.EINTR})
 _OUR_FAULT: Final = frozenset({errno.EBADF, errno.ENOTSOCK, errno.EFAULT, errno.EINVAL, errno.ENOSYS})
-_NANOSECONDS: Final = 10**9
 _MEMORY_INFORMATION: Final = struct.Struct("=9I")
 """linux/sock_diag.h, SK_MEMINFO_*; the last is how many datagrams were dropped."""
 
@@ -93,7 +93,7 @@ def parse_controls(words: NDArray[np.int64], key_of_tos: int) -> Controls:
         lengths, keys = words[rows, places], words[rows, places + 1]
         values = words[rows, places + _HEADER_WORDS]
         found = (keys == _KEY_OF_TIME).nonzero()[0]
-        times_ns[found] = values[found] * _NANOSECONDS + words[rows[found], places[found] + _HEADER_WORDS + 1]
+        times_ns[found] = values[found] * NANOSECONDS + words[rows[found], places[found] + _HEADER_WORDS + 1]
         found = (keys == _KEY_OF_SEGMENT).nonzero()[0]
         segments[found] = values[found] & _SEGMENT_MASK
         found = (keys == key_of_tos).nonzero()[0]

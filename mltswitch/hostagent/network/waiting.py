@@ -13,12 +13,12 @@ from typing import Final, Self
 import numpy as np
 
 from mltswitch.hostagent.network import libc
+from mltswitch.units import NANOSECONDS
 
 READABLE: Final = selectors.EVENT_READ
 WRITABLE: Final = selectors.EVENT_WRITE
 _EXACT_BELOW_NS: Final = 20_000_000
 """Longer waits may end a millisecond late."""
-_NANOSECONDS: Final = 10**9
 
 
 class Waiter:
@@ -68,7 +68,7 @@ class Waiter:
             libc.set_timer(self._alarm, wait_ns)
             found = self._epoll.poll(None)
         else:
-            found = self._epoll.poll(wait_ns / _NANOSECONDS)
+            found = self._epoll.poll(wait_ns / NANOSECONDS)
         ready = {descriptor for descriptor, _ in found}
         for own in ready & {self._wake, self._alarm}:
             ready.remove(own)

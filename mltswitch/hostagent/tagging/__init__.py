@@ -13,7 +13,14 @@ from mltswitch.hostagent.tagging.policies import (
     NoneImportant,
     by_layer,
 )
-from mltswitch.hostagent.tagging.tos import checked_dscp, congestion_marked, is_important, tos, tos_bytes
+from mltswitch.hostagent.tagging.tos import (
+    checked_dscp,
+    congestion_marked,
+    is_congestion_marked,
+    is_important,
+    tos,
+    tos_bytes,
+)
 from mltswitch.hostagent.tagging.two_queues import TwoQueues
 
 __all__ = [
@@ -29,6 +36,7 @@ __all__ = [
     "by_layer",
     "checked_dscp",
     "congestion_marked",
+    "is_congestion_marked",
     "is_important",
     "policy_named",
     "tos",

@@ -36,6 +36,11 @@ def congestion_marked(tos_received: NDArray[np.uint8]) -> NDArray[np.bool_]:
     return np.equal(np.bitwise_and(tos_received, _ECN_BITS), np.uint8(Ecn.CE))
 
 
+def is_congestion_marked(byte: int) -> bool:
+    """The same of one packet."""
+    return byte & int(_ECN_BITS) == Ecn.CE
+
+
 def checked_dscp(dscp: Dscp) -> Dscp:
     """The code point itself; raises UserInputError where no tensor may travel with it."""
     if not 0 <= dscp < DSCP_COUNT:

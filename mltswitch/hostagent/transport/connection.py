@@ -19,7 +19,7 @@ from mltswitch.hostagent.errors import (
     PeerUnreachableError,
     ProtocolViolationError,
 )
-from mltswitch.hostagent.tagging import congestion_marked
+from mltswitch.hostagent.tagging import congestion_marked, is_congestion_marked
 from mltswitch.hostagent.transport.datagrams import (
     ACKNOWLEDGEMENT_DTYPE,
     Bursts,
@@ -69,14 +69,13 @@ from mltswitch.hostagent.transport.pacing import Pacer
 from mltswitch.hostagent.transport.settings import ConnectionSettings
 from mltswitch.hostagent.transport.sharing import Share
 from mltswitch.hostagent.transport.tally import Traffic
-from mltswitch.wire import AgentKind, Ecn, WireFormatError
+from mltswitch.wire import AgentKind, WireFormatError
 from mltswitch.wire.codec import struct_of
 from mltswitch.wire.headers import ACKNOWLEDGEMENT
 
 FEW_DATAGRAMS: Final = 16
 """That arrive together are taken in one by one."""
 _ACKNOWLEDGEMENT: Final = struct_of(ACKNOWLEDGEMENT)
-_ECN_BITS: Final = 3
 
 
 class Connection:
@@ -406,7 +405,7 @@ class Connection:
                 header.path,
                 header.sent_nanoseconds,
                 packet.arrived_ns,
-                is_marked=packet.tos & _ECN_BITS == Ecn.CE,
+                is_marked=is_congestion_marked(packet.tos),
                 now_ns=now_ns,
             )
             if is_probe:

@@ -3,9 +3,8 @@
 from math import ceil, inf
 from typing import Final
 
-from mltswitch.units import BITS_PER_BYTE
+from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
-NANOSECONDS: Final = 10**9
 SLACK_NS: Final = 250_000
 """A process wakes up so late, often; what it could not send meanwhile may still leave."""
 LEAST_CREDIT_BYTES: Final = 64 * 1024

@@ -27,9 +27,8 @@ control channel (`Timely.base_measured`), which no gradient's queue delays.
 from dataclasses import dataclass
 from typing import Final, Self
 
-from mltswitch.units import BITS_PER_BYTE
+from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
-NANOSECONDS: Final = 10**9
 USER_SPACE_ROUND_TRIP_NS: Final = 200_000
 """Two idle hosts of one fabric, from process to process through their kernels, nobody polling."""
 HOST_NOISE_NS: Final = 500_000

@@ -3,8 +3,8 @@
 from math import ceil
 from typing import Final
 
-from mltswitch.hostagent.transport.pacing import LEAST_CREDIT_BYTES, NANOSECONDS, SLACK_NS
-from mltswitch.units import BITS_PER_BYTE
+from mltswitch.hostagent.transport.pacing import LEAST_CREDIT_BYTES, SLACK_NS
+from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
 
 class SharedRate:

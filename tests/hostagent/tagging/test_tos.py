@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.tagging import checked_dscp, congestion_marked, is_important, tos, tos_bytes
+from mltswitch.hostagent.tagging import (
+    checked_dscp,
+    congestion_marked,
+    is_congestion_marked,
+    is_important,
+    tos,
+    tos_bytes,
+)
 from mltswitch.wire import CS6, CS7, Ecn, TrafficClassByte
 
 USABLE = [dscp for dscp in range(64) if dscp not in (CS6, CS7)]
@@ -15,6 +22,7 @@ def test_every_byte(byte: int) -> None:
     dscp, ecn = divmod(byte, 4)
     assert is_important(byte) == (ecn != 0)
     assert congestion_marked(np.array([byte], np.uint8)).tolist() == [ecn == 3]
+    assert is_congestion_marked(byte) == (ecn == 3)
     sendable = dscp in USABLE and ecn in (0, 2)
     sent = [tos(dscp, important=flag) for flag in (False, True)] if dscp in USABLE else []
     assert (byte in sent) == sendable

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mltswitch.hostagent.transport.connection import Connection
-from mltswitch.hostagent.transport.pacing import LEAST_CREDIT_BYTES, NANOSECONDS
+from mltswitch.hostagent.transport.pacing import LEAST_CREDIT_BYTES
 from mltswitch.hostagent.transport.sharing import Share, SharedRate
+from mltswitch.units import NANOSECONDS
 from tests.hostagent.transport.ends import connection, incoming, outgoing, talk, tensor
 
 PACKET_BYTES = 1500
