@@ -32,8 +32,6 @@ class Settings:
     """Send at the line's rate whatever round trips say."""
     burst_packets: int = 1
     transport: str = "mlt"
-    streams: int = 1
-    """TCP connections to each peer, with that transport."""
     dscp: int = 34
     control_dscp: int = 40
     name: str = ""

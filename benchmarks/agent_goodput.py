@@ -157,13 +157,22 @@ def has_torch() -> bool:
     return bool(distributed.is_gloo_available())
 
 
-def ours(pair: Pair, burst_packets: int, mtu_bytes: int, seconds: float, profile: str = "") -> Speed:
+def ours(
+    pair: Pair,
+    burst_packets: int,
+    mtu_bytes: int,
+    seconds: float,
+    profile: str = "",
+    transport: str = "mlt",
+) -> Speed:
     """The host agent, both ends: tensors one by one, which tells how many fill the time, then a stream."""
     settings = Settings(
         payload_bytes=packet_bytes(mtu_bytes),
         line_rate_bps=LINE_RATE_BPS,
+        is_steady=True,  # no switch, and so no queue that round trips could tell of
         burst_packets=burst_packets,
         profile=profile,
+        transport=transport,
     )
     with ExitStack() as stack:
         ends = completed(stack, settings, pair.receiver_addresses, [pair.sender_addresses])
@@ -260,14 +269,20 @@ def figures(turns: Sequence[Turn]) -> dict[str, float]:
 
 
 def profile(seconds: float) -> None:
-    """Where the time goes: both ends' functions by their own time, MTU 1500, longest bursts."""
-    with running_pair() as pair, tempfile.TemporaryDirectory(prefix="mltswitch-goodput-") as folder:
+    """Where the time goes: both ends' functions by their own time, longest bursts."""
+    with running_pair() as pair:
         for mtu in MTUS:
             pair.use_mtu(mtu)
-            reached = ours(pair, longest_burst(mtu), mtu, seconds, profile=folder)
-            click.echo(f"MTU {mtu}, profiled: {reached.bits_per_second / 1e9:.2f} Gbit/s")
-            for end in ("send", "receive"):
-                click.echo(Path(folder, f"{end}.txt").read_text(encoding="utf-8"))
+            print_profile(f"MTU {mtu}", partial(ours, pair, longest_burst(mtu), mtu, seconds))
+
+
+def print_profile(title: str, contender: Callable[[str], Speed]) -> None:
+    """Of both ends of a contender, which is told in which folder to leave it."""
+    with tempfile.TemporaryDirectory(prefix="mltswitch-profile-") as folder:
+        reached = contender(folder)
+        click.echo(f"{title}, profiled: {reached.bits_per_second / 1e9:.2f} Gbit/s")
+        for end in ("send", "receive"):
+            click.echo(Path(folder, f"{end}.txt").read_text(encoding="utf-8"))
 
 
 @click.command()

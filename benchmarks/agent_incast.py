@@ -3,13 +3,13 @@
     python -m benchmarks.agent_incast [--quick] [--json]
 
 Needs root and gcc. Nine hosts and one switch of 500 Mbit/s a port, or 100 where there are fewer processors
-than hosts (benchmarks/agent_switch.c, because the
-lab's user-mode-linux does not sustain that rate; it runs before all other processes), which runs the plan of
-benchmarks/agent_incast.yaml for ResNet-50. All connections stay open; eight senders begin at the same instant
-of the clock that they share, and a flow's time is from that instant to the receiver's having the whole
-tensor: for ours, to its completion within the loss bound. The four transports take turns, incast by incast.
-TCP has the port's whole buffer as one drop-tail queue (class background); ours has the S and L that the plan
-gives the last gradient class, which are less. Random loss takes any packet, either way.
+than hosts (benchmarks/agent_switch.c, because the lab's user-mode-linux does not sustain that rate; it runs
+before all other processes), which runs the plan of benchmarks/agent_incast.yaml for ResNet-50. All
+connections stay open; eight senders begin at the same instant of the clock that they share, and a flow's time
+is from that instant to the receiver's having the whole tensor: for ours, to its completion within the loss
+bound. The four transports take turns, incast by incast. TCP has the port's whole buffer as one drop-tail
+queue (class background); ours has the S and L that the plan gives the last gradient class, which are less.
+Random loss takes any packet, either way.
 
     rate_mbps, buffer_bytes, threshold_bytes, limit_bytes
                                             fixed beforehand: the port, its buffer, our S and L
@@ -55,7 +55,7 @@ from mltswitch.profile import resolve_profile
 from mltswitch.targets import hardware_capabilities
 
 SENDERS: Final = 8
-RATE_BPS: Final = 500_000_000 if (os.cpu_count() or 1) > SENDERS else 100_000_000
+RATE_BPS: Final = 500_000_000 if len(os.sched_getaffinity(0)) > SENDERS else 100_000_000
 """Of each port. Hosts that share a processor or two cannot send and receive at 500 Mbit/s all together."""
 KILO: Final = 1 << 10
 PAYLOAD_BYTES: Final = 1472

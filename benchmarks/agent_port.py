@@ -15,7 +15,6 @@ from mltswitch.hostagent.control.credentials import Credentials
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.control.tls import load_identity
 from mltswitch.hostagent.settings import AgentSettings
-from mltswitch.hostagent.tcp.settings import TcpSettings
 from mltswitch.hostagent.transport.rate import RateSettings
 from mltswitch.hostagent.transport.settings import Transport
 
@@ -126,7 +125,6 @@ def open_port(settings: Settings) -> Iterator[Port]:
         payload_bytes=settings.payload_bytes,
         expected_peers=settings.senders if is_receiver else 1,
         transport=Transport(settings.transport),
-        tcp=TcpSettings(streams=settings.streams),
     )
     with Agent(own) as agent:
         if is_receiver:

@@ -19,80 +19,33 @@ bytes alone.
     turns                           how many
 """
 
-import json
-import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from benchmarks.agent_ends import Settings, completed, start
-from benchmarks.agent_goodput import BYTES_PER_GB, TENSOR_BYTES, Speed, tcp
-from benchmarks.agent_network import Pair, Program, need, running_pair
+from benchmarks.agent_goodput import QUICK_SECONDS, QUICK_TURNS, SECONDS, TURNS, Speed, print_profile, tcp
+from benchmarks.agent_goodput import ours as ours_over
+from benchmarks.agent_network import Pair, need, running_pair
 from benchmarks.figures import print_figures
 from mltswitch.errors import MltswitchError
 
 MTU: Final = 1500
-LINE_RATE_BPS: Final = 100e9
-"""Not looked at by this transport; the cable has none."""
-IN_FLIGHT: Final = 3
-ALONE: Final = 4
-TURNS: Final = 7
-QUICK_TURNS: Final = 2
-SECONDS: Final = 2.0
-QUICK_SECONDS: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Ours:
-    """What one turn of ours came to."""
-
-    bits_per_second: float
-    sender_cpu_seconds_per_gb: float
-    receiver_cpu_seconds_per_gb: float
-    completion_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
     """Both contenders, one after the other."""
 
-    ours: Ours
+    ours: Speed
     iperf3: Speed
 
 
-def of_both(alone: dict[str, Any], sent: dict[str, Any], received: dict[str, Any]) -> Ours:
-    """What our two processes say."""
-    gigabytes = sent["bytes"] / BYTES_PER_GB
-    return Ours(
-        sent["bytes"] * 8 / sent["seconds"],
-        sent["cpu_seconds"] / gigabytes,
-        received["cpu_seconds"] / gigabytes,
-        alone["completion_seconds"],
-    )
-
-
-def ours(pair: Pair, seconds: float, profile: str = "") -> Ours:
-    """Tensors one by one, which tells how many fill the time, then a stream of them."""
-    settings = Settings(payload_bytes=1472, line_rate_bps=LINE_RATE_BPS, transport="tcp", profile=profile)
-    with ExitStack() as stack:
-        ends = completed(stack, settings, pair.receiver_addresses, [pair.sender_addresses])
-        receiver, (sender,) = start(stack, pair.receiver, [pair.sender], ends)
-        alone, _ = _stream(sender, receiver, count=ALONE, in_flight=1)
-        count = max(2 * IN_FLIGHT, round(seconds * ALONE / alone["seconds"]))
-        sent, received = _stream(sender, receiver, count=count, in_flight=IN_FLIGHT)
-    return of_both(alone, sent, received)
-
-
-def _stream(sender: Program, receiver: Program, **command: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    line = json.dumps(command | {"op": "stream", "size_bytes": TENSOR_BYTES, "loss_bound": 0.0})
-    receiver.tell(line)
-    sender.tell(line)
-    return sender.answer(), receiver.answer()
+def ours(pair: Pair, seconds: float, profile: str = "") -> Speed:
+    """Whole tensors over TCP; bursts are not looked at."""
+    return ours_over(pair, 1, MTU, seconds, profile, "tcp")
 
 
 def take_turns(turns: int, seconds: float) -> list[Turn]:
@@ -114,31 +67,30 @@ def take_turns(turns: int, seconds: float) -> list[Turn]:
 
 def figures(turns: Sequence[Turn]) -> dict[str, float]:
     """Medians over the turns."""
-    both = [turn.iperf3.cpu_seconds_per_gb for turn in turns]
-    sender = [turn.iperf3.sender_cpu_seconds_per_gb for turn in turns]
+    own, plain = [turn.ours for turn in turns], [turn.iperf3 for turn in turns]
     return {
-        "goodput_gbps": median(turn.ours.bits_per_second for turn in turns) / 1e9,
-        "iperf3_gbps": median(turn.iperf3.bits_per_second for turn in turns) / 1e9,
+        "goodput_gbps": median(entry.bits_per_second for entry in own) / 1e9,
+        "iperf3_gbps": median(entry.bits_per_second for entry in plain) / 1e9,
         "ratio_to_iperf3": median(turn.ours.bits_per_second / turn.iperf3.bits_per_second for turn in turns),
-        "cpu_seconds_per_gb_sender": median(turn.ours.sender_cpu_seconds_per_gb for turn in turns),
-        "cpu_seconds_per_gb_receiver": median(turn.ours.receiver_cpu_seconds_per_gb for turn in turns),
-        "iperf3_cpu_seconds_per_gb_sender": median(sender),
-        "iperf3_cpu_seconds_per_gb_receiver": median(
-            total - own for total, own in zip(both, sender, strict=True)
-        ),
-        "completion_ms": 1e3 * median(turn.ours.completion_seconds for turn in turns),
+        "cpu_seconds_per_gb_sender": median(entry.sender_cpu_seconds_per_gb for entry in own),
+        "cpu_seconds_per_gb_receiver": median(map(receiver_cpu_seconds_per_gb, own)),
+        "iperf3_cpu_seconds_per_gb_sender": median(entry.sender_cpu_seconds_per_gb for entry in plain),
+        "iperf3_cpu_seconds_per_gb_receiver": median(map(receiver_cpu_seconds_per_gb, plain)),
+        "completion_ms": median(entry.extra["completion_ms"] for entry in own),
         "turns": float(len(turns)),
     }
 
 
+def receiver_cpu_seconds_per_gb(found: Speed) -> float:
+    """What the sender does not use."""
+    return found.cpu_seconds_per_gb - found.sender_cpu_seconds_per_gb
+
+
 def profile(seconds: float) -> None:
     """Where the time goes at both ends."""
-    with running_pair() as pair, tempfile.TemporaryDirectory(prefix="mltswitch-tcp-") as folder:
+    with running_pair() as pair:
         pair.use_mtu(MTU)
-        reached = ours(pair, seconds, profile=folder)
-        click.echo(f"profiled: {reached.bits_per_second / 1e9:.2f} Gbit/s")
-        for end in ("send", "receive"):
-            click.echo(Path(folder, f"{end}.txt").read_text(encoding="utf-8"))
+        print_profile("tcp", lambda folder: ours(pair, seconds, folder))
 
 
 @click.command()

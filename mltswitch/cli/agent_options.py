@@ -13,7 +13,7 @@ import click
 from mltswitch.cli.output import progress
 from mltswitch.documents import load_document, validate
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.agent import DEFAULT_DEADLINE_SECONDS, Agent
 from mltswitch.hostagent.configuration import AgentConfiguration, AgentDocument, configured, parse_endpoint
 from mltswitch.hostagent.control.identity import host_name_problem
 from mltswitch.hostagent.control.sockets import Endpoint
@@ -27,7 +27,6 @@ COMMAND_LINE: Final = "command line"
 SIGNAL_EXIT_CODE: Final = 128
 """And the signal's number, as shells have it."""
 DEFAULT_WAIT_SECONDS: Final = 60.0
-DEFAULT_DEADLINE_SECONDS: Final = 60.0
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -23,12 +23,12 @@ from mltswitch.errors import UserInputError
 from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.announced import ReceiveOptions, receive_announced
 from mltswitch.hostagent.configuration.build import LOOPBACK_ADDRESS
+from mltswitch.hostagent.configuration.document import MAXIMUM_PEERS
 from mltswitch.units import parse_bytes
 from mltswitch.wire import AGENT_PORT
 
 DEFAULT_NAME: Final = "receiver"
 DEFAULT_MAXIMUM: Final = "1GiB"
-MAXIMUM_PEERS: Final = 1024
 BELOW_ONE: Final = click.FloatRange(0, 1, max_open=True)
 
 

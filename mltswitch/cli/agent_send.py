@@ -21,6 +21,7 @@ from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.output import json_option, print_json, progress
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.hostagent.announced import MAXIMUM_ROUNDS, SendOptions, connect_patiently, send_announced
+from mltswitch.hostagent.arguments import MAXIMUM_LAYER
 from mltswitch.hostagent.tagging import DEFAULT_POLICY, POLICIES
 from mltswitch.hostagent.tensor.elements import view_of
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_SEGMENTS
@@ -28,7 +29,6 @@ from mltswitch.units import parse_bytes
 from mltswitch.wire import ElementType
 
 DEFAULT_NAME: Final = "sender"
-MAXIMUM_LAYER: Final = 0xFFFF
 MAXIMUM_RANDOM_BYTES: Final = 1 << 34
 TYPES: Final = tuple(entry.name.lower() for entry in ElementType)
 

@@ -197,7 +197,8 @@ def send_announced(
     """Announce a tensor to connected peers, and send it to all of them, round after round.
 
     A round begins when the one before has ended with every peer; a peer that failed is left out from then on.
-    Raises UserInputError for data that cannot be sent, and AgentError where no peer takes the announcement.
+    Raises UserInputError for data that cannot be sent, and AgentError where a peer does not take the
+    announcement.
     """
     view = view_of(data, writable=False, element_type=options.element_type)
     announcement = Announcement.of(data, view.element_type, tensor=options.tensor, rounds=options.rounds)

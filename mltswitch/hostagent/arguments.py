@@ -10,7 +10,7 @@ from mltswitch.hostagent.transport.interfaces import ImportancePolicy, TransferK
 from mltswitch.wire import Dscp
 
 _LARGEST_NUMBER: Final = (1 << 32) - 1
-_LARGEST_LAYER: Final = (1 << 16) - 1
+MAXIMUM_LAYER: Final = (1 << 16) - 1
 
 
 def whole_number(name: str, value: object, least: int, most: int) -> int:
@@ -51,7 +51,7 @@ def transfer_key(tensor: object, round_number: object) -> TransferKey:
 
 def layer_number(value: object) -> int:
     """As the headers carry it; raises UserInputError."""
-    return whole_number("layer", value, 0, _LARGEST_LAYER)
+    return whole_number("layer", value, 0, MAXIMUM_LAYER)
 
 
 def code_point(value: object) -> Dscp:
