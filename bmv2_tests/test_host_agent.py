@@ -4,8 +4,6 @@ import fcntl
 import os
 import socket
 import struct
-import subprocess
-import sys
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -175,19 +173,3 @@ def test_who_has_no_route_is_refused(road: Road) -> None:
         assert right.listening_at is not None
         with pytest.raises(PeerRefusedError, match="has 2 paths, and 3 source routes lead to it"):
             left.connect("right", right.listening_at, PATIENCE_SECONDS)
-
-
-def test_without_the_privilege_one_line_says_what_to_do() -> None:
-    program = (
-        "from mltswitch.hostagent.network.raw import open_packet_socket\n"
-        "from mltswitch.errors import MachineError\n"
-        "try:\n    open_packet_socket('lo')\nexcept MachineError as error:\n    print(error)\n"
-    )
-    command = ["setpriv", "--bounding-set", "-net_raw", "--inh-caps", "-net_raw", "--"]
-    done = subprocess.run(
-        [*command, sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
-    (line,) = done.stdout.splitlines()
-    assert "spray mode p4: frames with a source route need CAP_NET_RAW" in line
-    assert "AmbientCapabilities=CAP_NET_RAW" in line
-    assert "setcap cap_net_raw+ep" in line

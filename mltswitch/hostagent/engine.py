@@ -343,13 +343,13 @@ class Engine:
                 del self._by_name[name]
             elif isinstance(event, TransferDone) and event.direction is Direction.SEND:
                 link.forget(event.key)
-            self._tell(name, connection, event)
+            self._tell(link, connection, event)
 
-    def _tell(self, name: str, connection: Connection, event: Event) -> None:
-        if isinstance(event, TransferDone) and event.direction is Direction.SEND:
-            sprayer = connection.sprayer
-            if isinstance(sprayer, PathSprayer):
-                event = replace(event, paths=sprayer.conditions())
+    def _tell(self, link: Link, connection: Connection, event: Event) -> None:
+        name = link.name
+        sprayer = link.sprayer
+        if isinstance(event, TransferDone) and event.direction is Direction.SEND and sprayer is not None:
+            event = replace(event, paths=sprayer.conditions())
         if self.watch:
             self.watch.happened(name, connection, event)
         if not isinstance(event, TransferProgress):
@@ -417,7 +417,7 @@ class Engine:
             if is_impostor and isinstance(event, ConnectionLost):
                 self.watch.lost(str(link.channel.remote), event)
             elif not isinstance(event, PeerReady):
-                self._tell(name, connection, event)
+                self._tell(link, connection, event)
 
     # The end
 

@@ -8,6 +8,7 @@ from socket import socket
 from mltswitch.hostagent.control.channel import ControlChannel
 from mltswitch.hostagent.errors import PeerRefusedError
 from mltswitch.hostagent.network.outgoing import Output, rest_of
+from mltswitch.hostagent.spraying.sprayer import PathSprayer
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 from mltswitch.hostagent.transport.hello import KEY_BYTES, PeerHello, Secrets
@@ -72,6 +73,12 @@ class Link:
             return self.expected
         hello = self.connection.peer if self.connection else None
         return hello.name if hello else self.channel.peer
+
+    @property
+    def sprayer(self) -> PathSprayer | None:
+        """Of the paths to the peer; None before its HELLO, and over TCP."""
+        found = self.connection.sprayer if self.connection else None
+        return found if isinstance(found, PathSprayer) else None
 
     @property
     def blocked_sockets(self) -> list[socket]:

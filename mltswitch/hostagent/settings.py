@@ -22,7 +22,10 @@ DEFAULT_BUFFER_BYTES: Final = 32 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """Of one agent; what is not given suits one data centre. Raises ValueError for contradictions."""
+    """Of one agent; what is not given suits one data centre.
+
+    Raises ValueError for contradictions, UserInputError for what is no address.
+    """
 
     name: str
     """This host's, as its certificate says it."""
@@ -69,6 +72,9 @@ class AgentSettings:
     def __post_init__(self) -> None:
         if not self.addresses:
             raise ValueError("an agent needs an address")
+        for address in self.addresses:
+            if Endpoint(address, 0).ip.is_unspecified:
+                raise ValueError(f"{address} means all networks of this machine; expected one address a path")
         if self.expected_peers < 1:
             raise ValueError(f"{self.expected_peers} expected peers; expected 1 or more")
         if isinstance(self.spray, BySourcePort | BySourceRoute) and len(set(self.addresses)) > 1:

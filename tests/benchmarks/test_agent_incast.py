@@ -68,11 +68,12 @@ def test_figures() -> None:
 
 @pytest.mark.root
 def test_tcp_flows_arrive() -> None:
-    try:
-        need("gcc", "tc", "ping")
-    except MachineError as error:
-        pytest.skip(str(error))
-    with running_star(SENDERS + 1) as star, ExitStack() as stack:
+    with ExitStack() as stack:
+        try:
+            need("gcc", "tc", "ping")
+            star = stack.enter_context(running_star(SENDERS + 1))
+        except MachineError as error:
+            pytest.skip(str(error))
         star.set_rate(RATE_BPS)
         star.set_queues(port_queues(incast_plan()))
         seconds, _ = tcp_ends(stack, star).incast(range(SENDERS), transport="cubic", size_bytes=SIZES["128k"])

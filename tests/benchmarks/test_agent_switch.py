@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -30,11 +31,12 @@ def test_queues_of_a_plan() -> None:
 
 @pytest.fixture(scope="module")
 def star() -> Iterator[Star]:
-    try:
-        need("gcc", "tc", "ping")
-    except MachineError as error:
-        pytest.skip(str(error))
-    with running_star(2, paths=2) as found:
+    with ExitStack() as stack:
+        try:
+            need("gcc", "tc", "ping")
+            found = stack.enter_context(running_star(2, paths=2))
+        except MachineError as error:
+            pytest.skip(str(error))
         yield found
 
 

@@ -19,7 +19,7 @@ from mltswitch.hostagent.doctor import conversation
 from mltswitch.hostagent.doctor.examined import Examined
 from mltswitch.hostagent.errors import AgentError, PeerUnreachableError
 from mltswitch.plan import Plan
-from tests.hostagent.control.peers import Job
+from tests.hostagent.control.peers import Job, nobody_listens
 from tests.targets.test_entropy import with_mode
 
 PATIENCE_SECONDS = 60.0
@@ -158,8 +158,11 @@ def test_source_routes_are_not_examined(tmp_path: Path, lab_plan: Plan) -> None:
 
 
 def test_nobody_listens() -> None:
-    with pytest.raises(PeerUnreachableError, match=r"nothing listens at 127\.0\.92\.1:9"):
-        raise invoke("--peer", "127.0.92.1:9", *ONE).exception or AssertionError
+    with (
+        nobody_listens("127.0.92.1") as nobody,
+        pytest.raises(PeerUnreachableError, match=re.escape(f"nothing listens at {nobody}")),
+    ):
+        raise invoke("--peer", str(nobody), *ONE).exception or AssertionError
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 import http.client
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +24,7 @@ from mltswitch.hostagent.telemetry.events import TransferEnded
 from mltswitch.hostagent.telemetry.reading import read_trace
 from mltswitch.lab.namespaces import NamespaceHandle
 from mltswitch.plan import Plan
+from tests.hostagent.control.peers import nobody_listens
 from tests.hostagent.namespaces import can_make_namespaces, two_hosts
 
 PATIENCE_SECONDS = 60.0
@@ -47,11 +48,17 @@ class Running:
     def reads(self, pattern: str) -> "re.Match[str]":
         """Wait for a line on its standard error."""
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.errors.append(line)
-            found = re.search(pattern, line)
-            if found:
-                return found
+        guard = threading.Timer(PATIENCE_SECONDS, self.process.kill)
+        guard.start()
+        try:
+            for line in self.process.stderr:
+                self.errors.append(line)
+                found = re.search(pattern, line)
+                if found:
+                    return found
+        finally:
+            guard.cancel()
+            guard.join()  # no thread is left when the next process is made
         raise AssertionError(f"no {pattern!r} in {self.errors}")
 
     def ends(self) -> tuple[int, str, str]:
@@ -201,10 +208,13 @@ def test_trace_metrics_and_tcp() -> None:
         assert [event.tensor for event in ended] == [ANNOUNCEMENT_TENSOR, 0]
 
 
-def test_transports_that_differ() -> None:
+def test_transports_that_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    """With keys the receiver knows whom it refuses, and does not wait for them any longer."""
+    assert run(capsys, "keys", "sender", "receiver", "-o", "job")[0] == 0
+    options = ("--keys", "job/hosts/sender", "--transport", "tcp", "--wait", 60)
     with (
-        receiving("--wait", 10) as (receiver, place),  # longer than the sender takes to start
-        running("send", "g.npy", "--to", f"receiver={place}", "--transport", "tcp", "--wait", 10) as sender,
+        receiving("--keys", "job/hosts/receiver", "--from", "sender", "--wait", 60) as (receiver, place),
+        running("send", "g.npy", "--to", f"receiver={place}", *options) as sender,
     ):
         for end in (sender, receiver):
             code, out, err = end.ends()
@@ -278,7 +288,8 @@ def test_a_deadline_is_an_exit_code_and_one_line(folder: Path) -> None:
 
 
 def test_nobody_listens(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "send", "g.npy", "--to", "far=127.0.0.1:9", "--wait", "0.1")
+    with nobody_listens() as nobody:
+        code, out, err = run(capsys, "send", "g.npy", "--to", f"far={nobody}", "--wait", "0.1")
     assert (code, out) == (6, "")
     assert err.splitlines()[-1].startswith("mltswitch: peer far: ")
 
@@ -376,10 +387,16 @@ def test_what_users_get_wrong(
 
 
 def test_an_address_that_is_not_ours_or_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(capsys, "recv", "--address", "192.0.2.1", "--listen", "127.0.0.1:0", "-c", os.devnull)
+    classes = {"control_dscp": 0, "gradient_dscp": [0]}
+    fields = {"addresses": ["192.0.2.1"], "plaintext": True, "line_rate": "1Gbps", "classes": classes}
+    Path("foreign.yaml").write_text(yaml.safe_dump(fields))
+    options = ("--listen", "127.0.0.1:0", "--data-port", 0)
+    code, _, err = run(capsys, "recv", "-c", "foreign.yaml", *options)
     assert code == 2
-    assert "no regular file" in err
+    assert err.splitlines()[-1].startswith("mltswitch: 192.0.2.1: UDP port 0 cannot be opened: ")
     with receiving() as (_, place):
-        code, _, err = run(capsys, "recv", "--listen", place)
-    assert code in {2, 3}
-    assert err.splitlines()[-1].startswith("mltswitch: ")
+        code, _, err = run(capsys, "recv", "--listen", place, "--data-port", 0)
+    assert code == 3
+    last = err.splitlines()[-1]
+    assert last.startswith(f"mltswitch: {place}: ")
+    assert "cannot listen there" in last

@@ -1,5 +1,6 @@
-"""Something that happens at the same time, whose result is asked for later."""
+"""Something that happens at the same time: its result is asked for, or it is waited for, later."""
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,3 +20,11 @@ def in_background(
     with ThreadPoolExecutor(1) as executor:
         future = executor.submit(function, *arguments, **named)
         yield lambda: future.result(PATIENCE_SECONDS)
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until it holds."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.01)

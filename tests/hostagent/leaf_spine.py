@@ -192,10 +192,8 @@ class Play:
         wait = self.post(LONG_ELEMENTS)
         while sum(path.sent_packets for path in self.paths()) <= sent + MIDDLE_PACKETS:
             time.sleep(0.005)
-        broken = time.monotonic()
         set_forwarding(spine, is_on=False)
         left = self._until(lambda states: State.LEFT in states)
-        left_seconds = time.monotonic() - broken
         is_right = wait()
         states = [path.state for path in self.paths()]
         mended = time.monotonic()
@@ -206,10 +204,8 @@ class Play:
                 break
         return {
             "is_right": is_right,
-            "left_seconds": left_seconds,
             "states_while_broken": states,
             "states_at_the_end": [path.state for path in self.paths()],
-            "return_seconds": time.monotonic() - mended,
         }
 
     def _until(self, is_so: Callable[[list[State]], bool]) -> bool:

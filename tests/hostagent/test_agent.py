@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +32,7 @@ from mltswitch.hostagent.tagging import ByFunction
 from mltswitch.hostagent.transport.datagrams import HEADER_DTYPE
 from mltswitch.hostagent.transport.interfaces import Direction
 from mltswitch.hostagent.transport.rate import RateSettings
+from tests.hostagent.background import eventually
 
 DSCP, CONTROL_DSCP = 34, 40
 PATIENCE_SECONDS = 60.0
@@ -391,10 +391,7 @@ def test_strangers_datagrams_are_not_answered(pair: tuple[Agent, Agent]) -> None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         stranger.bind(("127.0.0.1", 0))
         stranger.sendto(headers.tobytes(), (target.address, target.port))
-        end = time.monotonic() + PATIENCE_SECONDS
-        while receiver._engine.unknown_datagrams == 0 and time.monotonic() < end:
-            time.sleep(0.01)
-        assert receiver._engine.unknown_datagrams == 1
+        eventually(lambda: receiver._engine.unknown_datagrams == 1)
         stranger.settimeout(0.3)
         with pytest.raises(TimeoutError):
             stranger.recv(100)

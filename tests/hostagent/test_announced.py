@@ -118,7 +118,7 @@ def test_nobody_makes_us_allocate(ends: tuple[Agent, Agent, Agent]) -> None:
     data = np.zeros(1000, np.float64)
     small = ReceiveOptions(maximum_bytes=7999, deadline_seconds=PATIENCE_SECONDS)
     with (
-        in_background(send_announced, one, ["all"], data, replaced(deadline_seconds=0.5), nothing) as sent,
+        in_background(send_announced, one, ["all"], data, replaced(deadline_seconds=5.0), nothing) as sent,
         pytest.raises(UserInputError, match=r"one: announced are tensors of 8,000 B .*7,999 B or less"),
     ):
         receive_announced(receiver, ["one"], small, nothing, nothing)
@@ -144,7 +144,7 @@ def test_a_round_that_fails_ends_that_peer_alone(ends: tuple[Agent, Agent, Agent
         _, received = receive_announced(
             receiver,
             ["one", "two"],
-            ReceiveOptions(maximum_bytes=1 << 20, deadline_seconds=1.0),
+            ReceiveOptions(maximum_bytes=1 << 20, deadline_seconds=5.0),
             lambda peer, number, _: kept.append((peer, number)),
             nothing,
         )

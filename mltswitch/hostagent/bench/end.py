@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from mltswitch.hostagent.errors import DeadlineExceededError
 from mltswitch.hostagent.tagging import policy_named
 from mltswitch.hostagent.tensor.elements import view_of
 from mltswitch.hostagent.tensor.layout import PacketLayout
+from mltswitch.hostagent.transport.settings import ConnectionSettings
 
 PATIENCE_SECONDS: Final = 60.0
 DSCP: Final = 34
@@ -86,7 +88,6 @@ class Failed:
     """The answer where something went wrong: what, for the user."""
 
     what: str
-    exit_code: int
 
 
 Command = Open | Connect | Stream | Tag | Usage
@@ -109,7 +110,7 @@ def _answer(end: "_End", command: Command) -> object:
     try:
         return end.obey(command)
     except MltswitchError as error:
-        return Failed(str(error), error.exit_code)
+        return Failed(str(error))
 
 
 class _End:
@@ -207,15 +208,12 @@ class _End:
         view = view_of(self._tensor(0, command.size_bytes), writable=False)
         layout = PacketLayout.fitting(view.element_type, command.size_bytes // 4, command.payload_bytes)
         policy = policy_named(command.policy)
+        chunk_packets = ConnectionSettings().chunk_packets
         measured = []
         for _ in range(TAGGINGS):
             started = time.thread_time()
             marking = policy.mark(view, layout)
-            for first in range(0, layout.packet_count, CHUNK_PACKETS):
-                marking.important(first, min(first + CHUNK_PACKETS, layout.packet_count))
+            for first in range(0, layout.packet_count, chunk_packets):
+                marking.important(first, min(first + chunk_packets, layout.packet_count))
             measured.append(time.thread_time() - started)
-        return sorted(measured)[len(measured) // 2]
-
-
-CHUNK_PACKETS: Final = 4096
-"""As the transport asks for them."""
+        return median(measured)

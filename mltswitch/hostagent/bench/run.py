@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from multiprocessing import get_context
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
@@ -16,6 +15,7 @@ from statistics import median
 from typing import Any, Final
 
 from mltswitch.errors import MachineError
+from mltswitch.hostagent.announced import Advance
 from mltswitch.hostagent.bench.end import (
     IN_FLIGHT,
     PATIENCE_SECONDS,
@@ -29,6 +29,7 @@ from mltswitch.hostagent.bench.end import (
     Usage,
     serve,
 )
+from mltswitch.hostagent.control.certificates import now_utc
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_PAYLOAD_BYTES, maximum_burst_packets
 from mltswitch.hostagent.transport.settings import Transport
@@ -47,8 +48,6 @@ TRIAL_TENSORS: Final = 1
 """Before each stream, to warm up, and to see how many fit into its time."""
 LEAST_TENSORS: Final = IN_FLIGHT
 BYTES_PER_GB: Final = 1e9
-Advance = Callable[[str, int, int], None]
-"""What is measured, steps done, steps in all."""
 Documents = Callable[..., Open]
 """By the end's name: how its agent is opened."""
 _PATIENCE_SECONDS: Final = 2 * PATIENCE_SECONDS
@@ -136,7 +135,7 @@ class _End:
 
 
 def run_bench(
-    *, size_bytes: int, mtu_bytes: int, seconds: float, advance: "Any" = lambda *_: None
+    *, size_bytes: int, mtu_bytes: int, seconds: float, advance: Advance = lambda *_: None
 ) -> BenchResult:
     """Everything, in about so many seconds, if they are enough for a few tensors each; raises MachineError.
 
@@ -253,7 +252,7 @@ def _tls_handshakes(
 
     try:
         hosts: dict[str, list[Any]] = {SENDER: [], RECEIVER: []}
-        make_keys(folder / "job", hosts, days=1, authority_days=2, now=datetime.now(UTC))
+        make_keys(folder / "job", hosts, days=1, authority_days=2, now=now_utc())
     except MachineError as error:  # cryptography is an extra
         return None, str(error)
     return _handshakes(sender, receiver, document, folder / "job"), ""

@@ -17,7 +17,7 @@ from typing import Final
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.control.channel import ChannelSettings, ControlChannel
 from mltswitch.hostagent.control.security import Security, check_plaintext, stream_for
-from mltswitch.hostagent.control.sockets import Endpoint, endpoint_of, set_options
+from mltswitch.hostagent.control.sockets import Endpoint, accept_next, endpoint_of, set_options
 
 BACKLOG: Final = 128
 """Connections that the kernel keeps for us while we are busy."""
@@ -27,20 +27,6 @@ PAUSE_NS: Final = 100_000_000
 """After the machine had no descriptor or memory left for another connection."""
 _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER of no time: close by a reset, which leaves nothing behind in the kernel."""
-_OURS: Final = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
-_THE_NEWCOMERS: Final = {
-    errno.ECONNABORTED,
-    errno.EHOSTDOWN,
-    errno.EHOSTUNREACH,
-    errno.ENETDOWN,
-    errno.ENETUNREACH,
-    errno.ENONET,
-    errno.ENOPROTOOPT,
-    errno.EOPNOTSUPP,
-    errno.EPERM,
-    errno.EPROTO,
-}
-"""accept(2): what the network has to say about the new connection, which is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +102,19 @@ class ControlListener:
         per_address = Counter(channel.remote.ip for channel in self._channels if channel.is_setting_up)
         accepted: list[ControlChannel] = []
         for _ in range(min(ACCEPTED_AT_ONCE, self._room())):
-            connection = self._next(now_ns)
-            if connection is None:
+            try:
+                newcomer = accept_next(self._socket)
+            except OSError:
+                self._paused_until_ns = now_ns + PAUSE_NS
                 break
-            remote = endpoint_of(connection[1])
+            if newcomer is None:
+                break
+            connection, remote = newcomer
             if per_address[remote.ip] >= self._limits.setting_up_per_address:
-                self._turn_away(connection[0])
+                self._turn_away(connection)
                 continue
             per_address[remote.ip] += 1
-            accepted.append(self._channel(connection[0], remote, now_ns))
+            accepted.append(self._channel(connection, remote, now_ns))
         self._channels += accepted
         return accepted
 
@@ -147,18 +137,6 @@ class ControlListener:
         self._channels = [channel for channel in self._channels if not channel.has_ended]
         setting_up = sum(channel.is_setting_up for channel in self._channels)
         return min(self._limits.setting_up - setting_up, self._limits.channels - len(self._channels))
-
-    def _next(self, now_ns: int) -> tuple[socket.socket, object] | None:
-        try:
-            return self._socket.accept()
-        except (BlockingIOError, InterruptedError):
-            return None
-        except OSError as error:
-            if error.errno in _OURS:
-                raise MachineError(f"cannot accept connections: {error.strerror}") from None
-            if error.errno not in _THE_NEWCOMERS:  # no descriptor or no memory left, above all
-                self._paused_until_ns = now_ns + PAUSE_NS
-            return None
 
     def _channel(self, connection: socket.socket, remote: Endpoint, now_ns: int) -> ControlChannel:
         try:

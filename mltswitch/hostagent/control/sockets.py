@@ -1,6 +1,7 @@
-"""TCP sockets of control channels: addresses, and the options that every one of them has."""
+"""TCP sockets: addresses, the options that every one of them has, and what accept(2) says."""
 
 import errno
+import os
 import socket
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -14,6 +15,20 @@ KEEPALIVE_INTERVAL_SECONDS: Final = 5
 KEEPALIVE_PROBES: Final = 3
 USER_TIMEOUT_MILLISECONDS: Final = 25_000
 """A peer whose kernel has acknowledged no data for so long, or had no room for any, is gone (RFC 5482)."""
+_OURS: Final = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
+_THE_NEWCOMERS: Final = {
+    errno.ECONNABORTED,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.ENONET,
+    errno.ENOPROTOOPT,
+    errno.EOPNOTSUPP,
+    errno.EPERM,
+    errno.EPROTO,
+}
+"""accept(2): what the network has to say about the new connection, which is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,29 +74,58 @@ def endpoint_of(address: Any) -> Endpoint:
     return Endpoint(str(address[0]), int(address[1]))
 
 
+def accept_next(listener: socket.socket) -> tuple[socket.socket, Endpoint] | None:
+    """Who waits longest; None: nobody, or one that is gone.
+
+    Raises:
+        MachineError: the listening socket itself is broken.
+        OSError: no room for another one now: no descriptor or no memory left, above all.
+    """
+    try:
+        connection, address = listener.accept()
+    except (BlockingIOError, InterruptedError):
+        return None
+    except OSError as error:
+        if error.errno in _OURS:
+            reason = os.strerror(error.errno or 0)
+            raise MachineError(f"cannot accept connections: {reason}") from None
+        if error.errno in _THE_NEWCOMERS:
+            return None
+        raise
+    return connection, endpoint_of(address)
+
+
 def set_options(connection: socket.socket, dscp: Dscp) -> None:
     """Of a listener, too: its answers to SYN carry its DSCP, and accepted sockets inherit the rest.
 
     Raises:
         MachineError: the kernel refuses one.
     """
-    byte = int(TrafficClassByte(dscp, Ecn.NOT_ECT))  # TCP chooses its ECN bits itself
-    is_ipv6 = connection.family == socket.AF_INET6
-    options = (
-        (socket.IPPROTO_IPV6, socket.IPV6_TCLASS, byte)
-        if is_ipv6
-        else (socket.IPPROTO_IP, socket.IP_TOS, byte),
+    connection.setblocking(False)
+    set_dscp(connection, dscp)
+    for level, option, value in (
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
         (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS),
         (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_SECONDS),
         (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES),
         (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MILLISECONDS),
-    )
-    connection.setblocking(False)
-    for level, option, value in options:
-        try:
-            connection.setsockopt(level, option, value)
-        except OSError as error:
-            name = errno.errorcode.get(error.errno or 0, "error")
-            raise MachineError(f"the kernel refuses TCP socket option {level}/{option}: {name}") from None
+    ):
+        _set(connection, level, option, value)
+
+
+def set_dscp(connection: socket.socket, dscp: Dscp) -> None:
+    """Of what leaves from now on; raises MachineError where the kernel refuses it."""
+    byte = int(TrafficClassByte(dscp, Ecn.NOT_ECT))  # TCP chooses its ECN bits itself
+    if connection.family == socket.AF_INET6:
+        _set(connection, socket.IPPROTO_IPV6, socket.IPV6_TCLASS, byte)
+    else:
+        _set(connection, socket.IPPROTO_IP, socket.IP_TOS, byte)
+
+
+def _set(connection: socket.socket, level: int, option: int, value: int) -> None:
+    try:
+        connection.setsockopt(level, option, value)
+    except OSError as error:
+        name = errno.errorcode.get(error.errno or 0, "error")
+        raise MachineError(f"the kernel refuses TCP socket option {level}/{option}: {name}") from None

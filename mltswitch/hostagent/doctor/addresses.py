@@ -6,15 +6,13 @@ from typing import Final
 
 from mltswitch.errors import MachineError
 from mltswitch.hostagent.doctor.findings import Finding, Status
-from mltswitch.hostagent.doctor.interfaces import UDP_SEGMENTATION, has_feature, mtu_bytes, setting
-from mltswitch.hostagent.doctor.settings import DoctorSettings, LocalPath
-from mltswitch.hostagent.network.features import egress
+from mltswitch.hostagent.doctor.interfaces import UDP_SEGMENTATION, has_feature, setting
+from mltswitch.hostagent.doctor.settings import SEGMENTS_MODE, SOURCE_ROUTE_MODE, DoctorSettings, LocalPath
+from mltswitch.hostagent.network.features import egress, interface_mtu_bytes
 from mltswitch.hostagent.network.netlink import interface_with
 
 STRICT: Final = 1
 """rp_filter (Linux, networking/ip-sysctl): a packet comes in only where an answer would leave."""
-SEGMENTS_MODE: Final = "srv6"
-SOURCE_ROUTE_MODE: Final = "p4"
 
 
 def address_findings(settings: DoctorSettings) -> tuple[Finding, ...]:
@@ -70,9 +68,7 @@ def _of_interface(interface: str, ends: Sequence[LocalPath], settings: DoctorSet
 
 def _payload(interface: str, ends: Sequence[LocalPath], wanted_bytes: int) -> Finding:
     subject = f"{interface}: MTU"
-    longest = mtu_bytes(interface)
-    if longest is None:
-        return Finding(subject, Status.WARNING, "not told", "what fits into a packet is not known")
+    longest = interface_mtu_bytes(interface)
     fits = longest - max(end.header_bytes for end in ends)
     seen = f"{longest:,} bytes: payload of {fits:,} fits, {wanted_bytes:,} wanted"
     if fits >= wanted_bytes:
@@ -105,13 +101,18 @@ def _segmentation(interface: str) -> Finding:
 
 
 def _reverse_path_filter(interface: str, addresses: int) -> Finding:
-    values = [setting("ipv4", "conf", name, "rp_filter") for name in ("all", interface)]
-    value = max((value for value in values if value is not None), default=None)
+    value = _rp_filter(interface)
     seen = "not readable" if value is None else f"{value} (the larger of all and {interface})"
     meaning = ""
     if value == STRICT and addresses > 1:
         meaning = f"packets come in only from addresses whose route leaves by {interface}"
     return Finding(f"{interface}: rp_filter", Status.OK, seen, meaning)
+
+
+def _rp_filter(interface: str) -> int | None:
+    """The larger of all and the interface's own counts (Linux, networking/ip-sysctl)."""
+    values = [setting("ipv4", "conf", name, "rp_filter") for name in ("all", interface)]
+    return max((value for value in values if value is not None), default=None)
 
 
 def route_findings(local: LocalPath, peer_address: str) -> tuple[Finding, ...]:
@@ -143,10 +144,9 @@ def route_findings(local: LocalPath, peer_address: str) -> tuple[Finding, ...]:
 def _route(local: LocalPath, peer_address: str, leaves_by: str) -> Finding:
     owner = interface_with(local.address)
     seen = f"to {peer_address} by {leaves_by}"
-    if owner in {None, leaves_by} or ip_address(peer_address).is_loopback:
+    if owner is None or owner == leaves_by or ip_address(peer_address).is_loopback:
         return Finding("route", Status.OK, seen)
-    values = [setting("ipv4", "conf", name, "rp_filter") for name in ("all", owner or "")]
-    strict = max((value for value in values if value is not None), default=0) == STRICT
+    strict = _rp_filter(owner) == STRICT
     meaning = f"our end of the path, {local.address}, is on {owner}"
     if strict:
         meaning += ", whose strict rp_filter drops what the peer sends there"

@@ -18,7 +18,6 @@ from typing import Final, Self
 
 from mltswitch.hostagent.control.channel import ControlChannel
 from mltswitch.hostagent.doctor.datagrams import Datagram, Kind, decode
-from mltswitch.hostagent.doctor.interfaces import mtu_bytes
 from mltswitch.hostagent.doctor.messages import (
     PREAMBLE,
     AnyMessage,
@@ -32,6 +31,7 @@ from mltswitch.hostagent.doctor.messages import (
     Run,
     Seen,
     Sent,
+    cut,
     encode,
 )
 from mltswitch.hostagent.doctor.ports import Arrival, Port
@@ -42,6 +42,7 @@ from mltswitch.hostagent.errors import (
     PeerRefusedError,
     ProtocolViolationError,
 )
+from mltswitch.hostagent.network.features import interface_mtu_bytes
 from mltswitch.hostagent.network.netlink import interface_with
 
 DATAGRAMS_PER_SECOND: Final = 4_000
@@ -129,7 +130,7 @@ class Conversation:
     ) -> None:
         """Tell the peer why, where it is we who leave."""
         if isinstance(error, ProtocolViolationError | PeerRefusedError) and self._channel.is_open:
-            self._channel.send(encode(Refuse(reason=error.what[:300])))
+            self._channel.send(encode(Refuse(reason=cut(error.what))))
         self._selector.close()
         self._channel.close()
 
@@ -147,7 +148,7 @@ class Conversation:
             return self._channel.peer or str(self._channel.remote)
         return self._peer.name
 
-    def greet(self) -> Hello:
+    def greet(self) -> None:
         """Exchange hellos; raises AgentError where the paths of both ends do not fit."""
         ends = self.own_paths
         hello = Hello(name=self._settings.name, token=f"{self._token:016x}", paths=ends)
@@ -166,29 +167,28 @@ class Conversation:
         if len(versions) != 1:
             raise PeerRefusedError("its addresses are of another version of IP", peer=self.peer_name)
         self._peer = heard
-        return heard
 
     def say(self, message: Message) -> None:
         """Queue a message, and send what the kernel takes."""
         self._channel.send(encode(message))
         self._channel.flush()
 
-    def hear(self, kind: type[AnyMessage], seconds: float = ANSWER_SECONDS) -> AnyMessage:
+    def hear(self, kind: type[AnyMessage]) -> AnyMessage:
         """The next message, which must be of this kind; raises AgentError."""
-        message = self.hear_any(seconds)
+        message = self.hear_any()
         if not isinstance(message, kind):
             raise ProtocolViolationError(
                 f"says {message.kind!r} where {kind.__name__.lower()!r} is due", peer=self.peer_name
             )
         return message
 
-    def hear_any(self, seconds: float = ANSWER_SECONDS) -> Message:
+    def hear_any(self) -> Message:
         """The next message; raises AgentError, and PeerRefusedError with the reason that the peer gives."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + ANSWER_SECONDS
         while not self._heard:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise DeadlineExceededError(f"has said nothing for {seconds:g} s", peer=self.peer_name)
+                raise DeadlineExceededError(f"has said nothing for {ANSWER_SECONDS:g} s", peer=self.peer_name)
             self.pump(left)
         message = self._heard.popleft()
         if isinstance(message, Refuse):
@@ -394,6 +394,6 @@ class Conversation:
 
 def _own_end(port: Port) -> PathEnd:
     interface = interface_with(port.address)
-    mtu = mtu_bytes(interface) if interface else None
-    limited = min(1 << 16, max(_LEAST_MTU_BYTES, mtu or _DEFAULT_MTU_BYTES))
+    mtu = interface_mtu_bytes(interface) if interface else _DEFAULT_MTU_BYTES
+    limited = min(1 << 16, max(_LEAST_MTU_BYTES, mtu))
     return PathEnd(address=port.address, port=port.number, mtu_bytes=limited)

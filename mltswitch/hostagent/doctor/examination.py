@@ -254,8 +254,7 @@ class _Examination:
             direction.loss_payload_bytes = size
             by_size.setdefault(size, []).append(path)
         for size, paths in by_size.items():
-            copies = min(LOSS_DATAGRAMS, MAXIMUM_RUN_DATAGRAMS // len(paths))
-            for run in self._runs(tuple(paths), self._loss_byte, (size,), copies):
+            for run in self._runs(paths, self._loss_byte, (size,), LOSS_DATAGRAMS):
                 for path, sent, seen in self._exchange(run, is_outgoing):
                     direction = self._direction(path, is_outgoing)
                     direction.loss_sent += sent.sent

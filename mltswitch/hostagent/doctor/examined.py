@@ -25,6 +25,7 @@ from mltswitch.hostagent.doctor.messages import (
     Sent,
     ToldFinding,
     Transmit,
+    cut,
 )
 from mltswitch.hostagent.doctor.ports import opened_ports
 from mltswitch.hostagent.doctor.settings import DoctorSettings
@@ -43,10 +44,13 @@ class Answered:
     examiner: str
     sent_datagrams: int
     ignored_datagrams: int
-    is_finished: bool
-    """The examiner got what it wanted; else a stranger, perhaps."""
     error: AgentError | None
     """Why it ended early."""
+
+    @property
+    def is_finished(self) -> bool:
+        """The examiner got what it wanted; else a stranger, perhaps."""
+        return self.error is None
 
 
 class Examined:
@@ -56,15 +60,14 @@ class Examined:
         self, listener: ControlListener, settings: DoctorSettings, findings: Sequence[Finding]
     ) -> None:
         self._listener, self._settings = listener, settings
-        self._is_finished = False
         self._findings = Findings(
             findings=tuple(
                 ToldFinding(
-                    subject=entry.subject[:300],
+                    subject=cut(entry.subject),
                     status=entry.status,
-                    seen=entry.seen[:300],
-                    meaning=entry.meaning[:300],
-                    remedy=entry.remedy[:300],
+                    seen=cut(entry.seen),
+                    meaning=cut(entry.meaning),
+                    remedy=cut(entry.remedy),
                 )
                 for entry in findings
             )
@@ -85,7 +88,6 @@ class Examined:
             if newcomer is None:
                 return None
             error: AgentError | None = None
-            self._is_finished = False
             conversation = Conversation(
                 newcomer.channel, ports, self._settings, said=newcomer.said, is_examiner=False
             )
@@ -98,7 +100,6 @@ class Examined:
             conversation.peer_name,
             conversation.sent_datagrams,
             conversation.ignored_datagrams,
-            self._is_finished,
             error,
         )
 
@@ -127,7 +128,6 @@ class Examined:
                             ignored_datagrams=conversation.ignored_datagrams,
                         )
                     )
-                    self._is_finished = True
                     return
                 case message:
                     raise ProtocolViolationError(

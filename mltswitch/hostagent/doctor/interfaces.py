@@ -1,4 +1,4 @@
-"""What the kernel says of a network interface: MTU, offloads, and its settings below /proc/sys.
+"""What the kernel says of a network interface: offloads, and its settings below /proc/sys.
 
 All of it is asked in the network namespace of the calling thread; nothing needs a privilege.
 """
@@ -14,7 +14,6 @@ UDP_SEGMENTATION: Final = "tx-udp-segmentation"
 """Of the features that ethtool(8) lists."""
 
 # linux/sockios.h, linux/ethtool.h
-_SIOCGIFMTU: Final = 0x8921
 _SIOCETHTOOL: Final = 0x8946
 _ETHTOOL_GSTRINGS: Final = 0x1B
 _ETHTOOL_GSSET_INFO: Final = 0x37
@@ -23,19 +22,8 @@ _ETH_SS_FEATURES: Final = 4
 _NAME_BYTES: Final = 32
 _MAXIMUM_FEATURES: Final = 1024
 _REQUEST: Final = struct.Struct("=16sQ16x")
-"""struct ifreq, with a pointer or an int in its union."""
+"""struct ifreq, with a pointer in its union."""
 _SETTINGS: Final = Path("/proc/sys/net")
-
-
-def mtu_bytes(interface: str) -> int | None:
-    """Longest IP packet; None where there is no such interface."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        request = bytearray(_REQUEST.pack(interface.encode(), 0))
-        try:
-            fcntl.ioctl(asked, _SIOCGIFMTU, request)
-        except OSError:
-            return None
-    return int.from_bytes(request[16:20], "little", signed=True)
 
 
 def has_feature(interface: str, name: str) -> bool | None:

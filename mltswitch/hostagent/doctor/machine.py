@@ -12,7 +12,7 @@ from mltswitch.errors import MachineError, MltswitchError
 from mltswitch.hostagent.doctor.clocks import ClockQuality, clock_quality
 from mltswitch.hostagent.doctor.findings import Finding, Status
 from mltswitch.hostagent.doctor.interfaces import setting
-from mltswitch.hostagent.doctor.settings import DoctorSettings
+from mltswitch.hostagent.doctor.settings import SEGMENTS_MODE, SOURCE_ROUTE_MODE, DoctorSettings
 from mltswitch.hostagent.network import libc
 from mltswitch.hostagent.network.features import KernelFeatures, kernel_features
 from mltswitch.hostagent.network.sockets import BufferSize, open_socket, set_segments
@@ -44,8 +44,6 @@ OPTIONAL_PACKAGES: Final = {
 _LOOPBACK: Final = "127.0.0.1"
 _TRAFFIC_BYTES: Final = range(256)
 _SECONDS: Final = 1.0
-SEGMENTS_MODE: Final = "srv6"
-RAW_MODE: Final = "p4"
 
 
 def machine_findings(settings: DoctorSettings) -> tuple[Finding, ...]:
@@ -200,8 +198,10 @@ def _raw_frames(mode: str) -> Finding:
     subject = "raw frames (CAP_NET_RAW)"
     held = has_capability(_CAP_NET_RAW)
     seen = "held" if held else "not held"
-    if mode != RAW_MODE or held:
-        return Finding(subject, Status.OK, seen, "" if mode == RAW_MODE else "the mode p4 alone needs it")
+    if mode != SOURCE_ROUTE_MODE or held:
+        return Finding(
+            subject, Status.OK, seen, "" if mode == SOURCE_ROUTE_MODE else "the mode p4 alone needs it"
+        )
     return Finding(
         subject,
         Status.PROBLEM,

@@ -59,13 +59,14 @@ def _address(text: str) -> str:
     return text
 
 
-def _shown(text: str) -> str:
-    """What a peer says must not steer a terminal."""
-    return printable(text)
+def cut(text: str) -> str:
+    """As a message takes it; what is escaped is longer than it was."""
+    return printable(text)[:_MAXIMUM_TEXT]
 
 
-_Text = Annotated[str, Field(max_length=_MAXIMUM_TEXT), AfterValidator(_shown)]
-_Name = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_shown)]
+# What a peer says must not steer a terminal.
+_Text = Annotated[str, Field(max_length=_MAXIMUM_TEXT), AfterValidator(printable)]
+_Name = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(printable)]
 _PathNumber = Annotated[int, Field(ge=0, lt=MAXIMUM_PATHS)]
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Byte = Annotated[int, Field(ge=0, le=255)]

@@ -12,13 +12,11 @@ from typing import Final
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.doctor.settings import DoctorSettings
 from mltswitch.hostagent.network import libc
-from mltswitch.hostagent.network.sockets import DataSocket, open_socket, set_segments
+from mltswitch.hostagent.network.sockets import DataSocket, kernel_drops, open_socket, set_segments
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_PAYLOAD_BYTES
 
 AT_ONCE: Final = 256
 """Datagrams taken from one socket before the others get their turn."""
-_MEMORY_INFORMATION: Final = struct.Struct("=9I")
-"""linux/sock_diag.h, SK_MEMINFO_*; the last counts drops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +35,12 @@ class Port:
 
     def __init__(self, opened: DataSocket) -> None:
         self._socket = opened.socket
-        self._is_ipv4 = self._socket.family == socket.AF_INET
-        level, option = (
-            (socket.IPPROTO_IP, libc.IP_RECVTOS)
-            if self._is_ipv4
-            else (socket.IPPROTO_IPV6, libc.IPV6_RECVTCLASS)
+        self._level, received, self._traffic_class = (
+            (socket.IPPROTO_IP, libc.IP_RECVTOS, libc.IP_TOS)
+            if self._socket.family == socket.AF_INET
+            else (socket.IPPROTO_IPV6, libc.IPV6_RECVTCLASS, libc.IPV6_TCLASS)
         )
-        self._socket.setsockopt(level, option, 1)
+        self._socket.setsockopt(self._level, received, 1)
         self._memory = bytearray(UDP_MAXIMUM_PAYLOAD_BYTES + 1)
         self.address = opened.addresses[0]
         self.number = opened.port
@@ -54,10 +51,7 @@ class Port:
 
     def send(self, data: bytes, traffic_byte: int, address: str, number: int) -> None:
         """One datagram with this DSCP/ECN byte; raises OSError as sendmsg(2)."""
-        level, option = (
-            (socket.IPPROTO_IP, libc.IP_TOS) if self._is_ipv4 else (socket.IPPROTO_IPV6, libc.IPV6_TCLASS)
-        )
-        control = (level, option, struct.pack("=i", traffic_byte))
+        control = (self._level, self._traffic_class, struct.pack("=i", traffic_byte))
         self._socket.sendmsg((data,), (control,), 0, (address, number))
 
     def arrivals(self) -> Iterator[Arrival]:
@@ -75,10 +69,9 @@ class Port:
     def dropped(self) -> int:
         """Datagrams that found the buffer full, ever since; 0 where the kernel does not tell."""
         try:
-            answer = self._socket.getsockopt(socket.SOL_SOCKET, libc.SO_MEMINFO, _MEMORY_INFORMATION.size)
+            return kernel_drops(self._socket)
         except OSError:
             return 0
-        return int(_MEMORY_INFORMATION.unpack(answer)[-1]) if len(answer) == _MEMORY_INFORMATION.size else 0
 
     def close(self) -> None:
         """The socket is gone."""

@@ -13,6 +13,8 @@ from mltswitch.wire.internet import ip_udp_bytes
 from mltswitch.wire.tos import DSCP_COUNT
 
 ALL_DSCP: Final = tuple(range(DSCP_COUNT))
+SEGMENTS_MODE: Final = "srv6"
+SOURCE_ROUTE_MODE: Final = "p4"
 MAXIMUM_PATHS: Final = 64
 """As many as an agent sprays over to one peer; each has a socket here."""
 

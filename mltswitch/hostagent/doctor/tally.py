@@ -50,11 +50,6 @@ class Tally:
         path.traffic_bytes[datagram.traffic_byte, received_byte] += 1
         return True
 
-    @property
-    def is_complete(self) -> bool:
-        """Everything has arrived."""
-        return all(len(path.sequences) == self.run.datagrams_per_path for path in self._paths.values())
-
     def holds(self, sent: Mapping[int, int]) -> bool:
         """Whether everything has arrived of so many sent, by path."""
         return all(len(path.sequences) >= sent.get(number, 0) for number, path in self._paths.items())

@@ -182,11 +182,10 @@ def _dead(direction: Direction) -> Finding:
             "mend the other direction, or give both hosts keys",
         )
     if direction.errors:
-        names = ", ".join(f"{os.strerror(number)} ({count})" for number, count in direction.errors.items())
         return Finding(
             "alive",
             Status.PROBLEM,
-            f"the sender's own kernel refuses: {names}",
+            f"the sender's own kernel refuses: {_refusals(direction)}",
             "the path is dead, and the agent leaves it out",
             "look at the sender's routes and packet filter",
         )
@@ -384,7 +383,9 @@ def _oddities(direction: Direction) -> Iterable[Finding]:
             "give both ends their addresses in the same order",
         )
     if direction.errors:
-        names = ", ".join(f"{os.strerror(number)} ({count})" for number, count in direction.errors.items())
-        yield Finding(
-            "sender", Status.WARNING, f"its own kernel refused some: {names}", "these count as never sent"
-        )
+        seen = f"its own kernel refused some: {_refusals(direction)}"
+        yield Finding("sender", Status.WARNING, seen, "these count as never sent")
+
+
+def _refusals(direction: Direction) -> str:
+    return ", ".join(f"{os.strerror(number)} ({count})" for number, count in direction.errors.items())

@@ -21,6 +21,7 @@ from mltswitch.hostagent.network.netlink import (
     egress_interface,
     queueing_disciplines,
 )
+from mltswitch.hostagent.network.sockets import kernel_drops
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_PAYLOAD_BYTES
 from mltswitch.wire.internet import ip_udp_bytes
 
@@ -96,7 +97,7 @@ def kernel_features() -> KernelFeatures:
     segmentation, coalescing, traffic_class = _try_offload()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         pacing = enable_departures(probe)
-        drop_counts = _answers(probe, socket.SOL_SOCKET, libc.SO_MEMINFO, 36)
+        drop_counts = _tells_drops(probe)
     return KernelFeatures(
         kernel_release=platform.release(),
         batching=not libc.MISSING_CALLS,
@@ -196,11 +197,12 @@ def _knows(probe: socket.socket, level: int, option: int, value: bytes) -> bool:
     return True
 
 
-def _answers(probe: socket.socket, level: int, option: int, size_bytes: int) -> bool:
+def _tells_drops(probe: socket.socket) -> bool:
     try:
-        return len(probe.getsockopt(level, option, size_bytes)) == size_bytes
+        kernel_drops(probe)
     except OSError:
         return False
+    return True
 
 
 def _limit(name: str) -> int | None:

@@ -12,7 +12,6 @@ would.
 import errno
 import os
 import socket
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from mltswitch.hostagent.network import libc
 from mltswitch.hostagent.network.clocks import Clocks
 from mltswitch.hostagent.network.grids import datagram_grids
+from mltswitch.hostagent.network.sockets import kernel_drops
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
 from mltswitch.units import NANOSECONDS
 from mltswitch.wire import AGENT_HEADER_BYTES
@@ -49,8 +49,6 @@ _SEGMENT_MASK: Final = 0xFFFF
 """A coalesced message has at most 65,535 bytes; the kernel writes four bytes."""
 _NOTHING_THERE: Final = frozenset({errno.EAGAIN, errno.EINTR})
 _OUR_FAULT: Final = frozenset({errno.EBADF, errno.ENOTSOCK, errno.EFAULT, errno.EINVAL, errno.ENOSYS})
-_MEMORY_INFORMATION: Final = struct.Struct("=9I")
-"""linux/sock_diag.h, SK_MEMINFO_*; the last is how many datagrams were dropped."""
 
 
 @dataclass(slots=True)
@@ -177,10 +175,8 @@ class DatagramReceiver:
         return datagram_grids(self._memory, STRIDE_BYTES, lengths, segments, found.tos, arrived_ns)
 
     def kernel_drops(self) -> int:
-        """Datagrams that the kernel has dropped since the socket was opened, most of all because it was
-        full."""
-        answer = self._socket.getsockopt(libc.SOL_SOCKET, libc.SO_MEMINFO, _MEMORY_INFORMATION.size)
-        return int(_MEMORY_INFORMATION.unpack(answer)[8])
+        """See `sockets.kernel_drops`."""
+        return kernel_drops(self._socket)
 
     def _nothing_received(self, error: int) -> None:
         self.was_full = False

@@ -40,7 +40,7 @@ _DESCRIPTOR_BYTES: Final = 256
 _IPV6_ROUTING_TYPE_SEGMENTS: Final = 4
 """RFC 8754, section 2."""
 _MEMORY_INFORMATION: Final = struct.Struct("=9I")
-"""linux/sock_diag.h, SK_MEMINFO_*: 2 is what waits to be sent, 3 the limit."""
+"""linux/sock_diag.h, SK_MEMINFO_*: 2 is what waits to be sent, 3 the limit, 8 what was dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +205,16 @@ def segment_header(hops: Sequence[IPv6Address]) -> bytes:
 
 def send_space_bytes(opened: socket.socket) -> int:
     """How much more the socket may be charged with before it blocks."""
-    answer = opened.getsockopt(libc.SOL_SOCKET, libc.SO_MEMINFO, _MEMORY_INFORMATION.size)
-    _, _, used_bytes, limit_bytes, *_ = _MEMORY_INFORMATION.unpack(answer)
-    return max(0, int(limit_bytes - used_bytes))
+    _, _, used_bytes, limit_bytes, *_ = _memory_information(opened)
+    return max(0, limit_bytes - used_bytes)
+
+
+def kernel_drops(opened: socket.socket) -> int:
+    """Datagrams that the kernel has dropped since the socket was opened, most of all because it was full.
+
+    Raises OSError where the kernel does not tell (before Linux 4.12).
+    """
+    return _memory_information(opened)[8]
 
 
 def socket_address(family: int, address: str, port: int) -> bytes:
@@ -220,6 +227,13 @@ def socket_address(family: int, address: str, port: int) -> bytes:
         return begin + parsed.packed + bytes(8)
     scope = socket.if_nametoindex(parsed.scope_id) if parsed.scope_id else 0
     return begin + bytes(4) + parsed.packed + struct.pack("=I", scope)
+
+
+def _memory_information(opened: socket.socket) -> tuple[int, ...]:
+    answer = opened.getsockopt(libc.SOL_SOCKET, libc.SO_MEMINFO, _MEMORY_INFORMATION.size)
+    if len(answer) != _MEMORY_INFORMATION.size:
+        raise OSError(errno.ENOPROTOOPT, "the kernel tells less")
+    return _MEMORY_INFORMATION.unpack(answer)
 
 
 def _version(addresses: Sequence[str]) -> int:

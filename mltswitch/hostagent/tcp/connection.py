@@ -8,6 +8,7 @@ bytes.
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
+from typing import ClassVar
 
 from mltswitch.hostagent.errors import AgentError, ProtocolViolationError
 from mltswitch.hostagent.tagging import AllImportant
@@ -18,8 +19,10 @@ from mltswitch.hostagent.tcp.settings import LEAST_CHUNK_BYTES
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram, DatagramGrid
 from mltswitch.hostagent.transport.hello import LocalEnd, PeerHello, Secrets
-from mltswitch.hostagent.transport.interfaces import Direction, Outgoing
+from mltswitch.hostagent.transport.inbox import Inbox
+from mltswitch.hostagent.transport.interfaces import Outgoing
 from mltswitch.hostagent.transport.messages import Goodbye
+from mltswitch.hostagent.transport.outbox import Outbox
 from mltswitch.hostagent.transport.settings import ConnectionSettings
 from mltswitch.wire import Dscp, WireFormatError
 
@@ -39,13 +42,13 @@ class KernelPaced:
 class TcpConnection(Connection):
     """One peer; raises `AgentError` where a caller asks for what cannot be."""
 
+    outbox_type: ClassVar[type[Outbox]] = TcpOutbox
+    inbox_type: ClassVar[type[Inbox]] = TcpInbox
+    _outbox: TcpOutbox
+    _inbox: TcpInbox
+
     def __init__(self, settings: ConnectionSettings, local: LocalEnd, secrets: Secrets, now_ns: int) -> None:
-        rate = KernelPaced()
-        super().__init__(settings, local, secrets, lambda _: None, rate, now_ns)
-        self._frames = TcpOutbox(self._exchange, rate, now_ns)
-        self._chunks = TcpInbox(self._exchange)
-        self._outbox, self._inbox = self._frames, self._chunks
-        self._halves = {Direction.SEND: self._frames, Direction.RECEIVE: self._chunks}
+        super().__init__(settings, local, secrets, lambda _: None, KernelPaced(), now_ns)
 
     def send(self, transfer: Outgoing, now_ns: int) -> None:
         """Post a tensor; nothing of it is more important than the rest, because nothing is lost."""
@@ -86,30 +89,33 @@ class TcpConnection(Connection):
     @property
     def has_frames(self) -> bool:
         """Whether a data connection that has room should ask for a frame."""
-        return self._error is None and self._frames.has_frames
+        return self._error is None and self._outbox.has_frames
 
     def next_frame(self, now_ns: int) -> Frame | None:
         """The next chunk for any data connection; None: nothing may leave."""
-        return self._frames.next_frame(now_ns) if self._error is None else None
+        if self._error is not None:
+            return None
+        self._exchange.now_ns = now_ns
+        return self._outbox.next_frame(now_ns)
 
     def reader(self) -> FrameReader:
         """Of a new data connection from the peer, after its HELLO."""
-        return FrameReader(self._chunks, self._exchange.element_bytes)
+        return FrameReader(self._inbox, self._exchange.element_bytes)
 
     def received(self, reader: FrameReader, size_bytes: int, now_ns: int) -> None:
         """Bytes of the peer's lie in the reader's spaces; what makes no sense ends the connection."""
         if self._error is not None:
             return
-        self._heard_ns = now_ns
+        self._exchange.now_ns = self._heard_ns = now_ns
         try:
             reader.filled(size_bytes, now_ns)
         except (WireFormatError, ProtocolViolationError) as error:
-            what = error.what if isinstance(error, ProtocolViolationError) else str(error)
-            self.broken(ProtocolViolationError(what), f"protocol violation: {what}", now_ns)
+            self._violated(error, now_ns)
 
     def broken(self, error: AgentError, farewell: str, now_ns: int) -> None:
         """Without its data connections there is no connection: every open transfer ends with the error."""
         if self._error is None:
+            self._exchange.now_ns = now_ns
             self._exchange.say(Goodbye(farewell))
             self._end(error, now_ns)
 

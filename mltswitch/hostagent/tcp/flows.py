@@ -8,7 +8,7 @@ from typing import Final
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.control.security import Security
-from mltswitch.hostagent.control.sockets import Endpoint, set_options
+from mltswitch.hostagent.control.sockets import Endpoint, set_dscp, set_options
 from mltswitch.hostagent.control.streams import TlsStream
 from mltswitch.hostagent.control.tls import TlsIdentity
 from mltswitch.hostagent.errors import PeerUnreachableError, ProtocolViolationError
@@ -17,7 +17,7 @@ from mltswitch.hostagent.tcp.connection import TcpConnection
 from mltswitch.hostagent.tcp.pipes import Pipe, PlainPipe, TlsPipe
 from mltswitch.hostagent.tcp.sending import Frame
 from mltswitch.hostagent.tcp.settings import TcpSettings
-from mltswitch.wire import Dscp, Ecn, TrafficClassByte
+from mltswitch.wire import Dscp
 
 TCP_NOTSENT_LOWAT: Final = 25
 """linux/tcp.h; the socket module has it from Python 3.12 on."""
@@ -136,15 +136,9 @@ class OutgoingFlow:
 
     def _mark(self, dscp: Dscp) -> None:
         """What the kernel still holds of another class leaves with the new one's DSCP, too."""
-        if dscp == self._dscp:
-            return
-        byte = int(TrafficClassByte(dscp, Ecn.NOT_ECT))  # TCP chooses its ECN bits itself
-        opened = self._pipe.kernel_socket
-        if opened.family == socket.AF_INET6:
-            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, byte)
-        else:
-            opened.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, byte)
-        self._dscp = dscp
+        if dscp != self._dscp:
+            set_dscp(self._pipe.kernel_socket, dscp)
+            self._dscp = dscp
 
     def _listen(self) -> None:
         """The peer says nothing here but in its TLS handshake; this notices when it has gone."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
 
-from mltswitch.errors import MltswitchError
+from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.control.security import check_plaintext
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.control.tls import TlsIdentity
@@ -96,9 +96,7 @@ class TcpPort:
                     self._settings.tcp,
                     until_ns,
                 )
-            except AgentError:
-                raise
-            except MltswitchError as error:  # what the peer named, or this machine, is at fault
+            except (UserInputError, MachineError) as error:  # what the peer named, or this machine
                 raise PeerUnreachableError(str(error), peer=hello.name) from None
             entry.flows.append(flow)
 
@@ -166,15 +164,19 @@ class TcpPort:
         opening, pipe = stranger.opening, stranger.pipe
         if opening is None or pipe is None:
             return
-        named = [entry for entry in self._peers if entry.connection.is_for_us(opening)]
-        if named and named[0].connection.peer is None:
+        if stranger.named is None:
+            named = [entry.connection for entry in self._peers if entry.connection.is_for_us(opening)]
+            stranger.named = named[0] if named else None
+        connection = stranger.named
+        if connection is not None and connection.peer is None and not connection.is_over:
             return
-        if not named or not self._may_send(named[0], opening, pipe.certified_peer):
+        entry = None if connection is None else self._of(connection)
+        if entry is None or not self._may_send(entry, opening, pipe.certified_peer):
             _log.debug("a data connection from %s is nobody's", stranger.remote)
             self._listeners.turn_out(stranger, self._released)
             return
         self._listeners.strangers.remove(stranger)
-        named[0].flows.append(IncomingFlow(named[0].connection, pipe))
+        entry.flows.append(IncomingFlow(entry.connection, pipe))
 
     def _may_send(self, entry: _Peer, opening: bytes, certified: str | None) -> bool:
         connection = entry.connection

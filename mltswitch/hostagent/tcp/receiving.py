@@ -98,11 +98,6 @@ class FrameReader:
         self._chunk: _Chunk | None = None
         """None: before the first frame."""
 
-    @property
-    def is_between(self) -> bool:
-        """Whether no frame has begun that has not ended."""
-        return self._between_bytes == END_MARK_BYTES and not (self._chunk and self._chunk.left_bytes)
-
     def spaces(self) -> list[memoryview]:
         """Memory for the next bytes, in order; never empty. It is good until the next event."""
         chunk = self._chunk

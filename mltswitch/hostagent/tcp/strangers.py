@@ -13,11 +13,12 @@ from typing import Any, Final
 
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.control.security import Security, check_plaintext
-from mltswitch.hostagent.control.sockets import Endpoint, endpoint_of, set_options
+from mltswitch.hostagent.control.sockets import Endpoint, accept_next, endpoint_of, set_options
 from mltswitch.hostagent.control.streams import TLS_RECORD, TlsStream
 from mltswitch.hostagent.control.tls import TlsIdentity
 from mltswitch.hostagent.errors import AgentError
 from mltswitch.hostagent.network.waiting import READABLE, WRITABLE
+from mltswitch.hostagent.tcp.connection import TcpConnection
 from mltswitch.hostagent.tcp.frames import OPENING_BYTES
 from mltswitch.hostagent.tcp.pipes import Pipe, PlainPipe, TlsPipe
 from mltswitch.wire import Dscp
@@ -41,6 +42,8 @@ class Stranger:
         self.due_ns = now_ns + PATIENCE_NS
         self.pipe: Pipe | None = None
         """None before the first byte."""
+        self.named: TcpConnection | None = None
+        """Whose it says it is; None: not looked up yet."""
         self._socket, self._security = connection, security
         self._opening = bytearray(OPENING_BYTES)
         self._received = 0
@@ -130,13 +133,17 @@ class DataListeners:
         return min(times, default=None)
 
     def step(self, ready: set[int], released: Callable[[int], None], now_ns: int) -> None:
-        """Accept, and read on; `released` is told of each descriptor before it is closed."""
+        """Accept, and read on; `released` is told of each descriptor before it is closed.
+
+        Raises MachineError where a listening socket itself is broken.
+        """
         for listener in self._sockets.values():
             if listener.fileno() in ready:
                 self._accept(listener, now_ns)
         for stranger in list(self.strangers):
             try:
-                stranger.step()
+                if stranger.fileno() in ready:  # no bytes wait in the pipe of one whose opening is not there
+                    stranger.step()
             except (AgentError, OSError):
                 self.turn_out(stranger, released)
             else:
@@ -161,14 +168,15 @@ class DataListeners:
         per_address = Counter(stranger.remote.ip for stranger in self.strangers)
         for _ in range(min(ACCEPTED_AT_ONCE, MAXIMUM_STRANGERS - len(self.strangers))):
             try:
-                connection, address = listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError:  # no descriptor or no memory left, above all
+                newcomer = accept_next(listener)
+            except OSError:
                 self._paused_until_ns = now_ns + PAUSE_NS
                 return
+            if newcomer is None:
+                return
+            connection, remote = newcomer
             connection.setblocking(False)
-            stranger = Stranger(connection, endpoint_of(address), self._security, now_ns)
+            stranger = Stranger(connection, remote, self._security, now_ns)
             if per_address[stranger.remote.ip] >= MAXIMUM_STRANGERS_PER_ADDRESS:
                 self.turned_away += 1
                 stranger.close()

@@ -6,7 +6,7 @@ be added to, and do not change.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol, get_args
 
 from mltswitch.hostagent.errors import AgentError
 from mltswitch.hostagent.spraying.standing import PathCondition, Reason, State
@@ -215,20 +215,7 @@ AgentEvent = (
     | PacketsRefused
 )
 
-EVENTS: Final[tuple[type[AgentEvent], ...]] = (
-    AgentStarted,
-    AgentEnded,
-    Warned,
-    PeerConnected,
-    PeerLost,
-    TransferPosted,
-    TransferAdvanced,
-    TransferEnded,
-    PathChanged,
-    RateChanged,
-    DatagramsDropped,
-    PacketsRefused,
-)
+EVENTS: Final[tuple[type[AgentEvent], ...]] = get_args(AgentEvent)
 
 
 class Observer(Protocol):

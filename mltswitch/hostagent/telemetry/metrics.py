@@ -6,6 +6,7 @@ never falls. Labels are bounded in number: peers by `snapshot.MAXIMUM_PEERS`, pa
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mltswitch import __version__
@@ -149,18 +150,21 @@ def handler_type(collector: AgentCollector, timeout_seconds: float) -> type[Metr
     return Handler
 
 
-def _counter(name: str, text: str, labels: tuple[str, ...], values: Values) -> "Metric":
-    family = CounterMetricFamily(PREFIX + name, text, labels=labels)
+def _family(
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    text: str,
+    labels: tuple[str, ...],
+    values: Values,
+) -> "Metric":
+    family = kind(PREFIX + name, text, labels=labels)
     for place, value in values:
         family.add_metric(place, value)
     return family
 
 
-def _gauge(name: str, text: str, labels: tuple[str, ...], values: Values) -> "Metric":
-    family = GaugeMetricFamily(PREFIX + name, text, labels=labels)
-    for place, value in values:
-        family.add_metric(place, value)
-    return family
+_counter: Final = partial(_family, CounterMetricFamily)
+_gauge: Final = partial(_family, GaugeMetricFamily)
 
 
 def _transfer_families(directions: dict[Direction, DirectionCounts]) -> Iterator["Metric"]:

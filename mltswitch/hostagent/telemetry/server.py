@@ -6,13 +6,14 @@ is on loopback unless its user says otherwise.
 
 import errno
 import logging
+import os
 import socket
 import threading
 from http.server import ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from mltswitch.errors import UserInputError
+from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.control.sockets import Endpoint, endpoint_of
 from mltswitch.hostagent.telemetry.events import Observer
 from mltswitch.hostagent.telemetry.snapshot import AgentSnapshot
@@ -50,8 +51,9 @@ class MetricsServer:
     def __init__(self, agent: Measured, endpoint: Endpoint, *, beyond_loopback: bool = False) -> None:
         """Opens it, at any path of the URL; port 0: the kernel chooses.
 
-        Raises UserInputError for an address that cannot be listened at, or beyond loopback without
-        `beyond_loopback`, MachineError without the package prometheus_client, AgentError for a closed agent.
+        Raises UserInputError for an address that is not this machine's, or beyond loopback without
+        `beyond_loopback`, MachineError where the port is taken or without the package prometheus_client,
+        AgentError for a closed agent.
         """
         from mltswitch.hostagent.telemetry.metrics import AgentCollector, handler_type
 
@@ -60,7 +62,7 @@ class MetricsServer:
                 "is open to other machines, without any check of who asks",
                 where=f"metrics endpoint {endpoint}",
                 expected="an address of loopback",
-                hint="say so explicitly if that is wanted",
+                hint="if that is wanted, say so: `--open-metrics`, `beyond_loopback=True` in Python",
             )
         self._agent = agent
         self._transfers = TransferCounts()
@@ -141,7 +143,7 @@ def _opened(endpoint: Endpoint, handler: type) -> _Server:
     try:
         return _Server(endpoint, handler)
     except OSError as error:
-        name = errno.errorcode.get(error.errno or 0, "error")
-        raise UserInputError(
-            f"cannot be listened at: {error.strerror} ({name})", where=f"metrics endpoint {endpoint}"
-        ) from None
+        where = f"metrics endpoint {endpoint}"
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise UserInputError("is not an address of this machine", where=where) from None
+        raise MachineError(f"cannot listen there: {os.strerror(error.errno or 0)}", where=where) from None

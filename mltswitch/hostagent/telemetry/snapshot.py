@@ -1,15 +1,14 @@
 """What an agent has counted until now, as one consistent picture of its engine."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Final
 
 from mltswitch.hostagent.links import Link
 from mltswitch.hostagent.network.receiver import DatagramReceiver
 from mltswitch.hostagent.network.sockets import BufferSize, DataSocket
-from mltswitch.hostagent.spraying.sprayer import PathSprayer
 from mltswitch.hostagent.spraying.standing import PathCondition
-from mltswitch.hostagent.transport.tally import ReceivedTotals, SentTotals, Traffic
+from mltswitch.hostagent.transport.tally import Counters, ReceivedTotals, SentTotals, Traffic
 
 MAXIMUM_PEERS: Final = 256
 """Counted by name; whoever comes after them is counted together."""
@@ -17,7 +16,7 @@ OTHER_PEERS: Final = "(other)"
 
 
 @dataclass(slots=True)
-class PathCounters:
+class PathCounters(Counters):
     """Of one path to a peer and from it; packets, probes included."""
 
     sent_packets: int = 0
@@ -33,11 +32,6 @@ class PathCounters:
     arrived_packets: int = 0
     """From the peer."""
     arrived_marked_packets: int = 0
-
-    def add(self, other: "PathCounters") -> None:
-        """Count what was counted elsewhere."""
-        for entry in fields(self):
-            setattr(self, entry.name, getattr(self, entry.name) + getattr(other, entry.name))
 
 
 @dataclass(slots=True)
@@ -174,12 +168,11 @@ def socket_snapshots(
 
 def _counters(link: Link, traffic: Traffic) -> PeerCounters:
     refused = link.sender.counters.refused_packets if link.sender else 0
-    sprayer = link.connection.sprayer if link.connection else None
     counters = PeerCounters(
         traffic.sent, traffic.received, traffic.late_packets, traffic.dropped_datagrams, refused
     )
-    if isinstance(sprayer, PathSprayer):
-        for entry in sprayer.statistics():
+    if link.sprayer is not None:
+        for entry in link.sprayer.statistics():
             counters.paths[entry.path] = PathCounters(
                 entry.sent_packets,
                 entry.sent_bytes,
@@ -197,13 +190,12 @@ def _counters(link: Link, traffic: Traffic) -> PeerCounters:
 
 
 def _add_state(state: PeerState, link: Link, traffic: Traffic, *, is_alone: bool) -> None:
-    connection = link.connection
-    hello, sprayer = (connection.peer, connection.sprayer) if connection else (None, None)
+    hello = link.connection.peer if link.connection else None
     state.connections += 1
     state.open_sends += traffic.open_sends
     state.open_receives += traffic.open_receives
     state.rate_bps += traffic.rate_bps
     state.in_flight_bytes += traffic.in_flight_bytes
     state.window_bytes += hello.window_bytes if hello else 0
-    if is_alone and isinstance(sprayer, PathSprayer):
-        state.paths = sprayer.conditions()
+    if is_alone and link.sprayer is not None:
+        state.paths = link.sprayer.conditions()

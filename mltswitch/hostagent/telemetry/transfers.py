@@ -3,6 +3,7 @@
 import threading
 from bisect import bisect_left
 from collections import Counter
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
@@ -41,10 +42,6 @@ class Histogram:
         names = [*(f"{bound:g}" for bound in self.bounds), "+Inf"]
         return list(zip(names, accumulate(self.counts), strict=True))
 
-    def copy(self) -> "Histogram":
-        """As it is now."""
-        return Histogram(self.bounds, list(self.counts), self.total)
-
 
 @dataclass(slots=True)
 class DirectionCounts:
@@ -81,9 +78,4 @@ class TransferCounts:
     def read(self) -> dict[Direction, DirectionCounts]:
         """A copy."""
         with self._lock:
-            return {
-                direction: DirectionCounts(
-                    counts.results.copy(), counts.seconds.copy(), counts.goodput.copy(), counts.size_bytes
-                )
-                for direction, counts in self._directions.items()
-            }
+            return deepcopy(self._directions)

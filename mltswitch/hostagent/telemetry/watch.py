@@ -3,12 +3,11 @@
 import errno
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from mltswitch.hostagent.links import Link
 from mltswitch.hostagent.network.receiver import DatagramReceiver
-from mltswitch.hostagent.spraying.sprayer import PathSprayer
 from mltswitch.hostagent.telemetry.events import (
     AgentEvent,
     DatagramsDropped,
@@ -94,7 +93,7 @@ class Watch:
 
     def look(
         self,
-        links: Iterable[Link],
+        links: Collection[Link],
         receivers: Iterable[DatagramReceiver],
         unknown_datagrams: int,
         now_ns: int,
@@ -121,9 +120,8 @@ class Watch:
             del self._seen[key]
 
     def _look_at_paths(self, link: Link) -> None:
-        sprayer = link.connection.sprayer if link.connection else None
-        if isinstance(sprayer, PathSprayer):
-            for event in sprayer.take_events():
+        if link.sprayer is not None:
+            for event in link.sprayer.take_events():
                 self.tell(PathChanged(event.now_ns, link.name, event.path, event.state, event.reason))
 
     def _sample(self, link: Link, now_ns: int) -> None:

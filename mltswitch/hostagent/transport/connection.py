@@ -7,7 +7,7 @@ kernel already has.
 
 import heapq
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -81,6 +81,9 @@ _ACKNOWLEDGEMENT: Final = struct_of(ACKNOWLEDGEMENT)
 class Connection:
     """One peer; raises `AgentError` where a caller asks for what cannot be."""
 
+    outbox_type: ClassVar[type[Outbox]] = Outbox
+    inbox_type: ClassVar[type[Inbox]] = Inbox
+
     def __init__(
         self,
         settings: ConnectionSettings,
@@ -97,8 +100,8 @@ class Connection:
         self._settings = settings
         self._exchange = Exchange(settings, local, secrets)
         self._rate = rate
-        self._outbox = Outbox(self._exchange, rate, now_ns)
-        self._inbox = Inbox(self._exchange)
+        self._outbox = self.outbox_type(self._exchange, rate, now_ns)
+        self._inbox = self.inbox_type(self._exchange)
         self._halves: dict[Direction, Outbox | Inbox] = {
             Direction.SEND: self._outbox,
             Direction.RECEIVE: self._inbox,
@@ -166,9 +169,7 @@ class Connection:
                 if self._error is not None:
                     return
         except (WireFormatError, ProtocolViolationError) as error:
-            what = error.what if isinstance(error, ProtocolViolationError) else str(error)
-            self._exchange.say(Goodbye(f"protocol violation: {what}"))
-            self._end(ProtocolViolationError(what), now_ns)
+            self._violated(error, now_ns)
 
     def control_ended(self, error: AgentError, now_ns: int) -> None:
         """The control channel broke."""
@@ -443,6 +444,11 @@ class Connection:
 
     def _add_deadline(self, deadline_ns: int, key: TransferKey, direction: Direction) -> None:
         heapq.heappush(self._deadlines, (deadline_ns, key.tensor, key.round_number, direction))
+
+    def _violated(self, error: WireFormatError | ProtocolViolationError, now_ns: int) -> None:
+        what = error.what if isinstance(error, ProtocolViolationError) else str(error)
+        self._exchange.say(Goodbye(f"protocol violation: {what}"))
+        self._end(ProtocolViolationError(what), now_ns)
 
     def _end(self, error: AgentError, now_ns: int) -> None:
         if self._error is not None:

@@ -1,7 +1,7 @@
 """What is counted of one transfer: by class and by path, a fixed number of numpy calls for each chunk."""
 
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,17 @@ _ECN_VALUES: Final = 4
 
 
 @dataclass(slots=True)
-class SentTotals:
+class Counters:
+    """Fields that are added up."""
+
+    def add(self, other: Self) -> None:
+        """Count what was counted elsewhere."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+
+@dataclass(slots=True)
+class SentTotals(Counters):
     """Data packets that one end has sent."""
 
     packets: int = 0
@@ -30,14 +40,9 @@ class SentTotals:
     important_lost: int = 0
     """Of them."""
 
-    def add(self, other: "SentTotals") -> None:
-        """Count what was counted elsewhere."""
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
-
 
 @dataclass(slots=True)
-class ReceivedTotals:
+class ReceivedTotals(Counters):
     """Data packets that have arrived for open transfers."""
 
     packets: int = 0
@@ -49,11 +54,6 @@ class ReceivedTotals:
     packets_duplicate: int = 0
     important_packets: int = 0
     """Different ones."""
-
-    def add(self, other: "ReceivedTotals") -> None:
-        """Count what was counted elsewhere."""
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
 @dataclass(frozen=True, slots=True)

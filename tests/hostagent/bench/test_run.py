@@ -8,7 +8,7 @@ from mltswitch.errors import MachineError
 from mltswitch.hostagent.bench import BenchResult, run_bench
 from mltswitch.hostagent.bench.end import Connect, Open
 from mltswitch.hostagent.bench.run import bench_process
-from mltswitch.hostagent.control.sockets import Endpoint
+from tests.hostagent.control.peers import nobody_listens
 
 SIZE_BYTES = 400_003
 
@@ -57,11 +57,11 @@ def test_progress_never_falls(result: BenchResult, steps: list[tuple[str, int, i
     assert all(before[2] == after[2] for before, after in itertools.pairwise(steps))
 
 
-def test_what_goes_wrong_in_abench_process_is_one_line() -> None:
+def test_what_goes_wrong_in_a_bench_process_is_one_line() -> None:
     with bench_process() as end:
         end.ask(Open({"name": "one", "data_port": 0}))
-        with pytest.raises(MachineError, match="peer two: "):
-            end.ask(Connect("two", Endpoint("127.0.0.1", 9)))
+        with nobody_listens() as nobody, pytest.raises(MachineError, match="peer two: "):
+            end.ask(Connect("two", nobody))
         with pytest.raises(MachineError, match=r"192\.0\.2\.1"):
             end.ask(Open({"name": "one", "addresses": ["192.0.2.1"], "plaintext": True, **RACK}))
 

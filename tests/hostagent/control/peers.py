@@ -4,7 +4,8 @@ import select
 import socket
 import ssl
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -71,6 +72,14 @@ def wait(*ends: ControlChannel | ControlListener, writes: bool = False) -> None:
     """Until the kernel has something for one of them."""
     ready = select.select(ends, ends if writes else [], [], PATIENCE_SECONDS)
     assert ready[0] or ready[1], "nothing happens any more"
+
+
+@contextmanager
+def nobody_listens(address: str = LOOPBACK.address) -> Iterator[Endpoint]:
+    """A place that is taken, and refuses."""
+    with socket.socket() as taken:
+        taken.bind((address, 0))
+        yield Endpoint(address, taken.getsockname()[1])
 
 
 def accepted(listener: ControlListener, now_ns: int = 0) -> ControlChannel:

@@ -1,21 +1,19 @@
 """Two doctors over loopback: keys, strangers, peers that are none, and bounds. No root."""
 
 import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from mltswitch.errors import MachineError, UserInputError
-from mltswitch.hostagent.control.channel import ControlChannel
 from mltswitch.hostagent.control.listener import ControlListener
 from mltswitch.hostagent.control.security import Plaintext
 from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.doctor import examination
 from mltswitch.hostagent.doctor.conversation import Conversation
 from mltswitch.hostagent.doctor.datagrams import Datagram, Kind
-from mltswitch.hostagent.doctor.examination import connected, examine
+from mltswitch.hostagent.doctor.examination import LOSS_DATAGRAMS, connected, examine
 from mltswitch.hostagent.doctor.examined import listening
 from mltswitch.hostagent.doctor.messages import (
     PREAMBLE,
@@ -38,8 +36,25 @@ from mltswitch.hostagent.errors import (
     PeerUnreachableError,
     ProtocolViolationError,
 )
-from tests.hostagent.control.peers import Job, new_authority, unproved
-from tests.hostagent.doctor.pairs import CHANNEL, LOOSE, examined_by, problems, served, settings_of
+from tests.hostagent.background import in_background
+from tests.hostagent.control.peers import (
+    Job,
+    accepted,
+    all_ended,
+    drive,
+    new_authority,
+    nobody_listens,
+    unproved,
+)
+from tests.hostagent.doctor.pairs import (
+    CHANNEL,
+    LOOSE,
+    PATIENCE_SECONDS,
+    examined_by,
+    problems,
+    served,
+    settings_of,
+)
 
 ONE, OTHER = ("127.0.81.1", "127.0.81.2"), ("127.0.82.1", "127.0.82.2")
 CLIENT, SERVER = settings_of("client", ONE, dscp=(34,)), settings_of("server", OTHER, dscp=(34,))
@@ -92,6 +107,16 @@ def test_paths_by_port() -> None:
     assert len(report.paths) == 3
 
 
+def test_many_paths_have_whole_samples_in_several_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "MAXIMUM_RUN_DATAGRAMS", 2 * LOSS_DATAGRAMS)
+    one, other = (settings_of(name, [address] * 3, dscp=(34,)) for name, address in
+                  (("client", ONE[0]), ("server", OTHER[0])))  # fmt: skip
+    with served(other, OTHER[0]) as listener:
+        _, report = examined_by(one, listener)
+    samples = [way.measured.loss_sent for path in report.paths for way in path.directions]
+    assert samples == [LOSS_DATAGRAMS] * 6
+
+
 def test_a_job_that_wants_the_longest_packets() -> None:
     """Loopback takes them."""
     one, other = (settings_of(name, [address], dscp=(34,), payload_bytes=40_000) for name, address in
@@ -104,14 +129,12 @@ def test_a_job_that_wants_the_longest_packets() -> None:
 
 
 def test_nobody_listens() -> None:
-    with socket.socket() as taken:
-        taken.bind((OTHER[0], 0))  # and does not listen
-        remote = Endpoint(OTHER[0], taken.getsockname()[1])
-        with (
-            pytest.raises(PeerUnreachableError, match="nothing listens at"),
-            connected(remote, "server", LOOSE, CHANNEL) as channel,
-        ):
-            examine(channel, CLIENT)
+    with (
+        nobody_listens(OTHER[0]) as remote,
+        pytest.raises(PeerUnreachableError, match="nothing listens at"),
+        connected(remote, "server", LOOSE, CHANNEL) as channel,
+    ):
+        examine(channel, CLIENT)
 
 
 def test_a_certificate_of_another_job(job: Job) -> None:
@@ -142,29 +165,18 @@ def test_an_agent_is_no_doctor() -> None:
     listener = ControlListener(Endpoint(OTHER[0], 0), LOOSE, CHANNEL)
 
     def other() -> None:
-        deadline = time.monotonic() + 20
-        channels: list[ControlChannel] = []
-        while not channels and time.monotonic() < deadline:
-            channels = listener.accept(time.monotonic_ns())
-        channels[0].send(b"\x00\x00\x00\x20\x01an agent's hello is another....")
-        while time.monotonic() < deadline:
-            try:
-                channels[0].step(time.monotonic_ns())
-            except AgentError:
-                break
-        channels[0].close()
+        channel = accepted(listener)
+        channel.send(b"\x00\x00\x00\x20\x01an agent's hello is another....")
+        drive([channel], all_ended)
 
-    thread = threading.Thread(target=other)
-    thread.start()
-    try:
+    with in_background(other) as ended:
         with (
             pytest.raises(PeerRefusedError, match="is no doctor"),
             connected(listener.local, "server", LOOSE, CHANNEL) as channel,
         ):
             examine(channel, CLIENT)
-    finally:
-        thread.join()
-        listener.close()
+        ended()
+    listener.close()
 
 
 @pytest.mark.parametrize(
@@ -176,7 +188,7 @@ def test_strangers_do_not_end_the_listener(said: bytes) -> None:
             stranger.sendall(said)
             if not said:
                 stranger.shutdown(socket.SHUT_WR)
-            answered = examined.serve_one(2.0)
+            answered = examined.serve_one(PATIENCE_SECONDS if said else 2.0)
         # One that says something is turned away with a reason, one that leaves is not even that.
         assert (
             answered is None

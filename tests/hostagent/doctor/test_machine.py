@@ -156,14 +156,12 @@ def test_packages_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_such_interface_or_setting() -> None:
-    assert interfaces.mtu_bytes("no-such-one") is None
     assert interfaces.has_feature("no-such-one", interfaces.UDP_SEGMENTATION) is None
     assert interfaces.has_feature("lo", "no-such-feature") is None
     assert interfaces.setting("ipv4", "conf", "no-such-one", "rp_filter") is None
 
 
 def test_loopback() -> None:
-    assert interfaces.mtu_bytes("lo") == int(Path("/sys/class/net/lo/mtu").read_text())
     found = address_findings(HOST)
     assert named(found, "addresses").seen == "1 on lo, one path each"
     assert [entry.status for entry in route_findings(HOST.paths[0], "127.0.0.9")] == [Status.OK, Status.OK]

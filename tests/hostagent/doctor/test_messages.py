@@ -33,6 +33,7 @@ from mltswitch.hostagent.doctor.messages import (
     Sent,
     ToldFinding,
     Transmit,
+    cut,
     encode,
 )
 from mltswitch.hostagent.errors import PeerRefusedError, ProtocolViolationError
@@ -120,6 +121,11 @@ def test_what_a_peer_says_steers_no_terminal() -> None:
     (heard,) = Decoder("peer").feed(PREAMBLE + (len(body) - 4).to_bytes(4, "big") + body[4:])
     assert isinstance(heard, Refuse)
     assert heard.reason == "\\x1b[2J\\nboo"
+
+
+def test_whatever_is_cut_is_heard() -> None:
+    said = Refuse(reason=cut("\x1b" * 1000))
+    assert Decoder("peer").feed(PREAMBLE + encode(said)) == [said]
 
 
 @pytest.mark.parametrize(

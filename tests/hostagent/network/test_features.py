@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.network import features, libc, netlink
-from mltswitch.hostagent.network.features import Egress, egress, kernel_features
+from mltswitch.hostagent.network.features import Egress, egress, interface_mtu_bytes, kernel_features
 from mltswitch.hostagent.network.netlink import TC_H_ROOT, QueueingDiscipline, queueing_disciplines
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_PAYLOAD_BYTES
 
@@ -55,6 +55,12 @@ def test_the_way_to_ourselves() -> None:
     assert found.mtu_bytes == min(65_535, int(Path("/sys/class/net/lo/mtu").read_text()))
     assert not found.kernel_paces
     assert found.payload_bytes() == UDP_MAXIMUM_PAYLOAD_BYTES
+
+
+def test_the_mtu_of_an_interface() -> None:
+    assert interface_mtu_bytes("lo") == int(Path("/sys/class/net/lo/mtu").read_text())
+    with pytest.raises(UserInputError, match="interface no-such-one: has no MTU: No such device"):
+        interface_mtu_bytes("no-such-one")
 
 
 def test_no_address() -> None:

@@ -2,6 +2,8 @@
 
 import errno
 import socket
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -156,6 +158,23 @@ def test_without_the_privilege(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "socket", refuse)
     with pytest.raises(MachineError, match="spray mode p4: frames with a source route need CAP_NET_RAW"):
         open_packet_socket("lo")
+
+
+@pytest.mark.root
+def test_without_the_privilege_one_line_says_what_to_do() -> None:
+    program = (
+        "from mltswitch.hostagent.network.raw import open_packet_socket\n"
+        "from mltswitch.errors import MachineError\n"
+        "try:\n    open_packet_socket('lo')\nexcept MachineError as error:\n    print(error)\n"
+    )
+    command = ["setpriv", "--bounding-set", "-net_raw", "--inh-caps", "-net_raw", "--"]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    (line,) = done.stdout.splitlines()
+    assert "spray mode p4: frames with a source route need CAP_NET_RAW" in line
+    assert "AmbientCapabilities=CAP_NET_RAW" in line
+    assert "setcap cap_net_raw+ep" in line
 
 
 def test_the_route_takes_from_the_payload() -> None:

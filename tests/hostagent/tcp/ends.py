@@ -17,6 +17,7 @@ from mltswitch.hostagent.transport.hello import KEY_BYTES, LocalEnd, PathAddress
 from mltswitch.hostagent.transport.interfaces import Incoming, Outgoing, TransferKey
 from mltswitch.hostagent.transport.settings import ConnectionSettings, Transport
 from mltswitch.wire import ElementType
+from tests.hostagent.transport.ends import talk
 
 FAR_NS = 10**15
 CHUNK_BYTES = LEAST_CHUNK_BYTES
@@ -34,13 +35,6 @@ def end(number: int, *, chunk_bytes: int = CHUNK_BYTES, authenticate: bool = Fal
         chunk_bytes=chunk_bytes,
     )
     return TcpConnection(ConnectionSettings(), local, Secrets(number, bytes([number]) * KEY_BYTES), 0)
-
-
-def talk(first: TcpConnection, second: TcpConnection, now_ns: int = 1) -> None:
-    """Carry control bytes until nobody has any."""
-    while (one := first.control_to_send()) + (other := second.control_to_send()):
-        second.control_received(one, now_ns)
-        first.control_received(other, now_ns)
 
 
 def greeted(**options: Any) -> tuple[TcpConnection, TcpConnection]:
@@ -67,12 +61,13 @@ class Flow:
     reader: FrameReader
     frame: Frame | None = None
     waiting: bytearray = field(default_factory=bytearray)
+    now_ns: int = 1
 
     def write(self, most_bytes: int) -> int:
         """As a socket with so much room would; returns how many bytes were written."""
         parts = self.frame.parts() if self.frame else []
         if not parts:
-            self.frame = self.sender.next_frame(1)
+            self.frame = self.sender.next_frame(self.now_ns)
             parts = self.frame.parts() if self.frame else []
         if not parts or self.frame is None:
             return 0
@@ -92,7 +87,7 @@ class Flow:
                 space[:size_bytes] = self.waiting[:size_bytes]
                 del self.waiting[:size_bytes]
                 taken, left = taken + size_bytes, left - size_bytes
-            self.receiver.received(self.reader, taken, 1)
+            self.receiver.received(self.reader, taken, self.now_ns)
         return total
 
 

@@ -3,7 +3,6 @@
 import socket
 import subprocess
 import sys
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -41,6 +40,7 @@ from mltswitch.hostagent.tcp.settings import TcpSettings
 from mltswitch.hostagent.transport.hello import PathAddress
 from mltswitch.hostagent.transport.rate import RateSettings
 from mltswitch.hostagent.transport.settings import Transport
+from tests.hostagent.background import eventually
 from tests.hostagent.namespaces import TwoHosts, can_make_namespaces, two_hosts
 
 DSCP, CONTROL_DSCP = 34, 40
@@ -120,13 +120,6 @@ def exchange(sender: Agent, receiver: Agent, count: int = 100_003, tensor: int =
         transfer.wait(PATIENCE_SECONDS)
     assert (buffer == original).all()
     return there
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("streams", [1, 5])
@@ -256,6 +249,9 @@ def test_transports_that_differ(make: Make) -> None:
     with pytest.raises(PeerRefusedError, match=r"tcp here, mlt there|mlt here, tcp there") as found:
         sender.connect("host-b", receiver.listening_at, PATIENCE_SECONDS)
     assert "peer host-b" in str(found.value)
+    eventually(lambda: any(receiver._peers.values()))
+    with pytest.raises(DeadlineExceededError, match=r"nobody has connected.*different transports"):
+        receiver.wait_for_a_peer(0.05)
 
 
 # Who may send
@@ -327,7 +323,6 @@ def test_strangers_are_closed_without_a_word(make: Make) -> None:
 
 
 def test_few_strangers_may_wait_and_not_for_long(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "PATIENCE_NS", 500_000_000)
     monkeypatch.setattr(strangers, "MAXIMUM_STRANGERS_PER_ADDRESS", 4)
     agent = make("host-a")
     place = port_of(agent).addresses[0]

@@ -27,10 +27,15 @@ from mltswitch.hostagent.transport.interfaces import (
     TransferKey,
 )
 from mltswitch.hostagent.transport.messages import Bitmap, Message, Probe, encode_message
-from tests.hostagent.tcp.ends import CHUNK_BYTES, Flow, end, flow, greeted, incoming, outgoing, run, talk
+from mltswitch.hostagent.transport.settings import ConnectionSettings
+from tests.hostagent.tcp.ends import CHUNK_BYTES, Flow, end, flow, greeted, incoming, outgoing, run
 from tests.hostagent.transport.ends import connection as datagram_connection
+from tests.hostagent.transport.ends import failing, talk
 
 KEY = TransferKey(7, 1)
+LATER_NS = 500_000_000
+NUDGED_NS = LATER_NS + ConnectionSettings().nudge_ns
+"""A ping follows what is said at that time."""
 Bytes = NDArray[np.uint8]
 
 
@@ -376,23 +381,40 @@ def test_a_broken_data_connection_ends_every_transfer() -> None:
         assert connection.next_frame(1) is None
 
 
-def _raises() -> int:
-    raise ZeroDivisionError("by zero")
-
-
 def test_a_class_that_fails_fails_its_transfer_alone() -> None:
     sender, receiver = greeted()
     other = TransferKey(8, 1)
     for key in (KEY, other):
         receiver.receive(incoming(key, np.zeros(8, np.uint8)), 1)
     good = outgoing(KEY, data(8))
-    sender.send(Outgoing(KEY, good.tensor, 0, _raises, good.policy, good.deadline_ns, 1), 1)
+    sender.send(Outgoing(KEY, good.tensor, 0, failing, good.policy, good.deadline_ns, 1), 1)
     sender.send(outgoing(other, data(8)), 1)
     talk(sender, receiver)
     list(run(flow(sender, receiver)))
     talk(sender, receiver)
     errors = {event.key: type(event.error) for event in done(sender)}
     assert errors == {KEY: TaggingError, other: type(None)}
+
+
+def test_what_a_chunk_makes_its_receiver_say_has_its_time() -> None:
+    sender, receiver = greeted()
+    receiver.receive(incoming(KEY, np.zeros(8, np.uint8)), 1)
+    talk(sender, receiver)
+    way = flow(receiver, receiver)
+    way.now_ns = LATER_NS
+    way.waiting += FrameHeader(KEY, 0, 8).encode() + bytes(8) + WHOLE
+    way.read(1000)
+    assert receiver.next_timer_ns() == NUDGED_NS
+
+
+def test_what_a_sender_gives_up_has_its_time() -> None:
+    sender, receiver = greeted()
+    receiver.receive(incoming(KEY, np.zeros(8, np.uint8)), 1)
+    good = outgoing(KEY, data(8))
+    sender.send(Outgoing(KEY, good.tensor, 0, failing, good.policy, good.deadline_ns, 1), 1)
+    talk(sender, receiver)
+    assert sender.next_frame(LATER_NS) is None
+    assert sender.next_timer_ns() == NUDGED_NS
 
 
 def test_sizes_that_differ() -> None:

@@ -1,8 +1,7 @@
 """Two agents on loopback, and an observer that remembers."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -95,10 +94,3 @@ def transfer(
     done = here.wait(PATIENCE_SECONDS), there.wait(PATIENCE_SECONDS)
     assert (buffer == original).all()
     return done
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < until, "it does not happen"
-        time.sleep(0.01)

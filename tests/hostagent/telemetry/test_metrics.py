@@ -30,11 +30,11 @@ from mltswitch.hostagent.telemetry.snapshot import (
 from mltswitch.hostagent.telemetry.transfers import SECONDS_BOUNDS, Histogram, TransferCounts
 from mltswitch.hostagent.transport.hello import LocalEnd, PathAddress
 from mltswitch.hostagent.transport.interfaces import Direction
+from tests.hostagent.background import eventually
 from tests.hostagent.telemetry.agents import (
     PATIENCE_SECONDS,
     Remembering,
     agent,
-    eventually,
     join,
     pair,
     transfer,
@@ -207,7 +207,7 @@ def test_an_engine_that_does_not_answer_is_not_up(monkeypatch: pytest.MonkeyPatc
 
 def test_other_machines_are_an_explicit_choice() -> None:
     with agent("host-a", 61) as alone:
-        with pytest.raises(UserInputError, match="open to other machines"):
+        with pytest.raises(UserInputError, match=r"open to other machines.*--open-metrics.*beyond_loopback"):
             MetricsServer(alone, ANYWHERE)
         with MetricsServer(alone, ANYWHERE, beyond_loopback=True) as endpoint:
             port = endpoint.listening_at.port
@@ -221,8 +221,10 @@ def test_an_endpoint_over_ipv6() -> None:
 
 def test_a_port_that_is_taken() -> None:
     with agent("host-a", 61) as alone, MetricsServer(alone, LOOPBACK) as first:
-        with pytest.raises(UserInputError, match="EADDRINUSE"):
+        with pytest.raises(MachineError, match="cannot listen there: Address already in use"):
             MetricsServer(alone, first.listening_at)
+        with pytest.raises(UserInputError, match="is not an address of this machine"):
+            MetricsServer(alone, Endpoint("203.0.113.7", 0), beyond_loopback=True)
         with pytest.raises(UserInputError, match="is not an IP address"):
             MetricsServer(alone, Endpoint("localhost", 0))
 

@@ -20,7 +20,7 @@ from mltswitch.hostagent.telemetry import trace as module
 from mltswitch.hostagent.telemetry.events import EVENTS, AgentEnded, AgentEvent, Warned
 from mltswitch.hostagent.telemetry.reading import read_trace
 from mltswitch.hostagent.telemetry.trace import EventsLeftOut, TraceStarted, TraceWriter, trace_line
-from tests.hostagent.telemetry.agents import eventually
+from tests.hostagent.background import eventually
 
 START = trace_line(TraceStarted(1, "2026-01-01T00:00:00+00:00", 1, "1.0")).decode()
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {

@@ -39,6 +39,11 @@ def talk(first: Connection, second: Connection, now_ns: int = 1) -> None:
         first.control_received(other, now_ns)
 
 
+def failing() -> int:
+    """As a user's code may."""
+    raise ZeroDivisionError("by zero")
+
+
 def tensor(count: int = 100) -> TensorView:
     return TensorView(np.zeros(4 * count, np.uint8), ElementType.FLOAT32)
 

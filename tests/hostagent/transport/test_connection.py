@@ -18,7 +18,7 @@ from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.interfaces import ConnectionLost, Direction, TransferDone, TransferKey
 from mltswitch.hostagent.transport.messages import Goodbye, Hello, Probe, encode_message
 from mltswitch.hostagent.transport.settings import ConnectionSettings
-from tests.hostagent.transport.ends import connection, incoming, outgoing, talk
+from tests.hostagent.transport.ends import connection, failing, incoming, outgoing, talk
 
 
 @pytest.fixture
@@ -93,12 +93,8 @@ class _Odd:
         return np.ones(last - first + 1, np.bool_)
 
 
-def _raises() -> int:
-    raise ZeroDivisionError("by zero")
-
-
 @pytest.mark.parametrize(
-    "changes", [{"policy": _Odd()}, {"dscp": _raises}, {"dscp": lambda: 99}, {"dscp": lambda: 48}]
+    "changes", [{"policy": _Odd()}, {"dscp": failing}, {"dscp": lambda: 99}, {"dscp": lambda: 48}]
 )
 def test_a_users_code_fails_its_transfer_alone(
     pair: tuple[Connection, Connection], changes: dict[str, Any]
