@@ -1,7 +1,10 @@
 """The hosts' program: what it sends is what comes, and every way to fail is one clear line."""
 
 import json
+import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import IPv4Address
 
 import numpy as np
@@ -24,6 +27,16 @@ def sender(name: str) -> TestHost:
     return TestHost(name, (), (HERE,))
 
 
+@contextmanager
+def open_here(receiver: TestHost, senders: list[TestHost], payload_bytes: int) -> Iterator[Hosts]:
+    """At a port that nobody else on this machine uses: tests run beside each other."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("0.0.0.0", 0))  # noqa: S104  (as the receiver does; nothing is read from it)
+        port = probe.getsockname()[1]
+    with open_hosts(receiver, senders, payload_bytes, port) as hosts:
+        yield hosts
+
+
 def flows(*entries: Flow) -> Run:
     return (entries,)
 
@@ -38,7 +51,7 @@ def test_what_is_sent_arrives_with_its_tags() -> None:
         Flow("idle", 2, 34, (Ecn.ECT_0, Ecn.NOT_ECT), 0.0, 0.002, 20),
         Flow("fill", 4, 26, (Ecn.ECT_0,), 0.05, 0.001, 30),
     )
-    with open_hosts(TestHost("here", ()), [sender("there")], 200) as hosts:
+    with open_here(TestHost("here", ()), [sender("there")], 200) as hosts:
         first, second = exchanged(hosts, run), exchanged(hosts, run)
     for found in (first, second):
         assert len(found.records) == 50
@@ -56,14 +69,14 @@ def test_a_shell_on_the_way_changes_nothing() -> None:
     run = flows(Flow("idle", 2, 34, (Ecn.NOT_ECT,), 0.0, 0.002, 20))
     receiver = TestHost("here", SHELL_BETWEEN, quoted=True)
     there = TestHost("there", SHELL_BETWEEN, (HERE,), quoted=True)
-    with open_hosts(receiver, [there], 100) as hosts:
+    with open_here(receiver, [there], 100) as hosts:
         assert len(exchanged(hosts, run).records) == 20
 
 
 def test_two_senders_are_told_apart() -> None:
     port = Port(10_000_000, 1514, 2, (1,))
     run = threshold_run(port, Marking(3, 36), 4 * 1514, 8 * 1514)
-    with open_hosts(TestHost("here", ()), [sender("a"), sender("b")], 100) as hosts:
+    with open_here(TestHost("here", ()), [sender("a"), sender("b")], 100) as hosts:
         trace = observe(exchanged(hosts, run))
     assert set(np.unique(trace.phase).tolist()) == {"idle", "burst", "hold", "fill"}
     assert trace.is_received.all()
@@ -82,7 +95,7 @@ def test_a_host_that_fails_is_named(prefix: tuple[str, ...], words: str) -> None
     run = flows(Flow("idle", 2, 34, (Ecn.NOT_ECT,), 0.0, 0.002, 20))
     with (
         pytest.raises(MachineError, match=words) as caught,
-        open_hosts(TestHost("here", ()), [TestHost("broken", prefix, (HERE,))], 100) as hosts,
+        open_here(TestHost("here", ()), [TestHost("broken", prefix, (HERE,))], 100) as hosts,
     ):
         hosts.exchange(run)
     assert caught.value.where == "broken"

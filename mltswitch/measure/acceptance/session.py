@@ -25,7 +25,7 @@ from mltswitch.measure.acceptance.schedule import Run, run_seconds
 BOOTSTRAP: Final = "import sys; exec(sys.stdin.read(int(sys.stdin.readline())))"
 """Reads the program's length and the program, and runs it; the rest of standard input is the program's."""
 TEST_PORT: Final = 47002
-"""UDP destination port."""
+"""UDP destination port where no other is asked for."""
 PATIENCE_SECONDS: Final = 60.0
 """Beyond the planned end of a task; then the host's program is ended."""
 LARGEST_LATE_SECONDS: Final = 0.25
@@ -85,10 +85,13 @@ class Exchanged:
 class Hosts:
     """Programs that run on a receiver and some senders."""
 
-    def __init__(self, receiver: "_Program", senders: Sequence["_Program"], payload_bytes: int) -> None:
+    def __init__(
+        self, receiver: "_Program", senders: Sequence["_Program"], payload_bytes: int, port: int
+    ) -> None:
         self._receiver = receiver
         self._senders = tuple(senders)
         self._payload_bytes = payload_bytes
+        self._port = port
         self._number = time.time_ns() % 2**31
 
     def exchange(self, run: Run) -> Exchanged:
@@ -100,7 +103,7 @@ class Hosts:
         """
         self._number += 1
         seconds = run_seconds(run)
-        common = {"run": self._number, "port": TEST_PORT}
+        common = {"run": self._number, "port": self._port}
         self._receiver.ask({"role": "receive", "seconds": seconds, **common})
         for number, (sender, flows) in enumerate(zip(self._senders, run, strict=True)):
             sender.ask(
@@ -201,15 +204,20 @@ class _Program:
 
 
 @contextmanager
-def open_hosts(receiver: TestHost, senders: Sequence[TestHost], payload_bytes: int) -> Iterator[Hosts]:
-    """Start the program on every host, and end it afterwards; raises MachineError."""
+def open_hosts(
+    receiver: TestHost, senders: Sequence[TestHost], payload_bytes: int, port: int = TEST_PORT
+) -> Iterator[Hosts]:
+    """Start the program on every host, and end it afterwards; raises MachineError.
+
+    The receiver listens at `port` of all its addresses: one receiver a machine and port.
+    """
     with ExitStack() as stack:
         programs = []
         for host in (receiver, *senders):
             program = _Program(host)
             stack.callback(program.close)
             programs.append(program)
-        yield Hosts(programs[0], programs[1:], payload_bytes)
+        yield Hosts(programs[0], programs[1:], payload_bytes, port)
 
 
 def _sent(host: TestHost, answer: dict[str, Any], flows: list[dict[str, Any]]) -> Sent:
