@@ -22,13 +22,16 @@ demo: $(SETUP)
 
 test: check test-fast test-lab
 
-test-fast: $(TORCH)
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "$(FAST)" tests
+# What fails is run once more, and the summary says so (R): a machine that stands still for a second is no fault of
+# ours, and a fault comes twice. Look at each.
+RERUNS := --reruns 1 -rR
 
-# One after the other, and nothing beside them: they measure queues. What fails is run once more, and the summary
-# says so (R): a machine that stands still for a second is no fault of a switch, and a fault comes twice.
+test-fast: $(TORCH)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(RERUNS) -m "$(FAST)" tests
+
+# One after the other, and nothing beside them: they measure queues.
 test-lab: $(TORCH)
-	$(BIN)/python -m pytest -m "not ($(FAST))" --reruns 1 -rR --durations=10 tests bmv2_tests
+	$(BIN)/python -m pytest -m "not ($(FAST))" $(RERUNS) --durations=10 tests bmv2_tests
 
 # The P4 program on a real simple_switch_grpc; fails where BMv2, p4c or root is missing, instead of skipping.
 test-bmv2: $(SETUP)
