@@ -272,6 +272,7 @@ class Engine:
         if connection is not None:
             with self._alone(link):
                 now_ns = time.monotonic_ns()
+                link.look_at_control(now_ns)
                 connection.timer(now_ns, self._arrivals.read_until_ns)
                 self._report(link)
                 link.send_small(now_ns)

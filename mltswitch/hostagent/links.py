@@ -16,8 +16,8 @@ from mltswitch.hostagent.transport.interfaces import TransferKey
 
 BATCH_PACKETS = 4096
 """Offered to the kernel at once; a chunk of the transport's."""
-BATCHES = 2
-"""In a row, before others get their turn."""
+TURN_PACKETS = 2 * BATCH_PACKETS
+"""Before others get their turn."""
 
 
 def new_secrets() -> Secrets:
@@ -109,10 +109,12 @@ class Link:
                 self.rest, self.rest_socket = rest_of(self.rest, taken), self.sender.blocked_socket
                 return False
             self.rest = None
-        for _ in range(BATCHES):
+        packets = 0
+        while packets < TURN_PACKETS:
             bursts = self.connection.bursts(now(), BATCH_PACKETS)
             if bursts is None:
                 return False
+            packets += bursts.packet_count
             taken = self.sender.send(bursts)
             if taken < bursts.packet_count:
                 self.rest, self.rest_socket = rest_of(bursts, taken), self.sender.blocked_socket
@@ -134,6 +136,12 @@ class Link:
         if self.late:
             del self.late[: self.sender.send_datagrams(self.late)]
             self.late_socket = self.sender.blocked_socket
+
+    def look_at_control(self, now_ns: int) -> None:
+        """Spare the connection repeating itself where the peer's kernel has what it said."""
+        connection = self.connection
+        if connection is not None and connection.is_waiting_to_be_heard and self.channel.has_arrived:
+            connection.control_arrived(now_ns)
 
     def flush_control(self) -> None:
         """What the connection says goes into the channel; raises AgentError where the peer does not read."""

@@ -1,5 +1,6 @@
 """What a packet header is made of: fields of so many bits, in network order, and names for numbers."""
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -61,6 +62,8 @@ class Header:
     title: str
     meaning: str
     fields: tuple[Field, ...]
+    size_bytes: int = dataclasses.field(init=False)
+    """Length on the wire."""
 
     def __post_init__(self) -> None:
         names = [field.name for field in self.fields]
@@ -68,11 +71,7 @@ class Header:
             raise ValueError(f"{self.name}: a field stands twice")
         if sum(field.bits for field in self.fields) % 8:
             raise ValueError(f"{self.name}: the fields do not fill whole bytes")
-
-    @property
-    def size_bytes(self) -> int:
-        """Length on the wire."""
-        return sum(field.bits for field in self.fields) // 8
+        object.__setattr__(self, "size_bytes", sum(field.bits for field in self.fields) // 8)
 
     def with_offsets(self) -> Iterator[tuple[int, Field]]:
         """Each field with the bits that lie before it."""

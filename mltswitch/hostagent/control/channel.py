@@ -10,8 +10,10 @@ AgentError from `step`, `send` or `timer` is the channel's end: forget it in the
 """
 
 import errno
+import fcntl
 import os
 import socket
+import termios
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,6 +34,8 @@ DEFAULT_HANDSHAKE_LIMIT_NS: Final = 5 * 10**9
 DEFAULT_IDLE_LIMIT_NS: Final = 30 * 10**9
 DEFAULT_OUTGOING_LIMIT_BYTES: Final = 8 * 1024 * 1024
 """Four bitmaps of the largest tensor."""
+_NO_BYTES: Final = bytes(4)
+"""A C int, 0."""
 _STILL_CONNECTING: Final = {errno.EINPROGRESS, errno.EALREADY, errno.EINTR}
 _HUNG_UP: Final = {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED}
 
@@ -157,6 +161,14 @@ class ControlChannel:
     def waiting_bytes(self) -> int:
         """Handed to `send`, and not yet to the kernel."""
         return len(self._unsent) + self._stream.waiting_bytes
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether the peer's kernel has acknowledged all that was sent (tcp(7), SIOCOUTQ)."""
+        if self.waiting_bytes or self._failure is not None:
+            return False
+        left = fcntl.ioctl(self._socket, termios.TIOCOUTQ, _NO_BYTES)
+        return left == _NO_BYTES
 
     def local(self) -> Endpoint:
         """Our own address on this channel; not after `close`."""

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from mltswitch.hostagent import native
 from mltswitch.hostagent.network import libc
 from mltswitch.hostagent.network.clocks import Clocks
 from mltswitch.hostagent.network.grids import datagram_grids
@@ -101,6 +102,28 @@ def parse_controls(words: NDArray[np.int64], key_of_tos: int) -> Controls:
     return Controls(tos, segments, times_ns)
 
 
+def take_controls(words: NDArray[np.int64], key_of_tos: int) -> Controls:
+    """The same, and the memory is zero afterwards, as the next call needs it."""
+    if native.LIBRARY is None:
+        found = parse_controls(words, key_of_tos)
+        words[:] = 0
+        return found
+    count, words_each = words.shape
+    found = Controls(np.empty(count, np.uint8), np.empty(count, np.int64), np.empty(count, np.int64))
+    native.LIBRARY.mlt_controls(
+        words.ctypes.data,
+        count,
+        words_each,
+        key_of_tos,
+        _KEY_OF_SEGMENT,
+        _KEY_OF_TIME,
+        found.tos.ctypes.data,
+        found.segments.ctypes.data,
+        found.times_ns.ctypes.data,
+    )
+    return found
+
+
 class DatagramReceiver:
     """Reads one socket; the socket stays the caller's, who must not ask it for other control messages."""
 
@@ -158,7 +181,7 @@ class DatagramReceiver:
         self.was_full = count == wanted
         lengths = self._lengths[:count].astype(np.int64)
         controls = self._controls[:count]
-        found = parse_controls(controls, self._key_of_tos)
+        found = take_controls(controls, self._key_of_tos)
         segments = found.segments
         flags = self._flags[:count]
         if flags.any():
@@ -166,7 +189,6 @@ class DatagramReceiver:
             self.counters.truncated += int(truncated.sum())
             lengths[truncated] = 0
         # The kernel has overwritten what the next call reads.
-        controls[:] = 0
         self._control_lengths[:count] = controls.shape[1] * controls.itemsize
         total_bytes = int(lengths.sum())
         self._wanted = min(self._limit, max(MINIMUM_MESSAGES, BATCH_BYTES * count // max(1, total_bytes)))

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from mltswitch.hostagent import native
 from mltswitch.hostagent.tensor.rows import DTYPES
 from mltswitch.wire import ElementType
 
@@ -69,6 +70,13 @@ _KERNELS: Final[Mapping[ElementType, Kernel]] = {
 }
 
 
+_COMPILED: Final[Mapping[ElementType, str]] = {
+    ElementType.FLOAT32: "mlt_sum_float32",
+    ElementType.BFLOAT16: "mlt_sum_bfloat16",
+}
+"""Those that a compiled pass sums, where there is one."""
+
+
 class _Scratch(threading.local):
     """One piece of memory a thread, whatever it tags: it stays in the cache."""
 
@@ -100,6 +108,7 @@ class PacketSums:
             np.dtype(np.uint16) if element_type is ElementType.FLOAT16 else DTYPES[element_type]
         )
         self._kernel: Final = _KERNELS[element_type]
+        self._compiled: Final = getattr(native.LIBRARY, _COMPILED.get(element_type, ""), None)
         self._elements: Final = elements_per_packet
         self._block: Final = max(1, SCRATCH_BYTES // (elements_per_packet * self.dtype.itemsize))
 
@@ -110,6 +119,9 @@ class PacketSums:
         """
         sums = np.empty(len(rows), self.dtype)
         if not len(rows):
+            return sums
+        if self._compiled is not None and rows.flags.c_contiguous:
+            self._compiled(rows.ctypes.data, len(rows), self._elements, sums.ctypes.data)
             return sums
         blocks = -(-len(rows) // self._block)
         step = -(-len(rows) // blocks)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from mltswitch.hostagent import native
 from mltswitch.hostagent.errors import (
     AgentError,
     CancelledError,
@@ -20,6 +21,7 @@ from mltswitch.hostagent.errors import (
     ProtocolViolationError,
 )
 from mltswitch.hostagent.tagging import congestion_marked, is_congestion_marked
+from mltswitch.hostagent.transport.compiled import CompiledIntake
 from mltswitch.hostagent.transport.datagrams import (
     ACKNOWLEDGEMENT_DTYPE,
     Bursts,
@@ -113,6 +115,11 @@ class Connection:
             settings.acknowledge_every_packets,
             settings.acknowledge_delay_ns,
         )
+        self._compiled = (
+            None
+            if native.LIBRARY is None
+            else CompiledIntake(native.LIBRARY, self.receive_token, self._inbox, self._feedback)
+        )
         self._reader = MessageReader()
         self._error: AgentError | None = None
         self._deadlines: list[tuple[int, int, int, Direction]] = []
@@ -181,6 +188,11 @@ class Connection:
             return
         self._exchange.now_ns = now_ns
         key = self._exchange.secrets.key if self._exchange.authenticates else None
+        if self._compiled is not None and key is None:
+            arrived = sum(grid.datagram_count for grid in grids)
+            grids = self._compiled.take(grids, now_ns)
+            if sum(grid.datagram_count for grid in grids) < arrived:
+                self._heard_ns = now_ns
         false_ones = sum(grid.datagram_count for grid in grids)
         if false_ones <= FEW_DATAGRAMS:
             found = list(packets(grids, self.receive_token, key, now_ns))
@@ -268,6 +280,15 @@ class Connection:
         ]
         return min(time for time in times if time is not None)
 
+    @property
+    def is_waiting_to_be_heard(self) -> bool:
+        """Whether it would help to know that the peer's kernel has what was said: see `control_arrived`."""
+        return self._exchange.nudge_ns is not None and not self._exchange.has_more_to_say
+
+    def control_arrived(self, now_ns: int) -> None:
+        """The peer's kernel has all that `control_to_send` has given; nothing else waits."""
+        self._exchange.heard(now_ns)
+
     def events(self) -> list[Event]:
         """What has happened; taken."""
         return self._exchange.take_events()
@@ -339,7 +360,7 @@ class Connection:
                 half = self._inbox if message.direction is Direction.SEND else self._outbox
                 half.given_up(message, now_ns)
             case Pong():
-                self._exchange.answered(message.sent_ns)
+                self._exchange.heard(message.sent_ns)
                 self._rate.base_measured(now_ns - message.sent_ns, now_ns)
             case Ping():
                 self._exchange.say(Pong(message.sent_ns))

@@ -89,6 +89,29 @@ class DatagramGrid:
         start = self.offset_bytes + message * self.message_stride_bytes + place * self.datagram_bytes
         return self.memory.data[start : start + self.datagram_bytes]
 
+    @property
+    def end_bytes(self) -> int:
+        """Where the last one ends in the memory."""
+        last_bytes = (self.messages - 1) * self.message_stride_bytes
+        return self.offset_bytes + last_bytes + self.datagrams_per_message * self.datagram_bytes
+
+    def chosen(self, which: NDArray[np.bool_]) -> "DatagramGrid":
+        """Some of the datagrams, shape (datagrams,), each a message of its own; copied, unless it is all."""
+        if which.all():
+            return self
+        rows = self._rows(np.dtype((np.void, self.datagram_bytes)), 0).reshape(-1)[which]
+        message = np.flatnonzero(which) // self.datagrams_per_message
+        return DatagramGrid(
+            rows.view(np.uint8),
+            0,
+            len(rows),
+            self.datagram_bytes,
+            1,
+            self.datagram_bytes,
+            self.tos[message],
+            None if self.arrived_ns is None else self.arrived_ns[message],
+        )
+
     def part(self, first: int, last: int) -> "DatagramGrid":
         """Messages `first` to `last` - 1."""
         return replace(

@@ -48,7 +48,7 @@ class Exchange:
 
     @property
     def nudge_ns(self) -> int | None:
-        """When to say one thing more, unless the peer is heard to know what was said; None: never.
+        """When to say one thing more, unless what was said is known to have arrived; None: never.
 
         TCP sees that a lone segment was lost after 200 ms at the earliest, and within a round trip when one
         behind it arrives (RFC 8985). So a small message follows each that matters, and at growing distances
@@ -64,10 +64,15 @@ class Exchange:
         if self._nudges == MOST_NUDGES:
             self._spoke_ns = None
 
-    def answered(self, ping_ns: int) -> None:
-        """The peer knows all that was said before this ping."""
-        if self._spoke_ns is not None and ping_ns >= self._spoke_ns:
+    def heard(self, until_ns: int) -> None:
+        """The peer has, or will have without another word, all that was said by then."""
+        if self._spoke_ns is not None and until_ns >= self._spoke_ns:
             self._spoke_ns = None
+
+    @property
+    def has_more_to_say(self) -> bool:
+        """Whether `take_unsaid` would give something."""
+        return bool(self._unsaid)
 
     def happened(self, event: Event) -> None:
         """Have the user told."""

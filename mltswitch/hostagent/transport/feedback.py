@@ -1,8 +1,11 @@
 """What a receiver tells of each path, and what it learns of queues from the packets' times."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
+from mltswitch.hostagent.native import FeedbackCounts
 from mltswitch.hostagent.transport.authentication import tag
 from mltswitch.hostagent.transport.datagrams import Datagram
 from mltswitch.wire import AgentFlag, AgentHeader, AgentKind
@@ -55,9 +58,10 @@ class Feedback:
         self._pending += numbers
         if is_marked.any():
             self._marked += np.bincount(paths[is_marked], minlength=count)
-        in_order = np.argsort(sent_ns, kind="stable")
+        # Of assignments to one place the last one stays: of packets sent together the first to arrive.
+        in_order = len(sent_ns) - 1 - np.argsort(sent_ns[::-1], kind="stable")
         newest = np.full(count, -1)
-        newest[paths[in_order]] = in_order  # of several assignments to one place the last one stays
+        newest[paths[in_order]] = in_order
         for path in np.flatnonzero(newest >= 0).tolist():
             place = newest[path]
             if sent_ns[place] > self._newest_sent_ns[path]:
@@ -77,6 +81,24 @@ class Feedback:
         if sent_ns > self._newest_sent_ns[path]:
             self._newest_sent_ns[path], self._newest_arrived_ns[path] = sent_ns, arrived_ns
         if self._waiting_since_ns is None:
+            self._waiting_since_ns = now_ns
+
+    def compiled(self) -> FeedbackCounts:
+        """The same counts, for a compiled pass to add to: call `counted` after each."""
+        arrays: Sequence[NDArray[np.generic]] = (
+            self._received,
+            self._marked,
+            self._pending,
+            self._newest_sent_ns,
+            self._newest_arrived_ns,
+        )
+        return FeedbackCounts(*(array.ctypes.data for array in arrays), len(self._received), 0)
+
+    def counted(self, counts: FeedbackCounts, now_ns: int) -> None:
+        """A compiled pass has taken packets in."""
+        self.unknown_paths += counts.unknown_paths
+        counts.unknown_paths = 0
+        if self._waiting_since_ns is None and self._pending.any():
             self._waiting_since_ns = now_ns
 
     @property

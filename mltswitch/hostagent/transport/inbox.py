@@ -104,7 +104,7 @@ class Inbox:
         """Packets of one transfer; those of none, or of another element type, change nothing."""
         took_ns = group.arrived_ns - group.sent_ns.astype(np.int64)
         self._queue_delay.arrived(int(took_ns.min()), int(took_ns.max()), now_ns)
-        receiving = self._receiving(group.transfer, group.element_type)
+        receiving = self.receiving(group.transfer, group.element_type)
         if receiving is None:
             self.late_packets += group.size
         else:
@@ -120,7 +120,7 @@ class Inbox:
         for (tensor, round_number, element_type), together in by_transfer.items():
             took_ns = [packet.arrived_ns - packet.header.sent_nanoseconds for packet in together]
             self._queue_delay.arrived(min(took_ns), max(took_ns), now_ns)
-            receiving = self._receiving(TransferKey(tensor, round_number), element_type)
+            receiving = self.receiving(TransferKey(tensor, round_number), element_type)
             if receiving is None:
                 self.late_packets += len(together)
                 continue
@@ -128,11 +128,17 @@ class Inbox:
                 receiving.accept_one(packet)
             self._accepted(receiving, now_ns)
 
-    def _receiving(self, key: TransferKey, element_type: int) -> ReceiveTransfer | None:
+    def receiving(self, key: TransferKey, element_type: int) -> ReceiveTransfer | None:
+        """That packets say they belong to; None: it is not open, or of another element type."""
         receiving = self._open.get(key)
         if receiving is None or element_type != receiving.incoming.tensor.element_type:
             return None
         return receiving
+
+    def counted(self, receiving: ReceiveTransfer, now_ns: int) -> None:
+        """Compiled passes have taken packets of an open transfer in."""
+        self._queue_delay.arrived(*receiving.end_pass(), now_ns)
+        self._accepted(receiving, now_ns)
 
     def _accepted(self, receiving: ReceiveTransfer, now_ns: int) -> None:
         if not self._finish_if_complete(receiving, now_ns) and receiving.answer_ns is not None:

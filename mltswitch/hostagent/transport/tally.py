@@ -191,6 +191,11 @@ class ReceiveTally:
         # Whatever number a header names: no more memory than that.
         self._by_path += np.bincount(np.minimum(paths, count), minlength=count + 1)[:count]
 
+    @property
+    def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Counts by DSCP/ECN byte and by path, for a compiled pass to add to."""
+        return self._by_tos, self._by_path
+
     def arrived_one(self, tos: int, path: int) -> None:
         """The same of one packet."""
         self._by_tos[tos] += 1

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from mltswitch.hostagent import native
 from mltswitch.hostagent.transport import connection
 from tests.hostagent.virtual.campaign import play, tally
 from tests.hostagent.virtual.play import Play
@@ -44,11 +45,14 @@ def test_one_seed_one_trace() -> None:
 
 
 @pytest.mark.parametrize("few", [0, 10**9])
-def test_it_is_all_the_same_whether_datagrams_are_read_together_or_one_by_one(
-    few: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_it_is_all_the_same_whether_datagrams_are_read_compiled_or_together_or_one_by_one(
+    is_compiled: bool, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the last byte that either end sends, and its time."""
     seeds = range(60)
     usual = [Play(scenario(seed)).run().trace for seed in seeds]
     monkeypatch.setattr(connection, "FEW_DATAGRAMS", few)
+    if not is_compiled:
+        monkeypatch.setattr(native, "LIBRARY", None)
     assert [Play(scenario(seed)).run().trace for seed in seeds] == usual

@@ -1,0 +1,91 @@
+"""The compiled passes (`passes.c`), where the machine that installed us had a C compiler.
+
+Nothing depends on them: `LIBRARY` is None without, and whoever asks has numpy's way as well. ctypes lets go
+of the interpreter's lock during a call.
+"""
+
+import ctypes
+import importlib.machinery
+import os
+from pathlib import Path
+from typing import Final
+
+NAME: Final = "_passes"
+"""As pyproject.toml calls it."""
+OFF: Final = "MLTSWITCH_NATIVE"
+"""Environment variable; 0 leaves the compiled passes unused."""
+
+_FUNCTIONS: Final = {
+    "mlt_accept": (ctypes.c_int64, 5 * (ctypes.c_void_p,)),
+    "mlt_controls": (None, (ctypes.c_void_p, *5 * (ctypes.c_int64,), *3 * (ctypes.c_void_p,))),
+    "mlt_sum_float32": (None, (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)),
+    "mlt_sum_bfloat16": (None, (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)),
+}
+
+
+class Grid(ctypes.Structure):
+    """struct grid: datagrams of one length."""
+
+    _fields_ = (
+        ("first", ctypes.c_void_p),
+        ("tos", ctypes.c_void_p),
+        ("arrived_ns", ctypes.c_void_p),
+        ("messages", ctypes.c_int64),
+        ("message_stride_bytes", ctypes.c_int64),
+        ("datagrams_per_message", ctypes.c_int64),
+        ("datagram_bytes", ctypes.c_int64),
+    )
+
+
+class FeedbackCounts(ctypes.Structure):
+    """struct feedback: arrays of shape (paths,), and what came on no path of ours."""
+
+    _fields_ = (
+        ("received", ctypes.c_void_p),
+        ("marked", ctypes.c_void_p),
+        ("pending", ctypes.c_void_p),
+        ("newest_sent_ns", ctypes.c_void_p),
+        ("newest_arrived_ns", ctypes.c_void_p),
+        ("paths", ctypes.c_int64),
+        ("unknown_paths", ctypes.c_int64),
+    )
+
+
+class Transfer(ctypes.Structure):
+    """struct transfer: where a tensor's packets go, and what has come."""
+
+    _fields_ = (
+        ("elements", ctypes.c_void_p),
+        ("received", ctypes.c_void_p),
+        ("important", ctypes.c_void_p),
+        ("by_tos", ctypes.c_void_p),
+        ("by_path", ctypes.c_void_p),
+        ("paths", ctypes.c_int64),
+        ("packets", ctypes.c_int64),
+        ("elements_per_packet", ctypes.c_int64),
+        ("full_bytes", ctypes.c_int64),
+        ("last_bytes", ctypes.c_int64),
+        ("different", ctypes.c_int64),
+        ("different_important", ctypes.c_int64),
+        ("duplicates", ctypes.c_int64),
+        ("least_took_ns", ctypes.c_int64),
+        ("most_took_ns", ctypes.c_int64),
+    )
+
+
+def load(folder: Path = Path(__file__).parent) -> ctypes.CDLL | None:
+    """The library in a folder; None where it was not built, or is not wanted."""
+    if os.environ.get(OFF) == "0":
+        return None
+    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+        file = folder / f"{NAME}{suffix}"
+        if file.exists():
+            library = ctypes.CDLL(str(file))
+            for name, (result, arguments) in _FUNCTIONS.items():
+                function = getattr(library, name)
+                function.restype, function.argtypes = result, arguments
+            return library
+    return None
+
+
+LIBRARY: Final = load()
