@@ -65,7 +65,7 @@ lock: $(SETUP)
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
 	    --extra deploy --extra lab --extra dev --quiet --output-file requirements.lock
 
-$(SETUP): requirements.lock pyproject.toml scripts/setup
+$(SETUP): requirements.lock pyproject.toml scripts/setup mltswitch/hostagent/native/passes.c
 	@PYTHON=$(PYTHON) scripts/setup $(VENV)
 	@touch $@
 
@@ -76,4 +76,4 @@ $(TORCH): $(SETUP) requirements-torch.lock
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build demo-output *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build demo-output *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache mltswitch/hostagent/native/*.so

@@ -91,6 +91,7 @@ class Engine:
         opened.callback(self._paths.close)
         self._sockets = self._paths.sockets
         self._arrivals = Arrivals(self._sockets)
+        self._descriptors = {entry.socket.fileno() for entry in self._sockets}
         self._waiter = Waiter()
         opened.callback(self._waiter.close)
         self._tcp: TcpPort | None = None
@@ -196,7 +197,9 @@ class Engine:
         self._has_more = False
         self._waiter.watch(self._wanted())
         ready = self._waiter.wait(wait_ns)
-        received = self._arrivals.read(self._hand_over, self._acknowledge)
+        received = 0
+        if self._may_have_arrived(ready):
+            received = self._arrivals.read(self._hand_over, self._acknowledge)
         while self._calls:
             self._calls.popleft()()
         now_ns = time.monotonic_ns()
@@ -213,6 +216,12 @@ class Engine:
         has_more = self._has_more or self._arrivals.has_more
         if received > NAP_PACKETS and self._settings.nap_seconds and not has_more:
             time.sleep(self._settings.nap_seconds)
+
+    def _may_have_arrived(self, ready: set[int]) -> bool:
+        """Whether data sockets must be read: what the wait told of them is older than an answer may be."""
+        return not ready.isdisjoint(self._descriptors) or any(
+            link.connection is not None and link.connection.is_answering for link in self._links
+        )
 
     def _wait_ns(self, now_ns: int) -> int:
         if self._has_more or self._calls:

@@ -221,7 +221,7 @@ class ControlChannel:
 
     def flush(self) -> None:
         """Hand what waits to the kernel, as much as it takes; `step` tells if it takes nothing any more."""
-        if self._failure is None and not self._is_connecting:
+        if self._failure is None and not self._is_connecting and (self._unsent or self._stream.has_output):
             self._write()
 
     def next_timer_ns(self) -> int | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mltswitch.errors import MachineError, MltswitchError
+from mltswitch.hostagent import native
 from mltswitch.hostagent.doctor.clocks import ClockQuality, clock_quality
 from mltswitch.hostagent.doctor.findings import Finding, Status
 from mltswitch.hostagent.doctor.interfaces import setting
@@ -62,6 +63,7 @@ def machine_findings(settings: DoctorSettings) -> tuple[Finding, ...]:
         _raw_frames(settings.mode),
         *_clock(clock_quality()),
         *_processors(),
+        _compiled_passes(),
         *_packages(),
     )
 
@@ -270,6 +272,19 @@ def _processors() -> Iterator[Finding]:
 def _frequency(name: str) -> set[str]:
     files = (_SYSTEM / "cpu").glob(f"cpu[0-9]*/cpufreq/{name}")
     return {line for line in map(read_line, files) if line}
+
+
+def _compiled_passes() -> Finding:
+    subject = "compiled passes"
+    if native.LIBRARY is not None:
+        return Finding(subject, Status.OK, "in use")
+    return Finding(
+        subject,
+        Status.WARNING,
+        native.PROBLEM,
+        "numpy does the same with more processor time: a quarter more for long bursts",
+        f"install a C compiler and then mltswitch anew; {native.OFF} must not be 0",
+    )
 
 
 def _packages() -> Iterator[Finding]:

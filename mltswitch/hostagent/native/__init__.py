@@ -7,11 +7,14 @@ of the interpreter's lock during a call.
 import ctypes
 import importlib.machinery
 import os
+import sys
 from pathlib import Path
 from typing import Final
 
 NAME: Final = "_passes"
 """As pyproject.toml calls it."""
+VERSION: Final = 1
+"""Of passes.c: what was built before it changed is not used."""
 OFF: Final = "MLTSWITCH_NATIVE"
 """Environment variable; 0 leaves the compiled passes unused."""
 
@@ -73,19 +76,28 @@ class Transfer(ctypes.Structure):
     )
 
 
-def load(folder: Path = Path(__file__).parent) -> ctypes.CDLL | None:
-    """The library in a folder; None where it was not built, or is not wanted."""
+def load(folder: Path = Path(__file__).parent) -> tuple[ctypes.CDLL | None, str]:
+    """(the library of a folder, "") or (None, why there is none)."""
     if os.environ.get(OFF) == "0":
-        return None
-    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-        file = folder / f"{NAME}{suffix}"
-        if file.exists():
-            library = ctypes.CDLL(str(file))
-            for name, (result, arguments) in _FUNCTIONS.items():
-                function = getattr(library, name)
-                function.restype, function.argtypes = result, arguments
-            return library
-    return None
+        return None, f"{OFF} is 0"
+    if sys.byteorder != "little":
+        return None, "they are for little-endian machines"
+    found = [folder / f"{NAME}{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES]
+    file = next((entry for entry in found if entry.exists()), None)
+    if file is None:
+        return None, "they were not built"
+    try:
+        library = ctypes.CDLL(str(file))
+        library.mlt_version.restype = ctypes.c_int64
+        if library.mlt_version() != VERSION:
+            return None, "they were built from another version of passes.c"
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError) as error:
+        return None, f"they cannot be loaded: {error}"
+    return library, ""
 
 
-LIBRARY: Final = load()
+LIBRARY, PROBLEM = load()
+"""The library, or why there is none."""

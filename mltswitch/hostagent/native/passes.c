@@ -6,6 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Raise both, here and in `__init__.py`, with every change that a caller could notice. */
+int64_t mlt_version(void) { return 1; }
+
 /* The agent header, in network order (docs/wire-format.md); flags and what follows the round differ by packet. */
 enum {
     FLAGS = 2,

@@ -37,15 +37,17 @@ class CompiledIntake:
         self._feedback = feedback
         self._counts = feedback.compiled()
 
-    def take(self, grids: Sequence[DatagramGrid], now_ns: int) -> list[DatagramGrid]:
-        """What is left of them."""
+    def take(
+        self, grids: Sequence[DatagramGrid], now_ns: int
+    ) -> tuple[list[DatagramGrid], list[ReceiveTransfer]]:
+        """(what is left of them, the transfers that got something, for `Inbox.settle`)."""
         begun: dict[TransferKey, ReceiveTransfer] = {}
         rests = [self._rest_of(grid, begun, now_ns) for grid in grids]
         if begun:
             self._feedback.counted(self._counts, now_ns)
         for receiving in begun.values():
             self._inbox.counted(receiving, now_ns)
-        return [rest for rest in rests if rest is not None]
+        return [rest for rest in rests if rest is not None], list(begun.values())
 
     def _rest_of(
         self, grid: DatagramGrid, begun: dict[TransferKey, ReceiveTransfer], now_ns: int

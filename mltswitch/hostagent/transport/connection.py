@@ -68,6 +68,7 @@ from mltswitch.hostagent.transport.messages import (
 )
 from mltswitch.hostagent.transport.outbox import Outbox
 from mltswitch.hostagent.transport.pacing import Pacer
+from mltswitch.hostagent.transport.receiving import ReceiveTransfer
 from mltswitch.hostagent.transport.settings import ConnectionSettings
 from mltswitch.hostagent.transport.sharing import Share
 from mltswitch.hostagent.transport.tally import Traffic
@@ -188,11 +189,9 @@ class Connection:
             return
         self._exchange.now_ns = now_ns
         key = self._exchange.secrets.key if self._exchange.authenticates else None
+        begun: Sequence[ReceiveTransfer] = ()
         if self._compiled is not None and key is None:
-            arrived = sum(grid.datagram_count for grid in grids)
-            grids = self._compiled.take(grids, now_ns)
-            if sum(grid.datagram_count for grid in grids) < arrived:
-                self._heard_ns = now_ns
+            grids, begun = self._compiled.take(grids, now_ns)
         false_ones = sum(grid.datagram_count for grid in grids)
         if false_ones <= FEW_DATAGRAMS:
             found = list(packets(grids, self.receive_token, key, now_ns))
@@ -204,6 +203,9 @@ class Connection:
                 false_ones -= group.size
                 self._take_in(group, now_ns)
         self.dropped_datagrams += false_ones
+        for receiving in begun:
+            self._heard_ns = now_ns
+            self._inbox.settle(receiving, now_ns)
 
     def timer(self, now_ns: int, read_until_ns: int | None = None) -> None:
         """Do what is due; to be called at `next_timer_ns` or soon after.
@@ -307,6 +309,11 @@ class Connection:
     def late_packets(self) -> int:
         """Of transfers that are not open here: over, or never posted."""
         return self._inbox.late_packets
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the peer has asked what has arrived: it is told when all that had arrived has been read."""
+        return self._inbox.is_answering
 
     def observe(self, *, is_observed: bool) -> None:
         """Whether `events` should tell how transfers get on (`TransferProgress`), too."""

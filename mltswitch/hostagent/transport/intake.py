@@ -132,8 +132,8 @@ class Group:
 
     @property
     def has_bodies(self) -> bool:
-        """Whether all have one, rather than none."""
-        return all(part.body_bytes > 0 for part in self.parts)
+        """Whether all have one, or none."""
+        return self.parts[0].body_bytes > 0
 
     def _field(self, place: _Place) -> NDArray[np.uint32]:
         numbers: NDArray[np.uint32] = self._words[place.word] >> np.uint32(place.shift) & np.uint32(
@@ -184,9 +184,17 @@ def _packet(data: memoryview, token: int, key: bytes | None) -> tuple[AgentHeade
 def groups(grids: Sequence[DatagramGrid], token: int, key: bytes | None, now_ns: int) -> Iterator[Group]:
     """Those with this token, our version and, where there is a key, the right tag; no others."""
     overhead_bytes = AGENT_HEADER_BYTES + (0 if key is None else AUTHENTICATION_TAG_BYTES)
-    grids = [grid for grid in grids if grid.datagram_bytes >= overhead_bytes]
-    if not grids:
-        return
+    with_bodies = [grid for grid in grids if grid.datagram_bytes > overhead_bytes]
+    if with_bodies:
+        yield from _groups(with_bodies, token, key, now_ns, overhead_bytes)
+    without = [grid for grid in grids if grid.datagram_bytes == overhead_bytes]
+    if without:
+        yield from _groups(without, token, key, now_ns, overhead_bytes)
+
+
+def _groups(
+    grids: Sequence[DatagramGrid], token: int, key: bytes | None, now_ns: int, overhead_bytes: int
+) -> Iterator[Group]:
     words = _header_words(grids)
     tos = np.concatenate([np.repeat(grid.tos, grid.datagrams_per_message) for grid in grids])
     arrived_ns = np.concatenate([_arrivals_ns(grid, now_ns) for grid in grids])

@@ -270,7 +270,9 @@ class ReceiveTransfer:
         first, end = int(sequences.min()), int(sequences.max()) + 1
         before = int(np.count_nonzero(self.received[first:end]))
         important_before = int(np.count_nonzero(self._important[first:end]))
-        self._important[sequences[is_important & ~self.received[sequences]]] = True
+        is_new = ~self.received[sequences]
+        # Of copies the first to arrive counts: of several assignments to one place the last one stays.
+        self._important[sequences[is_new][::-1]] = is_important[is_new][::-1]
         self.received[sequences] = True
         fresh = int(np.count_nonzero(self.received[first:end])) - before
         self._received_count += fresh

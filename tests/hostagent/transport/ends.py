@@ -17,8 +17,11 @@ from mltswitch.wire import ElementType
 FAR_NS = 10**12
 
 
-def connection(number: int, settings: ConnectionSettings | None = None) -> Connection:
-    local = LocalEnd(f"host{number}", (PathAddress(0, f"10.0.0.{number}", 1000),), 1 << 20, 1472, False, 40)
+def connection(
+    number: int, settings: ConnectionSettings | None = None, payload_bytes: int = 1472
+) -> Connection:
+    address = PathAddress(0, f"10.0.0.{number}", 1000)
+    local = LocalEnd(f"host{number}", (address,), 1 << 20, payload_bytes, False, 40)
     return Connection(
         settings or ConnectionSettings(),
         local,

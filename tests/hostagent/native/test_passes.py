@@ -1,0 +1,190 @@
+"""The compiled passes against numpy's and Python's own ways, and when they are left unused."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mltswitch.hostagent import native
+from mltswitch.hostagent.doctor.findings import Status
+from mltswitch.hostagent.doctor.machine import machine_findings
+from mltswitch.hostagent.network.receiver import parse_controls, take_controls
+from mltswitch.hostagent.tagging.sums import PacketSums
+from mltswitch.hostagent.tensor import PacketLayout, TensorView, packet_rows
+from mltswitch.hostagent.transport.datagrams import DatagramGrid
+from mltswitch.wire import AgentFlag, AgentHeader, AgentKind, ElementType
+from tests.hostagent.doctor.pairs import settings_of
+from tests.hostagent.network.test_receiver import KEY_OF_TOS, control_areas
+from tests.hostagent.tagging.tensors import any_tensors
+from tests.hostagent.transport.ends import connection, incoming, talk
+
+PAYLOAD_BYTES = 104
+"""A header and 16 elements: tensors of 100 have seven packets, the last of 16 bytes."""
+SIZES_BYTES = {False: 64, True: 16}
+TENSORS = (3, 4)
+NOW_NS = 2_000_000_000
+
+
+@contextmanager
+def without_passes() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "LIBRARY", None)
+        yield
+
+
+def test_they_are_in_use_where_there_is_a_compiler() -> None:
+    if f"{native.OFF} is 0" == native.PROBLEM or shutil.which("cc") is None:
+        pytest.skip(f"nobody wants them, or there is no C compiler: {native.PROBLEM}")
+    assert native.LIBRARY is not None, native.PROBLEM
+
+
+@st.composite
+def datagram_grids(draw: st.DrawFn) -> list[DatagramGrid]:
+    """Of two tensors' packets, most of them right."""
+    grids = []
+    for _ in range(draw(st.integers(1, 4))):
+        per_message, messages = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+        is_last = draw(st.booleans())
+        size_bytes = draw(st.sampled_from([SIZES_BYTES[is_last]] * 6 + [0, 12, 64]))
+        common = draw(st.sampled_from(TENSORS))
+        rows = [draw(datagrams(common, is_last, size_bytes)) for _ in range(per_message * messages)]
+        memory = np.frombuffer(bytearray(b"*" * 5 + b"".join(rows)), np.uint8)
+        tos = np.array(draw(st.lists(st.integers(0, 255), min_size=messages, max_size=messages)), np.uint8)
+        size = len(rows[0])
+        grids.append(DatagramGrid(memory, 5, messages, per_message * size, per_message, size, tos))
+    return grids
+
+
+@st.composite
+def datagrams(draw: st.DrawFn, tensor: int, is_last: bool, size_bytes: int) -> bytes:
+    def mostly(usual: int, *others: int) -> int:
+        return draw(st.sampled_from([usual] * 12 + list(others)))
+
+    sequence = mostly(6 if is_last else draw(st.integers(0, 5)), 7, 2**32 - 1)
+    header = AgentHeader(
+        mostly(AgentKind.DATA, AgentKind.PROBE, AgentKind.ACKNOWLEDGEMENT, 9),
+        draw(st.integers(0, 3)) << 1 | sequence & AgentFlag.IMPORTANT,
+        mostly(ElementType.FLOAT32, ElementType.INT8),
+        mostly(2, 3),
+        mostly(tensor, *TENSORS, 9),
+        mostly(1, 2),
+        draw(st.integers(0, 3)),
+        mostly(0, 1, 2**16 - 1),
+        sequence,
+        mostly(sequence * 16 % 2**32, 1),
+        draw(st.integers(0, NOW_NS)),
+    )
+    # Copies are alike: which of two that contradict each other stays is nobody's promise.
+    return header.encode() + np.random.default_rng(sequence).bytes(size_bytes)
+
+
+def outcome(batches: Sequence[list[DatagramGrid]]) -> list[Any]:
+    """All that can be seen of a connection which receives them."""
+    one, other = connection(1, payload_bytes=PAYLOAD_BYTES), connection(2, payload_bytes=PAYLOAD_BYTES)
+    talk(one, other)
+    posted = [incoming(tensor) for tensor in TENSORS]
+    for each in posted:
+        other.receive(each, 1)
+    talk(one, other)
+    seen: list[Any] = []
+    for number, grids in enumerate(batches):
+        now_ns = NOW_NS + 10_000_000 * number
+        other.datagrams_received(grids, now_ns)
+        other.timer(now_ns)
+        ended = [repr(event) for event in other.events()]
+        seen.append((other.traffic(), ended, other.datagrams_to_send(now_ns), other.control_to_send()))
+        seen.append((other.next_timer_ns(), [each.tensor.data.tobytes() for each in posted]))
+    return seen
+
+
+@given(st.lists(datagram_grids(), min_size=1, max_size=3))
+def test_whatever_arrives_it_is_taken_in_alike(batches: list[list[DatagramGrid]]) -> None:
+    compiled = outcome(batches)
+    with without_passes():
+        assert outcome(batches) == compiled
+
+
+def test_datagrams_outside_their_memory_are_refused() -> None:
+    header = AgentHeader(AgentKind.DATA, 0, ElementType.FLOAT32, 2, 3, 1, 0, 0, 0, 0, 5).encode()
+    memory = np.frombuffer(bytearray(header + bytes(64)), np.uint8)
+    grid = DatagramGrid(memory, 0, 2, 104, 1, 104, np.zeros(2, np.uint8))
+    with pytest.raises(ValueError, match="outside their memory"):
+        outcome([[grid]])
+
+
+@given(st.lists(control_areas(), min_size=1, max_size=20))
+def test_control_messages_and_their_memory_is_cleared(areas: list[tuple[bytes, int, int, int]]) -> None:
+    words = np.frombuffer(bytearray(b"".join(area for area, *_ in areas)), np.int64).reshape(-1, 16)
+    expected = parse_controls(words, KEY_OF_TOS)
+    found = take_controls(words, KEY_OF_TOS)
+    assert not words.any()
+    for one, other in (
+        (found.tos, expected.tos),
+        (found.segments, expected.segments),
+        (found.times_ns, expected.times_ns),
+    ):
+        assert one.dtype == other.dtype
+        assert one.tolist() == other.tolist()
+
+
+@given(any_tensors())
+def test_sums(case: tuple[TensorView, PacketLayout]) -> None:
+    tensor, layout = case
+    full = packet_rows(tensor, layout).full
+    found = PacketSums(layout.element_type, layout.elements_per_packet).of(full)
+    with without_passes():
+        expected = PacketSums(layout.element_type, layout.elements_per_packet).of(full)
+    ordinary = np.isfinite(found) & np.isfinite(expected)
+    assert found[ordinary] == pytest.approx(expected[ordinary], rel=2e-5, abs=1e-44)
+    close_to_the_largest = np.abs(expected) > 3e38
+    assert (np.isfinite(found) == np.isfinite(expected))[~close_to_the_largest | ~ordinary].all()
+
+
+def built(folder: Path, source: str) -> None:
+    file = folder / "passes.c"
+    file.write_text(source, encoding="utf-8")
+    command = ["cc", "-shared", "-fPIC", "-o", str(folder / f"{native.NAME}.so"), str(file)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def test_what_does_not_fit_is_left_unused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert native.load(tmp_path) == (None, "they were not built")
+    (tmp_path / f"{native.NAME}.so").write_text("no library", encoding="ascii")
+    library, problem = native.load(tmp_path)
+    assert library is None
+    assert problem.startswith("they cannot be loaded: ")
+    monkeypatch.setenv(native.OFF, "0")
+    assert native.load(tmp_path) == (None, f"{native.OFF} is 0")
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("long mlt_version(void) { return -1; }", "they were built from another version of passes.c"),
+        (f"long mlt_version(void) {{ return {native.VERSION}; }}", "they cannot be loaded: "),
+    ],
+)
+def test_what_was_built_from_something_else_is_left_unused(source: str, problem: str, tmp_path: Path) -> None:
+    built(tmp_path, source)
+    library, found = native.load(tmp_path)
+    assert library is None
+    assert found.startswith(problem)
+
+
+def test_the_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "LIBRARY", None)
+    monkeypatch.setattr(native, "PROBLEM", "they were not built")
+    (finding,) = [
+        entry
+        for entry in machine_findings(settings_of("host1", ["127.0.0.1"]))
+        if "compiled" in entry.subject
+    ]
+    assert (finding.status, finding.seen) == (Status.WARNING, "they were not built")
