@@ -282,7 +282,7 @@ def _compiled_passes() -> Finding:
         subject,
         Status.WARNING,
         native.PROBLEM,
-        "numpy does the same with more processor time: a quarter more for long bursts",
+        "numpy does the same, with a third more processor time at the receiver",
         f"install a C compiler and then mltswitch anew; {native.OFF} must not be 0",
     )
 
