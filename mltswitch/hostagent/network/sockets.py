@@ -110,20 +110,16 @@ def open_socket(
     *,
     receive_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
     send_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
-    is_shared: bool = False,
 ) -> DataSocket:
     """One socket that receives at these local addresses and no other, all IPv4 or all IPv6.
 
-    Port 0: the kernel chooses. `is_shared`: other sockets that say so, too, may have the same address and
-    port, and the kernel spreads flows over them (SO_REUSEPORT). Raises UserInputError for addresses that
-    this host does not have or a port that is taken.
+    Port 0: the kernel chooses. Raises UserInputError for addresses that this host does not have or a port
+    that is taken.
     """
     version = _version(addresses)
     family = socket.AF_INET if version == 4 else socket.AF_INET6
     opened = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     try:
-        if is_shared:
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if version == 6:
             opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         _never_fragment(opened)

@@ -100,12 +100,6 @@ def test_a_port_that_is_taken() -> None:
         open_path_sockets(["127.0.0.1"] * 2, [0, first.port])
 
 
-def test_several_may_share_a_port_if_all_say_so() -> None:
-    first = open_socket(("127.0.0.1",), 0, is_shared=True)
-    second = open_socket(("127.0.0.1",), first.port, is_shared=True)
-    assert second.port == first.port
-
-
 def test_each_path_has_a_port_of_its_own() -> None:
     opened = open_path_sockets(["127.0.0.1"] * 4, [0, 0, 0, 0])
     assert len({entry.port for entry in opened}) == 4
