@@ -16,8 +16,10 @@ from mltswitch.hostagent.transport.interfaces import TransferKey
 
 BATCH_PACKETS = 4096
 """Offered to the kernel at once; a chunk of the transport's."""
+BATCHES = 4
+"""In a row at the most,"""
 TURN_PACKETS = 2 * BATCH_PACKETS
-"""Before others get their turn."""
+"""or about so many packets: then others get their turn."""
 
 
 def new_secrets() -> Secrets:
@@ -110,15 +112,17 @@ class Link:
                 return False
             self.rest = None
         packets = 0
-        while packets < TURN_PACKETS:
+        for _ in range(BATCHES):
             bursts = self.connection.bursts(now(), BATCH_PACKETS)
             if bursts is None:
                 return False
-            packets += bursts.packet_count
             taken = self.sender.send(bursts)
             if taken < bursts.packet_count:
                 self.rest, self.rest_socket = rest_of(bursts, taken), self.sender.blocked_socket
                 return False
+            packets += taken
+            if packets >= TURN_PACKETS:
+                break
         return True
 
     def forget(self, key: TransferKey) -> None:

@@ -2,10 +2,11 @@
 
 import socket
 from collections.abc import Sequence
+from itertools import count
 from typing import cast
 
 from mltswitch.hostagent.control.channel import ControlChannel
-from mltswitch.hostagent.links import Link
+from mltswitch.hostagent.links import BATCHES, Link
 from mltswitch.hostagent.network.outgoing import Output, Refusal, SendCounters
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 from mltswitch.hostagent.transport.interfaces import TransferKey
@@ -57,6 +58,22 @@ def test_nothing_of_a_tensor_leaves_after_its_end() -> None:
         assert link.rest is not None
     link.forget(TransferKey(5, 3))
     assert link.rest is None
+
+
+def test_others_get_their_turn_although_there_is_more_to_send() -> None:
+    sender, receiver = connection(1), connection(2)
+    for tensor in range(100):  # of one packet each, and an offer never has more than one tensor's
+        sender.send(outgoing(tensor, 3), 1)
+        receiver.receive(incoming(tensor, 3), 1)
+    talk(sender, receiver)
+    link, output = Link(NO_CHANNEL, "host2", sender), TwoSockets()
+    link.sender = cast("Output", output)
+    times_ns = count(1, 10**6)
+    turns = 1
+    while link.send_data(lambda: next(times_ns)):
+        turns += 1
+    assert turns == 1 + 100 // BATCHES
+    assert sender.traffic().sent.packets == 100
 
 
 def test_each_backlog_waits_for_its_own_socket() -> None:

@@ -278,12 +278,13 @@ def _compiled_passes() -> Finding:
     subject = "compiled passes"
     if native.LIBRARY is not None:
         return Finding(subject, Status.OK, "in use")
+    anew = "install a C compiler, then: pip install --no-cache-dir --force-reinstall --no-deps mltswitch"
     return Finding(
         subject,
         Status.WARNING,
         native.PROBLEM,
         "numpy does the same, with a third more processor time at the receiver",
-        f"install a C compiler and then mltswitch anew; {native.OFF} must not be 0",
+        f"unset {native.OFF}" if native.PROBLEM == native.UNWANTED else anew,
     )
 
 

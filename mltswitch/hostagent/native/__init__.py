@@ -13,10 +13,9 @@ from typing import Final
 
 NAME: Final = "_passes"
 """As pyproject.toml calls it."""
-VERSION: Final = 1
-"""Of passes.c: what was built before it changed is not used."""
 OFF: Final = "MLTSWITCH_NATIVE"
 """Environment variable; 0 leaves the compiled passes unused."""
+UNWANTED: Final = f"{OFF} is 0"
 
 _FUNCTIONS: Final = {
     "mlt_accept": (ctypes.c_int64, 5 * (ctypes.c_void_p,)),
@@ -76,10 +75,14 @@ class Transfer(ctypes.Structure):
     )
 
 
+VERSION: Final = (1, *map(ctypes.sizeof, (Grid, FeedbackCounts, Transfer)))
+"""As passes.c says it: what was built before it changed is not used."""
+
+
 def load(folder: Path = Path(__file__).parent) -> tuple[ctypes.CDLL | None, str]:
     """(the library of a folder, "") or (None, why there is none)."""
     if os.environ.get(OFF) == "0":
-        return None, f"{OFF} is 0"
+        return None, UNWANTED
     if sys.byteorder != "little":
         return None, "they are for little-endian machines"
     found = [folder / f"{NAME}{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES]
@@ -88,13 +91,12 @@ def load(folder: Path = Path(__file__).parent) -> tuple[ctypes.CDLL | None, str]
         return None, "they were not built"
     try:
         library = ctypes.CDLL(str(file))
-        library.mlt_version.restype = ctypes.c_int64
-        if library.mlt_version() != VERSION:
+        if tuple((ctypes.c_int64 * len(VERSION)).in_dll(library, "mlt_version")) != VERSION:
             return None, "they were built from another version of passes.c"
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
-    except (OSError, AttributeError) as error:
+    except (OSError, AttributeError, ValueError) as error:
         return None, f"they cannot be loaded: {error}"
     return library, ""
 

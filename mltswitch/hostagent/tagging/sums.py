@@ -108,7 +108,8 @@ class PacketSums:
             np.dtype(np.uint16) if element_type is ElementType.FLOAT16 else DTYPES[element_type]
         )
         self._kernel: Final = _KERNELS[element_type]
-        self._compiled: Final = getattr(native.LIBRARY, _COMPILED.get(element_type, ""), None)
+        is_compiled = native.LIBRARY is not None and element_type in _COMPILED
+        self._compiled: Final = getattr(native.LIBRARY, _COMPILED[element_type]) if is_compiled else None
         self._elements: Final = elements_per_packet
         self._block: Final = max(1, SCRATCH_BYTES // (elements_per_packet * self.dtype.itemsize))
 
@@ -121,6 +122,8 @@ class PacketSums:
         if not len(rows):
             return sums
         if self._compiled is not None and rows.flags.c_contiguous:
+            if rows.shape[1] != self._elements or rows.dtype != self._narrow_dtype:
+                raise ValueError(f"rows of {rows.shape[1]} {rows.dtype} instead of {self._elements}")
             self._compiled(rows.ctypes.data, len(rows), self._elements, sums.ctypes.data)
             return sums
         blocks = -(-len(rows) // self._block)

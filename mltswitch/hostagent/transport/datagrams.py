@@ -99,8 +99,9 @@ class DatagramGrid:
         """Some of the datagrams, shape (datagrams,), each a message of its own; copied, unless it is all."""
         if which.all():
             return self
-        rows = self._rows(np.dtype((np.void, self.datagram_bytes)), 0).reshape(-1)[which]
-        message = np.flatnonzero(which) // self.datagrams_per_message
+        grid = which.reshape(self.messages, self.datagrams_per_message)
+        rows = self._rows(np.dtype((np.void, self.datagram_bytes)), 0)[grid]
+        message = grid.nonzero()[0]
         return DatagramGrid(
             rows.view(np.uint8),
             0,

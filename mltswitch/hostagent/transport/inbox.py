@@ -143,11 +143,13 @@ class Inbox:
     def counted(self, receiving: ReceiveTransfer, now_ns: int) -> None:
         """Compiled passes have taken packets of an open transfer in."""
         self._queue_delay.arrived(*receiving.end_pass(), now_ns)
+        if receiving.answer_ns is not None:
+            self._set_answer_time(receiving)
 
     def settle(self, receiving: ReceiveTransfer, now_ns: int) -> None:
         """All that has arrived together has been taken in: it may be complete, unless it has ended."""
         if self._open.get(receiving.incoming.key) is receiving:
-            self._accepted(receiving, now_ns)
+            self._finish_if_complete(receiving, now_ns)
 
     def _accepted(self, receiving: ReceiveTransfer, now_ns: int) -> None:
         if not self._finish_if_complete(receiving, now_ns) and receiving.answer_ns is not None:

@@ -119,7 +119,10 @@ class ReceiveTransfer:
         self.tally.arrived_one(packet.tos, header.path)
 
     def compiled(self) -> Transfer:
-        """Where compiled passes put packets and count them, between `begin_pass` and `end_pass`."""
+        """Where compiled passes put packets and count them.
+
+        First `begin_pass`, then any passes, then `end_pass`: only then do the counts stand here, too.
+        """
         if self._compiled is None:
             layout = self._layout
             assert layout is not None  # noqa: S101  (callers ask after `begin`)

@@ -4,6 +4,7 @@ import os
 import selectors
 import socket
 import struct
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -59,6 +60,30 @@ def test_plain_text_proves_nothing() -> None:
     ends = opened_pair(PLAIN, PLAIN)
     assert [end.peer for end in ends] == ["server", ""]
     assert not any(end.is_authenticated for end in ends)
+
+
+def test_what_the_peers_kernel_has_has_arrived(securities: tuple[Security, Security]) -> None:
+    near, far = opened_pair(*securities)
+    near.send(b"word")
+    assert not near.has_arrived  # nobody has handed it to the kernel
+    near.flush()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not near.has_arrived and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert near.has_arrived  # although the peer has not read it
+    far.close()
+    near.close()
+    assert not near.has_arrived
+
+
+def test_what_the_peers_kernel_has_no_room_for_has_not_arrived() -> None:
+    near, far = opened_pair(PLAIN, PLAIN)
+    while near.waiting_bytes == 0:  # the kernels of both ends are full
+        near.send(bytes(MEBIBYTE))
+        near.flush()
+    assert not near.has_arrived
+    far.close()
+    near.close()
 
 
 def test_what_is_said_before_the_channel_is_open_arrives(securities: tuple[Security, Security]) -> None:

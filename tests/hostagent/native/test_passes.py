@@ -19,6 +19,8 @@ from mltswitch.hostagent.network.receiver import parse_controls, take_controls
 from mltswitch.hostagent.tagging.sums import PacketSums
 from mltswitch.hostagent.tensor import PacketLayout, TensorView, packet_rows
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
+from mltswitch.hostagent.transport.interfaces import TransferKey
+from mltswitch.hostagent.transport.messages import Probe, encode_message
 from mltswitch.wire import AgentFlag, AgentHeader, AgentKind, ElementType
 from tests.hostagent.doctor.pairs import settings_of
 from tests.hostagent.network.test_receiver import KEY_OF_TOS, control_areas
@@ -39,9 +41,14 @@ def without_passes() -> Iterator[None]:
         yield
 
 
+needs_passes = pytest.mark.skipif(
+    native.PROBLEM == native.UNWANTED or shutil.which("cc") is None,
+    reason=f"nobody wants compiled passes, or there is no C compiler: {native.PROBLEM}",
+)
+
+
+@needs_passes
 def test_they_are_in_use_where_there_is_a_compiler() -> None:
-    if f"{native.OFF} is 0" == native.PROBLEM or shutil.which("cc") is None:
-        pytest.skip(f"nobody wants them, or there is no C compiler: {native.PROBLEM}")
     assert native.LIBRARY is not None, native.PROBLEM
 
 
@@ -85,8 +92,8 @@ def datagrams(draw: st.DrawFn, tensor: int, is_last: bool, size_bytes: int) -> b
     return header.encode() + np.random.default_rng(sequence).bytes(size_bytes)
 
 
-def outcome(batches: Sequence[list[DatagramGrid]]) -> list[Any]:
-    """All that can be seen of a connection which receives them."""
+def outcome(batches: Sequence[list[DatagramGrid]], asked: int = 0) -> list[Any]:
+    """All that can be seen of a connection which receives them, and is asked what has arrived of a tensor."""
     one, other = connection(1, payload_bytes=PAYLOAD_BYTES), connection(2, payload_bytes=PAYLOAD_BYTES)
     talk(one, other)
     posted = [incoming(tensor) for tensor in TENSORS]
@@ -96,6 +103,8 @@ def outcome(batches: Sequence[list[DatagramGrid]]) -> list[Any]:
     seen: list[Any] = []
     for number, grids in enumerate(batches):
         now_ns = NOW_NS + 10_000_000 * number
+        if asked and not number:
+            other.control_received(encode_message(Probe(TransferKey(asked, 1), 1, 0)), now_ns)
         other.datagrams_received(grids, now_ns)
         other.timer(now_ns)
         ended = [repr(event) for event in other.events()]
@@ -104,6 +113,7 @@ def outcome(batches: Sequence[list[DatagramGrid]]) -> list[Any]:
     return seen
 
 
+@needs_passes
 @given(st.lists(datagram_grids(), min_size=1, max_size=3))
 def test_whatever_arrives_it_is_taken_in_alike(batches: list[list[DatagramGrid]]) -> None:
     compiled = outcome(batches)
@@ -111,6 +121,25 @@ def test_whatever_arrives_it_is_taken_in_alike(batches: list[list[DatagramGrid]]
         assert outcome(batches) == compiled
 
 
+@needs_passes
+@pytest.mark.parametrize("tensors", [(3, 4), (4, 3)])
+def test_a_probe_waits_for_packets_as_late_as_those_of_its_tensor(tensors: tuple[int, int]) -> None:
+    late_ns = {3: 20_000_000, 4: 0}
+    rows = [
+        AgentHeader(
+            AgentKind.DATA, 0, ElementType.FLOAT32, 2, tensor, 1, 0, 0, 0, 0, NOW_NS - late_ns[tensor]
+        ).encode()
+        + bytes(SIZES_BYTES[False])
+        for tensor in tensors
+    ]
+    memory = np.frombuffer(bytearray(b"".join(rows)), np.uint8)
+    batches = [[DatagramGrid(memory, 0, 1, 208, 2, 104, np.zeros(1, np.uint8))]] * 2
+    compiled = outcome(batches, asked=3)
+    with without_passes():
+        assert outcome(batches, asked=3) == compiled
+
+
+@needs_passes
 def test_datagrams_outside_their_memory_are_refused() -> None:
     header = AgentHeader(AgentKind.DATA, 0, ElementType.FLOAT32, 2, 3, 1, 0, 0, 0, 0, 5).encode()
     memory = np.frombuffer(bytearray(header + bytes(64)), np.uint8)
@@ -119,6 +148,7 @@ def test_datagrams_outside_their_memory_are_refused() -> None:
         outcome([[grid]])
 
 
+@needs_passes
 @given(st.lists(control_areas(), min_size=1, max_size=20))
 def test_control_messages_and_their_memory_is_cleared(areas: list[tuple[bytes, int, int, int]]) -> None:
     words = np.frombuffer(bytearray(b"".join(area for area, *_ in areas)), np.int64).reshape(-1, 16)
@@ -134,6 +164,7 @@ def test_control_messages_and_their_memory_is_cleared(areas: list[tuple[bytes, i
         assert one.tolist() == other.tolist()
 
 
+@needs_passes
 @given(any_tensors())
 def test_sums(case: tuple[TensorView, PacketLayout]) -> None:
     tensor, layout = case
@@ -155,24 +186,29 @@ def built(folder: Path, source: str) -> None:
 
 
 def test_what_does_not_fit_is_left_unused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(native.OFF, raising=False)
     assert native.load(tmp_path) == (None, "they were not built")
     (tmp_path / f"{native.NAME}.so").write_text("no library", encoding="ascii")
     library, problem = native.load(tmp_path)
     assert library is None
     assert problem.startswith("they cannot be loaded: ")
     monkeypatch.setenv(native.OFF, "0")
-    assert native.load(tmp_path) == (None, f"{native.OFF} is 0")
+    assert native.load(tmp_path) == (None, native.UNWANTED)
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
-        ("long mlt_version(void) { return -1; }", "they were built from another version of passes.c"),
-        (f"long mlt_version(void) {{ return {native.VERSION}; }}", "they cannot be loaded: "),
+        ("long mlt_version[4];", "they were built from another version of passes.c"),
+        (f"long mlt_version[] = {{{', '.join(map(str, native.VERSION))}}};", "they cannot be loaded: "),
+        ("int nothing;", "they cannot be loaded: "),
     ],
 )
-def test_what_was_built_from_something_else_is_left_unused(source: str, problem: str, tmp_path: Path) -> None:
+def test_what_was_built_from_something_else_is_left_unused(
+    source: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(native.OFF, raising=False)
     built(tmp_path, source)
     library, found = native.load(tmp_path)
     assert library is None

@@ -35,6 +35,23 @@ def test_a_ping_follows_until_one_is_answered() -> None:
     assert due_ns - now_ns > 100 * NUDGE_NS
 
 
+def test_what_the_kernel_of_the_peer_has_needs_no_other_word() -> None:
+    one, other = connection(1), connection(2)
+    talk(one, other)
+    one.timer(BEGIN_NS)
+    talk(one, other, BEGIN_NS)
+    assert not one.is_waiting_to_be_heard
+    one.receive(incoming(3), BEGIN_NS)
+    assert not one.is_waiting_to_be_heard  # it has not been sent yet
+    one.control_to_send()
+    assert one.is_waiting_to_be_heard
+    one.control_arrived(BEGIN_NS + 1)
+    assert not one.is_waiting_to_be_heard
+    due_ns = one.next_timer_ns()
+    assert due_ns is not None
+    assert due_ns > BEGIN_NS + 100 * NUDGE_NS
+
+
 def test_an_answer_ends_it() -> None:
     one, other = connection(1), connection(2)
     talk(one, other)
