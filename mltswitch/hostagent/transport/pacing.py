@@ -10,8 +10,12 @@ SLACK_NS: Final = 250_000
 LEAST_CREDIT_BYTES: Final = 64 * 1024
 """One segmentation-offload burst: UDP takes no longer payload."""
 PAUSE_NS: Final = 1_000_000
-"""Credit that is used up is given again after so long at the most: a process that wakes for every packet of a
-slow flow does nothing else."""
+"""Credit that is used up is given again after so long: a process that wakes for every packet of a slow flow
+does nothing else."""
+LUMP_BYTES: Final = 6_000
+"""Four packets of Ethernet: the slowest flows wait for so much,"""
+LUMP_PAUSES: Final = 8
+"""but no longer than this many pauses."""
 
 _ROUNDING_BYTES: Final = 1e-6
 """Sums of fractions fall short of what they should be."""
@@ -21,7 +25,8 @@ class Pacer:
     """Credit in bytes, growing at the rate in force; sending may leave a debt, which is paid off first.
 
     Over any stretch of time, no more leaves than the rate allows, the largest credit and the last sending.
-    Once the credit is used up, none is given before `pause_ns` has made some, or the bucket is full.
+    Once the credit is used up, none is given before `pause_ns` has made some (of slow flows a few times that,
+    until a lump of packets may leave), or the bucket is full.
     """
 
     def __init__(
@@ -69,7 +74,9 @@ class Pacer:
 
     def _enough_bytes(self, bytes_per_ns: float) -> float:
         """Ends a pause."""
-        return min(max(1.0, bytes_per_ns * self._pause_ns), self._largest_bytes(bytes_per_ns))
+        pause_bytes = bytes_per_ns * self._pause_ns
+        lump_bytes = min(float(LUMP_BYTES), LUMP_PAUSES * pause_bytes)
+        return min(max(1.0, pause_bytes, lump_bytes), self._largest_bytes(bytes_per_ns))
 
     def _largest_bytes(self, bytes_per_ns: float) -> float:
         return min(max(self._least_credit_bytes, bytes_per_ns * self._slack_ns), self._most_credit_bytes)

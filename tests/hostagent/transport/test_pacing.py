@@ -36,6 +36,20 @@ def test_after_a_pause_there_is_credit_for_its_length() -> None:
     assert pacer.may_leave_bytes(GIGABIT, 100_000) == 7_500
 
 
+@pytest.mark.parametrize(
+    ("rate_bps", "milliseconds", "size_bytes"),
+    [(1e6, 8, 1_000), (6e6, 8, 6_000), (12e6, 4, 6_000), (48e6, 1, 6_000), (480e6, 1, 60_000)],
+)
+def test_slow_flows_wait_for_a_few_packets_but_not_for_long(
+    rate_bps: float, milliseconds: int, size_bytes: int
+) -> None:
+    pacer = Pacer(0)
+    pacer.left(pacer.may_leave_bytes(rate_bps, 0))
+    due_ns = pacer.next_ns(rate_bps, 0)
+    assert due_ns == milliseconds * 1_000_000
+    assert pacer.may_leave_bytes(rate_bps, due_ns) == size_bytes
+
+
 def test_a_pause_is_over_when_the_bucket_is_full() -> None:
     pacer = Pacer(0, least_credit_bytes=1500, slack_ns=0, pause_ns=1_000_000)
     pacer.left(1500)
