@@ -1,4 +1,4 @@
-/* Passes over every packet, each a loop where numpy would make a dozen passes; `__init__.py` says what they do.
+/* Passes over every packet, each a loop where numpy would make a dozen passes.
  *
  * No function here keeps anything, allocates, or reads the clock. What a peer sent is compared before it is used:
  * a sequence number that the tensor does not have, or a body of another length, writes nowhere.
@@ -6,7 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The agent header, in network order (docs/wire-format.md); flags and what follows the round differ by packet. */
+/* The agent header, in network order: a test holds these against mltswitch/wire/headers.py, where it is defined.
+ * Flags, and what follows the round, differ by packet. */
 enum {
     FLAGS = 2,
     PATH = 22,

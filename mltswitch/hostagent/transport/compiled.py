@@ -4,7 +4,6 @@ Both ways tell the same of the same packets (the tests compare them), and only `
 datagram: this one knows data without tags.
 """
 
-import struct
 from collections.abc import Sequence
 from ctypes import CDLL, addressof
 from typing import Final
@@ -16,17 +15,15 @@ from mltswitch.hostagent.native import Grid
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
 from mltswitch.hostagent.transport.feedback import Feedback
 from mltswitch.hostagent.transport.inbox import Inbox
+from mltswitch.hostagent.transport.intake import read_packet
 from mltswitch.hostagent.transport.interfaces import TransferKey
 from mltswitch.hostagent.transport.receiving import ReceiveTransfer
 from mltswitch.wire import AGENT_HEADER_BYTES, AgentKind
-from mltswitch.wire.headers import AGENT_VERSION
 
 TRANSFERS: Final = 8
 """That packets of one grid may belong to; those of more are left,"""
 LEAST_SHARE: Final = 1 / 8
 """and so is a grid of which a pass took less: `intake` sorts such mixtures faster."""
-_COMMON: Final = struct.Struct(">BBxBQII")
-"""Version, kind, element type, flow token, tensor and round."""
 
 
 class CompiledIntake:
@@ -78,12 +75,11 @@ class CompiledIntake:
         """That of the first datagram."""
         if grid.datagram_bytes <= AGENT_HEADER_BYTES or not grid.datagram_count:
             return None
-        version, kind, element_type, token, tensor, round_number = _COMMON.unpack_from(
-            grid.memory.data, grid.offset_bytes
-        )
-        if (version, kind, token) != (AGENT_VERSION, AgentKind.DATA, self._token):
+        found = read_packet(grid.datagram(0, 0), self._token, None)
+        if found is None or found[0].kind != AgentKind.DATA:
             return None
-        receiving = self._inbox.receiving(TransferKey(tensor, round_number), element_type)
+        header = found[0]
+        receiving = self._inbox.receiving(TransferKey(header.tensor, header.round), header.element_type)
         return None if receiving is None or receiving.layout is None else receiving
 
     def _pass(

@@ -52,7 +52,7 @@ class Exchange:
 
         TCP sees that a lone segment was lost after 200 ms at the earliest, and within a round trip when one
         behind it arrives (RFC 8985). So a small message follows each that matters, and at growing distances
-        others, until one is answered.
+        others, until the peer's kernel has them or one is answered.
         """
         if self._spoke_ns is None:
             return None

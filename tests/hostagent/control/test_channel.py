@@ -4,7 +4,6 @@ import os
 import selectors
 import socket
 import struct
-import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +19,7 @@ from mltswitch.hostagent.control.sockets import (
 )
 from mltswitch.hostagent.control.tls import TlsIdentity
 from mltswitch.hostagent.errors import PeerUnreachableError
+from tests.hostagent.background import eventually
 from tests.hostagent.control.peers import (
     PATIENCE_SECONDS,
     SECOND_NS,
@@ -67,10 +67,7 @@ def test_what_the_peers_kernel_has_has_arrived(securities: tuple[Security, Secur
     near.send(b"word")
     assert not near.has_arrived  # nobody has handed it to the kernel
     near.flush()
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not near.has_arrived and time.monotonic() < deadline:
-        time.sleep(0.001)
-    assert near.has_arrived  # although the peer has not read it
+    eventually(lambda: near.has_arrived)  # although the peer has not read it
     far.close()
     near.close()
     assert not near.has_arrived

@@ -1,5 +1,6 @@
 """The compiled passes against numpy's and Python's own ways, and when they are left unused."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,8 @@ from mltswitch.hostagent.tensor import PacketLayout, TensorView, packet_rows
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
 from mltswitch.hostagent.transport.interfaces import TransferKey
 from mltswitch.hostagent.transport.messages import Probe, encode_message
-from mltswitch.wire import AgentFlag, AgentHeader, AgentKind, ElementType
+from mltswitch.wire import AgentFlag, AgentHeader, AgentKind, Ecn, ElementType
+from mltswitch.wire.headers import AGENT
 from tests.hostagent.doctor.pairs import settings_of
 from tests.hostagent.network.test_receiver import KEY_OF_TOS, control_areas
 from tests.hostagent.tagging.tensors import any_tensors
@@ -50,6 +52,25 @@ needs_passes = pytest.mark.skipif(
 @needs_passes
 def test_they_are_in_use_where_there_is_a_compiler() -> None:
     assert native.LIBRARY is not None, native.PROBLEM
+
+
+def test_the_header_lies_where_its_definition_says() -> None:
+    source = Path(native.__file__).with_name("passes.c").read_text(encoding="utf-8")
+    in_c = {
+        name: int(number) for name, number in re.findall(r"^    ([A-Z_]+) = (\d+),", source, re.MULTILINE)
+    }
+    offsets = {field.name: bits // 8 for bits, field in AGENT.with_offsets()}
+    assert in_c == {
+        "FLAGS": offsets["flags"],
+        "PATH": offsets["path"],
+        "SEQUENCE": offsets["sequence"],
+        "ELEMENT_OFFSET": offsets["element_offset"],
+        "SENT": offsets["sent_nanoseconds"],
+        "HEADER_BYTES": AGENT.size_bytes,
+        "IMPORTANT": AgentFlag.IMPORTANT,
+        "ECN_MASK": Ecn.CE,
+    }
+    assert offsets["layer"] == 20  # up to there all packets of a transfer are alike, flags apart
 
 
 @st.composite
