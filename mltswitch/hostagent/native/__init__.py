@@ -1,4 +1,4 @@
-"""The compiled passes (`passes.c`), where the machine that installed us had a C compiler.
+"""The compiled passes (`passes.c`, `sending.c`), where the machine that installed us had a C compiler.
 
 Nothing depends on them: `LIBRARY` is None without, and whoever asks has numpy's way as well. ctypes lets go
 of the interpreter's lock during a call.
@@ -20,6 +20,9 @@ UNWANTED: Final = f"{OFF} is 0"
 _FUNCTIONS: Final = {
     "mlt_accept": (ctypes.c_int64, 5 * (ctypes.c_void_p,)),
     "mlt_controls": (None, (ctypes.c_void_p, *5 * (ctypes.c_int64,), *3 * (ctypes.c_void_p,))),
+    "mlt_chunk": (None, (ctypes.c_void_p,)),
+    "mlt_stamp": (None, (*3 * (ctypes.c_void_p,), ctypes.c_int64, ctypes.c_uint64)),
+    "mlt_messages": (ctypes.c_int64, (ctypes.c_void_p,)),
     "mlt_sum_float32": (None, (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)),
     "mlt_sum_bfloat16": (None, (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)),
 }
@@ -75,6 +78,53 @@ class Transfer(ctypes.Structure):
     )
 
 
+class ChunkArrays(ctypes.Structure):
+    """struct chunk: packets of a tensor, and where their headers go."""
+
+    _fields_ = (
+        ("header", ctypes.c_char_p),
+        ("sequences", ctypes.c_void_p),
+        ("important", ctypes.c_void_p),
+        ("headers", ctypes.c_void_p),
+        ("offsets_bytes", ctypes.c_void_p),
+        ("sizes_bytes", ctypes.c_void_p),
+        ("packets", ctypes.c_int64),
+        ("important_packets", ctypes.c_int64),
+        ("elements_per_packet", ctypes.c_int64),
+        ("full_bytes", ctypes.c_int64),
+        ("last_bytes", ctypes.c_int64),
+        ("last_sequence", ctypes.c_int64),
+    )
+
+
+class OutgoingArrays(ctypes.Structure):
+    """struct outgoing: bursts, and the structures of sendmmsg(2) that they become."""
+
+    _fields_ = (
+        ("headers", ctypes.c_void_p),
+        ("elements", ctypes.c_void_p),
+        ("tags", ctypes.c_void_p),
+        ("offsets_bytes", ctypes.c_void_p),
+        ("sizes_bytes", ctypes.c_void_p),
+        ("starts", ctypes.c_void_p),
+        ("paths", ctypes.c_void_p),
+        ("tos", ctypes.c_void_p),
+        ("names", ctypes.c_void_p),
+        ("messages", ctypes.c_void_p),
+        ("vectors", ctypes.c_void_p),
+        ("controls", ctypes.c_void_p),
+        ("packets", ctypes.c_int64),
+        ("bursts", ctypes.c_int64),
+        ("known_paths", ctypes.c_int64),
+        ("elements_bytes", ctypes.c_int64),
+        ("tag_bytes", ctypes.c_int64),
+        ("most_segments", ctypes.c_int64),
+        ("most_payload_bytes", ctypes.c_int64),
+    )
+
+
+SENDING_VERSION: Final = (1, *map(ctypes.sizeof, (ChunkArrays, OutgoingArrays)))
+"""As sending.c says it."""
 VERSION: Final = (1, *map(ctypes.sizeof, (Grid, FeedbackCounts, Transfer)))
 """As passes.c says it: what was built before it changed is not used."""
 
@@ -91,8 +141,9 @@ def load(folder: Path = Path(__file__).parent) -> tuple[ctypes.CDLL | None, str]
         return None, "they were not built"
     try:
         library = ctypes.CDLL(str(file))
-        if tuple((ctypes.c_int64 * len(VERSION)).in_dll(library, "mlt_version")) != VERSION:
-            return None, "they were built from another version of passes.c"
+        for name, version in (("mlt_version", VERSION), ("mlt_sending_version", SENDING_VERSION)):
+            if tuple((ctypes.c_int64 * len(version)).in_dll(library, name)) != version:
+                return None, "they were built from another version of their source"
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments

@@ -4,12 +4,14 @@ again."""
 import errno
 import socket
 from collections.abc import Sequence
+from ctypes import CDLL, addressof
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mltswitch.hostagent.native import OutgoingArrays
 from mltswitch.hostagent.network import libc
 from mltswitch.hostagent.transport.datagrams import (
     HEADER_DTYPE,
@@ -151,7 +153,18 @@ def picked(bursts: Bursts, cut: Cut, messages: NDArray[np.int64]) -> Bursts:
 
 def check_bursts(bursts: Bursts) -> None:
     """Raise ValueError where memory outside of the tensor, the headers or the tags would be sent."""
-    packets, starts = bursts.packet_count, bursts.starts
+    check_shapes(bursts)
+    offsets, sizes, starts = bursts.payload_offsets_bytes, bursts.payload_bytes, bursts.starts
+    # The kernel refuses negative sizes.
+    if _least(offsets) < 0 or _largest(offsets + sizes) > bursts.tensor.size:
+        raise ValueError("a packet's elements lie outside the tensor")
+    if starts[0] != 0 or starts[-1] != bursts.packet_count:
+        raise ValueError(f"bursts do not cover {bursts.packet_count} packets")
+
+
+def check_shapes(bursts: Bursts) -> None:
+    """Raise ValueError where an array is not as `Bursts` says, whatever its numbers are."""
+    packets = bursts.packet_count
     offsets, sizes = bursts.payload_offsets_bytes, bursts.payload_bytes
     if bursts.headers.dtype.itemsize != HEADER_DTYPE.itemsize or not bursts.headers.flags.c_contiguous:
         raise ValueError("headers are no contiguous agent headers")
@@ -159,10 +172,7 @@ def check_bursts(bursts: Bursts) -> None:
         raise ValueError("the tensor's bytes are not contiguous")
     if len(offsets) != packets or len(sizes) != packets:
         raise ValueError(f"{len(offsets)} offsets and {len(sizes)} sizes of {packets} packets")
-    # The kernel refuses negative sizes.
-    if _least(offsets) < 0 or _largest(offsets + sizes) > bursts.tensor.size:
-        raise ValueError("a packet's elements lie outside the tensor")
-    if starts[0] != 0 or starts[-1] != packets or len(starts) != len(bursts.paths) + 1:
+    if len(bursts.starts) != len(bursts.paths) + 1 or len(bursts.tos) != len(bursts.paths):
         raise ValueError(f"bursts do not cover {packets} packets")
     tags = bursts.tags
     if tags is not None and (
@@ -226,6 +236,11 @@ class Vectors:
         """Make room for so many; what was written before is lost where there was not enough."""
         if packets > len(self._array):
             self._make(max(packets, 2 * len(self._array)))
+
+    @property
+    def address(self) -> int:
+        """Of the first packet's first; another when more packets come than ever before."""
+        return libc.address_of(self._array)
 
     def write_evenly(self, piece: int, packets: int, address: int, stride_bytes: int) -> None:
         """A piece of every packet that lies in an array: `stride_bytes` long, one behind the other."""
@@ -337,6 +352,49 @@ class Messages:
         if cut.has_single:
             # Kernels before 5.1 drop a message of one segment that asks for segmentation.
             self._control_lengths[(packets == 1).nonzero()[0]] = self._single_bytes
+
+    def write_compiled(
+        self, library: CDLL, bursts: Bursts, names: NDArray[np.int64], vectors: Vectors
+    ) -> Cut | None:
+        """The same with the vectors, in one compiled pass, where every burst is one message.
+
+        `names`: of each path, 0 where there is none. Only where messages carry no departures. None: something
+        is not as it should be, or a burst is too long; `check_bursts` and the ways above know what.
+        """
+        count, packets = len(bursts.paths), bursts.packet_count
+        if count > len(self._array):
+            self._make(max(count, 2 * len(self._array)))
+        vectors.reserve(packets)
+        self._singles = (None, 0)
+        starts = np.ascontiguousarray(bursts.starts, np.int64)
+        paths = np.ascontiguousarray(bursts.paths, np.int64)
+        tos = np.ascontiguousarray(bursts.tos, np.uint8)
+        offsets = np.ascontiguousarray(bursts.payload_offsets_bytes, np.int64)
+        sizes = np.ascontiguousarray(bursts.payload_bytes, np.int64)
+        arrays = OutgoingArrays(
+            libc.address_of(bursts.headers),
+            libc.address_of(bursts.tensor),
+            None if bursts.tags is None else libc.address_of(bursts.tags),
+            libc.address_of(offsets),
+            libc.address_of(sizes),
+            libc.address_of(starts),
+            libc.address_of(paths),
+            libc.address_of(tos),
+            libc.address_of(names),
+            self.address,
+            vectors.address,
+            libc.address_of(self._controls),
+            packets,
+            count,
+            len(names),
+            bursts.tensor.size,
+            AUTHENTICATION_TAG_BYTES if bursts.tags is not None else 0,
+            UDP_MAXIMUM_SEGMENTS,
+            UDP_MAXIMUM_PAYLOAD_BYTES,
+        )
+        if not library.mlt_messages(addressof(arrays)):
+            return None
+        return Cut(starts, starts[1:] - starts[:-1], paths, tos, None)
 
     def _write_singles(self, vectors: Vectors, count: int) -> None:
         """Every packet a message, in order: mostly they are written already."""

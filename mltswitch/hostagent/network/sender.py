@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from mltswitch.hostagent import native
 from mltswitch.hostagent.network import libc
 from mltswitch.hostagent.network.departures import Departures
 from mltswitch.hostagent.network.outgoing import (
@@ -25,6 +26,7 @@ from mltswitch.hostagent.network.outgoing import (
     SendCounters,
     Vectors,
     check_bursts,
+    check_shapes,
     cut_for_segmentation,
     overhead_bytes,
     picked,
@@ -85,6 +87,8 @@ class BurstSender:
         self._kind = libc.IPV6_TCLASS if is_ipv6 else libc.IP_TOS
         self._departures = departures
         self._messages = Messages(self._level, self._kind, name_bytes, with_departures=departures is not None)
+        self._is_compiled = departures is None and len(self._sockets) == 1
+        """Whether compiled passes know what all messages need."""
         self._plain_vectors = Vectors(2)
         self._tagged_vectors = Vectors(3)
         self._blocked: socket.socket | None = None
@@ -113,7 +117,7 @@ class BurstSender:
         self._blocked = None
         if not bursts.packet_count:
             return 0
-        check_bursts(bursts)
+        check_shapes(bursts)
         taken = 0
         while True:
             # Each time that more is to be sent, one more path has no segmentation any more.
@@ -146,12 +150,18 @@ class BurstSender:
 
     def _send_once(self, bursts: Bursts) -> tuple[int, bool]:
         """(leading packets dealt with, whether the rest can be sent at once in another form)."""
+        vectors = self._plain_vectors if bursts.tags is None else self._tagged_vectors
+        if self._is_compiled and self._is_segmenting_everywhere and native.LIBRARY is not None:
+            written = self._messages.write_compiled(native.LIBRARY, bursts, self._name_of_path, vectors)
+            if written is not None:
+                done, is_more = self._push(self._sockets[0], written, 0, written.count)
+                return int(written.starts[done]), is_more
+        check_bursts(bursts)
         segmenting = None
         if not self._is_segmenting_everywhere:
             self._names_of(bursts.paths)
             segmenting = self._segmenting[bursts.paths]
         cut = cut_for_segmentation(bursts, segmenting)
-        vectors = self._plain_vectors if bursts.tags is None else self._tagged_vectors
         vectors.reserve(bursts.packet_count)
         vectors.write_bursts(bursts, 0)
         names = self._names_of(cut.paths)

@@ -1,8 +1,12 @@
 """Packets of one tensor, prepared in chunks and handed out in bursts."""
 
+from ctypes import addressof
+
 import numpy as np
 from numpy.typing import NDArray
 
+from mltswitch.hostagent import native
+from mltswitch.hostagent.native import ChunkArrays
 from mltswitch.hostagent.tagging import tos
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.tensor.view import TensorView
@@ -50,7 +54,6 @@ class Chunk:
         `overhead_bytes`: what a packet is longer than its elements, as a queue counts it.
         """
         count = len(sequences)
-        order = np.concatenate((sequences[important], sequences[~important]))
         important_count = int(np.count_nonzero(important))
         packets = burst_length(burst_packets, layout, key)
         starts = np.concatenate(
@@ -66,8 +69,6 @@ class Chunk:
         self._starts = starts
         self._next = 0
         self._overhead_bytes = overhead_bytes
-        self._offsets = order * layout.full_bytes
-        self._sizes = np.full(count, layout.full_bytes, np.int64)
         self._tos = np.full(len(starts) - 1, tos(dscp, important=False), np.uint8)
         self._tos[:important_bursts] = tos(dscp, important=True)
         common = AgentFlag(0) if key is None else AgentFlag.AUTHENTICATED
@@ -86,17 +87,10 @@ class Chunk:
             0,
             0,
         ).encode()
-        rows = np.empty((count, AGENT_HEADER_BYTES), np.uint8)
-        rows[:] = np.frombuffer(template, np.uint8)
-        self._headers = rows.view(HEADER_DTYPE).reshape(count)
-        self._headers["flags"][:important_count] = common | AgentFlag.IMPORTANT
-        self._headers["sequence"] = order
-        self._headers["element_offset"] = order * layout.elements_per_packet
-        last = layout.packet_count - 1
-        if count and sequences[-1] == last:
-            place = important_count - 1 if important[-1] else count - 1
-            self._sizes[place] = layout.last_bytes
-            self._headers["flags"][place] |= AgentFlag.LAST
+        write = _write_packets if native.LIBRARY is None else _write_packets_compiled
+        self._headers, self._offsets, self._sizes = write(
+            layout, sequences, important, important_count, template
+        )
         self._counts = starts[1:] - starts[:-1]
         self._burst_bytes = np.add.reduceat(self._sizes, starts[:-1])
         self._burst_bytes += self._counts * self._overhead_bytes
@@ -118,12 +112,81 @@ class Chunk:
         counts = self._counts[first:end]
         headers = self._headers[cut]
         paths = sprayer.choose(end - first, now_ns)
-        headers["sent_nanoseconds"] = now_ns
-        headers["path"] = np.repeat(paths, counts)
         burst_starts = starts[first : end + 1] - starts[first]
+        _stamp(headers, burst_starts, paths, now_ns)
         sprayer.sent(paths, counts, self._burst_bytes[first:end], now_ns)
         offsets, sizes = self._offsets[cut], self._sizes[cut]
         made = None if self._key is None else tags(self._key, headers, self._tensor.data, offsets, sizes)
         return Bursts(
             headers, self._tensor.data, offsets, sizes, burst_starts, paths, self._tos[first:end], made
         )
+
+
+Packets = tuple[NDArray[np.void], NDArray[np.int64], NDArray[np.int64]]
+"""Headers, and where each one's elements begin and how many bytes they are; shape (packets,) each."""
+
+
+def _write_packets(
+    layout: PacketLayout,
+    sequences: NDArray[np.int64],
+    important: NDArray[np.bool_],
+    important_count: int,
+    template: bytes,
+) -> Packets:
+    """Important ones first, without path and time."""
+    count = len(sequences)
+    order = np.concatenate((sequences[important], sequences[~important]))
+    rows = np.empty((count, AGENT_HEADER_BYTES), np.uint8)
+    rows[:] = np.frombuffer(template, np.uint8)
+    headers = rows.view(HEADER_DTYPE).reshape(count)
+    headers["flags"][:important_count] |= np.uint8(AgentFlag.IMPORTANT)
+    headers["sequence"] = order
+    headers["element_offset"] = order * layout.elements_per_packet
+    is_last = order == layout.packet_count - 1
+    headers["flags"][is_last] |= np.uint8(AgentFlag.LAST)
+    return headers, order * layout.full_bytes, np.where(is_last, layout.last_bytes, layout.full_bytes)
+
+
+def _write_packets_compiled(
+    layout: PacketLayout,
+    sequences: NDArray[np.int64],
+    important: NDArray[np.bool_],
+    important_count: int,
+    template: bytes,
+) -> Packets:
+    """The same in one pass."""
+    assert native.LIBRARY is not None  # noqa: S101  (its caller looked)
+    count = len(sequences)
+    sequences, important = np.ascontiguousarray(sequences), np.ascontiguousarray(important)
+    headers = np.empty(count, HEADER_DTYPE)
+    offsets, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
+    arrays = ChunkArrays(
+        template,
+        sequences.ctypes.data,
+        important.ctypes.data,
+        headers.ctypes.data,
+        offsets.ctypes.data,
+        sizes.ctypes.data,
+        count,
+        important_count,
+        layout.elements_per_packet,
+        layout.full_bytes,
+        layout.last_bytes,
+        layout.packet_count - 1,
+    )
+    native.LIBRARY.mlt_chunk(addressof(arrays))
+    return headers, offsets, sizes
+
+
+def _stamp(
+    headers: NDArray[np.void], starts: NDArray[np.int64], paths: NDArray[np.int64], now_ns: int
+) -> None:
+    """Path and time of departure of all packets of these bursts."""
+    if native.LIBRARY is not None:
+        paths = np.ascontiguousarray(paths)
+        native.LIBRARY.mlt_stamp(
+            headers.ctypes.data, starts.ctypes.data, paths.ctypes.data, len(paths), now_ns
+        )
+        return
+    headers["sent_nanoseconds"] = now_ns
+    headers["path"] = np.repeat(paths, starts[1:] - starts[:-1])

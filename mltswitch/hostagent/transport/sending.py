@@ -266,8 +266,9 @@ class SendTransfer:
             raise TaggingError(
                 f"the policy answered {important.dtype} of shape {important.shape} for {last - first} packets"
             )
-        self._important[first:last] = important
-        return important
+        ours = self._important[first:last]  # the policy's array may change
+        ours[:] = important
+        return ours
 
 
 def asked(question: Callable[[], Answer]) -> Answer:

@@ -31,7 +31,7 @@ class ConnectionSettings:
     handshake_ns: int = 5_000_000_000
     chunk_packets: int = 4096
     """At most so many are prepared at once, which makes numpy's calls cheap."""
-    chunk_ns: int = 500_000
+    chunk_ns: int = 250_000
     """And at most what leaves in so long: important packets go first in each chunk, and a queue should meet
     both kinds."""
     least_chunk_packets: int = 64

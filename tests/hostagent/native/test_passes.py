@@ -221,7 +221,7 @@ def test_what_does_not_fit_is_left_unused(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
-        ("long mlt_version[4];", "they were built from another version of passes.c"),
+        ("long mlt_version[4];", "they were built from another version of their source"),
         (f"long mlt_version[] = {{{', '.join(map(str, native.VERSION))}}};", "they cannot be loaded: "),
         ("int nothing;", "they cannot be loaded: "),
     ],

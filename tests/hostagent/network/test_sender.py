@@ -4,6 +4,7 @@ import errno
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from mltswitch.hostagent.network.receiver import DatagramReceiver
 from mltswitch.hostagent.network.sender import BurstSender
 from mltswitch.hostagent.network.sockets import PathSocket, open_socket
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
+from tests.hostagent.native.passes import without_passes
 from tests.hostagent.network.bursts import (
     bursts_of,
     datagrams_of,
@@ -47,16 +49,18 @@ def expected(bursts: Bursts) -> Counter[tuple[bytes, int]]:
     return Counter(zip(datagrams_of(bursts), tos_of(bursts), strict=True))
 
 
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("segmentation", [True, False])
 @pytest.mark.parametrize("sockets", [1, 2, 4])
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(bursts=some_bursts())
 def test_what_is_sent_arrives(
-    receiver: DatagramReceiver, sockets: int, segmentation: bool, bursts: Bursts
+    receiver: DatagramReceiver, sockets: int, segmentation: bool, compiled: bool, bursts: Bursts
 ) -> None:
     paths = paths_to(receiver, sockets)
     sender = BurstSender(paths, segmentation=segmentation)
-    assert sender.send(bursts) == bursts.packet_count
+    with nullcontext() if compiled else without_passes():
+        assert sender.send(bursts) == bursts.packet_count
     assert Counter(receive_all(receiver, bursts.packet_count)) == expected(bursts)
     assert sender.counters.packets == bursts.packet_count
     assert sender.refusals() == ()

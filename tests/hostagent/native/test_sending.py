@@ -1,0 +1,166 @@
+"""What compiled passes prepare for sending, against what numpy prepares."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from mltswitch.hostagent import native
+from mltswitch.hostagent.network import libc
+from mltswitch.hostagent.network.outgoing import Cut, Messages, Vectors, cut_for_segmentation
+from mltswitch.hostagent.spraying.sprayer import PathSprayer
+from mltswitch.hostagent.tensor import PacketLayout, TensorView
+from mltswitch.hostagent.transport.datagrams import Bursts
+from mltswitch.hostagent.transport.hello import KEY_BYTES
+from mltswitch.hostagent.transport.interfaces import TransferKey
+from mltswitch.hostagent.transport.packets import Chunk
+from tests.hostagent.native.passes import needs_passes, without_passes
+from tests.hostagent.network.bursts import bursts_of, some_bursts
+from tests.hostagent.tagging.tensors import any_tensors
+
+NAMES = np.array([7 << 40, 8 << 40, 0, 9 << 40])
+"""Addresses of four paths' names, of which the third has none."""
+
+
+def whole(chunk: Chunk, allowed_bytes: int) -> list[list[Any]]:
+    """All that a chunk gives, a batch an entry."""
+    sprayer, found = PathSprayer(3, seed=1), []
+    while not chunk.is_over:
+        bursts = chunk.take(allowed_bytes, 50, sprayer, 5 << 40)
+        tags = None if bursts.tags is None else bursts.tags.tobytes()
+        numbers = (
+            bursts.payload_offsets_bytes,
+            bursts.payload_bytes,
+            bursts.starts,
+            bursts.paths,
+            bursts.tos,
+        )
+        found.append([bursts.headers.tobytes(), tags, *(part.tolist() for part in numbers)])
+    return found
+
+
+@needs_passes
+@given(
+    any_tensors(),
+    st.randoms(use_true_random=False),
+    st.integers(1, 70),
+    st.sampled_from([None, bytes(KEY_BYTES)]),
+    st.booleans(),
+)
+def test_chunks(
+    case: tuple[TensorView, PacketLayout],
+    random: Any,
+    burst_packets: int,
+    key: bytes | None,
+    is_repeated: bool,
+) -> None:
+    tensor, layout = case
+    count = random.randint(1, layout.packet_count)
+    sequences = np.sort(np.array(random.sample(range(layout.packet_count), count)))
+    important = np.array([random.random() < 0.5 for _ in range(count)])
+
+    def found() -> list[list[Any]]:
+        chunk = Chunk(
+            tensor,
+            layout,
+            sequences,
+            important,
+            transfer=TransferKey(2**32 - 2, 3),
+            layer=17,
+            token=2**63 + 1,
+            key=key,
+            dscp=34,
+            burst_packets=burst_packets,
+            overhead_bytes=82,
+            is_repeated=is_repeated,
+        )
+        return whole(chunk, random_bytes)
+
+    random_bytes = random.randint(1, 2000)
+    compiled = found()
+    with without_passes():
+        assert found() == compiled
+
+
+def written(bursts: Bursts) -> tuple[Cut | None, Messages, Vectors]:
+    """By a compiled pass."""
+    assert native.LIBRARY is not None
+    messages = Messages(0, libc.IP_TOS, 16)
+    vectors = Vectors(2 if bursts.tags is None else 3)
+    return messages.write_compiled(native.LIBRARY, bursts, NAMES, vectors), messages, vectors
+
+
+def structures(messages: Messages, vectors: Vectors, cut: Cut) -> list[Any]:
+    """What the kernel reads of them."""
+    found: list[Any] = []
+    for number in range(cut.count):
+        message = messages._array[number]
+        start = (int(message["vectors"]) - vectors.address) // libc.VECTOR.itemsize
+        pieces = vectors._array.reshape(-1)[start : start + int(message["vector_count"])]
+        controls = messages._controls[number][: int(message["control_length"]) // libc.CONTROL.itemsize]
+        place = int(message["control"]) - libc.address_of(messages._controls)
+        assert place == number * messages._controls[0].nbytes
+        found.append((int(message["name"]), int(message["name_length"]), pieces.tolist(), controls.tolist()))
+    return found
+
+
+@needs_passes
+@given(some_bursts())
+def test_messages(bursts: Bursts) -> None:
+    bursts = replace(bursts, paths=np.where(bursts.paths == 2, 3, bursts.paths))
+    expected = cut_for_segmentation(bursts)
+    cut, messages, vectors = written(bursts)
+    if expected.count > len(bursts.paths):
+        assert cut is None  # a burst that needs several messages
+        return
+    assert cut is not None
+    assert (cut.starts.tolist(), cut.packets.tolist()) == (
+        expected.starts.tolist(),
+        expected.packets.tolist(),
+    )
+    assert (cut.paths.tolist(), cut.tos.tolist()) == (bursts.paths.tolist(), bursts.tos.tolist())
+    other, others = Messages(0, libc.IP_TOS, 16), Vectors(vectors.pieces)
+    others.reserve(bursts.packet_count)
+    others.write_bursts(bursts, 0)
+    other.write(expected, NAMES[bursts.paths], others)
+    assert structures(messages, vectors, cut) == structures(other, others, expected)
+
+
+TENSOR = np.arange(100_000, dtype=np.uint8)
+GOOD = bursts_of(TENSOR, 1000, [10], [0, 1])
+
+
+def with_one(numbers: NDArray[np.int64], place: int, number: int) -> NDArray[np.int64]:
+    changed = numbers.copy()
+    changed[place] = number
+    return changed
+
+
+@needs_passes
+@pytest.mark.parametrize(
+    "bursts",
+    [
+        replace(GOOD, tensor=TENSOR[:-1]),
+        replace(GOOD, payload_offsets_bytes=with_one(GOOD.payload_offsets_bytes, 50, -1)),
+        replace(GOOD, payload_offsets_bytes=with_one(GOOD.payload_offsets_bytes, 50, 2**62)),
+        replace(GOOD, payload_bytes=with_one(GOOD.payload_bytes, 50, -1)),
+        replace(GOOD, payload_bytes=with_one(GOOD.payload_bytes, 50, 2**62)),
+        replace(GOOD, payload_bytes=with_one(GOOD.payload_bytes, 50, 7000)),
+        replace(GOOD, starts=with_one(GOOD.starts, 0, 1)),
+        replace(GOOD, starts=with_one(GOOD.starts, 10, 99)),
+        replace(GOOD, starts=with_one(GOOD.starts, 5, 2**40)),
+        replace(GOOD, starts=with_one(GOOD.starts, 5, -1)),
+        replace(GOOD, starts=with_one(GOOD.starts, 5, 40)),
+        replace(GOOD, paths=with_one(GOOD.paths, 3, 2)),
+        replace(GOOD, paths=with_one(GOOD.paths, 3, 4)),
+        replace(GOOD, paths=with_one(GOOD.paths, 3, -1)),
+        bursts_of(TENSOR[:6500], 100, [65], [0]),
+    ],
+)
+def test_what_is_not_as_it_should_be_is_left(bursts: Bursts) -> None:
+    assert written(GOOD)[0] is not None
+    assert written(bursts)[0] is None
