@@ -39,6 +39,8 @@ from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.engine import Engine
 from mltswitch.hostagent.errors import AgentError, BufferReusedError, CancelledError, DeadlineExceededError
 from mltswitch.hostagent.settings import AgentSettings
+from mltswitch.hostagent.tagging import ByMagnitude
+from mltswitch.hostagent.tagging.ahead import MarkingThread, has_processors_to_spare
 from mltswitch.hostagent.telemetry.events import AgentEnded, Observer, TransferEnded, TransferPosted, kind_of
 from mltswitch.hostagent.telemetry.snapshot import AgentSnapshot
 from mltswitch.hostagent.tensor.elements import refuse_big_endian, view_of
@@ -88,6 +90,7 @@ class Agent:
         """Those that are, or were, connected; with the error that ended it."""
         self._posts: dict[tuple[str, TransferKey, Direction], _Post] = {}
         self._is_closed = False
+        self._marking = MarkingThread() if has_processors_to_spare() else None
         self._engine = Engine(settings, self._happened)
 
     @property
@@ -185,7 +188,7 @@ class Agent:
             view,
             layer,
             of_chunk,
-            policy_given(policy),
+            self._ahead(policy_given(policy)),
             _deadline_ns(deadline_seconds),
             whole_number("burst_packets", burst_packets, 1, MOST_BURST_PACKETS),
         )
@@ -314,6 +317,8 @@ class Agent:
     def close(self, reason: str = "done") -> None:
         """End everything; open transfers complete with an error."""
         self._engine.close(reason)
+        if self._marking is not None:
+            self._marking.close()
         with self._lock:
             left = list(self._posts.items())
         for (peer, key, direction), _ in left:
@@ -330,6 +335,9 @@ class Agent:
         self, _type: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _ahead(self, policy: ImportancePolicy) -> ImportancePolicy:
+        return self._marking.ahead(policy) if self._marking and isinstance(policy, ByMagnitude) else policy
 
     def _post(
         self,

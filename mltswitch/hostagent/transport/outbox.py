@@ -247,7 +247,7 @@ class Outbox:
     ) -> None:
         key = sending.outgoing.key
         del self._open[key]
-        sending.phase = Phase.ENDED
+        sending.end()
         named = None if error is None else self._exchange.of_transfer(error, key)
         self._ended_totals.add(sending.tally.totals())
         received, important = (

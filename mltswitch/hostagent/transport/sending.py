@@ -142,6 +142,11 @@ class SendTransfer:
         self._pass_packets += bursts.packet_count
         return bursts
 
+    def end(self) -> None:
+        """The tensor is the user's again: nobody looks at it any more."""
+        self.phase = Phase.ENDED
+        self._marking = self._chunk = None
+
     @property
     def is_pass_over(self) -> bool:
         """Whether everything of this pass has been taken."""
