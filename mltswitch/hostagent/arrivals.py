@@ -8,7 +8,9 @@ import numpy as np
 
 from mltswitch.hostagent.network.receiver import DatagramReceiver
 from mltswitch.hostagent.network.sockets import DataSocket
+from mltswitch.hostagent.transport.compiled import Registry
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
+from mltswitch.hostagent.transport.receiving import ReceiveTransfer
 
 CALLS: Final = 4
 """Of each socket in a turn; acknowledgements leave after each."""
@@ -16,15 +18,18 @@ MESSAGES: Final = 1024
 """By one call of each socket; sockets of a path each share it."""
 LEAST_MESSAGES: Final = 64
 
-HandOver = Callable[[int, Sequence[DatagramGrid], int], None]
-"""Given a flow token, datagrams that begin with it, and the time."""
+HandOver = Callable[[int, Sequence[DatagramGrid], Sequence[ReceiveTransfer], int], None]
+"""Given a flow token, datagrams that begin with it, the transfers that others were taken in for, and the
+time."""
 
 
 class Arrivals:
     """Of all data sockets of one agent; the sockets stay the caller's."""
 
-    def __init__(self, sockets: Sequence[DataSocket]) -> None:
-        """Raises MachineError as `DatagramReceiver`."""
+    def __init__(self, sockets: Sequence[DataSocket], registry: Registry | None) -> None:
+        """`registry`: packets of its transfers are taken in where they are read; None: there are no compiled
+        passes. Raises MachineError as `DatagramReceiver`."""
+        self._registry = registry
         messages = max(LEAST_MESSAGES, MESSAGES // max(1, len(sockets)))
         self.receivers: Final = tuple(DatagramReceiver(entry.socket, messages) for entry in sockets)
         self.has_more = False
@@ -38,22 +43,26 @@ class Arrivals:
         read_until_ns = time.monotonic_ns()
         pending = list(self.receivers)
         for _ in range(CALLS):
-            newest_ns = {}
             for receiver in pending:  # in turn: the answers of one path must not wait for all of another
-                grids = receiver.receive()
-                now_ns = time.monotonic_ns()
-                total += sum(grid.datagram_count for grid in grids)
-                for token, parts in _by_token(grids).items():
-                    hand_over(token, parts, now_ns)
-                if receiver.was_full:
-                    newest_ns[receiver] = _newest_ns(grids, now_ns)
-            pending = list(newest_ns)
+                total += self._read(receiver, hand_over)
+            pending = [receiver for receiver in pending if receiver.was_full]
             if not pending:
                 break
             answer()
         self.has_more = bool(pending)
         # What still waits in a socket arrived after all that was read of it.
-        self.read_until_ns = min(read_until_ns, *newest_ns.values()) if pending else read_until_ns
+        self.read_until_ns = min([read_until_ns, *(receiver.newest_ns for receiver in pending)])
+        return total
+
+    def _read(self, receiver: DatagramReceiver, hand_over: HandOver) -> int:
+        registry = self._registry
+        left = receiver.receive(0 if registry is None else registry.address)
+        taken = {} if registry is None else registry.taken()
+        total = sum(grid.datagram_count for grid in left) + (0 if registry is None else registry.datagrams)
+        now_ns = time.monotonic_ns()
+        by_token = _by_token(left)
+        for token in taken | by_token:
+            hand_over(token, by_token.get(token, ()), taken.get(token, ()), now_ns)
         return total
 
 
@@ -68,9 +77,3 @@ def _by_token(grids: Sequence[DatagramGrid]) -> dict[int, list[DatagramGrid]]:
         for number, token in enumerate(different.tolist()):
             found.setdefault(token, []).append(grid.picked(np.flatnonzero(which == number)))
     return found
-
-
-def _newest_ns(grids: Sequence[DatagramGrid], now_ns: int) -> int:
-    """When the last of them arrived."""
-    times = [int(grid.arrived_ns.max()) for grid in grids if grid.arrived_ns is not None]
-    return max(times, default=now_ns)

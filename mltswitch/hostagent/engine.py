@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from mltswitch.errors import MltswitchError
+from mltswitch.hostagent import native
 from mltswitch.hostagent.arrivals import Arrivals
 from mltswitch.hostagent.control.channel import ChannelSettings, ControlChannel
 from mltswitch.hostagent.control.listener import ControlListener
@@ -30,6 +31,7 @@ from mltswitch.hostagent.tcp.port import TcpPort
 from mltswitch.hostagent.telemetry.events import AgentEvent, AgentStarted, Observer, Warned
 from mltswitch.hostagent.telemetry.snapshot import AgentSnapshot, Ledger, socket_snapshots
 from mltswitch.hostagent.telemetry.watch import Watch, connected
+from mltswitch.hostagent.transport.compiled import Registry
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
 from mltswitch.hostagent.transport.hello import LocalEnd, PeerHello, Secrets
@@ -42,6 +44,7 @@ from mltswitch.hostagent.transport.interfaces import (
     TransferProgress,
 )
 from mltswitch.hostagent.transport.rate import Timely
+from mltswitch.hostagent.transport.receiving import ReceiveTransfer
 from mltswitch.hostagent.transport.settings import Transport
 from mltswitch.hostagent.transport.sharing import SharedRate
 
@@ -90,7 +93,8 @@ class Engine:
         self._paths = DataPaths(settings)
         opened.callback(self._paths.close)
         self._sockets = self._paths.sockets
-        self._arrivals = Arrivals(self._sockets)
+        self._registry = None if native.LIBRARY is None else Registry(native.LIBRARY)
+        self._arrivals = Arrivals(self._sockets, self._registry)
         self._descriptors = {entry.socket.fileno() for entry in self._sockets}
         self._waiter = Waiter()
         opened.callback(self._waiter.close)
@@ -236,14 +240,16 @@ class Engine:
             return LONGEST_WAIT_NS
         return min(max(0, soonest_ns - now_ns), LONGEST_WAIT_NS)
 
-    def _hand_over(self, token: int, grids: Sequence[DatagramGrid], now_ns: int) -> None:
+    def _hand_over(
+        self, token: int, grids: Sequence[DatagramGrid], taken: Sequence[ReceiveTransfer], now_ns: int
+    ) -> None:
         link = self._by_token.get(token)
         if link is None or link.connection is None:
             self.unknown_datagrams += sum(grid.datagram_count for grid in grids)
             return
         link.is_awake = True
         with self._alone(link):
-            link.connection.datagrams_received(grids, now_ns)
+            link.connection.datagrams_read(grids, taken, now_ns)
 
     def _acknowledge(self) -> None:
         for link in list(self._links):
@@ -336,7 +342,7 @@ class Engine:
             wire_header_bytes=self._paths.wire_header_bytes,
         )
         rate = Timely(settings.rate)
-        return Connection(settings.connection, local, secrets, self._sprayer, rate, now_ns)
+        return Connection(settings.connection, local, secrets, self._sprayer, rate, now_ns, self._registry)
 
     def _sprayer(self, hello: PeerHello) -> PathSprayer:
         return PathSprayer(len(hello.data_addresses), self._settings.spraying)

@@ -352,7 +352,7 @@ def test_what_fails_with_one_peer_fails_with_nobody_else(
         raise ZeroDivisionError
 
     # For a fault of ours that only one peer's datagrams meet.
-    monkeypatch.setattr(receiver._engine.connection("host-a"), "datagrams_received", fail)
+    monkeypatch.setattr(receiver._engine.connection("host-a"), "datagrams_read", fail)
     lost = receiver.post_recv("host-a", np.zeros(10, np.float32), tensor=1, round_number=1)
     sender.post_send("host-b", gradients(10), tensor=1, round_number=1, dscp=DSCP)
     with pytest.raises(CancelledError, match="failed on this connection"):

@@ -16,9 +16,12 @@ NAME: Final = "_passes"
 OFF: Final = "MLTSWITCH_NATIVE"
 """Environment variable; 0 leaves the compiled passes unused."""
 UNWANTED: Final = f"{OFF} is 0"
+COMMON_BYTES: Final = 20
+"""That all packets of a transfer begin with, flags apart."""
 
 _FUNCTIONS: Final = {
-    "mlt_accept": (ctypes.c_int64, 5 * (ctypes.c_void_p,)),
+    "mlt_take": (ctypes.c_int64, (*2 * (ctypes.c_void_p,), ctypes.c_int64, ctypes.c_void_p)),
+    "mlt_receive": (ctypes.c_int64, (ctypes.c_int, *2 * (ctypes.c_void_p,))),
     "mlt_controls": (None, (ctypes.c_void_p, *5 * (ctypes.c_int64,), *3 * (ctypes.c_void_p,))),
     "mlt_chunk": (None, (ctypes.c_void_p,)),
     "mlt_stamp": (None, (*3 * (ctypes.c_void_p,), ctypes.c_int64, ctypes.c_uint64)),
@@ -29,7 +32,7 @@ _FUNCTIONS: Final = {
 
 
 class Grid(ctypes.Structure):
-    """struct grid: datagrams of one length."""
+    """struct grid: messages of datagrams of one length."""
 
     _fields_ = (
         ("first", ctypes.c_void_p),
@@ -37,7 +40,7 @@ class Grid(ctypes.Structure):
         ("arrived_ns", ctypes.c_void_p),
         ("messages", ctypes.c_int64),
         ("message_stride_bytes", ctypes.c_int64),
-        ("datagrams_per_message", ctypes.c_int64),
+        ("message_bytes", ctypes.c_int64),
         ("datagram_bytes", ctypes.c_int64),
     )
 
@@ -57,9 +60,11 @@ class FeedbackCounts(ctypes.Structure):
 
 
 class Transfer(ctypes.Structure):
-    """struct transfer: where a tensor's packets go, and what has come."""
+    """struct transfer: what its packets are known by, where they go, and what has come."""
 
     _fields_ = (
+        ("common", ctypes.c_uint8 * COMMON_BYTES),
+        ("feedback", ctypes.POINTER(FeedbackCounts)),
         ("elements", ctypes.c_void_p),
         ("received", ctypes.c_void_p),
         ("important", ctypes.c_void_p),
@@ -70,11 +75,53 @@ class Transfer(ctypes.Structure):
         ("elements_per_packet", ctypes.c_int64),
         ("full_bytes", ctypes.c_int64),
         ("last_bytes", ctypes.c_int64),
+        ("read", ctypes.c_int64),
         ("different", ctypes.c_int64),
         ("different_important", ctypes.c_int64),
         ("duplicates", ctypes.c_int64),
         ("least_took_ns", ctypes.c_int64),
         ("most_took_ns", ctypes.c_int64),
+    )
+
+
+class OpenTransfers(ctypes.Structure):
+    """struct registry: where packets may be written."""
+
+    _fields_ = (
+        ("open", ctypes.c_void_p),
+        ("touched", ctypes.c_void_p),
+        ("open_count", ctypes.c_int64),
+        ("touched_count", ctypes.c_int64),
+        ("read", ctypes.c_int64),
+        ("datagrams", ctypes.c_int64),
+    )
+
+
+class Receiver(ctypes.Structure):
+    """struct receiver: memory of the messages of one socket, and what a read has found."""
+
+    _fields_ = (
+        ("messages", ctypes.c_void_p),
+        ("controls", ctypes.c_void_p),
+        ("tos", ctypes.c_void_p),
+        ("segments_bytes", ctypes.c_void_p),
+        ("arrived_ns", ctypes.c_void_p),
+        ("slots", ctypes.c_int64),
+        ("words_per_message", ctypes.c_int64),
+        ("tos_key", ctypes.c_int64),
+        ("segment_key", ctypes.c_int64),
+        ("time_key", ctypes.c_int64),
+        ("least_messages", ctypes.c_int64),
+        ("batch_bytes", ctypes.c_int64),
+        ("most_bytes", ctypes.c_int64),
+        ("wanted", ctypes.c_int64),
+        ("ahead_ns", ctypes.c_int64),
+        ("longest_wait_ns", ctypes.c_int64),
+        ("calls", ctypes.c_int64),
+        ("received", ctypes.c_int64),
+        ("was_full", ctypes.c_int64),
+        ("newest_ns", ctypes.c_int64),
+        ("error", ctypes.c_int64),
     )
 
 
@@ -125,7 +172,7 @@ class OutgoingArrays(ctypes.Structure):
 
 SENDING_VERSION: Final = (1, *map(ctypes.sizeof, (ChunkArrays, OutgoingArrays)))
 """As sending.c says it."""
-VERSION: Final = (1, *map(ctypes.sizeof, (Grid, FeedbackCounts, Transfer)))
+VERSION: Final = (2, *map(ctypes.sizeof, (Grid, FeedbackCounts, Transfer, OpenTransfers, Receiver)))
 """As passes.c says it: what was built before it changed is not used."""
 
 

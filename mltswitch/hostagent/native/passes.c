@@ -1,15 +1,21 @@
 /* Passes over every packet, each a loop where numpy would make a dozen passes.
  *
- * No function here keeps anything, allocates, or reads the clock. What a peer sent is compared before it is used:
- * a sequence number that the tensor does not have, or a body of another length, writes nowhere.
+ * No function here allocates, or keeps more than its structures show; only mlt_receive asks the kernel. What a peer
+ * sent is compared before it is used: a sequence number that the tensor does not have, or a body of another length,
+ * writes nowhere.
  */
+#define _GNU_SOURCE
+#include <errno.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <time.h>
 
 /* The agent header, in network order: a test holds these against mltswitch/wire/headers.py, where it is defined.
  * Flags, and what follows the round, differ by packet. */
 enum {
     FLAGS = 2,
+    COMMON_BYTES = 20,
     PATH = 22,
     SEQUENCE = 24,
     ELEMENT_OFFSET = 28,
@@ -19,11 +25,12 @@ enum {
     ECN_MASK = 3, /* RFC 3168; CE is both bits */
 };
 
+/* Received datagrams of one length; a message is what the kernel handed over at once. */
 struct grid {
     const uint8_t *first;
     const uint8_t *tos;        /* of each message */
     const int64_t *arrived_ns; /* of each message */
-    int64_t messages, message_stride_bytes, datagrams_per_message, datagram_bytes;
+    int64_t messages, message_stride_bytes, message_bytes, datagram_bytes;
 };
 
 struct feedback {
@@ -35,17 +42,51 @@ struct feedback {
 };
 
 struct transfer {
+    uint8_t common[COMMON_BYTES]; /* as its packets begin, flags apart */
+    struct feedback *feedback;
     uint8_t *elements;
     uint8_t *received, *important; /* of each packet */
     int64_t *by_tos, *by_path;
     int64_t paths, packets, elements_per_packet, full_bytes, last_bytes;
-    int64_t different, different_important, duplicates; /* counted here */
-    int64_t least_took_ns, most_took_ns;                /* of this call */
+    int64_t read;                                       /* the last that had packets of it; of that one: */
+    int64_t different, different_important, duplicates;
+    int64_t least_took_ns, most_took_ns;
+};
+
+/* Every transfer that packets may be written for. A read is what is taken in by one call from outside. */
+struct registry {
+    struct transfer **open;    /* those that got something last come first */
+    struct transfer **touched; /* by this read, in order */
+    int64_t open_count, touched_count, read;
+    int64_t datagrams; /* taken in by this read */
+};
+
+/* The memory of one socket's reader, a slot a message. */
+struct receiver {
+    struct mmsghdr *messages;          /* each with one vector, and room for control messages */
+    int64_t *controls;                 /* that room, as words; zero between reads */
+    uint8_t *tos;                      /* of each message, as the next two; written here */
+    int64_t *segments_bytes, *arrived_ns;
+    int64_t slots, words_per_message, tos_key, segment_key, time_key;
+    int64_t least_messages, batch_bytes; /* of one call, about */
+    int64_t most_bytes;                /* of one read, about */
+    int64_t wanted;                    /* messages, of the next call: by what the last one brought */
+    int64_t ahead_ns;                  /* the clock of the day before ours */
+    int64_t longest_wait_ns;           /* what seems to have waited longer has arrived now */
+    int64_t calls, received;           /* of this read: system calls, and messages */
+    int64_t was_full;                  /* whether there may be more */
+    int64_t newest_ns;                 /* when the last that was read had arrived */
+    int64_t error;                     /* of the last call; 0: none */
 };
 
 /* What was built before this file changed must not be used: raise the first number here and in `__init__.py` with
  * every change that a caller could notice. The others tell on their own. */
-const int64_t mlt_version[4] = {1, sizeof(struct grid), sizeof(struct feedback), sizeof(struct transfer)};
+const int64_t mlt_version[6] = {2,
+                                sizeof(struct grid),
+                                sizeof(struct feedback),
+                                sizeof(struct transfer),
+                                sizeof(struct registry),
+                                sizeof(struct receiver)};
 
 static uint16_t word16(const uint8_t *at) { return (uint16_t)(at[0] << 8 | at[1]); }
 
@@ -64,9 +105,10 @@ static uint64_t word64(const uint8_t *at)
 }
 
 /* Whether version, kind, element type, token, tensor and round are those of the transfer. */
-static int is_of(const uint8_t *datagram, const uint8_t *common)
+static int is_of(const uint8_t *datagram, const struct transfer *transfer)
 {
-    return !memcmp(datagram, common, FLAGS) && !memcmp(datagram + FLAGS + 1, common + FLAGS + 1, 17);
+    return !memcmp(datagram, transfer->common, FLAGS)
+        && !memcmp(datagram + FLAGS + 1, transfer->common + FLAGS + 1, COMMON_BYTES - FLAGS - 1);
 }
 
 static void count(struct feedback *feedback, uint16_t path, uint64_t sent_ns, int64_t arrived_ns, int is_marked)
@@ -107,31 +149,81 @@ static void take_in(struct transfer *transfer, const uint8_t *datagram, int64_t 
     }
 }
 
-/* Datagrams of HEADER_BYTES or more; returns how many were left alone, each of which has a 1 in `is_left`. */
-int64_t mlt_accept(const struct grid *grid, const uint8_t *common, struct feedback *feedback,
-                   struct transfer *transfer, uint8_t *is_left)
+/* Most packets are of the transfer that got something last, or of one of a few: they are looked at first. */
+static struct transfer *transfer_of(struct registry *registry, const uint8_t *datagram)
+{
+    for (int64_t place = 0; place < registry->open_count; place++) {
+        struct transfer *found = registry->open[place];
+        if (!is_of(datagram, found))
+            continue;
+        memmove(registry->open + 1, registry->open, (size_t)place * sizeof found);
+        return registry->open[0] = found;
+    }
+    return NULL;
+}
+
+static void begin_read(struct registry *registry)
+{
+    registry->read++;
+    registry->touched_count = registry->datagrams = 0;
+}
+
+static void touch(struct registry *registry, struct transfer *transfer)
+{
+    if (transfer->read == registry->read)
+        return;
+    registry->touched[registry->touched_count++] = transfer;
+    transfer->read = registry->read;
+    transfer->different = transfer->different_important = transfer->duplicates = 0;
+    transfer->least_took_ns = INT64_MAX;
+    transfer->most_took_ns = INT64_MIN;
+}
+
+/* Datagrams of one length, the last of which may be shorter: all of them, if all are data of one open transfer, or
+ * none. Returns whether they were taken in. */
+static int take_message(struct registry *registry, const uint8_t *first, int64_t message_bytes,
+                        int64_t datagram_bytes, uint8_t tos, int64_t arrived_ns)
+{
+    if (datagram_bytes <= HEADER_BYTES || message_bytes < datagram_bytes)
+        return 0;
+    int64_t rest_bytes = message_bytes % datagram_bytes;
+    if (rest_bytes && rest_bytes <= HEADER_BYTES)
+        return 0;
+    struct transfer *transfer = transfer_of(registry, first);
+    if (!transfer)
+        return 0;
+    for (int64_t at = datagram_bytes; at < message_bytes; at += datagram_bytes)
+        if (!is_of(first + at, transfer))
+            return 0;
+    touch(registry, transfer);
+    for (int64_t at = 0; at < message_bytes; at += datagram_bytes) {
+        const uint8_t *datagram = first + at;
+        int64_t left_bytes = message_bytes - at;
+        uint64_t sent_ns = word64(datagram + SENT);
+        int64_t took_ns = (int64_t)((uint64_t)arrived_ns - sent_ns);
+        if (took_ns < transfer->least_took_ns)
+            transfer->least_took_ns = took_ns;
+        if (took_ns > transfer->most_took_ns)
+            transfer->most_took_ns = took_ns;
+        count(transfer->feedback, word16(datagram + PATH), sent_ns, arrived_ns, (tos & ECN_MASK) == ECN_MASK);
+        take_in(transfer, datagram, (left_bytes < datagram_bytes ? left_bytes : datagram_bytes) - HEADER_BYTES, tos);
+        registry->datagrams++;
+    }
+    return 1;
+}
+
+/* Returns how many messages of all grids were left, each of which has a 1 in `is_left`. */
+int64_t mlt_take(struct registry *registry, const struct grid *grids, int64_t count, uint8_t *is_left)
 {
     int64_t left = 0;
-    for (int64_t message = 0; message < grid->messages; message++) {
-        const uint8_t *datagram = grid->first + message * grid->message_stride_bytes;
-        uint8_t tos = grid->tos[message];
-        int64_t arrived_ns = grid->arrived_ns[message];
-        for (int64_t place = 0; place < grid->datagrams_per_message; place++, datagram += grid->datagram_bytes) {
-            int is_other = !is_of(datagram, common);
-            *is_left++ = (uint8_t)is_other;
-            left += is_other;
-            if (is_other)
-                continue;
-            uint64_t sent_ns = word64(datagram + SENT);
-            int64_t took_ns = (int64_t)((uint64_t)arrived_ns - sent_ns);
-            if (took_ns < transfer->least_took_ns)
-                transfer->least_took_ns = took_ns;
-            if (took_ns > transfer->most_took_ns)
-                transfer->most_took_ns = took_ns;
-            count(feedback, word16(datagram + PATH), sent_ns, arrived_ns, (tos & ECN_MASK) == ECN_MASK);
-            take_in(transfer, datagram, grid->datagram_bytes - HEADER_BYTES, tos);
+    begin_read(registry);
+    for (const struct grid *grid = grids; grid < grids + count; grid++)
+        for (int64_t message = 0; message < grid->messages; message++, is_left++) {
+            *is_left = !take_message(registry, grid->first + message * grid->message_stride_bytes,
+                                     grid->message_bytes, grid->datagram_bytes, grid->tos[message],
+                                     grid->arrived_ns[message]);
+            left += *is_left;
         }
-    }
     return left;
 }
 
@@ -152,6 +244,75 @@ void mlt_controls(int64_t *words, int64_t messages, int64_t words_per_message, i
         }
         memset(words, 0, (size_t)words_per_message * sizeof *words);
     }
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* The messages of one call, from slot `first` on. Those taken in get a length of 0; returns the slot behind the last
+ * that was left, `first` where none was. */
+static int64_t take_batch(struct receiver *receiver, struct registry *registry, int64_t first, int64_t count,
+                          int64_t *batch_bytes)
+{
+    int64_t end = first, arrived_by_ns = now_ns();
+    mlt_controls(receiver->controls + first * receiver->words_per_message, count, receiver->words_per_message,
+                 receiver->tos_key, receiver->segment_key, receiver->time_key, receiver->tos + first,
+                 receiver->segments_bytes + first, receiver->arrived_ns + first);
+    for (int64_t slot = first; slot < first + count; slot++) {
+        struct mmsghdr *message = receiver->messages + slot;
+        int64_t length_bytes = message->msg_len, segment_bytes = receiver->segments_bytes[slot];
+        int64_t arrived_ns = receiver->arrived_ns[slot] - receiver->ahead_ns;
+        if (arrived_ns > arrived_by_ns || arrived_ns < arrived_by_ns - receiver->longest_wait_ns)
+            arrived_ns = arrived_by_ns;
+        receiver->arrived_ns[slot] = arrived_ns;
+        if (arrived_ns > receiver->newest_ns)
+            receiver->newest_ns = arrived_ns;
+        *batch_bytes += length_bytes;
+        /* The kernel has overwritten what the next call reads. */
+        message->msg_hdr.msg_controllen = (size_t)receiver->words_per_message * sizeof *receiver->controls;
+        if (segment_bytes == 0 || segment_bytes > length_bytes)
+            segment_bytes = length_bytes;
+        if (registry && !(message->msg_hdr.msg_flags & MSG_TRUNC)
+            && take_message(registry, message->msg_hdr.msg_iov->iov_base, length_bytes, segment_bytes,
+                            receiver->tos[slot], arrived_ns))
+            message->msg_len = 0;
+        else
+            end = slot + 1;
+    }
+    return end;
+}
+
+/* Reads a socket until it is empty, or the slots are full of what was left, or enough was read. Returns how many slots
+ * the caller is to look at. Few messages a call use the same memory again and again, which a cache then holds. */
+int64_t mlt_receive(int descriptor, struct receiver *receiver, struct registry *registry)
+{
+    int64_t used = 0, total_bytes = 0;
+    receiver->calls = receiver->received = receiver->error = 0;
+    receiver->newest_ns = INT64_MIN;
+    if (registry)
+        begin_read(registry);
+    do {
+        int64_t room = receiver->slots - used, batch_bytes = 0;
+        int64_t wanted = receiver->wanted < room ? receiver->wanted : room;
+        int64_t count = recvmmsg(descriptor, receiver->messages + used, (unsigned)wanted, MSG_DONTWAIT, NULL);
+        receiver->calls++;
+        receiver->was_full = count == wanted;
+        if (count < 0) {
+            receiver->error = errno;
+            break;
+        }
+        receiver->received += count;
+        used = take_batch(receiver, registry, used, count, &batch_bytes);
+        total_bytes += batch_bytes;
+        wanted = receiver->batch_bytes * count / (batch_bytes ? batch_bytes : 1);
+        wanted = wanted > receiver->least_messages ? wanted : receiver->least_messages;
+        receiver->wanted = wanted < receiver->slots ? wanted : receiver->slots;
+    } while (receiver->was_full && used < receiver->slots && total_bytes < receiver->most_bytes);
+    return used;
 }
 
 /* Sums of |element| of rows that lie one behind the other, aligned or not. Sixteen sums a row, because compilers may

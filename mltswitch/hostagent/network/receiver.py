@@ -1,5 +1,8 @@
 """Receives datagrams in batches: one system call, a handful of numpy calls, no work per datagram in Python.
 
+Where there are compiled passes, they read, and take packets of open tensors in on the way, batch by batch in
+memory that a cache holds; what they leave is told as if nothing else had come.
+
 With UDP_GRO (Linux 5.0) a message may be several datagrams of one sender that the kernel coalesced. Their
 size then stands in a control message; a lone datagram carries none. Which control messages come, and in what
 order, depends on the kernel, so they are told apart by their type.
@@ -9,6 +12,7 @@ then waited for us is no delay of the network, and a busy host must not slow its
 would.
 """
 
+import ctypes
 import errno
 import os
 import socket
@@ -34,6 +38,11 @@ messages out of each other's cache sets."""
 MINIMUM_MESSAGES: Final = 32
 BATCH_BYTES: Final = 4 << 20
 """About what is asked for at once: a cache holds it until it is copied into the tensor."""
+COMPILED_MINIMUM_MESSAGES: Final = 4
+COMPILED_BATCH_BYTES: Final = 256 << 10
+"""The same of compiled passes, for which a call more costs little: half of a small second-level cache."""
+READ_BYTES: Final = 4 << 20
+"""About what they read before others get their turn."""
 _CONTROLS: Final = 4
 """Control messages of one message that are looked at: time, segment size and DSCP/ECN byte are asked for."""
 _CONTROL_WORDS: Final = 16
@@ -102,28 +111,6 @@ def parse_controls(words: NDArray[np.int64], key_of_tos: int) -> Controls:
     return Controls(tos, segments, times_ns)
 
 
-def take_controls(words: NDArray[np.int64], key_of_tos: int) -> Controls:
-    """The same, and the memory is zero afterwards, as the next call needs it."""
-    if native.LIBRARY is None:
-        found = parse_controls(words, key_of_tos)
-        words[:] = 0
-        return found
-    count, words_each = words.shape
-    found = Controls(np.empty(count, np.uint8), np.empty(count, np.int64), np.empty(count, np.int64))
-    native.LIBRARY.mlt_controls(
-        words.ctypes.data,
-        count,
-        words_each,
-        key_of_tos,
-        _KEY_OF_SEGMENT,
-        _KEY_OF_TIME,
-        found.tos.ctypes.data,
-        found.segments.ctypes.data,
-        found.times_ns.ctypes.data,
-    )
-    return found
-
-
 class DatagramReceiver:
     """Reads one socket; the socket stays the caller's, who must not ask it for other control messages."""
 
@@ -155,7 +142,10 @@ class DatagramReceiver:
         self.counters = ReceiveCounters()
         self.was_full = False
         """Whether the last call took all that it had room for: there may be more."""
+        self.newest_ns = 0
+        """When the last datagram that was received by the last call had arrived, on our clock."""
         self._clocks = Clocks()
+        self._library = native.LIBRARY
         self._minimum_bytes = max(1, minimum_bytes)
         self._limit = messages
         self._wanted = min(messages, MINIMUM_MESSAGES)
@@ -166,42 +156,71 @@ class DatagramReceiver:
         """For selectors."""
         return self._socket.fileno()
 
-    def receive(self) -> list[DatagramGrid]:
+    def receive(self, registry: int = 0) -> list[DatagramGrid]:
         """What has come, up to the limit; empty where nothing has. Never waits.
 
+        `registry`: where the compiled passes' open transfers lie; what is theirs is taken in, and not told.
         The grids lie in memory that the next call uses again. Raises OSError for a socket that is closed.
         """
+        found = self._read() if self._library is None else self._read_compiled(self._library, registry)
+        return [] if found is None else self._grids(*found)
+
+    def _read(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]] | None:
+        """DSCP/ECN bytes, segment sizes and times of arrival of the messages in the first slots."""
         wanted = self._wanted
         self.counters.calls += 1
         count = libc.receive_messages(self._socket.fileno(), self._messages_address, wanted)
-        if count <= 0:
-            self._nothing_received(-count)
-            return []
-        self.counters.messages += count
         self.was_full = count == wanted
-        lengths = self._lengths[:count].astype(np.int64)
+        if count <= 0:
+            self._failed(-count)
+            return None
+        self.counters.messages += count
         controls = self._controls[:count]
-        found = take_controls(controls, self._key_of_tos)
-        segments = found.segments
+        found = parse_controls(controls, self._key_of_tos)
+        controls[:] = 0
+        # The kernel has overwritten what the next call reads.
+        self._control_lengths[:count] = controls.shape[1] * controls.itemsize
+        total_bytes = int(self._lengths[:count].sum())
+        self._wanted = min(self._limit, max(MINIMUM_MESSAGES, BATCH_BYTES * count // max(1, total_bytes)))
+        arrived_ns = self._clocks.on_ours(found.times_ns)
+        self.newest_ns = int(arrived_ns.max())
+        return found.tos, found.segments, arrived_ns
+
+    def _read_compiled(
+        self, library: ctypes.CDLL, registry: int
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]] | None:
+        """The same of what was left; messages that were taken in have a length of 0."""
+        compiled = self._compiled
+        compiled.ahead_ns, compiled.longest_wait_ns, _ = self._clocks.read()
+        count: int = library.mlt_receive(self._socket.fileno(), ctypes.addressof(compiled), registry)
+        self.counters.calls += compiled.calls
+        self.counters.messages += compiled.received
+        self.was_full, self.newest_ns = bool(compiled.was_full), compiled.newest_ns
+        if compiled.error:
+            self._failed(compiled.error)
+        if not count:
+            return None
+        found = self._found
+        return found.tos[:count], found.segments[:count], found.times_ns[:count]
+
+    def _grids(
+        self, tos: NDArray[np.uint8], segments: NDArray[np.int64], arrived_ns: NDArray[np.int64]
+    ) -> list[DatagramGrid]:
+        count = len(tos)
+        lengths = self._lengths[:count].astype(np.int64)
         flags = self._flags[:count]
         if flags.any():
             truncated = (flags & libc.MSG_TRUNC) != 0
             self.counters.truncated += int(truncated.sum())
             lengths[truncated] = 0
-        # The kernel has overwritten what the next call reads.
-        self._control_lengths[:count] = controls.shape[1] * controls.itemsize
-        total_bytes = int(lengths.sum())
-        self._wanted = min(self._limit, max(MINIMUM_MESSAGES, BATCH_BYTES * count // max(1, total_bytes)))
         segments = self._without_short(lengths, segments)
-        arrived_ns = self._clocks.on_ours(found.times_ns)
-        return datagram_grids(self._memory, STRIDE_BYTES, lengths, segments, found.tos, arrived_ns)
+        return datagram_grids(self._memory, STRIDE_BYTES, lengths, segments, tos, arrived_ns)
 
     def kernel_drops(self) -> int:
         """See `sockets.kernel_drops`."""
         return kernel_drops(self._socket)
 
-    def _nothing_received(self, error: int) -> None:
-        self.was_full = False
+    def _failed(self, error: int) -> None:
         if error in _OUR_FAULT:
             raise OSError(error, os.strerror(error))
         if error not in _NOTHING_THERE:
@@ -238,6 +257,25 @@ class DatagramReceiver:
         self._lengths = messages["length"]
         self._flags = messages["flags"]
         self._control_lengths = messages["control_length"]
+        self._found = Controls(
+            np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.int64)
+        )
+        self._compiled = native.Receiver(
+            self._messages_address,
+            libc.address_of(self._controls),
+            libc.address_of(self._found.tos),
+            libc.address_of(self._found.segments),
+            libc.address_of(self._found.times_ns),
+            count,
+            _CONTROL_WORDS,
+            self._key_of_tos,
+            _KEY_OF_SEGMENT,
+            _KEY_OF_TIME,
+            COMPILED_MINIMUM_MESSAGES,
+            COMPILED_BATCH_BYTES,
+            READ_BYTES,
+            min(count, COMPILED_MINIMUM_MESSAGES),
+        )
 
 
 def _switch_coalescing_on(source: socket.socket) -> bool:

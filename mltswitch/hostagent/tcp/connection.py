@@ -23,6 +23,7 @@ from mltswitch.hostagent.transport.inbox import Inbox
 from mltswitch.hostagent.transport.interfaces import Outgoing
 from mltswitch.hostagent.transport.messages import Goodbye
 from mltswitch.hostagent.transport.outbox import Outbox
+from mltswitch.hostagent.transport.receiving import ReceiveTransfer
 from mltswitch.hostagent.transport.settings import ConnectionSettings
 from mltswitch.wire import Dscp, WireFormatError
 
@@ -121,7 +122,12 @@ class TcpConnection(Connection):
 
     # There are no datagrams
 
-    def datagrams_received(self, grids: Sequence[DatagramGrid], now_ns: int) -> None:  # noqa: ARG002  (it is nobody's)
+    def datagrams_read(
+        self,
+        grids: Sequence[DatagramGrid],
+        taken: Sequence[ReceiveTransfer],  # noqa: ARG002  (there are none)
+        now_ns: int,  # noqa: ARG002  (it is nobody's)
+    ) -> None:
         """Counts them as dropped."""
         self.dropped_datagrams += sum(grid.datagram_count for grid in grids)
 

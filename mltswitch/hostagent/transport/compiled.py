@@ -1,7 +1,8 @@
 """Packets of open tensors in one compiled pass; whatever else arrived is left to `intake`.
 
 Both ways tell the same of the same packets (the tests compare them), and only `intake` knows every kind of
-datagram: this one knows data without tags.
+datagram: this one knows data without tags, and takes what the kernel handed over as one message as a whole
+or not at all.
 """
 
 from collections.abc import Sequence
@@ -11,101 +12,143 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mltswitch.hostagent.native import Grid
+from mltswitch.hostagent.native import COMMON_BYTES, Grid, OpenTransfers, Transfer
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
 from mltswitch.hostagent.transport.feedback import Feedback
-from mltswitch.hostagent.transport.inbox import Inbox
-from mltswitch.hostagent.transport.intake import read_packet
-from mltswitch.hostagent.transport.interfaces import TransferKey
 from mltswitch.hostagent.transport.receiving import ReceiveTransfer
-from mltswitch.wire import AGENT_HEADER_BYTES, AgentKind
+from mltswitch.wire import AgentHeader, AgentKind
 
-TRANSFERS: Final = 8
-"""That packets of one grid may belong to; those of more are left,"""
-LEAST_SHARE: Final = 1 / 8
-"""and so is a grid of which a pass took less: `intake` sorts such mixtures faster."""
+TRANSFERS: Final = 64
+"""There is room for so many at first."""
 
 
-class CompiledIntake:
-    """For one connection without keys."""
+class Registry:
+    """The open transfers of all connections whose datagrams are read together.
 
-    def __init__(self, library: CDLL, token: int, inbox: Inbox, feedback: Feedback) -> None:
-        self._accept = library.mlt_accept
-        self._token = token
-        self._inbox = inbox
-        self._feedback = feedback
-        self._counts = feedback.compiled()
+    Compiled passes write into the memory of those that stand here, and nowhere else.
+    """
+
+    def __init__(self, library: CDLL) -> None:
+        self._take = library.mlt_take
+        self._open: dict[int, tuple[CompiledIntake, ReceiveTransfer]] = {}
+        """By the address of what the passes know of it."""
+        self._order = np.zeros(TRANSFERS, np.int64)
+        """Those addresses, as the passes like them."""
+        self._touched = np.zeros(TRANSFERS, np.int64)
+        self._known = OpenTransfers(self._order.ctypes.data, self._touched.ctypes.data)
+        self.address: Final = addressof(self._known)
+        """For `DatagramReceiver.receive`."""
+
+    def add(self, transfer: Transfer, owner: "CompiledIntake", receiving: ReceiveTransfer) -> None:
+        """From now on packets of it are taken in."""
+        count = len(self._open)
+        if count == len(self._order):
+            self._order = np.concatenate((self._order, np.zeros(count, np.int64)))
+            self._touched = np.zeros(2 * count, np.int64)
+            self._known.open, self._known.touched = self._order.ctypes.data, self._touched.ctypes.data
+            self._known.touched_count = 0
+        address = addressof(transfer)
+        self._open[address] = (owner, receiving)
+        self._order[count] = address
+        self._known.open_count = count + 1
+
+    def remove(self, transfer: Transfer) -> None:
+        """Nothing is written for it any more; nothing happens where it does not stand here."""
+        address, count = addressof(transfer), len(self._open)
+        if self._open.pop(address, None) is None:
+            return
+        place = int((self._order[:count] == address).argmax())
+        self._order[place : count - 1] = self._order[place + 1 : count]
+        self._known.open_count = count - 1
+
+    def taken(self) -> dict[int, list[ReceiveTransfer]]:
+        """By flow token: the transfers that got something in the last read, or pass. To be asked at once."""
+        found: dict[int, list[ReceiveTransfer]] = {}
+        for address in self._touched[: self._known.touched_count].tolist():
+            owner, receiving = self._open[address]
+            found.setdefault(owner.token, []).append(receiving)
+        return found
+
+    @property
+    def datagrams(self) -> int:
+        """How many the last read, or pass, has taken in."""
+        return int(self._known.datagrams)
 
     def take(
         self, grids: Sequence[DatagramGrid], now_ns: int
     ) -> tuple[list[DatagramGrid], list[ReceiveTransfer]]:
-        """(what is left of them, the transfers that got something, for `Inbox.settle`)."""
-        begun: dict[TransferKey, ReceiveTransfer] = {}
-        rests = [self._rest_of(grid, begun, now_ns) for grid in grids]
-        if begun:
-            self._feedback.counted(self._counts, now_ns)
-        for receiving in begun.values():
-            self._inbox.counted(receiving, now_ns)
-        return [rest for rest in rests if rest is not None], list(begun.values())
+        """One pass over datagrams of one connection: (what it left, the transfers that got something)."""
+        is_left = np.empty(sum(grid.messages for grid in grids), np.bool_)
+        arrays = [_arrays(grid, now_ns) for grid in grids]
+        described = (Grid * len(grids))(*map(_described, grids, arrays))
+        left = self._take(self.address, addressof(described), len(grids), is_left.ctypes.data)
+        taken = [receiving for found in self.taken().values() for receiving in found]
+        if not left or left == len(is_left):
+            return (list(grids) if left else []), taken
+        ends = np.cumsum([grid.messages for grid in grids])
+        rests = zip(grids, np.split(is_left, ends[:-1]), strict=True)
+        return [grid.picked(np.flatnonzero(which)) for grid, which in rests if which.any()], taken
 
-    def _rest_of(
-        self, grid: DatagramGrid, begun: dict[TransferKey, ReceiveTransfer], now_ns: int
-    ) -> DatagramGrid | None:
-        """None: nothing; adds the transfers that got something.
 
-        What is left begins with a datagram that is of no open transfer, or is too mixed.
-        """
-        for _ in range(TRANSFERS):
-            receiving = self._transfer(grid)
-            if receiving is None:
-                break
-            if receiving.incoming.key not in begun:
-                begun[receiving.incoming.key] = receiving
-                receiving.begin_pass()
-            is_left, left_count = self._pass(grid, receiving, now_ns)
-            if not left_count:
-                return None
-            is_too_mixed = grid.datagram_count - left_count < LEAST_SHARE * grid.datagram_count
-            grid = grid.chosen(is_left)
-            if is_too_mixed:
-                break
-        return grid
+class CompiledIntake:
+    """Of one connection: its tensors that packets without tags may belong to."""
 
-    def _transfer(self, grid: DatagramGrid) -> ReceiveTransfer | None:
-        """That of the first datagram."""
-        if grid.datagram_bytes <= AGENT_HEADER_BYTES or not grid.datagram_count:
-            return None
-        found = read_packet(grid.datagram(0, 0), self._token, None)
-        if found is None or found[0].kind != AgentKind.DATA:
-            return None
-        header = found[0]
-        receiving = self._inbox.receiving(TransferKey(header.tensor, header.round), header.element_type)
-        return None if receiving is None or receiving.layout is None else receiving
+    def __init__(self, registry: Registry, token: int, feedback: Feedback) -> None:
+        self.token: Final = token
+        self._registry = registry
+        self._feedback = feedback
+        self._open: dict[ReceiveTransfer, Transfer] = {}
 
-    def _pass(
-        self, grid: DatagramGrid, receiving: ReceiveTransfer, now_ns: int
-    ) -> tuple[NDArray[np.bool_], int]:
-        """(which datagrams were left, how many)."""
-        arrived_ns = np.full(grid.messages, now_ns) if grid.arrived_ns is None else grid.arrived_ns
-        tos, arrived_ns = np.ascontiguousarray(grid.tos), np.ascontiguousarray(arrived_ns)
-        if grid.end_bytes > grid.memory.size or not len(tos) == len(arrived_ns) == grid.messages:
-            raise ValueError("datagrams lie outside their memory")
-        first = grid.memory.ctypes.data + grid.offset_bytes
-        datagrams = Grid(
-            first,
-            tos.ctypes.data,
-            arrived_ns.ctypes.data,
-            grid.messages,
-            grid.message_stride_bytes,
-            grid.datagrams_per_message,
-            grid.datagram_bytes,
+    def take(
+        self, grids: Sequence[DatagramGrid], now_ns: int
+    ) -> tuple[list[DatagramGrid], list[ReceiveTransfer]]:
+        """As `Registry.take`."""
+        return self._registry.take(grids, now_ns)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any of its tensors is."""
+        return bool(self._open)
+
+    def open(self, receiving: ReceiveTransfer) -> None:
+        """Its packets may come; it has begun."""
+        incoming = receiving.incoming
+        key, element_type = incoming.key, incoming.tensor.element_type
+        header = AgentHeader(
+            AgentKind.DATA, 0, element_type, self.token, key.tensor, key.round_number, 0, 0, 0, 0, 0
         )
-        is_left = np.empty(grid.datagram_count, np.bool_)
-        left_count: int = self._accept(
-            addressof(datagrams),
-            first,
-            addressof(self._counts),
-            addressof(receiving.compiled()),
-            is_left.ctypes.data,
-        )
-        return is_left, left_count
+        transfer = receiving.compiled(header.encode()[:COMMON_BYTES], self._feedback.compiled())
+        self._open[receiving] = transfer
+        self._registry.add(transfer, self, receiving)
+
+    def close(self, receiving: ReceiveTransfer) -> None:
+        """It has ended: its memory is the user's again. Nothing happens where it is not open."""
+        transfer = self._open.pop(receiving, None)
+        if transfer is not None:
+            self._registry.remove(transfer)
+
+    def close_all(self) -> None:
+        """The connection is over."""
+        for receiving in list(self._open):
+            self.close(receiving)
+
+
+def _arrays(grid: DatagramGrid, now_ns: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """DSCP/ECN byte and time of arrival of each message."""
+    arrived_ns = np.full(grid.messages, now_ns) if grid.arrived_ns is None else grid.arrived_ns
+    return np.ascontiguousarray(grid.tos), np.ascontiguousarray(arrived_ns)
+
+
+def _described(grid: DatagramGrid, arrays: tuple[NDArray[np.uint8], NDArray[np.int64]]) -> Grid:
+    tos, arrived_ns = arrays
+    if grid.end_bytes > grid.memory.size or not len(tos) == len(arrived_ns) == grid.messages:
+        raise ValueError("datagrams lie outside their memory")
+    return Grid(
+        grid.memory.ctypes.data + grid.offset_bytes,
+        tos.ctypes.data,
+        arrived_ns.ctypes.data,
+        grid.messages,
+        grid.message_stride_bytes,
+        grid.datagrams_per_message * grid.datagram_bytes,
+        grid.datagram_bytes,
+    )

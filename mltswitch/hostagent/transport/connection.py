@@ -21,7 +21,7 @@ from mltswitch.hostagent.errors import (
     ProtocolViolationError,
 )
 from mltswitch.hostagent.tagging import congestion_marked, is_congestion_marked
-from mltswitch.hostagent.transport.compiled import CompiledIntake
+from mltswitch.hostagent.transport.compiled import CompiledIntake, Registry
 from mltswitch.hostagent.transport.datagrams import (
     ACKNOWLEDGEMENT_DTYPE,
     Bursts,
@@ -69,7 +69,7 @@ from mltswitch.hostagent.transport.messages import (
 from mltswitch.hostagent.transport.outbox import Outbox
 from mltswitch.hostagent.transport.pacing import Pacer
 from mltswitch.hostagent.transport.receiving import ReceiveTransfer
-from mltswitch.hostagent.transport.settings import ConnectionSettings
+from mltswitch.hostagent.transport.settings import ConnectionSettings, Transport
 from mltswitch.hostagent.transport.sharing import Share
 from mltswitch.hostagent.transport.tally import Traffic
 from mltswitch.wire import AgentKind, WireFormatError
@@ -95,7 +95,10 @@ class Connection:
         sprayer_for: Callable[[PeerHello], Sprayer | None],
         rate: RateController,
         now_ns: int,
+        registry: Registry | None = None,
     ) -> None:
+        """`registry`: of whoever reads the datagrams of several connections by compiled passes, and tells
+        `datagrams_read`; None: one of its own, where there are compiled passes."""
         self.receive_token = secrets.token
         """In every datagram that comes to this connection."""
         self.dropped_datagrams = 0
@@ -103,24 +106,20 @@ class Connection:
         self._settings = settings
         self._exchange = Exchange(settings, local, secrets)
         self._rate = rate
+        self._feedback = Feedback(
+            max(entry.path for entry in local.data_addresses) + 1,
+            settings.acknowledge_every_packets,
+            settings.acknowledge_delay_ns,
+        )
+        self._compiled = self._compiled_intake(registry)
         self._outbox = self.outbox_type(self._exchange, rate, now_ns)
-        self._inbox = self.inbox_type(self._exchange)
+        self._inbox = self.inbox_type(self._exchange, self._compiled)
         self._halves: dict[Direction, Outbox | Inbox] = {
             Direction.SEND: self._outbox,
             Direction.RECEIVE: self._inbox,
         }
         self._sprayer_for = sprayer_for
         self._sprayer: Sprayer | None = None
-        self._feedback = Feedback(
-            max(entry.path for entry in local.data_addresses) + 1,
-            settings.acknowledge_every_packets,
-            settings.acknowledge_delay_ns,
-        )
-        self._compiled = (
-            None
-            if native.LIBRARY is None
-            else CompiledIntake(native.LIBRARY, self.receive_token, self._inbox, self._feedback)
-        )
         self._reader = MessageReader()
         self._error: AgentError | None = None
         self._deadlines: list[tuple[int, int, int, Direction]] = []
@@ -185,13 +184,29 @@ class Connection:
 
     def datagrams_received(self, grids: Sequence[DatagramGrid], now_ns: int) -> None:
         """Datagrams of the peer's; those without our token, or without the right tag, change nothing."""
+        taken: Sequence[ReceiveTransfer] = ()
+        if self._compiled is not None and self._compiled.is_open:
+            grids, taken = self._compiled.take(grids, now_ns)
+        self.datagrams_read(grids, taken, now_ns)
+
+    def datagrams_read(
+        self, grids: Sequence[DatagramGrid], taken: Sequence[ReceiveTransfer], now_ns: int
+    ) -> None:
+        """The same of what a compiled read has left; `taken`: the transfers that it had packets of."""
         if self._error is not None or self.peer is None:
             return
         self._exchange.now_ns = now_ns
+        if taken:
+            self._heard_ns = now_ns
+            self._feedback.counted(now_ns)
+            for receiving in taken:
+                self._inbox.taken(receiving)
+        if grids:
+            self._take_in_grids(grids, now_ns)
+        self._inbox.settle(now_ns)
+
+    def _take_in_grids(self, grids: Sequence[DatagramGrid], now_ns: int) -> None:
         key = self._exchange.secrets.key if self._exchange.authenticates else None
-        begun: Sequence[ReceiveTransfer] = ()
-        if self._compiled is not None and key is None:
-            grids, begun = self._compiled.take(grids, now_ns)
         false_ones = sum(grid.datagram_count for grid in grids)
         if false_ones <= FEW_DATAGRAMS:
             found = list(packets(grids, self.receive_token, key, now_ns))
@@ -203,9 +218,6 @@ class Connection:
                 false_ones -= group.size
                 self._take_in(group, now_ns)
         self.dropped_datagrams += false_ones
-        for receiving in begun:
-            self._heard_ns = now_ns
-            self._inbox.settle(receiving, now_ns)
 
     def timer(self, now_ns: int, read_until_ns: int | None = None) -> None:
         """Do what is due; to be called at `next_timer_ns` or soon after.
@@ -410,7 +422,7 @@ class Connection:
             self._feedback.answer_at_once()
         elif group.kind == AgentKind.DATA and group.has_bodies:
             self._arrived(group, now_ns)
-            self._inbox.data(group, now_ns)
+            self._inbox.data(group)
         else:
             self.dropped_datagrams += group.size
 
@@ -419,7 +431,6 @@ class Connection:
         self._feedback.arrived(group.paths, group.sent_ns, group.arrived_ns, is_marked, now_ns)
 
     def _take_in_few(self, found: Sequence[Packet], now_ns: int) -> None:
-        data = []
         for packet in found:
             self._heard_ns = now_ns
             header, body_bytes = packet.header, len(packet.body)
@@ -440,9 +451,7 @@ class Connection:
             if is_probe:
                 self._feedback.answer_at_once()
             else:
-                data.append(packet)
-        if data:
-            self._inbox.few(data, now_ns)
+                self._inbox.one(packet)
 
     def _acknowledged(self, group: Group, now_ns: int) -> None:
         for part in group.parts:
@@ -464,6 +473,11 @@ class Connection:
         if 0 < delay_ns <= self._settings.silence_ns:
             self._rate.acknowledged(delay_ns, now_ns)
 
+    def _compiled_intake(self, registry: Registry | None) -> CompiledIntake | None:
+        if native.LIBRARY is None or self._exchange.local.transport is Transport.TCP:
+            return None
+        return CompiledIntake(registry or Registry(native.LIBRARY), self.receive_token, self._feedback)
+
     # The end
 
     def _check_open(self, key: TransferKey) -> None:
@@ -482,6 +496,8 @@ class Connection:
         if self._error is not None:
             return
         self._error = type(error)(error.what, peer=self._exchange.peer_name or error.peer)
+        if self._compiled is not None:  # first: whatever fails below, nothing is written any more
+            self._compiled.close_all()
         self._outbox.end_all(self._error, now_ns)
         self._inbox.end_all(self._error, now_ns)
         self._deadlines.clear()

@@ -1,6 +1,7 @@
 """What a receiver tells of each path, and what it learns of queues from the packets' times."""
 
 from collections.abc import Sequence
+from struct import Struct
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +11,10 @@ from mltswitch.hostagent.transport.authentication import tag
 from mltswitch.hostagent.transport.datagrams import Datagram
 from mltswitch.wire import AgentFlag, AgentHeader, AgentKind
 from mltswitch.wire.codec import struct_of
-from mltswitch.wire.headers import ACKNOWLEDGEMENT
+from mltswitch.wire.headers import ACKNOWLEDGEMENT, AGENT, AGENT_VERSION
 
-_ACKNOWLEDGEMENT = struct_of(ACKNOWLEDGEMENT)
+_ACKNOWLEDGEMENT = Struct(struct_of(AGENT).format + struct_of(ACKNOWLEDGEMENT).format.lstrip("!"))
+"""Header and body."""
 _COUNT_MASK = (1 << 32) - 1
 _WINDOW_NS = 10_000_000_000
 """Clocks drift: a least delay is forgotten after one or two of these."""
@@ -35,6 +37,14 @@ class Feedback:
         self._is_urgent = False
         self._number = 0
         self.unknown_paths = 0
+        arrays: Sequence[NDArray[np.generic]] = (
+            self._received,
+            self._marked,
+            self._pending,
+            self._newest_sent_ns,
+            self._newest_arrived_ns,
+        )
+        self._counts = FeedbackCounts(*(array.ctypes.data for array in arrays), paths, 0)
 
     def arrived(
         self,
@@ -84,20 +94,13 @@ class Feedback:
             self._waiting_since_ns = now_ns
 
     def compiled(self) -> FeedbackCounts:
-        """The same counts, for a compiled pass to add to: call `counted` after each."""
-        arrays: Sequence[NDArray[np.generic]] = (
-            self._received,
-            self._marked,
-            self._pending,
-            self._newest_sent_ns,
-            self._newest_arrived_ns,
-        )
-        return FeedbackCounts(*(array.ctypes.data for array in arrays), len(self._received), 0)
+        """The same counts, for compiled reads to add to: call `counted` after each."""
+        return self._counts
 
-    def counted(self, counts: FeedbackCounts, now_ns: int) -> None:
-        """A compiled pass has taken packets in."""
-        self.unknown_paths += counts.unknown_paths
-        counts.unknown_paths = 0
+    def counted(self, now_ns: int) -> None:
+        """A compiled read has taken packets in."""
+        self.unknown_paths += self._counts.unknown_paths
+        self._counts.unknown_paths = 0
         if self._waiting_since_ns is None and self._pending.any():
             self._waiting_since_ns = now_ns
 
@@ -119,7 +122,7 @@ class Feedback:
         """When `due` will have something, if nothing more arrives."""
         if self._waiting_since_ns is None:
             return None
-        if self._is_urgent or bool((self._pending >= self._every_packets).any()):
+        if self._is_urgent or max(self._pending.tolist()) >= self._every_packets:
             return self._waiting_since_ns
         return self._waiting_since_ns + self._delay_ns
 
@@ -129,29 +132,36 @@ class Feedback:
         if since is None:
             return []
         is_late = self._is_urgent or now_ns - since >= self._delay_ns
-        is_due = self._pending > 0 if is_late else self._pending >= self._every_packets
-        due = [self._made(path, token, key, tos, now_ns) for path in np.flatnonzero(is_due).tolist()]
-        self._pending[is_due] = 0
-        self._newest_sent_ns[is_due] = 0
-        if is_late or not self._pending.any():
+        least = 1 if is_late else self._every_packets
+        pending = self._pending.tolist()  # paths are few: lists are faster than arrays
+        paths = [path for path, packets in enumerate(pending) if packets >= least]
+        due = [self._made(path, token, key, tos, now_ns) for path in paths]
+        if is_late or sum(pending) == sum(pending[path] for path in paths):
             self._waiting_since_ns, self._is_urgent = None, False
+        self._pending[paths] = self._newest_sent_ns[paths] = 0
         return due
 
     def _made(self, path: int, token: int, key: bytes | None, tos: int, now_ns: int) -> Datagram:
         self._number += 1
-        flags = AgentFlag(0) if key is None else AgentFlag.AUTHENTICATED
-        number = self._number & _COUNT_MASK
-        header = AgentHeader(
-            AgentKind.ACKNOWLEDGEMENT, flags, 0, token, 0, 0, 0, path, number, 0, now_ns
-        ).encode()
-        body = _ACKNOWLEDGEMENT.pack(
-            int(self._newest_sent_ns[path]),
-            min(max(0, now_ns - int(self._newest_arrived_ns[path])), _COUNT_MASK),
-            int(self._received[path]) & _COUNT_MASK,
-            int(self._marked[path]) & _COUNT_MASK,
+        payload = _ACKNOWLEDGEMENT.pack(
+            AGENT_VERSION,
+            AgentKind.ACKNOWLEDGEMENT,
+            0 if key is None else AgentFlag.AUTHENTICATED,
+            0,
+            token,
+            0,
+            0,
+            0,
+            path,
+            self._number & _COUNT_MASK,
+            0,
+            now_ns,
+            self._newest_sent_ns.item(path),
+            min(max(0, now_ns - self._newest_arrived_ns.item(path)), _COUNT_MASK),
+            self._received.item(path) & _COUNT_MASK,
+            self._marked.item(path) & _COUNT_MASK,
         )
-        sealed = b"" if key is None else tag(key, header, body)
-        return Datagram(header + body + sealed, path, tos)
+        return Datagram(payload if key is None else payload + tag(key, payload), path, tos)
 
 
 def path_probe(path: int, token: int, key: bytes | None, tos: int, now_ns: int) -> Datagram:

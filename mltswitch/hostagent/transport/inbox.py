@@ -1,11 +1,11 @@
 """All tensors on their way from one peer: where packets go, and what the peer is told of them."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from mltswitch.hostagent.errors import AgentError, TransferMismatchError
+from mltswitch.hostagent.transport.compiled import CompiledIntake
 from mltswitch.hostagent.transport.exchange import Exchange, Rounds, violation
 from mltswitch.hostagent.transport.feedback import QueueDelay
 from mltswitch.hostagent.transport.intake import Group, Packet
@@ -20,14 +20,19 @@ class Inbox:
 
     transfer_type: ClassVar[type[ReceiveTransfer]] = ReceiveTransfer
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, compiled: CompiledIntake | None) -> None:
+        """`compiled`: told which packets it may take in; None: there are no compiled passes."""
         self.late_packets = 0
         """Of transfers that are not open here: over, or never posted."""
         self._exchange = exchange
+        self._compiled = compiled
         self._rounds = Rounds(exchange)
         self._open: dict[TransferKey, ReceiveTransfer] = {}
         self._answers: dict[TransferKey, ReceiveTransfer] = {}
         """Those with a probe to be answered."""
+        self._arrived: dict[tuple[int, int, int], tuple[int, int]] = {}
+        """Tensor, round and element type of what has arrived since `settle`: the least and the most that its
+        packets took."""
         self._queue_delay = QueueDelay()
         self._paths = max(entry.path for entry in exchange.local.data_addresses) + 1
         self._ended_totals = ReceivedTotals()
@@ -105,55 +110,60 @@ class Inbox:
         else:
             self._rounds.give_up(cancel)
 
-    def data(self, group: Group, now_ns: int) -> None:
-        """Packets of one transfer; those of none, or of another element type, change nothing."""
+    def data(self, group: Group) -> None:
+        """Packets of one transfer; those of none, or of another element type, change nothing.
+
+        What arrives together, in this and the following ways, is to be followed by `settle`.
+        """
         took_ns = group.arrived_ns - group.sent_ns.astype(np.int64)
-        self._queue_delay.arrived(int(took_ns.min()), int(took_ns.max()), now_ns)
-        receiving = self.receiving(group.transfer, group.element_type)
+        self._took(group.transfer, group.element_type, int(took_ns.min()), int(took_ns.max()))
+        receiving = self._receiving(group.transfer, group.element_type)
         if receiving is None:
             self.late_packets += group.size
         else:
             receiving.accept(group)
-            self._accepted(receiving, now_ns)
 
-    def few(self, packets: Sequence[Packet], now_ns: int) -> None:
-        """The same of packets of any transfers, one by one."""
-        by_transfer: dict[tuple[int, int, int], list[Packet]] = {}
-        for packet in packets:
-            header = packet.header
-            by_transfer.setdefault((header.tensor, header.round, header.element_type), []).append(packet)
-        for (tensor, round_number, element_type), together in by_transfer.items():
-            took_ns = [packet.arrived_ns - packet.header.sent_nanoseconds for packet in together]
-            self._queue_delay.arrived(min(took_ns), max(took_ns), now_ns)
-            receiving = self.receiving(TransferKey(tensor, round_number), element_type)
-            if receiving is None:
-                self.late_packets += len(together)
+    def one(self, packet: Packet) -> None:
+        """The same of one packet."""
+        header = packet.header
+        key, took_ns = TransferKey(header.tensor, header.round), packet.arrived_ns - header.sent_nanoseconds
+        self._took(key, header.element_type, took_ns, took_ns)
+        receiving = self._receiving(key, header.element_type)
+        if receiving is None:
+            self.late_packets += 1
+        else:
+            receiving.accept_one(packet)
+
+    def taken(self, receiving: ReceiveTransfer) -> None:
+        """The same of what a compiled read has taken in of one open transfer."""
+        incoming = receiving.incoming
+        self._took(incoming.key, incoming.tensor.element_type, *receiving.end_read())
+
+    def settle(self, now_ns: int) -> None:
+        """All that has arrived together has been taken in: whoever waits for it may go on.
+
+        The order is that of the transfers, and not by which of the ways above their packets were taken in.
+        """
+        for (tensor, round_number, element_type), took_ns in sorted(self._arrived.items()):
+            self._queue_delay.arrived(*took_ns, now_ns)
+            receiving = self._receiving(TransferKey(tensor, round_number), element_type)
+            if receiving is None or self._finish_if_complete(receiving, now_ns):
                 continue
-            for packet in together:
-                receiving.accept_one(packet)
-            self._accepted(receiving, now_ns)
+            if receiving.answer_ns is not None:
+                self._set_answer_time(receiving)
+        self._arrived.clear()
 
-    def receiving(self, key: TransferKey, element_type: int) -> ReceiveTransfer | None:
+    def _took(self, key: TransferKey, element_type: int, fastest_ns: int, slowest_ns: int) -> None:
+        place = key.tensor, key.round_number, element_type
+        least_ns, most_ns = self._arrived.get(place, (fastest_ns, slowest_ns))
+        self._arrived[place] = min(fastest_ns, least_ns), max(slowest_ns, most_ns)
+
+    def _receiving(self, key: TransferKey, element_type: int) -> ReceiveTransfer | None:
         """That packets say they belong to; None: it is not open, or of another element type."""
         receiving = self._open.get(key)
         if receiving is None or element_type != receiving.incoming.tensor.element_type:
             return None
         return receiving
-
-    def counted(self, receiving: ReceiveTransfer, now_ns: int) -> None:
-        """Compiled passes have taken packets of an open transfer in."""
-        self._queue_delay.arrived(*receiving.end_pass(), now_ns)
-        if receiving.answer_ns is not None:
-            self._set_answer_time(receiving)
-
-    def settle(self, receiving: ReceiveTransfer, now_ns: int) -> None:
-        """All that has arrived together has been taken in: it may be complete, unless it has ended."""
-        if self._open.get(receiving.incoming.key) is receiving:
-            self._finish_if_complete(receiving, now_ns)
-
-    def _accepted(self, receiving: ReceiveTransfer, now_ns: int) -> None:
-        if not self._finish_if_complete(receiving, now_ns) and receiving.answer_ns is not None:
-            self._set_answer_time(receiving)
 
     # Answers to probes
 
@@ -184,6 +194,8 @@ class Inbox:
         except ValueError as error:
             self.give_up(incoming.key, Reason.MISMATCH, TransferMismatchError(str(error)), now_ns)
             return
+        if self._compiled is not None and not self._exchange.authenticates:
+            self._compiled.open(receiving)
         self._exchange.say(
             Ready(
                 incoming.key,
@@ -205,6 +217,8 @@ class Inbox:
         return True
 
     def _end(self, receiving: ReceiveTransfer, error: AgentError | None, now_ns: int) -> None:
+        if self._compiled is not None:
+            self._compiled.close(receiving)
         key = receiving.incoming.key
         del self._open[key]
         self._answers.pop(key, None)

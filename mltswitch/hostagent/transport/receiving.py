@@ -1,12 +1,12 @@
 """One tensor on its way in: packets go where they belong, until enough have arrived."""
 
+from ctypes import c_uint8, pointer
 from math import floor
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mltswitch.hostagent.native import Transfer
+from mltswitch.hostagent.native import COMMON_BYTES, FeedbackCounts, Transfer
 from mltswitch.hostagent.tensor.bitmap import encode_bitmap, zero_missing
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.transport.intake import Group, Packet, Part
@@ -19,8 +19,6 @@ from mltswitch.hostagent.transport.interfaces import (
 )
 from mltswitch.hostagent.transport.tally import ReceivedTotals, ReceiveTally
 from mltswitch.wire import AgentFlag
-
-_LARGEST: Final = 2**63 - 1
 
 
 class ReceiveTransfer:
@@ -118,38 +116,36 @@ class ReceiveTransfer:
                 self._important_count += 1
         self.tally.arrived_one(packet.tos, header.path)
 
-    def compiled(self) -> Transfer:
-        """Where compiled passes put packets and count them.
+    def compiled(self, common: bytes, feedback: FeedbackCounts) -> Transfer:
+        """What compiled passes know its packets by, and where they put and count them.
 
-        First `begin_pass`, then any passes, then `end_pass`: only then do the counts stand here, too.
+        After each read that had packets of it `end_read` is to be called: only then do the counts stand here,
+        too.
         """
-        if self._compiled is None:
-            layout = self._layout
-            assert layout is not None  # noqa: S101  (callers ask after `begin`)
-            by_tos, by_path = self.tally.arrays
-            self._compiled = Transfer(
-                self.incoming.tensor.data.ctypes.data,
-                self.received.ctypes.data,
-                self._important.ctypes.data,
-                by_tos.ctypes.data,
-                by_path.ctypes.data,
-                len(by_path),
-                layout.packet_count,
-                layout.elements_per_packet,
-                layout.full_bytes,
-                layout.last_bytes,
-            )
+        layout = self._layout
+        assert layout is not None  # noqa: S101  (callers ask after `begin`)
+        by_tos, by_path = self.tally.arrays
+        self._compiled = Transfer(
+            (c_uint8 * COMMON_BYTES)(*common),
+            pointer(feedback),
+            self.incoming.tensor.data.ctypes.data,
+            self.received.ctypes.data,
+            self._important.ctypes.data,
+            by_tos.ctypes.data,
+            by_path.ctypes.data,
+            len(by_path),
+            layout.packet_count,
+            layout.elements_per_packet,
+            layout.full_bytes,
+            layout.last_bytes,
+        )
         return self._compiled
 
-    def begin_pass(self) -> None:
-        """Compiled passes over what has arrived together begin."""
-        counts = self.compiled()
-        counts.different = counts.different_important = counts.duplicates = 0
-        counts.least_took_ns, counts.most_took_ns = _LARGEST, -_LARGEST
-
-    def end_pass(self) -> tuple[int, int]:
-        """They are over; returns the least and the most that packets took, in nanoseconds."""
-        counts = self.compiled()
+    def end_read(self) -> tuple[int, int]:
+        """Take over what a compiled read has counted; returns the least and the most that packets took, in
+        nanoseconds."""
+        counts = self._compiled
+        assert counts is not None  # noqa: S101  (the read had packets of it)
         self._received_count += counts.different
         self._important_count += counts.different_important
         self._duplicates += counts.duplicates

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from mltswitch.hostagent import native
 from mltswitch.hostagent.doctor.findings import Status
 from mltswitch.hostagent.doctor.machine import machine_findings
-from mltswitch.hostagent.network.receiver import parse_controls, take_controls
+from mltswitch.hostagent.network import libc
+from mltswitch.hostagent.network.receiver import Controls, parse_controls
 from mltswitch.hostagent.tagging.sums import PacketSums
 from mltswitch.hostagent.tensor import PacketLayout, TensorView, packet_rows
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
@@ -62,6 +63,7 @@ def test_the_header_lies_where_its_definition_says() -> None:
     offsets = {field.name: bits // 8 for bits, field in AGENT.with_offsets()}
     assert in_c == {
         "FLAGS": offsets["flags"],
+        "COMMON_BYTES": native.COMMON_BYTES,
         "PATH": offsets["path"],
         "SEQUENCE": offsets["sequence"],
         "ELEMENT_OFFSET": offsets["element_offset"],
@@ -70,7 +72,9 @@ def test_the_header_lies_where_its_definition_says() -> None:
         "IMPORTANT": AgentFlag.IMPORTANT,
         "ECN_MASK": Ecn.CE,
     }
-    assert offsets["layer"] == 20  # up to there all packets of a transfer are alike, flags apart
+    assert (
+        offsets["layer"] == native.COMMON_BYTES
+    )  # up to there all packets of a transfer are alike, flags apart
 
 
 @st.composite
@@ -154,7 +158,7 @@ def test_a_probe_waits_for_packets_as_late_as_those_of_its_tensor(tensors: tuple
         for tensor in tensors
     ]
     memory = np.frombuffer(bytearray(b"".join(rows)), np.uint8)
-    batches = [[DatagramGrid(memory, 0, 1, 208, 2, 104, np.zeros(1, np.uint8))]] * 2
+    batches = [[DatagramGrid(memory, 0, 2, 104, 1, 104, np.zeros(2, np.uint8))]] * 2
     compiled = outcome(batches, asked=3)
     with without_passes():
         assert outcome(batches, asked=3) == compiled
@@ -173,8 +177,20 @@ def test_datagrams_outside_their_memory_are_refused() -> None:
 @given(st.lists(control_areas(), min_size=1, max_size=20))
 def test_control_messages_and_their_memory_is_cleared(areas: list[tuple[bytes, int, int, int]]) -> None:
     words = np.frombuffer(bytearray(b"".join(area for area, *_ in areas)), np.int64).reshape(-1, 16)
-    expected = parse_controls(words, KEY_OF_TOS)
-    found = take_controls(words, KEY_OF_TOS)
+    expected, count = parse_controls(words, KEY_OF_TOS), len(areas)
+    found = Controls(np.empty(count, np.uint8), np.empty(count, np.int64), np.empty(count, np.int64))
+    assert native.LIBRARY is not None
+    native.LIBRARY.mlt_controls(
+        words.ctypes.data,
+        count,
+        16,
+        KEY_OF_TOS,
+        libc.SOL_UDP | libc.UDP_GRO << 32,
+        libc.SOL_SOCKET | libc.SO_TIMESTAMPNS << 32,
+        found.tos.ctypes.data,
+        found.segments.ctypes.data,
+        found.times_ns.ctypes.data,
+    )
     assert not words.any()
     for one, other in (
         (found.tos, expected.tos),
@@ -221,7 +237,7 @@ def test_what_does_not_fit_is_left_unused(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
-        ("long mlt_version[4];", "they were built from another version of their source"),
+        (f"long mlt_version[{len(native.VERSION)}];", "they were built from another version of their source"),
         (f"long mlt_version[] = {{{', '.join(map(str, native.VERSION))}}};", "they cannot be loaded: "),
         ("int nothing;", "they cannot be loaded: "),
     ],

@@ -7,6 +7,7 @@ import numpy as np
 from mltswitch.hostagent.spraying.sprayer import PathSprayer
 from mltswitch.hostagent.tagging import AllImportant
 from mltswitch.hostagent.tensor.view import TensorView
+from mltswitch.hostagent.transport.compiled import Registry
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.hello import KEY_BYTES, LocalEnd, PathAddress, Secrets
 from mltswitch.hostagent.transport.interfaces import Incoming, Outgoing, TransferKey
@@ -18,10 +19,15 @@ FAR_NS = 10**12
 
 
 def connection(
-    number: int, settings: ConnectionSettings | None = None, payload_bytes: int = 1472
+    number: int,
+    settings: ConnectionSettings | None = None,
+    payload_bytes: int = 1472,
+    *,
+    registry: Registry | None = None,
+    authenticate: bool = False,
 ) -> Connection:
     address = PathAddress(0, f"10.0.0.{number}", 1000)
-    local = LocalEnd(f"host{number}", (address,), 1 << 20, payload_bytes, False, 40)
+    local = LocalEnd(f"host{number}", (address,), 1 << 20, payload_bytes, authenticate, 40)
     return Connection(
         settings or ConnectionSettings(),
         local,
@@ -29,6 +35,7 @@ def connection(
         lambda hello: PathSprayer(len(hello.data_addresses)),
         Timely(RateSettings.for_network(10e9, queue_bytes=0)),
         0,
+        registry,
     )
 
 
