@@ -8,9 +8,8 @@ import numpy as np
 
 from mltswitch.hostagent.network.receiver import DatagramReceiver
 from mltswitch.hostagent.network.sockets import DataSocket
-from mltswitch.hostagent.transport.compiled import Registry
+from mltswitch.hostagent.transport.compiled import NOTHING, Registry, Taken
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
-from mltswitch.hostagent.transport.receiving import ReceiveTransfer
 
 CALLS: Final = 4
 """Of each socket in a turn; acknowledgements leave after each."""
@@ -18,9 +17,8 @@ MESSAGES: Final = 1024
 """By one call of each socket; sockets of a path each share it."""
 LEAST_MESSAGES: Final = 64
 
-HandOver = Callable[[int, Sequence[DatagramGrid], Sequence[ReceiveTransfer], int], None]
-"""Given a flow token, datagrams that begin with it, the transfers that others were taken in for, and the
-time."""
+HandOver = Callable[[int, Sequence[DatagramGrid], Taken, int], None]
+"""Given a flow token, datagrams that begin with it, what was taken in of others, and the time."""
 
 
 class Arrivals:
@@ -62,7 +60,7 @@ class Arrivals:
         now_ns = time.monotonic_ns()
         by_token = _by_token(left)
         for token in taken | by_token:
-            hand_over(token, by_token.get(token, ()), taken.get(token, ()), now_ns)
+            hand_over(token, by_token.get(token, ()), taken.get(token, NOTHING), now_ns)
         return total
 
 

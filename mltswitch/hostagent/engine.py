@@ -31,7 +31,7 @@ from mltswitch.hostagent.tcp.port import TcpPort
 from mltswitch.hostagent.telemetry.events import AgentEvent, AgentStarted, Observer, Warned
 from mltswitch.hostagent.telemetry.snapshot import AgentSnapshot, Ledger, socket_snapshots
 from mltswitch.hostagent.telemetry.watch import Watch, connected
-from mltswitch.hostagent.transport.compiled import Registry
+from mltswitch.hostagent.transport.compiled import Registry, Taken
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
 from mltswitch.hostagent.transport.hello import LocalEnd, PeerHello, Secrets
@@ -44,7 +44,6 @@ from mltswitch.hostagent.transport.interfaces import (
     TransferProgress,
 )
 from mltswitch.hostagent.transport.rate import Timely
-from mltswitch.hostagent.transport.receiving import ReceiveTransfer
 from mltswitch.hostagent.transport.settings import Transport
 from mltswitch.hostagent.transport.sharing import SharedRate
 
@@ -240,9 +239,7 @@ class Engine:
             return LONGEST_WAIT_NS
         return min(max(0, soonest_ns - now_ns), LONGEST_WAIT_NS)
 
-    def _hand_over(
-        self, token: int, grids: Sequence[DatagramGrid], taken: Sequence[ReceiveTransfer], now_ns: int
-    ) -> None:
+    def _hand_over(self, token: int, grids: Sequence[DatagramGrid], taken: Taken, now_ns: int) -> None:
         link = self._by_token.get(token)
         if link is None or link.connection is None:
             self.unknown_datagrams += sum(grid.datagram_count for grid in grids)

@@ -1,4 +1,4 @@
-"""The compiled passes (`passes.c`, `sending.c`), where the machine that installed us had a C compiler.
+"""The compiled passes (the C files of this folder), where the machine that installed us had a C compiler.
 
 Nothing depends on them: `LIBRARY` is None without, and whoever asks has numpy's way as well. ctypes lets go
 of the interpreter's lock during a call.
@@ -19,6 +19,7 @@ UNWANTED: Final = f"{OFF} is 0"
 COMMON_BYTES: Final = 20
 """That all packets of a transfer begin with, flags apart."""
 
+_OF_SUMS: Final = (*2 * (ctypes.c_void_p,), *2 * (ctypes.c_int64,), ctypes.c_void_p)
 _FUNCTIONS: Final = {
     "mlt_take": (ctypes.c_int64, (*2 * (ctypes.c_void_p,), ctypes.c_int64, ctypes.c_void_p)),
     "mlt_receive": (ctypes.c_int64, (ctypes.c_int, *2 * (ctypes.c_void_p,))),
@@ -26,8 +27,8 @@ _FUNCTIONS: Final = {
     "mlt_chunk": (None, (ctypes.c_void_p,)),
     "mlt_stamp": (None, (*3 * (ctypes.c_void_p,), ctypes.c_int64, ctypes.c_uint64)),
     "mlt_messages": (ctypes.c_int64, (ctypes.c_void_p,)),
-    "mlt_sum_float32": (None, (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)),
-    "mlt_sum_bfloat16": (None, (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)),
+    "mlt_sum_float32": (None, _OF_SUMS),
+    "mlt_sum_bfloat16": (None, _OF_SUMS),
 }
 
 
@@ -85,7 +86,7 @@ class Transfer(ctypes.Structure):
 
 
 class OpenTransfers(ctypes.Structure):
-    """struct registry: where packets may be written."""
+    """struct registry: where packets may be written, and whose acknowledgements are told."""
 
     _fields_ = (
         ("open", ctypes.c_void_p),
@@ -94,6 +95,12 @@ class OpenTransfers(ctypes.Structure):
         ("touched_count", ctypes.c_int64),
         ("read", ctypes.c_int64),
         ("datagrams", ctypes.c_int64),
+        ("tokens", ctypes.c_void_p),
+        ("answers", ctypes.c_void_p),
+        ("version", ctypes.c_int64),
+        ("connections", ctypes.c_int64),
+        ("answer_count", ctypes.c_int64),
+        ("most_answers", ctypes.c_int64),
     )
 
 
@@ -172,8 +179,8 @@ class OutgoingArrays(ctypes.Structure):
 
 SENDING_VERSION: Final = (1, *map(ctypes.sizeof, (ChunkArrays, OutgoingArrays)))
 """As sending.c says it."""
-VERSION: Final = (2, *map(ctypes.sizeof, (Grid, FeedbackCounts, Transfer, OpenTransfers, Receiver)))
-"""As passes.c says it: what was built before it changed is not used."""
+VERSION: Final = (3, *map(ctypes.sizeof, (Grid, FeedbackCounts, Transfer, OpenTransfers, Receiver)))
+"""As receiving.c says it: what was built before it changed is not used."""
 
 
 def load(folder: Path = Path(__file__).parent) -> tuple[ctypes.CDLL | None, str]:

@@ -6,17 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The agent header: see passes.c. */
-enum {
-    FLAGS = 2,
-    PATH = 22,
-    SEQUENCE = 24,
-    ELEMENT_OFFSET = 28,
-    SENT = 32,
-    HEADER_BYTES = 40,
-    IMPORTANT = 1,
-    LAST = 2,
-};
+#include "wire.h"
 
 struct chunk {
     const uint8_t *header;     /* as all packets begin */
@@ -53,24 +43,6 @@ struct outgoing {
 };
 
 const int64_t mlt_sending_version[3] = {1, sizeof(struct chunk), sizeof(struct outgoing)};
-
-static void write16(uint8_t *at, uint16_t number)
-{
-    number = __builtin_bswap16(number);
-    memcpy(at, &number, sizeof number);
-}
-
-static void write32(uint8_t *at, uint32_t number)
-{
-    number = __builtin_bswap32(number);
-    memcpy(at, &number, sizeof number);
-}
-
-static void write64(uint8_t *at, uint64_t number)
-{
-    number = __builtin_bswap64(number);
-    memcpy(at, &number, sizeof number);
-}
 
 void mlt_chunk(const struct chunk *chunk)
 {

@@ -122,9 +122,8 @@ class PacketSums:
         if not len(rows):
             return sums
         if self._compiled is not None and rows.flags.c_contiguous:
-            if rows.shape[1] != self._elements or rows.dtype != self._narrow_dtype:
-                raise ValueError(f"rows of {rows.shape[1]} {rows.dtype} instead of {self._elements}")
-            self._compiled(rows.ctypes.data, len(rows), self._elements, sums.ctypes.data)
+            self._check(rows)
+            self._compiled(rows.ctypes.data, None, len(rows), self._elements, sums.ctypes.data)
             return sums
         blocks = -(-len(rows) // self._block)
         step = -(-len(rows) // blocks)
@@ -138,10 +137,25 @@ class PacketSums:
 
     def of_chosen(self, rows: NDArray[Any], chosen: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
         """The same of some rows, by their numbers."""
+        if self._compiled is not None and rows.flags.c_contiguous:
+            chosen = np.ascontiguousarray(chosen, np.int64)
+            self._check(rows)
+            if len(chosen) and (chosen.min() < 0 or chosen.max() >= len(rows)):
+                raise IndexError(f"rows {chosen.min()} to {chosen.max()} of {len(rows)}")
+            sums = np.empty(len(chosen), self.dtype)
+            self._compiled(
+                rows.ctypes.data, chosen.ctypes.data, len(chosen), self._elements, sums.ctypes.data
+            )
+            return sums
         parts = [
-            self.of(rows[chosen[first : first + self._block]]) for first in range(0, len(chosen), self._block)
+            self.of(rows[chosen[first : first + self._block]])
+            for first in range(0, max(1, len(chosen)), self._block)
         ]
         return np.concatenate(parts)
+
+    def _check(self, rows: NDArray[Any]) -> None:
+        if rows.shape[1] != self._elements or rows.dtype != self._narrow_dtype:
+            raise ValueError(f"rows of {rows.shape[1]} {rows.dtype} instead of {self._elements}")
 
     def _workspace(self, packets: int) -> tuple[NDArray[Any], NDArray[Any]]:
         wide_bytes = packets * self._elements * self.dtype.itemsize

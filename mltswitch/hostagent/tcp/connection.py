@@ -16,6 +16,7 @@ from mltswitch.hostagent.tcp.frames import encode_opening, is_for, is_genuine
 from mltswitch.hostagent.tcp.receiving import FrameReader, TcpInbox
 from mltswitch.hostagent.tcp.sending import Frame, TcpOutbox
 from mltswitch.hostagent.tcp.settings import LEAST_CHUNK_BYTES
+from mltswitch.hostagent.transport.compiled import Taken
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram, DatagramGrid
 from mltswitch.hostagent.transport.hello import LocalEnd, PeerHello, Secrets
@@ -23,7 +24,6 @@ from mltswitch.hostagent.transport.inbox import Inbox
 from mltswitch.hostagent.transport.interfaces import Outgoing
 from mltswitch.hostagent.transport.messages import Goodbye
 from mltswitch.hostagent.transport.outbox import Outbox
-from mltswitch.hostagent.transport.receiving import ReceiveTransfer
 from mltswitch.hostagent.transport.settings import ConnectionSettings
 from mltswitch.wire import Dscp, WireFormatError
 
@@ -125,7 +125,7 @@ class TcpConnection(Connection):
     def datagrams_read(
         self,
         grids: Sequence[DatagramGrid],
-        taken: Sequence[ReceiveTransfer],  # noqa: ARG002  (there are none)
+        taken: Taken,  # noqa: ARG002  (there is nothing)
         now_ns: int,  # noqa: ARG002  (it is nobody's)
     ) -> None:
         """Counts them as dropped."""

@@ -1,12 +1,13 @@
-"""Packets of open tensors in one compiled pass; whatever else arrived is left to `intake`.
+"""Packets of open tensors, and acknowledgements, in one compiled pass; what else arrived is left to `intake`.
 
 Both ways tell the same of the same packets (the tests compare them), and only `intake` knows every kind of
-datagram: this one knows data without tags, and takes what the kernel handed over as one message as a whole
-or not at all.
+datagram: this one knows data and acknowledgements without tags, and takes what the kernel handed over as one
+message as a whole or not at all.
 """
 
 from collections.abc import Sequence
 from ctypes import CDLL, addressof
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -17,9 +18,26 @@ from mltswitch.hostagent.transport.datagrams import DatagramGrid
 from mltswitch.hostagent.transport.feedback import Feedback
 from mltswitch.hostagent.transport.receiving import ReceiveTransfer
 from mltswitch.wire import AgentHeader, AgentKind
+from mltswitch.wire.headers import AGENT_VERSION
 
 TRANSFERS: Final = 64
 """There is room for so many at first."""
+ANSWERS: Final = 1024
+"""Of one read; more are left."""
+_ANSWER_WORDS: Final = 7
+
+
+@dataclass(slots=True)
+class Taken:
+    """What one read, or pass, has taken in for one connection."""
+
+    transfers: list[ReceiveTransfer] = field(default_factory=list)
+    """That got something."""
+    answers: list[list[int]] = field(default_factory=list)
+    """Of each acknowledgement the path, its time of arrival on our clock, and its fields in order."""
+
+
+NOTHING: Final = Taken()
 
 
 class Registry:
@@ -35,7 +53,17 @@ class Registry:
         self._order = np.zeros(TRANSFERS, np.int64)
         """Those addresses, as the passes like them."""
         self._touched = np.zeros(TRANSFERS, np.int64)
-        self._known = OpenTransfers(self._order.ctypes.data, self._touched.ctypes.data)
+        self._tokens: list[int] = []
+        """Of the connections, in the order of their numbers."""
+        self._known_tokens = np.zeros(0, ">u8")
+        self._answers = np.zeros((ANSWERS, _ANSWER_WORDS), np.uint64)
+        self._known = OpenTransfers(
+            self._order.ctypes.data,
+            self._touched.ctypes.data,
+            answers=self._answers.ctypes.data,
+            version=AGENT_VERSION,
+            most_answers=ANSWERS,
+        )
         self.address: Final = addressof(self._known)
         """For `DatagramReceiver.receive`."""
 
@@ -61,12 +89,28 @@ class Registry:
         self._order[place : count - 1] = self._order[place + 1 : count]
         self._known.open_count = count - 1
 
-    def taken(self) -> dict[int, list[ReceiveTransfer]]:
-        """By flow token: the transfers that got something in the last read, or pass. To be asked at once."""
-        found: dict[int, list[ReceiveTransfer]] = {}
+    def connect(self, token: int) -> None:
+        """From now on acknowledgements with this token are taken in."""
+        self._set_tokens([*self._tokens, token])
+
+    def disconnect(self, token: int) -> None:
+        """No more; nothing happens where it does not stand here."""
+        self._set_tokens([other for other in self._tokens if other != token])
+
+    def _set_tokens(self, tokens: list[int]) -> None:
+        self._tokens = tokens
+        self._known_tokens = np.array(tokens, ">u8")
+        self._known.tokens, self._known.connections = self._known_tokens.ctypes.data, len(tokens)
+
+    def taken(self) -> dict[int, Taken]:
+        """By flow token: what the last read, or pass, has taken in. To be asked at once."""
+        found: dict[int, Taken] = {}
         for address in self._touched[: self._known.touched_count].tolist():
             owner, receiving = self._open[address]
-            found.setdefault(owner.token, []).append(receiving)
+            found.setdefault(owner.token, Taken()).transfers.append(receiving)
+        answers: list[list[int]] = self._answers[: self._known.answer_count].tolist()
+        for connection, *answer in answers:
+            found.setdefault(self._tokens[connection], Taken()).answers.append(answer)
         return found
 
     @property
@@ -74,15 +118,13 @@ class Registry:
         """How many the last read, or pass, has taken in."""
         return int(self._known.datagrams)
 
-    def take(
-        self, grids: Sequence[DatagramGrid], now_ns: int
-    ) -> tuple[list[DatagramGrid], list[ReceiveTransfer]]:
-        """One pass over datagrams of one connection: (what it left, the transfers that got something)."""
+    def take(self, grids: Sequence[DatagramGrid], now_ns: int) -> tuple[list[DatagramGrid], dict[int, Taken]]:
+        """One pass: (what it left, what it has taken in by flow token)."""
         is_left = np.empty(sum(grid.messages for grid in grids), np.bool_)
         arrays = [_arrays(grid, now_ns) for grid in grids]
         described = (Grid * len(grids))(*map(_described, grids, arrays))
         left = self._take(self.address, addressof(described), len(grids), is_left.ctypes.data)
-        taken = [receiving for found in self.taken().values() for receiving in found]
+        taken = self.taken()
         if not left or left == len(is_left):
             return (list(grids) if left else []), taken
         ends = np.cumsum([grid.messages for grid in grids])
@@ -98,17 +140,18 @@ class CompiledIntake:
         self._registry = registry
         self._feedback = feedback
         self._open: dict[ReceiveTransfer, Transfer] = {}
+        self.is_connected = False
+        """Whether there may be anything to take in."""
 
-    def take(
-        self, grids: Sequence[DatagramGrid], now_ns: int
-    ) -> tuple[list[DatagramGrid], list[ReceiveTransfer]]:
-        """As `Registry.take`."""
-        return self._registry.take(grids, now_ns)
+    def take(self, grids: Sequence[DatagramGrid], now_ns: int) -> tuple[list[DatagramGrid], Taken]:
+        """One pass over datagrams of this connection: (what it left, what it has taken in)."""
+        left, taken = self._registry.take(grids, now_ns)
+        return left, taken.get(self.token, Taken())
 
-    @property
-    def is_open(self) -> bool:
-        """Whether any of its tensors is."""
-        return bool(self._open)
+    def connect(self) -> None:
+        """The peer is known, and there are no keys."""
+        self._registry.connect(self.token)
+        self.is_connected = True
 
     def open(self, receiving: ReceiveTransfer) -> None:
         """Its packets may come; it has begun."""
@@ -129,6 +172,8 @@ class CompiledIntake:
 
     def close_all(self) -> None:
         """The connection is over."""
+        self._registry.disconnect(self.token)
+        self.is_connected = False
         for receiving in list(self._open):
             self.close(receiving)
 

@@ -21,7 +21,7 @@ from mltswitch.hostagent.errors import (
     ProtocolViolationError,
 )
 from mltswitch.hostagent.tagging import congestion_marked, is_congestion_marked
-from mltswitch.hostagent.transport.compiled import CompiledIntake, Registry
+from mltswitch.hostagent.transport.compiled import NOTHING, CompiledIntake, Registry, Taken
 from mltswitch.hostagent.transport.datagrams import (
     ACKNOWLEDGEMENT_DTYPE,
     Bursts,
@@ -68,7 +68,6 @@ from mltswitch.hostagent.transport.messages import (
 )
 from mltswitch.hostagent.transport.outbox import Outbox
 from mltswitch.hostagent.transport.pacing import Pacer
-from mltswitch.hostagent.transport.receiving import ReceiveTransfer
 from mltswitch.hostagent.transport.settings import ConnectionSettings, Transport
 from mltswitch.hostagent.transport.sharing import Share
 from mltswitch.hostagent.transport.tally import Traffic
@@ -184,23 +183,24 @@ class Connection:
 
     def datagrams_received(self, grids: Sequence[DatagramGrid], now_ns: int) -> None:
         """Datagrams of the peer's; those without our token, or without the right tag, change nothing."""
-        taken: Sequence[ReceiveTransfer] = ()
-        if self._compiled is not None and self._compiled.is_open:
+        taken = NOTHING
+        if self._compiled is not None and self._compiled.is_connected:
             grids, taken = self._compiled.take(grids, now_ns)
         self.datagrams_read(grids, taken, now_ns)
 
-    def datagrams_read(
-        self, grids: Sequence[DatagramGrid], taken: Sequence[ReceiveTransfer], now_ns: int
-    ) -> None:
-        """The same of what a compiled read has left; `taken`: the transfers that it had packets of."""
+    def datagrams_read(self, grids: Sequence[DatagramGrid], taken: Taken, now_ns: int) -> None:
+        """The same of what a compiled read has left, and of what it has taken in."""
         if self._error is not None or self.peer is None:
             return
         self._exchange.now_ns = now_ns
-        if taken:
+        if taken.transfers:
             self._heard_ns = now_ns
             self._feedback.counted(now_ns)
-            for receiving in taken:
+            for receiving in taken.transfers:
                 self._inbox.taken(receiving)
+        for path, arrived_ns, *answer in taken.answers:
+            self._heard_ns = now_ns
+            self._answered(path, arrived_ns, answer, now_ns)
         if grids:
             self._take_in_grids(grids, now_ns)
         self._inbox.settle(now_ns)
@@ -402,6 +402,8 @@ class Connection:
         self._sprayer = self._sprayer_for(hello)
         self._ping(now_ns)
         self._exchange.happened(PeerReady(hello.name))
+        if self._compiled is not None and not self._exchange.authenticates:
+            self._compiled.connect()
         self._inbox.greeted(now_ns)
 
     def _refuse(self, hello: PeerHello, text: str, now_ns: int) -> None:
@@ -464,7 +466,7 @@ class Connection:
             for path, arrived_ns, answer in zip(paths, arrivals_ns, answers, strict=True):
                 self._answered(path, arrived_ns, answer, now_ns)
 
-    def _answered(self, path: int, arrived_ns: int, answer: tuple[int, ...], now_ns: int) -> None:
+    def _answered(self, path: int, arrived_ns: int, answer: Sequence[int], now_ns: int) -> None:
         echoed_ns, held_ns, received, marked = answer
         if self._sprayer is None:
             return

@@ -18,13 +18,14 @@ from mltswitch.hostagent.doctor.findings import Status
 from mltswitch.hostagent.doctor.machine import machine_findings
 from mltswitch.hostagent.network import libc
 from mltswitch.hostagent.network.receiver import Controls, parse_controls
+from mltswitch.hostagent.spraying.sprayer import PathSprayer
 from mltswitch.hostagent.tagging.sums import PacketSums
 from mltswitch.hostagent.tensor import PacketLayout, TensorView, packet_rows
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
 from mltswitch.hostagent.transport.interfaces import TransferKey
 from mltswitch.hostagent.transport.messages import Probe, encode_message
 from mltswitch.wire import AgentFlag, AgentHeader, AgentKind, Ecn, ElementType
-from mltswitch.wire.headers import AGENT
+from mltswitch.wire.headers import ACKNOWLEDGEMENT, AGENT
 from tests.hostagent.doctor.pairs import settings_of
 from tests.hostagent.network.test_receiver import KEY_OF_TOS, control_areas
 from tests.hostagent.tagging.tensors import any_tensors
@@ -56,19 +57,29 @@ def test_they_are_in_use_where_there_is_a_compiler() -> None:
 
 
 def test_the_header_lies_where_its_definition_says() -> None:
-    source = Path(native.__file__).with_name("passes.c").read_text(encoding="utf-8")
+    source = Path(native.__file__).with_name("wire.h").read_text(encoding="utf-8")
     in_c = {
         name: int(number) for name, number in re.findall(r"^    ([A-Z_]+) = (\d+),", source, re.MULTILINE)
     }
     offsets = {field.name: bits // 8 for bits, field in AGENT.with_offsets()}
+    behind = {field.name: AGENT.size_bytes + bits // 8 for bits, field in ACKNOWLEDGEMENT.with_offsets()}
     assert in_c == {
         "FLAGS": offsets["flags"],
+        "TOKEN": offsets["flow_token"],
+        "TOKEN_BYTES": 8,
         "COMMON_BYTES": native.COMMON_BYTES,
         "PATH": offsets["path"],
         "SEQUENCE": offsets["sequence"],
         "ELEMENT_OFFSET": offsets["element_offset"],
         "SENT": offsets["sent_nanoseconds"],
         "HEADER_BYTES": AGENT.size_bytes,
+        "ECHOED": behind["echoed_nanoseconds"],
+        "HELD": behind["held_nanoseconds"],
+        "RECEIVED": behind["received_packets"],
+        "MARKED": behind["marked_packets"],
+        "ACKNOWLEDGEMENT_BYTES": AGENT.size_bytes + ACKNOWLEDGEMENT.size_bytes,
+        "ACKNOWLEDGEMENT": AgentKind.ACKNOWLEDGEMENT,
+        "LAST": AgentFlag.LAST,
         "IMPORTANT": AgentFlag.IMPORTANT,
         "ECN_MASK": Ecn.CE,
     }
@@ -84,7 +95,7 @@ def datagram_grids(draw: st.DrawFn) -> list[DatagramGrid]:
     for _ in range(draw(st.integers(1, 4))):
         per_message, messages = draw(st.integers(1, 5)), draw(st.integers(1, 5))
         is_last = draw(st.booleans())
-        size_bytes = draw(st.sampled_from([SIZES_BYTES[is_last]] * 6 + [0, 12, 64]))
+        size_bytes = draw(st.sampled_from([SIZES_BYTES[is_last]] * 6 + [0, 12, 20, 64]))
         common = draw(st.sampled_from(TENSORS))
         rows = [draw(datagrams(common, is_last, size_bytes)) for _ in range(per_message * messages)]
         memory = np.frombuffer(bytearray(b"*" * 5 + b"".join(rows)), np.uint8)
@@ -134,6 +145,8 @@ def outcome(batches: Sequence[list[DatagramGrid]], asked: int = 0) -> list[Any]:
         other.timer(now_ns)
         ended = [repr(event) for event in other.events()]
         seen.append((other.traffic(), ended, other.datagrams_to_send(now_ns), other.control_to_send()))
+        assert isinstance(other.sprayer, PathSprayer)
+        seen.append((other.sprayer.unknown_paths, other.sprayer.statistics()))
         seen.append((other.next_timer_ns(), [each.tensor.data.tobytes() for each in posted]))
     return seen
 
@@ -206,9 +219,12 @@ def test_control_messages_and_their_memory_is_cleared(areas: list[tuple[bytes, i
 def test_sums(case: tuple[TensorView, PacketLayout]) -> None:
     tensor, layout = case
     full = packet_rows(tensor, layout).full
-    found = PacketSums(layout.element_type, layout.elements_per_packet).of(full)
+    sums = PacketSums(layout.element_type, layout.elements_per_packet)
+    found = sums.of(full)
     with without_passes():
         expected = PacketSums(layout.element_type, layout.elements_per_packet).of(full)
+    some = np.arange(len(full))[::-2]
+    assert np.array_equal(sums.of_chosen(full, some), found[some], equal_nan=True)
     ordinary = np.isfinite(found) & np.isfinite(expected)
     assert found[ordinary] == pytest.approx(expected[ordinary], rel=2e-5, abs=1e-44)
     close_to_the_largest = np.abs(expected) > 3e38
@@ -216,7 +232,7 @@ def test_sums(case: tuple[TensorView, PacketLayout]) -> None:
 
 
 def built(folder: Path, source: str) -> None:
-    file = folder / "passes.c"
+    file = folder / "receiving.c"
     file.write_text(source, encoding="utf-8")
     command = ["cc", "-shared", "-fPIC", "-o", str(folder / f"{native.NAME}.so"), str(file)]
     subprocess.run(command, check=True, capture_output=True)

@@ -17,11 +17,10 @@ from mltswitch.hostagent.arrivals import Arrivals
 from mltswitch.hostagent.errors import PeerUnreachableError
 from mltswitch.hostagent.network import libc, receiver
 from mltswitch.hostagent.network.sockets import open_socket
-from mltswitch.hostagent.transport.compiled import TRANSFERS, Registry
+from mltswitch.hostagent.transport.compiled import TRANSFERS, Registry, Taken
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
 from mltswitch.hostagent.transport.interfaces import Direction, Incoming, TransferDone, TransferKey
-from mltswitch.hostagent.transport.receiving import ReceiveTransfer
 from mltswitch.wire import AgentHeader, AgentKind, ElementType
 from mltswitch.wire.codec import struct_of
 from mltswitch.wire.headers import ACKNOWLEDGEMENT
@@ -79,9 +78,7 @@ class Host:
     def read(self) -> int:
         return self.arrivals.read(self._hand_over, lambda: None)
 
-    def _hand_over(
-        self, token: int, left: Sequence[DatagramGrid], taken: Sequence[ReceiveTransfer], now_ns: int
-    ) -> None:
+    def _hand_over(self, token: int, left: Sequence[DatagramGrid], taken: Taken, now_ns: int) -> None:
         self.left += left
         if token in self.connections:
             self.connections[token].datagrams_read(left, taken, now_ns)
@@ -172,7 +169,7 @@ def test_of_a_message_all_is_taken_in_or_nothing(place: int, other: bytes) -> No
     grid = DatagramGrid(memory, 0, 1, memory.size, 3, memory.size // 3, np.zeros(1, np.uint8))
     assert host.registry is not None
     left, taken = host.registry.take([grid], 5)
-    assert ([each.datagram_count for each in left], taken, host.registry.datagrams) == ([3], [], 0)
+    assert ([each.datagram_count for each in left], taken, host.registry.datagrams) == ([3], {}, 0)
     assert not posted.tensor.data.any()
     host.connections[2].datagrams_received([grid], 5)
     assert np.count_nonzero(posted.tensor.data) == 2 * SIZES_BYTES[False]

@@ -1,4 +1,4 @@
-/* Passes over every packet, each a loop where numpy would make a dozen passes.
+/* What arrives: packets go where they belong, acknowledgements into a list.
  *
  * No function here allocates, or keeps more than its structures show; only mlt_receive asks the kernel. What a peer
  * sent is compared before it is used: a sequence number that the tensor does not have, or a body of another length,
@@ -11,19 +11,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
-/* The agent header, in network order: a test holds these against mltswitch/wire/headers.py, where it is defined.
- * Flags, and what follows the round, differ by packet. */
-enum {
-    FLAGS = 2,
-    COMMON_BYTES = 20,
-    PATH = 22,
-    SEQUENCE = 24,
-    ELEMENT_OFFSET = 28,
-    SENT = 32,
-    HEADER_BYTES = 40,
-    IMPORTANT = 1,
-    ECN_MASK = 3, /* RFC 3168; CE is both bits */
-};
+#include "wire.h"
 
 /* Received datagrams of one length; a message is what the kernel handed over at once. */
 struct grid {
@@ -53,12 +41,21 @@ struct transfer {
     int64_t least_took_ns, most_took_ns;
 };
 
-/* Every transfer that packets may be written for. A read is what is taken in by one call from outside. */
+/* An acknowledgement of the peer of connection number so and so. */
+struct answer {
+    uint64_t connection, path, arrived_ns, echoed_ns, held_ns, received, marked;
+};
+
+/* Every transfer that packets may be written for, and every connection without keys. A read is what is taken in by one
+ * call from outside. */
 struct registry {
     struct transfer **open;    /* those that got something last come first */
     struct transfer **touched; /* by this read, in order */
     int64_t open_count, touched_count, read;
-    int64_t datagrams; /* taken in by this read */
+    int64_t datagrams;      /* taken in by this read */
+    const uint8_t *tokens;  /* of each connection, as headers have it */
+    struct answer *answers; /* of this read, in order */
+    int64_t version, connections, answer_count, most_answers;
 };
 
 /* The memory of one socket's reader, a slot a message. */
@@ -81,28 +78,12 @@ struct receiver {
 
 /* What was built before this file changed must not be used: raise the first number here and in `__init__.py` with
  * every change that a caller could notice. The others tell on their own. */
-const int64_t mlt_version[6] = {2,
+const int64_t mlt_version[6] = {3,
                                 sizeof(struct grid),
                                 sizeof(struct feedback),
                                 sizeof(struct transfer),
                                 sizeof(struct registry),
                                 sizeof(struct receiver)};
-
-static uint16_t word16(const uint8_t *at) { return (uint16_t)(at[0] << 8 | at[1]); }
-
-static uint32_t word32(const uint8_t *at)
-{
-    uint32_t word;
-    memcpy(&word, at, sizeof word);
-    return __builtin_bswap32(word);
-}
-
-static uint64_t word64(const uint8_t *at)
-{
-    uint64_t word;
-    memcpy(&word, at, sizeof word);
-    return __builtin_bswap64(word);
-}
 
 /* Whether version, kind, element type, token, tensor and round are those of the transfer. */
 static int is_of(const uint8_t *datagram, const struct transfer *transfer)
@@ -165,7 +146,7 @@ static struct transfer *transfer_of(struct registry *registry, const uint8_t *da
 static void begin_read(struct registry *registry)
 {
     registry->read++;
-    registry->touched_count = registry->datagrams = 0;
+    registry->touched_count = registry->datagrams = registry->answer_count = 0;
 }
 
 static void touch(struct registry *registry, struct transfer *transfer)
@@ -179,13 +160,44 @@ static void touch(struct registry *registry, struct transfer *transfer)
     transfer->most_took_ns = INT64_MIN;
 }
 
-/* Datagrams of one length, the last of which may be shorter: all of them, if all are data of one open transfer, or
- * none. Returns whether they were taken in. */
+/* Number of the connection whose peer says what has arrived; -1: none. */
+static int64_t answered_connection(const struct registry *registry, const uint8_t *datagram)
+{
+    if (datagram[0] != registry->version || datagram[1] != ACKNOWLEDGEMENT)
+        return -1;
+    for (int64_t number = 0; number < registry->connections; number++)
+        if (!memcmp(datagram + TOKEN, registry->tokens + number * TOKEN_BYTES, TOKEN_BYTES))
+            return number;
+    return -1;
+}
+
+/* All datagrams of a message, if all are acknowledgements to one connection, or none. */
+static int take_answers(struct registry *registry, const uint8_t *first, int64_t message_bytes, int64_t arrived_ns)
+{
+    int64_t count = message_bytes / ACKNOWLEDGEMENT_BYTES, connection = answered_connection(registry, first);
+    if (connection < 0 || message_bytes % ACKNOWLEDGEMENT_BYTES
+        || count > registry->most_answers - registry->answer_count)
+        return 0;
+    for (const uint8_t *datagram = first; datagram < first + message_bytes; datagram += ACKNOWLEDGEMENT_BYTES)
+        if (answered_connection(registry, datagram) != connection)
+            return 0;
+    for (const uint8_t *datagram = first; datagram < first + message_bytes; datagram += ACKNOWLEDGEMENT_BYTES)
+        registry->answers[registry->answer_count++] = (struct answer){
+            (uint64_t)connection,      word16(datagram + PATH), (uint64_t)arrived_ns,       word64(datagram + ECHOED),
+            word32(datagram + HELD), word32(datagram + RECEIVED), word32(datagram + MARKED)};
+    registry->datagrams += count;
+    return 1;
+}
+
+/* Datagrams of one length, the last of which may be shorter: all of them, if all are data of one open transfer or
+ * acknowledgements to one connection, or none. Returns whether they were taken in. */
 static int take_message(struct registry *registry, const uint8_t *first, int64_t message_bytes,
                         int64_t datagram_bytes, uint8_t tos, int64_t arrived_ns)
 {
     if (datagram_bytes <= HEADER_BYTES || message_bytes < datagram_bytes)
         return 0;
+    if (datagram_bytes == ACKNOWLEDGEMENT_BYTES && take_answers(registry, first, message_bytes, arrived_ns))
+        return 1;
     int64_t rest_bytes = message_bytes % datagram_bytes;
     if (rest_bytes && rest_bytes <= HEADER_BYTES)
         return 0;
@@ -314,48 +326,3 @@ int64_t mlt_receive(int descriptor, struct receiver *receiver, struct registry *
     } while (receiver->was_full && used < receiver->slots && total_bytes < receiver->most_bytes);
     return used;
 }
-
-/* Sums of |element| of rows that lie one behind the other, aligned or not. Sixteen sums a row, because compilers may
- * not change the order of additions. */
-enum { LANES = 16 };
-
-static inline float of_float32(const uint8_t *at)
-{
-    uint32_t bits;
-    float value;
-    memcpy(&bits, at, sizeof bits);
-    bits &= 0x7FFFFFFF;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static inline float of_bfloat16(const uint8_t *at)
-{
-    uint16_t bits;
-    float value;
-    memcpy(&bits, at, sizeof bits);
-    uint32_t wide = (uint32_t)(bits & 0x7FFF) << 16;
-    memcpy(&value, &wide, sizeof value);
-    return value;
-}
-
-#define SUM_ROWS(name, size_bytes, magnitude)                                                     \
-    void name(const uint8_t *rows, int64_t count, int64_t elements, float *sums)                  \
-    {                                                                                             \
-        for (int64_t row = 0; row < count; row++, rows += elements * size_bytes) {                \
-            float lanes[LANES] = {0};                                                             \
-            int64_t at = 0;                                                                       \
-            for (; at + LANES <= elements; at += LANES)                                           \
-                for (int lane = 0; lane < LANES; lane++)                                          \
-                    lanes[lane] += magnitude(rows + (at + lane) * size_bytes);                    \
-            for (int lane = 0; at < elements; at++, lane++)                                       \
-                lanes[lane] += magnitude(rows + at * size_bytes);                                 \
-            for (int half = LANES / 2; half; half /= 2)                                           \
-                for (int lane = 0; lane < half; lane++)                                           \
-                    lanes[lane] += lanes[lane + half];                                            \
-            sums[row] = lanes[0];                                                                 \
-        }                                                                                         \
-    }
-
-SUM_ROWS(mlt_sum_float32, 4, of_float32)
-SUM_ROWS(mlt_sum_bfloat16, 2, of_bfloat16)
