@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import click
 
-from mltswitch.cli.agent_options import configuration_of, document_of
+from mltswitch.cli.agent_options import configuration_of, document_of, require_together
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.documents import load_document
 from mltswitch.errors import UserInputError, VerificationError
-from mltswitch.hostagent.configuration import AgentConfiguration, AgentDocument, parse_endpoint
+from mltswitch.hostagent.configuration import AgentConfiguration, AgentDocument
 from mltswitch.hostagent.configuration.build import EXAMPLE_CLASSES, LOOPBACK_RATE_BPS
 from mltswitch.hostagent.control.certificates import now_utc
 from mltswitch.hostagent.control.channel import ChannelSettings
@@ -73,7 +73,11 @@ PATH_COLUMNS: Final = ("", "direction", "examined", "seen", "meaning, and what t
     help="Be examined by peers; by default at the configuration's address.",
 )
 @click.option("--once", is_flag=True, help="With --listen: end after one examination.")
-@click.option("--peer", metavar="HOST[=ADDRESS[:PORT]]", help="Examine this peer, and every path.")
+@click.option(
+    "--peer",
+    metavar="HOST[=ADDRESS[:PORT]]",
+    help="Examine this peer, at this address or name, and every path.",
+)
 @click.option(
     "--dscp",
     "dscp_text",
@@ -102,11 +106,14 @@ def doctor(
         raise UserInputError("--listen and --peer exclude each other", expected="one of them on each host")
     if once and listen is None:
         raise UserInputError("--once goes with --listen")
+    require_together("dscp_text", ["peer"])
+    require_together("data_port", ["listen", "peer"])
     document = _document(config, options, data_port, listen, peer)
     configuration = configuration_of(document, config, _machine_name())
-    if peer is not None and _is_nowhere(document):
+    examined = None if peer is None else _peer(configuration, peer)
+    if examined is not None and _is_nowhere(document):
         # Not said where the data leaves: where the kernel would send to the peer from.
-        source = egress(_peer(configuration, peer)[1].address).source
+        source = egress(examined[1].address).source
         document = document.model_copy(update={"addresses": (source,)})
         configuration = configuration_of(document, config, _machine_name())
     settings = _settings(configuration, document, dscp_text, is_alone=peer is None and listen is None)
@@ -126,11 +133,16 @@ def doctor(
         report = Report(own, None, ())
         _show(report, as_json=as_json)
         with listening(
-            local, configuration.settings.security, channel_settings, settings, own.findings
-        ) as examined:
-            _serve(examined, once=once)
-    elif peer is not None:
-        name, remote = _peer(configuration, peer)
+            local,
+            configuration.settings.security,
+            channel_settings,
+            settings,
+            own.findings,
+            refused=lambda error: progress(f"not examined: {error}"),
+        ) as listener:
+            _serve(listener, once=once)
+    elif examined is not None:
+        name, remote = examined
         progress(f"examining {name} at {remote}")
         with connected(
             remote, name, configuration.settings.security, channel_settings, source=_source(settings, remote)
@@ -208,14 +220,12 @@ def _code_points(text: str | None, plan: Plan | None) -> tuple[int, ...]:
 
 def _peer(configuration: AgentConfiguration, text: str) -> tuple[str, Endpoint]:
     """Name and address; in plain text the name may be missing."""
-    name, separator, address = text.partition("=")
-    try:
-        if separator:
-            return name, parse_endpoint(address)
-        if isinstance(configuration.settings.security, Plaintext) and name not in configuration.peers:
-            return UNNAMED_PEER, parse_endpoint(name)
-    except ValueError as error:
-        raise UserInputError(str(error), where=f"--peer {text[:60]}") from None
+    name, separator, place = text.partition("=")
+    where = f"--peer {text[:60]}"
+    if separator:
+        return name, configuration.endpoint(place, where=where)
+    if isinstance(configuration.settings.security, Plaintext) and name not in configuration.peers:
+        return UNNAMED_PEER, configuration.endpoint(name, where=where)
     return name, configuration.peer(name)
 
 

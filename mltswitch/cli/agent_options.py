@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from mltswitch.cli.output import progress
 from mltswitch.documents import load_document, validate
-from mltswitch.errors import UserInputError
+from mltswitch.errors import UserInputError, printable
 from mltswitch.hostagent.agent import DEFAULT_DEADLINE_SECONDS, Agent
 from mltswitch.hostagent.configuration import AgentConfiguration, AgentDocument, configured, parse_endpoint
 from mltswitch.hostagent.control.identity import host_name_problem
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.spraying.settings import Policy
+from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.hostagent.telemetry.server import MetricsServer
 from mltswitch.hostagent.telemetry.trace import TraceWriter
 from mltswitch.hostagent.transport.settings import Transport
@@ -27,6 +29,10 @@ COMMAND_LINE: Final = "command line"
 SIGNAL_EXIT_CODE: Final = 128
 """And the signal's number, as shells have it."""
 DEFAULT_WAIT_SECONDS: Final = 60.0
+MOST_REFUSED_TOLD: Final = 50
+"""Lines about who was not let in: whoever scans ports must not fill the log."""
+IDLE_OVER_TCP: Final = ("spray", "line_rate", "mtu_bytes", "policy", "burst_packets")
+"""Parameters of commands that mean nothing there: TCP paces, cuts and finds its rate itself."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -47,6 +53,7 @@ _OPTIONS: Final = (
     ),
     click.option("--address", "addresses", multiple=True, metavar="IP", help="Of the data, one a path."),
     click.option("--mtu", "mtu_bytes", type=int, metavar="BYTES", help="Longest packet of the way."),
+    click.option("--line-rate", metavar="RATE", help="Of this host's link, without a plan: 25Gbps, say."),
     click.option("--authenticate", is_flag=True, help="A tag on every datagram, to and from here."),
     click.option(
         "--spray",
@@ -108,6 +115,7 @@ def document_of(
     plaintext: bool,
     addresses: Sequence[str],
     mtu_bytes: int | None,
+    line_rate: str | None = None,
     authenticate: bool = False,
     spray: str | None = None,
     transport: str | None = None,
@@ -129,6 +137,7 @@ def document_of(
         "plaintext": plaintext or None,
         "addresses": list(addresses) or None,
         "mtu_bytes": mtu_bytes,
+        "line_rate": line_rate,
         "authenticate": authenticate or None,
         "transport": transport,
         **more,
@@ -145,11 +154,41 @@ def configuration_of(document: AgentDocument, config: Path | None, default_name:
     return configured(document, folder=Path(), where=where, default_name=default_name)
 
 
+def is_given(parameter: str) -> bool:
+    """Whether the command line of the command that runs says it; else it has its default."""
+    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
+
+
+def require_together(parameter: str, others: Sequence[str]) -> None:
+    """Raises UserInputError where an option is given, and none of those without which it means nothing."""
+    if is_given(parameter) and not any(map(is_given, others)):
+        raise UserInputError(
+            f"means nothing without {' or '.join(map(_option, others))}", where=_option(parameter)
+        )
+
+
+def tell_idle_options(settings: AgentSettings) -> None:
+    """On standard error: what was asked for and the transport does not look at."""
+    if settings.transport is Transport.TCP:
+        known = {parameter.name for parameter in click.get_current_context().command.params}
+        idle = [_option(name) for name in IDLE_OVER_TCP if name in known and is_given(name)]
+        if idle:
+            progress(f"note: over tcp {', '.join(idle)} {'change' if idle[1:] else 'changes'} nothing")
+
+
+def _option(parameter: str) -> str:
+    """As users write it."""
+    options = {entry.name: entry.opts for entry in click.get_current_context().command.params}
+    return max(options[parameter], key=len)
+
+
 @contextmanager
 def running(
     settings: AgentSettings, metrics: str | None, trace: Path | None, *, open_metrics: bool
 ) -> Iterator[Agent]:
     """An agent with its trace and metrics, and what it says of this machine on standard error."""
+    require_together("open_metrics", ["metrics"])
+    tell_idle_options(settings)
     endpoint = None if metrics is None else _metrics_endpoint(metrics)
     with ExitStack() as stack:
         stack.enter_context(orderly_end())
@@ -163,6 +202,31 @@ def running(
         for text in agent.warnings:
             progress(f"warning: {text}")
         yield agent
+
+
+@contextmanager
+def telling_of_the_refused(agent: Agent) -> Iterator[None]:
+    """On standard error, meanwhile: who came and did not get in, or went again, and why."""
+    observer = _Refused()
+    agent.observe(observer)
+    try:
+        yield
+    finally:
+        agent.stop_observing(observer)
+
+
+class _Refused:
+    def __init__(self) -> None:
+        self._told = 0
+
+    def observe(self, event: AgentEvent) -> None:
+        if not isinstance(event, PeerLost) or self._told > MOST_REFUSED_TOLD:
+            return
+        self._told += 1
+        if self._told > MOST_REFUSED_TOLD:
+            progress("more were not let in, and are not told of")
+        else:
+            progress(f"not connected: {printable(event.peer or 'a stranger')}: {printable(event.reason)}")
 
 
 def _metrics_endpoint(text: str) -> Endpoint:
@@ -195,15 +259,13 @@ def checked_peer(name: str) -> str:
 
 
 def peers_of(configuration: AgentConfiguration, texts: Sequence[str]) -> list[tuple[str, Endpoint]]:
-    """Of options `NAME` or `NAME=ADDRESS:PORT`; raises UserInputError."""
+    """Of options `NAME`, `NAME=ADDRESS:PORT` or `NAME=HOST:PORT`; raises UserInputError."""
     found: dict[str, Endpoint] = {}
     for text in texts:
-        name, separator, address = text.partition("=")
-        try:
-            endpoint = parse_endpoint(address) if separator else configuration.peer(name)
-        except ValueError as error:
-            raise UserInputError(str(error), where=f"peer {name[:60]}") from None
+        name, separator, place = text.partition("=")
         if checked_peer(name) in found:
             raise UserInputError("is named twice", where=f"peer {name}")
-        found[name] = endpoint
+        found[name] = (
+            configuration.endpoint(place, where=f"peer {name}") if separator else configuration.peer(name)
+        )
     return list(found.items())

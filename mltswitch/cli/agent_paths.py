@@ -5,8 +5,10 @@ from typing import Final
 
 import click
 
+from mltswitch.cli.agent_options import is_given
 from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.documents import load_document
+from mltswitch.errors import UserInputError
 from mltswitch.hostagent.spraying.paths import (
     FIRST_SOURCE_PORT,
     LAST_PORT,
@@ -21,6 +23,8 @@ from mltswitch.hostagent.spraying.setup import setup_commands
 from mltswitch.plan import Plan
 from mltswitch.wire import SourceRoute
 
+OF_ONE_MODE: Final = {"sticky": "srv6", "source_ports": "entropy", "first_source_port": "entropy"}
+"""Option → the mode in which it means something."""
 COLUMNS: Final = ("path #", "by way of", "from", "to", "named by")
 
 
@@ -63,6 +67,7 @@ def paths(
 ) -> None:
     """Print the paths from one host to another, as the plan's spray mode names them."""
     plan = load_document(plan_file, Plan)
+    _refuse_of_another_mode(plan)
     settings = PathSettings(source_ports, first_source_port, sticky)
     found = paths_between(plan, source, destination, settings)
     commands = {
@@ -86,6 +91,16 @@ def paths(
         return
     rows = [(path.number, path.name, path.source, path.destination, _named_by(path)) for path in found]
     console().print(table(f"{source} to {destination}: {plan.paths.mode}", COLUMNS, rows))
+
+
+def _refuse_of_another_mode(plan: Plan) -> None:
+    for parameter, mode in OF_ONE_MODE.items():
+        if is_given(parameter) and plan.paths.mode != mode:
+            raise UserInputError(
+                f"is of the spray mode {mode}",
+                where=f"--{parameter.replace('_', '-')}",
+                expected=f"nothing: the plan's is {plan.paths.mode}",
+            )
 
 
 def _named_by(path: Path) -> str:

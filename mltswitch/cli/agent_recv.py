@@ -1,6 +1,7 @@
 """`mltswitch agent recv`: a tensor from one or more peers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from mltswitch.cli.agent_options import (
     document_of,
     orderly_end,
     running,
+    telling_of_the_refused,
 )
 from mltswitch.cli.agent_results import by_peer, print_received, rounds_as_data
 from mltswitch.cli.arrays import check_writable, write_array
@@ -29,6 +31,8 @@ from mltswitch.wire import AGENT_PORT
 
 DEFAULT_NAME: Final = "receiver"
 DEFAULT_MAXIMUM: Final = "1GiB"
+ROUND: Final = "{round}"
+"""In a name of files: each round has its own."""
 BELOW_ONE: Final = click.FloatRange(0, 1, max_open=True)
 
 
@@ -75,7 +79,8 @@ BELOW_ONE: Final = click.FloatRange(0, 1, max_open=True)
     default=DEFAULT_MAXIMUM,
     show_default=True,
     metavar="SIZE",
-    help="Of all tensors together: no peer makes this host allocate more.",
+    help="Of all tensors together: no peer makes this host allocate more. Where a file is to hold the last "
+    "of several rounds, a tensor counts twice.",
 )
 @agent_options
 @json_option
@@ -100,7 +105,8 @@ def recv(
     """Receive the tensor that peers send with `mltswitch agent send`; they say its size and type.
 
     A file appears when a tensor is complete within its bound, or not at all; of several rounds it holds the
-    last, unless its name has {round}. Exit code 6: a tensor did not arrive.
+    last that was complete, unless its name has {round}: also where a later one failed, or you end it by
+    Ctrl-C. Exit code 6: a tensor did not arrive.
     """
     _check_output(output, peers)
     try:
@@ -120,16 +126,18 @@ def recv(
         important_loss_bound=important_loss_bound,
         keep_missing=keep_missing,
         deadline_seconds=deadline_seconds,
+        keep_last=output is not None and ROUND not in output,
     )
     files = _Files(output)
-    with running(configuration.settings, metrics, trace, open_metrics=open_metrics) as agent:
-        progress(f"{configuration.settings.name} listens at {agent.listening_at}")
-        names = _wait(agent, peers, wait_seconds)
-        progress(f"connected: {', '.join(names)}")
-        with progress_bar() as advance:
-            announced, result = receive_announced(agent, names, receiving, files.keep, advance)
-    with orderly_end():
-        files.write_last(entry.peer for entry in result.rounds if entry.error is not None)
+    with orderly_end(), files.written_at_the_end():
+        with running(configuration.settings, metrics, trace, open_metrics=open_metrics) as agent:
+            with telling_of_the_refused(agent):
+                progress(f"{configuration.settings.name} listens at {agent.listening_at}")
+                names = _wait(agent, peers, wait_seconds)
+            progress(f"connected: {', '.join(names)}")
+            with progress_bar() as advance:
+                announced, result = receive_announced(agent, names, receiving, files.keep, advance)
+        files.write_last()
     if as_json:
         print_json(
             {
@@ -153,9 +161,9 @@ def recv(
         )
     else:
         print_received(result)
-        for names_of_peer in files.written.values():
+        for peer, names_of_peer in files.written.items():
             for name in names_of_peer:
-                click.echo(f"Written: {name}")
+                click.echo(f"Written: {name}{files.round_in(name, announced[peer].rounds)}")
     if result.error is not None:
         raise result.error
 
@@ -165,9 +173,11 @@ class _Files:
 
     def __init__(self, pattern: str | None) -> None:
         self._pattern = pattern
-        self._each_round = pattern is not None and "{round}" in pattern
+        self._each_round = pattern is not None and ROUND in pattern
         self._last: dict[str, tuple[int, NDArray[Any]]] = {}
-        """The arrays are what the next round is received into."""
+        """Complete, and not on the disk yet."""
+        self._rounds: dict[str, int] = {}
+        """File → the round in it, where its name does not say it."""
         self.written: dict[str, list[str]] = {}
 
     def keep(self, peer: str, number: int, data: NDArray[Any]) -> None:
@@ -177,17 +187,33 @@ class _Files:
         elif self._pattern is not None:
             self._last[peer] = number, data
 
-    def write_last(self, failed: Iterable[str]) -> None:
-        """The last round of each peer but those where one failed; raises UserInputError."""
-        for peer in failed:
-            self._last.pop(peer, None)
-        for peer, (number, data) in self._last.items():
-            self._write(peer, number, data)
+    def write_last(self) -> None:
+        """The last complete round of each peer; raises UserInputError."""
+        for peer, (number, data) in list(self._last.items()):
+            self._rounds[self._write(peer, number, data)] = number
+            del self._last[peer]
 
-    def _write(self, peer: str, number: int, data: NDArray[Any]) -> None:
-        name = str(self._pattern).replace("{round}", str(number)).replace("{peer}", peer)
+    @contextmanager
+    def written_at_the_end(self) -> Iterator[None]:
+        """When interrupted, too, nothing that was complete is lost; a second Ctrl-C waits for no disk."""
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit):
+            self.write_last()
+            for name, number in self._rounds.items():
+                progress(f"written: {name} (round {number})")
+            raise
+
+    def round_in(self, name: str, rounds: int) -> str:
+        """To be added to a file's name where it is not the last round that was sent."""
+        number = self._rounds.get(name, rounds)
+        return "" if number == rounds else f" (round {number} of {rounds})"
+
+    def _write(self, peer: str, number: int, data: NDArray[Any]) -> str:
+        name = str(self._pattern).replace(ROUND, str(number)).replace("{peer}", peer)
         write_array(Path(name), data)
         self.written.setdefault(peer, []).append(name)
+        return name
 
 
 def _check_output(output: str | None, peers: tuple[str, ...]) -> None:

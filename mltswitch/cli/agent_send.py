@@ -13,6 +13,7 @@ from mltswitch.cli.agent_options import (
     configuration_of,
     document_of,
     peers_of,
+    require_together,
     running,
 )
 from mltswitch.cli.agent_results import by_peer, print_sent, rounds_as_data
@@ -44,7 +45,14 @@ TYPES: Final = tuple(entry.name.lower() for entry in ElementType)
 @click.option(
     "--type", "type_name", type=click.Choice(TYPES), help="Of the elements, where the file does not say it."
 )
-@click.option("--to", "peers", multiple=True, required=True, metavar="HOST[=ADDRESS[:PORT]]", help="A peer.")
+@click.option(
+    "--to",
+    "peers",
+    multiple=True,
+    required=True,
+    metavar="HOST[=ADDRESS[:PORT]]",
+    help="A peer, and the address or name at which it listens.",
+)
 @click.option(
     "--rounds",
     type=click.IntRange(1, MAXIMUM_ROUNDS),
@@ -95,6 +103,7 @@ def send(
 
     How much may be lost on the way is the receiver's to say. Exit code 6: a peer did not get it.
     """
+    require_together("seed", ["random_size"])
     element_type = None if type_name is None else ElementType[type_name.upper()]
     data, element_type = _tensor(file, random_size, seed, element_type)
     document = document_of(config, **options)

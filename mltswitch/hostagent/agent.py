@@ -367,7 +367,8 @@ class Agent:
             try:
                 begin()
             except AgentError as error:
-                self._end(peer, key, direction, error, None)
+                # Why the connection is gone says more than that it is.
+                self._end(peer, key, direction, self._peers.get(peer) or error, None)
             except Exception:  # noqa: BLE001  (this post alone has failed; the log says how)
                 _log.exception("a post has failed")
                 self._end(peer, key, direction, CancelledError("failed; the log says how", peer=peer), None)
@@ -390,8 +391,11 @@ class Agent:
                     self._peers[peer] = None
                     self._lock.notify_all()
             case ConnectionLost():
+                error = event.error
+                if not error.peer:  # of the connection, which knows no name
+                    error = type(error)(error.what, peer=peer)
                 with self._lock:
-                    self._peers[peer] = event.error
+                    self._peers[peer] = error
                     if len(self._peers) > MOST_PEERS_REMEMBERED:
                         # Names that strangers made up must not fill the memory.
                         lost = (name for name, error in self._peers.items() if error is not None)

@@ -169,12 +169,15 @@ class ReceiveOptions:
     keep_missing: bool = False
     deadline_seconds: float
     """Of each round; of the first one from the announcement on."""
+    keep_last: bool = False
+    """Of several rounds, the last complete one stays in memory while the next one comes: twice the memory."""
 
 
 Advance = Callable[[str, int, int], None]
 """What is going on, steps done, steps in all."""
 Keep = Callable[[str, int, NDArray[Any]], None]
-"""Given a peer's name, a round and what has arrived; the array is written again by the next round."""
+"""Given a peer's name, a round and what has arrived; the array is written again by the next round, or, where
+the last one is kept, not before the next one is complete."""
 
 
 def connect_patiently(agent: Agent, peers: Sequence[tuple[str, Endpoint]], wait_seconds: float) -> None:
@@ -240,24 +243,35 @@ def receive_announced(
 ) -> tuple[dict[str, Announcement], ExchangeResult]:
     """Receive what connected peers announce; `keep` is called after each round that is complete.
 
-    Raises AgentError where an announcement does not come, UserInputError where the announced tensors need
-    more memory than the options allow.
+    Where it is interrupted, `keep` has been called for every round that was complete. Raises AgentError where
+    an announcement does not come, UserInputError where the announced tensors need more memory than the
+    options allow.
     """
     announced = _announcements(agent, peers, options.deadline_seconds)
-    total_bytes = sum(entry.size_bytes for entry in announced.values())
+    copies = {peer: 2 if options.keep_last and entry.rounds > 1 else 1 for peer, entry in announced.items()}
+    total_bytes = sum(entry.size_bytes * copies[peer] for peer, entry in announced.items())
     if total_bytes > options.maximum_bytes:
         raise UserInputError(
-            f"announced are tensors of {format_bytes(total_bytes)}",
+            f"announced are tensors of {format_bytes(total_bytes)}"
+            + (", the rounds that are kept among them" if max(copies.values(), default=1) > 1 else ""),
             where=", ".join(announced),
             expected=f"{format_bytes(options.maximum_bytes)} or less",
             hint="allow more, if this host has the memory",
         )
-    buffers = {peer: announcement.empty() for peer, announcement in announced.items()}
+    buffers = {
+        peer: [announcement.empty() for _ in range(copies[peer])] for peer, announcement in announced.items()
+    }
+
+    def buffer(peer: str, round_number: int) -> NDArray[Any]:
+        return buffers[peer][round_number % copies[peer]]
 
     def post(peer: str, round_number: int) -> Transfer:
+        memory = buffer(peer, round_number)
+        if options.keep_missing and copies[peer] > 1 and round_number > FIRST_ROUND:
+            np.copyto(memory, buffer(peer, round_number - 1))
         return agent.post_recv(
             peer,
-            buffers[peer],
+            memory,
             tensor=announced[peer].tensor,
             round_number=round_number,
             loss_bound=options.loss_bound,
@@ -269,7 +283,7 @@ def receive_announced(
 
     rounds = {peer: entry.rounds for peer, entry in announced.items()}
     result = _exchange(
-        rounds, post, lambda peer, number: keep(peer, number, buffers[peer]), advance, "received"
+        rounds, post, lambda peer, number: keep(peer, number, buffer(peer, number)), advance, "received"
     )
     return announced, result
 
@@ -304,13 +318,21 @@ def _exchange(
     started, cpu = time.monotonic(), cpu_seconds()
     for number in range(FIRST_ROUND, FIRST_ROUND + max(rounds.values(), default=0)):
         posted = [(peer, post(peer, number)) for peer, most in left.items() if number < FIRST_ROUND + most]
-        for peer, transfer in posted:
-            results.append(_ended(peer, number, transfer))
-            if results[-1].error is None:
-                completed(peer, number)
-            else:
-                del left[peer]
-            advance(f"rounds {done_word}", len(results), total)
+        waiting = dict(posted)
+        try:
+            for peer, transfer in posted:
+                results.append(_ended(peer, number, transfer))
+                if results[-1].error is None:
+                    completed(peer, number)
+                else:
+                    del left[peer]
+                del waiting[peer]
+                advance(f"rounds {done_word}", len(results), total)
+        except (KeyboardInterrupt, SystemExit):
+            for peer, transfer in waiting.items():
+                if transfer.completion is not None and transfer.completion.error is None:
+                    completed(peer, number)
+            raise
     return ExchangeResult(
         rounds=tuple(results), seconds=time.monotonic() - started, cpu_seconds=cpu_seconds() - cpu
     )

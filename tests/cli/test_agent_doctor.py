@@ -2,9 +2,10 @@
 
 import json
 import re
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from mltswitch.hostagent.doctor import conversation
 from mltswitch.hostagent.doctor.examined import Examined
 from mltswitch.hostagent.errors import AgentError, PeerUnreachableError
 from mltswitch.plan import Plan
+from tests.hostagent.background import in_background
 from tests.hostagent.control.peers import Job, nobody_listens
 from tests.targets.test_entropy import with_mode
 
@@ -165,17 +167,76 @@ def test_nobody_listens() -> None:
         raise invoke("--peer", str(nobody), *ONE).exception or AssertionError
 
 
+@contextmanager
+def strangers(said: bytes) -> Iterator[str]:
+    """Who takes connections, says this, and waits; gives where."""
+    with socket.create_server(("127.0.92.1", 0)) as listener, ExitStack() as taken:
+
+        def take() -> None:
+            connection = taken.enter_context(listener.accept()[0])
+            connection.sendall(said)
+
+        with in_background(take):
+            yield f"127.0.92.1:{listener.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("has_keys", [False, True])
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (b"", "takes connections at .*, and no doctor speaks there"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "it speaks SSH"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it speaks HTTP"),
+        (b"220 mail.example ESMTP\r\n", "something else, which says '220 mail|does not speak TLS: it is no"),
+    ],
+)
+def test_something_else_listens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: bytes, line: str, has_keys: bool
+) -> None:
+    """One line says what that is, and soon: the limit is shortened, not waited for."""
+    monkeypatch.setattr(conversation, "GREETING_SECONDS", 0.3)
+    options: tuple[str, ...] = ONE[:2]
+    if has_keys:
+        job = Job(tmp_path / "job")
+        job.root.mkdir()
+        options += ("--keys", str(folder_of(job.credentials("one"))))
+    with strangers(said) as place:
+        error = invoke("--peer", f"x={place}", *options).exception
+    assert isinstance(error, AgentError)
+    assert error.exit_code == 6
+    assert re.search(line, str(error))
+
+
+def test_who_is_refused_is_told_at_the_other_end_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    job = Job(tmp_path / "job")
+    job.root.mkdir()
+    folders = [str(folder_of(job.credentials(name))) for name in ("one", "other")]
+    lines: list[str] = []
+    monkeypatch.setattr(agent_doctor, "progress", lines.append)
+    with listening(monkeypatch, "--listen", "127.0.92.1:0", *OTHER, "--keys", folders[1], "--once") as place:
+        error = invoke("--peer", f"other={place}", *ONE[:4]).exception
+        assert "it speaks TLS, and we are in plain text" in str(error)
+        mine = [*ONE[:4], "--keys", folders[0], "--dscp", "34"]
+        assert invoke("--peer", f"other={place}", *mine).return_value == 0
+    [told] = [line for line in lines if line.startswith("not examined: ")]
+    assert told.startswith("not examined: peer 127.0.91.1:")
+    assert "it speaks plain text, and we have keys" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         (("--peer", "a", "--listen", "127.0.0.1"), "exclude each other"),
         (("--once",), "--once goes with --listen"),
-        (("--peer", "nonsense"), "is no IP address"),
+        (("--peer", "nonsense.invalid"), "--peer nonsense.invalid: 'nonsense.invalid' is no IP address"),
+        (("--peer", "host3=-x"), "is neither an IP address nor a host name"),
+        (("--dscp", "34"), "--dscp: means nothing without --peer"),
+        (("--data-port", "0"), "--data-port: means nothing without --listen or --peer"),
         (("--peer", "host3=10.0.0.1:99999"), "has no port"),
-        (("--dscp", "x"), "'x' is not understood"),
-        (("--dscp", "5-64"), "is no range of 0-63"),
-        (("--dscp", "9-5"), "is no range of 0-63"),
-        (("--dscp", ""), "is not understood"),
+        (("--peer", "127.0.0.1", "--dscp", "x"), "'x' is not understood"),
+        (("--peer", "127.0.0.1", "--dscp", "5-64"), "is no range of 0-63"),
+        (("--peer", "127.0.0.1", "--dscp", "9-5"), "is no range of 0-63"),
+        (("--peer", "127.0.0.1", "--dscp", ""), "is not understood"),
         (("--keys", "/nowhere"), "no such folder"),
         (("--listen",), "--listen"),
         (("--listen", "192.0.2.1"), "plain text does not leave this machine"),

@@ -101,6 +101,18 @@ def test_a_host_that_is_not_there(plan_file: Path) -> None:
     assert "host77" in str(result.exception)
 
 
+@pytest.mark.parametrize(
+    ("option", "mode"),
+    [("--sticky", "srv6"), ("--source-ports=4", "entropy"), ("--first-source-port=5000", "entropy")],
+)
+def test_options_of_another_mode(plan_file: Path, option: str, mode: str) -> None:
+    result = invoke(plan_file, option)
+    assert isinstance(result.exception, UserInputError)
+    name = option.partition("=")[0]
+    expected = f"{name}: is of the spray mode {mode} (expected nothing: the plan's is alias)"
+    assert str(result.exception) == expected
+
+
 @pytest.mark.parametrize("option", ["--source-ports=0", "--source-ports=65", "--first-source-port=65500"])
 def test_numbers_out_of_range(plan_file: Path, option: str) -> None:
     assert "not in the range" in str(invoke(plan_file, option).exception)

@@ -18,12 +18,18 @@ import pytest
 import yaml
 
 from mltswitch.cli import main
+from mltswitch.cli.agent_options import configuration_of, document_of
+from mltswitch.cli.agent_send import random_tensor
 from mltswitch.documents import dump_yaml
+from mltswitch.errors import UserInputError
 from mltswitch.hostagent.announced import ANNOUNCEMENT_TENSOR
-from mltswitch.hostagent.telemetry.events import TransferEnded
+from mltswitch.hostagent.spraying.settings import Policy
+from mltswitch.hostagent.telemetry.events import COMPLETED, TransferEnded
 from mltswitch.hostagent.telemetry.reading import read_trace
+from mltswitch.hostagent.transport.settings import Transport
 from mltswitch.lab.namespaces import NamespaceHandle
 from mltswitch.plan import Plan
+from mltswitch.wire import ElementType
 from tests.hostagent.control.peers import nobody_listens
 from tests.hostagent.namespaces import can_make_namespaces, two_hosts
 
@@ -167,6 +173,58 @@ def test_keys_files_rounds_and_two_peers(capsys: pytest.CaptureFixture[str]) -> 
     assert np.count_nonzero(rounds[0] != rounds[1]) <= lost
 
 
+def test_peers_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """On the command line, and in a file; one that nobody knows is named by file and field."""
+    with receiving("--from", "one", "--from", "two") as (receiver, place):
+        port = place.rpartition(":")[2]
+        Path("two.yaml").write_text(yaml.safe_dump({"peers": {"receiver": f"localhost:{port}"}}))
+        with (
+            running("send", "g.npy", "--name", "one", "--to", f"receiver=localhost:{port}") as one,
+            running("send", "g.npy", "--name", "two", "-c", "two.yaml", "--to", "receiver") as two,
+        ):
+            for end in (one, two, receiver):
+                code, _, err = end.ends()
+                assert code == 0, err
+    Path("far.yaml").write_text(yaml.safe_dump({"peers": {"far": "far.invalid"}}))
+    code, out, err = run(capsys, "send", "g.npy", "-c", "far.yaml", "--to", "far")
+    assert (code, out) == (2, "")
+    [line] = err.splitlines()
+    assert line.startswith("mltswitch: far.yaml: peers.far: 'far.invalid' is no IP address, and no name with")
+
+
+NO_OPTIONS: dict[str, Any] = {"name": None, "plan": None, "keys": None, "plaintext": False, "addresses": ()}
+
+
+def test_options_go_before_the_file(lab_plan: Plan) -> None:
+    rack = {"line_rate": "1Gbps", "addresses": ["127.0.0.1"], "mtu_bytes": 9000, "transport": "tcp"}
+    file = Path("agent.yaml")
+    file.write_text(yaml.safe_dump(rack))
+    changes: dict[str, Any] = {
+        "mtu_bytes": 1500,
+        "line_rate": "25Gbps",
+        "spray": "random",
+        "transport": "mlt",
+    }
+    settings = configuration_of(document_of(file, **NO_OPTIONS, **changes), file, "one").settings
+    assert settings.rate.cap_bps == 25e9
+    assert settings.payload_bytes == 1472
+    assert settings.transport is Transport.MLT
+    assert settings.spraying.policy is Policy.RANDOM
+    Path("plan.yaml").write_text(dump_yaml(lab_plan))
+    file.write_text(yaml.safe_dump({"plan": "plan.yaml"}))
+    with pytest.raises(UserInputError, match=r"agent\.yaml and options: line_rate is the plan's"):
+        document_of(file, **NO_OPTIONS, mtu_bytes=None, line_rate="25Gbps")
+
+
+def test_what_tcp_does_not_look_at_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with nobody_listens() as nobody:
+        options = ("--wait", "0.1", "--policy", "all", "--burst", 4, "--spray", "random")
+        _, _, err = run(capsys, "send", "g.npy", "--to", f"far={nobody}", "--transport", "tcp", *options)
+        assert "note: over tcp --spray, --policy, --burst change nothing" in err.splitlines()
+        _, _, err = run(capsys, "send", "g.npy", "--to", f"far={nobody}", *options)
+        assert "note:" not in err
+
+
 def test_a_plan_says_paths_and_classes(lab_plan: Plan) -> None:
     Path("plan.yaml").write_text(dump_yaml(lab_plan))
     for name, place in (("host1", 1), ("host3", 3)):
@@ -220,6 +278,57 @@ def test_transports_that_differ(capsys: pytest.CaptureFixture[str]) -> None:
             code, out, err = end.ends()
             assert (code, out) == (6, ""), err
             assert "the ends use different transports: " in err.splitlines()[-1]
+
+
+KEYS = {end: ("--keys", f"job/hosts/{end}") for end in ("sender", "receiver")}
+IN_PLAIN_TEXT = "it speaks TLS, and we are in plain text: give both ends keys of one job, or neither"
+
+
+@pytest.mark.parametrize(
+    ("receive", "send", "at_receiver", "at_sender"),
+    [
+        (KEYS["receiver"], (), "it speaks plain text, and we have keys", IN_PLAIN_TEXT),
+        (
+            (),
+            KEYS["sender"],
+            IN_PLAIN_TEXT,
+            "does not speak TLS 1.3: it may have no keys, and run in plain text",
+        ),
+        (
+            KEYS["receiver"],
+            ("--keys", "other/hosts/sender"),
+            "does not know the CA of our certificate: we have keys of different jobs",
+            "its certificate is not signed by the job's CA",
+        ),
+        (
+            KEYS["receiver"],
+            KEYS["receiver"],
+            "does not accept our certificate: it may expect another host here",
+            "its certificate names another host",
+        ),
+    ],
+)
+def test_ends_that_do_not_fit_both_say_why(
+    capsys: pytest.CaptureFixture[str],
+    receive: tuple[str, ...],
+    send: tuple[str, ...],
+    at_receiver: str,
+    at_sender: str,
+) -> None:
+    """The sender ends at once, although it would wait; the receiver tells of it and goes on waiting."""
+    for job in ("job", "other"):
+        assert run(capsys, "keys", "sender", "receiver", "-o", job)[0] == 0
+    name = "another" if send == receive else "receiver"
+    with (
+        receiving(*receive, "--wait", 600) as (receiver, place),
+        running("send", "g.npy", "--to", f"{name}={place}", *send, "--wait", 600) as sender,
+    ):
+        code, out, err = sender.ends()
+        assert (code, out) == (6, ""), err
+        assert err.splitlines()[-1].startswith(f"mltswitch: peer {name}: {at_sender}")
+        receiver.reads(rf"^not connected: 127\.0\.0\.1:\d+: {re.escape(at_receiver)}")
+        receiver.process.send_signal(signal.SIGINT)
+        assert receiver.ends()[0] == 130
 
 
 @pytest.mark.root
@@ -279,6 +388,49 @@ def test_interrupted_leaves_no_part_of_a_file(folder: Path, number: signal.Signa
             assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_the_last_complete_round_is_kept(
+    folder: Path, number: signal.Signals, exit_code: int
+) -> None:
+    """Whole, although the next one was arriving; the trace says which round that is."""
+    trace = folder / "t.jsonl"
+    options = ("--random", "4MB", "--seed", 7, "--rounds", 100_000)
+    with (
+        receiving("-o", "out.npy", "--trace", trace) as (receiver, place),
+        running("send", *options, "--to", f"receiver={place}") as sender,
+    ):
+        while trace.read_text().count("transfer_ended") < 4:  # now it is in the middle of a round
+            assert receiver.process.poll() is None
+            time.sleep(0.01)
+        receiver.process.send_signal(number)
+        code, out, err = receiver.ends()
+        assert (code, out) == (exit_code, "")
+        [written] = re.findall(r"^written: out\.npy \(round (\d+)\)$", err, re.MULTILINE)
+        assert sender.ends()[0] == 6
+    expected, _ = random_tensor("4MB", 7, ElementType.FLOAT32)
+    assert (np.load("out.npy") == expected).all()
+    assert files(folder) == ["g.npy", "out.npy", "t.jsonl"]
+    ended = [event for event in read_trace(trace).events if isinstance(event, TransferEnded)]
+    complete = [event.round_number for event in ended if event.tensor == 0 and event.result == COMPLETED]
+    assert int(written) in complete[-2:]  # one more may be complete before the agent is closed
+
+
+def test_a_sender_that_leaves_takes_no_complete_round_with_it(folder: Path) -> None:
+    trace = folder / "t.jsonl"
+    with receiving("-o", "out.npy", "--trace", trace, "--json") as (receiver, place):
+        with running("send", "g.npy", "--rounds", 100_000, "--to", f"receiver={place}") as sender:
+            while trace.read_text().count("transfer_ended") < 4:
+                assert receiver.process.poll() is None
+                time.sleep(0.01)
+            sender.process.kill()
+        code, out, err = receiver.ends()
+        assert code == 6, err
+    [peer] = json.loads(out)["peers"]
+    assert len(peer["rounds"]) > 1
+    assert peer["files"] == ["out.npy"]
+    assert (np.load("out.npy") == GRADIENTS).all()
+
+
 def test_a_deadline_is_an_exit_code_and_one_line(folder: Path) -> None:
     with receiving("-o", "out.npy", "--wait", "0.2", "--from", "nobody") as (receiver, _):
         code, out, err = receiver.ends()
@@ -321,7 +473,11 @@ def test_the_receiver_caps_memory(folder: Path) -> None:
         (("send", "--random", "1kb", "--to", "a=127.0.0.1"), "--random: '1kb': b means bits"),
         (("send", "--random", "0", "--to", "a=127.0.0.1"), "--random: 0 bytes"),
         (("send", "g.npy", "--to", "a"), "peer a: nobody says where it listens"),
-        (("send", "g.npy", "--to", "a=b"), "peer a: 'b' is no IP address"),
+        (("send", "g.npy", "--to", "a=b.invalid"), "peer a: 'b.invalid' is no IP address, and no name"),
+        (("send", "g.npy", "--to", "a=10.0.0.300"), "peer a: '10.0.0.300' is neither an IP address nor"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--seed", "2"), "--seed: means nothing without --random"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--line-rate", "fast"), "line_rate: 'fast' is not"),
+        (("recv", "--open-metrics"), "--open-metrics: means nothing without --metrics"),
         (("send", "g.npy", "--to", "=127.0.0.1"), "is not a host name"),
         (("send", "g.npy", "--to", "a=127.0.0.1", "--to", "a=127.0.0.2"), "peer a: is named twice"),
         (("send", "g.npy", "--to", "a=127.0.0.1", "--layer", "conv1"), "nobody says which layer 'conv1' is"),

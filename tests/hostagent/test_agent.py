@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from mltswitch.hostagent.errors import (
     DeadlineExceededError,
     PeerRefusedError,
     PeerUnreachableError,
+    ProtocolViolationError,
     TaggingError,
     TransferMismatchError,
 )
@@ -424,3 +426,34 @@ def test_bad_tags(pair: tuple[Agent, Agent], dscp: int, policy: str) -> None:
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def test_a_post_to_a_peer_that_has_left_says_why(pair: tuple[Agent, Agent]) -> None:
+    sender, receiver = pair
+    receiver.close("it is late")
+    with pytest.raises(PeerUnreachableError, match="peer host-b: closed the connection: it is late"):
+        eventually(lambda: is_gone(sender, "host-b"))
+    with pytest.raises(PeerUnreachableError, match="host-b, tensor 1, round 1: closed the connection: it is"):
+        sender.post_send("host-b", gradients(10), tensor=1, round_number=1, dscp=DSCP).wait()
+
+
+def is_gone(agent: Agent, peer: str) -> bool:
+    """Raises what it has gone with."""
+    agent.wait_for_peers([peer], PATIENCE_SECONDS)
+    return False
+
+
+def test_somebody_else_in_plain_text_is_named(make: Make) -> None:
+    agent = make("host-a")
+    with socket.create_server(("127.0.0.1", 0)) as stranger, ThreadPoolExecutor(1) as executor:
+        taken = executor.submit(lambda: _said(stranger.accept()[0], b"220 mail.example ESMTP\r\n"))
+        with pytest.raises(ProtocolViolationError, match="peer mail: control message: kind 109"):
+            agent.connect("mail", Endpoint(*stranger.getsockname()), PATIENCE_SECONDS)
+        taken.result(PATIENCE_SECONDS)
+
+
+def _said(connection: socket.socket, words: bytes) -> None:
+    with connection:
+        connection.sendall(words)
+        while connection.recv(4096):
+            pass

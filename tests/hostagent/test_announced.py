@@ -1,6 +1,8 @@
 """Announced tensors: what is announced, what is refused before memory is made, rounds and peers."""
 
 import json
+import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -123,6 +125,62 @@ def test_nobody_makes_us_allocate(ends: tuple[Agent, Agent, Agent]) -> None:
     ):
         receive_announced(receiver, ["one"], small, nothing, nothing)
     assert isinstance(sent().error, DeadlineExceededError)
+
+
+def test_the_last_round_counts_where_it_is_kept(ends: tuple[Agent, Agent, Agent]) -> None:
+    one, _, receiver = ends
+    data = np.zeros(1000, np.float64)
+    small = replace(RECEIVING, maximum_bytes=15_999, keep_last=True)
+    options = replaced(deadline_seconds=5.0, rounds=2)
+    with (
+        in_background(send_announced, one, ["all"], data, options, nothing) as sent,
+        pytest.raises(UserInputError, match=r"one: announced are tensors of 16,000 B, the rounds that"),
+    ):
+        receive_announced(receiver, ["one"], small, nothing, nothing)
+    assert isinstance(sent().error, DeadlineExceededError)
+
+
+def test_the_last_complete_round_stays_while_the_next_one_comes(ends: tuple[Agent, Agent, Agent]) -> None:
+    """And a round that fails takes nothing with it."""
+    one, _, receiver = ends
+    rounds = np.random.default_rng(1).standard_normal((3, 5000)).astype(np.float32)
+    announcement = Announcement.of(rounds[0], ElementType.FLOAT32, tensor=0, rounds=4).encoded()
+    kept: list[tuple[int, NDArray[Any]]] = []
+    one.post_send("all", announcement, tensor=ANNOUNCEMENT_TENSOR, round_number=1, dscp=34)
+    for number, data in enumerate(rounds, start=1):
+        one.post_send("all", data, tensor=0, round_number=number, dscp=34)
+    _, received = receive_announced(
+        receiver,
+        ["one"],
+        replace(RECEIVING, keep_last=True, keep_missing=True, deadline_seconds=3.0),
+        lambda _, number, data: kept.append((number, data)),
+        nothing,
+    )
+    assert [number for number, _ in kept] == [1, 2, 3]
+    assert isinstance(received.error, DeadlineExceededError)
+    assert kept[0][1] is kept[2][1]
+    assert kept[0][1] is not kept[1][1]
+    # The fourth had the second's memory; what would be missing of it has the values of the third.
+    assert (kept[1][1] == rounds[2]).all()
+    assert (kept[2][1] == rounds[2]).all()
+
+
+def test_interrupted_no_complete_round_is_forgotten(ends: tuple[Agent, Agent, Agent]) -> None:
+    """Of the second peer it was not even asked for yet: the first one's never comes."""
+    one, two, receiver = ends
+    data = np.ones(100, np.float32)
+    announcement = Announcement.of(data, ElementType.FLOAT32, tensor=0, rounds=1).encoded()
+    one.post_send("all", announcement, tensor=ANNOUNCEMENT_TENSOR, round_number=1, dscp=34)
+    kept: list[str] = []
+
+    def interrupt() -> None:
+        assert send_announced(two, ["all"], data, SENDING, nothing).error is None
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    with in_background(interrupt) as interrupted, pytest.raises(KeyboardInterrupt):
+        receive_announced(receiver, ["one", "two"], RECEIVING, lambda peer, *_: kept.append(peer), nothing)
+    interrupted()
+    assert kept == ["two"]
 
 
 def test_a_peer_that_announces_nonsense(ends: tuple[Agent, Agent, Agent]) -> None:

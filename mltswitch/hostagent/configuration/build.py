@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from mltswitch.documents import load_document
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.configuration.document import AgentDocument, ListedClasses, parse_endpoint
+from mltswitch.hostagent.configuration.document import AgentDocument, ListedClasses
+from mltswitch.hostagent.configuration.places import PeerPlaces, look_up, parse_endpoint, parse_place
 from mltswitch.hostagent.control.credentials import Credentials
 from mltswitch.hostagent.control.security import Plaintext, Security
 from mltswitch.hostagent.control.sockets import Endpoint
@@ -63,7 +64,7 @@ class AgentConfiguration:
 
     settings: AgentSettings
     peers: Mapping[str, Endpoint]
-    """Where others can be reached, by their names."""
+    """Where others can be reached, by their names; a host's name in it is looked up when it is asked for."""
     classes: Classes
     burst_packets: int
     """n, as the plan's thresholds assume it."""
@@ -75,7 +76,8 @@ class AgentConfiguration:
         return self.classes.of_layer(layer) if traffic_class is None else self.classes.of_class(traffic_class)
 
     def peer(self, name: str) -> Endpoint:
-        """Where it listens; raises UserInputError for one that neither file nor plan knows."""
+        """Where it listens; raises UserInputError for one that neither file nor plan knows, or without an
+        address."""
         found = self.peers.get(name)
         if found is None:
             known = list(self.peers)
@@ -86,6 +88,14 @@ class AgentConfiguration:
                 expected=f"NAME=ADDRESS:PORT{', or one of ' + listed if listed else ''}",
             )
         return found
+
+    def endpoint(self, text: str, *, where: str) -> Endpoint:
+        """Of a peer, as somebody writes it: by address or by name; raises UserInputError."""
+        try:
+            place = parse_place(text)
+        except ValueError as error:
+            raise UserInputError(str(error), where=where) from None
+        return look_up(place, where=where, like=self.settings.addresses)
 
 
 def load_configuration(path: Path | str) -> AgentConfiguration:
@@ -225,7 +235,7 @@ def _without_plan(document: AgentDocument, security: Security, name: str, where:
     )
     return AgentConfiguration(
         settings=settings,
-        peers=_peers(document),
+        peers=_peers(document, {}, where, addresses),
         classes=classes,
         burst_packets=document.burst_packets or UDP_MAXIMUM_SEGMENTS,
         plan_name=None,
@@ -292,13 +302,21 @@ def _with_plan(
     listen = (
         Endpoint(planned.address, AGENT_PORT) if document.listen is None else parse_endpoint(document.listen)
     )
+    if planned.first_port is not None and document.data_port is not None and not document.addresses:
+        raise UserInputError(
+            f"the plan's paths are UDP source ports, from {planned.first_port} on",
+            where=f"{where}: data_port",
+            expected="nothing",
+            hint="spraying.first_source_port is where they begin",
+        )
     classes = _Planned(plan, document.profile, folder)
+    addresses = document.addresses or planned.addresses
     settings = _settings(
         document,
         security,
         name,
         listen,
-        document.addresses or planned.addresses,
+        addresses,
         rate_settings(plan, name, _round_trip_ns(document)),
         where,
         control_dscp=planned.control_dscp,
@@ -308,7 +326,7 @@ def _with_plan(
     )
     return AgentConfiguration(
         settings=settings,
-        peers={**planned.peers, **_peers(document)},
+        peers=_peers(document, planned.peers, where, addresses),
         classes=classes,
         burst_packets=document.burst_packets or min(planned.burst_packets, UDP_MAXIMUM_SEGMENTS),
         plan_name=plan.fabric.name,
@@ -366,5 +384,8 @@ def payload_bytes(mtu_bytes: int, address: str, path_header_bytes: int = 0) -> i
     return min(mtu_bytes - ip_udp_bytes(address) - path_header_bytes, UDP_MAXIMUM_PAYLOAD_BYTES)
 
 
-def _peers(document: AgentDocument) -> dict[str, Endpoint]:
-    return {name: parse_endpoint(text) for name, text in document.peers.items()}
+def _peers(
+    document: AgentDocument, planned: Mapping[str, Endpoint], where: str, addresses: tuple[str, ...]
+) -> PeerPlaces:
+    named = {name: parse_place(text) for name, text in document.peers.items()}
+    return PeerPlaces(planned, named, where=where, like=addresses)

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from mltswitch.hostagent.configuration.places import parse_endpoint, parse_place
 from mltswitch.hostagent.control.identity import host_name_problem
-from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.spraying.settings import Policy
 from mltswitch.hostagent.tcp.settings import MAXIMUM_STREAMS
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_SEGMENTS
@@ -22,37 +22,17 @@ MAXIMUM_PEERS: Final = 1024
 _SHOWN_CHARACTERS: Final = 60
 
 
-def parse_endpoint(text: str, default_port: int = AGENT_PORT) -> Endpoint:
-    """`10.10.0.1`, `10.10.0.1:18515` or `[fd00::1]:18515`; raises ValueError. Names are not looked up."""
-    shown = repr(text[:_SHOWN_CHARACTERS])
-    address, port = text, ""
-    if text.startswith("["):
-        address, _, port = text[1:].partition("]")
-        if port and not port.startswith(":"):
-            raise ValueError(f"{shown} is not understood, write for example [fd00::1]:{AGENT_PORT}")
-        port = port.removeprefix(":")
-        has_port = text.endswith("]") is False
-    else:
-        has_port = text.count(":") == 1
-        if has_port:
-            address, _, port = text.partition(":")
-    try:
-        ip_address(address)
-    except ValueError:
-        raise ValueError(
-            f"{shown} is no IP address, write for example 10.10.0.1 or 10.10.0.1:{AGENT_PORT}"
-        ) from None
-    if not has_port:
-        return Endpoint(address, default_port)
-    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) < 1 << 16):
-        raise ValueError(f"{shown} has no port of 0 to 65535")
-    return Endpoint(address, int(port))
-
-
 def _endpoint_text(value: Any) -> Any:
     if not isinstance(value, str):
         raise ValueError(f"is no address, write for example 10.10.0.1:{AGENT_PORT}")  # noqa: TRY004  (pydantic reads ValueError)
     parse_endpoint(value)
+    return value
+
+
+def _place_text(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError(f"is no address or name, write for example host3:{AGENT_PORT}")  # noqa: TRY004  (as above)
+    parse_place(value)
     return value
 
 
@@ -62,7 +42,10 @@ def _address_text(value: Any) -> Any:
     try:
         ip_address(value)
     except ValueError:
-        raise ValueError(f"{value[:_SHOWN_CHARACTERS]!r} is no IP address") from None
+        raise ValueError(
+            f"{value[:_SHOWN_CHARACTERS]!r} is no IP address; data has addresses, names are looked up "
+            "for the control channels of peers alone"
+        ) from None
     return value
 
 
@@ -81,6 +64,7 @@ def _tensor_dscp(number: int) -> int:
 
 HostName = Annotated[str, AfterValidator(_checked_name)]
 EndpointText = Annotated[str, BeforeValidator(_endpoint_text)]
+PlaceText = Annotated[str, BeforeValidator(_place_text)]
 AddressText = Annotated[str, BeforeValidator(_address_text)]
 FileName = Annotated[str, Field(min_length=1, max_length=4096)]
 """A path, from the folder of the file that names it."""
@@ -153,8 +137,8 @@ class AgentDocument(_Document):
     """Of the data, one a path; by default the plan's paths."""
     data_port: Port | None = None
     """UDP; 0: any free one, which peers are told."""
-    peers: dict[HostName, EndpointText] = Field(default={}, max_length=MAXIMUM_PEERS)
-    """Where others listen; by default every host of the plan, at its address."""
+    peers: dict[HostName, PlaceText] = Field(default={}, max_length=MAXIMUM_PEERS)
+    """Where others listen, by IP address or by name; by default every host of the plan, at its address."""
     expected_peers: int = Field(default=1, ge=1, le=MAXIMUM_PEERS, strict=True)
     """Who may send at the same time: each gets its part of the receive buffer."""
     line_rate_bps: RateBps | None = Field(default=None, alias="line_rate")

@@ -69,6 +69,7 @@ class ControlChannel:
     ) -> None:
         self._socket, self._stream, self._settings = connection, stream, settings
         self._remote, self._is_connecting = remote, is_connecting
+        self._is_ours, self._has_heard = is_connecting, False
         self._unsent = bytearray()
         self._started_ns = self._heard_ns = now_ns
         self._cannot_send = False
@@ -247,6 +248,11 @@ class ControlChannel:
             what = f"has been silent for {(now_ns - self._heard_ns) / 1e9:.1f} s"
         elif self._is_connecting:
             what = f"does not answer at {self._remote}"
+        elif self._is_ours and not self._has_heard:
+            what = (
+                f"takes connections at {self._remote}, and says nothing: no agent answers there, or it has "
+                "no time for us"
+            )
         else:
             what = "does not finish setting up the control channel"
         raise self._failed(PeerUnreachableError(what, peer=self._label))
@@ -281,7 +287,7 @@ class ControlChannel:
         if not data:
             self._stream.received_end()
             return b""
-        self._heard_ns = now_ns
+        self._heard_ns, self._has_heard = now_ns, True
         return self._stream.received(data)
 
     def _write(self) -> None:

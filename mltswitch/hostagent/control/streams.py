@@ -12,7 +12,15 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from mltswitch.hostagent.control.identity import certified_name
-from mltswitch.hostagent.control.refusals import closed, refusal
+from mltswitch.hostagent.control.refusals import (
+    BEGINNING_BYTES,
+    NO_TLS_HERE,
+    TLS_HANDSHAKE,
+    closed,
+    is_plain_agent,
+    not_plain,
+    refusal,
+)
 from mltswitch.hostagent.control.tls import TlsIdentity
 from mltswitch.hostagent.errors import AgentError, PeerRefusedError, PeerUnreachableError
 
@@ -21,8 +29,6 @@ REFUSED: Final = b"\x00"
 """The certificate holds, but not the name in it."""
 MAXIMUM_HANDSHAKE_BYTES: Final = 128 * 1024
 """Received before a peer has proved who it is; a handshake with our certificates takes 3 KiB."""
-TLS_RECORD: Final = b"\x16\x03"
-"""How a TLS handshake begins (RFC 8446, section 5.1); nothing of ours begins so in plain text."""
 _READ_BYTES: Final = 64 * 1024
 
 
@@ -95,6 +101,7 @@ class TlsStream:
         self._certified: str | None = None
         self._is_open = False
         self._early = bytearray()
+        self._beginning = b""
         self._handshake_bytes = 0
         self._ended: AgentError | None = None
         if not self._is_server:
@@ -135,6 +142,7 @@ class TlsStream:
         if self._ended is not None:
             return b""
         self._incoming.write(data)
+        self._beginning += data[: BEGINNING_BYTES - len(self._beginning)]
         said = bytearray()
         try:
             if self._certified is None:
@@ -148,7 +156,9 @@ class TlsStream:
             if not self._is_open and self._handshake_bytes > MAXIMUM_HANDSHAKE_BYTES:
                 self._ended = PeerRefusedError("its TLS handshake does not end", peer=self._label)
         except ssl.SSLError as error:
-            self._ended = refusal(error, self._label)
+            self._ended = refusal(error, self._label, self._beginning)
+            if self._is_server and is_plain_agent(self._beginning):
+                self._outgoing.write(NO_TLS_HERE)  # OpenSSL says nothing to who speaks no TLS
         except AgentError as error:
             self._ended = error
         return bytes(said)
@@ -220,8 +230,9 @@ class PlainStream:
     def __init__(self, *, claimed_peer: str | None, address: str) -> None:
         """Connecting to who is said to be this peer; None: accepting whoever speaks first."""
         self._claimed, self._address = claimed_peer or "", address
-        self._is_open = claimed_peer is not None
+        self._is_open = self._is_connecting = claimed_peer is not None
         self._waiting = bytearray()
+        self._last_words = b""
         self._beginning = b""
         self._ended: AgentError | None = None
 
@@ -248,14 +259,15 @@ class PlainStream:
     @property
     def has_output(self) -> bool:
         """`to_send` has something to give now."""
-        return self._is_open and len(self._waiting) > 0
+        return len(self._last_words) > 0 or (self._is_open and len(self._waiting) > 0)
 
     def received(self, data: bytes) -> bytes:
         """Bytes from the wire, as they are."""
-        if self._ended is None and len(self._beginning) < len(TLS_RECORD):
-            self._beginning = (self._beginning + data)[: len(TLS_RECORD)]
-            if self._beginning == TLS_RECORD:
-                self._ended = PeerRefusedError("it speaks TLS, and we run with --plaintext", peer=self._label)
+        if self._ended is None and len(self._beginning) < BEGINNING_BYTES:
+            self._beginning += data[: BEGINNING_BYTES - len(self._beginning)]
+            self._ended = not_plain(self._beginning, self._label)
+            if not self._is_connecting and self._beginning.startswith(TLS_HANDSHAKE):
+                self._last_words = NO_TLS_HERE
         if self._ended is not None:
             return b""
         self._is_open = self._is_open or len(data) > 0
@@ -263,7 +275,8 @@ class PlainStream:
 
     def received_end(self) -> None:
         """The peer's half of the connection has ended."""
-        self._ended = self._ended or closed(self._label, is_open=self._is_open)
+        was_there = self._is_open and len(self._beginning) > 0
+        self._ended = self._ended or closed(self._label, is_open=was_there)
 
     def send(self, data: bytes) -> None:
         """Say this, as soon as the stream is open."""
@@ -271,8 +284,9 @@ class PlainStream:
 
     def to_send(self) -> bytes:
         """Bytes for the wire; takes them."""
-        if not self._is_open:
-            return b""
+        data, self._last_words = self._last_words, b""
+        if data or not self._is_open:
+            return data
         data, self._waiting = bytes(self._waiting), bytearray()
         return data
 

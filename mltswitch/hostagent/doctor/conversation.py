@@ -40,6 +40,7 @@ from mltswitch.hostagent.doctor.tally import Tally
 from mltswitch.hostagent.errors import (
     DeadlineExceededError,
     PeerRefusedError,
+    PeerUnreachableError,
     ProtocolViolationError,
 )
 from mltswitch.hostagent.network.features import interface_mtu_bytes
@@ -56,8 +57,10 @@ SENT_AT_ONCE: Final = 8
 LINGER_SECONDS: Final = 0.5
 """What has not arrived so long after the last that did is lost: longer than any queue of a data centre."""
 MAXIMUM_LINGER_SECONDS: Final = 5.0
+GREETING_SECONDS: Final = 5.0
+"""For the first message: whoever is a doctor says it at once."""
 ANSWER_SECONDS: Final = 30.0
-"""For each message that is waited for."""
+"""For each other message that is waited for."""
 BUFFER_WAIT_SECONDS: Final = 2.0
 MAXIMUM_MESSAGES: Final = 16
 """That wait to be read; the conversation takes turns, so that two are many."""
@@ -156,7 +159,7 @@ class Conversation:
         self._channel.flush()
         said, self._said = self._said, b""
         self._heard += self._decoder.feed(said)
-        heard = self.hear(Hello)
+        heard = self._hear_hello()
         if len(heard.paths) != len(ends):
             raise PeerRefusedError(
                 f"has {len(heard.paths)} paths where we have {len(ends)}: give both ends one address a path, "
@@ -168,27 +171,39 @@ class Conversation:
             raise PeerRefusedError("its addresses are of another version of IP", peer=self.peer_name)
         self._peer = heard
 
+    def _hear_hello(self) -> Hello:
+        try:
+            return self.hear(Hello, GREETING_SECONDS)
+        except DeadlineExceededError:
+            what = f"no doctor speaks there within {GREETING_SECONDS:g} s"
+            if self._is_examiner:
+                what = (
+                    f"takes connections at {self._channel.remote}, and {what}: something else listens at "
+                    "that port, or the doctor is busy with another host"
+                )
+            raise PeerUnreachableError(what, peer=self.peer_name) from None
+
     def say(self, message: Message) -> None:
         """Queue a message, and send what the kernel takes."""
         self._channel.send(encode(message))
         self._channel.flush()
 
-    def hear(self, kind: type[AnyMessage]) -> AnyMessage:
+    def hear(self, kind: type[AnyMessage], wait_seconds: float = ANSWER_SECONDS) -> AnyMessage:
         """The next message, which must be of this kind; raises AgentError."""
-        message = self.hear_any()
+        message = self.hear_any(wait_seconds)
         if not isinstance(message, kind):
             raise ProtocolViolationError(
                 f"says {message.kind!r} where {kind.__name__.lower()!r} is due", peer=self.peer_name
             )
         return message
 
-    def hear_any(self) -> Message:
+    def hear_any(self, wait_seconds: float = ANSWER_SECONDS) -> Message:
         """The next message; raises AgentError, and PeerRefusedError with the reason that the peer gives."""
-        deadline = time.monotonic() + ANSWER_SECONDS
+        deadline = time.monotonic() + wait_seconds
         while not self._heard:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise DeadlineExceededError(f"has said nothing for {ANSWER_SECONDS:g} s", peer=self.peer_name)
+                raise DeadlineExceededError(f"has said nothing for {wait_seconds:g} s", peer=self.peer_name)
             self.pump(left)
         message = self._heard.popleft()
         if isinstance(message, Refuse):

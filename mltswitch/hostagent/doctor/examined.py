@@ -2,8 +2,8 @@
 
 import selectors
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,9 +57,14 @@ class Examined:
     """Listens for examiners; made by `listening`."""
 
     def __init__(
-        self, listener: ControlListener, settings: DoctorSettings, findings: Sequence[Finding]
+        self,
+        listener: ControlListener,
+        settings: DoctorSettings,
+        findings: Sequence[Finding],
+        refused: Callable[[AgentError], None],
     ) -> None:
         self._listener, self._settings = listener, settings
+        self._refused = refused
         self._findings = Findings(
             findings=tuple(
                 ToldFinding(
@@ -169,11 +174,13 @@ class Examined:
         now_ns = time.monotonic_ns()
         self._listener.timer(now_ns)
         for entry in newcomers:
-            with suppress(AgentError):  # `has_ended` says so
+            try:
                 if entry.channel in ready:
                     entry.said += entry.channel.step(now_ns)
                 else:
                     entry.channel.timer(now_ns)
+            except AgentError as error:  # `has_ended` says so
+                self._refused(error)
         if self._listener not in ready:
             return []
         return [_Newcomer(channel) for channel in self._listener.accept(now_ns)]
@@ -192,6 +199,10 @@ def _next_number(run: Run, latest: int, peer: str) -> int:
     return run.number
 
 
+def _ignore(_error: AgentError) -> None:
+    """Nobody asks who was refused."""
+
+
 @contextmanager
 def listening(
     local: Endpoint,
@@ -199,10 +210,14 @@ def listening(
     channel_settings: ChannelSettings,
     settings: DoctorSettings,
     findings: Sequence[Finding],
+    refused: Callable[[AgentError], None] = _ignore,
 ) -> Iterator[Examined]:
-    """Raises UserInputError or MachineError where nobody can listen there."""
+    """`refused`: told of whoever came, and did not get as far as an examination.
+
+    Raises UserInputError or MachineError where nobody can listen there.
+    """
     listener = ControlListener(local, security, channel_settings, _LIMITS)
     try:
-        yield Examined(listener, settings, findings)
+        yield Examined(listener, settings, findings, refused)
     finally:
         listener.close()

@@ -51,6 +51,9 @@ MAXIMUM_RUNS: Final = 256
 """Of one examination."""
 MAXIMUM_FINDINGS: Final = 256
 _MAXIMUM_TEXT: Final = 400
+_AGENT: Final = b"\0"
+"""An agent's HELLO begins with its length, less than 64 KiB in four bytes."""
+_SHOWN_BYTES: Final = 20
 _LENGTH: Final = struct.Struct("!I")
 
 
@@ -281,10 +284,7 @@ class Decoder:
     def _greet(self) -> bool:
         known = PREAMBLE[:-2]
         if self._waiting[: len(known)] != known[: len(self._waiting)]:
-            raise PeerRefusedError(
-                "is no doctor, but an agent, perhaps: start mltswitch agent doctor --listen there",
-                peer=self._peer,
-            )
+            raise PeerRefusedError(_no_doctor(self._waiting), peer=self._peer)
         if len(self._waiting) < len(PREAMBLE):
             return False
         version = int.from_bytes(self._waiting[len(known) : len(PREAMBLE)], "big")
@@ -315,3 +315,10 @@ class Decoder:
             raise ProtocolViolationError(
                 f"says what no doctor says: {place}: {first['msg'][:120]}", peer=self._peer
             ) from None
+
+
+def _no_doctor(beginning: bytes | bytearray) -> str:
+    if beginning[:1] == _AGENT:
+        return "is an agent, and no doctor: start mltswitch agent doctor --listen there"
+    shown = printable(bytes(beginning[:_SHOWN_BYTES]).decode(errors="replace"))
+    return f"is neither a doctor nor an agent: something else, which says {shown!r} first, is at that port"

@@ -12,9 +12,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 from mltswitch.errors import MachineError, UserInputError
+from mltswitch.hostagent.control.refusals import TLS_HANDSHAKE
 from mltswitch.hostagent.control.security import Security, check_plaintext
 from mltswitch.hostagent.control.sockets import Endpoint, accept_next, endpoint_of, set_options
-from mltswitch.hostagent.control.streams import TLS_RECORD, TlsStream
+from mltswitch.hostagent.control.streams import TlsStream
 from mltswitch.hostagent.control.tls import TlsIdentity
 from mltswitch.hostagent.errors import AgentError
 from mltswitch.hostagent.network.waiting import READABLE, WRITABLE
@@ -84,7 +85,7 @@ class Stranger:
             first = self._socket.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
             return None
-        if first == TLS_RECORD[:1] and isinstance(self._security, TlsIdentity):
+        if first == TLS_HANDSHAKE[:1] and isinstance(self._security, TlsIdentity):
             stream = TlsStream(self._security, expected_peer=None, address=str(self.remote))
             return TlsPipe(self._socket, stream)
         return PlainPipe(self._socket)

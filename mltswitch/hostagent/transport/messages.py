@@ -23,6 +23,8 @@ MAXIMUM_TEXT_BYTES: Final = 400
 MAXIMUM_HELLO_BYTES: Final = 64 * 1024
 _PREFIX: Final = struct.Struct("!IB")
 _NO_BOUND: Final = -1.0
+_DOCTOR: Final = b"mltdo"
+"""How a doctor begins, which has the same port."""
 
 
 class MessageKind(IntEnum):
@@ -312,6 +314,8 @@ class MessageReader:
         while len(self._waiting) >= _PREFIX.size:
             length, kind = _PREFIX.unpack_from(self._waiting)
             found = _TYPES.get(kind)
+            if found is None and self._waiting.startswith(_DOCTOR):
+                raise WireFormatError("mltswitch agent doctor speaks there, and this is an agent")
             if found is None:
                 raise WireFormatError(f"kind {kind}", where="control message", expected="a known kind")
             if not 1 <= length <= 1 + found.maximum_bytes:

@@ -121,6 +121,20 @@ def test_source_ports_are_sockets(tmp_path: Path, lab_plan: Plan) -> None:
     assert found.per_path_sockets
     assert found.data_port == 5000
     assert found.addresses == (str(lab_plan.topology.hosts[0].address),) * 3
+    with pytest.raises(UserInputError, match=r"agent\.yaml: data_port: the plan's paths are UDP source"):
+        made(tmp_path, name="host1", plan="plan.yaml", spraying=spraying, data_port=7)
+
+
+def test_peers_by_name(tmp_path: Path) -> None:
+    peers = {"host2": "localhost:7", "host3": "host3.invalid"}
+    found = made(tmp_path, **(RACK | {"peers": peers}))
+    assert found.peer("host2").port == 7
+    assert found.peer("host2").ip.is_loopback
+    assert found.endpoint("localhost:9", where="--to x").port == 9
+    with pytest.raises(UserInputError, match=r"agent\.yaml: peers\.host3: 'host3\.invalid' is no IP address"):
+        found.peer("host3")
+    with pytest.raises(UserInputError, match=r"--to x: 'a b' is neither"):
+        found.endpoint("a b", where="--to x")
 
 
 def test_a_segment_header_takes_its_part_of_the_payload(tmp_path: Path, lab_plan: Plan) -> None:
@@ -187,10 +201,17 @@ def test_keys_name_the_host(tmp_path: Path) -> None:
         ({"listen": "10.0.0.1:70000"}, "listen: '10.0.0.1:70000' has no port of 0 to 65535"),
         ({"listen": 7}, "listen: is no address"),
         ({"addresses": []}, "addresses: Tuple should have at least 1 item"),
-        ({"addresses": ["10.0.0.300"]}, "addresses.0: '10.0.0.300' is no IP address"),
+        (
+            {"addresses": ["host3"]},
+            "addresses.0: 'host3' is no IP address; data has addresses, names are looked up for the control",
+        ),
         ({"addresses": ["10.0.0.3", "fd00::1"]}, "addresses are all IPv4 or all IPv6"),
         ({"data_port": 65536}, "data_port: Input should be less than 65536"),
-        ({"peers": {"host2": "x"}}, "peers.host2: 'x' is no IP address"),
+        (
+            {"peers": {"host2": "10.0.0.300"}},
+            "peers.host2: '10.0.0.300' is neither an IP address nor a host name",
+        ),
+        ({"peers": {"host2": 7}}, "peers.host2: is no address or name"),
         ({"peers": {"..": "10.0.0.1"}}, "is not a host name"),
         ({"expected_peers": 0}, "expected_peers: Input should be greater than or equal to 1"),
         ({"line_rate": "25GBps"}, "line_rate: '25GBps': B means bytes"),

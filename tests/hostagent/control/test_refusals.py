@@ -1,8 +1,10 @@
 """Who must not get in, and what both ends are told: over real sockets, and in memory."""
 
+import queue
 import secrets
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,15 +16,23 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.control.credentials import Credentials
 from mltswitch.hostagent.control.refusals import refusal
 from mltswitch.hostagent.control.security import Plaintext
 from mltswitch.hostagent.control.streams import MAXIMUM_HANDSHAKE_BYTES, PlainStream, TlsStream
 from mltswitch.hostagent.control.tls import TlsIdentity
+from mltswitch.hostagent.doctor.messages import PREAMBLE
 from mltswitch.hostagent.errors import AgentError, PeerRefusedError, PeerUnreachableError
+from mltswitch.hostagent.settings import AgentSettings
+from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
+from mltswitch.hostagent.transport.messages import Hello, encode_message
+from mltswitch.hostagent.transport.rate import RateSettings
 from tests.hostagent.control.peers import (
     DAY,
+    LOOPBACK,
     NOW,
+    PATIENCE_SECONDS,
     Job,
     all_ended,
     connected,
@@ -187,17 +197,78 @@ def test_the_right_ca_but_another_name(job: Job, client: TlsIdentity, name: str)
 
 
 def test_one_end_in_plain_text(client: TlsIdentity, server: TlsIdentity) -> None:
+    """Each end knows at once, and need not try again."""
     near, far = connected(listening(Plaintext()), client)
     told = drive((near, far), all_ended)
-    assert "runs with --plaintext" in str(told[0].error)
-    assert "it speaks TLS, and we run with --plaintext" in str(told[1].error)
+    assert "does not speak TLS 1.3: it may have no keys, and run in plain text" in str(told[0].error)
+    assert "it speaks TLS, and we are in plain text" in str(told[1].error)
+    assert isinstance(told[0].error, PeerRefusedError)
+    assert isinstance(told[1].error, PeerRefusedError)
+    for beginning in (HELLO, PREAMBLE):
+        near, far = connected(listening(server), Plaintext())
+        near.send(beginning + b"more")
+        told = drive((near, far), all_ended)
+        assert "it speaks TLS, and we are in plain text" in str(told[0].error)
+        assert "it speaks plain text, and we have keys" in str(told[1].error)
+        assert isinstance(told[0].error, PeerRefusedError)
+        assert isinstance(told[1].error, PeerRefusedError)
+        assert told[0].said == told[1].said == b""
+
+
+def test_garbage_is_closed_without_an_answer(server: TlsIdentity) -> None:
     near, far = connected(listening(server), Plaintext())
-    near.send(b"\0\0\0\x10hello, plain text here")
+    near.send(b"\0\0\0\x10hello, no agent here")
     told = drive((near, far), all_ended)
-    assert "does not speak TLS: it may run with --plaintext" in str(told[1].error)
-    assert isinstance(told[0].error, AgentError)
+    assert "closed the connection while the control channel was set up" in str(told[0].error)
+    assert "it does not speak TLS: it is no agent" in str(told[1].error)
 
 
+@pytest.mark.parametrize(
+    ("beginning", "name"), [(b"SSH-2.0-OpenSSH_9.6\r\n", "SSH"), (b"HTTP/1.1 400 Bad Request\r\n", "HTTP")]
+)
+def test_who_listens_there_is_named(client: TlsIdentity, beginning: bytes, name: str) -> None:
+    secured = TlsStream(client, expected_peer="server", address="a")
+    secured.received(beginning)
+    assert str(secured.ended) == f"peer server: it speaks {name}, not TLS: it is no agent"
+    plain = PlainStream(claimed_peer="server", address="a")
+    assert plain.received(beginning) == b""
+    assert str(plain.ended) == f"peer server: it speaks {name}: it is no agent"
+
+
+def test_plain_text_says_nothing_to_a_stranger_that_says_nothing() -> None:
+    stream = PlainStream(claimed_peer=None, address="10.0.0.1:2")
+    stream.send(b"early")
+    stream.received_end()
+    assert (stream.has_output, stream.to_send()) == (False, b"")
+
+
+def test_both_ends_of_a_certificate_that_expired_meanwhile(job: Job) -> None:
+    """An agent refuses to start with one; this one has run for longer than it holds."""
+    old, known = expired(job, "old"), job.identity("known")
+    recorder = Recorder()
+    listener = AgentSettings(
+        name="known",
+        addresses=("127.0.0.1",),
+        security=known,
+        rate=RATE,
+        control_dscp=40,
+        listen=LOOPBACK,
+        data_port=0,
+        observer=recorder,
+    )
+    connecting = replace(listener, name="old", security=old, listen=None, observer=None)
+    with Agent(listener) as there, Agent(connecting) as here:
+        assert there.listening_at is not None
+        with pytest.raises(PeerRefusedError, match="finds our certificate expired"):
+            here.connect("known", there.listening_at, PATIENCE_SECONDS)
+        lost = recorder.wait()
+    assert lost.kind == "peer_refused"
+    assert lost.reason == "its certificate has expired, or this host's clock is wrong"
+    assert lost.peer.startswith("127.0.0.1:")
+
+
+HELLO = encode_message(Hello(b'{"versions": [1]}'))
+RATE = RateSettings.for_network(10e9, queue_bytes=0, noise_ns=10**9)
 HTTP = b"GET / HTTP/1.1\r\nHost: host1\r\n\r\n"
 
 
@@ -287,6 +358,20 @@ def test_plain_text_sees_tls_however_it_is_cut(beginning: bytes) -> None:
 def test_an_error_that_openssl_may_have_tomorrow() -> None:
     error = ssl.SSLError(1, "something")
     assert "what it sends is not the TLS that we expect" in str(refusal(error, "host1"))
+
+
+class Recorder:
+    """Keeps the first peer that was lost."""
+
+    def __init__(self) -> None:
+        self._lost: queue.SimpleQueue[PeerLost] = queue.SimpleQueue()
+
+    def observe(self, event: AgentEvent) -> None:
+        if isinstance(event, PeerLost):
+            self._lost.put(event)
+
+    def wait(self) -> PeerLost:
+        return self._lost.get(timeout=PATIENCE_SECONDS)
 
 
 def test_keys_are_in_no_error_and_no_representation(job: Job, server: TlsIdentity, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.control.listener import ControlListener
 from mltswitch.hostagent.control.security import Plaintext
 from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.doctor import conversation as conversation_module
 from mltswitch.hostagent.doctor import examination
 from mltswitch.hostagent.doctor.conversation import Conversation
 from mltswitch.hostagent.doctor.datagrams import Datagram, Kind
@@ -155,7 +156,7 @@ def test_the_wrong_host(job: Job) -> None:
 
 def test_plain_text_where_keys_are_wanted(job: Job) -> None:
     with served(SERVER, OTHER[0], job.identity("server")) as listener:
-        with pytest.raises(AgentError):
+        with pytest.raises(PeerRefusedError, match="it speaks TLS, and we are in plain text"):
             examined_by(CLIENT, listener, LOOSE)
         examined_by(CLIENT, listener, job.identity("client"))
 
@@ -171,7 +172,7 @@ def test_an_agent_is_no_doctor() -> None:
 
     with in_background(other) as ended:
         with (
-            pytest.raises(PeerRefusedError, match="is no doctor"),
+            pytest.raises(PeerRefusedError, match="is an agent, and no doctor"),
             connected(listener.local, "server", LOOSE, CHANNEL) as channel,
         ):
             examine(channel, CLIENT)
@@ -180,22 +181,37 @@ def test_an_agent_is_no_doctor() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [b"GET / HTTP/1.1\r\n\r\n", PREAMBLE[:-1] + b"\x09", PREAMBLE + b"\xff" * 64, b""]
+    ("said", "refusal"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "it speaks HTTP: it is no agent"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "it speaks SSH: it is no agent"),
+        (b"\x16\x03\x01\x02\x00\x01", "it speaks TLS, and we are in plain text"),
+        (b"", "closed the connection while the control channel was set up"),
+    ],
 )
-def test_strangers_do_not_end_the_listener(said: bytes) -> None:
+def test_strangers_are_told_of_and_do_not_end_the_listener(said: bytes, refusal: str) -> None:
+    refused: list[AgentError] = []
+    place = Endpoint(OTHER[0], 0)
+    with listening(place, LOOSE, CHANNEL, SERVER, (), refused.append) as examined:
+        with socket.create_connection((examined.local.address, examined.local.port)) as stranger:
+            stranger.sendall(said)
+            stranger.shutdown(socket.SHUT_WR)
+            while not refused:
+                assert examined.serve_one(0.1) is None
+        [error] = refused
+        assert error.peer.startswith("127.0.")
+        assert error.what.startswith(refusal)
+
+
+@pytest.mark.parametrize("said", [b"220 mail\r\n", PREAMBLE[:-1] + b"\x09", PREAMBLE + b"\xff" * 64])
+def test_who_says_what_no_doctor_says_is_turned_away_with_a_reason(said: bytes) -> None:
     with listening(Endpoint(OTHER[0], 0), LOOSE, CHANNEL, SERVER, ()) as examined:
         with socket.create_connection((examined.local.address, examined.local.port)) as stranger:
             stranger.sendall(said)
-            if not said:
-                stranger.shutdown(socket.SHUT_WR)
-            answered = examined.serve_one(PATIENCE_SECONDS if said else 2.0)
-        # One that says something is turned away with a reason, one that leaves is not even that.
-        assert (
-            answered is None
-            if not said
-            else isinstance(answered.error if answered else None, PeerRefusedError | ProtocolViolationError)
-        )
-        assert answered is None or not answered.is_finished
+            answered = examined.serve_one(PATIENCE_SECONDS)
+        assert answered is not None
+        assert isinstance(answered.error, PeerRefusedError | ProtocolViolationError)
+        assert not answered.is_finished
 
 
 def test_another_number_of_paths() -> None:
@@ -340,6 +356,18 @@ def test_what_no_examiner_does(misbehave: Callable[[Conversation], None]) -> Non
         assert problems(examined_by(CLIENT, listener)[1]) == {}
     assert isinstance(listener.answered[0].error, ProtocolViolationError)
     assert not listener.answered[0].is_finished
+
+
+def test_a_listener_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation_module, "GREETING_SECONDS", 0.2)
+    with (
+        socket.create_server((OTHER[0], 0)) as silent,
+        connected(Endpoint(*silent.getsockname()), "server", LOOSE, CHANNEL) as channel,
+        pytest.raises(
+            PeerUnreachableError, match=r"and no doctor speaks there within 0\.2 s: something else"
+        ),
+    ):
+        examine(channel, CLIENT)
 
 
 def test_addresses_that_this_host_does_not_have() -> None:

@@ -110,8 +110,10 @@ def test_what_is_too_long_is_refused_before_it_has_come() -> None:
 
 
 def test_an_agent_and_another_release_are_told_apart() -> None:
-    with pytest.raises(PeerRefusedError, match="is no doctor, but an agent"):
+    with pytest.raises(PeerRefusedError, match="is an agent, and no doctor: start mltswitch agent doctor"):
         Decoder("peer").feed(b"\x00")
+    with pytest.raises(PeerRefusedError, match=r"is neither .* something else, which says '220 mail.*\\\\r"):
+        Decoder("peer").feed(b"220 mail\r\n\x1b[2J")
     with pytest.raises(PeerRefusedError, match="speaks version 7, ours 1"):
         Decoder("peer").feed(PREAMBLE[:-2] + b"\x00\x07")
 

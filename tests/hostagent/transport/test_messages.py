@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mltswitch.hostagent.doctor.messages import PREAMBLE
 from mltswitch.hostagent.transport.interfaces import Direction, TransferKey
 from mltswitch.hostagent.transport.messages import (
     Bitmap,
@@ -71,3 +72,8 @@ def test_there_and_back_however_it_is_cut(messages: list[Message], data: st.Data
 def test_a_length_is_refused_before_its_body_is_waited_for(start: bytes, message: str) -> None:
     with pytest.raises(WireFormatError, match=message):
         list(MessageReader().messages(start))
+
+
+def test_a_doctor_is_named() -> None:
+    with pytest.raises(WireFormatError, match="mltswitch agent doctor speaks there"):
+        list(MessageReader().messages(PREAMBLE))
