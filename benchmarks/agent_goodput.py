@@ -177,6 +177,7 @@ def ours(
     with ExitStack() as stack:
         ends = completed(stack, settings, pair.receiver_addresses, [pair.sender_addresses])
         receiver, (sender,) = start(stack, pair.receiver, [pair.sender], ends)
+        _prepare(receiver, sender)
         alone, _ = _stream(sender, receiver, count=ALONE, in_flight=1)
         count = max(2 * IN_FLIGHT, round(seconds * ALONE / alone["seconds"]))
         sent, received = _stream(sender, receiver, count=count, in_flight=IN_FLIGHT)
@@ -188,6 +189,13 @@ def ours(
         resent_share=sent["resent_share"],
         completion_ms=1e3 * alone["completion_seconds"],
     )
+
+
+def _prepare(*ends: Program) -> None:
+    for end in ends:
+        end.tell(json.dumps({"op": "prepare", "size_bytes": TENSOR_BYTES, "in_flight": IN_FLIGHT}))
+    for end in ends:
+        end.answer()
 
 
 def _stream(sender: Program, receiver: Program, **command: int) -> tuple[dict[str, Any], dict[str, Any]]:

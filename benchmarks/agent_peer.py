@@ -8,6 +8,8 @@ all its peers are there, and then obeys lines of JSON:
 {"size_bytes", "round", "loss_bound", "senders"} to the receiver, answered by "posted" and then
 {"completed_ns", "missing_share"}, and with "at_ns" to a sender, answered by {}: one tensor from each sender.
 
+{"op": "prepare", "size_bytes", "in_flight"}: so much memory is made and touched, answered by {}; then no end
+waits for the other when the clock has started.
 {"op": "stream", "size_bytes", "in_flight", "loss_bound", "count" or "until_ns"}: tensors one after the
 other, so many on their way, answered by what became of them. Times are of CLOCK_MONOTONIC.
 """
@@ -63,6 +65,9 @@ class Peer:
 
     def obey(self, command: dict[str, Any]) -> dict[str, Any]:
         """Raises AgentError."""
+        if command.get("op") == "prepare":
+            self._prepare(command)
+            return {}
         if command.get("op") == "stream":
             with profiled(self._profile_folder, "receive" if self._is_receiver else "send"):
                 return self._stream(command)
@@ -87,9 +92,7 @@ class Peer:
 
     def _stream(self, command: dict[str, Any]) -> dict[str, Any]:
         """Until so many tensors of each peer have ended, or until an instant."""
-        for name in self._names:  # their memory is touched before the clock starts
-            for slot in range(command["in_flight"]):
-                self._tensor(name, slot, command)
+        self._prepare(command)
         cpu, started = cpu_seconds(), time.monotonic_ns()
         left = dict.fromkeys(self._names, command.get("count", sys.maxsize))
         until_ns = command.get("until_ns", started + int(PATIENCE_SECONDS * 1e9))
@@ -107,6 +110,12 @@ class Peer:
             raise MachineError(f"{len(ended)} of {expected} tensors have arrived", where=self._names[0])
         seconds = (time.monotonic_ns() - started) / 1e9
         return answer(ended, command["size_bytes"], seconds, cpu_seconds() - cpu)
+
+    def _prepare(self, command: dict[str, Any]) -> None:
+        """Memory is touched before the clock starts."""
+        for name in self._names:
+            for slot in range(command["in_flight"]):
+                self._tensor(name, slot, command)
 
     def _post(self, name: str, slot: int, command: dict[str, Any], left: dict[str, int]) -> None:
         if left[name] == 0:
