@@ -46,10 +46,13 @@ from mltswitch.hostagent.transport.interfaces import (
 from mltswitch.hostagent.transport.rate import Timely
 from mltswitch.hostagent.transport.settings import Transport
 from mltswitch.hostagent.transport.sharing import SharedRate
+from mltswitch.units import NANOSECONDS
 
 LONGEST_WAIT_NS: Final = 10**9
 NAP_PACKETS: Final = 64
 """Fewer at once are no stream that a rest would help."""
+NAP_SHARE: Final = 1 / 4
+"""Of a receive buffer, that may fill meanwhile."""
 CLOSING_SECONDS: Final = 1.0
 """For our last words."""
 
@@ -94,6 +97,9 @@ class Engine:
         self._sockets = self._paths.sockets
         self._registry = None if native.LIBRARY is None else Registry(native.LIBRARY)
         self._arrivals = Arrivals(self._sockets, self._registry)
+        rooms = (entry.receive_buffer.datagrams(self._paths.payload_bytes) for entry in self._sockets)
+        self._room_packets = min(rooms, default=0)
+        self._read_ns = time.monotonic_ns()
         self._descriptors = {entry.socket.fileno() for entry in self._sockets}
         self._waiter = Waiter()
         opened.callback(self._waiter.close)
@@ -200,7 +206,8 @@ class Engine:
         self._has_more = False
         self._waiter.watch(self._wanted())
         ready = self._waiter.wait(wait_ns)
-        received = 0
+        received, read_ns = 0, self._read_ns
+        self._read_ns = time.monotonic_ns()
         if self._may_have_arrived(ready):
             received = self._arrivals.read(self._hand_over, self._acknowledge)
         while self._calls:
@@ -218,7 +225,12 @@ class Engine:
             self.watch.look(self._links, self._arrivals.receivers, self.unknown_datagrams, now_ns)
         has_more = self._has_more or self._arrivals.has_more
         if received > NAP_PACKETS and self._settings.nap_seconds and not has_more:
-            time.sleep(self._settings.nap_seconds)
+            time.sleep(self._nap_seconds(received, self._read_ns - read_ns))
+
+    def _nap_seconds(self, received: int, elapsed_ns: int) -> float:
+        """So many packets had arrived in so long: the next ones must not fill the buffers."""
+        filling_seconds = elapsed_ns / NANOSECONDS * self._room_packets / received
+        return min(self._settings.nap_seconds, NAP_SHARE * filling_seconds)
 
     def _may_have_arrived(self, ready: set[int]) -> bool:
         """Whether data sockets must be read: what the wait told of them is older than an answer may be."""
@@ -328,11 +340,10 @@ class Engine:
     def _connection(self, secrets: Secrets, now_ns: int) -> Connection:
         settings = self._settings
         payload_bytes = self._paths.payload_bytes
-        datagrams = min(entry.receive_buffer.datagrams(payload_bytes) for entry in self._sockets)
         local = LocalEnd(
             name=settings.name,
             data_addresses=self._paths.addresses,
-            window_bytes=max(1, datagrams // settings.expected_peers) * payload_bytes,
+            window_bytes=max(1, self._room_packets // settings.expected_peers) * payload_bytes,
             payload_bytes=payload_bytes,
             authenticate=settings.authenticate,
             control_dscp=settings.control_dscp,

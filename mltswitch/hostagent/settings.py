@@ -16,7 +16,7 @@ from mltswitch.wire import AGENT_PORT, Dscp
 
 DEFAULT_PAYLOAD_BYTES: Final = 1_472
 """Of UDP over IPv4 in Ethernet's 1,500 bytes."""
-DEFAULT_NAP_SECONDS: Final = 0.0003
+DEFAULT_NAP_SECONDS: Final = 0.001
 DEFAULT_BUFFER_BYTES: Final = 32 << 20
 
 
@@ -56,7 +56,7 @@ class AgentSettings:
     expected_peers: int = 1
     """Who may send at the same time: each gets its part of the receive buffer."""
     nap_seconds: float = DEFAULT_NAP_SECONDS
-    """Rest while many packets arrive, so that the next batch is worth its calls; 0: none."""
+    """Rest at most so long while many packets arrive, so that the next batch is worth its calls; 0: none."""
     transport: Transport = Transport.MLT
     """How tensors cross; a peer that uses another one is refused."""
     tcp: TcpSettings = field(default_factory=TcpSettings)
