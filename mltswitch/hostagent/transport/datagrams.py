@@ -95,24 +95,6 @@ class DatagramGrid:
         last_bytes = (self.messages - 1) * self.message_stride_bytes
         return self.offset_bytes + last_bytes + self.datagrams_per_message * self.datagram_bytes
 
-    def chosen(self, which: NDArray[np.bool_]) -> "DatagramGrid":
-        """Some of the datagrams, shape (datagrams,), each a message of its own; copied, unless it is all."""
-        if which.all():
-            return self
-        grid = which.reshape(self.messages, self.datagrams_per_message)
-        rows = self._rows(np.dtype((np.void, self.datagram_bytes)), 0)[grid]
-        message = grid.nonzero()[0]
-        return DatagramGrid(
-            rows.view(np.uint8),
-            0,
-            len(rows),
-            self.datagram_bytes,
-            1,
-            self.datagram_bytes,
-            self.tos[message],
-            None if self.arrived_ns is None else self.arrived_ns[message],
-        )
-
     def part(self, first: int, last: int) -> "DatagramGrid":
         """Messages `first` to `last` - 1."""
         return replace(
