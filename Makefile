@@ -65,7 +65,7 @@ lock: $(SETUP)
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
 	    --extra deploy --extra lab --extra dev --quiet --output-file requirements.lock
 
-$(SETUP): requirements.lock pyproject.toml scripts/setup mltswitch/hostagent/native/passes.c
+$(SETUP): requirements.lock pyproject.toml scripts/setup $(wildcard mltswitch/hostagent/native/*.[ch])
 	@PYTHON=$(PYTHON) scripts/setup $(VENV)
 	@touch $@
 

@@ -337,7 +337,11 @@ class Agent:
         self.close()
 
     def _ahead(self, policy: ImportancePolicy) -> ImportancePolicy:
-        return self._marking.ahead(policy) if self._marking and isinstance(policy, ByMagnitude) else policy
+        if (
+            self._marking is None or type(policy) is not ByMagnitude
+        ):  # a user's own stays in the agent's thread
+            return policy
+        return self._marking.ahead(policy)
 
     def _post(
         self,

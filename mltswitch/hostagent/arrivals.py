@@ -14,7 +14,7 @@ from mltswitch.hostagent.transport.datagrams import DatagramGrid
 CALLS: Final = 4
 """Of each socket in a turn; acknowledgements leave after each."""
 MESSAGES: Final = 1024
-"""By one call of each socket; sockets of a path each share it."""
+"""There is room for at once; sockets of a path each share it."""
 LEAST_MESSAGES: Final = 64
 
 HandOver = Callable[[int, Sequence[DatagramGrid], Taken, int], None]

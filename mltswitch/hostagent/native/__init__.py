@@ -85,6 +85,20 @@ class Transfer(ctypes.Structure):
     )
 
 
+class Answer(ctypes.Structure):
+    """struct answer: an acknowledgement; the number of the connection is the registry's."""
+
+    _fields_ = (
+        ("connection", ctypes.c_uint64),
+        ("path", ctypes.c_uint64),
+        ("arrived_ns", ctypes.c_uint64),
+        ("echoed_ns", ctypes.c_uint64),
+        ("held_ns", ctypes.c_uint64),
+        ("received", ctypes.c_uint64),
+        ("marked", ctypes.c_uint64),
+    )
+
+
 class OpenTransfers(ctypes.Structure):
     """struct registry: where packets may be written, and whose acknowledgements are told."""
 
@@ -121,6 +135,7 @@ class Receiver(ctypes.Structure):
         ("least_messages", ctypes.c_int64),
         ("batch_bytes", ctypes.c_int64),
         ("most_bytes", ctypes.c_int64),
+        ("most_messages", ctypes.c_int64),
         ("wanted", ctypes.c_int64),
         ("ahead_ns", ctypes.c_int64),
         ("longest_wait_ns", ctypes.c_int64),
@@ -179,7 +194,7 @@ class OutgoingArrays(ctypes.Structure):
 
 SENDING_VERSION: Final = (1, *map(ctypes.sizeof, (ChunkArrays, OutgoingArrays)))
 """As sending.c says it."""
-VERSION: Final = (3, *map(ctypes.sizeof, (Grid, FeedbackCounts, Transfer, OpenTransfers, Receiver)))
+VERSION: Final = (4, *map(ctypes.sizeof, (Grid, FeedbackCounts, Transfer, Answer, OpenTransfers, Receiver)))
 """As receiving.c says it: what was built before it changed is not used."""
 
 

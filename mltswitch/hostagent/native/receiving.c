@@ -41,7 +41,7 @@ struct transfer {
     int64_t least_took_ns, most_took_ns;
 };
 
-/* An acknowledgement of the peer of connection number so and so. */
+/* What the peer of connection number so and so says of a path. */
 struct answer {
     uint64_t connection, path, arrived_ns, echoed_ns, held_ns, received, marked;
 };
@@ -66,7 +66,7 @@ struct receiver {
     int64_t *segments_bytes, *arrived_ns;
     int64_t slots, words_per_message, tos_key, segment_key, time_key;
     int64_t least_messages, batch_bytes; /* of one call, about */
-    int64_t most_bytes;                /* of one read, about */
+    int64_t most_bytes, most_messages; /* of one read, about */
     int64_t wanted;                    /* messages, of the next call: by what the last one brought */
     int64_t ahead_ns;                  /* the clock of the day before ours */
     int64_t longest_wait_ns;           /* what seems to have waited longer has arrived now */
@@ -78,10 +78,11 @@ struct receiver {
 
 /* What was built before this file changed must not be used: raise the first number here and in `__init__.py` with
  * every change that a caller could notice. The others tell on their own. */
-const int64_t mlt_version[6] = {3,
+const int64_t mlt_version[7] = {4,
                                 sizeof(struct grid),
                                 sizeof(struct feedback),
                                 sizeof(struct transfer),
+                                sizeof(struct answer),
                                 sizeof(struct registry),
                                 sizeof(struct receiver)};
 
@@ -160,26 +161,30 @@ static void touch(struct registry *registry, struct transfer *transfer)
     transfer->most_took_ns = INT64_MIN;
 }
 
-/* Number of the connection whose peer says what has arrived; -1: none. */
-static int64_t answered_connection(const struct registry *registry, const uint8_t *datagram)
+/* Number of the connection that a datagram says it belongs to; -1: none. */
+static int64_t connection_of(const struct registry *registry, const uint8_t *datagram)
 {
-    if (datagram[0] != registry->version || datagram[1] != ACKNOWLEDGEMENT)
-        return -1;
     for (int64_t number = 0; number < registry->connections; number++)
         if (!memcmp(datagram + TOKEN, registry->tokens + number * TOKEN_BYTES, TOKEN_BYTES))
             return number;
     return -1;
 }
 
-/* All datagrams of a message, if all are acknowledgements to one connection, or none. */
-static int take_answers(struct registry *registry, const uint8_t *first, int64_t message_bytes, int64_t arrived_ns)
+static int is_answer_to(const struct registry *registry, int64_t connection, const uint8_t *datagram)
 {
-    int64_t count = message_bytes / ACKNOWLEDGEMENT_BYTES, connection = answered_connection(registry, first);
-    if (connection < 0 || message_bytes % ACKNOWLEDGEMENT_BYTES
-        || count > registry->most_answers - registry->answer_count)
+    return datagram[0] == registry->version && datagram[1] == ACKNOWLEDGEMENT
+        && !memcmp(datagram + TOKEN, registry->tokens + connection * TOKEN_BYTES, TOKEN_BYTES);
+}
+
+/* All datagrams of a message, if all are acknowledgements to one connection, or none. */
+static int take_answers(struct registry *registry, int64_t connection, const uint8_t *first, int64_t message_bytes,
+                        int64_t arrived_ns)
+{
+    int64_t count = message_bytes / ACKNOWLEDGEMENT_BYTES;
+    if (message_bytes % ACKNOWLEDGEMENT_BYTES || count > registry->most_answers - registry->answer_count)
         return 0;
     for (const uint8_t *datagram = first; datagram < first + message_bytes; datagram += ACKNOWLEDGEMENT_BYTES)
-        if (answered_connection(registry, datagram) != connection)
+        if (!is_answer_to(registry, connection, datagram))
             return 0;
     for (const uint8_t *datagram = first; datagram < first + message_bytes; datagram += ACKNOWLEDGEMENT_BYTES)
         registry->answers[registry->answer_count++] = (struct answer){
@@ -196,7 +201,11 @@ static int take_message(struct registry *registry, const uint8_t *first, int64_t
 {
     if (datagram_bytes <= HEADER_BYTES || message_bytes < datagram_bytes)
         return 0;
-    if (datagram_bytes == ACKNOWLEDGEMENT_BYTES && take_answers(registry, first, message_bytes, arrived_ns))
+    int64_t connection = connection_of(registry, first);
+    if (connection < 0) /* strangers cost no look at all the transfers */
+        return 0;
+    if (datagram_bytes == ACKNOWLEDGEMENT_BYTES
+        && take_answers(registry, connection, first, message_bytes, arrived_ns))
         return 1;
     int64_t rest_bytes = message_bytes % datagram_bytes;
     if (rest_bytes && rest_bytes <= HEADER_BYTES)
@@ -323,6 +332,7 @@ int64_t mlt_receive(int descriptor, struct receiver *receiver, struct registry *
         wanted = receiver->batch_bytes * count / (batch_bytes ? batch_bytes : 1);
         wanted = wanted > receiver->least_messages ? wanted : receiver->least_messages;
         receiver->wanted = wanted < receiver->slots ? wanted : receiver->slots;
-    } while (receiver->was_full && used < receiver->slots && total_bytes < receiver->most_bytes);
+    } while (receiver->was_full && used < receiver->slots && total_bytes < receiver->most_bytes
+             && receiver->received < receiver->most_messages);
     return used;
 }

@@ -1,5 +1,5 @@
-"""Bursts as the structures that sendmmsg(2) takes, written by numpy into memory that is used again and
-again."""
+"""Bursts as the structures that sendmmsg(2) takes, written by a compiled pass, or by numpy, into memory
+that is used again and again."""
 
 import errno
 import socket

@@ -42,7 +42,8 @@ COMPILED_MINIMUM_MESSAGES: Final = 4
 COMPILED_BATCH_BYTES: Final = 256 << 10
 """The same of compiled passes, for which a call more costs little: half of a small second-level cache."""
 READ_BYTES: Final = 4 << 20
-"""About what they read before others get their turn."""
+READ_SLOTS: Final = 4
+"""About what they read before others get their turn: bytes, and how often all slots may be used again."""
 _CONTROLS: Final = 4
 """Control messages of one message that are looked at: time, segment size and DSCP/ECN byte are asked for."""
 _CONTROL_WORDS: Final = 16
@@ -274,6 +275,7 @@ class DatagramReceiver:
             COMPILED_MINIMUM_MESSAGES,
             COMPILED_BATCH_BYTES,
             READ_BYTES,
+            READ_SLOTS * count,
             min(count, COMPILED_MINIMUM_MESSAGES),
         )
 

@@ -1,7 +1,8 @@
 """Sends bursts in batches: headers and elements go from where they lie, many packets per system call.
 
 One message of sendmmsg(2) is one burst where the kernel cuts it into datagrams (UDP_SEGMENT, Linux 4.18),
-else one packet. All addresses and lengths are written by a fixed number of numpy calls per batch.
+else one packet. All addresses and lengths are written by one compiled pass, or by a fixed number
+of numpy calls per batch.
 """
 
 import errno

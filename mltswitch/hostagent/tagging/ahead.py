@@ -41,12 +41,10 @@ class AheadMarking:
     def important(self, first: int, last: int) -> NDArray[np.bool_]:
         """Of packets `first` to `last` - 1, shape (packets,)."""
         with self._changed:
-            if first > self._next:
-                return self._marking.important(
-                    first, last
-                )  # out of turn: what lies between stays the thread's
-            ours = range(self._next, last)
-            self._next = max(self._next, last)
+            is_out_of_turn = first > self._next
+            ours = range(first if is_out_of_turn else self._next, last)
+            if not is_out_of_turn:  # what lies between stays the thread's
+                self._next = max(self._next, last)
             self._changed.wait_for(lambda: self._being_found.stop <= first or self._being_found.start >= last)
             if self._error is not None:
                 raise self._error
@@ -54,12 +52,20 @@ class AheadMarking:
             self._important[ours.start : ours.stop] = self._marking.important(ours.start, ours.stop)
         return self._important[first:last]
 
+    def look_no_more(self) -> None:
+        """The tensor is the user's again: the thread does not look at it any more when this returns."""
+        with self._changed:
+            self._next = len(self._important)
+            self._changed.wait_for(lambda: not self._being_found)
+
     def find_some(self) -> bool:
         """The thread's part; whether there is more of it."""
         with self._changed:
             first = self._next
             last = self._next = max(first, min(first + self._slice_packets, len(self._important)))
             self._being_found = range(first, last)
+        if first == last:
+            return False
         try:
             self._important[first:last] = self._marking.important(first, last)
         except Exception as error:  # noqa: BLE001  (whatever it is, whoever asks is told)
@@ -85,8 +91,12 @@ class MarkingThread:
     def begin(self, marking: AheadMarking) -> None:
         """Find its marks, after those of others that came before; forgotten with the last who could ask."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="agent marking", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="agent marking", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the process may have no more threads: who asks finds the marks
+                return
+            self._thread = thread
         self._markings.put(weakref.ref(marking))
 
     def close(self) -> None:

@@ -6,14 +6,14 @@ message as a whole or not at all.
 """
 
 from collections.abc import Sequence
-from ctypes import CDLL, addressof
+from ctypes import CDLL, addressof, sizeof
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mltswitch.hostagent.native import COMMON_BYTES, Grid, OpenTransfers, Transfer
+from mltswitch.hostagent.native import COMMON_BYTES, Answer, Grid, OpenTransfers, Transfer
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
 from mltswitch.hostagent.transport.feedback import Feedback
 from mltswitch.hostagent.transport.receiving import ReceiveTransfer
@@ -24,7 +24,7 @@ TRANSFERS: Final = 64
 """There is room for so many at first."""
 ANSWERS: Final = 1024
 """Of one read; more are left."""
-_ANSWER_WORDS: Final = 7
+_ANSWER_WORDS: Final = sizeof(Answer) // 8
 
 
 @dataclass(slots=True)
@@ -144,7 +144,10 @@ class CompiledIntake:
         """Whether there may be anything to take in."""
 
     def take(self, grids: Sequence[DatagramGrid], now_ns: int) -> tuple[list[DatagramGrid], Taken]:
-        """One pass over datagrams of this connection: (what it left, what it has taken in)."""
+        """One pass over datagrams of this connection: (what it left, what it has taken in).
+
+        For whoever has no sockets, and so for a registry that no other connection shares.
+        """
         left, taken = self._registry.take(grids, now_ns)
         return left, taken.get(self.token, Taken())
 

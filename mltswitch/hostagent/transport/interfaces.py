@@ -6,7 +6,7 @@ Times are nanoseconds of a monotonic clock that the caller hands in; the transpo
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,15 @@ class Marking(Protocol):
 
     def important(self, first: int, last: int) -> NDArray[np.bool_]:
         """Of packets `first` to `last` - 1; asked once for each packet, in order."""
+        ...
+
+
+@runtime_checkable
+class LookingAhead(Marking, Protocol):
+    """One that looks at the tensor also while nobody asks."""
+
+    def look_no_more(self) -> None:
+        """The tensor is the user's again; called once."""
         ...
 
 

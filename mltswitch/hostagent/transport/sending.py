@@ -15,6 +15,7 @@ from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.transport.datagrams import Bursts
 from mltswitch.hostagent.transport.interfaces import (
     Direction,
+    LookingAhead,
     Marking,
     Outgoing,
     Sprayer,
@@ -145,6 +146,8 @@ class SendTransfer:
     def end(self) -> None:
         """The tensor is the user's again: nobody looks at it any more."""
         self.phase = Phase.ENDED
+        if isinstance(self._marking, LookingAhead):
+            self._marking.look_no_more()
         self._marking = self._chunk = None
 
     @property

@@ -145,3 +145,34 @@ def test_nothing_is_looked_at_after_the_last_who_could_ask_or_the_end() -> None:
     assert not closing.is_alive()
     assert len(source.asked) == 1
     assert not other_source.asked
+
+
+def test_at_the_end_nobody_looks_any_more() -> None:
+    source, marking = counting()
+    source.may_answer.clear()
+    thread = MarkingThread()
+    thread.begin(marking)
+    eventually(lambda: bool(source.asked))
+    ending = threading.Thread(target=marking.look_no_more)
+    ending.start()
+    eventually(lambda: marking._next == LARGE.packet_count)
+    assert ending.is_alive()  # a slice is being looked at
+    source.may_answer.set()
+    ending.join(5)
+    assert not ending.is_alive()
+    assert len(source.asked) == 1
+    thread.close()
+    assert len(source.asked) == 1
+
+
+def test_without_a_thread_who_asks_finds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    thread = MarkingThread()
+    source, marking = counting()
+    thread.begin(marking)
+    assert not source.asked
+    assert marking.important(0, 4).tolist() == [False, True] * 2
+    thread.close()
