@@ -9,6 +9,7 @@ import click
 
 from mltswitch.cli.agent_options import configuration_of, document_of, require_together
 from mltswitch.cli.output import console, json_option, print_json, progress, table
+from mltswitch.cli.strangers import Strangers
 from mltswitch.documents import load_document
 from mltswitch.errors import UserInputError, VerificationError
 from mltswitch.hostagent.configuration import AgentConfiguration, AgentDocument
@@ -20,7 +21,7 @@ from mltswitch.hostagent.control.security import Plaintext
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.doctor.addresses import address_findings
 from mltswitch.hostagent.doctor.examination import Direction, connected, examine
-from mltswitch.hostagent.doctor.examined import Answered, Examined, listening
+from mltswitch.hostagent.doctor.examined import Examined, listening
 from mltswitch.hostagent.doctor.findings import Finding, HostReport, Status
 from mltswitch.hostagent.doctor.keys import keys_finding
 from mltswitch.hostagent.doctor.machine import machine_findings
@@ -132,15 +133,16 @@ def doctor(
             raise UserInputError("where?", where="--listen", expected="ADDRESS[:PORT]")
         report = Report(own, None, ())
         _show(report, as_json=as_json)
+        strangers = Strangers()
         with listening(
             local,
             configuration.settings.security,
             channel_settings,
             settings,
             own.findings,
-            refused=lambda error: progress(f"not examined: {error}"),
+            refused=lambda error: strangers.tell(f"not examined: {error}"),
         ) as listener:
-            _serve(listener, once=once)
+            _serve(listener, strangers, once=once)
     elif examined is not None:
         name, remote = examined
         progress(f"examining {name} at {remote}")
@@ -234,21 +236,18 @@ def _source(settings: DoctorSettings, remote: Endpoint) -> str | None:
     return settings.paths[0].address if settings.paths and remote.ip.is_loopback else None
 
 
-def _serve(examined: Examined, *, once: bool) -> None:
+def _serve(examined: Examined, strangers: Strangers, *, once: bool) -> None:
     progress(f"listening at {examined.local}; on the other host: mltswitch agent doctor --peer …")
     while True:
         answered = examined.serve_one()
         if answered is None:
             continue
-        progress(_line(answered))
-        if once and answered.is_finished:
+        if answered.error is not None:
+            strangers.tell(f"not finished: {answered.error}")
+            continue
+        progress(f"examined by {answered.examiner}: {answered.sent_datagrams:,} datagrams sent to it")
+        if once:
             return
-
-
-def _line(answered: Answered) -> str:
-    if answered.error is not None:
-        return f"not finished: {answered.error}"
-    return f"examined by {answered.examiner}: {answered.sent_datagrams:,} datagrams sent to it"
 
 
 # Printing

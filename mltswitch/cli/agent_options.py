@@ -12,8 +12,9 @@ import click
 from click.core import ParameterSource
 
 from mltswitch.cli.output import progress
+from mltswitch.cli.strangers import Strangers
 from mltswitch.documents import load_document, validate
-from mltswitch.errors import UserInputError, printable
+from mltswitch.errors import UserInputError
 from mltswitch.hostagent.agent import DEFAULT_DEADLINE_SECONDS, Agent
 from mltswitch.hostagent.configuration import AgentConfiguration, AgentDocument, configured, parse_endpoint
 from mltswitch.hostagent.control.identity import host_name_problem
@@ -29,8 +30,6 @@ COMMAND_LINE: Final = "command line"
 SIGNAL_EXIT_CODE: Final = 128
 """And the signal's number, as shells have it."""
 DEFAULT_WAIT_SECONDS: Final = 60.0
-MOST_REFUSED_TOLD: Final = 50
-"""Lines about who was not let in: whoever scans ports must not fill the log."""
 IDLE_OVER_TCP: Final = ("spray", "line_rate", "mtu_bytes", "policy", "burst_packets")
 """Parameters of commands that mean nothing there: TCP paces, cuts and finds its rate itself."""
 
@@ -217,16 +216,11 @@ def telling_of_the_refused(agent: Agent) -> Iterator[None]:
 
 class _Refused:
     def __init__(self) -> None:
-        self._told = 0
+        self._strangers = Strangers()
 
     def observe(self, event: AgentEvent) -> None:
-        if not isinstance(event, PeerLost) or self._told > MOST_REFUSED_TOLD:
-            return
-        self._told += 1
-        if self._told > MOST_REFUSED_TOLD:
-            progress("more were not let in, and are not told of")
-        else:
-            progress(f"not connected: {printable(event.peer or 'a stranger')}: {printable(event.reason)}")
+        if isinstance(event, PeerLost):
+            self._strangers.tell(f"not connected: {event.peer}: {event.reason}")
 
 
 def _metrics_endpoint(text: str) -> Endpoint:

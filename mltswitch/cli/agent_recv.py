@@ -26,6 +26,7 @@ from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.announced import ReceiveOptions, receive_announced
 from mltswitch.hostagent.configuration.build import LOOPBACK_ADDRESS
 from mltswitch.hostagent.configuration.document import MAXIMUM_PEERS
+from mltswitch.hostagent.errors import AgentError
 from mltswitch.units import parse_bytes
 from mltswitch.wire import AGENT_PORT
 
@@ -195,10 +196,11 @@ class _Files:
 
     @contextmanager
     def written_at_the_end(self) -> Iterator[None]:
-        """When interrupted, too, nothing that was complete is lost; a second Ctrl-C waits for no disk."""
+        """When interrupted, or when the agent fails, nothing that was complete is lost; a second Ctrl-C waits
+        for no disk."""
         try:
             yield
-        except (KeyboardInterrupt, SystemExit):
+        except (AgentError, KeyboardInterrupt, SystemExit):
             self.write_last()
             for name, number in self._rounds.items():
                 progress(f"written: {name} (round {number})")

@@ -243,9 +243,9 @@ def receive_announced(
 ) -> tuple[dict[str, Announcement], ExchangeResult]:
     """Receive what connected peers announce; `keep` is called after each round that is complete.
 
-    Where it is interrupted, `keep` has been called for every round that was complete. Raises AgentError where
-    an announcement does not come, UserInputError where the announced tensors need more memory than the
-    options allow.
+    Where it is interrupted, or the agent fails, `keep` has been called for every round that was complete.
+    Raises AgentError where an announcement does not come or the agent fails, UserInputError where the
+    announced tensors need more memory than the options allow.
     """
     announced = _announcements(agent, peers, options.deadline_seconds)
     copies = {peer: 2 if options.keep_last and entry.rounds > 1 else 1 for peer, entry in announced.items()}
@@ -317,10 +317,12 @@ def _exchange(
     total = sum(rounds.values())
     started, cpu = time.monotonic(), cpu_seconds()
     for number in range(FIRST_ROUND, FIRST_ROUND + max(rounds.values(), default=0)):
-        posted = [(peer, post(peer, number)) for peer, most in left.items() if number < FIRST_ROUND + most]
-        waiting = dict(posted)
+        waiting: dict[str, Transfer] = {}
         try:
-            for peer, transfer in posted:
+            for peer, most in left.items():
+                if number < FIRST_ROUND + most:
+                    waiting[peer] = post(peer, number)
+            for peer, transfer in list(waiting.items()):
                 results.append(_ended(peer, number, transfer))
                 if results[-1].error is None:
                     completed(peer, number)
@@ -328,7 +330,7 @@ def _exchange(
                     del left[peer]
                 del waiting[peer]
                 advance(f"rounds {done_word}", len(results), total)
-        except (KeyboardInterrupt, SystemExit):
+        except (AgentError, KeyboardInterrupt, SystemExit):
             for peer, transfer in waiting.items():
                 if transfer.completion is not None and transfer.completion.error is None:
                     completed(peer, number)

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from typing import Final
@@ -43,6 +43,7 @@ from mltswitch.hostagent.transport.interfaces import (
     TransferDone,
     TransferProgress,
 )
+from mltswitch.hostagent.transport.messages import Goodbye, encode_message
 from mltswitch.hostagent.transport.rate import Timely
 from mltswitch.hostagent.transport.settings import Transport
 from mltswitch.hostagent.transport.sharing import SharedRate
@@ -370,7 +371,7 @@ class Engine:
             self._tell(link, connection, event)
 
     def _tell(self, link: Link, connection: Connection, event: Event) -> None:
-        name = link.name
+        name = link.name or str(link.channel.remote)
         sprayer = link.sprayer
         if isinstance(event, TransferDone) and event.direction is Direction.SEND and sprayer is not None:
             event = replace(event, paths=sprayer.conditions())
@@ -416,6 +417,10 @@ class Engine:
         connection = link.connection
         link.rest = None
         if connection is not None:
+            if isinstance(error, PeerRefusedError) and link.channel.is_open:
+                with suppress(AgentError):  # it leaves anyway
+                    link.channel.send(encode_message(Goodbye(error.what)))
+                    link.channel.flush()
             connection.control_ended(error, time.monotonic_ns())
             self.watch.forget(link)
             self._report_end(link, connection)

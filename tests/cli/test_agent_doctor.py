@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mltswitch.cli import agent_doctor
+from mltswitch.cli import strangers as strangers_module
 from mltswitch.cli.agent_doctor import doctor
 from mltswitch.documents import dump_yaml
 from mltswitch.errors import UserInputError
@@ -212,7 +213,7 @@ def test_who_is_refused_is_told_at_the_other_end_too(monkeypatch: pytest.MonkeyP
     job.root.mkdir()
     folders = [str(folder_of(job.credentials(name))) for name in ("one", "other")]
     lines: list[str] = []
-    monkeypatch.setattr(agent_doctor, "progress", lines.append)
+    monkeypatch.setattr(strangers_module, "progress", lines.append)
     with listening(monkeypatch, "--listen", "127.0.92.1:0", *OTHER, "--keys", folders[1], "--once") as place:
         error = invoke("--peer", f"other={place}", *ONE[:4]).exception
         assert "it speaks TLS, and we are in plain text" in str(error)
@@ -221,6 +222,23 @@ def test_who_is_refused_is_told_at_the_other_end_too(monkeypatch: pytest.MonkeyP
     [told] = [line for line in lines if line.startswith("not examined: ")]
     assert told.startswith("not examined: peer 127.0.91.1:")
     assert "it speaks plain text, and we have keys" in told
+
+
+def test_who_scans_ports_fills_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(strangers_module, "progress", lines.append)
+    with listening(monkeypatch, "--listen", "127.0.92.1:0", *OTHER, "--once") as place:
+        address, _, port = place.rpartition(":")
+        for said in [b"SSH-2.0-x\r\n", b"220 \x1b[2J\r\n"] * 30:
+            with socket.create_connection((address, int(port))) as stranger:
+                stranger.sendall(said)
+                while stranger.recv(4096):
+                    pass
+        assert invoke("--peer", place, *ONE, "--dscp", "34").return_value == 0
+    assert len(lines) == 51
+    assert {line.split(":")[0] for line in lines[:50]} == {"not examined", "not finished"}
+    assert all(line.isprintable() for line in lines)
+    assert lines[50] == "more were not let in, and are not told of"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,10 @@ from mltswitch.cli.agent_options import configuration_of, document_of
 from mltswitch.cli.agent_send import random_tensor
 from mltswitch.documents import dump_yaml
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.announced import ANNOUNCEMENT_TENSOR
+from mltswitch.hostagent.completions import Transfer
+from mltswitch.hostagent.errors import CancelledError
 from mltswitch.hostagent.spraying.settings import Policy
 from mltswitch.hostagent.telemetry.events import COMPLETED, TransferEnded
 from mltswitch.hostagent.telemetry.reading import read_trace
@@ -428,6 +431,31 @@ def test_a_sender_that_leaves_takes_no_complete_round_with_it(folder: Path) -> N
     [peer] = json.loads(out)["peers"]
     assert len(peer["rounds"]) > 1
     assert peer["files"] == ["out.npy"]
+    assert (np.load("out.npy") == GRADIENTS).all()
+
+
+def test_an_agent_that_fails_takes_no_complete_round_with_it(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third round cannot even be posted."""
+    real = Agent.post_recv
+
+    def post(agent: Agent, peer: str, data: object, *, round_number: int, **more: Any) -> Transfer:
+        if round_number == 3:
+            raise CancelledError("the agent's engine has failed; its log says how")
+        return real(agent, peer, data, round_number=round_number, **more)
+
+    monkeypatch.setattr(Agent, "post_recv", post)
+    with nobody_listens() as free:
+        place = str(free)
+    with running("send", "g.npy", "--rounds", 5, "--to", f"receiver={place}") as sender:
+        code, out, err = run(capsys, "recv", "--listen", place, "--data-port", 0, "-o", "out.npy")
+        assert sender.ends()[0] == 6
+    assert (code, out) == (6, "")
+    assert err.splitlines()[-2:] == [
+        "written: out.npy (round 2)",
+        "mltswitch: the agent's engine has failed; its log says how",
+    ]
     assert (np.load("out.npy") == GRADIENTS).all()
 
 

@@ -1,6 +1,7 @@
 """Two agents on loopback: real sockets, real TLS, real offload; no root."""
 
 import asyncio
+import re
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,7 @@ from mltswitch.hostagent.errors import (
 )
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.tagging import ByFunction
+from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.hostagent.transport.datagrams import HEADER_DTYPE
 from mltswitch.hostagent.transport.interfaces import Direction
 from mltswitch.hostagent.transport.rate import RateSettings
@@ -197,14 +199,14 @@ def test_the_second_of_one_name_is_refused_and_the_first_stays(pair: tuple[Agent
     assert receiver.listening_at is not None
     at = receiver.listening_at
 
-    def exchange(second: Agent) -> None:
-        second.connect("host-b", at, PATIENCE_SECONDS)  # may succeed: our hello and the refusal cross
-        second.post_send(
-            "host-b", gradients(10), tensor=1, round_number=1, dscp=DSCP, deadline_seconds=5
-        ).wait()
+    said = "peer host-b: closed the connection: is connected already"
 
-    with Agent(twin) as second, pytest.raises(AgentError):
-        exchange(second)
+    def come(second: Agent) -> None:
+        second.connect("host-b", at, PATIENCE_SECONDS)
+        eventually(lambda: is_gone(second, "host-b"))  # our hello and the refusal may cross
+
+    with Agent(twin) as second, pytest.raises(PeerUnreachableError, match=said):
+        come(second)
     receiver.wait_for_peers(["host-a"], PATIENCE_SECONDS)
     there = receiver.post_recv("host-a", np.zeros(10, np.float32), tensor=1, round_number=1)
     sender.post_send("host-b", gradients(10), tensor=1, round_number=1, dscp=DSCP)
@@ -447,9 +449,53 @@ def test_somebody_else_in_plain_text_is_named(make: Make) -> None:
     agent = make("host-a")
     with socket.create_server(("127.0.0.1", 0)) as stranger, ThreadPoolExecutor(1) as executor:
         taken = executor.submit(lambda: _said(stranger.accept()[0], b"220 mail.example ESMTP\r\n"))
-        with pytest.raises(ProtocolViolationError, match="peer mail: control message: kind 109"):
+        with pytest.raises(
+            ProtocolViolationError, match="peer mail: no agent speaks there: it says '220 mail"
+        ):
             agent.connect("mail", Endpoint(*stranger.getsockname()), PATIENCE_SECONDS)
         taken.result(PATIENCE_SECONDS)
+
+
+def test_by_another_name_both_ends_say_why(make: Make) -> None:
+    one, other = make("host-a"), make("host-b")
+    assert other.listening_at is not None
+    why = "calls itself 'host-b': connect to it by that name, or mend its configuration"
+    with pytest.raises(PeerRefusedError, match=f"^peer host-b: {why}$"):
+        one.connect("host-z", other.listening_at, PATIENCE_SECONDS)
+    with pytest.raises(PeerUnreachableError, match=f"^peer host-a: closed the connection: {why}$"):
+        eventually(lambda: is_gone(other, "host-a"))
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (b"220 mail.example ESMTP\r\n", "no agent speaks there: it says '220 mail.example ESM' first"),
+        (b"220", "closed the control channel without a word"),
+    ],
+)
+def test_a_stranger_in_plain_text_is_told_of_by_its_address(make: Make, words: bytes, why: str) -> None:
+    agent, told = make("host-a"), Told()
+    agent.observe(told)
+    assert agent.listening_at is not None
+    with socket.create_connection((agent.listening_at.address, agent.listening_at.port)) as stranger:
+        place = f"127.0.0.1:{stranger.getsockname()[1]}"
+        stranger.sendall(words)
+        stranger.shutdown(socket.SHUT_WR)
+        eventually(lambda: len(told.lost) > 0)
+    assert told.lost == [(place, why)]
+    with pytest.raises(DeadlineExceededError, match=re.escape(f"; peer {place}: {why}")):
+        agent.wait_for_a_peer(0.1)
+
+
+class Told:
+    """Which peers were lost, and why."""
+
+    def __init__(self) -> None:
+        self.lost: list[tuple[str, str]] = []
+
+    def observe(self, event: AgentEvent) -> None:
+        if isinstance(event, PeerLost):
+            self.lost.append((event.peer, event.reason))
 
 
 def _said(connection: socket.socket, words: bytes) -> None:

@@ -26,17 +26,19 @@ from mltswitch.hostagent.announced import (
     receive_announced,
     send_announced,
 )
+from mltswitch.hostagent.completions import Transfer
 from mltswitch.hostagent.configuration import AgentDocument, configured
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.errors import (
     AgentError,
+    CancelledError,
     DeadlineExceededError,
     PeerUnreachableError,
     TransferMismatchError,
 )
 from mltswitch.hostagent.tensor.layout import MAXIMUM_ELEMENTS
 from mltswitch.wire import ElementType
-from tests.hostagent.background import in_background
+from tests.hostagent.background import eventually, in_background
 
 PATIENCE_SECONDS = 60.0
 SENDING = SendOptions(dscp=34, burst_packets=16, deadline_seconds=PATIENCE_SECONDS)
@@ -181,6 +183,33 @@ def test_interrupted_no_complete_round_is_forgotten(ends: tuple[Agent, Agent, Ag
         receive_announced(receiver, ["one", "two"], RECEIVING, lambda peer, *_: kept.append(peer), nothing)
     interrupted()
     assert kept == ["two"]
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt(), CancelledError("the agent's engine has failed")])
+def test_what_is_complete_while_others_are_posted_is_not_forgotten(
+    ends: tuple[Agent, Agent, Agent], monkeypatch: pytest.MonkeyPatch, ending: BaseException
+) -> None:
+    one, two, receiver = ends
+    data = np.ones(100, np.float32)
+    announcement = Announcement.of(data, ElementType.FLOAT32, tensor=0, rounds=1).encoded()
+    two.post_send("all", announcement, tensor=ANNOUNCEMENT_TENSOR, round_number=1, dscp=34)
+    real, posted, kept = receiver.post_recv, list[Transfer](), list[str]()
+
+    def post(peer: str, data: object, *, tensor: int, **more: Any) -> Transfer:
+        if (peer, tensor) == ("two", 0):
+            eventually(lambda: posted[-1].completion is not None)
+            raise ending
+        posted.append(real(peer, data, tensor=tensor, **more))
+        return posted[-1]
+
+    monkeypatch.setattr(receiver, "post_recv", post)
+    with in_background(send_announced, one, ["all"], data, SENDING, nothing) as sent:
+        with pytest.raises(type(ending)):
+            receive_announced(
+                receiver, ["one", "two"], RECEIVING, lambda peer, *_: kept.append(peer), nothing
+            )
+        assert sent().error is None
+    assert kept == ["one"]
 
 
 def test_a_peer_that_announces_nonsense(ends: tuple[Agent, Agent, Agent]) -> None:

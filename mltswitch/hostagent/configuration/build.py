@@ -302,7 +302,8 @@ def _with_plan(
     listen = (
         Endpoint(planned.address, AGENT_PORT) if document.listen is None else parse_endpoint(document.listen)
     )
-    if planned.first_port is not None and document.data_port is not None and not document.addresses:
+    has_source_ports = document.transport is Transport.MLT and planned.first_port is not None
+    if has_source_ports and document.data_port is not None and not document.addresses:
         raise UserInputError(
             f"the plan's paths are UDP source ports, from {planned.first_port} on",
             where=f"{where}: data_port",

@@ -179,7 +179,7 @@ class Conversation:
             if self._is_examiner:
                 what = (
                     f"takes connections at {self._channel.remote}, and {what}: something else listens at "
-                    "that port, or the doctor is busy with another host"
+                    "that port"
                 )
             raise PeerUnreachableError(what, peer=self.peer_name) from None
 

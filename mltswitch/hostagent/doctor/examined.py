@@ -1,9 +1,11 @@
 """The side that listens: answers one examiner after the other, within bounds of its own."""
 
 import selectors
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,23 +18,33 @@ from mltswitch.hostagent.doctor.conversation import Conversation
 from mltswitch.hostagent.doctor.findings import Finding
 from mltswitch.hostagent.doctor.messages import (
     MAXIMUM_RUNS,
+    PREAMBLE,
     Expect,
     Findings,
     Finish,
     Finished,
     Ready,
+    Refuse,
     Run,
     Sent,
     ToldFinding,
     Transmit,
     cut,
+    encode,
 )
 from mltswitch.hostagent.doctor.ports import opened_ports
 from mltswitch.hostagent.doctor.settings import DoctorSettings
-from mltswitch.hostagent.errors import AgentError, DeadlineExceededError, ProtocolViolationError
+from mltswitch.hostagent.errors import (
+    AgentError,
+    DeadlineExceededError,
+    PeerRefusedError,
+    ProtocolViolationError,
+)
 
 EXAMINATION_SECONDS: Final = 300.0
 """Of one examiner; then the next has its turn."""
+BUSY: Final = "its doctor examines another host now: try again when that is done"
+"""What others are told meanwhile."""
 _TURN_SECONDS: Final = 0.2
 _LIMITS: Final = ListenerLimits(channels=16, setting_up=16, setting_up_per_address=4)
 
@@ -65,6 +77,8 @@ class Examined:
     ) -> None:
         self._listener, self._settings = listener, settings
         self._refused = refused
+        self._newcomers: list[_Newcomer] = []
+        """Who has not set up a channel yet."""
         self._findings = Findings(
             findings=tuple(
                 ToldFinding(
@@ -97,7 +111,7 @@ class Examined:
                 newcomer.channel, ports, self._settings, said=newcomer.said, is_examiner=False
             )
             try:
-                with conversation:
+                with conversation, self._telling_that_it_is_busy():
                     self._answer(conversation)
             except AgentError as ended:
                 error = ended
@@ -145,25 +159,47 @@ class Examined:
     def _next_channel(self, timeout_seconds: float | None) -> "_Newcomer | None":
         """The first that has set up its channel; strangers that do not wait meanwhile, and end."""
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        newcomers: list[_Newcomer] = []
-        try:
-            while deadline is None or time.monotonic() < deadline:
-                opened = next((entry for entry in newcomers if entry.channel.is_open), None)
-                if opened is not None:
-                    newcomers.remove(opened)
-                    return opened
-                accepted = self._wait(newcomers)
-                for entry in [entry for entry in newcomers if entry.channel.has_ended]:
-                    newcomers.remove(entry)
-                    entry.channel.close()
-                newcomers += accepted
-        finally:
-            for entry in newcomers:
-                entry.channel.close()
+        while deadline is None or time.monotonic() < deadline:
+            opened = next((entry for entry in self._newcomers if entry.channel.is_open), None)
+            if opened is not None:
+                self._newcomers.remove(opened)
+                return opened
+            self._wait()
         return None
 
-    def _wait(self, newcomers: Sequence["_Newcomer"]) -> list["_Newcomer"]:
-        """More of them; those that are known are driven on."""
+    @contextmanager
+    def _telling_that_it_is_busy(self) -> Iterator[None]:
+        """Meanwhile, in a thread: who else comes need not find it out by waiting."""
+        is_over = threading.Event()
+
+        def tell() -> None:
+            while not is_over.is_set():
+                self._wait()
+                if is_over.is_set():
+                    return  # it is their turn
+                # Not before they have spoken: who closes on what was not read takes back its own last words.
+                for entry in [entry for entry in self._newcomers if entry.channel.is_open and entry.said]:
+                    self._newcomers.remove(entry)
+                    self._turn_away(entry.channel)
+
+        with ThreadPoolExecutor(1, "busy doctor") as executor:
+            telling = executor.submit(tell)
+            try:
+                yield
+            finally:
+                is_over.set()
+                telling.result()
+
+    def _turn_away(self, channel: ControlChannel) -> None:
+        with suppress(AgentError):  # it leaves anyway
+            channel.send(PREAMBLE + encode(Refuse(reason=BUSY)))
+        peer = channel.peer or str(channel.remote)
+        channel.close()
+        self._refused(PeerRefusedError("came while another host was examined, and was told so", peer=peer))
+
+    def _wait(self) -> None:
+        """For more newcomers, a little; those that are known are driven on, and dropped where they end."""
+        newcomers = self._newcomers
         with selectors.DefaultSelector() as selector:
             if self._listener.wants_read:
                 selector.register(self._listener, selectors.EVENT_READ)
@@ -181,9 +217,18 @@ class Examined:
                     entry.channel.timer(now_ns)
             except AgentError as error:  # `has_ended` says so
                 self._refused(error)
-        if self._listener not in ready:
-            return []
-        return [_Newcomer(channel) for channel in self._listener.accept(now_ns)]
+        for entry in [entry for entry in newcomers if entry.channel.has_ended]:
+            newcomers.remove(entry)
+            entry.channel.close()
+        if self._listener in ready:
+            newcomers += [_Newcomer(channel) for channel in self._listener.accept(now_ns)]
+
+    def close(self) -> None:
+        """Forget who still waits, and listen no more."""
+        for entry in self._newcomers:
+            entry.channel.close()
+        self._newcomers.clear()
+        self._listener.close()
 
 
 @dataclass(slots=True, eq=False)
@@ -212,12 +257,14 @@ def listening(
     findings: Sequence[Finding],
     refused: Callable[[AgentError], None] = _ignore,
 ) -> Iterator[Examined]:
-    """`refused`: told of whoever came, and did not get as far as an examination.
+    """`refused`: told of whoever came, and did not get as far as an examination; in any thread.
 
     Raises UserInputError or MachineError where nobody can listen there.
     """
-    listener = ControlListener(local, security, channel_settings, _LIMITS)
+    examined = Examined(
+        ControlListener(local, security, channel_settings, _LIMITS), settings, findings, refused
+    )
     try:
-        yield Examined(listener, settings, findings, refused)
+        yield examined
     finally:
-        listener.close()
+        examined.close()

@@ -86,6 +86,8 @@ int64_t mlt_messages(const struct outgoing *all)
         if (first < 0 || first >= end || end > all->packets || end - first > all->most_segments || path < 0
             || path >= all->known_paths || !all->names[path])
             return 0;
+        if (all->sizes_bytes[first] < 0 || all->sizes_bytes[first] > all->most_payload_bytes)
+            return 0;
         int64_t segment_bytes = HEADER_BYTES + all->sizes_bytes[first] + all->tag_bytes;
         if ((end - first) * segment_bytes > all->most_payload_bytes)
             return 0;

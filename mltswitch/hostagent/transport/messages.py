@@ -26,6 +26,9 @@ _NO_BOUND: Final = -1.0
 _DOCTOR: Final = b"mltdo"
 """How a doctor begins, which has the same port."""
 
+_SHOWN_BYTES: Final = 20
+"""Of what somebody else says first."""
+
 
 class MessageKind(IntEnum):
     """The byte behind the length."""
@@ -299,6 +302,8 @@ class MessageReader:
 
     def __init__(self) -> None:
         self._waiting = bytearray()
+        self._has_read = False
+        """A message, at least one."""
 
     @property
     def waiting_bytes(self) -> int:
@@ -314,10 +319,8 @@ class MessageReader:
         while len(self._waiting) >= _PREFIX.size:
             length, kind = _PREFIX.unpack_from(self._waiting)
             found = _TYPES.get(kind)
-            if found is None and self._waiting.startswith(_DOCTOR):
-                raise WireFormatError("mltswitch agent doctor speaks there, and this is an agent")
             if found is None:
-                raise WireFormatError(f"kind {kind}", where="control message", expected="a known kind")
+                raise self._unknown(kind)
             if not 1 <= length <= 1 + found.maximum_bytes:
                 raise WireFormatError(
                     f"{length} bytes",
@@ -329,7 +332,16 @@ class MessageReader:
                 return
             body = bytes(self._waiting[_PREFIX.size : end])
             del self._waiting[:end]
+            self._has_read = True
             yield found.decode(body)
+
+    def _unknown(self, kind: int) -> WireFormatError:
+        if self._has_read:
+            return WireFormatError(f"kind {kind}", where="control message", expected="a known kind")
+        if self._waiting.startswith(_DOCTOR):
+            return WireFormatError("mltswitch agent doctor speaks there, and this is an agent")
+        shown = bytes(self._waiting[:_SHOWN_BYTES]).decode(errors="replace")
+        return WireFormatError(f"no agent speaks there: it says {shown!r} first")
 
 
 def _numbers(key: TransferKey) -> tuple[int, int]:

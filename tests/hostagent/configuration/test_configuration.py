@@ -123,6 +123,10 @@ def test_source_ports_are_sockets(tmp_path: Path, lab_plan: Plan) -> None:
     assert found.addresses == (str(lab_plan.topology.hosts[0].address),) * 3
     with pytest.raises(UserInputError, match=r"agent\.yaml: data_port: the plan's paths are UDP source"):
         made(tmp_path, name="host1", plan="plan.yaml", spraying=spraying, data_port=7)
+    with pytest.raises(
+        UserInputError, match=r"agent\.yaml: over TCP there is no spraying"
+    ):  # its port is none
+        made(tmp_path, name="host1", plan="plan.yaml", spraying=spraying, data_port=7, transport="tcp")
 
 
 def test_peers_by_name(tmp_path: Path) -> None:

@@ -1,14 +1,15 @@
 """Two doctors over loopback: keys, strangers, peers that are none, and bounds. No root."""
 
 import socket
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.control.listener import ControlListener
-from mltswitch.hostagent.control.security import Plaintext
+from mltswitch.hostagent.control.security import Plaintext, Security
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.doctor import conversation as conversation_module
 from mltswitch.hostagent.doctor import examination
@@ -37,7 +38,7 @@ from mltswitch.hostagent.errors import (
     PeerUnreachableError,
     ProtocolViolationError,
 )
-from tests.hostagent.background import in_background
+from tests.hostagent.background import eventually, in_background
 from tests.hostagent.control.peers import (
     Job,
     accepted,
@@ -68,10 +69,10 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 
 @contextmanager
-def talking(listener: Endpoint) -> Iterator[tuple[Conversation, list[Port]]]:
+def talking(listener: Endpoint, security: Security = LOOSE) -> Iterator[tuple[Conversation, list[Port]]]:
     """An examiner that a test drives."""
     with (
-        connected(listener, "server", LOOSE, CHANNEL, source=ONE[0]) as channel,
+        connected(listener, "server", security, CHANNEL, source=ONE[0]) as channel,
         opened_ports(CLIENT) as ports,
         Conversation(channel, ports, CLIENT, is_examiner=True) as conversation,
     ):
@@ -96,6 +97,39 @@ def test_one_listener_serves_one_after_the_other() -> None:
     with served(SERVER, OTHER[0], times=2) as listener:
         for _ in range(2):
             assert problems(examined_by(CLIENT, listener)[1]) == {}
+
+
+@pytest.mark.parametrize("has_keys", [False, True])
+def test_a_second_examiner_is_told_at_once_that_the_doctor_is_busy(job: Job, has_keys: bool) -> None:
+    """As often as it asks; the first one notices nothing, and then it is the second one's turn."""
+    ours, theirs = (job.identity("client"), job.identity("server")) if has_keys else (LOOSE, LOOSE)
+    with served(SERVER, OTHER[0], theirs, times=2) as listener:
+        with talking(listener.at, ours) as (conversation, _):
+            began = time.monotonic()
+            for _ in range(3):
+                with pytest.raises(PeerRefusedError, match="its doctor examines another host now: try again"):
+                    examined_by(CLIENT, listener, ours)
+            assert time.monotonic() - began < conversation_module.GREETING_SECONDS
+            conversation.say(Finish())
+            conversation.hear(Finished)
+        eventually(lambda: len(listener.answered) == 1)
+        assert problems(examined_by(CLIENT, listener, ours)[1]) == {}
+    assert [answered.error for answered in listener.answered] == [None, None]
+
+
+def test_who_does_not_speak_while_another_is_examined_has_its_turn_afterwards() -> None:
+    with served(SERVER, OTHER[0], times=2) as listener:
+        with talking(listener.at) as (conversation, _), ExitStack() as later:
+            second = later.enter_context(connected(listener.at, "server", LOOSE, CHANNEL, source=ONE[0]))
+            with pytest.raises(PeerRefusedError):
+                examined_by(CLIENT, listener)  # who came before is known to the doctor, too
+            conversation.say(Finish())
+            conversation.hear(Finished)
+            kept = later.pop_all()
+        eventually(lambda: len(listener.answered) == 1)
+        with kept:
+            examine(second, CLIENT)
+    assert [answered.error for answered in listener.answered] == [None, None]
 
 
 def test_paths_by_port() -> None:

@@ -3,8 +3,7 @@
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from mltswitch.hostagent.transport.messages import Probe, encode_message
 from mltswitch.wire import AgentFlag, AgentHeader, AgentKind, Ecn, ElementType
 from mltswitch.wire.headers import ACKNOWLEDGEMENT, AGENT
 from tests.hostagent.doctor.pairs import settings_of
+from tests.hostagent.native.passes import needs_passes, without_passes
 from tests.hostagent.network.test_receiver import KEY_OF_TOS, control_areas
 from tests.hostagent.tagging.tensors import any_tensors
 from tests.hostagent.transport.ends import connection, incoming, talk
@@ -36,19 +36,6 @@ PAYLOAD_BYTES = 104
 SIZES_BYTES = {False: 64, True: 16}
 TENSORS = (3, 4)
 NOW_NS = 2_000_000_000
-
-
-@contextmanager
-def without_passes() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "LIBRARY", None)
-        yield
-
-
-needs_passes = pytest.mark.skipif(
-    native.PROBLEM == native.UNWANTED or shutil.which("cc") is None,
-    reason=f"nobody wants compiled passes, or there is no C compiler: {native.PROBLEM}",
-)
 
 
 @needs_passes

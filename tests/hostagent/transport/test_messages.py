@@ -65,7 +65,8 @@ def test_there_and_back_however_it_is_cut(messages: list[Message], data: st.Data
     [
         (b"\xff\xff\xff\xff\x08", "control message ping: 4294967295 bytes"),
         (b"\x00\x00\x00\x00\x08", "0 bytes"),
-        (b"\x00\x00\x00\x02\x63", "kind 99"),
+        (b"220 mail.example ESMTP", r"^no agent speaks there: it says '220 mail\.example ESM' first$"),
+        (encode_message(Ping(1)) + b"\x00\x00\x00\x02\x63", "control message: kind 99"),
         (b"\x00\x00\x00\x02\x08\x00", "body of a control message: 1 bytes"),
     ],
 )
