@@ -33,6 +33,7 @@ from mltswitch.hostagent.transport.settings import Transport
 from mltswitch.lab.namespaces import NamespaceHandle
 from mltswitch.plan import Plan
 from mltswitch.wire import ElementType
+from tests.hostagent.background import eventually
 from tests.hostagent.control.peers import nobody_listens
 from tests.hostagent.namespaces import can_make_namespaces, two_hosts
 
@@ -402,9 +403,7 @@ def test_interrupted_the_last_complete_round_is_kept(
         receiving("-o", "out.npy", "--trace", trace) as (receiver, place),
         running("send", *options, "--to", f"receiver={place}") as sender,
     ):
-        while trace.read_text().count("transfer_ended") < 4:  # now it is in the middle of a round
-            assert receiver.process.poll() is None
-            time.sleep(0.01)
+        eventually(lambda: trace.read_text().count("transfer_ended") >= 4)  # it is in the middle of a round
         receiver.process.send_signal(number)
         code, out, err = receiver.ends()
         assert (code, out) == (exit_code, "")
@@ -422,9 +421,7 @@ def test_a_sender_that_leaves_takes_no_complete_round_with_it(folder: Path) -> N
     trace = folder / "t.jsonl"
     with receiving("-o", "out.npy", "--trace", trace, "--json") as (receiver, place):
         with running("send", "g.npy", "--rounds", 100_000, "--to", f"receiver={place}") as sender:
-            while trace.read_text().count("transfer_ended") < 4:
-                assert receiver.process.poll() is None
-                time.sleep(0.01)
+            eventually(lambda: trace.read_text().count("transfer_ended") >= 4)
             sender.process.kill()
         code, out, err = receiver.ends()
         assert code == 6, err

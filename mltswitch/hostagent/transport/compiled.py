@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from mltswitch.hostagent import native
 from mltswitch.hostagent.native import COMMON_BYTES, Answer, Grid, OpenTransfers, Transfer
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
 from mltswitch.hostagent.transport.feedback import Feedback
@@ -179,6 +180,13 @@ class CompiledIntake:
         self.is_connected = False
         for receiving in list(self._open):
             self.close(receiving)
+
+
+def compiled_intake(registry: Registry | None, token: int, feedback: Feedback) -> CompiledIntake | None:
+    """Of a connection, in a registry of its own where none is given; None: there are no compiled passes."""
+    if native.LIBRARY is None:
+        return None
+    return CompiledIntake(registry or Registry(native.LIBRARY), token, feedback)
 
 
 def _arrays(grid: DatagramGrid, now_ns: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

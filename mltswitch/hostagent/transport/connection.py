@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from mltswitch.hostagent import native
 from mltswitch.hostagent.errors import (
     AgentError,
     CancelledError,
@@ -21,13 +20,8 @@ from mltswitch.hostagent.errors import (
     ProtocolViolationError,
 )
 from mltswitch.hostagent.tagging import congestion_marked, is_congestion_marked
-from mltswitch.hostagent.transport.compiled import NOTHING, CompiledIntake, Registry, Taken
-from mltswitch.hostagent.transport.datagrams import (
-    ACKNOWLEDGEMENT_DTYPE,
-    Bursts,
-    Datagram,
-    DatagramGrid,
-)
+from mltswitch.hostagent.transport.compiled import NOTHING, Registry, Taken, compiled_intake
+from mltswitch.hostagent.transport.datagrams import ACKNOWLEDGEMENT_DTYPE, Bursts, Datagram, DatagramGrid
 from mltswitch.hostagent.transport.exchange import Exchange
 from mltswitch.hostagent.transport.feedback import Feedback, path_probe
 from mltswitch.hostagent.transport.hello import (
@@ -110,7 +104,8 @@ class Connection:
             settings.acknowledge_every_packets,
             settings.acknowledge_delay_ns,
         )
-        self._compiled = self._compiled_intake(registry)
+        is_udp = local.transport is not Transport.TCP
+        self._compiled = compiled_intake(registry, self.receive_token, self._feedback) if is_udp else None
         self._outbox = self.outbox_type(self._exchange, rate, now_ns)
         self._inbox = self.inbox_type(self._exchange, self._compiled)
         self._halves: dict[Direction, Outbox | Inbox] = {
@@ -474,11 +469,6 @@ class Connection:
         self._sprayer.acknowledged(path, echoed_ns, received, marked, delay_ns, now_ns)
         if 0 < delay_ns <= self._settings.silence_ns:
             self._rate.acknowledged(delay_ns, now_ns)
-
-    def _compiled_intake(self, registry: Registry | None) -> CompiledIntake | None:
-        if native.LIBRARY is None or self._exchange.local.transport is Transport.TCP:
-            return None
-        return CompiledIntake(registry or Registry(native.LIBRARY), self.receive_token, self._feedback)
 
     # The end
 
