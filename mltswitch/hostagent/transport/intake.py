@@ -162,12 +162,12 @@ def packets(grids: Iterable[DatagramGrid], token: int, key: bytes | None, now_ns
             tos = int(grid.tos[message])
             arrived_ns = now_ns if grid.arrived_ns is None else int(grid.arrived_ns[message])
             for place in range(grid.datagrams_per_message):
-                found = read_packet(grid.datagram(message, place), token, key)
+                found = _packet(grid.datagram(message, place), token, key)
                 if found is not None:
                     yield Packet(*found, tos, arrived_ns)
 
 
-def read_packet(data: memoryview, token: int, key: bytes | None) -> tuple[AgentHeader, memoryview] | None:
+def _packet(data: memoryview, token: int, key: bytes | None) -> tuple[AgentHeader, memoryview] | None:
     """(header, body) of one of ours."""
     try:
         header = AgentHeader.decode(data)

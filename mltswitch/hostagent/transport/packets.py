@@ -157,7 +157,8 @@ def _write_packets_compiled(
     """The same in one pass."""
     assert native.LIBRARY is not None  # noqa: S101  (its caller looked)
     count = len(sequences)
-    sequences, important = np.ascontiguousarray(sequences), np.ascontiguousarray(important)
+    sequences = np.ascontiguousarray(sequences, np.int64)
+    important = np.ascontiguousarray(important, np.bool_)
     headers = np.empty(count, HEADER_DTYPE)
     offsets, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
     arrays = ChunkArrays(
@@ -183,7 +184,7 @@ def _stamp(
 ) -> None:
     """Path and time of departure of all packets of these bursts."""
     if native.LIBRARY is not None:
-        paths = np.ascontiguousarray(paths)
+        paths = np.ascontiguousarray(paths, np.int64)
         native.LIBRARY.mlt_stamp(
             headers.ctypes.data, starts.ctypes.data, paths.ctypes.data, len(paths), now_ns
         )

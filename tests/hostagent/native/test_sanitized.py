@@ -14,6 +14,7 @@ from tests.hostagent.native.passes import needs_passes
 TESTS = ("test_passes.py", "test_reading.py", "test_sending.py", "test_bounds.py")
 ROOT = Path(__file__).parents[3]
 OVERRUN = "char overrun(void) { volatile char *volatile memory = __builtin_malloc(8); return memory[8]; }"
+PATIENCE_SECONDS = 300.0
 DETECTED = "AddressSanitizer: heap-buffer-overflow"
 
 
@@ -42,6 +43,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         cwd=ROOT,
         env=environment,
+        timeout=PATIENCE_SECONDS,
     )
 
 

@@ -114,12 +114,12 @@ def test_a_thread_finds_those_of_large_tensors() -> None:
     thread.close()
 
 
-def test_what_goes_wrong_is_told_to_whoever_asks() -> None:
+def test_what_goes_wrong_is_told_to_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(first: int, last: int) -> NDArray[np.bool_]:
         raise MemoryError(f"{first} to {last}")
 
     source, marking = counting()
-    source.important = fails  # type: ignore[method-assign]
+    monkeypatch.setattr(source, "important", fails)
     assert not marking.find_some()
     with pytest.raises(MemoryError, match="0 to "):
         marking.important(0, 10)
