@@ -226,12 +226,8 @@ class Engine:
             self.watch.look(self._links, self._arrivals.receivers, self.unknown_datagrams, now_ns)
         has_more = self._has_more or self._arrivals.has_more
         if received > NAP_PACKETS and self._settings.nap_seconds and not has_more:
-            time.sleep(self._nap_seconds(received, self._read_ns - read_ns))
-
-    def _nap_seconds(self, received: int, elapsed_ns: int) -> float:
-        """So many packets had arrived in so long: the next ones must not fill the buffers."""
-        filling_seconds = elapsed_ns / NANOSECONDS * self._room_packets / received
-        return min(self._settings.nap_seconds, NAP_SHARE * filling_seconds)
+            elapsed_ns = self._read_ns - read_ns
+            time.sleep(nap_seconds(self._settings.nap_seconds, received, elapsed_ns, self._room_packets))
 
     def _may_have_arrived(self, ready: set[int]) -> bool:
         """Whether data sockets must be read: what the wait told of them is older than an answer may be."""
@@ -490,3 +486,9 @@ class Engine:
             self._waiter.wake()
         except OSError as error:
             raise CancelledError("the agent is closed") from error
+
+
+def nap_seconds(most_seconds: float, received: int, elapsed_ns: int, room_packets: int) -> float:
+    """How long to rest: so many packets had arrived in so long, and the next must not fill the buffer."""
+    filling_seconds = elapsed_ns / NANOSECONDS * room_packets / received
+    return min(most_seconds, NAP_SHARE * filling_seconds)
