@@ -14,12 +14,13 @@ from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 from mltswitch.hostagent.transport.hello import KEY_BYTES, PeerHello, Secrets
 from mltswitch.hostagent.transport.interfaces import TransferKey
 
-BATCH_PACKETS = 4096
+BATCH_PACKETS = 8192
 """Offered to the kernel at once; a chunk of the transport's."""
 BATCHES = 4
 """In a row at the most,"""
-TURN_PACKETS = 2 * BATCH_PACKETS
-"""or about so many packets: then others get their turn."""
+TURN_PACKETS = BATCH_PACKETS
+TURN_BYTES = 12_000_000
+"""or about so much: then others get their turn."""
 
 
 def new_secrets() -> Secrets:
@@ -111,7 +112,7 @@ class Link:
                 self.rest, self.rest_socket = rest_of(self.rest, taken), self.sender.blocked_socket
                 return False
             self.rest = None
-        packets = 0
+        packets = size_bytes = 0
         for _ in range(BATCHES):
             bursts = self.connection.bursts(now(), BATCH_PACKETS)
             if bursts is None:
@@ -121,7 +122,8 @@ class Link:
                 self.rest, self.rest_socket = rest_of(bursts, taken), self.sender.blocked_socket
                 return False
             packets += taken
-            if packets >= TURN_PACKETS:
+            size_bytes += int(bursts.payload_bytes.sum())
+            if packets >= TURN_PACKETS or size_bytes >= TURN_BYTES:
                 break
         return True
 

@@ -2,12 +2,17 @@
 
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from typing import cast
 
+import numpy as np
+import pytest
+
 from mltswitch.hostagent.control.channel import ControlChannel
-from mltswitch.hostagent.links import BATCHES, Link
+from mltswitch.hostagent.links import BATCHES, TURN_BYTES, Link
 from mltswitch.hostagent.network.outgoing import Output, Refusal, SendCounters
+from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 from mltswitch.hostagent.transport.interfaces import TransferKey
 from tests.hostagent.transport.ends import connection, incoming, outgoing, talk
@@ -74,6 +79,31 @@ def test_others_get_their_turn_although_there_is_more_to_send() -> None:
         turns += 1
     assert turns == 1 + 100 // BATCHES
     assert sender.traffic().sent.packets == 100
+
+
+class Endless:
+    """A connection that always has this to send."""
+
+    def __init__(self, bursts: Bursts) -> None:
+        self.asked = 0
+        self._bursts = bursts
+
+    def bursts(self, now_ns: int, maximum_packets: int) -> Bursts:
+        self.asked += 1
+        return self._bursts
+
+
+@pytest.mark.parametrize(("share", "times"), [(1.0, 1), (0.5, 2), (0.01, BATCHES)])
+def test_a_turn_ends_with_so_many_bytes_too(share: float, times: int) -> None:
+    usual = sending().connection
+    assert usual is not None
+    one = usual.bursts(1, 1)
+    assert one is not None
+    endless = Endless(replace(one, payload_bytes=np.array([round(TURN_BYTES * share)])))
+    link = Link(NO_CHANNEL, "host2", cast("Connection", endless))
+    link.sender = cast("Output", TwoSockets())
+    assert link.send_data(lambda: 1)
+    assert endless.asked == times
 
 
 def test_each_backlog_waits_for_its_own_socket() -> None:

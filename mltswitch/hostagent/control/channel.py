@@ -21,7 +21,7 @@ from typing import Any, Final
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.control.identity import host_name_problem
 from mltswitch.hostagent.control.security import Security, check_plaintext, stream_for
-from mltswitch.hostagent.control.sockets import Endpoint, endpoint_of, set_options
+from mltswitch.hostagent.control.sockets import Endpoint, acknowledge_at_once, endpoint_of, set_options
 from mltswitch.hostagent.control.streams import ControlStream
 from mltswitch.hostagent.errors import AgentError, PeerUnreachableError
 from mltswitch.wire import Dscp
@@ -303,6 +303,7 @@ class ControlChannel:
                 self._cannot_send = True
             else:
                 del self._unsent[:sent]
+                acknowledge_at_once(self._socket)
         if self._cannot_send:
             self._unsent.clear()
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
@@ -112,6 +113,16 @@ def set_options(connection: socket.socket, dscp: Dscp) -> None:
         (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MILLISECONDS),
     ):
         _set(connection, level, option, value)
+
+
+def acknowledge_at_once(connection: socket.socket) -> None:
+    """What the peer says next; to be repeated after each sending.
+
+    Where the kernel has seen a dialogue, it keeps acknowledgements for up to 40 ms, for something to send
+    along (TCP_QUICKACK in tcp(7)); meanwhile the peer asks whether its word was lost.
+    """
+    with suppress(OSError):  # the connection may be gone: the next read says so
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def set_dscp(connection: socket.socket, dscp: Dscp) -> None:

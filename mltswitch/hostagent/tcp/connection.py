@@ -32,6 +32,7 @@ class KernelPaced:
     """The rate is TCP's business."""
 
     rate_bps = inf
+    is_highest = True
 
     def acknowledged(self, round_trip_ns: int, now_ns: int) -> None:
         """Not looked at."""

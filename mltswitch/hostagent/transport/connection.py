@@ -7,9 +7,7 @@ kernel already has.
 
 import heapq
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final
-
-import numpy as np
+from typing import ClassVar, Final
 
 from mltswitch.hostagent.errors import (
     AgentError,
@@ -20,8 +18,9 @@ from mltswitch.hostagent.errors import (
     ProtocolViolationError,
 )
 from mltswitch.hostagent.tagging import congestion_marked, is_congestion_marked
+from mltswitch.hostagent.transport.acknowledgements import Acknowledgements
 from mltswitch.hostagent.transport.compiled import NOTHING, Registry, Taken, compiled_intake
-from mltswitch.hostagent.transport.datagrams import ACKNOWLEDGEMENT_DTYPE, Bursts, Datagram, DatagramGrid
+from mltswitch.hostagent.transport.datagrams import Bursts, Datagram, DatagramGrid
 from mltswitch.hostagent.transport.exchange import Exchange
 from mltswitch.hostagent.transport.feedback import Feedback, path_probe
 from mltswitch.hostagent.transport.hello import (
@@ -99,6 +98,7 @@ class Connection:
         self._settings = settings
         self._exchange = Exchange(settings, local, secrets)
         self._rate = rate
+        self._acknowledgements = Acknowledgements(rate, settings.silence_ns)
         self._feedback = Feedback(
             max(entry.path for entry in local.data_addresses) + 1,
             settings.acknowledge_every_packets,
@@ -195,9 +195,10 @@ class Connection:
                 self._inbox.taken(receiving)
         for path, arrived_ns, *answer in taken.answers:
             self._heard_ns = now_ns
-            self._answered(path, arrived_ns, answer, now_ns)
+            self._acknowledgements.add(path, arrived_ns, answer, now_ns)
         if grids:
             self._take_in_grids(grids, now_ns)
+        self._acknowledgements.tell(self._sprayer, now_ns)
         self._inbox.settle(now_ns)
 
     def _take_in_grids(self, grids: Sequence[DatagramGrid], now_ns: int) -> None:
@@ -413,7 +414,7 @@ class Connection:
 
     def _take_in(self, group: Group, now_ns: int) -> None:
         if group.kind == AgentKind.ACKNOWLEDGEMENT:
-            self._acknowledged(group, now_ns)
+            self.dropped_datagrams += self._acknowledgements.add_group(group, now_ns)
         elif group.kind == AgentKind.PROBE and not group.has_bodies:
             self._arrived(group, now_ns)
             self._feedback.answer_at_once()
@@ -432,7 +433,8 @@ class Connection:
             self._heard_ns = now_ns
             header, body_bytes = packet.header, len(packet.body)
             if header.kind == AgentKind.ACKNOWLEDGEMENT and body_bytes == ACKNOWLEDGEMENT.size_bytes:
-                self._answered(header.path, packet.arrived_ns, _ACKNOWLEDGEMENT.unpack(packet.body), now_ns)
+                answer = _ACKNOWLEDGEMENT.unpack(packet.body)
+                self._acknowledgements.add(header.path, packet.arrived_ns, answer, now_ns)
                 continue
             is_probe = header.kind == AgentKind.PROBE and not body_bytes
             if not is_probe and not (header.kind == AgentKind.DATA and body_bytes):
@@ -449,26 +451,6 @@ class Connection:
                 self._feedback.answer_at_once()
             else:
                 self._inbox.one(packet)
-
-    def _acknowledged(self, group: Group, now_ns: int) -> None:
-        for part in group.parts:
-            if part.body_bytes != ACKNOWLEDGEMENT_DTYPE.itemsize:
-                self.dropped_datagrams += part.place.stop - part.place.start
-                continue
-            bodies = np.ascontiguousarray(part.bodies()).view(ACKNOWLEDGEMENT_DTYPE)
-            answers: Any = bodies.reshape(-1).tolist()
-            paths, arrivals_ns = group.paths[part.place].tolist(), group.arrived_ns[part.place].tolist()
-            for path, arrived_ns, answer in zip(paths, arrivals_ns, answers, strict=True):
-                self._answered(path, arrived_ns, answer, now_ns)
-
-    def _answered(self, path: int, arrived_ns: int, answer: Sequence[int], now_ns: int) -> None:
-        echoed_ns, held_ns, received, marked = answer
-        if self._sprayer is None:
-            return
-        delay_ns = arrived_ns - echoed_ns - held_ns
-        self._sprayer.acknowledged(path, echoed_ns, received, marked, delay_ns, now_ns)
-        if 0 < delay_ns <= self._settings.silence_ns:
-            self._rate.acknowledged(delay_ns, now_ns)
 
     # The end
 

@@ -66,6 +66,11 @@ class RateController(Protocol):
         """UDP payload and headers as the wire counts them."""
         ...
 
+    @property
+    def is_highest(self) -> bool:
+        """Whether the rate is all that it may ever be: nothing slows the flow down."""
+        ...
+
     def acknowledged(self, round_trip_ns: int, now_ns: int) -> None:
         """A round trip of data was measured."""
         ...

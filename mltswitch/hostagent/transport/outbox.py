@@ -20,7 +20,7 @@ from mltswitch.hostagent.transport.pacing import Pacer
 from mltswitch.hostagent.transport.sending import Phase, SendTransfer
 from mltswitch.hostagent.transport.sharing import Share
 from mltswitch.hostagent.transport.tally import SentTotals
-from mltswitch.units import BITS_PER_BYTE
+from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
 
 class Outbox:
@@ -190,6 +190,7 @@ class Outbox:
         window = max(0, peer.window_bytes - under_way) if peer else 0
         if under_way and not window:
             return 0  # an acknowledgement, or the sprayer's timer, goes on
+        self._pacer.calm(is_calm=self._rate.is_highest)
         credit = self._pacer.may_leave_bytes(self._rate.rate_bps, now_ns)
         if not credit:
             self._blocked_until_ns = self._pacer.next_ns(self._rate.rate_bps, now_ns)
@@ -226,7 +227,8 @@ class Outbox:
 
     def _chunk_packets(self) -> int:
         settings = self._exchange.settings
-        size_bytes = self._rate.rate_bps / BITS_PER_BYTE * settings.chunk_ns / 1e9
+        time_ns = settings.calm_chunk_ns if self._rate.is_highest else settings.chunk_ns
+        size_bytes = self._rate.rate_bps / BITS_PER_BYTE * time_ns / NANOSECONDS
         packet_bytes = self._exchange.element_bytes + self._exchange.packet_overhead_bytes
         return min(settings.chunk_packets, max(int(size_bytes / packet_bytes), settings.least_chunk_packets))
 

@@ -7,6 +7,8 @@ from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
 SLACK_NS: Final = 250_000
 """A process wakes up so late, often; what it could not send meanwhile may still leave."""
+CALM_SLACK_NS: Final = 1_100_000
+"""The same while nobody asks for less than the highest rate: more at once is less work for each packet."""
 LEAST_CREDIT_BYTES: Final = 64 * 1024
 """One segmentation-offload burst: UDP takes no longer payload."""
 PAUSE_NS: Final = 1_000_000
@@ -35,18 +37,24 @@ class Pacer:
         *,
         least_credit_bytes: int = LEAST_CREDIT_BYTES,
         slack_ns: int = SLACK_NS,
+        calm_slack_ns: int = CALM_SLACK_NS,
         pause_ns: int = PAUSE_NS,
         most_credit_bytes: float = inf,
     ) -> None:
-        """The credit grows to `least_credit_bytes`, or to what the rate moves in `slack_ns`, if more, but
-        never above `most_credit_bytes`."""
+        """The credit grows to `least_credit_bytes`, or to what the rate moves in `slack_ns` (or
+        `calm_slack_ns`), if more, but never above `most_credit_bytes`."""
         self._least_credit_bytes = min(least_credit_bytes, most_credit_bytes)
-        self._slack_ns = slack_ns
+        self._slack_ns = self._usual_slack_ns = slack_ns
+        self._calm_slack_ns = max(calm_slack_ns, slack_ns)
         self._pause_ns = pause_ns
         self._is_pausing = False
         self._most_credit_bytes = most_credit_bytes
         self._credit_bytes = float(self._least_credit_bytes)
         self._updated_ns = now_ns
+
+    def calm(self, *, is_calm: bool) -> None:
+        """Whether the rate is as high as it can be: nothing slows the flow down."""
+        self._slack_ns = self._calm_slack_ns if is_calm else self._usual_slack_ns
 
     def may_leave_bytes(self, rate_bps: float, now_ns: int) -> int:
         """Credit now; 0 while there is a debt or a pause. The rate counts from the last call until now."""

@@ -180,6 +180,11 @@ class Timely:
         return self._rate_bps
 
     @property
+    def is_highest(self) -> bool:
+        """Whether it is the cap."""
+        return self._rate_bps >= self.settings.cap_bps
+
+    @property
     def base_round_trip_ns(self) -> int:
         """As set, or longer as learned."""
         if not self.settings.learns_base:

@@ -73,6 +73,21 @@ def test_what_the_peers_kernel_has_has_arrived(securities: tuple[Security, Secur
     assert not near.has_arrived
 
 
+def test_no_end_of_a_dialogue_keeps_acknowledgements(securities: tuple[Security, Security]) -> None:
+    near, far = opened_pair(*securities)
+    for _ in range(3):
+        for speaker, listener in ((near, far), (far, near)):
+            speaker.send(b"a word")
+            speaker.flush()
+            wait(listener)
+            assert listener.step(0) == b"a word"
+    for end in (near, far):
+        with socket.socket(fileno=os.dup(end.fileno())) as looked_at:
+            assert looked_at.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) == 1
+    for end in (near, far):
+        end.close()
+
+
 def test_what_the_peers_kernel_has_no_room_for_has_not_arrived() -> None:
     near, far = opened_pair(PLAIN, PLAIN)
     while near.waiting_bytes == 0:  # the kernels of both ends are full

@@ -25,6 +25,7 @@ def connection(
     *,
     registry: Registry | None = None,
     authenticate: bool = False,
+    rate: Timely | None = None,
 ) -> Connection:
     address = PathAddress(0, f"10.0.0.{number}", 1000)
     local = LocalEnd(f"host{number}", (address,), 1 << 20, payload_bytes, authenticate, 40)
@@ -33,7 +34,7 @@ def connection(
         local,
         Secrets(number, bytes([number]) * KEY_BYTES),
         lambda hello: PathSprayer(len(hello.data_addresses)),
-        Timely(RateSettings.for_network(10e9, queue_bytes=0)),
+        rate or Timely(RateSettings.for_network(10e9, queue_bytes=0)),
         0,
         registry,
     )

@@ -70,6 +70,22 @@ def test_a_clock_that_goes_back_gives_nothing() -> None:
     assert pacer.may_leave_bytes(GIGABIT, 10**6) == 0
 
 
+def test_a_calm_flow_may_catch_up_with_more() -> None:
+    pacer = Pacer(0, least_credit_bytes=1500, slack_ns=100_000, calm_slack_ns=300_000, pause_ns=0)
+    pacer.calm(is_calm=True)
+    assert pacer.may_leave_bytes(GIGABIT, 10**9) == 37_500
+    pacer.calm(is_calm=False)
+    assert pacer.may_leave_bytes(GIGABIT, 10**9) == 12_500
+    pacer.calm(is_calm=True)
+    assert pacer.may_leave_bytes(GIGABIT, 10**9) == 12_500  # what is lost does not come back
+
+
+def test_a_calm_flow_never_has_less_credit_than_another() -> None:
+    pacer = Pacer(0, slack_ns=2_000_000, calm_slack_ns=1_000_000, pause_ns=0)
+    pacer.calm(is_calm=True)
+    assert pacer.may_leave_bytes(GIGABIT, 10**9) == 250_000
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 70_000), st.sampled_from([1e7, 1e9, 4e10]))),
     st.integers(1, 70_000),
