@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from mltswitch.hostagent.control.channel import ControlChannel
-from mltswitch.hostagent.links import BATCHES, TURN_BYTES, Link
+from mltswitch.hostagent.links import BATCH_PACKETS, BATCHES, TURN_BYTES, TURN_PACKETS, Link
 from mltswitch.hostagent.network.outgoing import Output, Refusal, SendCounters
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 from mltswitch.hostagent.transport.interfaces import TransferKey
+from mltswitch.hostagent.transport.settings import ConnectionSettings
 from tests.hostagent.transport.ends import connection, incoming, outgoing, talk
 
 NO_CHANNEL = cast("ControlChannel", None)
@@ -91,6 +92,23 @@ class Endless:
     def bursts(self, now_ns: int, maximum_packets: int) -> Bursts:
         self.asked += 1
         return self._bursts
+
+
+def test_an_offer_is_a_chunk() -> None:
+    assert ConnectionSettings().chunk_packets == BATCH_PACKETS
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.01])
+def test_a_turn_ends_with_so_many_packets(share: float) -> None:
+    usual = sending().connection
+    assert usual is not None
+    one = usual.bursts(1, 1)
+    assert one is not None
+    endless = Endless(replace(one, headers=np.repeat(one.headers, round(TURN_PACKETS * share))))
+    link = Link(NO_CHANNEL, "host2", cast("Connection", endless))
+    link.sender = cast("Output", TwoSockets())
+    assert link.send_data(lambda: 1)
+    assert endless.asked == min(round(1 / share), BATCHES)
 
 
 @pytest.mark.parametrize(("share", "times"), [(1.0, 1), (0.5, 2), (0.01, BATCHES)])

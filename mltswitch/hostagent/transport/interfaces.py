@@ -68,7 +68,7 @@ class RateController(Protocol):
 
     @property
     def is_highest(self) -> bool:
-        """Whether the rate is all that it may ever be: nothing slows the flow down."""
+        """Whether the rate is all that it may ever be, and not for lack of any measurement."""
         ...
 
     def acknowledged(self, round_trip_ns: int, now_ns: int) -> None:

@@ -184,13 +184,18 @@ class Outbox:
             self._share.rest()
         return None
 
+    @property
+    def _is_calm(self) -> bool:
+        """Nothing slows this peer's flow down: neither the network nor other peers."""
+        return self._rate.is_highest and self._share is None
+
     def _allowed_bytes(self, sprayer: Sprayer, now_ns: int) -> int:
         peer = self._exchange.peer
         under_way = sprayer.in_flight_bytes
         window = max(0, peer.window_bytes - under_way) if peer else 0
         if under_way and not window:
             return 0  # an acknowledgement, or the sprayer's timer, goes on
-        self._pacer.calm(is_calm=self._rate.is_highest)
+        self._pacer.calm(is_calm=self._is_calm)
         credit = self._pacer.may_leave_bytes(self._rate.rate_bps, now_ns)
         if not credit:
             self._blocked_until_ns = self._pacer.next_ns(self._rate.rate_bps, now_ns)
@@ -227,7 +232,7 @@ class Outbox:
 
     def _chunk_packets(self) -> int:
         settings = self._exchange.settings
-        time_ns = settings.calm_chunk_ns if self._rate.is_highest else settings.chunk_ns
+        time_ns = settings.calm_chunk_ns if self._is_calm else settings.chunk_ns
         size_bytes = self._rate.rate_bps / BITS_PER_BYTE * time_ns / NANOSECONDS
         packet_bytes = self._exchange.element_bytes + self._exchange.packet_overhead_bytes
         return min(settings.chunk_packets, max(int(size_bytes / packet_bytes), settings.least_chunk_packets))

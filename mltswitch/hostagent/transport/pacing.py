@@ -1,6 +1,6 @@
 """When bytes may leave at a given rate: a bucket of credit that never holds more than a moment's worth."""
 
-from math import ceil, inf
+from math import ceil
 from typing import Final
 
 from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
@@ -8,7 +8,9 @@ from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 SLACK_NS: Final = 250_000
 """A process wakes up so late, often; what it could not send meanwhile may still leave."""
 CALM_SLACK_NS: Final = 1_100_000
-"""The same while nobody asks for less than the highest rate: more at once is less work for each packet."""
+"""Credit of a flow at its highest rate may be so much: more at once is less work for each packet."""
+MOST_CREDIT_BYTES: Final = 16_000_000
+"""However fast: what is copied at once makes everybody else wait."""
 LEAST_CREDIT_BYTES: Final = 64 * 1024
 """One segmentation-offload burst: UDP takes no longer payload."""
 PAUSE_NS: Final = 1_000_000
@@ -39,7 +41,7 @@ class Pacer:
         slack_ns: int = SLACK_NS,
         calm_slack_ns: int = CALM_SLACK_NS,
         pause_ns: int = PAUSE_NS,
-        most_credit_bytes: float = inf,
+        most_credit_bytes: float = MOST_CREDIT_BYTES,
     ) -> None:
         """The credit grows to `least_credit_bytes`, or to what the rate moves in `slack_ns` (or
         `calm_slack_ns`), if more, but never above `most_credit_bytes`."""

@@ -181,8 +181,8 @@ class Timely:
 
     @property
     def is_highest(self) -> bool:
-        """Whether it is the cap."""
-        return self._rate_bps >= self.settings.cap_bps
+        """Whether it is the cap, and round trips have not spoken against it."""
+        return self._rate_bps >= self.settings.cap_bps and self._previous_ns is not None
 
     @property
     def base_round_trip_ns(self) -> int:

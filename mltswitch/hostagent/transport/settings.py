@@ -35,7 +35,7 @@ class ConnectionSettings:
     """And at most what leaves in so long: important packets go first in each chunk, and a queue should meet
     both kinds."""
     calm_chunk_ns: int = 1_100_000
-    """The same while the rate is the highest: no queue is known to be near."""
+    """The same while round trips leave the rate at its highest: no queue is near."""
     least_chunk_packets: int = 64
     maximum_transfers: int = 4096
     """Open at the same time in each direction; what the peer announces is capped by it, too."""

@@ -1,38 +1,90 @@
-"""How much leaves at once."""
+"""How much leaves at once, and how much of it is important."""
 
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from mltswitch.hostagent.tensor.layout import PacketLayout
+from mltswitch.hostagent.tensor.view import TensorView
+from mltswitch.hostagent.transport.datagrams import Bursts
 from mltswitch.hostagent.transport.pacing import CALM_SLACK_NS, SLACK_NS
 from mltswitch.hostagent.transport.rate import RateSettings, Timely
+from mltswitch.hostagent.transport.sharing import SharedRate
+from mltswitch.wire import AgentFlag
 from tests.hostagent.transport.ends import connection, incoming, outgoing, talk, tensor
 
 RATE_BPS = 4e9
 """Moves half a megabyte in 1.1 ms: the test's connections have a window of one."""
+LEAST_BYTES = 65_536
 PACKET_BYTES = 1_500 + 14
 PACKETS = 3_000
 
 
-def left_at_once(rate: Timely) -> int:
-    """Packets of the first burst of bursts, after a second without any."""
+class EveryOther:
+    """Each second packet is important."""
+
+    def mark(self, tensor: TensorView, layout: PacketLayout) -> "EveryOther":
+        return self
+
+    def important(self, first: int, last: int) -> NDArray[np.bool_]:
+        return np.equal(np.arange(first, last) % 2, 0)
+
+
+def left_at_once(rate: Timely, *, is_shared: bool = False) -> Bursts:
+    """What leaves first after a second without anything."""
     sender, receiver = connection(1, rate=rate), connection(2)
+    if is_shared:
+        sender.share_rate(SharedRate(2 * RATE_BPS, 0).share())
     elements = tensor(PACKETS * 1_432 // 4)
-    sender.send(outgoing(5, tensor=elements), 1)
+    sender.send(outgoing(5, tensor=elements, policy=EveryOther()), 1)
     receiver.receive(replace(incoming(5), tensor=elements), 1)
     talk(sender, receiver)
     bursts = sender.bursts(10**9, 10 * PACKETS)
     assert bursts is not None
-    return bursts.packet_count
+    return bursts
 
 
-def test_more_leaves_at_once_while_nothing_slows_the_flow_down() -> None:
-    rate = Timely(RateSettings.for_network(RATE_BPS, queue_bytes=0))
-    calm = left_at_once(rate)
-    slower = Timely(replace(rate.settings, learns_base=False))
-    while slower.is_highest:
-        slower.acknowledged(10 * rate.settings.high_ns, 10**9)
-        slower.acknowledged(10 * rate.settings.high_ns, 10**9 + 10**8)
-    hindered = left_at_once(slower)
-    assert calm * PACKET_BYTES <= CALM_SLACK_NS * RATE_BPS / 8e9
-    assert calm * PACKET_BYTES > 0.9 * CALM_SLACK_NS * RATE_BPS / 8e9
-    assert hindered * PACKET_BYTES <= max(SLACK_NS * slower.rate_bps / 8e9, 65_536)
-    assert hindered < calm / 3
+def measured(round_trips_ns: list[int]) -> Timely:
+    rate = Timely(replace(RateSettings.for_network(RATE_BPS, queue_bytes=0), learns_base=False))
+    for number, round_trip_ns in enumerate(round_trips_ns):
+        for _ in range(rate.settings.samples):
+            rate.acknowledged(round_trip_ns, (number + 1) * 10**8)
+    return rate
+
+
+def important_share(bursts: Bursts) -> float:
+    """Of the packets; important ones come first in each chunk."""
+    return float(np.mean((bursts.headers["flags"] & AgentFlag.IMPORTANT) != 0))
+
+
+def calm() -> Timely:
+    rate = measured([1_000, 1_000, 1_000])
+    assert rate.is_highest
+    return rate
+
+
+def test_more_leaves_at_once_while_round_trips_do_not_slow_the_flow_down() -> None:
+    packets = left_at_once(calm()).packet_count
+    most_bytes = CALM_SLACK_NS * RATE_BPS / 8e9
+    assert 0.9 * most_bytes < packets * PACKET_BYTES <= most_bytes
+
+
+def test_a_flow_that_knows_nothing_yet_is_not_calm() -> None:
+    rate = measured([])
+    assert rate.rate_bps == RATE_BPS
+    assert left_at_once(rate).packet_count * PACKET_BYTES <= SLACK_NS * RATE_BPS / 8e9
+
+
+def test_other_peers_slow_a_flow_down() -> None:
+    bursts = left_at_once(calm(), is_shared=True)
+    assert bursts.packet_count * PACKET_BYTES <= SLACK_NS * RATE_BPS / 8e9
+    assert 0.3 < important_share(bursts) < 0.9
+
+
+def test_both_kinds_leave_at_once_where_round_trips_slow_the_flow_down() -> None:
+    rate = measured([1_000, 50_000_000, 50_000_000, 50_000_000, 1_000])
+    assert not rate.is_highest
+    bursts = left_at_once(rate)
+    assert bursts.packet_count * PACKET_BYTES <= max(SLACK_NS * rate.rate_bps / 8e9, LEAST_BYTES)
+    assert 0.3 < important_share(bursts) < 0.9

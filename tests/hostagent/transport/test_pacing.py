@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltswitch.hostagent.transport.pacing import Pacer
+from mltswitch.hostagent.transport.pacing import MOST_CREDIT_BYTES, Pacer
 
 GIGABIT = 1e9
 
@@ -78,6 +78,13 @@ def test_a_calm_flow_may_catch_up_with_more() -> None:
     assert pacer.may_leave_bytes(GIGABIT, 10**9) == 12_500
     pacer.calm(is_calm=True)
     assert pacer.may_leave_bytes(GIGABIT, 10**9) == 12_500  # what is lost does not come back
+
+
+@pytest.mark.parametrize("rate_bps", [400e9, 10e12])
+def test_no_rate_is_so_high_that_more_than_a_turn_is_copied(rate_bps: float) -> None:
+    pacer = Pacer(0, pause_ns=0)
+    pacer.calm(is_calm=True)
+    assert pacer.may_leave_bytes(rate_bps, 10**9) == MOST_CREDIT_BYTES
 
 
 def test_a_calm_flow_never_has_less_credit_than_another() -> None:

@@ -61,8 +61,10 @@ def test_above_the_high_threshold_the_papers_factor_applies() -> None:
     assert second == pytest.approx(first * (1 - 0.8 * (1 - 125 / 250)))
 
 
-def test_the_rate_is_the_highest_until_something_slows_it_down_and_when_it_is_back() -> None:
+def test_the_rate_is_the_highest_once_round_trips_say_so_and_until_they_do_not() -> None:
     rate = Timely(replace(PAPER, increase_bps=60e9))
+    assert not rate.is_highest  # nobody knows yet
+    steps(rate, [10_000])
     assert rate.is_highest
     steps(rate, [150_000])
     assert not rate.is_highest
