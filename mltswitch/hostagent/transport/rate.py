@@ -181,7 +181,7 @@ class Timely:
 
     @property
     def is_highest(self) -> bool:
-        """Whether it is the cap, and round trips have not spoken against it."""
+        """Whether it is the cap, and a round trip has left it there."""
         return self._rate_bps >= self.settings.cap_bps and self._previous_ns is not None
 
     @property
