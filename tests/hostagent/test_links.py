@@ -94,34 +94,38 @@ class Endless:
         return self._bursts
 
 
+def one_packet() -> Bursts:
+    connection_with_some = sending().connection
+    assert connection_with_some is not None
+    bursts = connection_with_some.bursts(1, 1)
+    assert bursts is not None
+    return bursts
+
+
+def times_asked(bursts: Bursts) -> int:
+    """In one turn, by a link whose connection always has these."""
+    endless = Endless(bursts)
+    link = Link(NO_CHANNEL, "host2", cast("Connection", endless))
+    link.sender = cast("Output", TwoSockets())
+    assert link.send_data(lambda: 1)
+    return endless.asked
+
+
 def test_an_offer_is_a_chunk() -> None:
     assert ConnectionSettings().chunk_packets == BATCH_PACKETS
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.01])
 def test_a_turn_ends_with_so_many_packets(share: float) -> None:
-    usual = sending().connection
-    assert usual is not None
-    one = usual.bursts(1, 1)
-    assert one is not None
-    endless = Endless(replace(one, headers=np.repeat(one.headers, round(TURN_PACKETS * share))))
-    link = Link(NO_CHANNEL, "host2", cast("Connection", endless))
-    link.sender = cast("Output", TwoSockets())
-    assert link.send_data(lambda: 1)
-    assert endless.asked == min(round(1 / share), BATCHES)
+    one = one_packet()
+    found = times_asked(replace(one, headers=np.repeat(one.headers, round(TURN_PACKETS * share))))
+    assert found == min(round(1 / share), BATCHES)
 
 
 @pytest.mark.parametrize(("share", "times"), [(1.0, 1), (0.5, 2), (0.01, BATCHES)])
 def test_a_turn_ends_with_so_many_bytes_too(share: float, times: int) -> None:
-    usual = sending().connection
-    assert usual is not None
-    one = usual.bursts(1, 1)
-    assert one is not None
-    endless = Endless(replace(one, payload_bytes=np.array([round(TURN_BYTES * share)])))
-    link = Link(NO_CHANNEL, "host2", cast("Connection", endless))
-    link.sender = cast("Output", TwoSockets())
-    assert link.send_data(lambda: 1)
-    assert endless.asked == times
+    found = times_asked(replace(one_packet(), payload_bytes=np.array([round(TURN_BYTES * share)])))
+    assert found == times
 
 
 def test_each_backlog_waits_for_its_own_socket() -> None:

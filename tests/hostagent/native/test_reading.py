@@ -513,7 +513,7 @@ def test_a_connection_that_has_ended_hears_nothing(is_compiled: bool) -> None:
     assert host.read() == 3
     assert host.left_count == (1 if is_compiled else 3)
     assert host.heard(2) == []
-    assert host.heard(3) == told([3])  # one word of a path counts
+    assert host.heard(3) == told([3])  # one word of a call and path counts
 
 
 class OtherClocks(Clocks):

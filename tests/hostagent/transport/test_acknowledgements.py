@@ -1,6 +1,5 @@
 """Of acknowledgements read together every round trip counts, and the last word of each call."""
 
-import struct
 from dataclasses import replace
 from typing import cast
 
@@ -133,8 +132,10 @@ def test_a_contradiction_hides_no_other_call() -> None:
     assert sprayer.in_flight_bytes == 0
 
 
-def acknowledgement(path: int, echoed_ns: int, received: int, excess: bytes = b"") -> bytes:
-    header = AgentHeader(AgentKind.ACKNOWLEDGEMENT, 0, 0, TOKEN, 0, 0, 0, path, received, 0, 50_000).encode()
+def acknowledgement(
+    path: int, echoed_ns: int, received: int, excess: bytes = b"", token: int = TOKEN
+) -> bytes:
+    header = AgentHeader(AgentKind.ACKNOWLEDGEMENT, 0, 0, token, 0, 0, 0, path, received, 0, 50_000).encode()
     return header + struct_of(ACKNOWLEDGEMENT).pack(echoed_ns, 0, received, 0) + excess
 
 
@@ -172,9 +173,10 @@ def test_a_connection_slows_down_by_round_trips_and_counts_what_is_none(count: i
     token = sender.receive_token
     for number in range(1, 50):
         now_ns = number * 100 * MILLISECOND
-        body = struct.pack("!QIII", now_ns - 50 * MILLISECOND, 0, number, 0)
-        header = AgentHeader(AgentKind.ACKNOWLEDGEMENT, 0, 0, token, 0, 0, 0, 0, number, 0, 5).encode()
-        arrived = [grid([header + body] * count, now_ns), grid([header + body + b"x"] * count, now_ns)]
+        true_one, false_one = (
+            acknowledgement(0, now_ns - 50 * MILLISECOND, number, excess, token) for excess in (b"", b"x")
+        )
+        arrived = [grid([true_one] * count, now_ns), grid([false_one] * count, now_ns)]
         sender.datagrams_received(arrived, now_ns)
     assert sender.rate_bps < before_bps / 2
     assert sender.dropped_datagrams == 49 * count

@@ -81,7 +81,7 @@ def test_a_calm_flow_may_catch_up_with_more() -> None:
 
 
 @pytest.mark.parametrize("rate_bps", [400e9, 10e12])
-def test_no_rate_is_so_high_that_more_than_a_turn_is_copied(rate_bps: float) -> None:
+def test_no_rate_is_so_high_that_its_credit_has_no_bound(rate_bps: float) -> None:
     pacer = Pacer(0, pause_ns=0)
     pacer.calm(is_calm=True)
     assert pacer.may_leave_bytes(rate_bps, 10**9) == MOST_CREDIT_BYTES
@@ -94,24 +94,42 @@ def test_a_calm_flow_never_has_less_credit_than_another() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 70_000), st.sampled_from([1e7, 1e9, 4e10]))),
+    st.lists(
+        st.tuples(
+            st.integers(0, 10**6), st.integers(1, 70_000), st.sampled_from([1e7, 1e9, 4e10]), st.booleans()
+        )
+    ),
     st.integers(1, 70_000),
+    st.integers(0, 10**6),
     st.integers(0, 10**6),
     st.integers(0, 10**6),
 )
 def test_never_more_than_rate_credit_and_last_sending(
-    sendings: list[tuple[int, int, float]], credit_bytes: int, slack_ns: int, pause_ns: int
+    sendings: list[tuple[int, int, float, bool]],
+    credit_bytes: int,
+    slack_ns: int,
+    calm_slack_ns: int,
+    pause_ns: int,
 ) -> None:
-    pacer = Pacer(0, least_credit_bytes=credit_bytes, slack_ns=slack_ns, pause_ns=pause_ns)
+    pacer = Pacer(
+        0,
+        least_credit_bytes=credit_bytes,
+        slack_ns=slack_ns,
+        calm_slack_ns=calm_slack_ns,
+        pause_ns=pause_ns,
+    )
     now_ns, allowed, sent, fastest = 0, 0.0, 0, 1e7
-    for gap_ns, size_bytes, rate_bps in sendings:
+    longest_ns = slack_ns
+    for gap_ns, size_bytes, rate_bps, is_calm in sendings:
+        pacer.calm(is_calm=is_calm)
+        longest_ns = max(longest_ns, calm_slack_ns if is_calm else 0)
         now_ns += gap_ns
         allowed += rate_bps / 8e9 * gap_ns
         fastest = max(fastest, rate_bps)
         if pacer.may_leave_bytes(rate_bps, now_ns):
             pacer.left(size_bytes)
             sent += size_bytes
-            most = max(credit_bytes, fastest / 8e9 * slack_ns)
+            most = max(credit_bytes, fastest / 8e9 * longest_ns)
             assert sent <= allowed + most + size_bytes + 1
 
 
