@@ -27,6 +27,7 @@ _FUNCTIONS: Final = {
     "mlt_chunk": (None, (ctypes.c_void_p,)),
     "mlt_stamp": (None, (*3 * (ctypes.c_void_p,), ctypes.c_int64, ctypes.c_uint64)),
     "mlt_messages": (ctypes.c_int64, (ctypes.c_void_p,)),
+    "mlt_send": (ctypes.c_int64, (ctypes.c_int, ctypes.c_void_p, *2 * (ctypes.c_int64,))),
     "mlt_sum_float32": (None, _OF_SUMS),
     "mlt_sum_bfloat16": (None, _OF_SUMS),
 }
@@ -157,8 +158,15 @@ class ChunkArrays(ctypes.Structure):
         ("headers", ctypes.c_void_p),
         ("offsets_bytes", ctypes.c_void_p),
         ("sizes_bytes", ctypes.c_void_p),
+        ("starts", ctypes.c_void_p),
+        ("burst_bytes", ctypes.c_void_p),
+        ("tos", ctypes.c_void_p),
         ("packets", ctypes.c_int64),
         ("important_packets", ctypes.c_int64),
+        ("burst_packets", ctypes.c_int64),
+        ("overhead_bytes", ctypes.c_int64),
+        ("tos_unimportant", ctypes.c_int64),
+        ("tos_important", ctypes.c_int64),
         ("elements_per_packet", ctypes.c_int64),
         ("full_bytes", ctypes.c_int64),
         ("last_bytes", ctypes.c_int64),
@@ -192,7 +200,7 @@ class OutgoingArrays(ctypes.Structure):
     )
 
 
-SENDING_VERSION: Final = (1, *map(ctypes.sizeof, (ChunkArrays, OutgoingArrays)))
+SENDING_VERSION: Final = (2, *map(ctypes.sizeof, (ChunkArrays, OutgoingArrays)))
 """As sending.c says it."""
 VERSION: Final = (4, *map(ctypes.sizeof, (Grid, FeedbackCounts, Transfer, Answer, OpenTransfers, Receiver)))
 """As receiving.c says it: what was built before it changed is not used."""

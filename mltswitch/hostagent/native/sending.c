@@ -1,10 +1,13 @@
 /* What leaves: packets of a chunk, and the structures that sendmmsg(2) takes.
  *
- * Each function does in one pass what numpy does in a dozen (transport/packets.py, network/outgoing.py), and
- * writes the same bytes. Nothing here keeps anything, allocates, or reads the clock.
+ * Each function but the last does in one pass what numpy does in a dozen (transport/packets.py, network/outgoing.py),
+ * and writes the same bytes. Nothing here keeps anything, allocates, or reads the clock.
  */
+#define _GNU_SOURCE
+#include <errno.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "wire.h"
 
@@ -12,9 +15,13 @@ struct chunk {
     const uint8_t *header;     /* as all packets begin */
     const int64_t *sequences;  /* of each packet */
     const uint8_t *important;  /* of each packet */
-    uint8_t *headers;          /* written, as the others are; important packets first */
+    uint8_t *headers;          /* written, as the others are, in the order in which the packets leave */
     int64_t *offsets_bytes, *sizes_bytes;
-    int64_t packets, important_packets, elements_per_packet, full_bytes, last_bytes, last_sequence;
+    int64_t *starts, *burst_bytes; /* of each burst; another start at the end */
+    uint8_t *tos;                  /* of each burst */
+    int64_t packets, important_packets, burst_packets, overhead_bytes;
+    int64_t tos_of_kind[2]; /* of packets that are not important, and of those that are */
+    int64_t elements_per_packet, full_bytes, last_bytes, last_sequence;
 };
 
 /* libc.MESSAGE, libc.VECTOR and libc.CONTROL: struct mmsghdr, iovec, and cmsghdr with its value. */
@@ -42,23 +49,44 @@ struct outgoing {
     int64_t packets, bursts, known_paths, elements_bytes, tag_bytes, most_segments, most_payload_bytes;
 };
 
-const int64_t mlt_sending_version[3] = {1, sizeof(struct chunk), sizeof(struct outgoing)};
+const int64_t mlt_sending_version[3] = {2, sizeof(struct chunk), sizeof(struct outgoing)};
 
+/* A burst of a kind: where its next packet goes, and how many may follow. */
+struct open_burst {
+    int64_t number, place, room;
+};
+
+/* A burst begins at the first packet that has none, and takes the next ones of its kind. */
 void mlt_chunk(const struct chunk *chunk)
 {
-    int64_t important = 0, other = chunk->important_packets;
+    struct open_burst open[2] = {{0}, {0}};
+    int64_t left[2] = {chunk->packets - chunk->important_packets, chunk->important_packets};
+    int64_t bursts = 0, begun_packets = 0;
     for (int64_t packet = 0; packet < chunk->packets; packet++) {
         int64_t sequence = chunk->sequences[packet];
-        int is_important = chunk->important[packet] != 0, is_last = sequence == chunk->last_sequence;
-        int64_t place = is_important ? important++ : other++;
+        int kind = chunk->important[packet] != 0, is_last = sequence == chunk->last_sequence;
+        struct open_burst *burst = &open[kind];
+        if (!burst->room) {
+            int64_t length = left[kind] < chunk->burst_packets ? left[kind] : chunk->burst_packets;
+            *burst = (struct open_burst){bursts, begun_packets, length};
+            chunk->starts[bursts] = begun_packets;
+            chunk->burst_bytes[bursts] = length * chunk->overhead_bytes;
+            chunk->tos[bursts++] = (uint8_t)chunk->tos_of_kind[kind];
+            left[kind] -= length;
+            begun_packets += length;
+        }
+        int64_t place = burst->place++, size_bytes = is_last ? chunk->last_bytes : chunk->full_bytes;
+        burst->room--;
         uint8_t *header = chunk->headers + place * HEADER_BYTES;
         memcpy(header, chunk->header, HEADER_BYTES);
-        header[FLAGS] |= (uint8_t)((is_important ? IMPORTANT : 0) | (is_last ? LAST : 0));
+        header[FLAGS] |= (uint8_t)((kind ? IMPORTANT : 0) | (is_last ? LAST : 0));
         write32(header + SEQUENCE, (uint32_t)sequence);
         write32(header + ELEMENT_OFFSET, (uint32_t)(sequence * chunk->elements_per_packet));
         chunk->offsets_bytes[place] = sequence * chunk->full_bytes;
-        chunk->sizes_bytes[place] = is_last ? chunk->last_bytes : chunk->full_bytes;
+        chunk->sizes_bytes[place] = size_bytes;
+        chunk->burst_bytes[burst->number] += size_bytes;
     }
+    chunk->starts[bursts] = begun_packets;
 }
 
 /* Path and time of departure of every packet. */
@@ -109,4 +137,63 @@ int64_t mlt_messages(const struct outgoing *all)
         }
     }
     return 1;
+}
+
+enum {
+    GROUP_BYTES = 64 << 10, /* of messages of one system call, about */
+    MOST_GAPS = 4,          /* a burst from places that lie further apart is not read ahead */
+    CACHE_LINE_BYTES = 64,
+};
+
+/* Elements of a message: from where to where they lie in the tensor, and how many bytes they are if all packets are as
+ * long as the first. */
+struct extent {
+    const uint8_t *begin, *end;
+    int64_t size_bytes;
+};
+
+static struct extent extent_of(const struct message *message, int64_t pieces)
+{
+    const struct vector *first = (const struct vector *)(intptr_t)message->vectors + 1;
+    const struct vector *last = first + message->vector_count - pieces;
+    return (struct extent){(const uint8_t *)(intptr_t)first->base,
+                           (const uint8_t *)(intptr_t)last->base + last->length,
+                           message->vector_count / pieces * first->length};
+}
+
+/* Bursts of both kinds take turns in picking their packets from one stretch of the tensor, and nobody but them knows
+ * where the next one lies. What is read in order, once, before the kernel copies it, comes at the memory's full speed.
+ * Returns up to where it was read. */
+static const uint8_t *read_ahead(struct extent extent, const uint8_t *read_to)
+{
+    int64_t span_bytes = extent.end - extent.begin;
+    if (span_bytes <= extent.size_bytes || span_bytes > MOST_GAPS * extent.size_bytes)
+        return read_to;
+    const uint8_t *from = read_to > extent.begin ? read_to : extent.begin;
+    for (const volatile uint8_t *at = from; at < extent.end; at += CACHE_LINE_BYTES)
+        (void)*at;
+    return from > extent.end ? from : extent.end;
+}
+
+/* sendmmsg(2) without waiting, in groups that a cache holds: how many messages were sent, or the negative errno where
+ * the first could not be sent. Each packet is `pieces` vectors, of which the second is in the tensor. */
+int64_t mlt_send(int descriptor, struct message *messages, int64_t count, int64_t pieces)
+{
+    const uint8_t *read_to = NULL;
+    int64_t sent = 0;
+    while (sent < count) {
+        int64_t end = sent, group_bytes = 0;
+        while (end < count && group_bytes < GROUP_BYTES) {
+            struct extent extent = extent_of(messages + end++, pieces);
+            read_to = read_ahead(extent, read_to);
+            group_bytes += extent.size_bytes;
+        }
+        int done = sendmmsg(descriptor, (struct mmsghdr *)(messages + sent), (unsigned)(end - sent), MSG_DONTWAIT);
+        if (done < 0)
+            return sent ? sent : -errno;
+        sent += done;
+        if (sent < end)
+            return sent;
+    }
+    return sent;
 }

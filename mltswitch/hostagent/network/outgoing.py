@@ -11,6 +11,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mltswitch.hostagent import native
 from mltswitch.hostagent.native import OutgoingArrays
 from mltswitch.hostagent.network import libc
 from mltswitch.hostagent.transport.datagrams import (
@@ -99,14 +100,23 @@ class Output(Protocol):
         ...
 
 
+def send_messages(descriptor: int, address: int, count: int, pieces: int) -> int:
+    """As `libc.send_messages`; `pieces`: vectors of a packet, of which the second lies in the tensor, 0 where
+    that is not so."""
+    if native.LIBRARY is None or not pieces:
+        return libc.send_messages(descriptor, address, count)
+    sent: int = native.LIBRARY.mlt_send(descriptor, address, count, pieces)
+    return sent
+
+
 def push_messages(
-    descriptor: int, address: int, first: int, end: int, counters: SendCounters
+    descriptor: int, address: int, first: int, end: int, counters: SendCounters, pieces: int = 0
 ) -> tuple[int, int]:
     """Send messages `first` to `end` - 1 of an array: (first one that was not sent, errno or 0)."""
     done = first
     while done < end:
         counters.calls += 1
-        sent = libc.send_messages(descriptor, address + done * libc.MESSAGE.itemsize, end - done)
+        sent = send_messages(descriptor, address + done * libc.MESSAGE.itemsize, end - done, pieces)
         if sent > 0:
             done += sent
         elif sent != -errno.EINTR:

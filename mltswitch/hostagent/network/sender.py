@@ -155,7 +155,7 @@ class BurstSender:
         if self._is_compiled and self._is_segmenting_everywhere and native.LIBRARY is not None:
             written = self._messages.write_compiled(native.LIBRARY, bursts, self._name_of_path, vectors)
             if written is not None:
-                done, is_more = self._push(self._sockets[0], written, 0, written.count)
+                done, is_more = self._push(self._sockets[0], written, 0, written.count, vectors.pieces)
                 return int(written.starts[done]), is_more
         check_bursts(bursts)
         segmenting = None
@@ -169,7 +169,7 @@ class BurstSender:
         if len(self._sockets) > 1:
             return self._send_by_socket(bursts, cut, names, vectors), False
         self._messages.write(cut, names, vectors, None, self._planned(bursts, cut))
-        done, is_more = self._push(self._sockets[0], cut, 0, cut.count)
+        done, is_more = self._push(self._sockets[0], cut, 0, cut.count, vectors.pieces)
         if self._departures is not None:
             self._departures.left(done)
         return int(cut.starts[done]), is_more
@@ -193,7 +193,7 @@ class BurstSender:
         ends = np.searchsorted(sockets[order], np.arange(len(self._sockets)), side="right").tolist()
         blocked, again, first = self._blocked, [], 0
         for target, end in zip(self._sockets, ends, strict=True):
-            done, is_more = self._push(target, cut, first, end, order)
+            done, is_more = self._push(target, cut, first, end, vectors.pieces, order)
             if is_more:
                 again.append(order[done:end])
             else:
@@ -233,13 +233,16 @@ class BurstSender:
         cut: Cut,
         first: int,
         end: int,
+        pieces: int,
         order: NDArray[np.int64] | None = None,
     ) -> tuple[int, bool]:
         """(first message not dealt with, whether it can be sent without segmentation)."""
         done = first
         while True:
             before = done
-            done, error = push_messages(target.fileno(), self._messages.address, done, end, self.counters)
+            done, error = push_messages(
+                target.fileno(), self._messages.address, done, end, self.counters, pieces
+            )
             self.counters.packets += _packets(cut, slice(before, done), order)
             if not error:
                 return done, False

@@ -1,6 +1,7 @@
 """Packets of one tensor, prepared in chunks and handed out in bursts."""
 
 from ctypes import addressof
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,44 @@ def burst_length(burst_packets: int, layout: PacketLayout, key: bytes | None) ->
     return max(1, min(burst_packets, maximum_burst_packets(datagram_bytes)))
 
 
+@dataclass(frozen=True, slots=True)
+class _Packets:
+    """Of a chunk, in the order in which they leave; headers without path and time."""
+
+    headers: NDArray[np.void]
+    """`HEADER_DTYPE` records, shape (packets,)."""
+    offsets_bytes: NDArray[np.int64]
+    """Where in the tensor each packet's elements begin, shape (packets,)."""
+    sizes_bytes: NDArray[np.int64]
+    """Of the elements, shape (packets,)."""
+    starts: NDArray[np.int64]
+    """First packet of each burst, and at the end the number of packets; shape (bursts + 1,)."""
+    tos: NDArray[np.uint8]
+    """Shape (bursts,)."""
+    burst_bytes: NDArray[np.int64]
+    """Of each burst, as a queue counts it; shape (bursts,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """What the packets of a chunk have in common."""
+
+    layout: PacketLayout
+    header: bytes
+    """As all packets begin."""
+    tos: tuple[int, int]
+    """The byte of packets that are not important, and of those that are."""
+    burst_packets: int
+    overhead_bytes: int
+    """What a packet is longer than its elements, as a queue counts it."""
+
+
 class Chunk:
-    """Packets of one tensor, important ones first, cut into bursts."""
+    """Packets of one tensor, cut into bursts.
+
+    A burst begins at the first packet that has none yet, and takes the next ones of its kind, important or
+    not: bursts of both kinds alternate, and what a burst copies lies together as well as it can.
+    """
 
     def __init__(
         self,
@@ -53,28 +90,14 @@ class Chunk:
 
         `overhead_bytes`: what a packet is longer than its elements, as a queue counts it.
         """
-        count = len(sequences)
-        important_count = int(np.count_nonzero(important))
-        packets = burst_length(burst_packets, layout, key)
-        starts = np.concatenate(
-            (
-                np.arange(0, important_count, packets),
-                np.arange(important_count, count, packets),
-                np.array([count]),
-            )
-        )
-        important_bursts = -(-important_count // packets)
         self._tensor = tensor
         self._key = key
-        self._starts = starts
         self._next = 0
         self._overhead_bytes = overhead_bytes
-        self._tos = np.full(len(starts) - 1, tos(dscp, important=False), np.uint8)
-        self._tos[:important_bursts] = tos(dscp, important=True)
         common = AgentFlag(0) if key is None else AgentFlag.AUTHENTICATED
         if is_repeated:
             common |= AgentFlag.RETRANSMISSION
-        template = AgentHeader(
+        header = AgentHeader(
             AgentKind.DATA,
             common,
             layout.element_type,
@@ -87,96 +110,110 @@ class Chunk:
             0,
             0,
         ).encode()
-        write = _write_packets if native.LIBRARY is None else _write_packets_compiled
-        self._headers, self._offsets, self._sizes = write(
-            layout, sequences, important, important_count, template
+        recipe = _Recipe(
+            layout,
+            header,
+            (tos(dscp, important=False), tos(dscp, important=True)),
+            burst_length(burst_packets, layout, key),
+            overhead_bytes,
         )
-        self._counts = starts[1:] - starts[:-1]
-        self._burst_bytes = np.add.reduceat(self._sizes, starts[:-1])
-        self._burst_bytes += self._counts * self._overhead_bytes
+        cut = _cut if native.LIBRARY is None else _cut_compiled
+        packets = cut(recipe, sequences, important)
+        self._packets = packets
+        self._counts = packets.starts[1:] - packets.starts[:-1]
 
     @property
     def is_over(self) -> bool:
         """Whether every packet has been taken."""
-        return self._next == len(self._starts) - 1
+        return self._next == len(self._counts)
 
     def take(self, allowed_bytes: int, maximum_packets: int, sprayer: Sprayer, now_ns: int) -> Bursts:
         """The next bursts: one at least, and no more than both numbers allow; tells the sprayer."""
-        first, starts = self._next, self._starts
-        full_bytes = int(self._sizes[starts[first]]) + self._overhead_bytes
+        all_packets, first = self._packets, self._next
+        starts = all_packets.starts
+        full_bytes = int(all_packets.sizes_bytes[starts[first]]) + self._overhead_bytes
         packets = max(1, min(maximum_packets, allowed_bytes // full_bytes))
         end = int(np.searchsorted(starts, starts[first] + packets, side="right")) - 1
         end = max(end, first + 1)
         self._next = end
         cut = slice(int(starts[first]), int(starts[end]))
-        counts = self._counts[first:end]
-        headers = self._headers[cut]
+        headers = all_packets.headers[cut]
         paths = sprayer.choose(end - first, now_ns)
         burst_starts = starts[first : end + 1] - starts[first]
         _stamp(headers, burst_starts, paths, now_ns)
-        sprayer.sent(paths, counts, self._burst_bytes[first:end], now_ns)
-        offsets, sizes = self._offsets[cut], self._sizes[cut]
-        made = None if self._key is None else tags(self._key, headers, self._tensor.data, offsets, sizes)
-        return Bursts(
-            headers, self._tensor.data, offsets, sizes, burst_starts, paths, self._tos[first:end], made
-        )
+        sprayer.sent(paths, self._counts[first:end], all_packets.burst_bytes[first:end], now_ns)
+        data, offsets, sizes = self._tensor.data, all_packets.offsets_bytes[cut], all_packets.sizes_bytes[cut]
+        made = None if self._key is None else tags(self._key, headers, data, offsets, sizes)
+        return Bursts(headers, data, offsets, sizes, burst_starts, paths, all_packets.tos[first:end], made)
 
 
-Packets = tuple[NDArray[np.void], NDArray[np.int64], NDArray[np.int64]]
-"""Headers, and where each one's elements begin and how many bytes they are; shape (packets,) each."""
+def _cut(recipe: _Recipe, sequences: NDArray[np.int64], important: NDArray[np.bool_]) -> _Packets:
+    """By numpy."""
+    count, layout, length = len(sequences), recipe.layout, recipe.burst_packets
+    kinds = [np.flatnonzero(~important), np.flatnonzero(important)]
+    bursts = [np.arange(len(kind)) // length for kind in kinds]
+    begins = np.concatenate([kind[::length] for kind in kinds])
+    order = np.argsort(begins)
+    is_important = order >= -(-len(kinds[0]) // length)
+    # The place of a burst among all, by its number: first those of unimportant packets, then the others.
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    burst_of = np.empty(count, np.int64)
+    burst_of[kinds[0]] = places[bursts[0]]
+    burst_of[kinds[1]] = places[bursts[1] + -(-len(kinds[0]) // length)]
+    packets = np.argsort(burst_of, kind="stable")
+    starts = np.concatenate(([0], np.cumsum(np.bincount(burst_of, minlength=len(order)))))
 
-
-def _write_packets(
-    layout: PacketLayout,
-    sequences: NDArray[np.int64],
-    important: NDArray[np.bool_],
-    important_count: int,
-    template: bytes,
-) -> Packets:
-    """Important ones first, without path and time."""
-    count = len(sequences)
-    order = np.concatenate((sequences[important], sequences[~important]))
+    chosen = sequences[packets]
     rows = np.empty((count, AGENT_HEADER_BYTES), np.uint8)
-    rows[:] = np.frombuffer(template, np.uint8)
+    rows[:] = np.frombuffer(recipe.header, np.uint8)
     headers = rows.view(HEADER_DTYPE).reshape(count)
-    headers["flags"][:important_count] |= np.uint8(AgentFlag.IMPORTANT)
-    headers["sequence"] = order
-    headers["element_offset"] = order * layout.elements_per_packet
-    is_last = order == layout.packet_count - 1
+    headers["flags"][important[packets]] |= np.uint8(AgentFlag.IMPORTANT)
+    headers["sequence"] = chosen
+    headers["element_offset"] = chosen * layout.elements_per_packet
+    is_last = chosen == layout.packet_count - 1
     headers["flags"][is_last] |= np.uint8(AgentFlag.LAST)
-    return headers, order * layout.full_bytes, np.where(is_last, layout.last_bytes, layout.full_bytes)
+    sizes = np.where(is_last, layout.last_bytes, layout.full_bytes)
+    burst_bytes = np.add.reduceat(sizes, starts[:-1]) + np.diff(starts) * recipe.overhead_bytes
+    tos_bytes = np.array(recipe.tos, np.uint8)[is_important.astype(np.intp)]
+    return _Packets(headers, chosen * layout.full_bytes, sizes, starts, tos_bytes, burst_bytes)
 
 
-def _write_packets_compiled(
-    layout: PacketLayout,
-    sequences: NDArray[np.int64],
-    important: NDArray[np.bool_],
-    important_count: int,
-    template: bytes,
-) -> Packets:
+def _cut_compiled(recipe: _Recipe, sequences: NDArray[np.int64], important: NDArray[np.bool_]) -> _Packets:
     """The same in one pass."""
     assert native.LIBRARY is not None  # noqa: S101  (its caller looked)
-    count = len(sequences)
+    count, layout, length = len(sequences), recipe.layout, recipe.burst_packets
     sequences = np.ascontiguousarray(sequences, np.int64)
     important = np.ascontiguousarray(important, np.bool_)
+    important_count = int(np.count_nonzero(important))
+    bursts = -(-important_count // length) - (important_count - count) // length
     headers = np.empty(count, HEADER_DTYPE)
-    offsets, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
+    offsets, sizes, starts, burst_bytes = np.split(
+        np.empty(2 * count + 2 * bursts + 1, np.int64), (count, 2 * count, 2 * count + bursts + 1)
+    )
+    tos_bytes = np.empty(bursts, np.uint8)
     arrays = ChunkArrays(
-        template,
+        recipe.header,
         sequences.ctypes.data,
         important.ctypes.data,
         headers.ctypes.data,
         offsets.ctypes.data,
         sizes.ctypes.data,
+        starts.ctypes.data,
+        burst_bytes.ctypes.data,
+        tos_bytes.ctypes.data,
         count,
         important_count,
+        length,
+        recipe.overhead_bytes,
+        *recipe.tos,
         layout.elements_per_packet,
         layout.full_bytes,
         layout.last_bytes,
         layout.packet_count - 1,
     )
     native.LIBRARY.mlt_chunk(addressof(arrays))
-    return headers, offsets, sizes
+    return _Packets(headers, offsets, sizes, starts, tos_bytes, burst_bytes)
 
 
 def _stamp(

@@ -250,7 +250,7 @@ class SendTransfer:
             self._position = first + len(sequences)
             important = self._important[sequences]
         dscp = asked(lambda: checked_dscp(self.outgoing.dscp()))
-        self.tally.chunk(sequences, int(np.count_nonzero(important)), dscp, is_repeated=is_repeated)
+        self.tally.chunk(sequences, dscp, is_repeated=is_repeated)
         return Chunk(
             self.outgoing.tensor,
             layout,

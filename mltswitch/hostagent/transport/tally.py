@@ -13,6 +13,7 @@ from mltswitch.wire import Ecn
 _TOS_VALUES: Final = 256
 _DSCP_VALUES: Final = 64
 _ECN_VALUES: Final = 4
+_ECN_BITS: Final = np.uint8(_ECN_VALUES - 1)
 
 
 @dataclass(slots=True)
@@ -93,8 +94,7 @@ class SendTally:
     def __init__(self) -> None:
         self._classes: dict[int, _Class] = {}
         self._class = _Class()
-        self._important_left = 0
-        """Of the chunk that is being sent; they come first."""
+        """Of the chunk that is being sent."""
         self._is_repeated = False
         self._dscps = np.zeros(0, np.uint8)
         """That each packet was last sent with, shape (packets,)."""
@@ -105,24 +105,21 @@ class SendTally:
         """The tensor has so many."""
         self._dscps = np.zeros(packets, np.uint8)
 
-    def chunk(self, sequences: NDArray[np.int64], important: int, dscp: int, *, is_repeated: bool) -> None:
-        """These leave next, all with one DSCP, the important ones first."""
+    def chunk(self, sequences: NDArray[np.int64], dscp: int, *, is_repeated: bool) -> None:
+        """These leave next, all with one DSCP."""
         self._class = self._classes.setdefault(dscp, _Class())
-        self._important_left, self._is_repeated = important, is_repeated
+        self._is_repeated = is_repeated
         self._dscps[sequences] = dscp
 
     def left(self, bursts: Bursts) -> None:
         """The next ones of the chunk."""
         packets, entry = bursts.packet_count, self._class
-        important = min(self._important_left, packets)
-        self._important_left -= important
+        lengths = bursts.starts[1:] - bursts.starts[:-1]
         entry.sent += packets
-        entry.important += important
+        entry.important += int(lengths @ ((bursts.tos & _ECN_BITS) != 0))
         if self._is_repeated:
             entry.resent += packets
-        by_path = np.bincount(
-            bursts.paths, weights=bursts.starts[1:] - bursts.starts[:-1], minlength=len(self._by_path)
-        ).astype(np.int64)
+        by_path = np.bincount(bursts.paths, weights=lengths, minlength=len(self._by_path)).astype(np.int64)
         by_path[: len(self._by_path)] += self._by_path
         self._by_path = by_path
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mltswitch.hostagent.network import libc
+from mltswitch.hostagent.network import outgoing
 from mltswitch.hostagent.network.outgoing import Refusal, rest_of
 from mltswitch.hostagent.network.receiver import DatagramReceiver
 from mltswitch.hostagent.network.sender import BurstSender
@@ -131,13 +131,13 @@ def test_what_may_not_be_sent_is_lost_and_reported(receiver: DatagramReceiver) -
     assert sender.refusals() == ()
 
 
-def scripted(answers: Iterator[int]) -> Callable[[int, int, int], int]:
+def scripted(answers: Iterator[int]) -> Callable[[int, int, int, int], int]:
     """A kernel that takes some messages, or refuses, as told; afterwards it takes all."""
-    real = libc.send_messages
+    real = outgoing.send_messages
 
-    def send(descriptor: int, address: int, count: int) -> int:
+    def send(descriptor: int, address: int, count: int, pieces: int) -> int:
         answer = next(answers, count)
-        return answer if answer < 0 else real(descriptor, address, max(1, min(answer, count)))
+        return answer if answer < 0 else real(descriptor, address, max(1, min(answer, count)), pieces)
 
     return send
 
@@ -155,7 +155,7 @@ def test_what_was_not_taken_is_offered_again(
     sender = BurstSender(paths_to(receiver))
     rest, found = bursts, Counter[tuple[bytes, int]]()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(libc, "send_messages", scripted(iter(answers)))
+        patch.setattr(outgoing, "send_messages", scripted(iter(answers)))
         while rest.packet_count:
             taken = sender.send(rest)
             assert (sender.blocked_socket is None) == (taken == rest.packet_count)
@@ -172,7 +172,7 @@ def test_a_socket_that_fills_up_against_expectation_loses(
     """With several sockets, what others have sent cannot be taken back."""
     sender = BurstSender(paths_to(receiver, 2))
     bursts = bursts_of(TENSOR, 1000, [5], [0, 1])
-    monkeypatch.setattr(libc, "send_messages", scripted(iter([3, -errno.ENOBUFS])))
+    monkeypatch.setattr(outgoing, "send_messages", scripted(iter([3, -errno.ENOBUFS])))
     assert sender.send(bursts) == bursts.packet_count
     assert sender.refusals() == (Refusal(0, errno.ENOBUFS, 100 - 15),)
     receive_all(receiver, 115)

@@ -6,13 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mltswitch.hostagent.tagging import tos
 from mltswitch.hostagent.transport.datagrams import HEADER_DTYPE, Bursts
 from mltswitch.hostagent.transport.tally import ReceivedTotals, ReceiveTally, SendTally, SentTotals
 
 PACKETS = 40
 
 
-def bursts(lengths: list[int], paths: list[int]) -> Bursts:
+def bursts(lengths: list[int], paths: list[int], important: list[bool]) -> Bursts:
     count = sum(lengths)
     return Bursts(
         np.zeros(count, HEADER_DTYPE),
@@ -21,7 +22,7 @@ def bursts(lengths: list[int], paths: list[int]) -> Bursts:
         np.zeros(count, np.int64),
         np.cumsum([0, *lengths]),
         np.array(paths, np.int64),
-        np.zeros(len(lengths), np.uint8),
+        np.array([tos(34, important=kind) for kind in important], np.uint8),
     )
 
 
@@ -40,20 +41,20 @@ def test_what_is_sent(data: st.DataObject) -> None:
     for attempt in range(data.draw(st.integers(1, 3))):
         for part in np.array_split(sequences, data.draw(st.integers(1, 4))):
             dscp = data.draw(st.sampled_from([0, 10, 34, 63]))
-            tally.chunk(part, int(important[part].sum()), dscp, is_repeated=attempt > 0)
+            tally.chunk(part, dscp, is_repeated=attempt > 0)
             dscps[part] = dscp
             for packet in part.tolist():
                 expected_sent[dscp, bool(important[packet])] += 1
             resent += len(part) if attempt else 0
-            left = len(part)
-            while left:
-                length, path = data.draw(st.integers(1, left)), data.draw(st.integers(0, 5))
-                other = min(left - length, 1)
-                lengths = [length, other] if other else [length]
-                tally.left(bursts(lengths, [path, 2][: len(lengths)]))
-                by_path.update({path: length})
-                by_path.update({2: other})
-                left -= sum(lengths)
+            left = [[kind] * int(np.count_nonzero(important[part] == kind)) for kind in (False, True)]
+            while any(left):
+                kinds = [kind for kind in left if kind]
+                lengths = [data.draw(st.integers(1, len(kind))) for kind in kinds]
+                paths = [data.draw(st.integers(0, 5)) for _ in kinds]
+                tally.left(bursts(lengths, paths, [kind[0] for kind in kinds]))
+                for kind, length, path in zip(kinds, lengths, paths, strict=True):
+                    by_path[path] += length
+                    del kind[:length]
         kept = data.draw(st.lists(st.booleans(), min_size=len(sequences), max_size=len(sequences)))
         sequences = sequences[np.array(kept, np.bool_)]
         tally.answered(sequences, important)
@@ -98,8 +99,8 @@ def test_what_arrives(packets: list[tuple[int, int]]) -> None:
 def test_before_any_answer_nothing_is_known_of_losses() -> None:
     tally = SendTally()
     tally.begin(3)
-    tally.chunk(np.arange(3), 1, 10, is_repeated=False)
-    tally.left(bursts([3], [0]))
+    tally.chunk(np.arange(3), 10, is_repeated=False)
+    tally.left(bursts([3], [0], [True]))
     assert not tally.was_answered
     assert [(entry.packets_lost, entry.important_lost) for entry in tally.classes()] == [(None, None)]
 

@@ -1,0 +1,115 @@
+"""Packets of a chunk, as they leave: every one once, in bursts of one kind, close together."""
+
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mltswitch.hostagent.spraying.sprayer import PathSprayer
+from mltswitch.hostagent.tagging import is_important
+from mltswitch.hostagent.tensor import PacketLayout, TensorView, view_of
+from mltswitch.hostagent.transport.datagrams import Bursts
+from mltswitch.hostagent.transport.interfaces import TransferKey
+from mltswitch.hostagent.transport.packets import Chunk, burst_length
+from mltswitch.wire import AgentFlag
+from tests.hostagent.native.passes import needs_passes, without_passes
+from tests.hostagent.tagging.tensors import any_tensors
+
+OVERHEAD_BYTES = 82
+
+
+def bursts_of_chunk(
+    tensor: TensorView,
+    layout: PacketLayout,
+    sequences: list[int],
+    important: list[bool],
+    burst_packets: int,
+    sprayer: PathSprayer,
+) -> Bursts:
+    """All of a chunk at once."""
+    chunk = Chunk(
+        tensor,
+        layout,
+        np.array(sequences, np.int64),
+        np.array(important),
+        transfer=TransferKey(7, 3),
+        layer=1,
+        token=5,
+        key=None,
+        dscp=34,
+        burst_packets=burst_packets,
+        overhead_bytes=OVERHEAD_BYTES,
+        is_repeated=False,
+    )
+    bursts = chunk.take(1 << 40, 1 << 20, sprayer, 9)
+    assert chunk.is_over
+    return bursts
+
+
+def test_bursts_of_both_kinds_take_turns_where_packets_do() -> None:
+    """What a burst copies lies together: the receiver's memory and the sender's are slow elsewhere."""
+    tensor = view_of(np.zeros(1000 * 10, np.float32), writable=False)
+    layout = PacketLayout(tensor.element_type, tensor.element_count, 1000)
+    important = [sequence % 2 == 1 for sequence in range(10)]
+    bursts = bursts_of_chunk(tensor, layout, list(range(10)), important, 2, PathSprayer(1, seed=1))
+    assert bursts.headers["sequence"].tolist() == [0, 2, 1, 3, 4, 6, 5, 7, 8, 9]
+    assert bursts.starts.tolist() == [0, 2, 4, 6, 8, 9, 10]
+
+
+def check_a_chunk(
+    case: tuple[TensorView, PacketLayout], random: Any, share: float, burst_packets: int
+) -> None:
+    tensor, layout = case
+    count = random.randint(1, layout.packet_count)
+    sequences = sorted(random.sample(range(layout.packet_count), count))
+    important = {sequence: random.random() < share for sequence in sequences}
+    sprayer = PathSprayer(3, seed=1)
+    bursts = bursts_of_chunk(tensor, layout, sequences, list(important.values()), burst_packets, sprayer)
+    sent = bursts.headers["sequence"].tolist()
+    assert sorted(sent) == sequences
+    assert bursts.payload_offsets_bytes.tolist() == [place * layout.full_bytes for place in sent]
+    assert bursts.headers["element_offset"].tolist() == [place * layout.elements_per_packet for place in sent]
+    ends = list(zip(bursts.starts.tolist(), bursts.starts.tolist()[1:], strict=False))
+    parts = [sent[first:end] for first, end in ends]
+    kinds = [is_important(byte) for byte in bursts.tos.tolist()]
+    # Each burst is of one kind, in order, and begins behind the one before; only the last of a kind is short.
+    assert [part[0] for part in parts] == sorted(part[0] for part in parts)
+    full = burst_length(burst_packets, layout, None)
+    for kind in (False, True):
+        of_kind = [part for part, other in zip(parts, kinds, strict=True) if other is kind]
+        assert list(chain(*of_kind)) == [place for place in sequences if important[place] is kind]
+        assert all(len(part) == full for part in of_kind[:-1])
+    last = layout.packet_count - 1
+    for place, flags, size in zip(
+        sent, bursts.headers["flags"].tolist(), bursts.payload_bytes.tolist(), strict=True
+    ):
+        assert bool(flags & AgentFlag.IMPORTANT) is important[place]
+        assert bool(flags & AgentFlag.LAST) is (place == last)
+        assert size == (layout.last_bytes if place == last else layout.full_bytes)
+    assert sprayer.in_flight_bytes == int(bursts.payload_bytes.sum()) + count * OVERHEAD_BYTES
+
+
+A_CHUNK = (
+    any_tensors(),
+    st.randoms(use_true_random=False),
+    st.sampled_from([0, 0.1, 0.5, 1]),
+    st.integers(1, 70),
+)
+
+
+@given(*A_CHUNK)
+def test_all_of_a_chunk_by_numpy(
+    case: tuple[TensorView, PacketLayout], random: Any, share: float, burst_packets: int
+) -> None:
+    with without_passes():
+        check_a_chunk(case, random, share, burst_packets)
+
+
+@needs_passes
+@given(*A_CHUNK)
+def test_all_of_a_chunk_compiled(
+    case: tuple[TensorView, PacketLayout], random: Any, share: float, burst_packets: int
+) -> None:
+    check_a_chunk(case, random, share, burst_packets)
