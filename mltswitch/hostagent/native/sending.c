@@ -140,8 +140,9 @@ int64_t mlt_messages(const struct outgoing *all)
 }
 
 enum {
-    GROUP_BYTES = 64 << 10, /* of messages of one system call, about */
-    MOST_GAPS = 4,          /* a burst from places that lie further apart is not read ahead */
+    GROUP_BYTES = 64 << 10,  /* of messages of one system call, about */
+    MOST_AHEAD_BYTES = 4096, /* longer packets are not read ahead: they come at that speed on their own, */
+    MOST_GAPS = 4,           /* nor are bursts from places that lie far apart */
     CACHE_LINE_BYTES = 64,
 };
 
@@ -149,7 +150,7 @@ enum {
  * long as the first. */
 struct extent {
     const uint8_t *begin, *end;
-    int64_t size_bytes;
+    int64_t size_bytes, packet_bytes;
 };
 
 static struct extent extent_of(const struct message *message, int64_t pieces)
@@ -158,7 +159,7 @@ static struct extent extent_of(const struct message *message, int64_t pieces)
     const struct vector *last = first + message->vector_count - pieces;
     return (struct extent){(const uint8_t *)(intptr_t)first->base,
                            (const uint8_t *)(intptr_t)last->base + last->length,
-                           message->vector_count / pieces * first->length};
+                           message->vector_count / pieces * first->length, first->length};
 }
 
 /* Bursts of both kinds take turns in picking their packets from one stretch of the tensor, and nobody but them knows
@@ -167,7 +168,8 @@ static struct extent extent_of(const struct message *message, int64_t pieces)
 static const uint8_t *read_ahead(struct extent extent, const uint8_t *read_to)
 {
     int64_t span_bytes = extent.end - extent.begin;
-    if (span_bytes <= extent.size_bytes || span_bytes > MOST_GAPS * extent.size_bytes)
+    if (extent.packet_bytes > MOST_AHEAD_BYTES || span_bytes <= extent.size_bytes
+        || span_bytes > MOST_GAPS * extent.size_bytes)
         return read_to;
     const uint8_t *from = read_to > extent.begin ? read_to : extent.begin;
     for (const volatile uint8_t *at = from; at < extent.end; at += CACHE_LINE_BYTES)

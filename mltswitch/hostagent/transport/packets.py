@@ -188,9 +188,8 @@ def _cut_compiled(recipe: _Recipe, sequences: NDArray[np.int64], important: NDAr
     important_count = int(np.count_nonzero(important))
     bursts = -(-important_count // length) - (important_count - count) // length
     headers = np.empty(count, HEADER_DTYPE)
-    offsets, sizes, starts, burst_bytes = np.split(
-        np.empty(2 * count + 2 * bursts + 1, np.int64), (count, 2 * count, 2 * count + bursts + 1)
-    )
+    offsets, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
+    starts, burst_bytes = np.empty(bursts + 1, np.int64), np.empty(bursts, np.int64)
     tos_bytes = np.empty(bursts, np.uint8)
     arrays = ChunkArrays(
         recipe.header,
