@@ -232,8 +232,7 @@ class Outbox:
 
     def _chunk_packets(self) -> int:
         settings = self._exchange.settings
-        time_ns = settings.calm_chunk_ns if self._is_calm else settings.chunk_ns
-        size_bytes = self._rate.rate_bps / BITS_PER_BYTE * time_ns / NANOSECONDS
+        size_bytes = self._rate.rate_bps / BITS_PER_BYTE * settings.chunk_ns / NANOSECONDS
         packet_bytes = self._exchange.element_bytes + self._exchange.packet_overhead_bytes
         return min(settings.chunk_packets, max(int(size_bytes / packet_bytes), settings.least_chunk_packets))
 

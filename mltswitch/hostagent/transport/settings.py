@@ -31,11 +31,8 @@ class ConnectionSettings:
     handshake_ns: int = 5_000_000_000
     chunk_packets: int = 8192
     """At most so many are prepared at once, which makes numpy's calls cheap."""
-    chunk_ns: int = 250_000
-    """And at most what leaves in so long: important packets go first in each chunk, and a queue should meet
-    both kinds."""
-    calm_chunk_ns: int = 1_100_000
-    """The same while round trips leave the rate at its highest: no queue is near."""
+    chunk_ns: int = 1_100_000
+    """And at most what leaves in so long: a chunk keeps the code point that its layer had when it began."""
     least_chunk_packets: int = 64
     maximum_transfers: int = 4096
     """Open at the same time in each direction; what the peer announces is capped by it, too."""

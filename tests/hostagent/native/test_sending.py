@@ -1,26 +1,30 @@
 """What compiled passes prepare for sending, against what numpy prepares."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mltswitch.hostagent import native
 from mltswitch.hostagent.network import libc
 from mltswitch.hostagent.network.outgoing import Cut, Messages, Vectors, cut_for_segmentation
+from mltswitch.hostagent.network.receiver import DatagramReceiver
+from mltswitch.hostagent.network.sender import BurstSender
+from mltswitch.hostagent.network.sockets import PathSocket, open_socket
 from mltswitch.hostagent.spraying.sprayer import PathSprayer
 from mltswitch.hostagent.tensor import PacketLayout, TensorView
 from mltswitch.hostagent.transport.datagrams import Bursts
 from mltswitch.hostagent.transport.hello import KEY_BYTES
-from mltswitch.hostagent.transport.interfaces import TransferKey
 from mltswitch.hostagent.transport.packets import Chunk
 from tests.hostagent.native.passes import needs_passes, without_passes
-from tests.hostagent.network.bursts import bursts_of, some_bursts
+from tests.hostagent.network.bursts import bursts_of, datagrams_of, receive_all, some_bursts, tos_of
 from tests.hostagent.tagging.tensors import any_tensors
+from tests.hostagent.transport.chunks import chunk_of
 
 NAMES = np.array([7 << 40, 8 << 40, 0, 9 << 40])
 """Addresses of four paths' names, of which the third has none."""
@@ -64,19 +68,8 @@ def test_chunks(
     important = np.array([random.random() < 0.5 for _ in range(count)])
 
     def found() -> list[list[Any]]:
-        chunk = Chunk(
-            tensor,
-            layout,
-            sequences,
-            important,
-            transfer=TransferKey(2**32 - 2, 3),
-            layer=17,
-            token=2**63 + 1,
-            key=key,
-            dscp=34,
-            burst_packets=burst_packets,
-            overhead_bytes=82,
-            is_repeated=is_repeated,
+        chunk = chunk_of(
+            tensor, layout, sequences, important, burst_packets, key=key, is_repeated=is_repeated
         )
         return whole(chunk, random_bytes)
 
@@ -84,6 +77,27 @@ def test_chunks(
     compiled = found()
     with without_passes():
         assert found() == compiled
+
+
+@needs_passes
+@settings(max_examples=25)
+@given(any_tensors(), st.randoms(use_true_random=False), st.integers(1, 70), st.sampled_from([0.05, 0.5]))
+def test_what_is_read_ahead_is_the_tensor(
+    case: tuple[TensorView, PacketLayout], random: Any, burst_packets: int, share: float
+) -> None:
+    """And what arrives is what was to be sent; where the compiler watches, nothing else may be read."""
+    tensor, layout = case
+    important = np.array([random.random() < share for _ in range(layout.packet_count)])
+    bursts = chunk_of(tensor, layout, np.arange(layout.packet_count), important, burst_packets).take(
+        1 << 40, 1 << 20, PathSprayer(1, seed=1), 5
+    )
+    opened, source = open_socket(("127.0.0.1",), 0), open_socket(("127.0.0.1",), 0)
+    with opened.socket, source.socket:
+        receiver = DatagramReceiver(opened.socket)
+        sender = BurstSender({0: PathSocket(source.socket, "127.0.0.1", opened.port)})
+        assert sender.send(bursts) == bursts.packet_count
+        found = Counter(receive_all(receiver, bursts.packet_count))
+    assert found == Counter(zip(datagrams_of(bursts), tos_of(bursts), strict=True))
 
 
 def written(bursts: Bursts) -> tuple[Cut | None, Messages, Vectors]:

@@ -11,13 +11,11 @@ from mltswitch.hostagent.spraying.sprayer import PathSprayer
 from mltswitch.hostagent.tagging import is_important
 from mltswitch.hostagent.tensor import PacketLayout, TensorView, view_of
 from mltswitch.hostagent.transport.datagrams import Bursts
-from mltswitch.hostagent.transport.interfaces import TransferKey
-from mltswitch.hostagent.transport.packets import Chunk, burst_length
+from mltswitch.hostagent.transport.packets import burst_length
 from mltswitch.wire import AgentFlag
 from tests.hostagent.native.passes import needs_passes, without_passes
 from tests.hostagent.tagging.tensors import any_tensors
-
-OVERHEAD_BYTES = 82
+from tests.hostagent.transport.chunks import OVERHEAD_BYTES, chunk_of
 
 
 def bursts_of_chunk(
@@ -29,20 +27,7 @@ def bursts_of_chunk(
     sprayer: PathSprayer,
 ) -> Bursts:
     """All of a chunk at once."""
-    chunk = Chunk(
-        tensor,
-        layout,
-        np.array(sequences, np.int64),
-        np.array(important),
-        transfer=TransferKey(7, 3),
-        layer=1,
-        token=5,
-        key=None,
-        dscp=34,
-        burst_packets=burst_packets,
-        overhead_bytes=OVERHEAD_BYTES,
-        is_repeated=False,
-    )
+    chunk = chunk_of(tensor, layout, np.array(sequences, np.int64), np.array(important), burst_packets)
     bursts = chunk.take(1 << 40, 1 << 20, sprayer, 9)
     assert chunk.is_over
     return bursts
