@@ -32,6 +32,8 @@ class Settings:
     """Send at the line's rate whatever round trips say."""
     burst_packets: int = 1
     transport: str = "mlt"
+    policy: str = "magnitude"
+    """Of importance."""
     dscp: int = 34
     control_dscp: int = 40
     name: str = ""

@@ -20,8 +20,9 @@ takes):
     ratio_to_gloo_max_mtu1500, ratio_to_gloo_max_mtu9000
                                     over torch's gloo, isend and irecv; absent without torch
 
-For each contender, `WHO_mtuMTU`, WHO being ours_n1, ours_n4, ours_n16, ours_max, tcp, gloo, sendmmsg and
-ceiling:
+For each contender, `WHO_mtuMTU`, WHO being ours_n1, ours_n4, ours_n16, ours_max, ours_max_all, tcp, gloo,
+sendmmsg and ceiling; ours_max_all is ours_max where every packet is important, and shows what importance by
+magnitude costs:
 
     WHO_gbps                        Gbit/s of tensors
     WHO_cpu_seconds_per_gb          processor time of sender and receiver together for 10^9 bytes of tensors
@@ -164,6 +165,7 @@ def ours(
     seconds: float,
     profile: str = "",
     transport: str = "mlt",
+    policy: str = "magnitude",
 ) -> Speed:
     """The host agent, both ends: tensors one by one, which tells how many fill the time, then a stream."""
     settings = Settings(
@@ -173,6 +175,7 @@ def ours(
         burst_packets=burst_packets,
         profile=profile,
         transport=transport,
+        policy=policy,
     )
     with ExitStack() as stack:
         ends = completed(stack, settings, pair.receiver_addresses, [pair.sender_addresses])
@@ -212,6 +215,7 @@ def contenders(pair: Pair, program: Path, mtu_bytes: int, seconds: float) -> dic
     found: dict[str, Contender] = {
         f"ours_{name}": partial(ours, pair, burst, mtu_bytes, seconds) for name, burst in bursts.items()
     }
+    found["ours_max_all"] = partial(ours, pair, bursts["max"], mtu_bytes, seconds, policy="all")
     found["tcp"] = partial(tcp, pair, seconds)
     found["sendmmsg"] = partial(c_loop, pair, program, "plain", mtu_bytes, seconds)
     found["ceiling"] = partial(c_loop, pair, program, "offload", mtu_bytes, seconds)

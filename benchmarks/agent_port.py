@@ -75,6 +75,7 @@ class _AgentPort:
             round_number=round_number,
             dscp=self._settings.dscp,
             burst_packets=self._settings.burst_packets,
+            policy=self._settings.policy,
         )
 
     def receive(

@@ -19,7 +19,8 @@ struct chunk {
     int64_t *offsets_bytes, *sizes_bytes;
     int64_t *starts, *burst_bytes; /* of each burst; another start at the end */
     uint8_t *tos;                  /* of each burst */
-    int64_t packets, important_packets, burst_packets, overhead_bytes;
+    int64_t packets, mixed_packets, important_packets, burst_packets, overhead_bytes;
+    int64_t bursts; /* of both kinds */
     int64_t tos_of_kind[2]; /* of packets that are not important, and of those that are */
     int64_t elements_per_packet, full_bytes, last_bytes, last_sequence;
 };
@@ -56,24 +57,37 @@ struct open_burst {
     int64_t number, place, room;
 };
 
-/* A burst begins at the first packet that has none, and takes the next ones of its kind. */
+/* Where the next burst begins. */
+struct next_burst {
+    int64_t number, place;
+};
+
+/* A burst begins at the first packet that has none, and takes the next ones of its kind. Of those that begin behind the
+ * mixed packets, the important ones leave before the others. */
 void mlt_chunk(const struct chunk *chunk)
 {
     struct open_burst open[2] = {{0}, {0}};
+    struct next_burst mixed = {0, 0}, apart[2], *next[2] = {&mixed, &mixed};
     int64_t left[2] = {chunk->packets - chunk->important_packets, chunk->important_packets};
-    int64_t bursts = 0, begun_packets = 0;
     for (int64_t packet = 0; packet < chunk->packets; packet++) {
+        if (packet == chunk->mixed_packets) {
+            int64_t bursts = (left[1] + chunk->burst_packets - 1) / chunk->burst_packets;
+            apart[1] = mixed;
+            apart[0] = (struct next_burst){mixed.number + bursts, mixed.place + left[1]};
+            next[0] = &apart[0];
+            next[1] = &apart[1];
+        }
         int64_t sequence = chunk->sequences[packet];
         int kind = chunk->important[packet] != 0, is_last = sequence == chunk->last_sequence;
         struct open_burst *burst = &open[kind];
         if (!burst->room) {
             int64_t length = left[kind] < chunk->burst_packets ? left[kind] : chunk->burst_packets;
-            *burst = (struct open_burst){bursts, begun_packets, length};
-            chunk->starts[bursts] = begun_packets;
-            chunk->burst_bytes[bursts] = length * chunk->overhead_bytes;
-            chunk->tos[bursts++] = (uint8_t)chunk->tos_of_kind[kind];
+            *burst = (struct open_burst){next[kind]->number++, next[kind]->place, length};
+            next[kind]->place += length;
             left[kind] -= length;
-            begun_packets += length;
+            chunk->starts[burst->number] = burst->place;
+            chunk->burst_bytes[burst->number] = length * chunk->overhead_bytes;
+            chunk->tos[burst->number] = (uint8_t)chunk->tos_of_kind[kind];
         }
         int64_t place = burst->place++, size_bytes = is_last ? chunk->last_bytes : chunk->full_bytes;
         burst->room--;
@@ -86,7 +100,7 @@ void mlt_chunk(const struct chunk *chunk)
         chunk->sizes_bytes[place] = size_bytes;
         chunk->burst_bytes[burst->number] += size_bytes;
     }
-    chunk->starts[bursts] = begun_packets;
+    chunk->starts[chunk->bursts] = chunk->packets;
 }
 
 /* Path and time of departure of every packet. */
@@ -140,9 +154,9 @@ int64_t mlt_messages(const struct outgoing *all)
 }
 
 enum {
-    GROUP_BYTES = 64 << 10,  /* of messages of one system call, about */
-    MOST_AHEAD_BYTES = 4096, /* longer packets are not read ahead: they come at that speed on their own, */
-    MOST_GAPS = 4,           /* nor are bursts from places that lie far apart */
+    GROUP_BYTES = 64 << 10,  /* of messages of one system call, about; read ahead may be some times as much */
+    LONGEST_BYTES = 4096,    /* of packets that are read ahead: longer ones come at that speed on their own */
+    MOST_SPAN_RATIO = 4,     /* of a burst that is read ahead: from its first byte to its last, over its length */
     CACHE_LINE_BYTES = 64,
 };
 
@@ -168,8 +182,8 @@ static struct extent extent_of(const struct message *message, int64_t pieces)
 static const uint8_t *read_ahead(struct extent extent, const uint8_t *read_to)
 {
     int64_t span_bytes = extent.end - extent.begin;
-    if (extent.packet_bytes > MOST_AHEAD_BYTES || span_bytes <= extent.size_bytes
-        || span_bytes > MOST_GAPS * extent.size_bytes)
+    if (extent.packet_bytes > LONGEST_BYTES || span_bytes <= extent.size_bytes
+        || span_bytes > MOST_SPAN_RATIO * extent.size_bytes)
         return read_to;
     const uint8_t *from = read_to > extent.begin ? read_to : extent.begin;
     for (const volatile uint8_t *at = from; at < extent.end; at += CACHE_LINE_BYTES)

@@ -69,6 +69,7 @@ class SendCounters:
     """What a sender has done."""
 
     calls: int = 0
+    """Of compiled passes, where there are any: each may be several of the kernel."""
     messages: int = 0
     packets: int = 0
     """Taken by the kernel."""
@@ -101,8 +102,8 @@ class Output(Protocol):
 
 
 def send_messages(descriptor: int, address: int, count: int, pieces: int) -> int:
-    """As `libc.send_messages`; `pieces`: vectors of a packet, of which the second lies in the tensor, 0 where
-    that is not so."""
+    """As `libc.send_messages`, in several system calls where that is faster. `pieces`: vectors of a packet,
+    of which the second lies in the tensor; 0 where that is not so."""
     if native.LIBRARY is None or not pieces:
         return libc.send_messages(descriptor, address, count)
     sent: int = native.LIBRARY.mlt_send(descriptor, address, count, pieces)
@@ -165,8 +166,7 @@ def check_bursts(bursts: Bursts) -> None:
     """Raise ValueError where memory outside of the tensor, the headers or the tags would be sent."""
     check_shapes(bursts)
     offsets, sizes, starts = bursts.payload_offsets_bytes, bursts.payload_bytes, bursts.starts
-    # The kernel refuses negative sizes.
-    if _least(offsets) < 0 or _largest(offsets + sizes) > bursts.tensor.size:
+    if _least(offsets) < 0 or _least(sizes) < 0 or (sizes > bursts.tensor.size - offsets).any():
         raise ValueError("a packet's elements lie outside the tensor")
     if starts[0] != 0 or starts[-1] != bursts.packet_count:
         raise ValueError(f"bursts do not cover {bursts.packet_count} packets")

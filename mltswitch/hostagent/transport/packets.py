@@ -61,13 +61,16 @@ class _Recipe:
     burst_packets: int
     overhead_bytes: int
     """What a packet is longer than its elements, as a queue counts it."""
+    mixed_packets: int
+    """Bursts that begin behind them leave by their kind, important ones first."""
 
 
 class Chunk:
-    """Packets of one tensor, cut into bursts.
+    """Packets of one tensor, cut into bursts, which leave in the order of their first packets.
 
     A burst begins at the first packet that has none yet, and takes the next ones of its kind, important or
-    not: bursts of both kinds alternate, and what a burst copies lies together as well as it can.
+    not: what it copies lies together as well as it can. What leaves at the end of a pass is another matter:
+    a receiver may have enough before it comes, so there the important packets go first.
     """
 
     def __init__(
@@ -85,8 +88,10 @@ class Chunk:
         burst_packets: int,
         overhead_bytes: int,
         is_repeated: bool,
+        mixed_packets: int,
     ) -> None:
-        """`sequences` rise; `important` belongs to them, shape (packets,).
+        """`sequences` rise; `important` belongs to them, shape (packets,). Of bursts that begin behind
+        `mixed_packets`, the important ones go first.
 
         `overhead_bytes`: what a packet is longer than its elements, as a queue counts it.
         """
@@ -116,6 +121,7 @@ class Chunk:
             (tos(dscp, important=False), tos(dscp, important=True)),
             burst_length(burst_packets, layout, key),
             overhead_bytes,
+            mixed_packets,
         )
         cut = _cut if native.LIBRARY is None else _cut_compiled
         packets = cut(recipe, sequences, important)
@@ -150,17 +156,19 @@ class Chunk:
 def _cut(recipe: _Recipe, sequences: NDArray[np.int64], important: NDArray[np.bool_]) -> _Packets:
     """By numpy."""
     count, layout, length = len(sequences), recipe.layout, recipe.burst_packets
-    kinds = [np.flatnonzero(~important), np.flatnonzero(important)]
-    bursts = [np.arange(len(kind)) // length for kind in kinds]
-    begins = np.concatenate([kind[::length] for kind in kinds])
-    order = np.argsort(begins)
-    is_important = order >= -(-len(kinds[0]) // length)
-    # The place of a burst among all, by its number: first those of unimportant packets, then the others.
+    unimportant, others = np.flatnonzero(~important), np.flatnonzero(important)
+    # Bursts by number: first those of unimportant packets.
+    begins = np.concatenate((unimportant[::length], others[::length]))
+    unimportant_bursts = -(-len(unimportant) // length)
+    is_late = np.arange(len(begins)) < unimportant_bursts
+    is_late &= begins >= recipe.mixed_packets
+    order = np.argsort(begins + count * is_late)
+    is_important = order >= unimportant_bursts
     places = np.empty_like(order)
     places[order] = np.arange(len(order))
     burst_of = np.empty(count, np.int64)
-    burst_of[kinds[0]] = places[bursts[0]]
-    burst_of[kinds[1]] = places[bursts[1] + -(-len(kinds[0]) // length)]
+    burst_of[unimportant] = places[np.arange(len(unimportant)) // length]
+    burst_of[others] = places[np.arange(len(others)) // length + unimportant_bursts]
     packets = np.argsort(burst_of, kind="stable")
     starts = np.concatenate(([0], np.cumsum(np.bincount(burst_of, minlength=len(order)))))
 
@@ -186,7 +194,7 @@ def _cut_compiled(recipe: _Recipe, sequences: NDArray[np.int64], important: NDAr
     sequences = np.ascontiguousarray(sequences, np.int64)
     important = np.ascontiguousarray(important, np.bool_)
     important_count = int(np.count_nonzero(important))
-    bursts = -(-important_count // length) - (important_count - count) // length
+    bursts = sum(-(-kind // length) for kind in (important_count, count - important_count))
     headers = np.empty(count, HEADER_DTYPE)
     offsets, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
     starts, burst_bytes = np.empty(bursts + 1, np.int64), np.empty(bursts, np.int64)
@@ -202,9 +210,11 @@ def _cut_compiled(recipe: _Recipe, sequences: NDArray[np.int64], important: NDAr
         burst_bytes.ctypes.data,
         tos_bytes.ctypes.data,
         count,
+        recipe.mixed_packets,
         important_count,
         length,
         recipe.overhead_bytes,
+        bursts,
         *recipe.tos,
         layout.elements_per_packet,
         layout.full_bytes,

@@ -245,10 +245,12 @@ class SendTransfer:
             self._position = min(first + chunk_packets, layout.packet_count)
             sequences = np.arange(first, self._position)
             important = self._mark(first, self._position)
+            mixed_packets = self._last_mixed(burst, chunk_packets) - first
         else:
             sequences = self._to_send[first : first + chunk_packets]
             self._position = first + len(sequences)
             important = self._important[sequences]
+            mixed_packets = 0
         dscp = asked(lambda: checked_dscp(self.outgoing.dscp()))
         self.tally.chunk(sequences, dscp, is_repeated=is_repeated)
         return Chunk(
@@ -264,7 +266,18 @@ class SendTransfer:
             burst_packets=self.outgoing.burst_packets,
             overhead_bytes=overhead_bytes,
             is_repeated=is_repeated,
+            mixed_packets=max(0, mixed_packets),
         )
+
+    def _last_mixed(self, burst_packets: int, chunk_packets: int) -> int:
+        """From which packet on important ones go first: a receiver that loses nothing has enough before it
+        has heard all, and what it does without should be unimportant. Half of the packets are, mostly, some
+        of which leave with a burst that began before; and no queue should meet only important ones for longer
+        than a chunk takes.
+        """
+        count = self.layout.packet_count
+        spared = int(self._loss_bound * count)
+        return count - min(2 * (spared + burst_packets), chunk_packets) if spared else count
 
     def _mark(self, first: int, last: int) -> NDArray[np.bool_]:
         marking = self._marking

@@ -19,8 +19,9 @@ def chunk_of(
     *,
     key: bytes | None = None,
     is_repeated: bool = False,
+    mixed_packets: int | None = None,
 ) -> Chunk:
-    """Of tensor 2³² - 2, round 3."""
+    """Of tensor 2³² - 2, round 3; both kinds are mixed unless told otherwise."""
     return Chunk(
         tensor,
         layout,
@@ -34,4 +35,5 @@ def chunk_of(
         burst_packets=burst_packets,
         overhead_bytes=OVERHEAD_BYTES,
         is_repeated=is_repeated,
+        mixed_packets=len(sequences) if mixed_packets is None else mixed_packets,
     )
