@@ -79,6 +79,8 @@ class Engine:
         self._calls: deque[Callable[[], None]] = deque()
         self._has_more = False
         """Whether a connection may send at once what it could not in its turn."""
+        self._is_streaming = False
+        """Whether so much had just arrived that more will have come after a rest."""
         self._should_stop = False
         self._failure: AgentError | None = None
         self._calls_lock = threading.Lock()
@@ -203,7 +205,7 @@ class Engine:
             self._shut_down()
 
     def _turn(self) -> None:
-        wait_ns = self._wait_ns(time.monotonic_ns())
+        wait_ns = 0 if self._is_streaming else self._wait_ns(time.monotonic_ns())
         self._has_more = False
         self._waiter.watch(self._wanted())
         ready = self._waiter.wait(wait_ns)
@@ -224,16 +226,16 @@ class Engine:
                 self._serve(link)
         if self.watch:
             self.watch.look(self._links, self._arrivals.receivers, self.unknown_datagrams, now_ns)
-        has_more = self._has_more or self._arrivals.has_more
-        if received > NAP_PACKETS and self._settings.nap_seconds and not has_more:
+        self._is_streaming = received > NAP_PACKETS and bool(self._settings.nap_seconds)
+        if self._is_streaming and not (self._has_more or self._arrivals.has_more):
             elapsed_ns = self._read_ns - read_ns
             time.sleep(nap_seconds(self._settings.nap_seconds, received, elapsed_ns, self._room_packets))
 
     def _may_have_arrived(self, ready: set[int]) -> bool:
         """Whether data sockets must be read: what the wait told of them is older than an answer may be."""
-        return not ready.isdisjoint(self._descriptors) or any(
-            link.connection is not None and link.connection.is_answering for link in self._links
-        )
+        if self._is_streaming or not ready.isdisjoint(self._descriptors):
+            return True
+        return any(link.connection is not None and link.connection.is_answering for link in self._links)
 
     def _wait_ns(self, now_ns: int) -> int:
         if self._has_more or self._calls:
@@ -307,8 +309,9 @@ class Engine:
         self._has_more |= has_more
 
     def _wanted(self) -> dict[int, int]:
-        """Descriptors and what to wait for."""
-        wanted: dict[int, int] = {entry.socket.fileno(): READABLE for entry in self._sockets}
+        """Descriptors and what to wait for; not data of a stream: telling us of each packet costs the kernel
+        a twentieth of its time."""
+        wanted: dict[int, int] = {} if self._is_streaming else dict.fromkeys(self._descriptors, READABLE)
         if self._listener is not None and self._listener.wants_read:
             wanted[self._listener.fileno()] = READABLE
         for link in self._links:

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -116,6 +116,32 @@ def test_a_sender_may_come_first_and_many_are_on_their_way(pair: tuple[Agent, Ag
     assert {entry.tensor for entry in done if entry is not None and entry.error is None} == set(range(20))
     for original, buffer in zip(originals, buffers, strict=True):
         assert (original == buffer).all()
+
+
+def test_between_streams_an_agent_waits(pair: tuple[Agent, Agent], monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a stream comes, the kernel does not tell us of its packets; before and after it does."""
+    sender, receiver = pair
+    engine = receiver._engine
+    watched: list[bool] = []
+    watch = engine._waiter.watch
+
+    def look(wanted: Mapping[int, int]) -> None:
+        watched.append(engine._descriptors <= wanted.keys())
+        watch(wanted)
+
+    monkeypatch.setattr(engine._waiter, "watch", look)
+    for round_number in (1, 2):
+        tensor, buffer = gradients(4_000_000), np.zeros(4_000_000, np.float32)
+        transfers = (
+            receiver.post_recv("host-a", buffer, tensor=7, round_number=round_number),
+            sender.post_send("host-b", tensor, tensor=7, round_number=round_number, dscp=DSCP),
+        )
+        for transfer in transfers:
+            transfer.wait(PATIENCE_SECONDS)
+        assert np.array_equal(buffer, tensor)
+        assert {True, False} <= set(watched)
+        eventually(lambda: watched[-1])
+        watched.clear()
 
 
 def test_both_directions_and_several_rounds(pair: tuple[Agent, Agent]) -> None:
