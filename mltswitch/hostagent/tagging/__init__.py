@@ -14,6 +14,7 @@ from mltswitch.hostagent.tagging.policies import (
     by_layer,
 )
 from mltswitch.hostagent.tagging.tos import (
+    are_important,
     checked_dscp,
     congestion_marked,
     is_congestion_marked,
@@ -33,6 +34,7 @@ __all__ = [
     "End",
     "NoneImportant",
     "TwoQueues",
+    "are_important",
     "by_layer",
     "checked_dscp",
     "congestion_marked",

@@ -31,6 +31,11 @@ def is_important(byte: int) -> bool:
     return TrafficClassByte.from_int(byte).ecn.is_capable
 
 
+def are_important(tos_sent: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """The same of many packets or bursts, in the shape of their bytes."""
+    return np.not_equal(np.bitwise_and(tos_sent, _ECN_BITS), np.uint8(Ecn.NOT_ECT))
+
+
 def congestion_marked(tos_received: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Which packets a switch has marked (CE), in the shape of their bytes."""
     return np.equal(np.bitwise_and(tos_received, _ECN_BITS), np.uint8(Ecn.CE))

@@ -6,6 +6,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from mltswitch.hostagent.tagging import are_important
 from mltswitch.hostagent.transport.datagrams import Bursts
 from mltswitch.hostagent.transport.interfaces import ClassStatistics
 from mltswitch.wire import Ecn
@@ -13,7 +14,6 @@ from mltswitch.wire import Ecn
 _TOS_VALUES: Final = 256
 _DSCP_VALUES: Final = 64
 _ECN_VALUES: Final = 4
-_ECN_BITS: Final = np.uint8(_ECN_VALUES - 1)
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ class SendTally:
         packets, entry = bursts.packet_count, self._class
         lengths = bursts.starts[1:] - bursts.starts[:-1]
         entry.sent += packets
-        entry.important += int(lengths @ ((bursts.tos & _ECN_BITS) != 0))
+        entry.important += int(lengths @ are_important(bursts.tos))
         if self._is_repeated:
             entry.resent += packets
         by_path = np.bincount(bursts.paths, weights=lengths, minlength=len(self._by_path)).astype(np.int64)

@@ -247,11 +247,10 @@ def test_sending_ends_where_the_kernel_ends_it(tmp_path: Path, wrong: set[int], 
     """As sendmmsg(2) to whoever offers the rest again: each message once, and the same errors.
 
     The socket takes a few at a time, and would wait for more room."""
-    assert native.LIBRARY is not None
+    library = native.LIBRARY
+    assert library is not None
     found = []
-    for number, send in enumerate(
-        (libc.send_messages, lambda *words: native.LIBRARY.mlt_send(*words, 2))  # type: ignore[union-attr]
-    ):
+    for number, send in enumerate((libc.send_messages, lambda *words: library.mlt_send(*words, 2))):
         folder = tmp_path / str(number)
         folder.mkdir()
         ends = Full(folder)

@@ -5,6 +5,7 @@ import pytest
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.tagging import (
+    are_important,
     checked_dscp,
     congestion_marked,
     is_congestion_marked,
@@ -21,6 +22,7 @@ USABLE = [dscp for dscp in range(64) if dscp not in (CS6, CS7)]
 def test_every_byte(byte: int) -> None:
     dscp, ecn = divmod(byte, 4)
     assert is_important(byte) == (ecn != 0)
+    assert are_important(np.array([byte], np.uint8)).tolist() == [ecn != 0]
     assert congestion_marked(np.array([byte], np.uint8)).tolist() == [ecn == 3]
     assert is_congestion_marked(byte) == (ecn == 3)
     sendable = dscp in USABLE and ecn in (0, 2)
