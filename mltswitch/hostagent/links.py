@@ -1,7 +1,7 @@
 """One peer as the engine sees it: its control channel, its connection, and what sends to it."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from socket import socket
 
@@ -112,6 +112,7 @@ class Link:
                 self.rest, self.rest_socket = rest_of(self.rest, taken), self.sender.blocked_socket
                 return False
             self.rest = None
+            self._send_late(self.connection.markers_to_send(now()))
         packets = size_bytes = 0
         for _ in range(BATCHES):
             bursts = self.connection.bursts(now(), BATCH_PACKETS)
@@ -121,6 +122,7 @@ class Link:
             if taken < bursts.packet_count:
                 self.rest, self.rest_socket = rest_of(bursts, taken), self.sender.blocked_socket
                 return False
+            self._send_late(self.connection.markers_to_send(now()))
             packets += taken
             size_bytes += int(bursts.payload_bytes.sum())
             if packets >= TURN_PACKETS or size_bytes >= TURN_BYTES:
@@ -138,7 +140,12 @@ class Link:
         """Acknowledgements and path probes."""
         if self.sender is None or self.connection is None:
             return
-        self.late += self.connection.datagrams_to_send(now_ns)
+        self._send_late(self.connection.datagrams_to_send(now_ns))
+
+    def _send_late(self, more: Sequence[Datagram]) -> None:
+        if self.sender is None:
+            return
+        self.late += more
         if self.late:
             del self.late[: self.sender.send_datagrams(self.late)]
             self.late_socket = self.sender.blocked_socket

@@ -117,7 +117,7 @@ AGENT: Final = Header(
                 {
                     AgentKind.DATA: "elements of a tensor follow",
                     AgentKind.ACKNOWLEDGEMENT: "what has arrived",
-                    AgentKind.PROBE: "asks for an answer, to measure a path",
+                    AgentKind.PROBE: "asks for an answer, to measure a path or to end what was sent on it",
                 }
             ),
         ),

@@ -16,6 +16,7 @@ from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 from mltswitch.hostagent.transport.interfaces import TransferKey
 from mltswitch.hostagent.transport.settings import ConnectionSettings
+from mltswitch.wire import AgentHeader, AgentKind
 from tests.hostagent.transport.ends import connection, incoming, outgoing, talk
 
 NO_CHANNEL = cast("ControlChannel", None)
@@ -45,6 +46,24 @@ class TwoSockets:
         return 0 if used in self.full else count
 
 
+class Wire(TwoSockets):
+    """The same, and tells in which order things leave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: list[str | AgentKind] = []
+
+    def send(self, bursts: Bursts) -> int:
+        taken = super().send(bursts)
+        self.left += ["data"] * (taken > 0)
+        return taken
+
+    def send_datagrams(self, datagrams: Sequence[Datagram]) -> int:
+        taken = super().send_datagrams(datagrams)
+        self.left += [AgentKind(AgentHeader.decode(entry.payload).kind) for entry in datagrams[:taken]]
+        return taken
+
+
 def sending() -> Link:
     """A link whose connection has packets to send."""
     sender, receiver = connection(1), connection(2)
@@ -64,6 +83,21 @@ def test_nothing_of_a_tensor_leaves_after_its_end() -> None:
         assert link.rest is not None
     link.forget(TransferKey(5, 3))
     assert link.rest is None
+
+
+def test_markers_follow_the_data_that_they_end() -> None:
+    link, output = sending(), Wire()
+    link.sender = cast("Output", output)
+    output.full = {output.data}
+    assert not link.send_data(lambda: 1)
+    assert link.rest is not None
+    assert not output.left, "a marker has overtaken its data"
+    output.full = {output.small}
+    link.send_data(lambda: 1)
+    assert output.left == ["data"]
+    output.full = set()
+    link.send_small(1)
+    assert output.left == ["data", AgentKind.PROBE]
 
 
 def test_others_get_their_turn_although_there_is_more_to_send() -> None:
@@ -92,6 +126,9 @@ class Endless:
     def bursts(self, now_ns: int, maximum_packets: int) -> Bursts:
         self.asked += 1
         return self._bursts
+
+    def markers_to_send(self, now_ns: int) -> list[Datagram]:
+        return []
 
 
 def one_packet() -> Bursts:

@@ -16,6 +16,13 @@ KEEPALIVE_INTERVAL_SECONDS: Final = 5
 KEEPALIVE_PROBES: Final = 3
 USER_TIMEOUT_MILLISECONDS: Final = 25_000
 """A peer whose kernel has acknowledged no data for so long, or had no room for any, is gone (RFC 5482)."""
+RETRANSMISSION_MICROSECONDS: Final = 8_000
+"""What TCP waits at least, beyond the round trip, before it takes for lost what nobody acknowledges. Its own
+200 ms are for the Internet: here they are as long as many round trips, and a transfer waits for them."""
+_RETRANSMISSION_LEAST: Final = 45
+"""TCP_RTO_MIN_US of linux/tcp.h, since Linux 6.15,"""
+_ACKNOWLEDGEMENT_MOST: Final = 46
+"""and TCP_DELACK_MAX_US, without which the peer's kernel may hold acknowledgements for longer than that."""
 _OURS: Final = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
 _THE_NEWCOMERS: Final = {
     errno.ECONNABORTED,
@@ -113,6 +120,9 @@ def set_options(connection: socket.socket, dscp: Dscp) -> None:
         (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MILLISECONDS),
     ):
         _set(connection, level, option, value)
+    for option in (_RETRANSMISSION_LEAST, _ACKNOWLEDGEMENT_MOST):
+        with suppress(OSError):  # an older kernel: messages are followed by others (`Exchange.nudge_ns`)
+            connection.setsockopt(socket.IPPROTO_TCP, option, RETRANSMISSION_MICROSECONDS)
 
 
 def acknowledge_at_once(connection: socket.socket) -> None:

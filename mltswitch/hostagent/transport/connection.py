@@ -9,6 +9,8 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
+import numpy as np
+
 from mltswitch.hostagent.errors import (
     AgentError,
     CancelledError,
@@ -22,7 +24,7 @@ from mltswitch.hostagent.transport.acknowledgements import Acknowledgements
 from mltswitch.hostagent.transport.compiled import NOTHING, Registry, Taken, compiled_intake
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram, DatagramGrid
 from mltswitch.hostagent.transport.exchange import Exchange
-from mltswitch.hostagent.transport.feedback import Feedback, path_probe
+from mltswitch.hostagent.transport.feedback import Feedback, marker, path_probe
 from mltswitch.hostagent.transport.hello import (
     PROTOCOL_VERSIONS,
     LocalEnd,
@@ -64,7 +66,7 @@ from mltswitch.hostagent.transport.pacing import Pacer
 from mltswitch.hostagent.transport.settings import ConnectionSettings, Transport
 from mltswitch.hostagent.transport.sharing import Share
 from mltswitch.hostagent.transport.tally import Traffic
-from mltswitch.wire import AgentKind, WireFormatError
+from mltswitch.wire import AGENT_HEADER_BYTES, AgentKind, WireFormatError
 from mltswitch.wire.codec import struct_of
 from mltswitch.wire.headers import ACKNOWLEDGEMENT
 
@@ -270,6 +272,17 @@ class Connection:
             due += [path_probe(path, peer.token, key, tos, now_ns) for path in probes]
         return due
 
+    def markers_to_send(self, now_ns: int) -> list[Datagram]:
+        """What follows the data that `bursts` has given, once all of that has left; taken."""
+        markers, peer, sprayer = self._outbox.take_markers(), self.peer, self._sprayer
+        if not markers or self._error is not None or peer is None or sprayer is None:
+            return []
+        paths = np.array([entry.path for entry in markers])
+        each = np.ones_like(paths)
+        sprayer.sent(paths, each, each * AGENT_HEADER_BYTES, now_ns)
+        key = self._exchange.send_key
+        return [marker(entry, peer.token, key, now_ns) for entry in markers]
+
     def next_timer_ns(self) -> int | None:
         """When `timer`, `datagrams_to_send` and `bursts` should be called, if nothing arrives before."""
         if self._error is not None:
@@ -418,6 +431,8 @@ class Connection:
         elif group.kind == AgentKind.PROBE and not group.has_bodies:
             self._arrived(group, now_ns)
             self._feedback.answer_at_once()
+            for path, attempt in zip(group.paths.tolist(), group.sequences.tolist(), strict=True):
+                self._inbox.marked(group.transfer, path, attempt)
         elif group.kind == AgentKind.DATA and group.has_bodies:
             self._arrived(group, now_ns)
             self._inbox.data(group)
@@ -449,6 +464,7 @@ class Connection:
             )
             if is_probe:
                 self._feedback.answer_at_once()
+                self._inbox.marked(TransferKey(header.tensor, header.round), header.path, header.sequence)
             else:
                 self._inbox.one(packet)
 

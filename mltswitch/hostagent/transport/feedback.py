@@ -1,6 +1,7 @@
 """What a receiver tells of each path, and what it learns of queues from the packets' times."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from struct import Struct
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from mltswitch.hostagent.native import FeedbackCounts
 from mltswitch.hostagent.transport.authentication import tag
 from mltswitch.hostagent.transport.datagrams import Datagram
+from mltswitch.hostagent.transport.interfaces import TransferKey
 from mltswitch.wire import AgentFlag, AgentHeader, AgentKind
 from mltswitch.wire.codec import struct_of
 from mltswitch.wire.headers import ACKNOWLEDGEMENT, AGENT, AGENT_VERSION
@@ -166,9 +168,33 @@ class Feedback:
 
 def path_probe(path: int, token: int, key: bytes | None, tos: int, now_ns: int) -> Datagram:
     """Asks for an acknowledgement of one path."""
+    return marker(Marker(path, TransferKey(0, 0), 0, tos), token, key, now_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What has been sent of a transfer on one path, up to a probe, ends here.
+
+    A path keeps the packets of a class in order, so that a receiver that hears it need not wait for more. It
+    is so short that a queue that has just dropped a packet of data has room for it, mostly.
+    """
+
+    path: int
+    key: TransferKey
+    attempt: int
+    """Of the probe."""
+    tos: int
+    """As important packets of the data have."""
+
+
+def marker(mark: Marker, token: int, key: bytes | None, now_ns: int) -> Datagram:
+    """On the wire it is a path probe that names transfer and attempt."""
     flags = AgentFlag(0) if key is None else AgentFlag.AUTHENTICATED
-    header = AgentHeader(AgentKind.PROBE, flags, 0, token, 0, 0, 0, path, 0, 0, now_ns).encode()
-    return Datagram(header if key is None else header + tag(key, header), path, tos)
+    tensor, round_number = mark.key.tensor, mark.key.round_number
+    header = AgentHeader(
+        AgentKind.PROBE, flags, 0, token, tensor, round_number, 0, mark.path, mark.attempt, 0, now_ns
+    ).encode()
+    return Datagram(header if key is None else header + tag(key, header), mark.path, mark.tos)
 
 
 class QueueDelay:

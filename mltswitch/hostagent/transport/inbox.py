@@ -6,7 +6,7 @@ import numpy as np
 
 from mltswitch.hostagent.errors import AgentError, TransferMismatchError
 from mltswitch.hostagent.transport.compiled import CompiledIntake
-from mltswitch.hostagent.transport.exchange import Exchange, Rounds, violation
+from mltswitch.hostagent.transport.exchange import Exchange, Rounds
 from mltswitch.hostagent.transport.feedback import QueueDelay
 from mltswitch.hostagent.transport.intake import Group, Packet
 from mltswitch.hostagent.transport.interfaces import Direction, Incoming, Stage, TransferDone, TransferKey
@@ -94,9 +94,7 @@ class Inbox:
         receiving = self._open.get(probe.key)
         if receiving is None or receiving.layout is None:
             return
-        if probe.important_packets > receiving.layout.packet_count or probe.attempt <= receiving.attempt:
-            raise violation(f"probe {probe.attempt} makes no sense", probe.key)
-        receiving.probed(probe.attempt, probe.important_packets, now_ns)
+        receiving.probed(probe, now_ns)
         self._progressed(receiving, Stage.ASKED, now_ns)
         if not self._finish_if_complete(receiving, now_ns):
             self._answers[probe.key] = receiving
@@ -138,6 +136,14 @@ class Inbox:
         """The same of what a compiled read has taken in of one open transfer."""
         incoming = receiving.incoming
         self._took(incoming.key, incoming.tensor.element_type, *receiving.end_read())
+
+    def marked(self, key: TransferKey, path: int, attempt: int) -> None:
+        """Nothing that left before this probe is on its way on this path any more."""
+        receiving = self._open.get(key)
+        if receiving is not None:
+            receiving.marked(path, attempt)
+            if receiving.answer_ns is not None:
+                self._set_answer_time(receiving)
 
     def settle(self, now_ns: int) -> None:
         """All that has arrived together has been taken in: whoever waits for it may go on.
@@ -184,6 +190,9 @@ class Inbox:
 
     def _set_answer_time(self, receiving: ReceiveTransfer) -> None:
         """What was sent before the probe arrives later than it by the queues' delay at most."""
+        if receiving.has_heard_all:
+            receiving.answer_ns = receiving.probed_ns
+            return
         delay_ns = self._queue_delay.spread_ns + self._exchange.settings.answer_margin_ns
         receiving.answer_ns = max(receiving.answer_ns or 0, receiving.probed_ns + delay_ns)
 

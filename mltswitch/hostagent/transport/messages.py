@@ -21,6 +21,8 @@ from mltswitch.wire import WireFormatError
 
 MAXIMUM_TEXT_BYTES: Final = 400
 MAXIMUM_HELLO_BYTES: Final = 64 * 1024
+MAXIMUM_MARKED_PATHS: Final = 64
+"""Who sprays over more marks none."""
 _PREFIX: Final = struct.Struct("!IB")
 _NO_BOUND: Final = -1.0
 _DOCTOR: Final = b"mltdo"
@@ -117,26 +119,38 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The sender has sent all that it was to send, and asks what has arrived."""
+    """The sender has sent all that it was to send, and asks what has arrived.
+
+    Data may still be on its way: what is sent on a path ends with a marker (`feedback.marker`), behind which
+    nothing is.
+    """
 
     kind: ClassVar = MessageKind.PROBE
     layout: ClassVar = struct.Struct("!IIII")
-    maximum_bytes: ClassVar = layout.size
+    path: ClassVar = struct.Struct("!H")
+    maximum_bytes: ClassVar = layout.size + MAXIMUM_MARKED_PATHS * path.size
     key: TransferKey
     attempt: int
     """Counts from 1."""
     important_packets: int
     """Of the tensor."""
+    marked_paths: tuple[int, ...] = ()
+    """All that data left on since the probe before, each with a marker of this attempt; empty: no markers."""
 
     def encode(self) -> bytes:
         """The body."""
-        return self.layout.pack(*_numbers(self.key), self.attempt, self.important_packets)
+        paths = b"".join(map(self.path.pack, self.marked_paths))
+        return self.layout.pack(*_numbers(self.key), self.attempt, self.important_packets) + paths
 
     @classmethod
     def decode(cls, body: bytes) -> Self:
         """From the body; raises WireFormatError."""
-        tensor, number, attempt, important = _unpack(cls.layout, body)
-        return cls(TransferKey(tensor, number), attempt, important)
+        tensor, number, attempt, important = _unpack(cls.layout, body[: cls.layout.size])
+        rest = body[cls.layout.size :]
+        if len(rest) % cls.path.size:
+            raise WireFormatError(f"{len(body)} B", where="probe", expected="whole path numbers")
+        paths = tuple(path for (path,) in cls.path.iter_unpack(rest))
+        return cls(TransferKey(tensor, number), attempt, important, paths)
 
 
 @dataclass(frozen=True, slots=True)

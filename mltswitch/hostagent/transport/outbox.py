@@ -6,6 +6,7 @@ from typing import ClassVar
 from mltswitch.hostagent.errors import AgentError, TaggingError, TransferMismatchError
 from mltswitch.hostagent.transport.datagrams import Bursts
 from mltswitch.hostagent.transport.exchange import Exchange, Rounds, reason_of, violation
+from mltswitch.hostagent.transport.feedback import Marker
 from mltswitch.hostagent.transport.interfaces import (
     Direction,
     Outgoing,
@@ -15,7 +16,7 @@ from mltswitch.hostagent.transport.interfaces import (
     TransferDone,
     TransferKey,
 )
-from mltswitch.hostagent.transport.messages import Bitmap, Cancel, Probe, Ready, Reason, Stop, Stopped
+from mltswitch.hostagent.transport.messages import Bitmap, Cancel, Ready, Reason, Stop, Stopped
 from mltswitch.hostagent.transport.pacing import Pacer
 from mltswitch.hostagent.transport.sending import Phase, SendTransfer
 from mltswitch.hostagent.transport.sharing import Share
@@ -42,6 +43,8 @@ class Outbox:
         """Heap: front layers first, then in the order of posting."""
         self._resting: list[tuple[int, int, SendTransfer]] = []
         self._blocked_until_ns: int | None = None
+        self._markers: list[Marker] = []
+        """Behind the data that has been taken."""
         self._ended_totals = SentTotals()
         """Of transfers that are over."""
 
@@ -126,6 +129,8 @@ class Outbox:
         if sending.answered(bitmap.bits, now_ns) is Phase.RESTING:
             heapq.heappush(self._resting, (sending.rest_until_ns, sending.order, sending))
         else:
+            # As at the start: nothing of this flow is under way, and the receiver waits for these packets.
+            self._pacer.refill()
             self._push(sending)
         self._progressed(sending, Stage.ANSWERED, now_ns)
 
@@ -184,6 +189,11 @@ class Outbox:
             self._share.rest()
         return None
 
+    def take_markers(self) -> list[Marker]:
+        """To be sent behind all that `bursts` has given until now."""
+        taken, self._markers = self._markers, []
+        return taken
+
     @property
     def _is_calm(self) -> bool:
         """Nothing slows this peer's flow down: neither the network nor other peers."""
@@ -226,7 +236,12 @@ class Outbox:
             self._share.left(size_bytes)
         if sending.is_pass_over:
             heapq.heappop(self._sendable)
-            exchange.say(Probe(sending.outgoing.key, sending.ask(), sending.important_packets))
+            probe = sending.ask()
+            exchange.say(probe)
+            if sending.marker_tos is not None:
+                self._markers += [
+                    Marker(path, probe.key, probe.attempt, sending.marker_tos) for path in probe.marked_paths
+                ]
             self._progressed(sending, Stage.ASKED, now_ns)
         return bursts
 

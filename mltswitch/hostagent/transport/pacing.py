@@ -28,9 +28,9 @@ _ROUNDING_BYTES: Final = 1e-6
 class Pacer:
     """Credit in bytes, growing at the rate in force; sending may leave a debt, which is paid off first.
 
-    Over any stretch of time, no more leaves than the rate allows, the largest credit and the last sending.
-    Once the credit is used up, none is given before `pause_ns` has made some (of slow flows a few times that,
-    until a lump of packets may leave), or the bucket is full.
+    Over any stretch of time, no more leaves than the rate allows, the largest credit, the last sending, and
+    the least credit for each refilling. Once the credit is used up, none is given before `pause_ns` has made
+    some (of slow flows a few times that, until a lump of packets may leave), or the bucket is full.
     """
 
     def __init__(
@@ -73,6 +73,11 @@ class Pacer:
         """So many have left, whether there was credit for all of them or not."""
         self._credit_bytes -= size_bytes
         self._is_pausing |= self._credit_bytes < 1
+
+    def refill(self) -> None:
+        """Let a flow begin anew: what is sent again may leave at once, as far as the least credit goes."""
+        self._credit_bytes = max(self._credit_bytes, float(self._least_credit_bytes))
+        self._is_pausing = False
 
     def next_ns(self, rate_bps: float, now_ns: int) -> int:
         """When some may leave; `now_ns` if they may already."""

@@ -20,8 +20,14 @@ steps add and divide, and shares grow equal.
 The papers' network cards stamp packets; a process on a busy host sees round trips that are 0.1 to 1 ms too
 long whenever it, or the peer, did not run. Therefore `RateSettings.for_network` answers once per round trip
 to the *least* of the round trips seen meanwhile (a queue delays every packet, a scheduler only some), keeps
-its thresholds a host's noise above the base, and learns the base where it is longer than was said: from the
-control channel (`Timely.base_measured`), which no gradient's queue delays.
+its thresholds a host's noise above the base, and learns the base where it is longer than was said: as the
+least of all round trips, those of the control channel among them (`Timely.base_measured`), which no
+gradient's queue delays.
+
+They are also heard less often, and least often by the slowest senders. What an incast leaves behind is a few
+senders at a fraction of an idle line; by alpha alone they would be done before they are back at its rate. So
+below T_low `for_network` adds a share of the rate to a low one where that is more than alpha, and does not
+wait for all of its samples for ever: one below T_low is enough to know that there is no queue.
 """
 
 from dataclasses import dataclass
@@ -39,6 +45,13 @@ LEAST_KEPT: Final = 0.5
 """Of the rate, by one decrease."""
 INCREASE_SHARE: Final = 0.01
 """alpha over the line rate: 100 round trips from nothing to all, or 24 with the hyperactive increase."""
+GROWTH: Final = 1 / 4
+"""Of the rate, by one increase,"""
+GROWTH_BELOW: Final = 1 / 4
+"""where it is less than this share of the cap: a few senders that always grew so would not come to share
+equally."""
+LOW_SHARE: Final = 1 / 4
+"""Of a full queue, which is no congestion yet."""
 FLOOR_SHARE: Final = 0.001
 PACKET_A_MILLISECOND_BPS: Final = 12_000_000
 """1,500 bytes: a sender so slow that it hears of the network once in a while only can hardly grow again."""
@@ -69,8 +82,10 @@ class RateSettings:
     """So many increases in a row come first."""
     hyperactive_factor: float = 1.0
     """Times alpha from then on; 1: never hyperactive."""
+    growth: float = 0.0
+    """Of the rate, which below T_low one increase adds at least, while the rate is far below the cap."""
     samples: int = 1
-    """Round trips of which the least counts."""
+    """Round trips of which the least counts; where it is below T_low, no more than come in as many T_low."""
     once_per_round_trip: bool = False
     """Wait for a round trip, too, until the next step; else every `samples` acknowledgements make a step."""
     learns_base: bool = False
@@ -89,6 +104,8 @@ class RateSettings:
                 f"alpha {self.increase_bps} bit/s, beta {self.decrease}, weight {self.gradient_weight}:"
                 " expected above 0, and the last two at most 1"
             )
+        if not 0 <= self.growth <= 1:
+            raise ValueError(f"growth {self.growth}: expected 0 to 1")
         if self.samples < 1 or self.hyperactive_after < 1 or self.hyperactive_factor < 1:
             raise ValueError("samples, hyperactive_after and hyperactive_factor are 1 or more")
 
@@ -122,10 +139,10 @@ class RateSettings:
     ) -> Self:
         """For user space behind kernels, on a network with known queues.
 
-        T_low lies the noise above the base, T_high half-way from there to the round trip of a full queue, so
-        that flows slow down before it is full, but half the noise above T_low at least: where queues empty
-        faster than hosts run, round trips say nothing of them, flows stay at their cap, and the switch drops
-        what is too much, unimportant packets first.
+        T_low lies the noise above the base, or a quarter of a full queue where that is more, T_high half-way
+        from there to the round trip of a full queue, so that flows slow down before it is full, but half the
+        noise above T_low at least: where queues empty faster than hosts run, round trips say nothing of them,
+        flows stay at their cap, and the switch drops what is too much, unimportant packets first.
 
         Args:
             line_rate_bps: of the sender's own link.
@@ -140,19 +157,21 @@ class RateSettings:
                 f"share {cap_share} of {line_rate_bps} bit/s, queue of {queue_bytes} B, noise {noise_ns} ns"
             )
         cap = line_rate_bps * cap_share
-        low_ns = base_round_trip_ns + noise_ns
         drain_ns = queue_bytes * BITS_PER_BYTE / (bottleneck_bps or line_rate_bps) * NANOSECONDS
+        spared_ns = max(noise_ns, round(LOW_SHARE * drain_ns))
+        low_ns = base_round_trip_ns + spared_ns
         return cls(
             cap_bps=cap,
             floor_bps=max(cap * FLOOR_SHARE, min(cap / 10, PACKET_A_MILLISECOND_BPS)),
             base_round_trip_ns=base_round_trip_ns,
             low_ns=low_ns,
-            high_ns=low_ns + (max(noise_ns, round(drain_ns) - noise_ns) + 1) // 2,
+            high_ns=low_ns + (max(noise_ns, round(drain_ns) - spared_ns) + 1) // 2,
             increase_bps=line_rate_bps * INCREASE_SHARE,
             decrease=0.8,
             gradient_weight=0.1,
             gradient_unit_ns=low_ns,
             hyperactive_factor=5.0,
+            growth=GROWTH,
             samples=4,
             once_per_round_trip=True,
             learns_base=True,
@@ -172,7 +191,6 @@ class Timely:
         self._samples = 0
         self._stepped_ns: int | None = None
         self._base = _LeastOfLately(BASE_WINDOW_NS)
-        self._was_told = False
 
     @property
     def rate_bps(self) -> float:
@@ -194,25 +212,23 @@ class Timely:
     def base_measured(self, round_trip_ns: int, now_ns: int) -> None:
         """A round trip without the gradients' queues: on the control channel, whose class is served before.
 
-        To be called about once a second. Without such calls the base is learned from the data's round trips,
-        and a flow that begins while others fill the queue takes the full queue for the base.
+        To be called about once a second. Without such calls a flow that begins while others fill the queue
+        takes the full queue for the base.
         """
         if self.settings.learns_base and round_trip_ns > 0:
-            if not self._was_told:
-                self._was_told, self._base = True, _LeastOfLately(BASE_WINDOW_NS)
             self._base.add(round_trip_ns, now_ns)
 
     def acknowledged(self, round_trip_ns: int, now_ns: int) -> None:
         """Count a round trip, but not one below 1 ns: the peer's word has a part in it."""
         if round_trip_ns <= 0:
             return
-        if self.settings.learns_base and not self._was_told:
+        if self.settings.learns_base:
             self._base.add(round_trip_ns, now_ns)
         self._least_ns = min(self._least_ns, round_trip_ns) if self._samples else round_trip_ns
         self._samples += 1
         if self._stepped_ns is None:
             self._stepped_ns = now_ns
-        if self._samples < self.settings.samples:
+        if self._samples < self.settings.samples and not self._is_long_idle(now_ns - self._stepped_ns):
             return
         if self.settings.once_per_round_trip and now_ns - self._stepped_ns < self._least_ns:
             return
@@ -220,28 +236,43 @@ class Timely:
         self._samples = 0
         self._stepped_ns = now_ns
 
+    @property
+    def _learned_ns(self) -> int:
+        """What base and thresholds have moved up by."""
+        return self.base_round_trip_ns - self.settings.base_round_trip_ns
+
+    @property
+    def _low_ns(self) -> int:
+        return self.settings.low_ns + self._learned_ns
+
+    def _is_long_idle(self, waited_ns: int) -> bool:
+        """Whether a sender that hears too seldom for more samples knows enough to grow."""
+        patience_ns = self.settings.samples * self._low_ns
+        return self._least_ns < self._low_ns and waited_ns >= patience_ns
+
     def _step(self, round_trip_ns: int) -> None:
         settings = self.settings
-        base_ns = self.base_round_trip_ns
-        above_ns = base_ns - settings.base_round_trip_ns
         difference_ns = round_trip_ns - (round_trip_ns if self._previous_ns is None else self._previous_ns)
         self._previous_ns = round_trip_ns
         weight = settings.gradient_weight
         self._gradient_ns = (1 - weight) * self._gradient_ns + weight * difference_ns
-        high_ns = settings.high_ns + above_ns
+        high_ns = settings.high_ns + self._learned_ns
         if round_trip_ns > high_ns:
             self._decrease(1 - high_ns / round_trip_ns)
-        elif round_trip_ns < settings.low_ns + above_ns or self._gradient_ns <= 0:
-            self._increase()
+        elif round_trip_ns < self._low_ns:
+            has_fallen_low = self._rate_bps < GROWTH_BELOW * settings.cap_bps
+            self._increase(settings.growth * self._rate_bps if has_fallen_low else 0.0)
+        elif self._gradient_ns <= 0:
+            self._increase(0.0)
         else:
-            self._decrease(self._gradient_ns / max(base_ns, settings.gradient_unit_ns))
+            self._decrease(self._gradient_ns / max(self.base_round_trip_ns, settings.gradient_unit_ns))
 
-    def _increase(self) -> None:
+    def _increase(self, least_bps: float) -> None:
         settings = self.settings
         is_hyperactive = self._increases >= settings.hyperactive_after
         self._increases += 1
         step_bps = settings.increase_bps * (settings.hyperactive_factor if is_hyperactive else 1)
-        self._rate_bps = min(self._rate_bps + step_bps, settings.cap_bps)
+        self._rate_bps = min(self._rate_bps + max(step_bps, least_bps), settings.cap_bps)
 
     def _decrease(self, severity: float) -> None:
         self._increases = 0

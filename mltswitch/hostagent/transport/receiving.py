@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from mltswitch.hostagent.native import COMMON_BYTES, FeedbackCounts, Transfer
 from mltswitch.hostagent.tensor.bitmap import encode_bitmap, zero_missing
 from mltswitch.hostagent.tensor.layout import PacketLayout
+from mltswitch.hostagent.transport.exchange import violation
 from mltswitch.hostagent.transport.intake import Group, Packet, Part
 from mltswitch.hostagent.transport.interfaces import (
     Direction,
@@ -17,6 +18,7 @@ from mltswitch.hostagent.transport.interfaces import (
     TransferProgress,
     TransferStatistics,
 )
+from mltswitch.hostagent.transport.messages import Probe
 from mltswitch.hostagent.transport.tally import ReceivedTotals, ReceiveTally
 from mltswitch.wire import AgentFlag
 
@@ -33,6 +35,9 @@ class ReceiveTransfer:
         self.answer_ns: int | None = None
         """When to answer it; None: nothing to answer."""
         self.probed_ns = 0
+        self._markers = [0] * paths
+        """Attempt of the last marker on each path."""
+        self._marked_paths: tuple[int, ...] = ()
         self.tally = ReceiveTally(paths)
         self._posted_ns = posted_ns
         self._layout: PacketLayout | None = None
@@ -151,11 +156,32 @@ class ReceiveTransfer:
         self._duplicates += counts.duplicates
         return counts.least_took_ns, counts.most_took_ns
 
-    def probed(self, attempt: int, important_packets: int, now_ns: int) -> None:
-        """The sender asks; `answer_ns` is the caller's to set."""
-        self.attempt = attempt
+    def probed(self, probe: Probe, now_ns: int) -> None:
+        """The sender asks; `answer_ns` is the caller's to set.
+
+        Raises ProtocolViolationError for what cannot be of this tensor.
+        """
+        if (
+            probe.important_packets > len(self.received)
+            or probe.attempt <= self.attempt
+            or max(probe.marked_paths, default=-1) >= len(self._markers)
+        ):
+            raise violation(f"probe {probe.attempt} makes no sense", probe.key)
+        self.attempt = probe.attempt
         self.probed_ns = now_ns
-        self._important_packets = important_packets
+        self._important_packets = probe.important_packets
+        self._marked_paths = probe.marked_paths
+
+    def marked(self, path: int, attempt: int) -> None:
+        """The marker of a probe has arrived, which may come later itself."""
+        if path < len(self._markers):
+            self._markers[path] = max(self._markers[path], attempt)
+
+    @property
+    def has_heard_all(self) -> bool:
+        """Whether all markers of the last probe have arrived."""
+        paths = self._marked_paths
+        return bool(paths) and all(self._markers[path] >= self.attempt for path in paths)
 
     @property
     def is_complete(self) -> bool:

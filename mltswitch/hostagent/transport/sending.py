@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mltswitch.errors import MltswitchError
 from mltswitch.hostagent.errors import TaggingError, TransferMismatchError
-from mltswitch.hostagent.tagging import checked_dscp
+from mltswitch.hostagent.tagging import checked_dscp, tos
 from mltswitch.hostagent.tensor.bitmap import decode_bitmap
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.transport.datagrams import Bursts
@@ -23,10 +23,10 @@ from mltswitch.hostagent.transport.interfaces import (
     TransferProgress,
     TransferStatistics,
 )
-from mltswitch.hostagent.transport.messages import Ready
+from mltswitch.hostagent.transport.messages import MAXIMUM_MARKED_PATHS, Probe, Ready
 from mltswitch.hostagent.transport.packets import Chunk, burst_length
 from mltswitch.hostagent.transport.tally import SendTally
-from mltswitch.wire import WireFormatError
+from mltswitch.wire import Dscp, WireFormatError
 
 RESEND_MARGIN: Final = 1.1
 """More than the losses of the last pass explain."""
@@ -72,6 +72,7 @@ class SendTransfer:
         """Sequence numbers of this pass; None: all, in order."""
         self._position = 0
         self._pass_packets = 0
+        self._pass_dscps: set[Dscp] = set()
         self._important = np.zeros(0, np.bool_)
         self._known_received = 0
         self._rest_ns = 0
@@ -156,11 +157,22 @@ class SendTransfer:
         total = self.layout.packet_count if self._to_send is None else len(self._to_send)
         return self._position >= total and (self._chunk is None or self._chunk.is_over)
 
-    def ask(self) -> int:
-        """The pass is over: the number of the probe that is to be sent."""
+    def ask(self) -> Probe:
+        """The pass is over: what to ask the receiver."""
         self.attempt += 1
         self.phase = Phase.ASKED
-        return self.attempt
+        paths = self.tally.paths_of_pass
+        if self.marker_tos is None or len(paths) > MAXIMUM_MARKED_PATHS:
+            paths = ()
+        return Probe(self.outgoing.key, self.attempt, self.important_packets, paths)
+
+    @property
+    def marker_tos(self) -> int | None:
+        """The byte that holds markers behind the data of this pass; None: there is none, because the data is
+        of several classes, and so in several queues."""
+        if len(self._pass_dscps) != 1:
+            return None
+        return tos(next(iter(self._pass_dscps)), important=True)
 
     def answered(self, bits: bytes, now_ns: int) -> Phase:
         """What has arrived: begins the next pass, or a rest before it; raises WireFormatError."""
@@ -176,6 +188,7 @@ class SendTransfer:
         self.tally.answered(missing if sent is None else sent[~received[sent]], self._important)
         self._to_send = self._chosen(missing, arrived, min(max(pass_loss, 0.0), LOSS_MOST))
         self._position = self._pass_packets = 0
+        self._pass_dscps.clear()
         self._chunk = None
         if has_progressed:
             self._rest_ns = 0
@@ -252,6 +265,7 @@ class SendTransfer:
             important = self._important[sequences]
             mixed_packets = 0
         dscp = asked(lambda: checked_dscp(self.outgoing.dscp()))
+        self._pass_dscps.add(dscp)
         self.tally.chunk(sequences, dscp, is_repeated=is_repeated)
         return Chunk(
             self.outgoing.tensor,

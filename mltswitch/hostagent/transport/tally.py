@@ -99,6 +99,8 @@ class SendTally:
         self._dscps = np.zeros(0, np.uint8)
         """That each packet was last sent with, shape (packets,)."""
         self._by_path = np.zeros(0, np.int64)
+        self._by_path_before = self._by_path
+        """This pass."""
         self._was_answered = False
 
     def begin(self, packets: int) -> None:
@@ -130,6 +132,7 @@ class SendTally:
     def answered(self, lost: NDArray[np.int64], important: NDArray[np.bool_]) -> None:
         """These packets of the last pass have not arrived; `important` says it of all packets."""
         self._was_answered = True
+        self._by_path_before = self._by_path
         all_lost = np.bincount(self._dscps[lost], minlength=_DSCP_VALUES)
         important_lost = np.bincount(self._dscps[lost[important[lost]]], minlength=_DSCP_VALUES)
         for dscp in np.flatnonzero(all_lost).tolist():
@@ -145,6 +148,13 @@ class SendTally:
     def by_path(self) -> tuple[int, ...]:
         """Packets sent."""
         return tuple(self._by_path.tolist())
+
+    @property
+    def paths_of_pass(self) -> tuple[int, ...]:
+        """That packets were sent on since the receiver said what had arrived."""
+        sent = self._by_path.copy()
+        sent[: len(self._by_path_before)] -= self._by_path_before
+        return tuple(np.flatnonzero(sent).tolist())
 
     def totals(self) -> SentTotals:
         """All classes."""

@@ -26,9 +26,10 @@ def connection(
     registry: Registry | None = None,
     authenticate: bool = False,
     rate: Timely | None = None,
+    paths: int = 1,
 ) -> Connection:
-    address = PathAddress(0, f"10.0.0.{number}", 1000)
-    local = LocalEnd(f"host{number}", (address,), 1 << 20, payload_bytes, authenticate, 40)
+    addresses = tuple(PathAddress(path, f"10.0.{path}.{number}", 1000) for path in range(paths))
+    local = LocalEnd(f"host{number}", addresses, 1 << 20, payload_bytes, authenticate, 40)
     return Connection(
         settings or ConnectionSettings(),
         local,

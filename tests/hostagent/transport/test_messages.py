@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from mltswitch.hostagent.doctor.messages import PREAMBLE
 from mltswitch.hostagent.transport.interfaces import Direction, TransferKey
 from mltswitch.hostagent.transport.messages import (
+    MAXIMUM_MARKED_PATHS,
     Bitmap,
     Cancel,
     Goodbye,
@@ -37,7 +38,13 @@ Any = st.one_of(
         st.floats(0, 1, exclude_max=True),
         st.none() | st.floats(0, 1),
     ),
-    st.builds(Probe, Key, Number, Number),
+    st.builds(
+        Probe,
+        Key,
+        Number,
+        Number,
+        st.lists(st.integers(0, (1 << 16) - 1), max_size=MAXIMUM_MARKED_PATHS).map(tuple),
+    ),
     st.builds(Bitmap, Key, Number, st.binary(max_size=500)),
     st.builds(Stop, Key, Number, Number),
     st.builds(Stopped, Key, Number, Number),

@@ -57,6 +57,15 @@ def test_a_pause_is_over_when_the_bucket_is_full() -> None:
     assert pacer.may_leave_bytes(GIGABIT, 12_000) == 1500
 
 
+def test_a_flow_that_begins_anew_has_the_least_credit_at_once() -> None:
+    pacer = Pacer(0, least_credit_bytes=1500, pause_ns=1_000_000)
+    pacer.left(4000)
+    pacer.refill()
+    assert pacer.may_leave_bytes(GIGABIT, 0) == 1500
+    pacer.refill()
+    assert pacer.may_leave_bytes(GIGABIT, 0) == 1500
+
+
 def test_idle_time_is_not_saved() -> None:
     pacer = Pacer(0, least_credit_bytes=1500, slack_ns=100_000)
     assert pacer.may_leave_bytes(GIGABIT, 10**12) == 12_500

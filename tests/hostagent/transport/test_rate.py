@@ -169,7 +169,7 @@ def test_the_base_is_learned_from_the_control_channel_and_forgotten() -> None:
     rate.acknowledged(9_000_000, 0)
     assert rate.base_round_trip_ns == 9_000_000
     rate.base_measured(2_000_000, 1)
-    rate.acknowledged(1_000_000, 2)
+    rate.acknowledged(5_000_000, 2)
     assert rate.base_round_trip_ns == 2_000_000
     rate.base_measured(3_000_000, 3)
     assert rate.base_round_trip_ns == 2_000_000
@@ -178,6 +178,54 @@ def test_the_base_is_learned_from_the_control_channel_and_forgotten() -> None:
     assert rate.base_round_trip_ns == 3_000_000
     rate.base_measured(1, 13 * SECOND_NS)
     assert rate.base_round_trip_ns == LAB.base_round_trip_ns
+
+
+def test_no_round_trip_is_shorter_than_the_base() -> None:
+    rate = Timely(LAB)
+    rate.base_measured(6_000_000, 0)  # the control channel's host was busy
+    rate.acknowledged(1_000_000, 1)
+    assert rate.base_round_trip_ns == 1_000_000
+
+
+def slowed_on_a_network(given: RateSettings) -> tuple[Timely, int]:
+    """At its floor, just after a step; and now."""
+    rate, now_ns = Timely(given), 0
+    rate.base_measured(given.base_round_trip_ns, 0)
+    while rate.rate_bps > given.floor_bps or rate._samples:
+        now_ns += 10**7
+        rate.acknowledged(10**9, now_ns)
+    return rate, now_ns
+
+
+def test_below_the_low_threshold_a_share_of_the_rate_is_added_where_that_is_more() -> None:
+    rate, now_ns = slowed_on_a_network(replace(LAB, samples=1, floor_bps=LINE_BPS / 10))
+    rate.acknowledged(LAB.low_ns - 1, now_ns + 10**6)
+    assert rate.rate_bps == pytest.approx(LINE_BPS / 10 * (1 + LAB.growth))
+    rate, now_ns = slowed_on_a_network(replace(LAB, samples=1))
+    rate.acknowledged(LAB.low_ns - 1, now_ns + 10**6)
+    assert rate.rate_bps == pytest.approx(LAB.floor_bps + LAB.increase_bps)
+    rate, now_ns = slowed_on_a_network(replace(LAB, samples=1, floor_bps=LINE_BPS / 4))
+    rate.acknowledged(LAB.low_ns - 1, now_ns + 10**6)
+    assert rate.rate_bps == pytest.approx(LINE_BPS / 4 + LAB.increase_bps), "it is near its cap again"
+
+
+def test_who_hears_seldom_grows_by_the_first_short_round_trip() -> None:
+    rate, now_ns = slowed_on_a_network(LAB)
+    rate.acknowledged(LAB.low_ns - 1, now_ns + 1)
+    rate.acknowledged(10**9, now_ns + LAB.samples * LAB.low_ns - 1)
+    assert rate.rate_bps == LAB.floor_bps
+    rate.acknowledged(10**9, now_ns + LAB.samples * LAB.low_ns)
+    assert rate.rate_bps > LAB.floor_bps
+
+
+def test_who_hears_seldom_waits_for_all_samples_before_it_slows_down() -> None:
+    rate = Timely(LAB)
+    rate.base_measured(LAB.base_round_trip_ns, 0)
+    for number in range(LAB.samples - 1):
+        rate.acknowledged(10**9, 1 + number * 10**8)
+    assert rate.rate_bps == LINE_BPS
+    rate.acknowledged(10**9, 2 * 10**9)
+    assert rate.rate_bps == LINE_BPS / 2
 
 
 def test_the_papers_thresholds_do_not_move() -> None:
@@ -204,10 +252,11 @@ def test_a_round_trip_that_cannot_be_does_not_count(round_trip_ns: int) -> None:
         {"gradient_weight": 0.0},
         {"samples": 0},
         {"hyperactive_factor": 0.5},
+        {"growth": 1.1},
     ],
 )
 def test_settings_that_contradict_each_other(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=r"bit/s|ns|1 or more"):
+    with pytest.raises(ValueError, match=r"bit/s|ns|1 or more|growth"):
         replace(PAPER, **wrong)  # type: ignore[arg-type]  # any field
 
 
@@ -226,9 +275,9 @@ def test_settings_for_any_network(
         line_bps, queue_bytes=queue_bytes, base_round_trip_ns=base_ns, cap_share=share, noise_ns=noise_ns
     )
     assert found.cap_bps == line_bps * share
-    assert found.low_ns == base_ns + noise_ns
-    full_ns = base_ns + queue_bytes * 8e9 / line_bps
-    assert found.high_ns <= max(full_ns, found.low_ns + noise_ns)
+    drain_ns = queue_bytes * 8e9 / line_bps
+    assert found.low_ns == base_ns + max(noise_ns, round(drain_ns / 4))
+    assert found.high_ns <= max(base_ns + drain_ns, found.low_ns + noise_ns)
 
 
 def test_settings_of_a_network_that_cannot_be() -> None:

@@ -203,6 +203,7 @@ class Victim:
         while self.end.bursts(self.now_ns, 64) is not None:
             rounds += 1
             assert rounds < 1000, "no end of bursts"
+        self.end.markers_to_send(self.now_ns)
         answers = sum(len(datagram.payload) for datagram in self.end.datagrams_to_send(self.now_ns))
         assert len(self.end.control_to_send()) < MOST_CONTROL_BYTES
         self.look(self.end.events())

@@ -36,7 +36,12 @@ def message(random: Random, named: TransferKey | None = None) -> messages.Messag
         lambda: messages.Ready(
             about, number(random, 8), number(random, 64), bound(random), random.choice((None, bound(random)))
         ),
-        lambda: messages.Probe(about, number(random, 32), number(random, 32)),
+        lambda: messages.Probe(
+            about,
+            number(random, 32),
+            number(random, 32),
+            tuple(number(random, 16) for _ in range(random.choice((0, 1, 4, messages.MAXIMUM_MARKED_PATHS)))),
+        ),
         lambda: messages.Bitmap(
             about, number(random, 32), random.randbytes(random.choice((0, 1, 2, 40, 5000)))
         ),

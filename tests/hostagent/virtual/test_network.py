@@ -79,6 +79,9 @@ class Counting:
             np.array([2], np.uint8),
         )
 
+    def markers_to_send(self, now_ns: int) -> list[Datagram]:
+        return []
+
     def datagrams_to_send(self, now_ns: int) -> list[Datagram]:
         return []
 
