@@ -1,7 +1,7 @@
 """All tensors on their way to one peer: what leaves next, and what the peer says of it."""
 
 import heapq
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from mltswitch.hostagent.errors import AgentError, TaggingError, TransferMismatchError
 from mltswitch.hostagent.transport.datagrams import Bursts
@@ -22,6 +22,9 @@ from mltswitch.hostagent.transport.sending import Phase, SendTransfer
 from mltswitch.hostagent.transport.sharing import Share
 from mltswitch.hostagent.transport.tally import SentTotals
 from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
+
+HEARD_BYTES: Final = 4 << 20
+"""Of a pass: if it is longer, round trips have told of the queues that it meets."""
 
 
 class Outbox:
@@ -236,7 +239,7 @@ class Outbox:
             self._share.left(size_bytes)
         if sending.is_pass_over:
             heapq.heappop(self._sendable)
-            probe = sending.ask()
+            probe = sending.ask(with_markers=self._may_wait_in_queues(sending))
             exchange.say(probe)
             if sending.marker_tos is not None:
                 self._markers += [
@@ -244,6 +247,11 @@ class Outbox:
                 ]
             self._progressed(sending, Stage.ASKED, now_ns)
         return bursts
+
+    def _may_wait_in_queues(self, sending: SendTransfer) -> bool:
+        """Whether the receiver would wait for stragglers. A marker costs as much as dozens of packets."""
+        pass_bytes = sending.pass_packets * self._exchange.element_bytes
+        return not self._is_calm or pass_bytes < HEARD_BYTES
 
     def _chunk_packets(self) -> int:
         settings = self._exchange.settings

@@ -157,11 +157,16 @@ class SendTransfer:
         total = self.layout.packet_count if self._to_send is None else len(self._to_send)
         return self._position >= total and (self._chunk is None or self._chunk.is_over)
 
-    def ask(self) -> Probe:
+    @property
+    def pass_packets(self) -> int:
+        """That have left in this pass."""
+        return self._pass_packets
+
+    def ask(self, *, with_markers: bool) -> Probe:
         """The pass is over: what to ask the receiver."""
         self.attempt += 1
         self.phase = Phase.ASKED
-        paths = self.tally.paths_of_pass
+        paths = self.tally.paths_of_pass if with_markers else ()
         if self.marker_tos is None or len(paths) > MAXIMUM_MARKED_PATHS:
             paths = ()
         return Probe(self.outgoing.key, self.attempt, self.important_packets, paths)

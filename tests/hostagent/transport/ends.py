@@ -27,9 +27,10 @@ def connection(
     authenticate: bool = False,
     rate: Timely | None = None,
     paths: int = 1,
+    window_bytes: int = 1 << 20,
 ) -> Connection:
     addresses = tuple(PathAddress(path, f"10.0.{path}.{number}", 1000) for path in range(paths))
-    local = LocalEnd(f"host{number}", addresses, 1 << 20, payload_bytes, authenticate, 40)
+    local = LocalEnd(f"host{number}", addresses, window_bytes, payload_bytes, authenticate, 40)
     return Connection(
         settings or ConnectionSettings(),
         local,

@@ -17,6 +17,7 @@ from mltswitch.hostagent.transport.messages import (
     Probe,
     encode_message,
 )
+from mltswitch.hostagent.transport.rate import RateSettings, Timely
 from mltswitch.hostagent.transport.settings import ConnectionSettings
 from mltswitch.wire import AgentHeader, AgentKind
 from tests.hostagent.transport.ends import connection, incoming, outgoing, talk, tensor
@@ -169,6 +170,19 @@ def test_more_paths_than_a_probe_names_have_no_markers() -> None:
     (probe,) = [entry for entry in MessageReader().messages(said) if isinstance(entry, Probe)]
     assert probe.marked_paths == ()
     assert not sender.markers_to_send(BEGIN_NS)
+
+
+@pytest.mark.parametrize(("packets", "is_marked"), [(2_000, True), (4_000, False)])
+def test_a_long_pass_that_meets_no_queue_needs_no_markers(packets: int, is_marked: bool) -> None:
+    rate = Timely(RateSettings.for_network(10e9, queue_bytes=0))
+    for now_ns in range(0, 10**7, 10**6):
+        rate.acknowledged(1, now_ns)
+    assert rate.is_highest
+    sender, receiver = connection(1, rate=rate), connection(2, window_bytes=1 << 30)
+    talk(sender, receiver)
+    said = send_all(sender, receiver, packets * 358)
+    (probe,) = [entry for entry in MessageReader().messages(said) if isinstance(entry, Probe)]
+    assert bool(probe.marked_paths) == bool(sender.markers_to_send(BEGIN_NS)) == is_marked
 
 
 def test_a_marker_of_a_path_that_is_not_there_changes_nothing() -> None:
