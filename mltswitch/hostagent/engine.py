@@ -430,9 +430,7 @@ class Engine:
             self.watch.lost(link.name or str(link.channel.remote), lost)
             if link.expected is not None:
                 self._happened(link.expected, lost)
-        descriptor = link.channel.fileno()
-        self._waiter.leave(descriptor)
-        link.channel.close()
+        link.close(self._waiter.leave)
         if self._tcp is not None and isinstance(connection, TcpConnection):
             self._tcp.forget(connection)
 

@@ -51,6 +51,15 @@ class Link:
     due_ns: int | None = None
     """When it is to be served although nothing happens; None: never."""
 
+    def close(self, leave: Callable[[int], None]) -> None:
+        """Close channel and sender; descriptors are left before they become somebody else's."""
+        sockets = [entry for entry in (self.rest_socket, self.late_socket) if entry is not None]
+        for descriptor in (self.channel.fileno(), *(entry.fileno() for entry in sockets)):
+            leave(descriptor)
+        self.channel.close()
+        if self.sender is not None:
+            self.sender.close()
+
     def wake_if_due(self, ready: set[int], now_ns: int) -> None:
         """`ready`: descriptors that may be read or written."""
         if self.is_awake:

@@ -28,6 +28,10 @@ _FUNCTIONS: Final = {
     "mlt_stamp": (None, (*3 * (ctypes.c_void_p,), ctypes.c_int64, ctypes.c_uint64)),
     "mlt_messages": (ctypes.c_int64, (ctypes.c_void_p,)),
     "mlt_send": (ctypes.c_int64, (ctypes.c_int, ctypes.c_void_p, *2 * (ctypes.c_int64,))),
+    "mlt_send_in_lanes": (
+        ctypes.c_int64,
+        (ctypes.c_void_p, ctypes.c_int64, *2 * (ctypes.c_void_p,), *2 * (ctypes.c_int64,), ctypes.c_void_p),
+    ),
     "mlt_sum_float32": (None, _OF_SUMS),
     "mlt_sum_bfloat16": (None, _OF_SUMS),
 }
@@ -202,7 +206,7 @@ class OutgoingArrays(ctypes.Structure):
     )
 
 
-SENDING_VERSION: Final = (2, *map(ctypes.sizeof, (ChunkArrays, OutgoingArrays)))
+SENDING_VERSION: Final = (3, *map(ctypes.sizeof, (ChunkArrays, OutgoingArrays)))
 """As sending.c says it."""
 VERSION: Final = (4, *map(ctypes.sizeof, (Grid, FeedbackCounts, Transfer, Answer, OpenTransfers, Receiver)))
 """As receiving.c says it: what was built before it changed is not used."""

@@ -50,7 +50,7 @@ struct outgoing {
     int64_t packets, bursts, known_paths, elements_bytes, tag_bytes, most_segments, most_payload_bytes;
 };
 
-const int64_t mlt_sending_version[3] = {2, sizeof(struct chunk), sizeof(struct outgoing)};
+const int64_t mlt_sending_version[3] = {3, sizeof(struct chunk), sizeof(struct outgoing)};
 
 /* A burst of a kind: where its next packet goes, and how many may follow. */
 struct open_burst {
@@ -156,6 +156,7 @@ int64_t mlt_messages(const struct outgoing *all)
 enum {
     GROUP_BYTES = 64 << 10,  /* of messages of one system call, about; read ahead may be some times as much */
     LONGEST_BYTES = 4096,    /* of packets that are read ahead: longer ones come at that speed on their own */
+    LONG_BYTES = 16 << 10,   /* of a burst without gaps: it comes at that speed, too */
     MOST_SPAN_RATIO = 4,     /* of a burst that is read ahead: from its first byte to its last, over its length */
     CACHE_LINE_BYTES = 64,
 };
@@ -177,12 +178,13 @@ static struct extent extent_of(const struct message *message, int64_t pieces)
 }
 
 /* Bursts of both kinds take turns in picking their packets from one stretch of the tensor, and nobody but them knows
- * where the next one lies. What is read in order, once, before the kernel copies it, comes at the memory's full speed.
+ * where the next one lies; of packets that leave one by one the kernel does too much else in between. What is read in order, once, before the kernel copies it, comes at the memory's full speed.
  * Returns up to where it was read. */
 static const uint8_t *read_ahead(struct extent extent, const uint8_t *read_to)
 {
     int64_t span_bytes = extent.end - extent.begin;
-    if (extent.packet_bytes > LONGEST_BYTES || span_bytes <= extent.size_bytes
+    int is_gapless = span_bytes <= extent.size_bytes;
+    if (extent.packet_bytes > LONGEST_BYTES || (is_gapless && extent.size_bytes >= LONG_BYTES)
         || span_bytes > MOST_SPAN_RATIO * extent.size_bytes)
         return read_to;
     const uint8_t *from = read_to > extent.begin ? read_to : extent.begin;
@@ -212,4 +214,100 @@ int64_t mlt_send(int descriptor, struct message *messages, int64_t count, int64_
             return sent;
     }
     return sent;
+}
+
+enum {
+    GROUP_MESSAGES = 128,
+    MOST_LANES = 1024,
+};
+
+/* Messages of one lane, without what its socket knows already: name, and the first control message. */
+struct batch {
+    struct message messages[GROUP_MESSAGES];
+    int64_t numbers[GROUP_MESSAGES];
+    int64_t count;
+};
+
+static void add(struct batch *batch, const struct message *message, int64_t number)
+{
+    struct message *added = &batch->messages[batch->count];
+    *added = *message;
+    added->name = 0;
+    added->control += (int64_t)sizeof(struct control);
+    added->control_length -= (int64_t)sizeof(struct control);
+    batch->numbers[batch->count++] = number;
+}
+
+/* Returns how many could not be sent; `errors` has the errno of each that could not. What a connected socket was told by
+ * ICMP ends one call, and is no reason not to try again. */
+static int64_t send_batch(int descriptor, struct batch *batch, int64_t *errors)
+{
+    int64_t at = 0, tried = -1, failed = 0;
+    while (at < batch->count) {
+        int done = sendmmsg(descriptor, (struct mmsghdr *)(batch->messages + at), (unsigned)(batch->count - at),
+                            MSG_DONTWAIT);
+        if (done > 0) {
+            at += done;
+            continue;
+        }
+        int error = errno;
+        if (error == EINTR)
+            continue;
+        int is_full = error == EAGAIN || error == ENOBUFS || error == ENOMEM;
+        if (!is_full && tried != at) {
+            tried = at;
+            continue;
+        }
+        int64_t end = is_full ? batch->count : at + 1;
+        failed += end - at;
+        for (; at < end; at++)
+            errors[batch->numbers[at]] = error;
+    }
+    return failed;
+}
+
+/* The same as mlt_send for messages of which each has its lane: a connected socket that knows destination and traffic class. In a
+ * group, each lane's leave together. Returns how many could not be sent, or -1 for a lane that there is not: then nothing
+ * was sent. */
+int64_t mlt_send_in_lanes(const int32_t *descriptors, int64_t lanes, const int64_t *lane_of,
+                          const struct message *messages, int64_t count, int64_t pieces, int64_t *errors)
+{
+    const uint8_t *read_to = NULL;
+    int16_t last[MOST_LANES], next[GROUP_MESSAGES]; /* a ring for each lane, by its last message */
+    struct batch batch;
+    int64_t sent = 0, failed = 0;
+    if (lanes > MOST_LANES)
+        return -1;
+    for (int64_t message = 0; message < count; message++)
+        if (lane_of[message] < 0 || lane_of[message] >= lanes)
+            return -1;
+    memset(last, -1, (size_t)lanes * sizeof *last);
+    while (sent < count) {
+        int64_t end = sent, group_bytes = 0;
+        while (end < count && end - sent < GROUP_MESSAGES && group_bytes < GROUP_BYTES) {
+            struct extent extent = extent_of(messages + end, pieces);
+            read_to = read_ahead(extent, read_to);
+            group_bytes += extent.size_bytes;
+            int16_t place = (int16_t)(end - sent), *before = &last[lane_of[end++]];
+            next[place] = *before < 0 ? place : next[*before];
+            if (*before >= 0)
+                next[*before] = place;
+            *before = place;
+        }
+        for (int64_t first = sent; first < end; first++) {
+            int16_t *ring = &last[lane_of[first]];
+            if (*ring < 0)
+                continue;
+            batch.count = 0;
+            int16_t place = *ring;
+            do {
+                place = next[place];
+                add(&batch, messages + sent + place, sent + place);
+            } while (place != *ring);
+            *ring = -1;
+            failed += send_batch(descriptors[lane_of[first]], &batch, errors);
+        }
+        sent = end;
+    }
+    return failed;
 }

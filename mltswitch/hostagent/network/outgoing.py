@@ -100,6 +100,10 @@ class Output(Protocol):
         """What the kernel would not send since this was asked last."""
         ...
 
+    def close(self) -> None:
+        """Close what is its own; nothing is sent any more."""
+        ...
+
 
 def send_messages(descriptor: int, address: int, count: int, pieces: int) -> int:
     """As `libc.send_messages`, in several system calls where that is faster. `pieces`: vectors of a packet,

@@ -140,6 +140,9 @@ class SourceRouteSender:
         refused, self._refused = self._refused, Counter()
         return tuple(Refusal(path, error, packets) for (path, error), packets in sorted(refused.items()))
 
+    def close(self) -> None:
+        """Nothing is its own: the packet socket stays the caller's."""
+
     def send(self, bursts: Bursts) -> int:
         """How many leading packets are dealt with; see `BurstSender.send`."""
         self._blocked = None

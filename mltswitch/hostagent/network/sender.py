@@ -10,6 +10,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from ctypes import CDLL
 from typing import Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from mltswitch.hostagent import native
 from mltswitch.hostagent.network import libc
 from mltswitch.hostagent.network.departures import Departures
+from mltswitch.hostagent.network.lanes import LaneBudget, Lanes
 from mltswitch.hostagent.network.outgoing import (
     FULL,
     OUR_FAULT,
@@ -34,11 +36,18 @@ from mltswitch.hostagent.network.outgoing import (
     push_messages,
     rest_of,
 )
-from mltswitch.hostagent.network.sockets import PathSocket, send_space_bytes, socket_address
+from mltswitch.hostagent.network.sockets import (
+    PathSocket,
+    granted_send_bytes,
+    send_space_bytes,
+    socket_address,
+)
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 
 _NO_SEGMENTATION: Final = frozenset({errno.EIO, errno.EINVAL, errno.ENOPROTOOPT, errno.EOPNOTSUPP})
 """The device computes no checksums, the kernel knows no UDP_SEGMENT, or the route forbids it (udp(7))."""
+LANES_BURST_PACKETS: Final = 8
+"""Of bursts that are longer on average, each pays once for what a lane saves."""
 _CHARGE_BYTES: Final = 2048
 """A message is charged to its socket with less than twice its bytes and this."""
 
@@ -52,9 +61,12 @@ class BurstSender:
         *,
         segmentation: bool = True,
         departures: Departures | None = None,
+        lanes: LaneBudget | None = None,
     ) -> None:
         """`paths`: path number → socket and destination; several paths may share a socket. `departures`: when
-        fq shall send each message; all sockets have been told (`enable_departures`).
+        fq shall send each message; all sockets have been told (`enable_departures`). `lanes`: how many
+        connected sockets short bursts may have, where all paths share one and no departures are told; close
+        the sender then.
 
         Raises MachineError where the machine is none of ours; ValueError without a path, or with sockets of
         IPv4 and of IPv6.
@@ -93,6 +105,20 @@ class BurstSender:
         self._plain_vectors = Vectors(2)
         self._tagged_vectors = Vectors(3)
         self._blocked: socket.socket | None = None
+        self._lanes: Lanes | None = None
+        if lanes is not None and self._is_compiled:
+            self._lanes = Lanes(
+                paths,
+                level=self._level,
+                kind=self._kind,
+                send_buffer_bytes=granted_send_bytes(self._sockets[0]),
+                budget=lanes,
+            )
+
+    def close(self) -> None:
+        """Nothing is sent any more; the sockets stay the caller's."""
+        if self._lanes is not None:
+            self._lanes.close()
 
     @property
     def blocked_socket(self) -> socket.socket | None:
@@ -155,6 +181,9 @@ class BurstSender:
         if self._is_compiled and self._is_segmenting_everywhere and native.LIBRARY is not None:
             written = self._messages.write_compiled(native.LIBRARY, bursts, self._name_of_path, vectors)
             if written is not None:
+                lanes = self._lanes_of(bursts)
+                if lanes is not None:
+                    return self._send_in_lanes(native.LIBRARY, bursts, written, lanes, vectors), False
                 done, is_more = self._push(self._sockets[0], written, 0, written.count, vectors.pieces)
                 return int(written.starts[done]), is_more
         check_bursts(bursts)
@@ -174,6 +203,55 @@ class BurstSender:
             self._departures.left(done)
         return int(cut.starts[done]), is_more
 
+    def _lanes_of(self, bursts: Bursts) -> NDArray[np.int64] | None:
+        """None: all go by the socket of all paths, which keeps their order and costs long bursts no more."""
+        if self._lanes is None or bursts.packet_count > LANES_BURST_PACKETS * len(bursts.paths):
+            return None
+        return self._lanes.of(bursts.paths, bursts.tos)
+
+    def _send_in_lanes(
+        self, library: CDLL, bursts: Bursts, cut: Cut, lanes: NDArray[np.int64], vectors: Vectors
+    ) -> int:
+        """Leading packets dealt with: as many as all their lanes have room for."""
+        connected = self._lanes
+        assert connected is not None  # noqa: S101  (its caller looked)
+        admitted = self._admitted(bursts, cut, lanes, connected.sockets)
+        lanes, errors = np.ascontiguousarray(lanes), np.zeros(admitted, np.int64)
+        library.mlt_send_in_lanes(
+            connected.descriptors.ctypes.data,
+            len(connected.sockets),
+            lanes.ctypes.data,
+            self._messages.address,
+            admitted,
+            vectors.pieces,
+            errors.ctypes.data,
+        )
+        self.counters.calls += 1
+        failed = errors.nonzero()[0]
+        self.counters.messages += admitted - len(failed)
+        self.counters.packets += int(cut.starts[admitted]) - int(cut.packets[failed].sum())
+        if len(failed):
+            is_full = np.isin(errors[failed], list(FULL))
+            self._lose(cut, failed[is_full])
+            self._send_without_lanes(bursts, cut, failed[~is_full])
+        return int(cut.starts[admitted])
+
+    def _send_without_lanes(self, bursts: Bursts, cut: Cut, messages: NDArray[np.int64]) -> None:
+        """Whatever their lanes have against them, the socket of all paths sends them or says what it is."""
+        if not len(messages) or self._lanes is None:
+            return
+        self._lanes.refuse(cut.paths[messages], cut.tos[messages])
+        blocked = self._blocked
+        self._send_again(bursts, cut, messages)
+        self._blocked = blocked
+
+    def _send_again(self, bursts: Bursts, cut: Cut, messages: NDArray[np.int64]) -> None:
+        """In the form that is known to be right by now; what finds no room counts as lost."""
+        rest = picked(bursts, cut, messages)
+        done = self.send(rest)
+        if done < rest.packet_count:
+            self._lose(cut_for_segmentation(rest_of(rest, done)), slice(None))
+
     def _planned(self, bursts: Bursts, cut: Cut) -> NDArray[np.int64] | None:
         """When each message shall leave; None: as soon as the kernel has it."""
         if self._departures is None:
@@ -185,7 +263,7 @@ class BurstSender:
     def _send_by_socket(self, bursts: Bursts, cut: Cut, names: NDArray[np.int64], vectors: Vectors) -> int:
         """Leading packets dealt with: as many as all their sockets have room for."""
         sockets = self._socket_of_path[cut.paths]
-        admitted = self._admitted(bursts, cut, sockets)
+        admitted = self._admitted(bursts, cut, sockets, self._sockets)
         order = np.argsort(sockets[:admitted], kind="stable")
         self._messages.write(cut, names, vectors, order, self._planned(bursts, cut))
         if self._departures is not None:
@@ -200,18 +278,17 @@ class BurstSender:
                 self._lose(cut, order[done:end])
             first = end
         for messages in again:
-            rest = picked(bursts, cut, messages)
-            done = self.send(rest)
-            if done < rest.packet_count:
-                self._lose(cut_for_segmentation(rest_of(rest, done)), slice(None))
+            self._send_again(bursts, cut, messages)
         self._blocked = blocked
         return int(cut.starts[admitted])
 
-    def _admitted(self, bursts: Bursts, cut: Cut, sockets: NDArray[np.int64]) -> int:
+    def _admitted(
+        self, bursts: Bursts, cut: Cut, sockets: NDArray[np.int64], all_sockets: Sequence[socket.socket]
+    ) -> int:
         """Leading messages for which their sockets have room: what one socket cannot take must not be sent
         behind its back, because packets are taken in order.
         """
-        spaces = [send_space_bytes(target) for target in self._sockets]
+        spaces = [send_space_bytes(target) for target in all_sockets]
         size_bytes = np.add.reduceat(bursts.payload_bytes, cut.starts[:-1])
         size_bytes += cut.packets * overhead_bytes(bursts)
         charges = 2 * size_bytes + _CHARGE_BYTES
@@ -224,7 +301,7 @@ class BurstSender:
             over = (charged_before >= space_bytes).nonzero()[0]
             if len(over) and messages[over[0]] < admitted:
                 admitted = int(messages[over[0]])
-                self._blocked = self._sockets[place]
+                self._blocked = all_sockets[place]
         return admitted
 
     def _push(

@@ -1,0 +1,304 @@
+"""Short bursts by connected sockets: the same arrives, each path keeps its order, nothing is left open."""
+
+import errno
+import socket
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from numpy.typing import NDArray
+
+from mltswitch.hostagent import native
+from mltswitch.hostagent.network import lanes as lanes_module
+from mltswitch.hostagent.network import libc
+from mltswitch.hostagent.network.lanes import LaneBudget, Lanes
+from mltswitch.hostagent.network.receiver import DatagramReceiver
+from mltswitch.hostagent.network.sender import LANES_BURST_PACKETS, BurstSender
+from mltswitch.hostagent.network.sockets import PathSocket, open_socket
+from mltswitch.hostagent.transport.datagrams import Bursts
+from tests.hostagent.network.bursts import (
+    bursts_of,
+    datagrams_of,
+    receive_all,
+    some_bursts,
+    tos_of,
+)
+
+pytestmark = pytest.mark.skipif(native.LIBRARY is None, reason=f"no compiled passes: {native.PROBLEM}")
+
+ALIASES = ("127.0.0.11", "127.0.0.12", "127.0.0.13", "127.0.0.14")
+TENSOR = np.random.default_rng(3).integers(0, 256, 200_000, np.uint8)
+SO_NO_CHECK = 11
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[DatagramReceiver]:
+    opened = open_socket(ALIASES, 0)
+    yield DatagramReceiver(opened.socket)
+    opened.socket.close()
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[socket.socket]:
+    opened = open_socket(("127.0.0.1",), 0)
+    yield opened.socket
+    opened.socket.close()
+
+
+def paths_to(receiver: DatagramReceiver, source: socket.socket) -> Mapping[int, PathSocket]:
+    port = receiver._socket.getsockname()[1]
+    return {path: PathSocket(source, alias, port) for path, alias in enumerate(ALIASES)}
+
+
+def lanes_of(sender: BurstSender) -> Lanes:
+    assert sender._lanes is not None
+    return sender._lanes
+
+
+def of_two_kinds(bursts: Bursts) -> Bursts:
+    """Important bursts and others, of one class."""
+    is_important = np.arange(len(bursts.tos)) // len(ALIASES) % 2
+    return replace(bursts, tos=np.where(is_important, 0x8A, 0x88).astype(np.uint8))
+
+
+def short(packets: int, lengths: Sequence[int] = (1,), body_bytes: int = 1000) -> Bursts:
+    """On four paths, of two kinds."""
+    return of_two_kinds(bursts_of(TENSOR[: packets * body_bytes], body_bytes, lengths, range(4)))
+
+
+def expected(bursts: Bursts) -> Counter[tuple[bytes, int]]:
+    return Counter(zip(datagrams_of(bursts), tos_of(bursts), strict=True))
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(bursts=some_bursts().map(of_two_kinds))
+def test_what_is_sent_arrives(receiver: DatagramReceiver, source: socket.socket, bursts: Bursts) -> None:
+    with closing(BurstSender(paths_to(receiver, source), lanes=LaneBudget(100))) as sender:
+        assert sender.send(bursts) == bursts.packet_count
+        assert Counter(receive_all(receiver, bursts.packet_count)) == expected(bursts)
+        assert sender.counters.packets == bursts.packet_count
+        assert sender.refusals() == ()
+        assert sender.blocked_socket is None
+
+
+def test_each_path_and_byte_has_a_socket_that_knows_them(
+    receiver: DatagramReceiver, source: socket.socket
+) -> None:
+    paths = paths_to(receiver, source)
+    with closing(BurstSender(paths, lanes=LaneBudget(100))) as sender:
+        bursts = short(200)
+        sender.send(bursts)
+        receive_all(receiver, bursts.packet_count)
+        found = {
+            (entry.getpeername()[0], entry.getsockopt(socket.IPPROTO_IP, socket.IP_TOS))
+            for entry in lanes_of(sender).sockets
+        }
+        both = zip(bursts.paths.tolist(), bursts.tos.tolist(), strict=True)
+        assert found == {(paths[path].address, byte) for path, byte in both}
+        assert len(lanes_of(sender).sockets) == len(found)
+        assert {entry.getsockname()[0] for entry in lanes_of(sender).sockets} == {"127.0.0.1"}
+
+
+def test_a_path_keeps_the_order_of_each_kind(receiver: DatagramReceiver, source: socket.socket) -> None:
+    with closing(BurstSender(paths_to(receiver, source), lanes=LaneBudget(100))) as sender:
+        bursts = short(1500, [1, 2, 1], 100)
+        sender.send(bursts)
+        assert len(lanes_of(sender).sockets) == 8
+        lane = np.repeat(bursts.paths * 256 + bursts.tos, bursts.starts[1:] - bursts.starts[:-1])
+        sent: dict[int, list[bytes]] = defaultdict(list)
+        lane_of = {}
+        for number, payload in zip(lane.tolist(), datagrams_of(bursts), strict=True):
+            sent[number].append(payload)
+            lane_of[payload] = number
+        came: dict[int, list[bytes]] = defaultdict(list)
+        for payload, _ in receive_all(receiver, bursts.packet_count):
+            came[lane_of[payload]].append(payload)
+        assert came == sent
+
+
+def test_ipv6() -> None:
+    opened, own = open_socket(("::1",), 0), open_socket(("::1",), 0)
+    with opened.socket, own.socket:
+        receiver = DatagramReceiver(opened.socket)
+        paths = {0: PathSocket(own.socket, "::1", opened.port)}
+        with closing(BurstSender(paths, lanes=LaneBudget(9))) as sender:
+            bursts = of_two_kinds(bursts_of(TENSOR[:50_000], 1200, [2], [0], tags=True))
+            assert sender.send(bursts) == bursts.packet_count
+            assert Counter(receive_all(receiver, bursts.packet_count)) == expected(bursts)
+            assert lanes_of(sender).sockets
+
+
+def test_long_bursts_need_none(receiver: DatagramReceiver, source: socket.socket) -> None:
+    with closing(BurstSender(paths_to(receiver, source), lanes=LaneBudget(9))) as sender:
+        bursts = short(200, [LANES_BURST_PACKETS + 1])
+        assert sender.send(bursts) == bursts.packet_count
+        assert Counter(receive_all(receiver, bursts.packet_count)) == expected(bursts)
+        assert not lanes_of(sender).sockets
+
+
+def test_without_enough_sockets_the_one_of_all_paths_sends(
+    receiver: DatagramReceiver, source: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bursts = short(200)
+    budget = LaneBudget(3)
+    with closing(BurstSender(paths_to(receiver, source), lanes=budget)) as sender:
+        assert sender.send(bursts) == bursts.packet_count
+        assert Counter(receive_all(receiver, bursts.packet_count)) == expected(bursts)
+        assert (len(lanes_of(sender).sockets), budget.left) == (3, 0)
+    assert budget.left == 3
+    monkeypatch.setattr(lanes_module, "MOST_OF_A_PEER", 2)
+    with closing(BurstSender(paths_to(receiver, source), lanes=budget)) as sender:
+        assert sender.send(bursts) == bursts.packet_count
+        assert Counter(receive_all(receiver, bursts.packet_count)) == expected(bursts)
+        assert (len(lanes_of(sender).sockets), budget.left) == (2, 1)
+
+
+def test_closing_leaves_nothing_open(receiver: DatagramReceiver, source: socket.socket) -> None:
+    sender = BurstSender(paths_to(receiver, source), lanes=LaneBudget(99))
+    bursts = short(200)
+    sender.send(bursts)
+    opened = list(lanes_of(sender).sockets)
+    assert opened
+    sender.close()
+    sender.close()
+    assert {entry.fileno() for entry in opened} == {-1}
+    assert source.fileno() >= 0
+    assert sender.send(bursts) == bursts.packet_count, "by the socket that is not its own"
+    assert not lanes_of(sender).sockets
+    receive_all(receiver, 2 * bursts.packet_count)
+
+
+def test_where_nothing_may_be_sent_is_reported_as_ever(
+    receiver: DatagramReceiver, source: socket.socket
+) -> None:
+    paths = dict(paths_to(receiver, source))
+    paths[2] = replace(paths[2], address="255.255.255.255")  # EACCES: no permission to broadcast
+    bursts = short(80)
+    with closing(BurstSender(paths, lanes=LaneBudget(99))) as sender:
+        assert sender.send(bursts) == bursts.packet_count
+        assert len(receive_all(receiver, 60)) == 60
+        assert [(entry.path, entry.error, entry.packets) for entry in sender.refusals()] == [
+            (2, errno.EACCES, 20)
+        ]
+
+
+def test_who_does_not_listen_costs_nobody_a_packet(receiver: DatagramReceiver, source: socket.socket) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
+        gone.bind((ALIASES[1], 0))
+        port = gone.getsockname()[1]
+    paths = dict(paths_to(receiver, source))
+    paths[1] = replace(paths[1], port=port)
+    bursts = short(80)
+    with closing(BurstSender(paths, lanes=LaneBudget(99))) as sender:
+        for _ in range(5):
+            assert sender.send(bursts) == bursts.packet_count
+            assert len(receive_all(receiver, 60)) == 60
+        assert len(lanes_of(sender).sockets) == 8
+        assert sender.refusals() == ()
+        assert sender.counters.packets == 5 * bursts.packet_count
+
+
+def test_a_lane_that_fails_is_left_and_its_packets_are_sent_without(
+    receiver: DatagramReceiver, source: socket.socket
+) -> None:
+    with closing(BurstSender(paths_to(receiver, source), lanes=LaneBudget(99))) as sender:
+        bursts = short(200, [4])
+        sender.send(bursts)
+        receive_all(receiver, bursts.packet_count)
+        failing = lanes_of(sender).sockets[0]
+        failing.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)  # then the kernel does not cut bursts
+        for _ in range(2):
+            assert sender.send(bursts) == bursts.packet_count
+            assert Counter(receive_all(receiver, bursts.packet_count)) == expected(bursts)
+        assert sender.refusals() == ()
+        assert all(sender.is_segmenting(path) for path in range(4)), "the socket of all paths does"
+
+
+class Queue:
+    """A connected pair of this machine; the receiving end takes a few at a time."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self.receiver.bind(str(folder / name))
+        self.sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self.sender.connect(str(folder / name))
+
+    def received(self) -> list[int]:
+        found = []
+        while True:
+            try:
+                found.append(int.from_bytes(self.receiver.recv(1 << 16)[:8], "little"))
+            except BlockingIOError:
+                return found
+
+    def close(self) -> None:
+        self.sender.close()
+        self.receiver.close()
+
+
+def numbered(count: int) -> tuple[NDArray[np.void], list[NDArray[np.generic]]]:
+    """Messages that say their number; the second control message alone would be sent, and is empty."""
+    numbers, bodies = np.arange(count), np.zeros((count, 100), np.uint8)
+    vectors = np.zeros((count, 2), libc.VECTOR)
+    vectors["base"][:, 0], vectors["length"][:, 0] = libc.address_of(numbers) + 8 * numbers, 8
+    vectors["base"][:, 1], vectors["length"][:, 1] = libc.address_of(bodies) + 100 * numbers, 100
+    messages = np.zeros(count, libc.MESSAGE)
+    messages["name"], messages["name_length"] = 1, 16  # nobody may look at it
+    messages["vectors"] = vectors.ctypes.data + np.arange(count) * vectors.strides[0]
+    messages["vector_count"] = 2
+    messages["control_length"] = libc.CONTROL.itemsize
+    return messages, [numbers, bodies, vectors]
+
+
+@pytest.mark.parametrize("count", [1, 5, 128, 129, 300])
+def test_a_full_lane_fails_what_it_cannot_take_and_nothing_else(tmp_path: Path, count: int) -> None:
+    library = native.LIBRARY
+    assert library is not None
+    messages, _kept = numbered(count)
+    lane_of = np.random.default_rng(count).integers(0, 3, count)
+    errors = np.zeros(count, np.int64)
+    with closing(Queue(tmp_path, "a")) as one, closing(Queue(tmp_path, "b")) as other:
+        one.sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # a message or two
+        closed = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        descriptors = np.array([one.sender.fileno(), other.sender.fileno(), closed.fileno()], np.int32)
+        with closed:  # not connected: ENOTCONN
+            failed = library.mlt_send_in_lanes(
+                descriptors.ctypes.data,
+                3,
+                lane_of.ctypes.data,
+                messages.ctypes.data,
+                count,
+                2,
+                errors.ctypes.data,
+            )
+        assert failed == np.count_nonzero(errors)
+        for number, queue in enumerate((one, other)):
+            ours = np.flatnonzero(lane_of == number)
+            assert queue.received() == ours[errors[ours] == 0].tolist()
+            assert set(errors[ours].tolist()) <= {0, errno.EAGAIN}
+        assert set(errors[lane_of == 2].tolist()) <= {errno.ENOTCONN}
+        assert count < 100 or set(errors.tolist()) == {0, errno.EAGAIN, errno.ENOTCONN}
+
+
+@pytest.mark.parametrize("wrong", [-1, 1, 2**40])
+def test_a_lane_that_is_not_there_sends_nothing(tmp_path: Path, wrong: int) -> None:
+    library = native.LIBRARY
+    assert library is not None
+    messages, _kept = numbered(3)
+    lane_of, errors = np.array([0, 0, wrong]), np.zeros(3, np.int64)
+    with closing(Queue(tmp_path, "a")) as queue:
+        descriptors = np.array([queue.sender.fileno()], np.int32)
+        failed = library.mlt_send_in_lanes(
+            descriptors.ctypes.data, 1, lane_of.ctypes.data, messages.ctypes.data, 3, 2, errors.ctypes.data
+        )
+        assert failed == -1
+        assert queue.received() == []
+
+
+def test_a_budget_is_a_part_of_what_the_process_may_open() -> None:
+    assert 0 < LaneBudget.of_process().left <= lanes_module.MOST_OF_AN_AGENT
