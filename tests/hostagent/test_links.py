@@ -38,6 +38,10 @@ class TwoSockets:
     def send_datagrams(self, datagrams: Sequence[Datagram]) -> int:
         return self._taken(self.small, len(datagrams))
 
+    def close(self) -> None:
+        self.data.close()
+        self.small.close()
+
     def refusals(self) -> tuple[Refusal, ...]:
         return ()
 
@@ -114,6 +118,22 @@ def test_others_get_their_turn_although_there_is_more_to_send() -> None:
         turns += 1
     assert turns == 1 + 100 // BATCHES
     assert sender.traffic().sent.packets == 100
+
+
+def test_descriptors_are_left_before_they_are_closed() -> None:
+    link, output = sending(), TwoSockets()
+    link.sender = cast("Output", output)
+    link.channel = cast("ControlChannel", socket.socket())
+    output.full = {output.data, output.small}
+    link.late.append(Datagram(b"x", 0, 0))
+    link.send_small(1)
+    link.send_data(lambda: 1)
+    descriptors = {link.channel.fileno(), output.data.fileno(), output.small.fileno()}
+    left: set[int] = set()
+    link.rest = None  # what waited is given up with the peer
+    link.close(left.add)
+    assert left == descriptors
+    assert link.channel.fileno() == output.data.fileno() == -1
 
 
 class Endless:

@@ -133,7 +133,7 @@ class Outbox:
             heapq.heappush(self._resting, (sending.rest_until_ns, sending.order, sending))
         else:
             # As at the start: nothing of this flow is under way, and the receiver waits for these packets.
-            self._pacer.refill()
+            self._pacer.refill(now_ns)
             self._push(sending)
         self._progressed(sending, Stage.ANSWERED, now_ns)
 

@@ -16,6 +16,8 @@ LEAST_CREDIT_BYTES: Final = 64 * 1024
 PAUSE_NS: Final = 1_000_000
 """Credit that is used up is given again after so long: a process that wakes for every packet of a slow flow
 does nothing else."""
+REFILL_NS: Final = 5_000_000
+"""Between two refillings at least: 64 KiB each make 100 Mbit/s, whatever a peer says is missing."""
 LUMP_BYTES: Final = 6_000
 """Four packets of Ethernet: the slowest flows wait for so much,"""
 LUMP_PAUSES: Final = 8
@@ -53,6 +55,7 @@ class Pacer:
         self._most_credit_bytes = most_credit_bytes
         self._credit_bytes = float(self._least_credit_bytes)
         self._updated_ns = now_ns
+        self._refilled_ns: int | None = None
 
     def calm(self, *, is_calm: bool) -> None:
         """Whether the rate is as high as it can be: nothing slows the flow down."""
@@ -74,10 +77,15 @@ class Pacer:
         self._credit_bytes -= size_bytes
         self._is_pausing |= self._credit_bytes < 1
 
-    def refill(self) -> None:
-        """Let a flow begin anew: what is sent again may leave at once, as far as the least credit goes."""
-        self._credit_bytes = max(self._credit_bytes, float(self._least_credit_bytes))
-        self._is_pausing = False
+    def refill(self, now_ns: int) -> None:
+        """Let a flow begin anew: what is sent again may leave at once, as far as the least credit goes, and
+        pays off debts. Nothing where that was not long ago, whoever asks for it."""
+        if self._refilled_ns is not None and now_ns - self._refilled_ns < REFILL_NS:
+            return
+        self._refilled_ns = now_ns
+        least_bytes = float(self._least_credit_bytes)
+        self._credit_bytes = max(self._credit_bytes, min(self._credit_bytes + least_bytes, least_bytes))
+        self._is_pausing &= self._credit_bytes < 1
 
     def next_ns(self, rate_bps: float, now_ns: int) -> int:
         """When some may leave; `now_ns` if they may already."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltswitch.hostagent.transport.pacing import MOST_CREDIT_BYTES, Pacer
+from mltswitch.hostagent.transport.pacing import MOST_CREDIT_BYTES, REFILL_NS, Pacer
 
 GIGABIT = 1e9
 
@@ -59,11 +59,15 @@ def test_a_pause_is_over_when_the_bucket_is_full() -> None:
 
 def test_a_flow_that_begins_anew_has_the_least_credit_at_once() -> None:
     pacer = Pacer(0, least_credit_bytes=1500, pause_ns=1_000_000)
-    pacer.left(4000)
-    pacer.refill()
-    assert pacer.may_leave_bytes(GIGABIT, 0) == 1500
-    pacer.refill()
-    assert pacer.may_leave_bytes(GIGABIT, 0) == 1500
+    pacer.left(1500 + 500)
+    pacer.refill(0)
+    assert pacer.may_leave_bytes(GIGABIT, 0) == 1000, "a debt is paid off"
+    pacer.left(1000)
+    pacer.refill(REFILL_NS - 1)
+    assert pacer.may_leave_bytes(1.0, REFILL_NS - 1) == 0, "it has begun anew a moment ago"
+    pacer.refill(REFILL_NS)
+    pacer.refill(2 * REFILL_NS)
+    assert pacer.may_leave_bytes(1.0, 2 * REFILL_NS) == 1500
 
 
 def test_idle_time_is_not_saved() -> None:
@@ -105,7 +109,11 @@ def test_a_calm_flow_never_has_less_credit_than_another() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 10**6), st.integers(1, 70_000), st.sampled_from([1e7, 1e9, 4e10]), st.booleans()
+            st.integers(0, 10**7),
+            st.integers(1, 70_000),
+            st.sampled_from([1e7, 1e9, 4e10]),
+            st.booleans(),
+            st.booleans(),
         )
     ),
     st.integers(1, 70_000),
@@ -114,7 +122,7 @@ def test_a_calm_flow_never_has_less_credit_than_another() -> None:
     st.integers(0, 10**6),
 )
 def test_never_more_than_rate_credit_and_last_sending(
-    sendings: list[tuple[int, int, float, bool]],
+    sendings: list[tuple[int, int, float, bool, bool]],
     credit_bytes: int,
     slack_ns: int,
     calm_slack_ns: int,
@@ -128,13 +136,18 @@ def test_never_more_than_rate_credit_and_last_sending(
         pause_ns=pause_ns,
     )
     now_ns, allowed, sent, fastest = 0, 0.0, 0, 1e7
-    longest_ns = slack_ns
-    for gap_ns, size_bytes, rate_bps, is_calm in sendings:
+    longest_ns, refilled_ns = slack_ns, -REFILL_NS
+    for gap_ns, size_bytes, rate_bps, is_calm, begins_anew in sendings:
         pacer.calm(is_calm=is_calm)
         longest_ns = max(longest_ns, calm_slack_ns if is_calm else 0)
         now_ns += gap_ns
         allowed += rate_bps / 8e9 * gap_ns
         fastest = max(fastest, rate_bps)
+        if begins_anew:
+            pacer.refill(now_ns)
+            if now_ns - refilled_ns >= REFILL_NS:
+                refilled_ns = now_ns
+                allowed += credit_bytes
         if pacer.may_leave_bytes(rate_bps, now_ns):
             pacer.left(size_bytes)
             sent += size_bytes
