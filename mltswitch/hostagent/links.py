@@ -53,12 +53,12 @@ class Link:
 
     def close(self, leave: Callable[[int], None]) -> None:
         """Close channel and sender; descriptors are left before they become somebody else's."""
-        sockets = [entry for entry in (self.rest_socket, self.late_socket) if entry is not None]
-        for descriptor in (self.channel.fileno(), *(entry.fileno() for entry in sockets)):
-            leave(descriptor)
-        self.channel.close()
-        if self.sender is not None:
-            self.sender.close()
+        leave(self.channel.fileno())
+        try:
+            self.channel.close()
+        finally:
+            if self.sender is not None:
+                self.sender.close(leave)
 
     def wake_if_due(self, ready: set[int], now_ns: int) -> None:
         """`ready`: descriptors that may be read or written."""

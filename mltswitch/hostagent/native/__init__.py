@@ -30,7 +30,7 @@ _FUNCTIONS: Final = {
     "mlt_send": (ctypes.c_int64, (ctypes.c_int, ctypes.c_void_p, *2 * (ctypes.c_int64,))),
     "mlt_send_in_lanes": (
         ctypes.c_int64,
-        (ctypes.c_void_p, ctypes.c_int64, *2 * (ctypes.c_void_p,), *2 * (ctypes.c_int64,), ctypes.c_void_p),
+        (*3 * (ctypes.c_void_p,), *2 * (ctypes.c_int64,), ctypes.c_void_p),
     ),
     "mlt_sum_float32": (None, _OF_SUMS),
     "mlt_sum_bfloat16": (None, _OF_SUMS),
@@ -206,7 +206,21 @@ class OutgoingArrays(ctypes.Structure):
     )
 
 
-SENDING_VERSION: Final = (3, *map(ctypes.sizeof, (ChunkArrays, OutgoingArrays)))
+class LaneArrays(ctypes.Structure):
+    """struct lanes: connected sockets, and the DSCP/ECN bytes that they send with."""
+
+    _fields_ = (
+        ("descriptors", ctypes.c_void_p),
+        ("bytes", ctypes.c_void_p),
+        ("socket_of", ctypes.c_void_p),
+        ("byte_of", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("level", ctypes.c_int64),
+        ("kind", ctypes.c_int64),
+    )
+
+
+SENDING_VERSION: Final = (4, *map(ctypes.sizeof, (ChunkArrays, OutgoingArrays, LaneArrays)))
 """As sending.c says it."""
 VERSION: Final = (4, *map(ctypes.sizeof, (Grid, FeedbackCounts, Transfer, Answer, OpenTransfers, Receiver)))
 """As receiving.c says it: what was built before it changed is not used."""

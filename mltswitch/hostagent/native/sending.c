@@ -1,7 +1,7 @@
 /* What leaves: packets of a chunk, and the structures that sendmmsg(2) takes.
  *
- * Each function but the last does in one pass what numpy does in a dozen (transport/packets.py, network/outgoing.py),
- * and writes the same bytes. Nothing here keeps anything, allocates, or reads the clock.
+ * Each function that sends nothing does in one pass what numpy does in a dozen (transport/packets.py,
+ * network/outgoing.py), and writes the same bytes. Nothing here keeps anything, allocates, or reads the clock.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -50,7 +50,15 @@ struct outgoing {
     int64_t packets, bursts, known_paths, elements_bytes, tag_bytes, most_segments, most_payload_bytes;
 };
 
-const int64_t mlt_sending_version[3] = {3, sizeof(struct chunk), sizeof(struct outgoing)};
+/* Connected sockets, one for each path; a lane is one of them with a DSCP/ECN byte. */
+struct lanes {
+    const int32_t *descriptors;         /* of each socket */
+    int32_t *bytes;                     /* that each socket sends with now; -1: nobody knows */
+    const int32_t *socket_of, *byte_of; /* of each lane */
+    int64_t count, level, kind;         /* of lanes; of the socket option of the byte */
+};
+
+const int64_t mlt_sending_version[4] = {4, sizeof(struct chunk), sizeof(struct outgoing), sizeof(struct lanes)};
 
 /* A burst of a kind: where its next packet goes, and how many may follow. */
 struct open_burst {
@@ -221,7 +229,7 @@ enum {
     MOST_LANES = 1024,
 };
 
-/* Messages of one lane, without what its socket knows already: name, and the first control message. */
+/* Messages of one lane, without what its socket knows already: name, and the first control message, the byte. */
 struct batch {
     struct message messages[GROUP_MESSAGES];
     int64_t numbers[GROUP_MESSAGES];
@@ -266,22 +274,34 @@ static int64_t send_batch(int descriptor, struct batch *batch, int64_t *errors)
     return failed;
 }
 
-/* The same as mlt_send for messages of which each has its lane: a connected socket that knows destination and traffic class. In a
- * group, each lane's leave together. Returns how many could not be sent, or -1 for a lane that there is not: then nothing
- * was sent. */
-int64_t mlt_send_in_lanes(const int32_t *descriptors, int64_t lanes, const int64_t *lane_of,
-                          const struct message *messages, int64_t count, int64_t pieces, int64_t *errors)
+/* Let the lane's socket send with the lane's byte; 0, or an errno. */
+static int turn_to(const struct lanes *lanes, int64_t lane)
+{
+    int32_t socket = lanes->socket_of[lane];
+    int byte = lanes->byte_of[lane];
+    if (lanes->bytes[socket] == byte)
+        return 0;
+    if (setsockopt(lanes->descriptors[socket], (int)lanes->level, (int)lanes->kind, &byte, sizeof byte))
+        return errno;
+    lanes->bytes[socket] = byte;
+    return 0;
+}
+
+/* The same as mlt_send for messages of which each has its lane: in a group, each lane's leave together. Returns how many
+ * could not be sent, or -1 for a lane that there is not: then nothing was sent. */
+int64_t mlt_send_in_lanes(const struct lanes *lanes, const int64_t *lane_of, const struct message *messages,
+                          int64_t count, int64_t pieces, int64_t *errors)
 {
     const uint8_t *read_to = NULL;
     int16_t last[MOST_LANES], next[GROUP_MESSAGES]; /* a ring for each lane, by its last message */
     struct batch batch;
     int64_t sent = 0, failed = 0;
-    if (lanes > MOST_LANES)
+    if (lanes->count > MOST_LANES)
         return -1;
     for (int64_t message = 0; message < count; message++)
-        if (lane_of[message] < 0 || lane_of[message] >= lanes)
+        if (lane_of[message] < 0 || lane_of[message] >= lanes->count)
             return -1;
-    memset(last, -1, (size_t)lanes * sizeof *last);
+    memset(last, -1, (size_t)lanes->count * sizeof *last);
     while (sent < count) {
         int64_t end = sent, group_bytes = 0;
         while (end < count && end - sent < GROUP_MESSAGES && group_bytes < GROUP_BYTES) {
@@ -295,17 +315,24 @@ int64_t mlt_send_in_lanes(const int32_t *descriptors, int64_t lanes, const int64
             *before = place;
         }
         for (int64_t first = sent; first < end; first++) {
-            int16_t *ring = &last[lane_of[first]];
-            if (*ring < 0)
+            int64_t lane = lane_of[first];
+            int16_t place = last[lane];
+            if (place < 0)
                 continue;
             batch.count = 0;
-            int16_t place = *ring;
             do {
                 place = next[place];
                 add(&batch, messages + sent + place, sent + place);
-            } while (place != *ring);
-            *ring = -1;
-            failed += send_batch(descriptors[lane_of[first]], &batch, errors);
+            } while (place != last[lane]);
+            last[lane] = -1;
+            int error = turn_to(lanes, lane);
+            if (!error) {
+                failed += send_batch(lanes->descriptors[lanes->socket_of[lane]], &batch, errors);
+                continue;
+            }
+            failed += batch.count;
+            for (int64_t at = 0; at < batch.count; at++)
+                errors[batch.numbers[at]] = error;
         }
         sent = end;
     }

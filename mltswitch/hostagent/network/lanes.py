@@ -1,13 +1,15 @@
-"""Connected sockets that only send: one for each path, and DSCP/ECN byte, to a peer.
+"""Connected sockets that only send: one for each path to a peer.
 
-Where destination and byte come with each packet, the kernel copies a name and a control message, and looks up
-a route, for each: a sixth of what a packet costs that leaves alone. A socket that is connected, and has the
-byte as an option, knows all that. Nothing arrives here: peers send to the addresses that they were told.
+Where destination and DSCP/ECN byte come with each packet, the kernel copies a name and a control message, and
+looks up a route, for each: a sixth of what a packet costs that leaves alone. A socket that is connected knows
+where to, and has the byte as an option; a *lane* is such a socket with one byte. Only the byte changes, so
+that all packets of a path stay one flow, whose order queues keep. Nothing arrives here: peers send to the
+addresses that they were told.
 """
 
 import resource
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,16 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import MltswitchError
+from mltswitch.hostagent.native import LaneArrays
 from mltswitch.hostagent.network.sockets import PathSocket, open_sender
 
-MOST_OF_A_PEER: Final = 64
-"""Four paths, both kinds, eight classes."""
+MOST_LANES: Final = 1024
+"""Of a peer; sending.c has room for so many."""
 MOST_OF_AN_AGENT: Final = 512
 _DESCRIPTOR_SHARE: Final = 4
 """Of the descriptors that the process may have, no more than one in so many."""
 _BYTES: Final = 256
 _NOT_OPEN: Final = -1
 _REFUSED: Final = -2
+_UNKNOWN: Final = -1
 
 
 @dataclass(slots=True)
@@ -61,12 +65,16 @@ class Lanes:
         self._budget = budget
         self._lane_of = np.full((max(paths) + 1, _BYTES), _REFUSED, np.int64)
         self._lane_of[list(paths)] = _NOT_OPEN
+        self._socket_of_path: dict[int, int] = {}
         self.sockets: list[socket.socket] = []
-        self.descriptors = np.zeros(0, np.int32)
-        """Of the sockets."""
+        self.socket_of = np.zeros(0, np.int32)
+        """Number of each lane's socket."""
+        self._byte_of = np.zeros(0, np.int32)
+        self._descriptors = np.zeros(0, np.int32)
+        self._bytes = np.zeros(0, np.int32)
 
     def of(self, paths: NDArray[np.int64], tos: NDArray[np.uint8]) -> NDArray[np.int64] | None:
-        """The number of each burst's socket; None: not all of them have one. The paths are known ones."""
+        """The number of each burst's lane; None: not all of them have one. The paths are known ones."""
         lanes: NDArray[np.int64] = self._lane_of[paths, tos]
         if lanes.min() >= 0:
             return lanes
@@ -76,33 +84,60 @@ class Lanes:
         lanes = self._lane_of[paths, tos]
         return lanes if lanes.min() >= 0 else None
 
+    def arrays(self) -> LaneArrays:
+        """For `mlt_send_in_lanes`; good until another lane is opened."""
+        return LaneArrays(
+            self._descriptors.ctypes.data,
+            self._bytes.ctypes.data,
+            self.socket_of.ctypes.data,
+            self._byte_of.ctypes.data,
+            len(self.socket_of),
+            self._level,
+            self._kind,
+        )
+
+    def socket_on(self, path: int) -> socket.socket | None:
+        """Of a path, if it has one."""
+        number = self._socket_of_path.get(path)
+        return None if number is None else self.sockets[number]
+
     def refuse(self, paths: NDArray[np.int64], tos: NDArray[np.uint8]) -> None:
         """Use these no more: what they send does not leave."""
         self._lane_of[paths, tos] = _REFUSED
 
-    def close(self) -> None:
-        """Close all sockets; there are none afterwards."""
+    def close(self, leave: Callable[[int], None]) -> None:
+        """Close all sockets, which `leave` is told of before; there are none afterwards."""
         self._lane_of[:] = _REFUSED
-        for entry in self.sockets:
-            entry.close()
+        self._socket_of_path.clear()
         self._budget.left += len(self.sockets)
+        for entry in self.sockets:
+            leave(entry.fileno())
+            entry.close()
         self.sockets.clear()
-        self.descriptors = np.zeros(0, np.int32)
 
     def _open(self, path: int, byte: int) -> None:
         self._lane_of[path, byte] = _REFUSED
-        if len(self.sockets) >= MOST_OF_A_PEER or self._budget.left < 1:
+        if len(self.socket_of) >= MOST_LANES:
             return
+        number = self._socket_of_path.get(path)
+        if number is None:
+            number = self._open_socket(path)
+        if number is None:
+            return
+        self._lane_of[path, byte] = len(self.socket_of)
+        self.socket_of = np.append(self.socket_of, np.int32(number))
+        self._byte_of = np.append(self._byte_of, np.int32(byte))
+
+    def _open_socket(self, path: int) -> int | None:
+        if self._budget.left < 1:
+            return None
         try:
             opened = open_sender(self._paths[path], self._send_buffer_bytes)
         except (MltswitchError, OSError):  # no route, no descriptor: the socket of all paths says what it is
-            return
-        try:
-            opened.setsockopt(self._level, self._kind, byte)
-        except OSError:
-            opened.close()
-            return
-        self._lane_of[path, byte] = len(self.sockets)
+            return None
+        number = self._socket_of_path[path] = len(self.sockets)
         self.sockets.append(opened)
         self._budget.left -= 1
-        self.descriptors = np.append(self.descriptors, np.int32(opened.fileno()))
+        self._descriptors = np.append(self._descriptors, np.int32(opened.fileno()))
+        self._bytes = np.append(self._bytes, np.int32(_UNKNOWN))
+        return number

@@ -3,7 +3,7 @@ that is used again and again."""
 
 import errno
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import CDLL, addressof
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -100,8 +100,8 @@ class Output(Protocol):
         """What the kernel would not send since this was asked last."""
         ...
 
-    def close(self) -> None:
-        """Close what is its own; nothing is sent any more."""
+    def close(self, leave: Callable[[int], None]) -> None:
+        """Close what is its own; `leave` is told of each descriptor before."""
         ...
 
 

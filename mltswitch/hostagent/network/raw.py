@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Final
@@ -140,7 +140,7 @@ class SourceRouteSender:
         refused, self._refused = self._refused, Counter()
         return tuple(Refusal(path, error, packets) for (path, error), packets in sorted(refused.items()))
 
-    def close(self) -> None:
+    def close(self, leave: Callable[[int], None]) -> None:
         """Nothing is its own: the packet socket stays the caller's."""
 
     def send(self, bursts: Bursts) -> int:

@@ -9,8 +9,8 @@ import errno
 import os
 import socket
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from ctypes import CDLL
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import CDLL, addressof
 from typing import Final
 
 import numpy as np
@@ -106,6 +106,8 @@ class BurstSender:
         self._tagged_vectors = Vectors(3)
         self._blocked: socket.socket | None = None
         self._lanes: Lanes | None = None
+        self._went_by_lanes = False
+        """The last bursts."""
         if lanes is not None and self._is_compiled:
             self._lanes = Lanes(
                 paths,
@@ -115,10 +117,10 @@ class BurstSender:
                 budget=lanes,
             )
 
-    def close(self) -> None:
-        """Nothing is sent any more; the sockets stay the caller's."""
+    def close(self, leave: Callable[[int], None]) -> None:
+        """Close what is its own; the paths' sockets stay the caller's."""
         if self._lanes is not None:
-            self._lanes.close()
+            self._lanes.close(leave)
 
     @property
     def blocked_socket(self) -> socket.socket | None:
@@ -160,14 +162,14 @@ class BurstSender:
         for index, datagram in enumerate(datagrams):
             target = self._destinations[datagram.path]
             control = ((self._level, self._kind, datagram.tos.to_bytes(4, "little")),)
+            lane = self._lane_behind(datagram)
+            used, name = (target.socket, (target.address, target.port)) if lane is None else (lane, None)
             self.counters.calls += 1
             try:
-                target.socket.sendmsg(
-                    (datagram.payload,), control, libc.MSG_DONTWAIT, (target.address, target.port)
-                )
+                used.sendmsg((datagram.payload,), control, libc.MSG_DONTWAIT, name)
             except OSError as error:
                 if error.errno in FULL:
-                    self._blocked = target.socket
+                    self._blocked = used
                     return index
                 self._refuse(datagram.path, error.errno or 0, 1)
                 continue
@@ -182,6 +184,7 @@ class BurstSender:
             written = self._messages.write_compiled(native.LIBRARY, bursts, self._name_of_path, vectors)
             if written is not None:
                 lanes = self._lanes_of(bursts)
+                self._went_by_lanes = lanes is not None
                 if lanes is not None:
                     return self._send_in_lanes(native.LIBRARY, bursts, written, lanes, vectors), False
                 done, is_more = self._push(self._sockets[0], written, 0, written.count, vectors.pieces)
@@ -203,6 +206,12 @@ class BurstSender:
             self._departures.left(done)
         return int(cut.starts[done]), is_more
 
+    def _lane_behind(self, datagram: Datagram) -> socket.socket | None:
+        """What must stay behind its path's data goes the same way; None: by the socket of all paths."""
+        if self._lanes is None or not (datagram.follows_data and self._went_by_lanes):
+            return None
+        return self._lanes.socket_on(datagram.path)
+
     def _lanes_of(self, bursts: Bursts) -> NDArray[np.int64] | None:
         """None: all go by the socket of all paths, which keeps their order and costs long bursts no more."""
         if self._lanes is None or bursts.packet_count > LANES_BURST_PACKETS * len(bursts.paths):
@@ -215,11 +224,10 @@ class BurstSender:
         """Leading packets dealt with: as many as all their lanes have room for."""
         connected = self._lanes
         assert connected is not None  # noqa: S101  (its caller looked)
-        admitted = self._admitted(bursts, cut, lanes, connected.sockets)
-        lanes, errors = np.ascontiguousarray(lanes), np.zeros(admitted, np.int64)
-        library.mlt_send_in_lanes(
-            connected.descriptors.ctypes.data,
-            len(connected.sockets),
+        admitted = self._admitted(bursts, cut, connected.socket_of[lanes].astype(np.int64), connected.sockets)
+        lanes, errors, arrays = np.ascontiguousarray(lanes), np.zeros(admitted, np.int64), connected.arrays()
+        failures = library.mlt_send_in_lanes(
+            addressof(arrays),
             lanes.ctypes.data,
             self._messages.address,
             admitted,
@@ -228,6 +236,8 @@ class BurstSender:
         )
         self.counters.calls += 1
         failed = errors.nonzero()[0]
+        if failures != len(failed):
+            raise ValueError(f"{failures} messages failed, and {len(failed)} have errors")
         self.counters.messages += admitted - len(failed)
         self.counters.packets += int(cut.starts[admitted]) - int(cut.packets[failed].sum())
         if len(failed):
@@ -302,6 +312,7 @@ class BurstSender:
             if len(over) and messages[over[0]] < admitted:
                 admitted = int(messages[over[0]])
                 self._blocked = all_sockets[place]
+                self._blocked.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # else it is ready to tell it
         return admitted
 
     def _push(

@@ -21,7 +21,7 @@ from typing import Final
 
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.network import libc
-from mltswitch.hostagent.network.destinations import attach_destination_filter
+from mltswitch.hostagent.network.destinations import attach_closed_filter, attach_destination_filter
 
 DEFAULT_BUFFER_BYTES: Final = 32 << 20
 """A tensor of 25 MB fits."""
@@ -179,7 +179,7 @@ def open_sender(path: PathSocket, send_buffer_bytes: int) -> socket.socket:
     try:
         _never_fragment(opened)
         _sized(opened, socket.SO_SNDBUF, libc.SO_SNDBUFFORCE, send_buffer_bytes, "net.core.wmem_max")
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)
+        attach_closed_filter(opened)
         own, _, *rest = path.socket.getsockname()
         opened.bind((own, 0, *rest))
         opened.connect(_endpoint(path.address, path.port))

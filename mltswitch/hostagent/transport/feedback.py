@@ -194,7 +194,8 @@ def marker(mark: Marker, token: int, key: bytes | None, now_ns: int) -> Datagram
     header = AgentHeader(
         AgentKind.PROBE, flags, 0, token, tensor, round_number, 0, mark.path, mark.attempt, 0, now_ns
     ).encode()
-    return Datagram(header if key is None else header + tag(key, header), mark.path, mark.tos)
+    payload = header if key is None else header + tag(key, header)
+    return Datagram(payload, mark.path, mark.tos, follows_data=mark.attempt > 0)
 
 
 class QueueDelay:

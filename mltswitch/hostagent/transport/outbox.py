@@ -36,6 +36,7 @@ class Outbox:
         self._exchange = exchange
         self._rate = rate
         self._pacer = Pacer(now_ns)
+        self._leaves_later = False
         self._share: Share | None = None
         self._rounds = Rounds(exchange)
         self._open: dict[TransferKey, SendTransfer] = {}
@@ -52,8 +53,9 @@ class Outbox:
         """Of transfers that are over."""
 
     def pace(self, pacer: Pacer) -> None:
-        """Send by another bucket than the usual one."""
+        """Send by another bucket than the usual one: what has been handed over leaves in its own time."""
         self._pacer = pacer
+        self._leaves_later = True
 
     def share_rate(self, share: Share) -> None:
         """Send no more than this share of all peers' rate either."""
@@ -132,8 +134,9 @@ class Outbox:
         if sending.answered(bitmap.bits, now_ns) is Phase.RESTING:
             heapq.heappush(self._resting, (sending.rest_until_ns, sending.order, sending))
         else:
-            # As at the start: nothing of this flow is under way, and the receiver waits for these packets.
-            self._pacer.refill(now_ns)
+            if not (self._sendable or self._leaves_later):
+                # As at the start: nothing else leaves, and the receiver waits for these packets.
+                self._pacer.refill(now_ns)
             self._push(sending)
         self._progressed(sending, Stage.ANSWERED, now_ns)
 
@@ -249,7 +252,10 @@ class Outbox:
         return bursts
 
     def _may_wait_in_queues(self, sending: SendTransfer) -> bool:
-        """Whether the receiver would wait for stragglers. A marker costs as much as dozens of packets."""
+        """Whether the receiver would wait for stragglers. A marker costs as much as dozens of packets, and
+        would overtake data that the kernel keeps for later."""
+        if self._leaves_later:
+            return False
         pass_bytes = sending.pass_packets * self._exchange.element_bytes
         return not self._is_calm or pass_bytes < HEARD_BYTES
 
@@ -276,6 +282,7 @@ class Outbox:
     ) -> None:
         key = sending.outgoing.key
         del self._open[key]
+        self._markers = [marker for marker in self._markers if marker.key != key]
         sending.end()
         named = None if error is None else self._exchange.of_transfer(error, key)
         self._ended_totals.add(sending.tally.totals())

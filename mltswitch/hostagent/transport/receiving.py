@@ -173,8 +173,8 @@ class ReceiveTransfer:
         self._marked_paths = probe.marked_paths
 
     def marked(self, path: int, attempt: int) -> None:
-        """The marker of a probe has arrived, which may come later itself."""
-        if path < len(self._markers):
+        """The marker of a probe has arrived, of the last one or of the next, which may come later itself."""
+        if path < len(self._markers) and attempt <= self.attempt + 1:
             self._markers[path] = max(self._markers[path], attempt)
 
     @property

@@ -4,7 +4,8 @@ import errno
 import socket
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
+from ctypes import addressof
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,11 +17,13 @@ from numpy.typing import NDArray
 from mltswitch.hostagent import native
 from mltswitch.hostagent.network import lanes as lanes_module
 from mltswitch.hostagent.network import libc
+from mltswitch.hostagent.network import sender as sender_module
 from mltswitch.hostagent.network.lanes import LaneBudget, Lanes
+from mltswitch.hostagent.network.outgoing import rest_of
 from mltswitch.hostagent.network.receiver import DatagramReceiver
 from mltswitch.hostagent.network.sender import LANES_BURST_PACKETS, BurstSender
 from mltswitch.hostagent.network.sockets import PathSocket, open_socket
-from mltswitch.hostagent.transport.datagrams import Bursts
+from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 from tests.hostagent.network.bursts import (
     bursts_of,
     datagrams_of,
@@ -55,6 +58,15 @@ def paths_to(receiver: DatagramReceiver, source: socket.socket) -> Mapping[int, 
     return {path: PathSocket(source, alias, port) for path, alias in enumerate(ALIASES)}
 
 
+@contextmanager
+def sending(paths: Mapping[int, PathSocket], budget: LaneBudget) -> Iterator[BurstSender]:
+    sender = BurstSender(paths, lanes=budget)
+    try:
+        yield sender
+    finally:
+        sender.close(lambda descriptor: None)
+
+
 def lanes_of(sender: BurstSender) -> Lanes:
     assert sender._lanes is not None
     return sender._lanes
@@ -78,7 +90,7 @@ def expected(bursts: Bursts) -> Counter[tuple[bytes, int]]:
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(bursts=some_bursts().map(of_two_kinds))
 def test_what_is_sent_arrives(receiver: DatagramReceiver, source: socket.socket, bursts: Bursts) -> None:
-    with closing(BurstSender(paths_to(receiver, source), lanes=LaneBudget(100))) as sender:
+    with sending(paths_to(receiver, source), LaneBudget(100)) as sender:
         assert sender.send(bursts) == bursts.packet_count
         assert Counter(receive_all(receiver, bursts.packet_count)) == expected(bursts)
         assert sender.counters.packets == bursts.packet_count
@@ -86,29 +98,80 @@ def test_what_is_sent_arrives(receiver: DatagramReceiver, source: socket.socket,
         assert sender.blocked_socket is None
 
 
-def test_each_path_and_byte_has_a_socket_that_knows_them(
+def test_each_path_has_a_socket_that_knows_where_it_leads(
     receiver: DatagramReceiver, source: socket.socket
 ) -> None:
     paths = paths_to(receiver, source)
-    with closing(BurstSender(paths, lanes=LaneBudget(100))) as sender:
+    with sending(paths, LaneBudget(100)) as sender:
         bursts = short(200)
         sender.send(bursts)
         receive_all(receiver, bursts.packet_count)
-        found = {
-            (entry.getpeername()[0], entry.getsockopt(socket.IPPROTO_IP, socket.IP_TOS))
-            for entry in lanes_of(sender).sockets
-        }
-        both = zip(bursts.paths.tolist(), bursts.tos.tolist(), strict=True)
-        assert found == {(paths[path].address, byte) for path, byte in both}
-        assert len(lanes_of(sender).sockets) == len(found)
-        assert {entry.getsockname()[0] for entry in lanes_of(sender).sockets} == {"127.0.0.1"}
+        lanes = lanes_of(sender)
+        assert [entry.getpeername()[0] for entry in lanes.sockets] == list(ALIASES)
+        assert {entry.getsockname()[0] for entry in lanes.sockets} == {"127.0.0.1"}
+        assert all(
+            entry.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) in {0x88, 0x8A} for entry in lanes.sockets
+        )
+        found = lanes.of(bursts.paths, bursts.tos)
+        assert found is not None
+        assert len(set(found.tolist())) == 8
+        assert lanes.socket_of[found].tolist() == bursts.paths.tolist()
+
+
+def test_nothing_that_is_sent_to_them_is_kept(receiver: DatagramReceiver, source: socket.socket) -> None:
+    with sending(paths_to(receiver, source), LaneBudget(100)) as sender:
+        sender.send(short(8))
+        receive_all(receiver, 8)
+        for entry in lanes_of(sender).sockets:
+            receiver._socket.sendto(b"for nobody", entry.getsockname())
+            with pytest.raises(BlockingIOError):
+                entry.recv(100)
+
+
+def test_markers_stay_behind_the_data_of_their_path(
+    receiver: DatagramReceiver, source: socket.socket
+) -> None:
+    with sending(paths_to(receiver, source), LaneBudget(100)) as sender:
+        marker = Datagram(bytes(60), 2, 0x8A, follows_data=True)
+        other = Datagram(bytes(61), 2, 0xA0)
+        for bursts, is_by_lane in ((short(8), True), (short(80, [20]), False)):
+            sender.send(bursts)
+            receive_all(receiver, bursts.packet_count)
+            assert sender.send_datagrams([marker, other]) == 2
+            ports: dict[int, int] = {}
+            while len(ports) < 2:
+                payload, _, _, (_, port) = receiver._socket.recvmsg(100)
+                ports[len(payload)] = port
+            lane = lanes_of(sender).socket_on(2)
+            assert lane is not None
+            assert ports[61] == source.getsockname()[1]
+            assert ports[60] == (lane if is_by_lane else source).getsockname()[1]
+
+
+def test_a_full_lane_holds_up_what_is_behind_it(
+    receiver: DatagramReceiver, source: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sending(paths_to(receiver, source), LaneBudget(100)) as sender:
+        bursts = short(40)
+        sender.send(bursts)
+        receive_all(receiver, 40)
+        full = lanes_of(sender).socket_on(2)
+        monkeypatch.setattr(sender_module, "send_space_bytes", lambda entry: 0 if entry is full else 1 << 30)
+        assert sender.send(bursts) == 2, "the first on path 2 is the third"
+        assert sender.blocked_socket is full
+        assert Counter(receive_all(receiver, 2)) == Counter(list(expected(bursts).elements())[:2])
+        monkeypatch.setattr(sender_module, "send_space_bytes", lambda entry: 1 << 30)
+        assert sender.send(rest_of(bursts, 2)) == 38
+        assert sender.blocked_socket is None
+        assert Counter(receive_all(receiver, 38)) == expected(rest_of(bursts, 2))
+        assert sender.refusals() == ()
 
 
 def test_a_path_keeps_the_order_of_each_kind(receiver: DatagramReceiver, source: socket.socket) -> None:
-    with closing(BurstSender(paths_to(receiver, source), lanes=LaneBudget(100))) as sender:
+    with sending(paths_to(receiver, source), LaneBudget(100)) as sender:
         bursts = short(1500, [1, 2, 1], 100)
         sender.send(bursts)
-        assert len(lanes_of(sender).sockets) == 8
+        assert len(lanes_of(sender).socket_of) == 8
         lane = np.repeat(bursts.paths * 256 + bursts.tos, bursts.starts[1:] - bursts.starts[:-1])
         sent: dict[int, list[bytes]] = defaultdict(list)
         lane_of = {}
@@ -126,7 +189,7 @@ def test_ipv6() -> None:
     with opened.socket, own.socket:
         receiver = DatagramReceiver(opened.socket)
         paths = {0: PathSocket(own.socket, "::1", opened.port)}
-        with closing(BurstSender(paths, lanes=LaneBudget(9))) as sender:
+        with sending(paths, LaneBudget(9)) as sender:
             bursts = of_two_kinds(bursts_of(TENSOR[:50_000], 1200, [2], [0], tags=True))
             assert sender.send(bursts) == bursts.packet_count
             assert Counter(receive_all(receiver, bursts.packet_count)) == expected(bursts)
@@ -134,7 +197,7 @@ def test_ipv6() -> None:
 
 
 def test_long_bursts_need_none(receiver: DatagramReceiver, source: socket.socket) -> None:
-    with closing(BurstSender(paths_to(receiver, source), lanes=LaneBudget(9))) as sender:
+    with sending(paths_to(receiver, source), LaneBudget(9)) as sender:
         bursts = short(200, [LANES_BURST_PACKETS + 1])
         assert sender.send(bursts) == bursts.packet_count
         assert Counter(receive_all(receiver, bursts.packet_count)) == expected(bursts)
@@ -146,16 +209,17 @@ def test_without_enough_sockets_the_one_of_all_paths_sends(
 ) -> None:
     bursts = short(200)
     budget = LaneBudget(3)
-    with closing(BurstSender(paths_to(receiver, source), lanes=budget)) as sender:
+    with sending(paths_to(receiver, source), budget) as sender:
         assert sender.send(bursts) == bursts.packet_count
         assert Counter(receive_all(receiver, bursts.packet_count)) == expected(bursts)
         assert (len(lanes_of(sender).sockets), budget.left) == (3, 0)
     assert budget.left == 3
-    monkeypatch.setattr(lanes_module, "MOST_OF_A_PEER", 2)
-    with closing(BurstSender(paths_to(receiver, source), lanes=budget)) as sender:
+    budget.left = 4
+    monkeypatch.setattr(lanes_module, "MOST_LANES", 6)
+    with sending(paths_to(receiver, source), budget) as sender:
         assert sender.send(bursts) == bursts.packet_count
         assert Counter(receive_all(receiver, bursts.packet_count)) == expected(bursts)
-        assert (len(lanes_of(sender).sockets), budget.left) == (2, 1)
+        assert (len(lanes_of(sender).socket_of), budget.left) == (6, 1)
 
 
 def test_closing_leaves_nothing_open(receiver: DatagramReceiver, source: socket.socket) -> None:
@@ -164,8 +228,10 @@ def test_closing_leaves_nothing_open(receiver: DatagramReceiver, source: socket.
     sender.send(bursts)
     opened = list(lanes_of(sender).sockets)
     assert opened
-    sender.close()
-    sender.close()
+    descriptors, left = [entry.fileno() for entry in opened], list[int]()
+    sender.close(left.append)
+    sender.close(left.append)
+    assert left == descriptors
     assert {entry.fileno() for entry in opened} == {-1}
     assert source.fileno() >= 0
     assert sender.send(bursts) == bursts.packet_count, "by the socket that is not its own"
@@ -179,7 +245,7 @@ def test_where_nothing_may_be_sent_is_reported_as_ever(
     paths = dict(paths_to(receiver, source))
     paths[2] = replace(paths[2], address="255.255.255.255")  # EACCES: no permission to broadcast
     bursts = short(80)
-    with closing(BurstSender(paths, lanes=LaneBudget(99))) as sender:
+    with sending(paths, LaneBudget(99)) as sender:
         assert sender.send(bursts) == bursts.packet_count
         assert len(receive_all(receiver, 60)) == 60
         assert [(entry.path, entry.error, entry.packets) for entry in sender.refusals()] == [
@@ -194,11 +260,11 @@ def test_who_does_not_listen_costs_nobody_a_packet(receiver: DatagramReceiver, s
     paths = dict(paths_to(receiver, source))
     paths[1] = replace(paths[1], port=port)
     bursts = short(80)
-    with closing(BurstSender(paths, lanes=LaneBudget(99))) as sender:
+    with sending(paths, LaneBudget(99)) as sender:
         for _ in range(5):
             assert sender.send(bursts) == bursts.packet_count
             assert len(receive_all(receiver, 60)) == 60
-        assert len(lanes_of(sender).sockets) == 8
+        assert lanes_of(sender).of(bursts.paths, bursts.tos) is not None, "a lane has been given up"
         assert sender.refusals() == ()
         assert sender.counters.packets == 5 * bursts.packet_count
 
@@ -206,7 +272,7 @@ def test_who_does_not_listen_costs_nobody_a_packet(receiver: DatagramReceiver, s
 def test_a_lane_that_fails_is_left_and_its_packets_are_sent_without(
     receiver: DatagramReceiver, source: socket.socket
 ) -> None:
-    with closing(BurstSender(paths_to(receiver, source), lanes=LaneBudget(99))) as sender:
+    with sending(paths_to(receiver, source), LaneBudget(99)) as sender:
         bursts = short(200, [4])
         sender.send(bursts)
         receive_all(receiver, bursts.packet_count)
@@ -255,47 +321,78 @@ def numbered(count: int) -> tuple[NDArray[np.void], list[NDArray[np.generic]]]:
     return messages, [numbers, bodies, vectors]
 
 
+class Given:
+    """Sockets with lanes of two bytes each, which here are priorities."""
+
+    def __init__(self, sockets: Sequence[socket.socket], kind: int = socket.SO_PRIORITY) -> None:
+        self.descriptors = np.array([entry.fileno() for entry in sockets], np.int32)
+        self.bytes = np.full(len(sockets), -1, np.int32)
+        self.socket_of = np.repeat(np.arange(len(sockets), dtype=np.int32), 2)
+        self.byte_of = np.resize(np.array([1, 2], np.int32), 2 * len(sockets))
+        self.arrays = native.LaneArrays(
+            self.descriptors.ctypes.data,
+            self.bytes.ctypes.data,
+            self.socket_of.ctypes.data,
+            self.byte_of.ctypes.data,
+            len(self.socket_of),
+            socket.SOL_SOCKET,
+            kind,
+        )
+
+    def send(self, lane_of: NDArray[np.int64], count: int) -> tuple[int, NDArray[np.int64]]:
+        """What it returned, and the errors."""
+        assert native.LIBRARY is not None
+        messages, _kept = numbered(count)
+        errors = np.zeros(count, np.int64)
+        failed = native.LIBRARY.mlt_send_in_lanes(
+            addressof(self.arrays), lane_of.ctypes.data, messages.ctypes.data, count, 2, errors.ctypes.data
+        )
+        return failed, errors
+
+
 @pytest.mark.parametrize("count", [1, 5, 128, 129, 300])
 def test_a_full_lane_fails_what_it_cannot_take_and_nothing_else(tmp_path: Path, count: int) -> None:
-    library = native.LIBRARY
-    assert library is not None
-    messages, _kept = numbered(count)
-    lane_of = np.random.default_rng(count).integers(0, 3, count)
-    errors = np.zeros(count, np.int64)
+    lane_of = np.random.default_rng(count).integers(0, 6, count)
     with closing(Queue(tmp_path, "a")) as one, closing(Queue(tmp_path, "b")) as other:
         one.sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # a message or two
-        closed = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        descriptors = np.array([one.sender.fileno(), other.sender.fileno(), closed.fileno()], np.int32)
-        with closed:  # not connected: ENOTCONN
-            failed = library.mlt_send_in_lanes(
-                descriptors.ctypes.data,
-                3,
-                lane_of.ctypes.data,
-                messages.ctypes.data,
-                count,
-                2,
-                errors.ctypes.data,
-            )
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as alone:  # not connected: ENOTCONN
+            failed, errors = Given([one.sender, other.sender, alone]).send(lane_of, count)
         assert failed == np.count_nonzero(errors)
         for number, queue in enumerate((one, other)):
-            ours = np.flatnonzero(lane_of == number)
-            assert queue.received() == ours[errors[ours] == 0].tolist()
-            assert set(errors[ours].tolist()) <= {0, errno.EAGAIN}
-        assert set(errors[lane_of == 2].tolist()) <= {errno.ENOTCONN}
+            came = queue.received()
+            for lane in (2 * number, 2 * number + 1):
+                ours = np.flatnonzero(lane_of == lane)
+                assert [entry for entry in came if lane_of[entry] == lane] == ours[errors[ours] == 0].tolist()
+                assert set(errors[ours].tolist()) <= {0, errno.EAGAIN}
+        assert set(errors[lane_of >= 4].tolist()) <= {errno.ENOTCONN}
         assert count < 100 or set(errors.tolist()) == {0, errno.EAGAIN, errno.ENOTCONN}
 
 
-@pytest.mark.parametrize("wrong", [-1, 1, 2**40])
-def test_a_lane_that_is_not_there_sends_nothing(tmp_path: Path, wrong: int) -> None:
-    library = native.LIBRARY
-    assert library is not None
-    messages, _kept = numbered(3)
-    lane_of, errors = np.array([0, 0, wrong]), np.zeros(3, np.int64)
+def test_a_socket_has_the_byte_of_the_lane_that_sends(tmp_path: Path) -> None:
+    with closing(Queue(tmp_path, "a")) as one, closing(Queue(tmp_path, "b")) as other:
+        given = Given([one.sender, other.sender])
+        for lane_of, expected_bytes in (([0], [1, -1]), ([3, 1], [2, 2]), ([1, 0, 3], [1, 2])):
+            failed, _ = given.send(np.array(lane_of), len(lane_of))
+            assert failed == 0
+            assert given.bytes.tolist() == expected_bytes
+            for entry, byte in zip((one, other), expected_bytes, strict=True):
+                if byte > 0:
+                    assert entry.sender.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY) == byte
+
+
+def test_without_its_byte_nothing_of_a_lane_is_sent(tmp_path: Path) -> None:
     with closing(Queue(tmp_path, "a")) as queue:
-        descriptors = np.array([queue.sender.fileno()], np.int32)
-        failed = library.mlt_send_in_lanes(
-            descriptors.ctypes.data, 1, lane_of.ctypes.data, messages.ctypes.data, 3, 2, errors.ctypes.data
-        )
+        given = Given([queue.sender], kind=9999)
+        failed, errors = given.send(np.array([0, 1, 0]), 3)
+        assert failed == 3
+        assert set(errors.tolist()) == {errno.ENOPROTOOPT}
+        assert queue.received() == []
+
+
+@pytest.mark.parametrize("wrong", [-1, 2, 2**40])
+def test_a_lane_that_is_not_there_sends_nothing(tmp_path: Path, wrong: int) -> None:
+    with closing(Queue(tmp_path, "a")) as queue:
+        failed, _ = Given([queue.sender]).send(np.array([0, 0, wrong]), 3)
         assert failed == -1
         assert queue.received() == []
 

@@ -9,7 +9,7 @@ import pytest
 from mltswitch.hostagent.tagging import is_important
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import Datagram, DatagramGrid
-from mltswitch.hostagent.transport.interfaces import TransferKey
+from mltswitch.hostagent.transport.interfaces import Direction, TransferKey
 from mltswitch.hostagent.transport.messages import (
     MAXIMUM_MARKED_PATHS,
     Bitmap,
@@ -17,6 +17,7 @@ from mltswitch.hostagent.transport.messages import (
     Probe,
     encode_message,
 )
+from mltswitch.hostagent.transport.pacing import Pacer
 from mltswitch.hostagent.transport.rate import RateSettings, Timely
 from mltswitch.hostagent.transport.settings import ConnectionSettings
 from mltswitch.wire import AgentHeader, AgentKind
@@ -105,6 +106,62 @@ def test_behind_all_markers_nothing_is_waited_for(is_probe_first: bool, authenti
     assert not answers(receiver, LATER_NS)
 
 
+def test_markers_among_many_datagrams_count_as_well() -> None:
+    sender, receiver = pair(paths=2)
+    receiver.control_received(send_all(sender, receiver), SOON_NS)
+    markers = sender.markers_to_send(BEGIN_NS)
+    memory = np.frombuffer(b"".join(entry.payload for entry in 20 * markers), np.uint8)
+    size_bytes, count = len(markers[0].payload), 20 * len(markers)
+    tos = np.full(count, markers[0].tos, np.uint8)
+    receiver.datagrams_received([DatagramGrid(memory, 0, count, size_bytes, 1, size_bytes, tos)], SOON_NS)
+    assert len(answers(receiver, SOON_NS)) == 1
+
+
+def test_each_pass_marks_the_paths_that_it_took_and_no_others() -> None:
+    sender, receiver = pair(paths=2)
+    probe = send_all(sender, receiver)
+    markers = sender.markers_to_send(BEGIN_NS)
+    hear(receiver, markers, SOON_NS)
+    receiver.control_received(probe, SOON_NS)
+    receiver.timer(SOON_NS)
+    sender.control_received(receiver.control_to_send(), SOON_NS)
+    rested_ns = SOON_NS + 2_000_000
+    sender.timer(rested_ns)
+    took = {int(path) for bursts in iter(lambda: sender.bursts(rested_ns, 1), None) for path in bursts.paths}
+    assert {entry.path for entry in sender.markers_to_send(rested_ns)} == took
+    (again,) = [
+        entry for entry in MessageReader().messages(sender.control_to_send()) if isinstance(entry, Probe)
+    ]
+    assert set(again.marked_paths) == took
+
+
+@pytest.mark.parametrize("ahead", [2, 7])
+def test_a_marker_far_ahead_disarms_nothing(ahead: int) -> None:
+    sender, receiver = pair()
+    probe = send_all(sender, receiver)
+    (marker,) = sender.markers_to_send(BEGIN_NS)
+    forged = AgentHeader.decode(marker.payload)._replace(sequence=ahead).encode()
+    hear(receiver, [Datagram(forged, 0, marker.tos)], SOON_NS)
+    receiver.control_received(probe, SOON_NS)
+    assert not answers(receiver, SOON_NS)
+
+
+def test_a_transfer_that_ends_takes_its_markers_along() -> None:
+    sender, receiver = pair()
+    send_all(sender, receiver)
+    sender.cancel(TransferKey(3, 1), Direction.SEND, "no more", SOON_NS)
+    assert not sender.markers_to_send(SOON_NS)
+
+
+def test_what_the_kernel_keeps_for_later_has_no_markers() -> None:
+    sender, receiver = pair()
+    sender.pace(Pacer(0))
+    said = send_all(sender, receiver)
+    (probe,) = [entry for entry in MessageReader().messages(said) if isinstance(entry, Probe)]
+    assert probe.marked_paths == ()
+    assert not sender.markers_to_send(BEGIN_NS)
+
+
 def test_without_a_marker_the_answer_comes_all_the_same() -> None:
     sender, receiver = pair(paths=2)
     receiver.control_received(send_all(sender, receiver), SOON_NS)
@@ -162,6 +219,9 @@ def test_data_of_several_classes_has_no_markers() -> None:
     (probe,) = [entry for entry in MessageReader().messages(said) if isinstance(entry, Probe)]
     assert probe.marked_paths == ()
     assert not sender.markers_to_send(BEGIN_NS)
+    receiver.control_received(said, SOON_NS)
+    assert not answers(receiver, SOON_NS), "nobody knows whether more is to come"
+    assert len(answers(receiver, LATER_NS)) == 1
 
 
 def test_more_paths_than_a_probe_names_have_no_markers() -> None:
