@@ -186,8 +186,8 @@ static struct extent extent_of(const struct message *message, int64_t pieces)
 }
 
 /* Bursts of both kinds take turns in picking their packets from one stretch of the tensor, and nobody but them knows
- * where the next one lies; of packets that leave one by one the kernel does too much else in between. What is read in order, once, before the kernel copies it, comes at the memory's full speed.
- * Returns up to where it was read. */
+ * where the next one lies; with packets that leave one by one the kernel does too much else in between. What is read in
+ * order, once, before the kernel copies it, comes at the memory's full speed. Returns up to where it was read. */
 static const uint8_t *read_ahead(struct extent extent, const uint8_t *read_to)
 {
     int64_t span_bytes = extent.end - extent.begin;
@@ -246,8 +246,8 @@ static void add(struct batch *batch, const struct message *message, int64_t numb
     batch->numbers[batch->count++] = number;
 }
 
-/* Returns how many could not be sent; `errors` has the errno of each that could not. What a connected socket was told by
- * ICMP ends one call, and is no reason not to try again. */
+/* Returns how many could not be sent; `errors` has the errno of each that could not. What a connected socket was told
+ * by ICMP ends one call, and is no reason not to try again. */
 static int64_t send_batch(int descriptor, struct batch *batch, int64_t *errors)
 {
     int64_t at = 0, tried = -1, failed = 0;
@@ -287,8 +287,8 @@ static int turn_to(const struct lanes *lanes, int64_t lane)
     return 0;
 }
 
-/* The same as mlt_send for messages of which each has its lane: in a group, each lane's leave together. Returns how many
- * could not be sent, or -1 for a lane that there is not: then nothing was sent. */
+/* The same as mlt_send for messages of which each has its lane: in a group, each lane's leave together. Returns how
+ * many could not be sent, or -1 for a lane that there is not: then nothing was sent. */
 int64_t mlt_send_in_lanes(const struct lanes *lanes, const int64_t *lane_of, const struct message *messages,
                           int64_t count, int64_t pieces, int64_t *errors)
 {

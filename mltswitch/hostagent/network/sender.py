@@ -179,12 +179,12 @@ class BurstSender:
 
     def _send_once(self, bursts: Bursts) -> tuple[int, bool]:
         """(leading packets dealt with, whether the rest can be sent at once in another form)."""
+        self._went_by_lanes = False
         vectors = self._plain_vectors if bursts.tags is None else self._tagged_vectors
         if self._is_compiled and self._is_segmenting_everywhere and native.LIBRARY is not None:
             written = self._messages.write_compiled(native.LIBRARY, bursts, self._name_of_path, vectors)
             if written is not None:
                 lanes = self._lanes_of(bursts)
-                self._went_by_lanes = lanes is not None
                 if lanes is not None:
                     return self._send_in_lanes(native.LIBRARY, bursts, written, lanes, vectors), False
                 done, is_more = self._push(self._sockets[0], written, 0, written.count, vectors.pieces)
@@ -243,17 +243,15 @@ class BurstSender:
         if len(failed):
             is_full = np.isin(errors[failed], list(FULL))
             self._lose(cut, failed[is_full])
-            self._send_without_lanes(bursts, cut, failed[~is_full])
+            others = failed[~is_full]
+            if len(others):
+                # Whatever their lanes have against them, the socket of all paths sends them or says what.
+                connected.refuse(cut.paths[others], cut.tos[others])
+                blocked = self._blocked
+                self._send_again(bursts, cut, others)
+                self._blocked = blocked
+        self._went_by_lanes = True
         return int(cut.starts[admitted])
-
-    def _send_without_lanes(self, bursts: Bursts, cut: Cut, messages: NDArray[np.int64]) -> None:
-        """Whatever their lanes have against them, the socket of all paths sends them or says what it is."""
-        if not len(messages) or self._lanes is None:
-            return
-        self._lanes.refuse(cut.paths[messages], cut.tos[messages])
-        blocked = self._blocked
-        self._send_again(bursts, cut, messages)
-        self._blocked = blocked
 
     def _send_again(self, bursts: Bursts, cut: Cut, messages: NDArray[np.int64]) -> None:
         """In the form that is known to be right by now; what finds no room counts as lost."""

@@ -14,6 +14,7 @@ from mltswitch.hostagent.control.channel import ChannelSettings, ControlChannel
 from mltswitch.hostagent.control.security import Plaintext, Security
 from mltswitch.hostagent.control.sockets import (
     KEEPALIVE_IDLE_SECONDS,
+    RETRANSMISSION_MICROSECONDS,
     USER_TIMEOUT_MILLISECONDS,
     Endpoint,
 )
@@ -36,6 +37,8 @@ from tests.hostagent.control.peers import (
 )
 
 PLAIN = Plaintext()
+TCP_RTO_MIN_US, TCP_DELACK_MAX_US = 45, 46
+"""linux/tcp.h."""
 MEBIBYTE = 1 << 20
 FIN, SYN, ACK = 1, 2, 16
 SO_RCVBUFFORCE = 33
@@ -386,6 +389,23 @@ def test_socket_options(dscp: int) -> None:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == KEEPALIVE_IDLE_SECONDS
             timeout = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
             assert timeout == USER_TIMEOUT_MILLISECONDS
+
+
+def test_a_lost_word_is_repeated_soon_where_the_kernel_lets_us() -> None:
+    """Kernels round up to their clock's next tick; before 6.15 they have no such option."""
+    with socket.socket() as plain:
+        try:
+            usual = plain.getsockopt(socket.IPPROTO_TCP, TCP_RTO_MIN_US)
+        except OSError:
+            pytest.skip("this kernel has no TCP_RTO_MIN_US")
+    listener = listening(PLAIN, SETTINGS)
+    near = ControlChannel.connect(listener.local, "server", PLAIN, SETTINGS, 0)
+    far = accepted(listener)
+    for end in (near, far):
+        with socket.fromfd(end.fileno(), socket.AF_INET, socket.SOCK_STREAM) as connection:
+            for option in (TCP_RTO_MIN_US, TCP_DELACK_MAX_US):
+                found = connection.getsockopt(socket.IPPROTO_TCP, option)
+                assert RETRANSMISSION_MICROSECONDS <= found < RETRANSMISSION_MICROSECONDS + 10_000 < usual
 
 
 def test_ipv6(client: TlsIdentity, server: TlsIdentity) -> None:

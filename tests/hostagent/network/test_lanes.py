@@ -1,6 +1,7 @@
 """Short bursts by connected sockets: the same arrives, each path keeps its order, nothing is left open."""
 
 import errno
+import resource
 import socket
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -282,6 +283,7 @@ def test_a_lane_that_fails_is_left_and_its_packets_are_sent_without(
             assert sender.send(bursts) == bursts.packet_count
             assert Counter(receive_all(receiver, bursts.packet_count)) == expected(bursts)
         assert sender.refusals() == ()
+        assert sender.blocked_socket is None
         assert all(sender.is_segmenting(path) for path in range(4)), "the socket of all paths does"
 
 
@@ -397,5 +399,11 @@ def test_a_lane_that_is_not_there_sends_nothing(tmp_path: Path, wrong: int) -> N
         assert queue.received() == []
 
 
-def test_a_budget_is_a_part_of_what_the_process_may_open() -> None:
-    assert 0 < LaneBudget.of_process().left <= lanes_module.MOST_OF_AN_AGENT
+@pytest.mark.parametrize(
+    ("soft", "expected"), [(100, 25), (1024, 256), (1 << 20, 512), (resource.RLIM_INFINITY, 512)]
+)
+def test_a_budget_is_a_part_of_what_the_process_may_open(
+    soft: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, resource.RLIM_INFINITY))
+    assert LaneBudget.of_process().left == expected

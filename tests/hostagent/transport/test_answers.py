@@ -191,10 +191,13 @@ def test_the_marker_of_the_pass_before_is_none_of_this_one() -> None:
 def test_a_marker_goes_behind_the_data_and_is_as_important_as_any() -> None:
     sender, receiver = pair()
     send_all(sender, receiver)
-    (marker,) = sender.markers_to_send(7)
+    assert sender.sprayer is not None
+    under_way_bytes = sender.sprayer.in_flight_bytes
+    (marker,) = sender.markers_to_send(7_000_000)
+    assert sender.sprayer.in_flight_bytes == under_way_bytes + len(marker.payload)
     header = AgentHeader.decode(marker.payload)
     assert (header.kind, header.tensor, header.round, header.sequence) == (AgentKind.PROBE, 3, 1, 1)
-    assert header.sent_nanoseconds == 7
+    assert header.sent_nanoseconds == 7_000_000
     assert marker.tos >> 2 == 34
     assert is_important(marker.tos)
 
@@ -209,6 +212,32 @@ def test_a_marker_is_answered_as_a_path_probe_is() -> None:
     assert sender.sprayer.in_flight_bytes > 0
     hear(sender, [answer], SOON_NS)
     assert sender.sprayer.in_flight_bytes == 0
+
+
+@pytest.mark.parametrize("leaves_later", [False, True])
+def test_what_is_missing_leaves_at_once(leaves_later: bool) -> None:
+    slow = Timely(RateSettings.for_network(1e6, queue_bytes=0))  # a packet in 12 ms
+    sender, receiver = connection(1, rate=slow), connection(2)
+    talk(sender, receiver)
+    if leaves_later:
+        sender.pace(Pacer(0))
+    receiver.receive(replace(incoming(3), tensor=tensor(40 * 358)), BEGIN_NS)
+    sender.send(outgoing(3, tensor=tensor(40 * 358)), BEGIN_NS)
+    talk(sender, receiver, BEGIN_NS)
+    first = sender.bursts(BEGIN_NS, 100)
+    assert first is not None
+    assert first.packet_count == 40
+    hear(receiver, [Datagram(first.datagram(0), 0, int(first.tos[0]))], SOON_NS)
+    receiver.control_received(sender.control_to_send(), SOON_NS)
+    receiver.timer(LATER_NS)
+    answered_ns = BEGIN_NS + 10_000_000
+    sender.control_received(receiver.control_to_send(), answered_ns)
+    again = sender.bursts(answered_ns, 100)
+    assert again is not None
+    if leaves_later:
+        assert again.packet_count < 10, "the kernel has enough"
+    else:
+        assert again.packet_count == 39
 
 
 def test_data_of_several_classes_has_no_markers() -> None:
