@@ -14,7 +14,6 @@ from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.errors import PeerRefusedError, PeerUnreachableError
 from mltswitch.hostagent.network.departures import FLOW_PACKETS, Departures, enable_departures
 from mltswitch.hostagent.network.features import Egress, egress, interface_mtu_bytes, kernel_features
-from mltswitch.hostagent.network.lanes import LaneBudget
 from mltswitch.hostagent.network.netlink import interface_with
 from mltswitch.hostagent.network.outgoing import Output
 from mltswitch.hostagent.network.raw import RoutedPath, SourceRouteSender, open_packet_socket
@@ -62,7 +61,6 @@ class DataPaths:
         self._settings = settings
         self._segmentation = kernel_features().segmentation
         self._frames: socket.socket | None = None
-        self._lanes = LaneBudget.of_process()
         self.sockets = _opened(settings)
         try:
             if isinstance(settings.spray, BySourceRoute):
@@ -116,8 +114,7 @@ class DataPaths:
         }
         is_spaced = all(way is not None and way.kernel_paces for way in ways)
         if not is_spaced or not all(enable_departures(entry) for entry in sockets):
-            lanes = self._lanes if len(sockets) == 1 else None
-            return PeerPaths(BurstSender(paths, segmentation=self._segmentation, lanes=lanes), None)
+            return PeerPaths(BurstSender(paths, segmentation=self._segmentation), None)
         departures = Departures(rate_bps, self.wire_header_bytes)
         sender = BurstSender(paths, segmentation=self._segmentation, departures=departures)
         payload_bytes = min(self.payload_bytes, hello.payload_bytes)

@@ -52,13 +52,9 @@ class Link:
     """When it is to be served although nothing happens; None: never."""
 
     def close(self, leave: Callable[[int], None]) -> None:
-        """Close channel and sender; descriptors are left before they become somebody else's."""
+        """Close the channel; its descriptor is left before it becomes somebody else's."""
         leave(self.channel.fileno())
-        try:
-            self.channel.close()
-        finally:
-            if self.sender is not None:
-                self.sender.close(leave)
+        self.channel.close()
 
     def wake_if_due(self, ready: set[int], now_ns: int) -> None:
         """`ready`: descriptors that may be read or written."""

@@ -1,7 +1,7 @@
 """What the kernel has not taken yet: whose room it waits for, and whose memory it is."""
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from typing import cast
@@ -37,11 +37,6 @@ class TwoSockets:
 
     def send_datagrams(self, datagrams: Sequence[Datagram]) -> int:
         return self._taken(self.small, len(datagrams))
-
-    def close(self, leave: Callable[[int], None]) -> None:
-        for entry in (self.data, self.small):
-            leave(entry.fileno())
-            entry.close()
 
     def refusals(self) -> tuple[Refusal, ...]:
         return ()
@@ -119,17 +114,6 @@ def test_others_get_their_turn_although_there_is_more_to_send() -> None:
         turns += 1
     assert turns == 1 + 100 // BATCHES
     assert sender.traffic().sent.packets == 100
-
-
-def test_descriptors_are_left_before_they_are_closed() -> None:
-    link, output = sending(), TwoSockets()
-    link.sender = cast("Output", output)
-    link.channel = cast("ControlChannel", socket.socket())
-    descriptors = {link.channel.fileno(), output.data.fileno(), output.small.fileno()}
-    left: set[int] = set()
-    link.close(left.add)
-    assert left == descriptors
-    assert link.channel.fileno() == output.data.fileno() == -1
 
 
 class Endless:

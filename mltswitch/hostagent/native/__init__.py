@@ -28,9 +28,9 @@ _FUNCTIONS: Final = {
     "mlt_stamp": (None, (*3 * (ctypes.c_void_p,), ctypes.c_int64, ctypes.c_uint64)),
     "mlt_messages": (ctypes.c_int64, (ctypes.c_void_p,)),
     "mlt_send": (ctypes.c_int64, (ctypes.c_int, ctypes.c_void_p, *2 * (ctypes.c_int64,))),
-    "mlt_send_in_lanes": (
+    "mlt_send_by_socket": (
         ctypes.c_int64,
-        (*3 * (ctypes.c_void_p,), *2 * (ctypes.c_int64,), ctypes.c_void_p),
+        (ctypes.c_void_p, ctypes.c_int64, *2 * (ctypes.c_void_p,), *2 * (ctypes.c_int64,), ctypes.c_void_p),
     ),
     "mlt_sum_float32": (None, _OF_SUMS),
     "mlt_sum_bfloat16": (None, _OF_SUMS),
@@ -206,21 +206,7 @@ class OutgoingArrays(ctypes.Structure):
     )
 
 
-class LaneArrays(ctypes.Structure):
-    """struct lanes: connected sockets, and the DSCP/ECN bytes that they send with."""
-
-    _fields_ = (
-        ("descriptors", ctypes.c_void_p),
-        ("bytes", ctypes.c_void_p),
-        ("socket_of", ctypes.c_void_p),
-        ("byte_of", ctypes.c_void_p),
-        ("count", ctypes.c_int64),
-        ("level", ctypes.c_int64),
-        ("kind", ctypes.c_int64),
-    )
-
-
-SENDING_VERSION: Final = (4, *map(ctypes.sizeof, (ChunkArrays, OutgoingArrays, LaneArrays)))
+SENDING_VERSION: Final = (5, *map(ctypes.sizeof, (ChunkArrays, OutgoingArrays)))
 """As sending.c says it."""
 VERSION: Final = (4, *map(ctypes.sizeof, (Grid, FeedbackCounts, Transfer, Answer, OpenTransfers, Receiver)))
 """As receiving.c says it: what was built before it changed is not used."""

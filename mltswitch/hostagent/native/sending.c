@@ -50,15 +50,7 @@ struct outgoing {
     int64_t packets, bursts, known_paths, elements_bytes, tag_bytes, most_segments, most_payload_bytes;
 };
 
-/* Connected sockets, one for each path; a lane is one of them with a DSCP/ECN byte. */
-struct lanes {
-    const int32_t *descriptors;         /* of each socket */
-    int32_t *bytes;                     /* that each socket sends with now; -1: nobody knows */
-    const int32_t *socket_of, *byte_of; /* of each lane */
-    int64_t count, level, kind;         /* of lanes; of the socket option of the byte */
-};
-
-const int64_t mlt_sending_version[4] = {4, sizeof(struct chunk), sizeof(struct outgoing), sizeof(struct lanes)};
+const int64_t mlt_sending_version[3] = {5, sizeof(struct chunk), sizeof(struct outgoing)};
 
 /* A burst of a kind: where its next packet goes, and how many may follow. */
 struct open_burst {
@@ -224,117 +216,52 @@ int64_t mlt_send(int descriptor, struct message *messages, int64_t count, int64_
     return sent;
 }
 
-enum {
-    GROUP_MESSAGES = 128,
-    MOST_LANES = 1024,
-};
-
-/* Messages of one lane, without what its socket knows already: name, and the first control message, the byte. */
-struct batch {
-    struct message messages[GROUP_MESSAGES];
-    int64_t numbers[GROUP_MESSAGES];
-    int64_t count;
-};
-
-static void add(struct batch *batch, const struct message *message, int64_t number)
+/* Messages `first` to `end` - 1 by one socket, as far as they go. Returns how many do not; `errors` has the errno of
+ * each of them. */
+static int64_t send_run(int descriptor, struct message *messages, int64_t first, int64_t end, int64_t *errors)
 {
-    struct message *added = &batch->messages[batch->count];
-    *added = *message;
-    added->name = 0;
-    added->control += (int64_t)sizeof(struct control);
-    added->control_length -= (int64_t)sizeof(struct control);
-    batch->numbers[batch->count++] = number;
-}
-
-/* Returns how many could not be sent; `errors` has the errno of each that could not. What a connected socket was told
- * by ICMP ends one call, and is no reason not to try again. */
-static int64_t send_batch(int descriptor, struct batch *batch, int64_t *errors)
-{
-    int64_t at = 0, tried = -1, failed = 0;
-    while (at < batch->count) {
-        int done = sendmmsg(descriptor, (struct mmsghdr *)(batch->messages + at), (unsigned)(batch->count - at),
-                            MSG_DONTWAIT);
+    int64_t failed = 0;
+    while (first < end) {
+        int done = sendmmsg(descriptor, (struct mmsghdr *)(messages + first), (unsigned)(end - first), MSG_DONTWAIT);
         if (done > 0) {
-            at += done;
+            first += done;
             continue;
         }
         int error = errno;
         if (error == EINTR)
             continue;
         int is_full = error == EAGAIN || error == ENOBUFS || error == ENOMEM;
-        if (!is_full && tried != at) {
-            tried = at;
-            continue;
-        }
-        int64_t end = is_full ? batch->count : at + 1;
-        failed += end - at;
-        for (; at < end; at++)
-            errors[batch->numbers[at]] = error;
+        int64_t until = is_full ? end : first + 1;
+        failed += until - first;
+        for (; first < until; first++)
+            errors[first] = error;
     }
     return failed;
 }
 
-/* Let the lane's socket send with the lane's byte; 0, or an errno. */
-static int turn_to(const struct lanes *lanes, int64_t lane)
-{
-    int32_t socket = lanes->socket_of[lane];
-    int byte = lanes->byte_of[lane];
-    if (lanes->bytes[socket] == byte)
-        return 0;
-    if (setsockopt(lanes->descriptors[socket], (int)lanes->level, (int)lanes->kind, &byte, sizeof byte))
-        return errno;
-    lanes->bytes[socket] = byte;
-    return 0;
-}
-
-/* The same as mlt_send for messages of which each has its lane: in a group, each lane's leave together. Returns how
- * many could not be sent, or -1 for a lane that there is not: then nothing was sent. */
-int64_t mlt_send_in_lanes(const struct lanes *lanes, const int64_t *lane_of, const struct message *messages,
-                          int64_t count, int64_t pieces, int64_t *errors)
+/* The same as mlt_send for messages of which each has its socket, by its number: they leave in their order, and those of
+ * one socket that follow each other together. Returns how many could not be sent, or -1 for a socket that there is not:
+ * then nothing was sent. */
+int64_t mlt_send_by_socket(const int32_t *descriptors, int64_t sockets, const int64_t *socket_of,
+                           struct message *messages, int64_t count, int64_t pieces, int64_t *errors)
 {
     const uint8_t *read_to = NULL;
-    int16_t last[MOST_LANES], next[GROUP_MESSAGES]; /* a ring for each lane, by its last message */
-    struct batch batch;
-    int64_t sent = 0, failed = 0;
-    if (lanes->count > MOST_LANES)
-        return -1;
+    int64_t first = 0, failed = 0, read = 0, ahead_bytes = 0;
     for (int64_t message = 0; message < count; message++)
-        if (lane_of[message] < 0 || lane_of[message] >= lanes->count)
+        if (socket_of[message] < 0 || socket_of[message] >= sockets)
             return -1;
-    memset(last, -1, (size_t)lanes->count * sizeof *last);
-    while (sent < count) {
-        int64_t end = sent, group_bytes = 0;
-        while (end < count && end - sent < GROUP_MESSAGES && group_bytes < GROUP_BYTES) {
-            struct extent extent = extent_of(messages + end, pieces);
+    while (first < count) {
+        for (; read < count && (read <= first || ahead_bytes < GROUP_BYTES); read++) {
+            struct extent extent = extent_of(messages + read, pieces);
             read_to = read_ahead(extent, read_to);
-            group_bytes += extent.size_bytes;
-            int16_t place = (int16_t)(end - sent), *before = &last[lane_of[end++]];
-            next[place] = *before < 0 ? place : next[*before];
-            if (*before >= 0)
-                next[*before] = place;
-            *before = place;
+            ahead_bytes += extent.size_bytes;
         }
-        for (int64_t first = sent; first < end; first++) {
-            int64_t lane = lane_of[first];
-            int16_t place = last[lane];
-            if (place < 0)
-                continue;
-            batch.count = 0;
-            do {
-                place = next[place];
-                add(&batch, messages + sent + place, sent + place);
-            } while (place != last[lane]);
-            last[lane] = -1;
-            int error = turn_to(lanes, lane);
-            if (!error) {
-                failed += send_batch(lanes->descriptors[lanes->socket_of[lane]], &batch, errors);
-                continue;
-            }
-            failed += batch.count;
-            for (int64_t at = 0; at < batch.count; at++)
-                errors[batch.numbers[at]] = error;
-        }
-        sent = end;
+        int64_t end = first;
+        do
+            ahead_bytes -= extent_of(messages + end++, pieces).size_bytes;
+        while (end < read && socket_of[end] == socket_of[first]);
+        failed += send_run(descriptors[socket_of[first]], messages, first, end, errors);
+        first = end;
     }
     return failed;
 }

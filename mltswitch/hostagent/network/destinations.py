@@ -29,15 +29,7 @@ _WHOLE: Final = 0xFFFFFFFF
 
 def attach_destination_filter(opened: socket.socket, addresses: Sequence[str]) -> None:
     """Let the kernel drop what was not sent to one of these addresses, before it takes up buffer."""
-    _attach(opened, destination_filter([ip_address(address) for address in addresses]))
-
-
-def attach_closed_filter(opened: socket.socket) -> None:
-    """Let the kernel drop whatever is sent to this socket, which nobody reads."""
-    _attach(opened, _code([(_RETURN, 0, 0, 0)]))
-
-
-def _attach(opened: socket.socket, program: bytes) -> None:
+    program = destination_filter([ip_address(address) for address in addresses])
     memory = bytearray(program)
     anchor = (ctypes.c_char * len(memory)).from_buffer(memory)
     pointer = struct.pack("=HxxxxxxQ", len(program) // 8, ctypes.addressof(anchor))
@@ -62,8 +54,4 @@ def destination_filter(addresses: Sequence[IPv4Address | IPv6Address]) -> bytes:
             code.append((_JUMP_IF_EQUAL, 0, remaining, word))
         code.append((_RETURN, 0, 0, _WHOLE))
     code.append((_RETURN, 0, 0, 0))
-    return _code(code)
-
-
-def _code(instructions: Sequence[tuple[int, int, int, int]]) -> bytes:
-    return b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions)
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)

@@ -3,7 +3,7 @@ that is used again and again."""
 
 import errno
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ctypes import CDLL, addressof
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -100,10 +100,6 @@ class Output(Protocol):
         """What the kernel would not send since this was asked last."""
         ...
 
-    def close(self, leave: Callable[[int], None]) -> None:
-        """Close what is its own; `leave` is told of each descriptor before."""
-        ...
-
 
 def send_messages(descriptor: int, address: int, count: int, pieces: int) -> int:
     """As `libc.send_messages`, in several system calls where that is faster. `pieces`: vectors of a packet,
@@ -129,6 +125,45 @@ def push_messages(
             return done, -sent
     counters.messages += done - first
     return done, 0
+
+
+def send_by_socket(
+    descriptors: Sequence[int],
+    sockets: NDArray[np.int64],
+    address: int,
+    counters: SendCounters,
+    pieces: int,
+) -> NDArray[np.int64]:
+    """Send messages of which each has its socket, by its number, in their order; the errno of each, 0 where
+    it left. Those of one socket that follow each other leave together."""
+    count = len(sockets)
+    errors = np.zeros(count, np.int64)
+    if native.LIBRARY is not None:
+        sockets, known = np.ascontiguousarray(sockets), np.array(descriptors, np.int32)
+        counters.calls += 1
+        failed = native.LIBRARY.mlt_send_by_socket(
+            libc.address_of(known),
+            len(known),
+            libc.address_of(sockets),
+            address,
+            count,
+            pieces,
+            libc.address_of(errors),
+        )
+        if failed < 0:
+            raise ValueError(f"there are {len(descriptors)} sockets")
+        counters.messages += count - failed
+        return errors
+    first = 0
+    for end in [*(np.flatnonzero(np.diff(sockets)) + 1).tolist(), count]:
+        while first < end:
+            descriptor = descriptors[sockets[first]]
+            first, error = push_messages(descriptor, address, first, end, counters)
+            if error:
+                until = end if error in FULL else first + 1
+                errors[first:until] = error
+                first = until
+    return errors
 
 
 def rest_of(bursts: Bursts, taken: int) -> Bursts:
@@ -333,34 +368,26 @@ class Messages:
         cut: Cut,
         names: NDArray[np.int64],
         vectors: Vectors,
-        order: NDArray[np.int64] | None = None,
         departures_ns: NDArray[np.int64] | None = None,
     ) -> None:
         """`names`: the address of each message's struct sockaddr.
 
-        `order`: which message comes first, second, …; fewer than all are enough. `departures_ns`: of each
-        message; given always or never, as the constructor was told.
+        `departures_ns`: of each message; given always or never, as the constructor was told.
         """
-        firsts, packets, tos, segments = cut.starts[:-1], cut.packets, cut.tos, cut.segment_bytes
-        if order is not None:
-            firsts, packets, tos, names = firsts[order], packets[order], tos[order], names[order]
-            segments = None if segments is None else segments[order]
+        firsts, packets, segments = cut.starts[:-1], cut.packets, cut.segment_bytes
         count = len(firsts)
         if count > len(self._array):
             self._make(max(count, 2 * len(self._array)))
         self._names[:count] = names
-        self._tos[:count] = tos
+        self._tos[:count] = cut.tos
         if departures_ns is not None:
-            self._departures[:count] = departures_ns if order is None else departures_ns[order]
-        if segments is None and order is None:
+            self._departures[:count] = departures_ns
+        if segments is None:
             self._write_singles(vectors, count)
             return
         self._singles = (None, 0)
         self._vectors[:count] = vectors.addresses[firsts]
         np.multiply(packets, vectors.pieces, out=self._counts[:count])
-        if segments is None:
-            self._control_lengths[:count] = self._single_bytes
-            return
         self._segments[:count] = segments
         self._control_lengths[:count] = self._single_bytes + _CONTROL_BYTES
         if cut.has_single:

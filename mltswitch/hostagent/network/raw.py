@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Final
@@ -139,9 +139,6 @@ class SourceRouteSender:
         """What the kernel would not send since this was asked last."""
         refused, self._refused = self._refused, Counter()
         return tuple(Refusal(path, error, packets) for (path, error), packets in sorted(refused.items()))
-
-    def close(self, leave: Callable[[int], None]) -> None:
-        """Nothing is its own: the packet socket stays the caller's."""
 
     def send(self, bursts: Bursts) -> int:
         """How many leading packets are dealt with; see `BurstSender.send`."""

@@ -9,8 +9,7 @@ import errno
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from ctypes import CDLL, addressof
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 from mltswitch.hostagent import native
 from mltswitch.hostagent.network import libc
 from mltswitch.hostagent.network.departures import Departures
-from mltswitch.hostagent.network.lanes import LaneBudget, Lanes
 from mltswitch.hostagent.network.outgoing import (
     FULL,
     OUR_FAULT,
@@ -35,10 +33,10 @@ from mltswitch.hostagent.network.outgoing import (
     picked,
     push_messages,
     rest_of,
+    send_by_socket,
 )
 from mltswitch.hostagent.network.sockets import (
     PathSocket,
-    granted_send_bytes,
     send_space_bytes,
     socket_address,
 )
@@ -46,8 +44,6 @@ from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 
 _NO_SEGMENTATION: Final = frozenset({errno.EIO, errno.EINVAL, errno.ENOPROTOOPT, errno.EOPNOTSUPP})
 """The device computes no checksums, the kernel knows no UDP_SEGMENT, or the route forbids it (udp(7))."""
-LANES_BURST_PACKETS: Final = 8
-"""Of bursts that are longer on average, each pays once for what a lane saves."""
 _CHARGE_BYTES: Final = 2048
 """A message is charged to its socket with less than twice its bytes and this."""
 
@@ -61,12 +57,9 @@ class BurstSender:
         *,
         segmentation: bool = True,
         departures: Departures | None = None,
-        lanes: LaneBudget | None = None,
     ) -> None:
         """`paths`: path number → socket and destination; several paths may share a socket. `departures`: when
-        fq shall send each message; all sockets have been told (`enable_departures`). `lanes`: how many
-        connected sockets short bursts may have, where all paths share one and no departures are told; close
-        the sender then.
+        fq shall send each message; all sockets have been told (`enable_departures`).
 
         Raises MachineError where the machine is none of ours; ValueError without a path, or with sockets of
         IPv4 and of IPv6.
@@ -105,22 +98,6 @@ class BurstSender:
         self._plain_vectors = Vectors(2)
         self._tagged_vectors = Vectors(3)
         self._blocked: socket.socket | None = None
-        self._lanes: Lanes | None = None
-        self._went_by_lanes = False
-        """The last bursts."""
-        if lanes is not None and self._is_compiled:
-            self._lanes = Lanes(
-                paths,
-                level=self._level,
-                kind=self._kind,
-                send_buffer_bytes=granted_send_bytes(self._sockets[0]),
-                budget=lanes,
-            )
-
-    def close(self, leave: Callable[[int], None]) -> None:
-        """Close what is its own; the paths' sockets stay the caller's."""
-        if self._lanes is not None:
-            self._lanes.close(leave)
 
     @property
     def blocked_socket(self) -> socket.socket | None:
@@ -162,14 +139,14 @@ class BurstSender:
         for index, datagram in enumerate(datagrams):
             target = self._destinations[datagram.path]
             control = ((self._level, self._kind, datagram.tos.to_bytes(4, "little")),)
-            lane = self._lane_behind(datagram)
-            used, name = (target.socket, (target.address, target.port)) if lane is None else (lane, None)
             self.counters.calls += 1
             try:
-                used.sendmsg((datagram.payload,), control, libc.MSG_DONTWAIT, name)
+                target.socket.sendmsg(
+                    (datagram.payload,), control, libc.MSG_DONTWAIT, (target.address, target.port)
+                )
             except OSError as error:
                 if error.errno in FULL:
-                    self._blocked = used
+                    self._blocked = target.socket
                     return index
                 self._refuse(datagram.path, error.errno or 0, 1)
                 continue
@@ -179,14 +156,10 @@ class BurstSender:
 
     def _send_once(self, bursts: Bursts) -> tuple[int, bool]:
         """(leading packets dealt with, whether the rest can be sent at once in another form)."""
-        self._went_by_lanes = False
         vectors = self._plain_vectors if bursts.tags is None else self._tagged_vectors
         if self._is_compiled and self._is_segmenting_everywhere and native.LIBRARY is not None:
             written = self._messages.write_compiled(native.LIBRARY, bursts, self._name_of_path, vectors)
             if written is not None:
-                lanes = self._lanes_of(bursts)
-                if lanes is not None:
-                    return self._send_in_lanes(native.LIBRARY, bursts, written, lanes, vectors), False
                 done, is_more = self._push(self._sockets[0], written, 0, written.count, vectors.pieces)
                 return int(written.starts[done]), is_more
         check_bursts(bursts)
@@ -200,65 +173,20 @@ class BurstSender:
         names = self._names_of(cut.paths)
         if len(self._sockets) > 1:
             return self._send_by_socket(bursts, cut, names, vectors), False
-        self._messages.write(cut, names, vectors, None, self._planned(bursts, cut))
+        self._messages.write(cut, names, vectors, self._planned(bursts, cut))
         done, is_more = self._push(self._sockets[0], cut, 0, cut.count, vectors.pieces)
         if self._departures is not None:
             self._departures.left(done)
         return int(cut.starts[done]), is_more
-
-    def _lane_behind(self, datagram: Datagram) -> socket.socket | None:
-        """What must stay behind its path's data goes the same way; None: by the socket of all paths."""
-        if self._lanes is None or not (datagram.follows_data and self._went_by_lanes):
-            return None
-        return self._lanes.socket_on(datagram.path)
-
-    def _lanes_of(self, bursts: Bursts) -> NDArray[np.int64] | None:
-        """None: all go by the socket of all paths, which keeps their order and costs long bursts no more."""
-        if self._lanes is None or bursts.packet_count > LANES_BURST_PACKETS * len(bursts.paths):
-            return None
-        return self._lanes.of(bursts.paths, bursts.tos)
-
-    def _send_in_lanes(
-        self, library: CDLL, bursts: Bursts, cut: Cut, lanes: NDArray[np.int64], vectors: Vectors
-    ) -> int:
-        """Leading packets dealt with: as many as all their lanes have room for."""
-        connected = self._lanes
-        assert connected is not None  # noqa: S101  (its caller looked)
-        admitted = self._admitted(bursts, cut, connected.socket_of[lanes].astype(np.int64), connected.sockets)
-        lanes, errors, arrays = np.ascontiguousarray(lanes), np.zeros(admitted, np.int64), connected.arrays()
-        failures = library.mlt_send_in_lanes(
-            addressof(arrays),
-            lanes.ctypes.data,
-            self._messages.address,
-            admitted,
-            vectors.pieces,
-            errors.ctypes.data,
-        )
-        self.counters.calls += 1
-        failed = errors.nonzero()[0]
-        if failures != len(failed):
-            raise ValueError(f"{failures} messages failed, and {len(failed)} have errors")
-        self.counters.messages += admitted - len(failed)
-        self.counters.packets += int(cut.starts[admitted]) - int(cut.packets[failed].sum())
-        if len(failed):
-            is_full = np.isin(errors[failed], list(FULL))
-            self._lose(cut, failed[is_full])
-            others = failed[~is_full]
-            if len(others):
-                # Whatever their lanes have against them, the socket of all paths sends them or says what.
-                connected.refuse(cut.paths[others], cut.tos[others])
-                blocked = self._blocked
-                self._send_again(bursts, cut, others)
-                self._blocked = blocked
-        self._went_by_lanes = True
-        return int(cut.starts[admitted])
 
     def _send_again(self, bursts: Bursts, cut: Cut, messages: NDArray[np.int64]) -> None:
         """In the form that is known to be right by now; what finds no room counts as lost."""
         rest = picked(bursts, cut, messages)
         done = self.send(rest)
         if done < rest.packet_count:
-            self._lose(cut_for_segmentation(rest_of(rest, done)), slice(None))
+            lost = cut_for_segmentation(rest_of(rest, done))
+            for path, packets in zip(lost.paths.tolist(), lost.packets.tolist(), strict=True):
+                self._refuse(path, errno.ENOBUFS, packets)
 
     def _planned(self, bursts: Bursts, cut: Cut) -> NDArray[np.int64] | None:
         """When each message shall leave; None: as soon as the kernel has it."""
@@ -271,32 +199,43 @@ class BurstSender:
     def _send_by_socket(self, bursts: Bursts, cut: Cut, names: NDArray[np.int64], vectors: Vectors) -> int:
         """Leading packets dealt with: as many as all their sockets have room for."""
         sockets = self._socket_of_path[cut.paths]
-        admitted = self._admitted(bursts, cut, sockets, self._sockets)
-        order = np.argsort(sockets[:admitted], kind="stable")
-        self._messages.write(cut, names, vectors, order, self._planned(bursts, cut))
+        admitted = self._admitted(bursts, cut, sockets)
+        self._messages.write(cut, names, vectors, self._planned(bursts, cut))
         if self._departures is not None:
             self._departures.left(admitted)
-        ends = np.searchsorted(sockets[order], np.arange(len(self._sockets)), side="right").tolist()
-        blocked, again, first = self._blocked, [], 0
-        for target, end in zip(self._sockets, ends, strict=True):
-            done, is_more = self._push(target, cut, first, end, vectors.pieces, order)
-            if is_more:
-                again.append(order[done:end])
-            else:
-                self._lose(cut, order[done:end])
-            first = end
-        for messages in again:
-            self._send_again(bursts, cut, messages)
-        self._blocked = blocked
+        errors = send_by_socket(
+            [entry.fileno() for entry in self._sockets],
+            sockets[:admitted],
+            self._messages.address,
+            self.counters,
+            vectors.pieces,
+        )
+        failed = errors.nonzero()[0]
+        self.counters.packets += int(cut.starts[admitted]) - int(cut.packets[failed].sum())
+        again = [message for message in failed.tolist() if not self._is_settled(cut, message, errors)]
+        if again:
+            blocked = self._blocked
+            self._send_again(bursts, cut, np.array(again))
+            self._blocked = blocked
         return int(cut.starts[admitted])
 
-    def _admitted(
-        self, bursts: Bursts, cut: Cut, sockets: NDArray[np.int64], all_sockets: Sequence[socket.socket]
-    ) -> int:
+    def _is_settled(self, cut: Cut, message: int, errors: NDArray[np.int64]) -> bool:
+        """What failed counts as lost, unless its packets can be sent one by one."""
+        path, packets, error = int(cut.paths[message]), int(cut.packets[message]), int(errors[message])
+        if error in OUR_FAULT:
+            raise OSError(error, os.strerror(error))
+        if error in _NO_SEGMENTATION and packets > 1:
+            self._segmenting[path] = self._is_segmenting_everywhere = False
+            return False
+        # A socket that did not take it although it had room is as a full queue of a device.
+        self._refuse(path, errno.ENOBUFS if error in FULL else error, packets)
+        return True
+
+    def _admitted(self, bursts: Bursts, cut: Cut, sockets: NDArray[np.int64]) -> int:
         """Leading messages for which their sockets have room: what one socket cannot take must not be sent
         behind its back, because packets are taken in order.
         """
-        spaces = [send_space_bytes(target) for target in all_sockets]
+        spaces = [send_space_bytes(target) for target in self._sockets]
         size_bytes = np.add.reduceat(bursts.payload_bytes, cut.starts[:-1])
         size_bytes += cut.packets * overhead_bytes(bursts)
         charges = 2 * size_bytes + _CHARGE_BYTES
@@ -309,19 +248,11 @@ class BurstSender:
             over = (charged_before >= space_bytes).nonzero()[0]
             if len(over) and messages[over[0]] < admitted:
                 admitted = int(messages[over[0]])
-                self._blocked = all_sockets[place]
+                self._blocked = self._sockets[place]
                 self._blocked.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # else it is ready to tell it
         return admitted
 
-    def _push(
-        self,
-        target: socket.socket,
-        cut: Cut,
-        first: int,
-        end: int,
-        pieces: int,
-        order: NDArray[np.int64] | None = None,
-    ) -> tuple[int, bool]:
+    def _push(self, target: socket.socket, cut: Cut, first: int, end: int, pieces: int) -> tuple[int, bool]:
         """(first message not dealt with, whether it can be sent without segmentation)."""
         done = first
         while True:
@@ -329,7 +260,7 @@ class BurstSender:
             done, error = push_messages(
                 target.fileno(), self._messages.address, done, end, self.counters, pieces
             )
-            self.counters.packets += _packets(cut, slice(before, done), order)
+            self.counters.packets += int(cut.starts[done] - cut.starts[before])
             if not error:
                 return done, False
             if error in FULL:
@@ -337,18 +268,12 @@ class BurstSender:
                 return done, False
             if error in OUR_FAULT:
                 raise OSError(error, os.strerror(error))
-            message = done if order is None else int(order[done])
-            path, packets = int(cut.paths[message]), int(cut.packets[message])
+            path, packets = int(cut.paths[done]), int(cut.packets[done])
             if error in _NO_SEGMENTATION and packets > 1:
                 self._segmenting[path] = self._is_segmenting_everywhere = False
                 return done, True
             self._refuse(path, error, packets)
             done += 1
-
-    def _lose(self, cut: Cut, messages: NDArray[np.int64] | slice) -> None:
-        """Count what a socket did not take although it had room, as a full queue of a device counts it."""
-        for path, count in zip(cut.paths[messages].tolist(), cut.packets[messages].tolist(), strict=True):
-            self._refuse(path, errno.ENOBUFS, count)
 
     def _refuse(self, path: int, error: int, packets: int) -> None:
         self._refused[path, error] += packets
@@ -364,9 +289,3 @@ class BurstSender:
             pass
         unknown = sorted(set(paths.tolist()) - set(self._destinations))
         raise ValueError(f"no destination for path {', '.join(map(str, unknown))}")
-
-
-def _packets(cut: Cut, messages: slice, order: NDArray[np.int64] | None) -> int:
-    if order is None:
-        return int(cut.starts[messages.stop] - cut.starts[messages.start])
-    return int(cut.packets[order[messages]].sum())

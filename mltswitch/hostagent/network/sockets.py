@@ -21,7 +21,7 @@ from typing import Final
 
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.network import libc
-from mltswitch.hostagent.network.destinations import attach_closed_filter, attach_destination_filter
+from mltswitch.hostagent.network.destinations import attach_destination_filter
 
 DEFAULT_BUFFER_BYTES: Final = 32 << 20
 """A tensor of 25 MB fits."""
@@ -169,26 +169,6 @@ def open_path_sockets(
     return tuple(opened)
 
 
-def open_sender(path: PathSocket, send_buffer_bytes: int) -> socket.socket:
-    """A socket of its own, with another port, connected to where a path leads; nothing is to be read from it.
-
-    Raises OSError where no route leads there, or where there are no more descriptors.
-    """
-    family = path.socket.family
-    opened = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-    try:
-        _never_fragment(opened)
-        _sized(opened, socket.SO_SNDBUF, libc.SO_SNDBUFFORCE, send_buffer_bytes, "net.core.wmem_max")
-        attach_closed_filter(opened)
-        own, _, *rest = path.socket.getsockname()
-        opened.bind((own, 0, *rest))
-        opened.connect(_endpoint(path.address, path.port))
-    except BaseException:
-        opened.close()
-        raise
-    return opened
-
-
 def set_segments(opened: socket.socket, segments: Sequence[str]) -> None:
     """Let everything that the socket sends pass these IPv6 segments in order, then go to its destination.
 
@@ -223,11 +203,6 @@ def send_space_bytes(opened: socket.socket) -> int:
     """How much more the socket may be charged with before it blocks."""
     _, _, used_bytes, limit_bytes, *_ = _memory_information(opened)
     return max(0, limit_bytes - used_bytes)
-
-
-def granted_send_bytes(opened: socket.socket) -> int:
-    """Of its buffer for sending, as setsockopt(2) counts."""
-    return opened.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
 
 
 def kernel_drops(opened: socket.socket) -> int:

@@ -184,5 +184,3 @@ class Datagram:
     payload: bytes
     path: int
     tos: int
-    follows_data: bool = False
-    """It must not overtake the data that left before it on its path."""

@@ -195,7 +195,7 @@ def marker(mark: Marker, token: int, key: bytes | None, now_ns: int) -> Datagram
         AgentKind.PROBE, flags, 0, token, tensor, round_number, 0, mark.path, mark.attempt, 0, now_ns
     ).encode()
     payload = header if key is None else header + tag(key, header)
-    return Datagram(payload, mark.path, mark.tos, follows_data=mark.attempt > 0)
+    return Datagram(payload, mark.path, mark.tos)
 
 
 class QueueDelay:

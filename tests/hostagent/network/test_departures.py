@@ -63,7 +63,7 @@ def test_each_message_tells_its_time(burst_packets: int) -> None:
     cut = cut_for_segmentation(bursts)
     messages = Messages(socket.IPPROTO_IP, libc.IP_TOS, 16, with_departures=True)
     times = np.arange(cut.count) + (1 << 40)
-    messages.write(cut, np.zeros(cut.count, np.int64), Vectors(2), None, times)
+    messages.write(cut, np.zeros(cut.count, np.int64), Vectors(2), times)
     for message, packets in enumerate(cut.packets.tolist()):
         entry = messages._array[message]
         assert entry["control_length"] == (3 if packets > 1 else 2) * libc.CONTROL.itemsize
