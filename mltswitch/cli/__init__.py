@@ -96,6 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
+        if isinstance(error, BrokenPipeError):  # whoever read it has gone, and click ends quietly then, too
+            _discard_output()
+            sys.exit(1)
         if isinstance(error, OSError) and error.filename is None and error.errno in OUTPUT_ERRORS:
             _discard_output()
             _fail(f"standard output cannot be written: {error.strerror}", 1)

@@ -5,6 +5,7 @@ from typing import Final
 import click
 
 from mltswitch.cli.bars import progress_bar
+from mltswitch.cli.numbers import NumberRange
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.bench import BenchResult, run_bench
@@ -34,7 +35,7 @@ COLUMNS: Final = (
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(1, 3600),
+    type=NumberRange(1, 3600),
     default=DEFAULT_SECONDS,
     show_default=True,
     help="For all of it; more where they do not suffice.",

@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import click
 from click.core import ParameterSource
 
+from mltswitch.cli.numbers import NumberRange
 from mltswitch.cli.output import progress
 from mltswitch.cli.strangers import Strangers
 from mltswitch.documents import load_document, validate
@@ -67,7 +68,7 @@ _OPTIONS: Final = (
     click.option(
         "--wait",
         "wait_seconds",
-        type=click.FloatRange(0, 1e6, min_open=True),
+        type=NumberRange(0, 1e6, min_open=True),
         default=DEFAULT_WAIT_SECONDS,
         show_default=True,
         metavar="SECONDS",
@@ -76,7 +77,7 @@ _OPTIONS: Final = (
     click.option(
         "--deadline",
         "deadline_seconds",
-        type=click.FloatRange(0, 1e6, min_open=True),
+        type=NumberRange(0, 1e6, min_open=True),
         default=DEFAULT_DEADLINE_SECONDS,
         show_default=True,
         metavar="SECONDS",
@@ -144,13 +145,39 @@ def document_of(
     data |= {field: value for field, value in given.items() if value is not None}
     if spray is not None:
         data["spraying"] = {**data.get("spraying", {}), "policy": spray}
-    return validate(data, AgentDocument, where=COMMAND_LINE if config is None else f"{config} and options")
+    where = COMMAND_LINE if config is None else f"{config} and options"
+    with _naming_options_of(where, {field for field, value in given.items() if value is not None}):
+        return validate(data, AgentDocument, where=where)
 
 
 def configuration_of(document: AgentDocument, config: Path | None, default_name: str) -> AgentConfiguration:
     """Raises UserInputError or UnsupportedPlanError."""
     where = COMMAND_LINE if config is None else str(config)
-    return configured(document, folder=Path(), where=where, default_name=default_name)
+    with _naming_options_of(where, document.model_fields_set if config is None else ()):
+        return configured(document, folder=Path(), where=where, default_name=default_name)
+
+
+@contextmanager
+def naming_options(options: Mapping[str, str]) -> Iterator[None]:
+    """Errors of the library name the place of a value; here that is an option."""
+    try:
+        yield
+    except UserInputError as error:
+        error.where = options.get(error.where, error.where)
+        raise
+
+
+@contextmanager
+def _naming_options_of(where: str, given: Collection[str]) -> Iterator[None]:
+    """The same for fields of a document that options gave."""
+    try:
+        yield
+    except UserInputError as error:
+        field = error.where.removeprefix(f"{where}: ").partition(".")[0]
+        context = click.get_current_context(silent=True)  # None: no command runs
+        if field in given and context and field in {entry.name for entry in context.command.params}:
+            error.where = _option(field)
+        raise
 
 
 def is_given(parameter: str) -> bool:

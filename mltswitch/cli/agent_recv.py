@@ -1,5 +1,6 @@
 """`mltswitch agent recv`: a tensor from one or more peers."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from mltswitch.cli.agent_options import (
 from mltswitch.cli.agent_results import by_peer, print_received, rounds_as_data
 from mltswitch.cli.arrays import check_writable, write_array
 from mltswitch.cli.bars import progress_bar
+from mltswitch.cli.numbers import NumberRange
 from mltswitch.cli.output import json_option, print_json, progress
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.agent import Agent
@@ -34,7 +36,10 @@ DEFAULT_NAME: Final = "receiver"
 DEFAULT_MAXIMUM: Final = "1GiB"
 ROUND: Final = "{round}"
 """In a name of files: each round has its own."""
-BELOW_ONE: Final = click.FloatRange(0, 1, max_open=True)
+PEER: Final = "{peer}"
+BRACES: Final = re.compile(r"\{[^{}]*\}?|\}")
+"""Whole placeholders, and what is left of broken ones."""
+BELOW_ONE: Final = NumberRange(0, 1, max_open=True)
 
 
 @click.command(
@@ -212,7 +217,7 @@ class _Files:
         return "" if number == rounds else f" (round {number} of {rounds})"
 
     def _write(self, peer: str, number: int, data: NDArray[Any]) -> str:
-        name = str(self._pattern).replace(ROUND, str(number)).replace("{peer}", peer)
+        name = str(self._pattern).replace(ROUND, str(number)).replace(PEER, peer)
         write_array(Path(name), data)
         self.written.setdefault(peer, []).append(name)
         return name
@@ -225,10 +230,17 @@ def _check_output(output: str | None, peers: tuple[str, ...]) -> None:
         checked_peer(name)
     if output is None:
         return
-    if len(peers) > 1 and "{peer}" not in output:
+    if len(peers) > 1 and PEER not in output:
         raise UserInputError(
             f"one file for the tensors of {len(peers)} peers", where="--output", expected="a name with {peer}"
         )
+    for braces in BRACES.findall(output):
+        if braces not in {PEER, ROUND}:
+            raise UserInputError(
+                f"nothing stands for {braces[:60]}",
+                where="--output",
+                expected=f"{PEER}, {ROUND}, or no braces",
+            )
     check_writable(Path(output))
 
 

@@ -12,6 +12,7 @@ from mltswitch.cli.agent_options import (
     agent_options,
     configuration_of,
     document_of,
+    naming_options,
     peers_of,
     require_together,
     running,
@@ -31,6 +32,8 @@ from mltswitch.wire import ElementType
 
 DEFAULT_NAME: Final = "sender"
 MAXIMUM_RANDOM_BYTES: Final = 1 << 34
+OPTIONS: Final = {"layer": "--layer", "class": "--class", "priority": "--class"}
+"""By the names that errors of the library have for them."""
 TYPES: Final = tuple(entry.name.lower() for entry in ElementType)
 
 
@@ -111,12 +114,15 @@ def send(
     endpoints = peers_of(configuration, peers)
     names = [name for name, _ in endpoints]
     chosen = int(layer) if layer.isascii() and layer.isdigit() and len(layer) <= 5 else layer
-    number = configuration.classes.layer_number(chosen)
+    with naming_options(OPTIONS):
+        number = configuration.classes.layer_number(chosen)
     if number > MAXIMUM_LAYER:
         raise UserInputError(f"layer {number}", where="--layer", expected=f"0-{MAXIMUM_LAYER}")
     has_two_queues = configuration.settings.two_queues is not None and traffic_class is None
+    with naming_options(OPTIONS):
+        dscp = None if has_two_queues else configuration.dscp(chosen, traffic_class)
     sending = SendOptions(
-        dscp=None if has_two_queues else configuration.dscp(chosen, traffic_class),
+        dscp=dscp,
         layer=number,
         policy=policy,
         burst_packets=burst_packets or configuration.burst_packets,
@@ -165,7 +171,10 @@ def _tensor(
             view_of(data, writable=False, element_type=element_type)
         except MltswitchError as error:
             raise UserInputError(
-                error.what, where=str(file), expected=error.expected, hint=error.hint
+                error.what,
+                where=str(file),
+                expected=error.expected,
+                hint=error.hint.replace("element_type", "--type"),
             ) from None
         return data, element_type
     return random_tensor(str(random_size), seed, element_type or ElementType.FLOAT32)

@@ -35,12 +35,15 @@ def read_array(path: Path) -> NDArray[Any]:
 
 def check_writable(path: Path) -> None:
     """Raises UserInputError where `write_array` is sure to fail; what can be known before long work."""
-    if not path.parent.is_dir():
-        raise UserInputError("cannot be written: no such folder", where=str(path))
-    if not os.access(path.parent, os.W_OK):
-        raise UserInputError("cannot be written: its folder is read-only", where=str(path))
-    if path.exists() and not path.is_file():
-        raise UserInputError("is no regular file", where=str(path))
+    try:
+        if not path.parent.is_dir():
+            raise UserInputError("cannot be written: no such folder", where=str(path))
+        if not os.access(path.parent, os.W_OK):
+            raise UserInputError("cannot be written: its folder is read-only", where=str(path))
+        if path.exists() and not path.is_file():
+            raise UserInputError("is no regular file", where=str(path))
+    except OSError as error:  # a folder on the way that this user may not enter, a name that is too long
+        raise UserInputError(f"cannot be written: {error.strerror}", where=str(path)) from None
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:

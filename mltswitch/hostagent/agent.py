@@ -10,12 +10,14 @@ not read what is being received.
 """
 
 import logging
+import os
 import queue
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
@@ -25,25 +27,36 @@ from numpy.typing import NDArray
 
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.hostagent.arguments import (
-    code_point,
-    code_point_asked,
+    endpoint_given,
     layer_number,
+    peer_name,
+    peer_names,
     policy_given,
-    seconds,
     share,
+    text_given,
     transfer_key,
+    wait_limit,
     whole_number,
 )
-from mltswitch.hostagent.completions import Completion, CompletionQueue, Transfer
+from mltswitch.hostagent.completions import (
+    Completion,
+    CompletionQueue,
+    Transfer,
+    completion_queue,
+    transfer_given,
+)
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.engine import Engine
 from mltswitch.hostagent.errors import AgentError, BufferReusedError, CancelledError, DeadlineExceededError
+from mltswitch.hostagent.peers import Peers
+from mltswitch.hostagent.posts import Place, Post, deadline_ns, dscp_of_chunk, ended, refuse_shared
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.tagging import ByMagnitude
 from mltswitch.hostagent.tagging.ahead import MarkingThread, has_processors_to_spare
-from mltswitch.hostagent.telemetry.events import AgentEnded, Observer, TransferEnded, TransferPosted, kind_of
+from mltswitch.hostagent.telemetry.events import AgentEnded, Observer, TransferPosted
 from mltswitch.hostagent.telemetry.snapshot import AgentSnapshot
 from mltswitch.hostagent.tensor.elements import refuse_big_endian, view_of
+from mltswitch.hostagent.threads import check_process, refuse_to_wait
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_SEGMENTS
 from mltswitch.hostagent.transport.interfaces import (
     ConnectionLost,
@@ -63,17 +76,6 @@ _log = logging.getLogger(__name__)
 DEFAULT_DEADLINE_SECONDS: Final = 60.0
 MOST_BURST_PACKETS: Final = 1 << 20
 """More than any kernel takes at once: the rest is cut."""
-MOST_PEERS_REMEMBERED: Final = 4096
-"""Connected or lost."""
-
-
-@dataclass(slots=True, eq=False)
-class _Post:
-    transfer: Transfer
-    queue: CompletionQueue
-    memory: NDArray[np.uint8]
-    """Keeps it alive."""
-    checksum: int | None
 
 
 class Agent:
@@ -85,10 +87,10 @@ class Agent:
         self.completions = CompletionQueue()
         """Where posts complete that name no other queue."""
         self._settings = settings
-        self._lock = threading.Condition()
-        self._peers: dict[str, AgentError | None] = {}
-        """Those that are, or were, connected; with the error that ended it."""
-        self._posts: dict[tuple[str, TransferKey, Direction], _Post] = {}
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._peers = Peers()
+        self._posts: dict[Place, Post] = {}
         self._is_closed = False
         self._marking = MarkingThread() if has_processors_to_spare() else None
         self._engine = Engine(settings, self._happened)
@@ -104,47 +106,47 @@ class Agent:
         return self._engine.listening_at
 
     def connect(self, peer: str, remote: Endpoint, timeout_seconds: float = 10.0) -> None:
-        """Open the control channel to a peer; raises AgentError or UserInputError."""
-        problem: list[MltswitchError] = []
+        """Open the control channel to a peer; where the peer has opened one meanwhile, there is that one.
+
+        Raises AgentError or UserInputError.
+        """
+        self._may_wait("connecting")
+        peer, remote = peer_name(peer), endpoint_given("remote", remote)
+        limit = wait_limit("timeout_seconds", timeout_seconds)
+        begun: list[bool] = []
+        failed: list[MltswitchError] = []
+        before = self._peers.error_of(peer)
 
         def begin() -> None:
             try:
                 self._engine.connect(peer, remote)
+                begun.append(True)
             except MltswitchError as error:
-                with self._lock:
-                    problem.append(error)
-                    self._lock.notify_all()
+                failed.append(error)
+            except Exception:  # noqa: BLE001  (this attempt alone has failed; the log says how)
+                _log.exception("connecting has failed")
+                failed.append(CancelledError("failed; the log says how", peer=peer))
+            finally:
+                self._peers.changed()
 
-        with self._lock:
-            self._peers.pop(peer, None)
-            self._engine.call(begin)
-            is_there = self._lock.wait_for(lambda: problem or peer in self._peers, timeout_seconds)
-            if problem:
-                raise problem[0]
-            self._raise_if_lost((peer,))
-        if not is_there:
-            raise DeadlineExceededError(f"no connection within {timeout_seconds:g} s", peer=peer)
+        self._engine.call(begin)
+        until = time.monotonic() + limit
+        self._peers.wait_until(lambda: bool(begun or failed), limit)
+        if failed:
+            raise failed[0]
+        if not self._peers.wait_for_attempt(peer, before, until - time.monotonic()):
+            self._engine.call(lambda: self._engine.give_up(peer))
+            raise DeadlineExceededError(f"no connection within {limit:g} s", peer=peer)
 
     def wait_for_peers(self, names: Iterable[str], timeout_seconds: float) -> None:
         """Until these are connected; raises AgentError naming one that is not."""
-        wanted = list(names)
-        with self._lock:
-            self._lock.wait_for(lambda: all(name in self._peers for name in wanted), timeout_seconds)
-            missing = [name for name in wanted if name not in self._peers]
-            self._raise_if_lost(name for name in wanted if name in self._peers)
-        if missing:
-            raise DeadlineExceededError(f"has not connected within {timeout_seconds:g} s", peer=missing[0])
+        self._may_wait("waiting for peers")
+        self._peers.wait_for(peer_names(names), wait_limit("timeout_seconds", timeout_seconds))
 
     def wait_for_a_peer(self, timeout_seconds: float) -> str:
         """The name of one that is connected, whoever it is; raises DeadlineExceededError."""
-        with self._lock:
-            self._lock.wait_for(lambda: None in self._peers.values(), timeout_seconds)
-            for name, error in self._peers.items():
-                if error is None:
-                    return name
-            lost = [str(error) for error in self._peers.values()]
-        reason = f"; {lost[-1]}" if lost else ""
-        raise DeadlineExceededError(f"nobody has connected within {timeout_seconds:g} s{reason}")
+        self._may_wait("waiting for a peer")
+        return self._peers.wait_for_one(wait_limit("timeout_seconds", timeout_seconds))
 
     def post_send(
         self,
@@ -158,7 +160,7 @@ class Agent:
         policy: ImportancePolicy | str = "magnitude",
         burst_packets: int = UDP_MAXIMUM_SEGMENTS,
         deadline_seconds: float = DEFAULT_DEADLINE_SECONDS,
-        element_type: ElementType | None = None,
+        element_type: ElementType | str | None = None,
         completions: CompletionQueue | None = None,
     ) -> Transfer:
         """Send a tensor; it leaves when the peer has posted memory for it.
@@ -179,17 +181,19 @@ class Agent:
 
         Raises UserInputError for data that cannot be sent, and for arguments that cannot be.
         """
+        check_process(self._process)
+        peer, completions = peer_name(peer), completion_queue(completions)
         view = view_of(data, writable=False, element_type=element_type)
         layer = layer_number(layer)
         two_queues = self._settings.two_queues if dscp is None else None
-        of_chunk = _dscp_of_chunk(two_queues.of_layer(layer) if two_queues else dscp)
+        of_chunk = dscp_of_chunk(two_queues.of_layer(layer) if two_queues else dscp)
         outgoing = Outgoing(
             transfer_key(tensor, round_number),
             view,
             layer,
             of_chunk,
             self._ahead(policy_given(policy)),
-            _deadline_ns(deadline_seconds),
+            deadline_ns(deadline_seconds),
             whole_number("burst_packets", burst_packets, 1, MOST_BURST_PACKETS),
         )
         checksum = zlib.crc32(view.data.data) if self._settings.catch_reuse else None
@@ -224,7 +228,7 @@ class Agent:
         important_loss_bound: float | None = None,
         keep_missing: bool = False,
         deadline_seconds: float = DEFAULT_DEADLINE_SECONDS,
-        element_type: ElementType | None = None,
+        element_type: ElementType | str | None = None,
         completions: CompletionQueue | None = None,
     ) -> Transfer:
         """Receive a tensor into memory.
@@ -243,6 +247,8 @@ class Agent:
 
         Raises UserInputError for a buffer, a bound or another argument that cannot be used.
         """
+        check_process(self._process)
+        peer, completions = peer_name(peer), completion_queue(completions)
         view = view_of(buffer, writable=True, element_type=element_type)
         incoming = Incoming(
             transfer_key(tensor, round_number),
@@ -250,7 +256,7 @@ class Agent:
             share("loss_bound", loss_bound),
             None if important_loss_bound is None else share("important_loss_bound", important_loss_bound),
             keep_missing,
-            _deadline_ns(deadline_seconds),
+            deadline_ns(deadline_seconds),
         )
         return self._post(
             peer,
@@ -267,7 +273,8 @@ class Agent:
         return self.completions.poll(timeout_seconds)
 
     def cancel(self, transfer: Transfer, reason: str) -> None:
-        """Give a transfer up."""
+        """Give a transfer up; nothing happens where it has ended, or the agent has."""
+        transfer, reason = transfer_given(transfer), text_given("reason", reason)
 
         def give_up() -> None:
             try:
@@ -276,13 +283,20 @@ class Agent:
                 return  # it has ended with its connection
             connection.cancel(transfer.key, transfer.direction, reason, time.monotonic_ns())
 
-        self._engine.call(give_up)
+        check_process(self._process)
+        with suppress(AgentError):  # closed: whatever was open has ended, or does now
+            self._engine.call(give_up)
 
     def observe(self, observer: Observer) -> None:
         """Tell it from now on what happens, first of all who is connected.
 
-        Raises AgentError after `close`.
+        Raises AgentError after `close`, UserInputError for what cannot be called.
         """
+        check_process(self._process)
+        if not callable(getattr(observer, "observe", None)):
+            raise UserInputError(
+                f"an object of type {type(observer).__name__} cannot be told", where="observer"
+            )
         self._engine.call(lambda: self._engine.observe(observer, is_wanted=True))
 
     def stop_observing(self, observer: Observer) -> None:
@@ -297,6 +311,8 @@ class Agent:
 
         Raises AgentError after `close`, DeadlineExceededError where the engine does not answer in time.
         """
+        self._may_wait("a snapshot")
+        limit = wait_limit("timeout_seconds", timeout_seconds)
         answers: queue.SimpleQueue[AgentSnapshot | OSError] = queue.SimpleQueue()
 
         def take() -> None:
@@ -307,15 +323,18 @@ class Agent:
 
         self._engine.call(take)
         try:
-            answer = answers.get(timeout=timeout_seconds)
+            answer = answers.get(timeout=limit)
         except queue.Empty:
-            raise DeadlineExceededError(f"the engine did not answer within {timeout_seconds:g} s") from None
+            raise DeadlineExceededError(f"the engine did not answer within {limit:g} s") from None
         if isinstance(answer, OSError):
             raise CancelledError("the agent is closed") from answer
         return answer
 
     def close(self, reason: str = "done") -> None:
-        """End everything; open transfers complete with an error."""
+        """End everything; open transfers complete with an error. Raises UserInputError in the agent's own
+        thread."""
+        refuse_to_wait("closing the agent")
+        reason = text_given("reason", reason)
         self._engine.close(reason)
         if self._marking is not None:
             self._marking.close()
@@ -355,12 +374,15 @@ class Agent:
     ) -> Transfer:
         transfer = Transfer(peer, key, direction, self.cancel)
         place = peer, key, direction
+        told = self.completions if completions is None else completions
         with self._lock:
+            if self._settings.catch_reuse:
+                refuse_shared(memory, direction, self._posts)
             if place in self._posts:
                 raise UserInputError(
                     f"round {key.round_number} of tensor {key.tensor} is posted already", where=f"peer {peer}"
                 )
-            self._posts[place] = _Post(transfer, completions or self.completions, memory, checksum)
+            self._posts[place] = Post(transfer, told, memory, checksum)
 
         def attempt() -> None:
             if self._engine.watch:
@@ -372,7 +394,7 @@ class Agent:
                 begin()
             except AgentError as error:
                 # Why the connection is gone says more than that it is.
-                self._end(peer, key, direction, self._peers.get(peer) or error, None)
+                self._end(peer, key, direction, self._peers.error_of(peer) or error, None)
             except Exception:  # noqa: BLE001  (this post alone has failed; the log says how)
                 _log.exception("a post has failed")
                 self._end(peer, key, direction, CancelledError("failed; the log says how", peer=peer), None)
@@ -391,20 +413,12 @@ class Agent:
             case TransferDone():
                 self._end(peer, event.key, event.direction, event.error, event)
             case PeerReady():
-                with self._lock:
-                    self._peers[peer] = None
-                    self._lock.notify_all()
+                self._peers.connected(peer)
             case ConnectionLost():
                 error = event.error
                 if not error.peer:  # of the connection, which knows no name
                     error = type(error)(error.what, peer=peer)
-                with self._lock:
-                    self._peers[peer] = error
-                    if len(self._peers) > MOST_PEERS_REMEMBERED:
-                        # Names that strangers made up must not fill the memory.
-                        lost = (name for name, error in self._peers.items() if error is not None)
-                        self._peers.pop(next(lost))
-                    self._lock.notify_all()
+                self._peers.lost(peer, error)
 
     def _end(
         self,
@@ -441,43 +455,15 @@ class Agent:
             )
             completion = replace(completion, error=reused)
         if self._engine.watch:
-            self._engine.watch.tell(_ended(completion))
-        post.transfer.complete(completion)
-        post.queue.add(completion)
+            self._engine.watch.tell(ended(completion))
+        transfer, told = post.transfer, post.queue
+        del post  # and its memory, which is the caller's as soon as he knows
+        transfer.complete(completion)
+        try:
+            told.add(completion)
+        except Exception:  # noqa: BLE001  (a queue of the user's; whatever it is, others go on)
+            _log.exception("a queue of completions has failed")
 
-    def _raise_if_lost(self, names: Iterable[str]) -> None:
-        for name in names:
-            error = self._peers.get(name)
-            if error is not None:
-                raise error
-
-
-def _ended(completion: Completion) -> TransferEnded:
-    error, statistics = completion.error, completion.statistics
-    return TransferEnded(
-        completion.completed_ns,
-        completion.peer,
-        completion.tensor,
-        completion.round_number,
-        completion.direction,
-        kind_of(error),
-        "" if error is None else error.what,
-        statistics.goodput_bps if statistics else None,
-        statistics,
-        completion.paths,
-    )
-
-
-def _dscp_of_chunk(dscp: Dscp | Callable[[], Dscp] | None) -> Callable[[], Dscp]:
-    if callable(dscp):
-        return code_point_asked(dscp)
-    if dscp is None:
-        raise UserInputError(
-            "the tensor has no code point", where="dscp", hint="give one, or set AgentSettings.two_queues"
-        )
-    number = code_point(dscp)
-    return lambda: number
-
-
-def _deadline_ns(wait_seconds: float) -> int:
-    return time.monotonic_ns() + int(seconds("deadline_seconds", wait_seconds) * 1e9)
+    def _may_wait(self, what: str) -> None:
+        check_process(self._process)
+        refuse_to_wait(what)

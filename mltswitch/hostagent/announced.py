@@ -9,7 +9,7 @@ import json
 import resource
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final, Literal, Self
 
@@ -23,6 +23,7 @@ from mltswitch.hostagent.completions import Completion, Transfer
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.errors import (
     AgentError,
+    CancelledError,
     PeerUnreachableError,
     TransferMismatchError,
 )
@@ -243,7 +244,8 @@ def receive_announced(
 ) -> tuple[dict[str, Announcement], ExchangeResult]:
     """Receive what connected peers announce; `keep` is called after each round that is complete.
 
-    Where it is interrupted, or the agent fails, `keep` has been called for every round that was complete.
+    Where it is interrupted, or the agent fails, `keep` has been called for every round that was complete. A
+    peer for whose tensor this host has no memory fails in its first round, and alone.
     Raises AgentError where an announcement does not come or the agent fails, UserInputError where the
     announced tensors need more memory than the options allow.
     """
@@ -258,9 +260,13 @@ def receive_announced(
             expected=f"{format_bytes(options.maximum_bytes)} or less",
             hint="allow more, if this host has the memory",
         )
-    buffers = {
-        peer: [announcement.empty() for _ in range(copies[peer])] for peer, announcement in announced.items()
-    }
+    buffers: dict[str, list[NDArray[Any]]] = {}
+    refused: list[RoundResult] = []
+    for peer, announcement in announced.items():
+        try:
+            buffers[peer] = [announcement.empty() for _ in range(copies[peer])]
+        except MemoryError:
+            refused.append(_without_memory(peer, announcement, copies[peer]))
 
     def buffer(peer: str, round_number: int) -> NDArray[Any]:
         return buffers[peer][round_number % copies[peer]]
@@ -281,11 +287,27 @@ def receive_announced(
             element_type=announced[peer].type,
         )
 
-    rounds = {peer: entry.rounds for peer, entry in announced.items()}
     result = _exchange(
-        rounds, post, lambda peer, number: keep(peer, number, buffer(peer, number)), advance, "received"
+        {peer: announced[peer].rounds for peer in buffers},
+        post,
+        lambda peer, number: keep(peer, number, buffer(peer, number)),
+        advance,
+        "received",
     )
-    return announced, result
+    return announced, replace(result, rounds=(*refused, *result.rounds))
+
+
+def _without_memory(peer: str, announcement: Announcement, copies: int) -> RoundResult:
+    """Its sender hears nothing of it, and meets its deadline: only what is posted can be cancelled."""
+    error = CancelledError(
+        f"this host has no memory for {format_bytes(copies * announcement.size_bytes)}, "
+        + ("two copies of the tensor" if copies > 1 else "the tensor")
+        + " that it announced",
+        peer=peer,
+        tensor=announcement.tensor,
+        round_number=FIRST_ROUND,
+    )
+    return RoundResult(peer=peer, round_number=FIRST_ROUND, error=error, statistics=None)
 
 
 def _announcements(agent: Agent, peers: Sequence[str], deadline_seconds: float) -> dict[str, Announcement]:

@@ -1,16 +1,23 @@
 """What callers hand over, checked before anything is posted: the engine trusts it."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
+from math import inf, isnan
 from operator import index
 from typing import Final
 
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.tagging import checked_dscp, policy_named
 from mltswitch.hostagent.transport.interfaces import ImportancePolicy, TransferKey
 from mltswitch.wire import Dscp
 
 _LARGEST_NUMBER: Final = (1 << 32) - 1
 MAXIMUM_LAYER: Final = (1 << 16) - 1
+LONGEST_WAIT_SECONDS: Final = threading.TIMEOUT_MAX / 2
+"""146 years: half of what a lock can be waited for, because conditions add the time of day to it."""
+_SHOWN_LETTERS: Final = 60
+"""Of a value that cannot be used."""
 
 
 def whole_number(name: str, value: object, least: int, most: int) -> int:
@@ -19,9 +26,9 @@ def whole_number(name: str, value: object, least: int, most: int) -> int:
     try:
         number = index(value)  # type: ignore[arg-type]  # what is none says so itself
     except TypeError:
-        raise UserInputError(f"{value!r} is no number", where=name, expected=expected) from None
+        raise UserInputError(f"{_shown(value)} is no number", where=name, expected=expected) from None
     if not least <= number <= most:
-        raise UserInputError(f"{number} is out of range", where=name, expected=expected)
+        raise UserInputError(f"{_shown(number)} is out of range", where=name, expected=expected)
     return number
 
 
@@ -29,7 +36,9 @@ def share(name: str, value: object) -> float:
     """0 or more, below 1; raises UserInputError."""
     number = _number(value)
     if number is None or not 0 <= number < 1:
-        raise UserInputError(f"{value!r} is no bound of loss", where=name, expected="0 or more, below 1")
+        raise UserInputError(
+            f"{_shown(value)} is no bound of loss", where=name, expected="0 or more, below 1"
+        )
     return number
 
 
@@ -37,8 +46,52 @@ def seconds(name: str, value: object) -> float:
     """Above 0; raises UserInputError."""
     number = _number(value)
     if number is None or not 0 < number < 1e6:
-        raise UserInputError(f"{value!r} is no time", where=name, expected="seconds, above 0, below 10⁶")
+        raise UserInputError(
+            f"{_shown(value)} is no time", where=name, expected="seconds, above 0, below 10⁶"
+        )
     return number
+
+
+def wait_limit(name: str, value: object) -> float:
+    """How long to wait, in seconds: 0 for what is below, and never longer than any lock can be waited for.
+
+    Raises UserInputError for what is no number.
+    """
+    number = _number(value)
+    if number is None or isnan(number):
+        raise UserInputError(f"{_shown(value)} is no time", where=name, expected="seconds")
+    return min(max(number, 0.0), LONGEST_WAIT_SECONDS)
+
+
+def peer_name(value: object) -> str:
+    """One that a HELLO can say; raises UserInputError."""
+    if not isinstance(value, str) or not value or _text_sent(value) != value:
+        raise UserInputError(f"{_shown(value)} is no name", where="peer", expected="text, not empty")
+    return str.__str__(value)
+
+
+def peer_names(value: object) -> list[str]:
+    """Several; raises UserInputError, for one name in the place of several, too."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise UserInputError(f"{_shown(value)} is no list of names", where="names", expected="names of peers")
+    return [peer_name(each) for each in value]
+
+
+def text_given(name: str, value: object) -> str:
+    """What can be said to a peer: half a character becomes a question mark; raises UserInputError."""
+    if not isinstance(value, str):
+        raise UserInputError(f"{_shown(value)} is no text", where=name, expected="text")
+    return _text_sent(value)
+
+
+def endpoint_given(name: str, value: object) -> Endpoint:
+    """Raises UserInputError for what is none; whether it is an address shows when it is used."""
+    if not isinstance(value, Endpoint) or not isinstance(value.address, str):
+        raise UserInputError(
+            f"{_shown(value)} is no place", where=name, expected="an Endpoint: an IP address and a port"
+        )
+    whole_number(f"port of {name}", value.port, 0, 65535)
+    return value
 
 
 def transfer_key(tensor: object, round_number: object) -> TransferKey:
@@ -69,7 +122,9 @@ def policy_given(value: object) -> ImportancePolicy:
     if isinstance(value, str):
         return policy_named(value)
     if not callable(getattr(value, "mark", None)):
-        raise UserInputError(f"{value!r} is no policy", where="policy", expected="a name, or what has `mark`")
+        raise UserInputError(
+            f"{_shown(value)} is no policy", where="policy", expected="a name, or what has `mark`"
+        )
     return value  # type: ignore[return-value]  # it has what a policy has
 
 
@@ -79,5 +134,21 @@ def _number(value: object) -> float | None:
         return None
     try:
         return float(value)  # type: ignore[arg-type]  # the question is whether it can
+    except OverflowError:  # an integer beyond every float
+        return inf if value > 0 else -inf  # type: ignore[operator]  # it is a number
     except (TypeError, ValueError):
         return None
+
+
+def _text_sent(text: str) -> str:
+    """Half a character (a lone surrogate) has no bytes."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _shown(value: object) -> str:
+    """Short, whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  (the user's own; Python's, too, of integers with thousands of digits)
+        return f"this {type(value).__name__}"
+    return text if len(text) <= _SHOWN_LETTERS else text[:_SHOWN_LETTERS] + "…"

@@ -10,12 +10,17 @@ from mltswitch.hostagent.network.receiver import DatagramReceiver
 from mltswitch.hostagent.network.sockets import DataSocket
 from mltswitch.hostagent.transport.compiled import NOTHING, Registry, Taken
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
+from mltswitch.units import NANOSECONDS
 
 CALLS: Final = 4
 """Of each socket in a turn; acknowledgements leave after each."""
 MESSAGES: Final = 1024
 """There is room for at once; sockets of a path each share it."""
 LEAST_MESSAGES: Final = 64
+NAP_PACKETS: Final = 64
+"""Fewer at once are no stream that a rest would help."""
+NAP_SHARE: Final = 1 / 4
+"""Of a receive buffer, that may fill meanwhile."""
 
 HandOver = Callable[[int, Sequence[DatagramGrid], Taken, int], None]
 """Given a flow token, datagrams that begin with it, what was taken in of others, and the time."""
@@ -75,3 +80,9 @@ def _by_token(grids: Sequence[DatagramGrid]) -> dict[int, list[DatagramGrid]]:
         for number, token in enumerate(different.tolist()):
             found.setdefault(token, []).append(grid.picked(np.flatnonzero(which == number)))
     return found
+
+
+def nap_seconds(most_seconds: float, received: int, elapsed_ns: int, room_packets: int) -> float:
+    """How long to rest: so many packets had arrived in so long, and the next must not fill the buffer."""
+    filling_seconds = elapsed_ns / NANOSECONDS * room_packets / received
+    return min(most_seconds, NAP_SHARE * filling_seconds)

@@ -1,18 +1,23 @@
 """A post from its beginning to its end, as its owner sees it."""
 
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable, Generator
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.arguments import text_given, wait_limit
 from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
 from mltswitch.hostagent.spraying.standing import PathCondition
 from mltswitch.hostagent.tensor.layout import PacketLayout
+from mltswitch.hostagent.threads import check_process, refuse_to_wait
 from mltswitch.hostagent.transport.interfaces import Direction, TransferKey, TransferStatistics
 
 _log = logging.getLogger(__name__)
@@ -46,17 +51,30 @@ class CompletionQueue:
         self._entries: queue.SimpleQueue[Completion] = queue.SimpleQueue()
 
     def poll(self, timeout_seconds: float = 0.0) -> Completion | None:
-        """The next one; None where none came in time."""
+        """The next one; None where none came in time.
+
+        Waits no time where it is to wait less than none; raises UserInputError for what is no number.
+        """
+        limit = wait_limit("timeout_seconds", timeout_seconds)
         try:
-            if timeout_seconds <= 0:
-                return self._entries.get_nowait()
-            return self._entries.get(timeout=timeout_seconds)
+            return self._entries.get(timeout=limit) if limit else self._entries.get_nowait()
         except queue.Empty:
             return None
 
     def add(self, completion: Completion) -> None:
         """For the agent."""
         self._entries.put(completion)
+
+
+def completion_queue(value: object) -> CompletionQueue | None:
+    """None, or what takes completions; raises UserInputError."""
+    if value is None or callable(getattr(value, "add", None)):
+        return value  # type: ignore[return-value]  # it has what the agent asks of one
+    raise UserInputError(
+        f"an object of type {type(value).__name__} takes no completions",
+        where="completions",
+        expected="a CompletionQueue, or what has `add`",
+    )
 
 
 class Transfer:
@@ -76,6 +94,7 @@ class Transfer:
         self._completion: Completion | None = None
         self._callbacks: list[Callable[[], object]] = []
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     @property
     def completion(self) -> Completion | None:
@@ -83,14 +102,19 @@ class Transfer:
         return self._completion
 
     def wait(self, timeout_seconds: float | None = None) -> Completion:
-        """Block until it ends; every post ends by its deadline.
+        """Block until it ends; every post ends by its deadline. None: however long it takes.
 
         Raises the transfer's AgentError where it failed, DeadlineExceededError where it has not ended in the
-        time given here (it goes on).
+        time given here (it goes on), UserInputError for a time that is no number, and in the agent's own
+        thread.
         """
-        if self._completion is None and not self._ended.wait(timeout_seconds):
+        limit = None if timeout_seconds is None else wait_limit("timeout_seconds", timeout_seconds)
+        if self._completion is None:
+            check_process(self._process)
+            refuse_to_wait("waiting for a transfer")
+        if self._completion is None and not self._ended.wait(limit):
             raise DeadlineExceededError(
-                f"has not ended within {timeout_seconds:g} s",
+                f"has not ended within {limit:g} s",
                 peer=self.peer,
                 tensor=self.key.tensor,
                 round_number=self.key.round_number,
@@ -98,8 +122,11 @@ class Transfer:
         return self._result()
 
     def cancel(self, reason: str = "asked to") -> None:
-        """Give it up; it completes with a CancelledError, unless it ends otherwise first."""
-        self._give_up(self, reason)
+        """Give it up; it completes with a CancelledError, unless it ends otherwise first.
+
+        Raises UserInputError for a reason that is no text.
+        """
+        self._give_up(self, text_given("reason", reason))
 
     def __await__(self) -> Generator[Any, None, Completion]:
         """The completion; raises the transfer's AgentError."""
@@ -127,6 +154,9 @@ class Transfer:
         with self._lock:
             if self._completion is not None:
                 return
+            if completion.error is not None:
+                # Frames that it was raised in hold the post's memory, which is the caller's now.
+                completion.error.__traceback__ = completion.error.__context__ = None
             self._completion = completion
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
@@ -147,8 +177,20 @@ class Transfer:
     def _result(self) -> Completion:
         assert self._completion is not None  # noqa: S101  (it has ended)
         if self._completion.error is not None:
-            raise self._completion.error
+            # Each time a new one: the completion must not keep the frames, and the memory, of whoever waits.
+            raise copy(self._completion.error)
         return self._completion
+
+
+def transfer_given(value: object) -> Transfer:
+    """Raises UserInputError for what no post has returned."""
+    if not isinstance(value, Transfer):
+        raise UserInputError(
+            f"an object of type {type(value).__name__} is no transfer",
+            where="transfer",
+            expected="what a post has returned",
+        )
+    return value
 
 
 def _call(callback: Callable[[], object]) -> None:

@@ -27,7 +27,7 @@ from mltswitch.hostagent.network.sockets import (
 )
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.spraying.modes import ByAddress, BySegments, BySourceRoute
-from mltswitch.hostagent.transport.hello import LEAST_PAYLOAD_BYTES, PathAddress, PeerHello
+from mltswitch.hostagent.transport.hello import LEAST_PAYLOAD_BYTES, LocalEnd, PathAddress, PeerHello
 from mltswitch.hostagent.transport.pacing import Pacer
 from mltswitch.hostagent.transport.settings import Transport
 from mltswitch.units import ETHERNET_HEADER_BYTES
@@ -87,6 +87,19 @@ class DataPaths:
         """What a packet is longer than its UDP payload, as a queue counts it."""
         ip_bytes = ip_udp_bytes(self._settings.addresses[0])
         return ETHERNET_HEADER_BYTES + ip_bytes + self._settings.spray.header_bytes
+
+    def local_end(self, room_packets: int) -> LocalEnd:
+        """What every peer is told; all that are expected share room for so many packets."""
+        settings, payload_bytes = self._settings, self.payload_bytes
+        return LocalEnd(
+            name=settings.name,
+            data_addresses=self.addresses,
+            window_bytes=max(1, room_packets // settings.expected_peers) * payload_bytes,
+            payload_bytes=payload_bytes,
+            authenticate=settings.authenticate,
+            control_dscp=settings.control_dscp,
+            wire_header_bytes=self.wire_header_bytes,
+        )
 
     def to_peer(self, hello: PeerHello, rate_bps: Callable[[], float]) -> PeerPaths:
         """What sends to a peer, at a rate that is asked for again and again where the kernel spaces packets.

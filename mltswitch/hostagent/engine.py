@@ -7,34 +7,33 @@ it.
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from ipaddress import ip_address
 from typing import Final
 
-from mltswitch.errors import MltswitchError
 from mltswitch.hostagent import native
-from mltswitch.hostagent.arrivals import Arrivals
+from mltswitch.hostagent.arrivals import NAP_PACKETS, Arrivals, nap_seconds
+from mltswitch.hostagent.calls import Calls
 from mltswitch.hostagent.control.channel import ChannelSettings, ControlChannel
 from mltswitch.hostagent.control.listener import ControlListener
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.datapaths import DataPaths
 from mltswitch.hostagent.errors import AgentError, CancelledError, PeerRefusedError, PeerUnreachableError
 from mltswitch.hostagent.links import Link, new_secrets
-from mltswitch.hostagent.network.waiting import READABLE, WRITABLE, Waiter
+from mltswitch.hostagent.network.waiting import READABLE, Waiter
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.spraying.sprayer import PathSprayer
 from mltswitch.hostagent.tcp.connection import TcpConnection
 from mltswitch.hostagent.tcp.port import TcpPort
-from mltswitch.hostagent.telemetry.events import AgentEvent, AgentStarted, Observer, Warned
+from mltswitch.hostagent.telemetry.events import AgentEvent, Observer
 from mltswitch.hostagent.telemetry.snapshot import AgentSnapshot, Ledger, socket_snapshots
-from mltswitch.hostagent.telemetry.watch import Watch, connected
+from mltswitch.hostagent.telemetry.watch import Watch, greeting
+from mltswitch.hostagent.threads import enter_engine
 from mltswitch.hostagent.transport.compiled import Registry, Taken
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
-from mltswitch.hostagent.transport.hello import LocalEnd, PeerHello, Secrets
+from mltswitch.hostagent.transport.hello import PeerHello, Secrets
 from mltswitch.hostagent.transport.interfaces import (
     ConnectionLost,
     Direction,
@@ -47,13 +46,8 @@ from mltswitch.hostagent.transport.messages import Goodbye, encode_message
 from mltswitch.hostagent.transport.rate import Timely
 from mltswitch.hostagent.transport.settings import Transport
 from mltswitch.hostagent.transport.sharing import SharedRate
-from mltswitch.units import NANOSECONDS
 
 LONGEST_WAIT_NS: Final = 10**9
-NAP_PACKETS: Final = 64
-"""Fewer at once are no stream that a rest would help."""
-NAP_SHARE: Final = 1 / 4
-"""Of a receive buffer, that may fill meanwhile."""
 CLOSING_SECONDS: Final = 1.0
 """For our last words."""
 
@@ -76,15 +70,13 @@ class Engine:
         self._links: list[Link] = []
         self._by_name: dict[str, Link] = {}
         self._by_token: dict[int, Link] = {}
-        self._calls: deque[Callable[[], None]] = deque()
+        self._calls = Calls(self._waiter.wake)
         self._has_more = False
         """Whether a connection may send at once what it could not in its turn."""
         self._is_streaming = False
         """Whether so much had just arrived that more will have come after a rest."""
         self._should_stop = False
         self._failure: AgentError | None = None
-        self._calls_lock = threading.Lock()
-        self._takes_calls = True
         self.unknown_datagrams = 0
         """With a token that is none of ours; they are not answered."""
         self.watch = Watch(self._greeting)
@@ -126,35 +118,39 @@ class Engine:
         """Of the control channel."""
         return self._listener.local if self._listener else None
 
-    def call(self, action: Callable[[], None]) -> None:
-        """Have it called in the engine's thread, soon; raises AgentError where the engine has ended."""
-        with self._calls_lock:
-            if self._failure is not None or self._should_stop or not self._takes_calls:
-                raise self._failure or CancelledError("the agent is closed")
-            self._calls.append(action)
-        self._wake_up()
+    def call(self, action: Callable[[], object]) -> None:
+        """Have it called in the engine's thread, soon; raises AgentError where that has ended."""
+        self._calls.add(action)
 
     def connect(self, peer: str, remote: Endpoint) -> None:
-        """Begin to connect; in the engine's thread. Raises UserInputError or PeerUnreachableError."""
-        if peer in self._by_name:
-            raise PeerRefusedError("is connected already", peer=peer)
+        """Begin to connect, unless the peer has; in the engine's thread.
+
+        Raises UserInputError, PeerUnreachableError or PeerRefusedError.
+        """
+        known = self._by_name.get(peer)
+        if known is not None and known.expected is None:
+            return
+        if known is not None or self._dialled(peer) is not None:
+            raise PeerRefusedError("is connected already, or being connected", peer=peer)
         now_ns = time.monotonic_ns()
-        same_family = [
-            address
-            for address in self._settings.addresses
-            if ip_address(address).version == remote.ip.version
-        ]
         channel = ControlChannel.connect(
             remote,
             peer,
             self._settings.security,
             self._channel_settings,
             now_ns,
-            source=same_family[0] if same_family else None,
+            source=self._settings.address_of_version(remote.ip.version),
         )
         link = Link(channel, peer)
         self._links.append(link)
         self._start(link, now_ns)
+
+    def give_up(self, peer: str) -> None:
+        """Connect no more, where nothing has come of it; in the engine's thread."""
+        link = self._dialled(peer)
+        if link is not None:
+            self._answer_instead(link)
+            self._leave(link)
 
     def connection(self, peer: str) -> Connection:
         """Of a peer that has said hello, to ask something of it; raises PeerUnreachableError."""
@@ -167,8 +163,8 @@ class Engine:
     def close(self, reason: str) -> None:
         """Say goodbye to all peers, end the thread, close the sockets; may be called again."""
         if self._thread.is_alive():
-            self._calls.append(lambda: self._stop(reason))
-            self._wake_up()
+            with suppress(AgentError):  # it ends already
+                self._calls.add(lambda: self._stop(reason))
             self._thread.join()
         self._waiter.close()
 
@@ -195,12 +191,14 @@ class Engine:
     # The loop
 
     def _run(self) -> None:
+        enter_engine()
         try:
             while not self._should_stop:
                 self._turn()
-        except Exception:  # noqa: BLE001  (whatever it is, callers must not wait: they are told, and the log)
+        except BaseException:  # noqa: BLE001  (whatever it is, callers must not wait: they are told, and the log)
             _log.exception("the agent's engine has failed")
             self._failure = CancelledError("the agent's engine has failed; its log says how")
+            self._calls.refuse(self._failure)
         finally:
             self._shut_down()
 
@@ -213,8 +211,7 @@ class Engine:
         self._read_ns = time.monotonic_ns()
         if self._may_have_arrived(ready):
             received = self._arrivals.read(self._hand_over, self._acknowledge)
-        while self._calls:
-            self._calls.popleft()()
+        self._calls.obey()
         now_ns = time.monotonic_ns()
         for link in self._links:
             link.wake_if_due(ready, now_ns)
@@ -315,13 +312,7 @@ class Engine:
         if self._listener is not None and self._listener.wants_read:
             wanted[self._listener.fileno()] = READABLE
         for link in self._links:
-            descriptor = link.channel.fileno()
-            if descriptor >= 0:
-                wanted[descriptor] = (READABLE if link.channel.wants_read else 0) | (
-                    WRITABLE if link.channel.wants_write else 0
-                )
-            for blocked in link.blocked_sockets:
-                wanted[blocked.fileno()] = READABLE | WRITABLE
+            wanted |= link.wanted()
         if self._tcp is not None:
             wanted |= self._tcp.wanted(time.monotonic_ns())
         return wanted
@@ -334,23 +325,14 @@ class Engine:
             link.connection = self._tcp.connection(secrets, now_ns)
         else:
             link.connection = self._connection(secrets, now_ns)
+        link.connection.is_quiet = link.expected is None
         link.connection.observe(is_observed=bool(self.watch))
         self._by_token[secrets.token] = link
 
     def _connection(self, secrets: Secrets, now_ns: int) -> Connection:
-        settings = self._settings
-        payload_bytes = self._paths.payload_bytes
-        local = LocalEnd(
-            name=settings.name,
-            data_addresses=self._paths.addresses,
-            window_bytes=max(1, self._room_packets // settings.expected_peers) * payload_bytes,
-            payload_bytes=payload_bytes,
-            authenticate=settings.authenticate,
-            control_dscp=settings.control_dscp,
-            wire_header_bytes=self._paths.wire_header_bytes,
-        )
-        rate = Timely(settings.rate)
-        return Connection(settings.connection, local, secrets, self._sprayer, rate, now_ns, self._registry)
+        local, rate = self._paths.local_end(self._room_packets), Timely(self._settings.rate)
+        settings = self._settings.connection
+        return Connection(settings, local, secrets, self._sprayer, rate, now_ns, self._registry)
 
     def _sprayer(self, hello: PeerHello) -> PathSprayer:
         return PathSprayer(len(hello.data_addresses), self._settings.spraying)
@@ -362,7 +344,8 @@ class Engine:
         for event in connection.events():
             name = link.name
             if isinstance(event, PeerReady):
-                self._greet(link, connection)
+                if not self._greet(link, connection):
+                    continue
             elif isinstance(event, ConnectionLost) and self._by_name.get(name) is link:
                 del self._by_name[name]
             elif isinstance(event, TransferDone) and event.direction is Direction.SEND:
@@ -380,43 +363,88 @@ class Engine:
             self._happened(name, event)
 
     def _greeting(self) -> Iterator[AgentEvent]:
-        now_ns = time.monotonic_ns()
-        yield AgentStarted(now_ns, self._settings.name, self._settings.addresses)
-        for text in self.warnings:
-            yield Warned(now_ns, text)
-        for name, link in self._by_name.items():
-            hello = link.connection.peer if link.connection else None
-            if hello is not None:
-                yield connected(name, hello)
+        greeted = {name: link.connection.peer for name, link in self._by_name.items() if link.connection}
+        return greeting(self._settings.name, self._settings.addresses, self.warnings, greeted)
 
-    def _greet(self, link: Link, connection: Connection) -> None:
+    def _dialled(self, peer: str | None) -> Link | None:
+        """Our own attempt to connect with it, as long as it has not said hello."""
+        found = (link for link in self._links if peer is not None and link.expected == peer)
+        return next((link for link in found if link is not self._by_name.get(link.name)), None)
+
+    def _greet(self, link: Link, connection: Connection) -> bool:
+        """Whether the peer is connected by this link now. Raises AgentError.
+
+        Where both ends call each other at once, the call of the lesser name stays: that one is the callee of
+        the other call, and does not answer it before its own has failed.
+        """
         hello = connection.peer
         if hello is None or connection.is_over:
-            return
+            return False
         link.check_peer(hello)
         if hello.name in self._by_name:
             raise PeerRefusedError("is connected already", peer=hello.name)
+        own = self._dialled(hello.name)
+        if own is not None and own is not link:
+            if self._settings.name < hello.name and own.channel.is_open:
+                link.is_held_back = True
+                return False
+            self._leave(own)
+        self._welcome(link, connection, hello)
+        return True
+
+    def _welcome(self, link: Link, connection: Connection, hello: PeerHello) -> None:
+        link.channel.greeted()
+        connection.is_quiet = False
         if self._tcp is not None and isinstance(connection, TcpConnection):
             self._tcp.greeted(connection, time.monotonic_ns())
-            self._by_name[hello.name] = link
-            return
-        paths = self._paths.to_peer(hello, lambda: connection.rate_bps)
-        link.sender = paths.output
-        pacer = paths.pacer(time.monotonic_ns())
-        if pacer is not None:
-            connection.pace(pacer)
-        if self._shared_rate is not None:
-            connection.share_rate(self._shared_rate.share())
+        else:
+            paths = self._paths.to_peer(hello, lambda: connection.rate_bps)
+            link.sender = paths.output
+            pacer = paths.pacer(time.monotonic_ns())
+            if pacer is not None:
+                connection.pace(pacer)
+            if self._shared_rate is not None:
+                connection.share_rate(self._shared_rate.share())
         self._by_name[hello.name] = link
+
+    def _leave(self, link: Link) -> None:
+        """Another call of the same two ends is answered: nobody is told of this one."""
+        self._links.remove(link)
+        if link.connection is not None:
+            self.watch.forget(link)
+        self._close(link)
+
+    def _close(self, link: Link) -> None:
+        if link.connection is not None:
+            self._by_token.pop(link.connection.receive_token, None)
+        link.close(self._waiter.leave)
+        if self._tcp is not None and isinstance(link.connection, TcpConnection):
+            self._tcp.forget(link.connection)
+
+    def _answer_instead(self, link: Link) -> bool:
+        """Whether the peer's own call is answered, which was held back for the sake of ours."""
+        for held in [entry for entry in self._links if entry.is_held_back and entry.name == link.expected]:
+            connection = held.connection
+            held.is_held_back = False
+            hello = connection.peer if connection else None
+            if connection is not None and hello is not None:
+                with self._alone(held):
+                    self._welcome(held, connection, hello)
+                    self._tell(held, connection, PeerReady(hello.name))
+                    held.is_awake = True
+        return link.expected in self._by_name
 
     def _drop(self, link: Link, error: AgentError) -> None:
         if link not in self._links:
+            return
+        if link.is_held_back or (link is self._dialled(link.expected) and self._answer_instead(link)):
+            self._leave(link)
             return
         self._links.remove(link)
         connection = link.connection
         link.rest = None
         if connection is not None:
-            if isinstance(error, PeerRefusedError) and link.channel.is_open:
+            if isinstance(error, PeerRefusedError | PeerUnreachableError) and link.channel.is_open:
                 with suppress(AgentError):  # it leaves anyway
                     link.channel.send(encode_message(Goodbye(error.what)))
                     link.channel.flush()
@@ -424,15 +452,12 @@ class Engine:
             self.watch.forget(link)
             self._report_end(link, connection)
             self._ledger.close(link)
-            self._by_token.pop(connection.receive_token, None)
         else:
             lost = ConnectionLost(error)
             self.watch.lost(link.name or str(link.channel.remote), lost)
             if link.expected is not None:
                 self._happened(link.expected, lost)
-        link.close(self._waiter.leave)
-        if self._tcp is not None and isinstance(connection, TcpConnection):
-            self._tcp.forget(connection)
+        self._close(link)
 
     def _report_end(self, link: Link, connection: Connection) -> None:
         name = link.name
@@ -450,18 +475,14 @@ class Engine:
     def _stop(self, reason: str) -> None:
         now_ns = time.monotonic_ns()
         for link in list(self._links):
-            if link.connection is not None:
-                link.connection.close(reason, now_ns)
-                try:
-                    link.flush_control()
-                except AgentError as error:
-                    _log.debug("no goodbye: %s", error)
+            link.say_goodbye(reason, now_ns)
         until = time.monotonic() + CLOSING_SECONDS
         while time.monotonic() < until and any(link.channel.waiting_bytes for link in self._links):
             for link in self._links:
                 link.channel.flush()
             time.sleep(0.001)
         self._should_stop = True
+        self._calls.refuse(CancelledError("the agent is closed"))
 
     def _shut_down(self) -> None:
         self._should_stop = True
@@ -474,22 +495,5 @@ class Engine:
                 closing.callback(self._listener.close)
             for link in list(self._links):
                 self._drop(link, error)
-            with self._calls_lock:
-                self._takes_calls = False
-            while self._calls:  # what was posted too late must not wait for ever
-                try:
-                    self._calls.popleft()()
-                except MltswitchError as refused:
-                    _log.debug("not done any more: %s", refused)
-
-    def _wake_up(self) -> None:
-        try:
-            self._waiter.wake()
-        except OSError as error:
-            raise CancelledError("the agent is closed") from error
-
-
-def nap_seconds(most_seconds: float, received: int, elapsed_ns: int, room_packets: int) -> float:
-    """How long to rest: so many packets had arrived in so long, and the next must not fill the buffer."""
-    filling_seconds = elapsed_ns / NANOSECONDS * room_packets / received
-    return min(most_seconds, NAP_SHARE * filling_seconds)
+            self._calls.refuse(error)
+            self._calls.obey()  # what was posted too late must not wait for ever

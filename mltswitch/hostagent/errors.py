@@ -46,6 +46,10 @@ class TransferMismatchError(AgentError):
     """Sender and receiver disagree on a tensor's size, element type or bound."""
 
 
+class TooManyTransfersError(AgentError):
+    """More transfers are open with a peer, or more tensors were used, than there may be."""
+
+
 class BufferReusedError(AgentError):
     """A tensor's memory changed while the library still sent from it (debug mode)."""
 

@@ -1,18 +1,22 @@
 """One peer as the engine sees it: its control channel, its connection, and what sends to it."""
 
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from socket import socket
 
 from mltswitch.hostagent.control.channel import ControlChannel
-from mltswitch.hostagent.errors import PeerRefusedError
+from mltswitch.hostagent.errors import AgentError, PeerRefusedError
 from mltswitch.hostagent.network.outgoing import Output, rest_of
+from mltswitch.hostagent.network.waiting import READABLE, WRITABLE
 from mltswitch.hostagent.spraying.sprayer import PathSprayer
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 from mltswitch.hostagent.transport.hello import KEY_BYTES, PeerHello, Secrets
 from mltswitch.hostagent.transport.interfaces import TransferKey
+
+_log = logging.getLogger(__name__)
 
 BATCH_PACKETS = 8192
 """Offered to the kernel at once; a chunk of the transport's."""
@@ -46,6 +50,8 @@ class Link:
     rest_socket: socket | None = None
     """Whose room the rest waits for."""
     late_socket: socket | None = None
+    is_held_back: bool = False
+    """The peer's call waits for what becomes of ours."""
     is_awake: bool = True
     """Whether something has happened to it since it was served."""
     due_ns: int | None = None
@@ -94,6 +100,18 @@ class Link:
         rest = self.rest_socket if self.rest is not None else None
         late = self.late_socket if self.late else None
         return [entry for entry in (rest, late) if entry is not None]
+
+    def wanted(self) -> dict[int, int]:
+        """Descriptors, and what to wait for."""
+        found: dict[int, int] = {}
+        descriptor = self.channel.fileno()
+        if descriptor >= 0:
+            found[descriptor] = (READABLE if self.channel.wants_read else 0) | (
+                WRITABLE if self.channel.wants_write else 0
+            )
+        for blocked in self.blocked_sockets:
+            found[blocked.fileno()] = READABLE | WRITABLE
+        return found
 
     def check_peer(self, hello: PeerHello) -> None:
         """Raises PeerRefusedError where the peer is not whom its certificate names."""
@@ -160,6 +178,16 @@ class Link:
         connection = self.connection
         if connection is not None and connection.is_waiting_to_be_heard and self.channel.has_arrived:
             connection.control_arrived(now_ns)
+
+    def say_goodbye(self, reason: str, now_ns: int) -> None:
+        """To a peer that may still hear it."""
+        if self.connection is None:
+            return
+        self.connection.close(reason, now_ns)
+        try:
+            self.flush_control()
+        except AgentError as error:
+            _log.debug("no goodbye: %s", error)
 
     def flush_control(self) -> None:
         """What the connection says goes into the channel; raises AgentError where the peer does not read."""

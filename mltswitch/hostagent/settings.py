@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from mltswitch.hostagent.arguments import whole_number
 from mltswitch.hostagent.control.security import Security
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.spraying.modes import ByAddress, BySegments, BySourcePort, BySourceRoute, Spray
@@ -10,6 +11,8 @@ from mltswitch.hostagent.spraying.settings import SprayingSettings
 from mltswitch.hostagent.tagging.two_queues import TwoQueues
 from mltswitch.hostagent.tcp.settings import TcpSettings
 from mltswitch.hostagent.telemetry.events import Observer
+from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_PAYLOAD_BYTES
+from mltswitch.hostagent.transport.hello import LEAST_PAYLOAD_BYTES
 from mltswitch.hostagent.transport.rate import RateSettings
 from mltswitch.hostagent.transport.settings import ConnectionSettings, Transport
 from mltswitch.wire import AGENT_PORT, Dscp
@@ -24,7 +27,8 @@ DEFAULT_BUFFER_BYTES: Final = 32 << 20
 class AgentSettings:
     """Of one agent; what is not given suits one data centre.
 
-    Raises ValueError for contradictions, UserInputError for what is no address.
+    Raises ValueError for contradictions, UserInputError for what is no address, and for packets that no peer
+    accepts.
     """
 
     name: str
@@ -44,7 +48,7 @@ class AgentSettings:
     """How paths are named. With a socket for each path they have the ports `data_port`, `data_port` + 1, …;
     source ports and source routes begin at one address, named once for each path."""
     payload_bytes: int = DEFAULT_PAYLOAD_BYTES
-    """Longest UDP payload that the path carries; less where an interface's MTU leaves less."""
+    """Longest UDP payload that the path carries, 64 to 65,507; less where an interface's MTU leaves less."""
     total_rate_bps: float | None = None
     """For all peers together, who share it evenly; None: each has its own rate alone."""
     two_queues: TwoQueues | None = None
@@ -69,12 +73,20 @@ class AgentSettings:
     observer: Observer | None = None
     """Is told what the agent does, from its beginning; `Agent.observe` adds others."""
 
+    def address_of_version(self, version: int) -> str | None:
+        """The first address of this version of IP, if there is one."""
+        found = (address for address in self.addresses if Endpoint(address, 0).ip.version == version)
+        return next(found, None)
+
     def __post_init__(self) -> None:
         if not self.addresses:
             raise ValueError("an agent needs an address")
         for address in self.addresses:
             if Endpoint(address, 0).ip.is_unspecified:
                 raise ValueError(f"{address} means all networks of this machine; expected one address a path")
+        whole_number(
+            "payload_bytes", self.payload_bytes, LEAST_PAYLOAD_BYTES, UDP_MAXIMUM_PAYLOAD_BYTES
+        )  # else the peer would take our HELLO for nonsense
         if self.expected_peers < 1:
             raise ValueError(f"{self.expected_peers} expected peers; expected 1 or more")
         if isinstance(self.spray, BySourcePort | BySourceRoute) and len(set(self.addresses)) > 1:

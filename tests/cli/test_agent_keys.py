@@ -71,6 +71,32 @@ def test_addresses(capsys: pytest.CaptureFixture[str]) -> None:
     assert not Path("other").exists()
 
 
+def test_an_address_for_a_host_that_has_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is in the certificate, or somebody is told that it is not."""
+    call("host1", "--address", "host1=10.0.0.1", "-o", "job")
+    before = Path("job/hosts/host1/certificate.pem").read_text()
+    with pytest.raises(
+        UserInputError, match=r"^host host1: has keys that do not name 10\.0\.0\.7\. .*--force"
+    ):
+        call("host1", "host2", "--address", "host1=10.0.0.7", "-o", "job")
+    assert not Path("job/hosts/host2").exists()
+    call("host1", "--address", "host1=10.0.0.1", "-o", "job")
+    assert Path("job/hosts/host1/certificate.pem").read_text() == before
+    call("host1", "--address", "host1=10.0.0.7", "-o", "job", "--force")
+    call("host1", "--address", "host1=10.0.0.7", "-o", "job")
+
+
+def test_a_job_that_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    call("host1", "-o", "job")
+
+    def refused(_path: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_dir", refused)
+    with pytest.raises(UserInputError, match=r"^job: cannot be read: Permission denied$"):
+        call("host2", "-o", "job")
+
+
 def test_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserInputError, match=r"no hosts\. Name them, or give the plan"):
         call("-o", "job")

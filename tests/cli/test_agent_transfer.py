@@ -501,7 +501,7 @@ def test_the_receiver_caps_memory(folder: Path) -> None:
         (("send", "g.npy", "--to", "a=b.invalid"), "peer a: 'b.invalid' is no IP address, and no name"),
         (("send", "g.npy", "--to", "a=10.0.0.300"), "peer a: '10.0.0.300' is neither an IP address nor"),
         (("send", "g.npy", "--to", "a=127.0.0.1", "--seed", "2"), "--seed: means nothing without --random"),
-        (("send", "g.npy", "--to", "a=127.0.0.1", "--line-rate", "fast"), "line_rate: 'fast' is not"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--line-rate", "fast"), "--line-rate: 'fast' is not"),
         (("recv", "--open-metrics"), "--open-metrics: means nothing without --metrics"),
         (("send", "g.npy", "--to", "=127.0.0.1"), "is not a host name"),
         (("send", "g.npy", "--to", "a=127.0.0.1", "--to", "a=127.0.0.2"), "peer a: is named twice"),
@@ -518,11 +518,11 @@ def test_the_receiver_caps_memory(folder: Path) -> None:
         (("send", "g.npy", "--to", "a=127.0.0.1", "--spray", "best"), "Invalid value for '--spray'"),
         (
             ("send", "g.npy", "--to", "a=127.0.0.1", "--name", "a b"),
-            "command line: name: 'a b' is not a host",
+            "mltswitch: --name: 'a b' is not a host",
         ),
-        (("send", "g.npy", "--to", "a=127.0.0.1", "--address", "x"), "addresses.0: 'x' is no IP address"),
-        (("send", "g.npy", "--to", "a=127.0.0.1", "--mtu", "1"), "mtu_bytes: Input should be greater"),
-        (("send", "g.npy", "--to", "a=127.0.0.1", "--keys", "none"), "keys: none: no such folder"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--address", "x"), "--address: 'x' is no IP address"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--mtu", "1"), "--mtu: Input should be greater"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--keys", "none"), "--keys: none: no such folder"),
         (("send", "g.npy", "--to", "a=10.0.0.1"), "10.0.0.1:18515: plain text does not leave this machine"),
         (("send", "g.npy", "--to", "a=127.0.0.1", "-c", "none.yaml"), "none.yaml: cannot be read"),
         (("send", "g.npy", "--to", "a=127.0.0.1", "-c", "bad.yaml"), "bad.yaml: nome: Extra inputs"),
@@ -550,12 +550,34 @@ def test_the_receiver_caps_memory(folder: Path) -> None:
         (("bench", "--seconds", "0"), "Invalid value for '--seconds'"),
         (("bench", "--mtu", "100"), "Invalid value for '--mtu'"),
         (("recv", "--wait", "-1"), "Invalid value for '--wait'"),
+        (("bench", "--seconds", "nan"), "Invalid value for '--seconds': nan is no number"),
+        (("bench", "--seconds", "inf"), "Invalid value for '--seconds': inf is no number"),
+        (("recv", "--loss-bound", "nan"), "Invalid value for '--loss-bound': nan"),
+        (("recv", "--important-loss-bound", "-nan"), "Invalid value for '--important-loss-bound': nan"),
+        (("recv", "--wait", "nan"), "Invalid value for '--wait': nan"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--wait", "nan"), "Invalid value for '--wait': nan"),
+        (
+            ("send", "g.npy", "--to", "a=127.0.0.1", "--deadline", "NaN"),
+            "Invalid value for '--deadline': nan",
+        ),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--wait", "infinity"), "Invalid value for '--wait': inf"),
+        (("send", "raw.npy", "--to", "a=127.0.0.1"), "Name them with --type"),
+        (("send", "g.npy", "--type", "int8", "--to", "a=127.0.0.1"), "or leave --type out"),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--layer", "-1"), "--layer: "),
+        (("send", "g.npy", "--to", "a=127.0.0.1", "--class", "best"), "mltswitch: --class: tensors cannot"),
+        (("recv", "--listen", "host1"), "mltswitch: --listen: 'host1' is no IP address"),
+        (("recv", "-o", "x-{foo}.npy"), "--output: nothing stands for {foo} (expected {peer}, {round}, or"),
+        (("recv", "-o", "x-{peer.npy"), "--output: nothing stands for {peer.npy (expected"),
+        (("recv", "-o", "x-peer}.npy"), "--output: nothing stands for } (expected"),
+        (("recv", "-o", "x-{}.npy"), "--output: nothing stands for {} (expected"),
+        (("recv", "-o", "x-{{peer}}.npy"), "--output: nothing stands for { (expected"),
     ],
 )
 def test_what_users_get_wrong(
     capsys: pytest.CaptureFixture[str], folder: Path, arguments: tuple[str, ...], line: str
 ) -> None:
     np.save("ints.npy", np.arange(3))
+    np.save("raw.npy", np.arange(3, dtype=np.uint8))
     Path("bad.yaml").write_text("nome: x\n")
     before = files(folder)
     code, out, err = run(capsys, *arguments)
@@ -581,3 +603,33 @@ def test_an_address_that_is_not_ours_or_taken(capsys: pytest.CaptureFixture[str]
     last = err.splitlines()[-1]
     assert last.startswith(f"mltswitch: {place}: ")
     assert "cannot listen there" in last
+
+
+def test_a_plan_and_nobody_says_which_host_this_is(
+    capsys: pytest.CaptureFixture[str], lab_plan: Plan
+) -> None:
+    Path("plan.yaml").write_text(dump_yaml(lab_plan))
+    Path("agent.yaml").write_text("plan: plan.yaml\n")
+    for arguments, place in ((("-c", "agent.yaml"), "agent.yaml"), (("--plan", "plan.yaml"), "command line")):
+        code, out, err = run(capsys, "recv", *arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"mltswitch: {place}: name: no host 'receiver' in fabric lab, and nothing else")
+        assert "(expected one of host1, " in err
+        assert "name, --name or keys" in err
+
+
+def test_a_file_below_a_folder_that_may_not_be_entered(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_path: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_dir", refused)
+    code, _, err = run(capsys, "recv", "-o", "closed/x/out.npy")
+    assert (code, err) == (2, "mltswitch: closed/x/out.npy: cannot be written: Permission denied\n")
+    code, _, err = run(capsys, "recv", "--keys", "closed/keys")
+    assert code == 2
+    assert err.startswith("mltswitch: --keys: closed/keys: cannot be read: Permission denied. ")
+    code, _, err = run(capsys, "doctor", "--keys", "closed/keys")
+    assert code == 2
+    assert err.startswith("mltswitch: --keys: closed/keys: cannot be read: Permission denied. ")

@@ -130,6 +130,27 @@ def test_standard_output_that_takes_nothing(form: tuple[str, ...]) -> None:
     assert outcome.stderr == "mltswitch: standard output cannot be written: No space left on device\n"
 
 
+@pytest.mark.parametrize("arguments", [PLAN, ("agent", "keys", "host1"), ("agent", "doctor", "--json")])
+def test_standard_output_that_nobody_reads(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    if "keys" in arguments:
+        arguments = (*arguments, "-o", str(tmp_path / "job"))
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with os.fdopen(theirs, "wb", 0) as gone:
+        outcome = process(arguments, stdout=gone)
+    assert (outcome.returncode, outcome.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("arguments", [("agent", "doctor"), ("agent", "keys", "host1")])
+def test_an_agents_standard_output_that_takes_nothing(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    if "keys" in arguments:
+        arguments = (*arguments, "-o", str(tmp_path / "job"))
+    with Path("/dev/full").open("w") as full:
+        outcome = process(arguments, stdout=full)
+    assert outcome.returncode == 1
+    assert outcome.stderr == "mltswitch: standard output cannot be written: No space left on device\n"
+
+
 def test_a_terminal_without_arrows(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
     process((*PLAN, "-o", str(tmp_path / "plan.yaml")), stdout=subprocess.DEVNULL, env=environment)

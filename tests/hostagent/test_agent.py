@@ -467,7 +467,9 @@ def test_a_post_to_a_peer_that_has_left_says_why(pair: tuple[Agent, Agent]) -> N
 
 def is_gone(agent: Agent, peer: str) -> bool:
     """Raises what it has gone with."""
-    agent.wait_for_peers([peer], PATIENCE_SECONDS)
+    error = agent._peers.error_of(peer)
+    if error is not None:
+        raise error
     return False
 
 

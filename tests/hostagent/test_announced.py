@@ -129,6 +129,46 @@ def test_nobody_makes_us_allocate(ends: tuple[Agent, Agent, Agent]) -> None:
     assert isinstance(sent().error, DeadlineExceededError)
 
 
+@pytest.mark.parametrize("keep_last", [False, True])
+def test_a_tensor_that_no_memory_is_left_for_ends_that_peer_alone(
+    ends: tuple[Agent, Agent, Agent], monkeypatch: pytest.MonkeyPatch, keep_last: bool
+) -> None:
+    """It is within what the user allows, and not within what the machine has."""
+    one, two, receiver = ends
+    huge = Announcement(tensor=5, rounds=2, element_type="float64", shape=(1 << 32,))
+    one.post_send("all", huge.encoded(), tensor=ANNOUNCEMENT_TENSOR, round_number=1, dscp=34)
+    really = Announcement.empty
+
+    def empty(announcement: Announcement) -> NDArray[Any]:
+        if announcement == huge:
+            raise MemoryError("Unable to allocate 32.0 GiB")
+        return really(announcement)
+
+    monkeypatch.setattr(Announcement, "empty", empty)
+    data, kept = np.ones(100, np.float32), list[tuple[str, int]]()
+    with in_background(send_announced, two, ["all"], data, replaced(rounds=2), nothing) as sent:
+        announced, received = receive_announced(
+            receiver,
+            ["one", "two"],
+            replace(RECEIVING, maximum_bytes=1 << 40, keep_last=keep_last),
+            lambda peer, number, _: kept.append((peer, number)),
+            nothing,
+        )
+        assert sent().error is None
+    assert kept == [("two", 1), ("two", 2)]
+    assert announced["one"] == huge
+    assert [(entry.peer, entry.statistics is None) for entry in received.rounds] == [
+        ("one", True),
+        ("two", False),
+        ("two", False),
+    ]
+    assert isinstance(received.error, CancelledError)
+    size = "68,719,476,736" if keep_last else "34,359,738,368"
+    assert str(received.error).startswith(
+        f"peer one, tensor 5, round 1: this host has no memory for {size} B"
+    ), str(received.error)
+
+
 def test_the_last_round_counts_where_it_is_kept(ends: tuple[Agent, Agent, Agent]) -> None:
     one, _, receiver = ends
     data = np.zeros(1000, np.float64)

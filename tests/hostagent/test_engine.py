@@ -2,7 +2,7 @@
 
 import pytest
 
-from mltswitch.hostagent.engine import nap_seconds
+from mltswitch.hostagent.arrivals import nap_seconds
 
 
 @pytest.mark.parametrize(

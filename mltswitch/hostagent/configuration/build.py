@@ -132,7 +132,15 @@ def _security(document: AgentDocument, folder: Path, where: str) -> Security:
     from mltswitch.hostagent.control.tls import load_identity
 
     keys = folder / document.keys
-    if not keys.is_dir():
+    try:
+        is_folder = keys.is_dir()
+    except OSError as error:  # above all a folder on the way that this user may not enter
+        raise UserInputError(
+            f"{keys}: cannot be read: {error.strerror}",
+            where=f"{where}: keys",
+            hint="the agent's user needs to enter every folder on the way to its keys",
+        ) from None
+    if not is_folder:
         raise UserInputError(
             f"{keys}: no such folder",
             where=f"{where}: keys",
@@ -298,6 +306,8 @@ def _with_plan(
     from mltswitch.plan import Plan
 
     plan = load_document(folder / str(document.plan), Plan)
+    if name not in {host.name for host in plan.topology.hosts}:
+        raise _no_host_of_plan(document, security, name, plan, where)
     planned = planned_agent(plan, name, document.spraying)
     listen = (
         Endpoint(planned.address, AGENT_PORT) if document.listen is None else parse_endpoint(document.listen)
@@ -331,6 +341,20 @@ def _with_plan(
         classes=classes,
         burst_packets=document.burst_packets or min(planned.burst_packets, UDP_MAXIMUM_SEGMENTS),
         plan_name=plan.fabric.name,
+    )
+
+
+def _no_host_of_plan(
+    document: AgentDocument, security: Security, name: str, plan: "Plan", where: str
+) -> UserInputError:
+    known = [host.name for host in plan.topology.hosts]
+    is_said = _name(document, security, where) is not None
+    return UserInputError(
+        f"no host {name!r} in fabric {plan.fabric.name}"
+        + ("" if is_said else ", and nothing else names this one"),
+        where=f"{where}: name",
+        expected=f"one of {', '.join(known[:8])}" + (", …" if len(known) > 8 else ""),
+        hint="" if is_said else "say which host of the plan this is: name, --name or keys",
     )
 
 

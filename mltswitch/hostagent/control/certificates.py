@@ -169,6 +169,19 @@ def parse_address(text: str) -> IpAddress:
         raise UserInputError("is not an IP address", where=text[:60]) from None
 
 
+def addresses_in(certificate: str, *, where: str) -> frozenset[IpAddress]:
+    """The IP addresses that a host's certificate names; raises UserInputError where it is none."""
+    from cryptography import x509
+
+    made = _certificate(certificate, where)
+    try:
+        named = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return frozenset()
+    found = named.get_values_for_type(x509.IPAddress)
+    return frozenset(address for address in found if isinstance(address, IPv4Address | IPv6Address))
+
+
 def now_utc() -> datetime:
     """In whole seconds, as certificates have it."""
     return datetime.now(UTC).replace(microsecond=0)

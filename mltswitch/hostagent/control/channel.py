@@ -73,6 +73,7 @@ class ControlChannel:
         self._unsent = bytearray()
         self._started_ns = self._heard_ns = now_ns
         self._cannot_send = False
+        self._is_greeted = False
         self._failure: AgentError | None = None
 
     @classmethod
@@ -137,6 +138,15 @@ class ControlChannel:
     def is_setting_up(self) -> bool:
         """Neither open yet nor ended."""
         return self._failure is None and not self.is_open
+
+    def greeted(self) -> None:
+        """The peer has said who it is, and is welcome: it is no stranger any more (`ListenerLimits`)."""
+        self._is_greeted = True
+
+    @property
+    def is_strange(self) -> bool:
+        """Not ended, and nobody has called `greeted` yet."""
+        return self._failure is None and not self._is_greeted
 
     @property
     def has_ended(self) -> bool:

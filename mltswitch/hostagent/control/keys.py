@@ -23,6 +23,7 @@ from mltswitch.hostagent.control.certificates import (
     Authority,
     IpAddress,
     SignedHost,
+    addresses_in,
     require_cryptography,
 )
 from mltswitch.hostagent.control.credentials import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, read_pem
@@ -69,7 +70,8 @@ def make_keys(
 ) -> JobKeys:
     """Keys for hosts (name → addresses to name in the certificate beside it) below `folder`.
 
-    The first call makes the job's CA, later ones use it. A host that has keys keeps them, unless `replace`.
+    The first call makes the job's CA, later ones use it. A host that has keys keeps them, unless `replace`;
+    they have to name the addresses that are asked for.
 
     Raises:
         UserInputError: a name, a number of days, or what stands in the folder; then nothing has changed.
@@ -125,8 +127,9 @@ def _check(hosts: Mapping[str, Sequence[IpAddress]], days: int, authority_days: 
 
 def _stored_authority(folder: Path) -> Authority:
     place = folder / AUTHORITY_FOLDER
-    if not place.is_dir():
-        is_job = (folder / HOSTS_FOLDER).is_dir()
+    with _reading(folder):
+        has_authority, is_job = place.is_dir(), (folder / HOSTS_FOLDER).is_dir()
+    if not has_authority:
         raise UserInputError(
             "this job's CA is not here" if is_job else "is neither empty nor a job's folder of keys",
             where=str(folder),
@@ -148,11 +151,20 @@ def _kept(
     folder: Path, hosts: Mapping[str, Sequence[IpAddress]], authority: Authority
 ) -> dict[str, HostKeys]:
     kept = {}
-    for name in hosts:
+    for name, addresses in hosts.items():
         place = folder / HOSTS_FOLDER / name
         if os.path.lexists(place):
             file = place / CERTIFICATE_FILE
-            expires = authority.expiry_of(read_pem(file), where=str(file))
+            certificate = read_pem(file)
+            expires = authority.expiry_of(certificate, where=str(file))
+            named = addresses_in(certificate, where=str(file))
+            missing = [address for address in addresses if address not in named]
+            if missing:
+                raise UserInputError(
+                    f"has keys that do not name {', '.join(map(str, missing))}",
+                    where=f"host {name}",
+                    hint="make new ones (--force) and copy them to it, or leave out the address",
+                )
             kept[name] = HostKeys(name, place, expires, is_new=False)
     return kept
 
@@ -233,6 +245,14 @@ def _writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserInputError(f"cannot be written: {error.strerror}", where=str(folder)) from None
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserInputError(f"cannot be read: {error.strerror}", where=str(folder)) from None
 
 
 def days_left(expires: datetime, now: datetime) -> int:

@@ -1,8 +1,11 @@
 """Accepts control channels on given addresses, and lets strangers cost little.
 
-Only so many channels live at once, only so many of them are being set up, and few of these from one address.
+Only so many channels live at once, only so many of them are of strangers, and few of these from one address.
 Beyond the first two numbers newcomers wait in the kernel's short queue, beyond the third they are closed.
-A channel that is not set up in time ends by its own deadline; until then it costs a socket and a few KiB.
+A stranger is whoever has not been greeted (`ControlChannel.greeted`): one byte opens a channel in plain text,
+and one key any number of them with TLS, but each name is greeted once. A channel that is not set up in time
+ends by its own deadline, and one on which no peer introduces itself by its caller's; until then it costs a
+socket and a few KiB, or what its caller keeps of what was said.
 """
 
 import errno
@@ -36,7 +39,7 @@ class ListenerLimits:
     channels: int = 4096
     """Accepted and not ended yet."""
     setting_up: int = 256
-    """Of them not open yet."""
+    """Of them not open yet, or open and not greeted."""
     setting_up_per_address: int = 32
     """Of those from one IP address: several agents on one host, with room to spare."""
 
@@ -83,23 +86,23 @@ class ControlListener:
 
     @property
     def turned_away(self) -> int:
-        """Connections closed at once, because too many of their address were being set up."""
+        """Connections closed at once, because too many of their address had not been greeted."""
         return self._turned_away
 
     @property
     def wants_read(self) -> bool:
-        """Call `accept` when the socket can be read; ask again after channels have opened or ended."""
+        """Call `accept` when the socket can be read; ask again after channels were greeted or have ended."""
         return self._paused_until_ns is None and self._room() > 0
 
     def accept(self, now_ns: int) -> list[ControlChannel]:
-        """New channels, to be driven by the caller until they are open or end.
+        """New channels, to be driven by the caller, and `greeted` where a peer has said who it is.
 
         Raises:
             MachineError: the listening socket itself is broken.
         """
         if not self.wants_read:
             return []
-        per_address = Counter(channel.remote.ip for channel in self._channels if channel.is_setting_up)
+        per_address = Counter(channel.remote.ip for channel in self._channels if channel.is_strange)
         accepted: list[ControlChannel] = []
         for _ in range(min(ACCEPTED_AT_ONCE, self._room())):
             try:
@@ -135,8 +138,8 @@ class ControlListener:
         if len(self._channels) < min(self._limits.setting_up, self._limits.channels):
             return min(self._limits.setting_up, self._limits.channels) - len(self._channels)
         self._channels = [channel for channel in self._channels if not channel.has_ended]
-        setting_up = sum(channel.is_setting_up for channel in self._channels)
-        return min(self._limits.setting_up - setting_up, self._limits.channels - len(self._channels))
+        strangers = sum(channel.is_strange for channel in self._channels)
+        return min(self._limits.setting_up - strangers, self._limits.channels - len(self._channels))
 
     def _channel(self, connection: socket.socket, remote: Endpoint, now_ns: int) -> ControlChannel:
         try:

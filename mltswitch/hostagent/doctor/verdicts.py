@@ -21,6 +21,12 @@ FEWEST_LOST: Final = 3
 DRIFT_PARTS_PER_MILLION: Final = 500.0
 """More than a clock of a host in order is off (ntp_adjtime(3)); delays would grow or shrink by it."""
 ECN_NAMES: Final = {Ecn.NOT_ECT: "Not-ECT", Ecn.ECT_0: "ECT(0)", Ecn.ECT_1: "ECT(1)", Ecn.CE: "CE"}
+_DROPPED_MEANINGS: Final = {
+    Ecn.NOT_ECT: "unimportant packets do not get through at all",
+    Ecn.ECT_0: "important packets do not get through at all",
+    Ecn.ECT_1: "no job sends it: agents send ECT(0)",
+    Ecn.CE: "important packets that a switch marks are lost",
+}
 _BORDER: Final = "look for the switch on this path that rewrites it: an untrusted port, a policy, a tunnel"
 _SHOWN: Final = 6
 
@@ -115,11 +121,14 @@ def _path(path: PathResult, settings: DoctorSettings, ours: str, theirs: str) ->
 def _round_trips(path: PathResult) -> Finding:
     least, middle = path.round_trip_minimum_ns, path.round_trip_median_ns
     if least is None or middle is None:
+        lives = path.outgoing.is_alive and path.incoming.is_alive
         return Finding(
             "round trip",
             Status.PROBLEM,
             f"none of {path.questions} questions was answered",
-            "one direction of the path, or both, is dead",
+            "questions are important packets: one direction, or both, drops them"
+            if lives
+            else "one direction of the path, or both, is dead",
         )
     seen = f"least {least / 1e6:.3f} ms, median {middle / 1e6:.3f} ms, of {len(path.round_trips_ns)} answers"
     return Finding("round trip", Status.OK, seen)
@@ -273,7 +282,9 @@ def ecn_findings(direction: Direction) -> Iterator[Finding]:
         totals[byte.ecn] += count
         if byte.ecn is not new:
             changes[byte.ecn, new][byte.dscp] += count
-    if not changes:
+    dropped = tuple(_dropped(direction))
+    yield from dropped
+    if not changes and not dropped:
         yield Finding("ECN", Status.OK, "all four code points kept")
     everywhere = {byte >> 2 for byte in direction.sent}
     for (before, after), points in sorted(changes.items()):
@@ -286,6 +297,29 @@ def ecn_findings(direction: Direction) -> Iterator[Finding]:
             f"{sum(points.values())} of {totals[before]} {became}{where}",
             meaning,
             remedy,
+        )
+
+
+def _dropped(direction: Direction) -> Iterator[Finding]:
+    """ECN code points of which nothing arrives, under DSCPs of which others do."""
+    came: Counter[int] = Counter()
+    for (sent, _), count in direction.received.items():
+        came[sent] += count
+    living = {byte >> 2 for byte, count in came.items() if count}
+    for ecn in Ecn:
+        of_ecn = [byte for byte in sorted(direction.sent) if byte & 3 == ecn and byte >> 2 in living]
+        lost = [byte for byte in of_ecn if not came[byte]]
+        if not lost:
+            continue
+        points = [byte >> 2 for byte in lost]
+        count = sum(direction.sent[byte] for byte in lost)
+        is_harmless = ecn is Ecn.ECT_1 or set(points) <= {CS6, CS7}
+        yield Finding(
+            "ECN dropped",
+            Status.WARNING if is_harmless else Status.PROBLEM,
+            f"nothing arrives as {ECN_NAMES[ecn]} (0 of {count} under {ranges(points)})",
+            _DROPPED_MEANINGS[ecn],
+            "look for a packet filter or a policer on this path",
         )
 
 

@@ -250,7 +250,8 @@ def _bind(opened: socket.socket, address: str, port: int) -> None:
     try:
         opened.bind(_endpoint(address, port))
     except OSError as error:
-        raise UserInputError(
+        kind = MachineError if error.errno == errno.EADDRINUSE else UserInputError
+        raise kind(
             f"UDP port {port} cannot be opened: {os.strerror(error.errno or 0)}",
             where=address,
             hint=_HINTS.get(error.errno or 0, ""),

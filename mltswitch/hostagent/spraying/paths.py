@@ -60,7 +60,7 @@ class Path:
     name: str
     """The spine, the leaf of both hosts, or the source port where the switches' hash decides."""
     source: IPv4Address | IPv6Address
-    """Bind to it: what the peer sends there comes back on the same path where the mode can say so."""
+    """Of ours: what the peer sends there comes back on the same path where the mode can say so."""
     destination: IPv4Address | IPv6Address
     way: SegmentList | SourceRoute | SourcePort | None
     """What names the path beside the addresses; None: nothing does."""

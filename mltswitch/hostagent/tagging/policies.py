@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import MltswitchError, UserInputError
+from mltswitch.hostagent.tagging.failures import words_of
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.tensor.rows import PacketRows, packet_rows
 from mltswitch.hostagent.tensor.view import TensorView
@@ -154,7 +155,7 @@ class FunctionMarking:
         except MltswitchError:
             raise
         except Exception as error:
-            raise UserInputError(f"raised {type(error).__name__}: {error}", where=where) from error
+            raise UserInputError(words_of(error), where=where) from error
         if answer.shape != (len(rows),) or answer.dtype != np.bool_:
             raise UserInputError(
                 f"answered {answer.dtype} of shape {answer.shape}",

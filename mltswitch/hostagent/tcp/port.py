@@ -155,6 +155,7 @@ class TcpPort:
             self._close(flow)
             if entry.error is None:
                 entry.error = error
+                error.__traceback__ = error.__context__ = None  # their frames hold memory of users
                 is_certain = isinstance(error, ProtocolViolationError)
                 entry.error_due_ns = now() + (0 if is_certain else LAST_WORDS_NS)
             return False

@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 from mltswitch.hostagent.tcp.frames import END_MARK_BYTES, FRAME_HEADER_BYTES, FrameHeader, is_whole
 from mltswitch.hostagent.transport.exchange import violation
 from mltswitch.hostagent.transport.inbox import Inbox
-from mltswitch.hostagent.transport.interfaces import TransferStatistics
+from mltswitch.hostagent.transport.interfaces import TransferKey, TransferStatistics
 from mltswitch.hostagent.transport.messages import Probe
 from mltswitch.hostagent.transport.receiving import ReceiveTransfer
 
@@ -49,10 +49,14 @@ class ReceiveChunks(ReceiveTransfer):
 
 @dataclass(slots=True, eq=False)
 class _Chunk:
-    """One that is arriving."""
+    """One that is arriving.
 
-    receiving: ReceiveChunks | None
-    """None: of a tensor that has ended here, or was given up."""
+    It names its tensor, and never holds it: the memory is the user's again as soon as the transfer ends,
+    whenever the next bytes come. A key names one transfer, for rounds rise.
+    """
+
+    key: TransferKey | None
+    """None: its tensor was not open here when the chunk began."""
     number: int
     first: int
     """Where in the tensor the next byte goes."""
@@ -64,14 +68,10 @@ class TcpInbox(Inbox):
 
     transfer_type: ClassVar[type[ReceiveTransfer]] = ReceiveChunks
 
-    def find(self, header: FrameHeader) -> ReceiveChunks | None:
-        """The transfer that a frame belongs to; None: it has ended."""
-        receiving = self._open.get(header.key)
+    def find(self, key: TransferKey | None) -> ReceiveChunks | None:
+        """An open transfer, whose memory is still ours to write; None: it has ended, or there is none."""
+        receiving = None if key is None else self._open.get(key)
         return receiving if isinstance(receiving, ReceiveChunks) else None
-
-    def is_open(self, receiving: ReceiveChunks) -> bool:
-        """Whether it has not ended: its memory is still ours to write."""
-        return self._open.get(receiving.incoming.key) is receiving
 
     def arrived(self, receiving: ReceiveChunks, number: int, now_ns: int) -> None:
         """A chunk is whole."""
@@ -103,8 +103,8 @@ class FrameReader:
         chunk = self._chunk
         if chunk is None or not chunk.left_bytes:
             return [self._between[self._between_bytes :]]
-        receiving = chunk.receiving
-        if receiving is not None and self._inbox.is_open(receiving):
+        receiving = self._inbox.find(chunk.key)
+        if receiving is not None:
             elements = receiving.incoming.tensor.data.data[chunk.first : chunk.first + chunk.left_bytes]
         else:
             elements = _SCRATCH[: chunk.left_bytes]
@@ -132,8 +132,8 @@ class FrameReader:
             self._begin(FrameHeader.decode(self._between[END_MARK_BYTES:]))
 
     def _ended(self, chunk: _Chunk, mark: int, now_ns: int) -> None:
-        receiving = chunk.receiving
-        if not is_whole(mark) or receiving is None or not self._inbox.is_open(receiving):
+        receiving = self._inbox.find(chunk.key)
+        if not is_whole(mark) or receiving is None:
             self._inbox.late_packets += 1
         else:
             self._inbox.arrived(receiving, chunk.number, now_ns)
@@ -141,6 +141,6 @@ class FrameReader:
     def _begin(self, header: FrameHeader) -> None:
         if not 1 <= header.size_bytes <= self._longest_chunk_bytes:
             raise violation(f"sends a chunk of {header.size_bytes} bytes", header.key)
-        receiving = self._inbox.find(header)
-        number = 0 if receiving is None else receiving.place(header)
-        self._chunk = _Chunk(receiving, number, header.offset_bytes, header.size_bytes)
+        receiving = self._inbox.find(header.key)
+        key, number = (None, 0) if receiving is None else (header.key, receiving.place(header))
+        self._chunk = _Chunk(key, number, header.offset_bytes, header.size_bytes)

@@ -3,28 +3,33 @@
 import heapq
 from typing import ClassVar, Final
 
-from mltswitch.hostagent.errors import TaggingError
+from mltswitch.hostagent.errors import AgentError, TaggingError
 from mltswitch.hostagent.tagging import checked_dscp
 from mltswitch.hostagent.tcp.frames import GIVEN_UP, WHOLE, FrameHeader
 from mltswitch.hostagent.transport.exchange import violation
-from mltswitch.hostagent.transport.interfaces import Outgoing, TransferStatistics
-from mltswitch.hostagent.transport.messages import Bitmap, Reason
+from mltswitch.hostagent.transport.interfaces import Outgoing, TransferKey, TransferStatistics
+from mltswitch.hostagent.transport.messages import Bitmap, Reason, Stop
 from mltswitch.hostagent.transport.outbox import Outbox
 from mltswitch.hostagent.transport.sending import Phase, SendTransfer, asked
 from mltswitch.wire import Dscp
 
-_END_MARK_PARTS: Final = 1
+ZEROS_BYTES: Final = 64 * 1024
+_ZEROS: Final = memoryview(bytes(ZEROS_BYTES))
 
 
 class Frame:
-    """One chunk with its header and its end mark, as much of it as has not been written yet."""
+    """One chunk with its header and its end mark, as much of it as has not been written yet.
 
-    def __init__(self, sending: SendTransfer, header: FrameHeader, dscp: Dscp) -> None:
+    It names its tensor, and never holds it: the memory is the user's again as soon as the transfer ends,
+    whenever the socket has room. A key names one transfer, for rounds rise.
+    """
+
+    def __init__(self, outbox: "TcpOutbox", header: FrameHeader, dscp: Dscp) -> None:
         self.dscp = dscp
-        self._sending = sending
-        first, last = header.offset_bytes, header.offset_bytes + header.size_bytes
-        elements = sending.outgoing.tensor.data.data[first:last]
-        self._parts = [memoryview(header.encode()), elements, memoryview(WHOLE)]
+        self._outbox, self._key = outbox, header.key
+        self._header, self._mark = memoryview(header.encode()), memoryview(WHOLE)
+        self._first, self._last = header.offset_bytes, header.offset_bytes + header.size_bytes
+        """Of the elements that have not been written."""
         self._is_begun = self._is_given_up = False
 
     def parts(self) -> list[memoryview]:
@@ -32,25 +37,27 @@ class Frame:
 
         No memory of a tensor that has ended: it is the user's again.
         """
-        if self._sending.phase is Phase.ENDED and not self._is_given_up:
-            self._give_up()
-        return self._parts
+        if self._first == self._last:
+            return [part for part in (self._header, self._mark) if part]
+        sending = None if self._is_given_up else self._outbox.find(self._key)
+        if sending is not None:
+            elements = sending.outgoing.tensor.data.data[self._first : self._last]
+        elif self._is_begun:
+            self._is_given_up, self._mark = True, memoryview(GIVEN_UP)
+            elements = _ZEROS[: self._last - self._first]
+        else:
+            return []
+        is_rest = len(elements) == self._last - self._first
+        return [part for part in (self._header, elements, self._mark if is_rest else None) if part]
 
     def written(self, size_bytes: int) -> None:
         """So many of the bytes of `parts` have been."""
         self._is_begun = self._is_begun or size_bytes > 0
-        while self._parts and size_bytes >= len(self._parts[0]):
-            size_bytes -= len(self._parts.pop(0))
-        if size_bytes:
-            self._parts[0] = self._parts[0][size_bytes:]
-
-    def _give_up(self) -> None:
-        self._is_given_up = True
-        if not self._is_begun:
-            self._parts = []
-        elif len(self._parts) > _END_MARK_PARTS:
-            *header, elements, _ = self._parts
-            self._parts = [*header, memoryview(bytes(len(elements))), memoryview(GIVEN_UP)]
+        of_header = min(size_bytes, len(self._header))
+        of_elements = min(size_bytes - of_header, self._last - self._first)
+        self._header = self._header[of_header:]
+        self._first += of_elements
+        self._mark = self._mark[size_bytes - of_header - of_elements :]
 
 
 class SendChunks(SendTransfer):
@@ -60,7 +67,7 @@ class SendChunks(SendTransfer):
         super().__init__(outgoing, order, posted_ns)
         self._taken = 0
 
-    def next_frame(self) -> Frame:
+    def next_frame(self, outbox: "TcpOutbox") -> Frame:
         """The next chunk; raises TaggingError where the user's code does not say its class."""
         dscp = asked(lambda: checked_dscp(self.outgoing.dscp()))
         layout = self.layout
@@ -72,7 +79,7 @@ class SendChunks(SendTransfer):
         )
         self._taken += 1
         self.tally.left_whole(dscp)
-        return Frame(self, header, dscp)
+        return Frame(outbox, header, dscp)
 
     def statistics(
         self,
@@ -94,6 +101,15 @@ class TcpOutbox(Outbox):
 
     transfer_type: ClassVar[type[SendTransfer]] = SendChunks
 
+    def find(self, key: TransferKey) -> SendTransfer | None:
+        """An open transfer, whose memory is still ours to read; None: it has ended."""
+        return self._open.get(key)
+
+    def end_all(self, error: AgentError, now_ns: int) -> None:
+        """The connection is over."""
+        self._sendable.clear()  # first: each would be looked for in it
+        super().end_all(error, now_ns)
+
     @property
     def has_frames(self) -> bool:
         """Whether `next_frame` has something to give, unless the user's code fails."""
@@ -107,7 +123,7 @@ class TcpOutbox(Outbox):
             sending = self._sendable[0][2]
             assert isinstance(sending, SendChunks)  # noqa: S101  (made as `transfer_type`)
             try:
-                frame = sending.next_frame()
+                frame = sending.next_frame(self)
             except TaggingError as error:
                 self.give_up(sending.outgoing.key, Reason.CANCELLED, error, now_ns)
                 continue
@@ -120,3 +136,12 @@ class TcpOutbox(Outbox):
     def bitmap(self, bitmap: Bitmap, now_ns: int) -> None:  # noqa: ARG002  (nothing of it is looked at)
         """Nobody asks for one over TCP: raises ProtocolViolationError."""
         raise violation("says what has arrived, and nobody asked", bitmap.key)
+
+    def _end(
+        self, sending: SendTransfer, error: AgentError | None, now_ns: int, stop: Stop | None = None
+    ) -> None:
+        may_wait = sending.phase is Phase.SENDING
+        super()._end(sending, error, now_ns, stop)
+        if may_wait:  # behind others it would keep its memory until they have left
+            self._sendable = [entry for entry in self._sendable if entry[2] is not sending]
+            heapq.heapify(self._sendable)

@@ -5,11 +5,15 @@ is on loopback unless its user says otherwise.
 """
 
 import errno
+import io
 import logging
 import os
 import socket
 import threading
-from http.server import ThreadingHTTPServer
+import time
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -20,11 +24,18 @@ from mltswitch.hostagent.telemetry.snapshot import AgentSnapshot
 from mltswitch.hostagent.telemetry.transfers import TransferCounts
 
 CLIENT_SECONDS: Final = 5.0
-"""A client that says nothing, or does not read, for so long is left."""
+"""A client has so long in all, to ask and to read the answer; then it is left."""
 MAXIMUM_CLIENTS: Final = 8
-"""At the same time; others are closed at once."""
+"""At the same time; others are told to come again."""
 ANSWER_SECONDS: Final = 2.0
 """For the agent's engine."""
+_TURN_SECONDS: Final = 0.1
+_METHODS: Final = "GET, HEAD"
+_BUSY: Final = (
+    f"HTTP/1.0 503 Service Unavailable\r\nRetry-After: {CLIENT_SECONDS:.0f}\r\nContent-Length: 0\r\n"
+    "Connection: close\r\n\r\n"
+).encode()
+_REQUEST_BYTES: Final = 1 << 16
 
 _log = logging.getLogger(__name__)
 
@@ -67,14 +78,15 @@ class MetricsServer:
         self._agent = agent
         self._transfers = TransferCounts()
         collector = AgentCollector(lambda: agent.snapshot(ANSWER_SECONDS), self._transfers)
-        self._server = _opened(endpoint, handler_type(collector, CLIENT_SECONDS))
+        answering = handler_type(collector, CLIENT_SECONDS)
+        self._server = _opened(endpoint, type("Handler", (_Methods, answering), {}))
         try:
             agent.observe(self._transfers)
         except BaseException:
             self._server.server_close()
             raise
         self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.1,), name="agent metrics", daemon=True
+            target=self._server.serve_forever, args=(_TURN_SECONDS,), name="agent metrics", daemon=True
         )
         self._thread.start()
 
@@ -100,6 +112,30 @@ class MetricsServer:
         self.close()
 
 
+class _Methods(BaseHTTPRequestHandler):
+    """What may be asked for: GET is answered by the class that this one is mixed with, HEAD as GET without
+    the body, and nothing else is."""
+
+    def do_HEAD(self) -> None:
+        self.do_GET()  # type: ignore[attr-defined]  # the other class has it
+
+    def end_headers(self) -> None:
+        super().end_headers()
+        if self.command == "HEAD":
+            self.wfile = io.BytesIO()  # what follows is the body
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        # The base says 501 for methods that it finds no function for, which would mean: perhaps one day.
+        if code == HTTPStatus.NOT_IMPLEMENTED:
+            code, message = HTTPStatus.METHOD_NOT_ALLOWED, None
+        super().send_error(code, message, explain)
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        super().send_response(code, message)
+        if code == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", _METHODS)
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
@@ -107,7 +143,9 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, endpoint: Endpoint, handler: type) -> None:
         self.address_family, address = endpoint.resolved()
-        self._places = threading.BoundedSemaphore(MAXIMUM_CLIENTS)
+        self._lock = threading.Lock()
+        self._ends: dict[socket.socket, float] = {}
+        """Clients that are served, and until when."""
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
@@ -120,23 +158,40 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._places.acquire(blocking=False):
+        with self._lock:
+            has_room = len(self._ends) < MAXIMUM_CLIENTS
+            if has_room:
+                self._ends[request] = time.monotonic() + CLIENT_SECONDS
+        if has_room:
+            super().process_request(request, client_address)  # where it fails, the request is shut down, too
+        else:
+            _turn_away(request)
             self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._places.release()
-            raise
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:  # from here on its descriptor may soon be somebody else's
+            self._ends.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Leaves clients whose time is over, however often they say a little: their threads see the end."""
+        now = time.monotonic()
+        with self._lock:
+            for request, end in self._ends.items():
+                if now >= end:
+                    with suppress(OSError):  # it has gone by itself
+                        request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002  (the base has them)
         _log.debug("a client of the metrics endpoint went away", exc_info=True)
+
+
+def _turn_away(request: socket.socket) -> None:
+    """Without waiting for it: the answer is short enough for any socket's buffer."""
+    request.setblocking(False)
+    with suppress(OSError):
+        request.send(_BUSY)
+        request.recv(_REQUEST_BYTES)  # a socket that is closed with something unread resets the connection
 
 
 def _opened(endpoint: Endpoint, handler: type) -> _Server:

@@ -3,13 +3,14 @@
 import errno
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from mltswitch.hostagent.links import Link
 from mltswitch.hostagent.network.receiver import DatagramReceiver
 from mltswitch.hostagent.telemetry.events import (
     AgentEvent,
+    AgentStarted,
     DatagramsDropped,
     DropReason,
     Observer,
@@ -19,6 +20,7 @@ from mltswitch.hostagent.telemetry.events import (
     PeerLost,
     RateChanged,
     TransferAdvanced,
+    Warned,
     kind_of,
 )
 from mltswitch.hostagent.transport.connection import Connection
@@ -148,7 +150,7 @@ class Watch:
     def _tell_one(self, observer: Observer, event: AgentEvent) -> None:
         try:
             observer.observe(event)
-        except Exception:  # noqa: BLE001  (whatever it is, the job goes on; the log says it)
+        except BaseException:  # noqa: BLE001  (sys.exit, too: the job goes on; the log says it)
             _log.exception("an observer failed, it is told nothing more")
             self.remove(observer)
 
@@ -156,3 +158,16 @@ class Watch:
 def connected(peer: str, hello: PeerHello) -> PeerConnected:
     """Now."""
     return PeerConnected(time.monotonic_ns(), peer, len(hello.data), hello.payload_bytes, hello.window_bytes)
+
+
+def greeting(
+    name: str, addresses: Sequence[str], warnings: Iterable[str], peers: Mapping[str, PeerHello | None]
+) -> Iterator[AgentEvent]:
+    """What a new observer is told of an agent that has begun before."""
+    now_ns = time.monotonic_ns()
+    yield AgentStarted(now_ns, name, tuple(addresses))
+    for text in warnings:
+        yield Warned(now_ns, text)
+    for peer, hello in peers.items():
+        if hello is not None:
+            yield connected(peer, hello)

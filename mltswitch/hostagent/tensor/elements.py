@@ -36,7 +36,7 @@ class _Memory:
     type_name: str
 
 
-def view_of(tensor: object, *, writable: bool, element_type: ElementType | None = None) -> TensorView:
+def view_of(tensor: object, *, writable: bool, element_type: ElementType | str | None = None) -> TensorView:
     """The tensor's bytes, sharing its memory; nothing is copied.
 
     Args:
@@ -44,10 +44,12 @@ def view_of(tensor: object, *, writable: bool, element_type: ElementType | None 
             the CPU. Dense, in C order, elements in the machine's byte order. numpy arrays may be of the
             bfloat16 of ml_dtypes.
         writable: elements are to be received into it.
-        element_type: needed where the memory does not say it: bytes; uint16 may be taken as bfloat16.
+        element_type: needed where the memory does not say it: bytes; uint16 may be taken as bfloat16. Or its
+            name in small letters.
 
-    Raises UserInputError for memory that cannot be sent or received as it lies.
+    Raises UserInputError for memory that cannot be sent or received as it lies, and for another element type.
     """
+    asked = _asked_for(element_type)
     if _is_torch(tensor):
         memory = _torch_memory(tensor)
     elif isinstance(tensor, np.ndarray):
@@ -61,7 +63,7 @@ def view_of(tensor: object, *, writable: bool, element_type: ElementType | None 
             expected="writable memory",
             hint="give a copy, or a bytearray in the place of bytes",
         )
-    chosen = _element_type(memory.type_name, element_type)
+    chosen = _element_type(memory.type_name, asked)
     size_bytes = len(memory.data)
     if not size_bytes:
         raise UserInputError("has no elements", where=_WHERE, expected="1 element or more")
@@ -85,6 +87,22 @@ def refuse_big_endian(byte_order: str = sys.byteorder) -> None:
         raise MachineError(
             "elements travel in little-endian order, straight from memory", expected="a little-endian machine"
         )
+
+
+def _asked_for(element_type: object) -> ElementType | None:
+    """A bare number is none: those on the wire mean nothing to a caller."""
+    if element_type is None or isinstance(element_type, ElementType):
+        return element_type
+    named = _BY_NAME.get(element_type) if isinstance(element_type, str) else None
+    if named is None:
+        is_text = isinstance(element_type, str)
+        given = repr(element_type)[:60] if is_text else f"an object of type {type(element_type).__name__}"
+        raise UserInputError(
+            f"{given} is no element type",
+            where="element_type",
+            expected="one of " + ", ".join(_BY_NAME),
+        )
+    return named
 
 
 def _element_type(type_name: str, asked: ElementType | None) -> ElementType:

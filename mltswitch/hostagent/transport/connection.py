@@ -116,7 +116,9 @@ class Connection:
         }
         self._sprayer_for = sprayer_for
         self._sprayer: Sprayer | None = None
-        self._reader = MessageReader()
+        self._reader = MessageReader(is_greeted=False)
+        self.is_quiet = False
+        """Say nothing yet: whoever was called decides whether the caller is answered."""
         self._error: AgentError | None = None
         self._deadlines: list[tuple[int, int, int, Direction]] = []
         """Heap of (time, tensor, round, direction)."""
@@ -250,6 +252,8 @@ class Connection:
 
     def control_to_send(self) -> bytes:
         """What waits for the control channel; taken."""
+        if self.is_quiet and self._error is None:
+            return b""
         return self._exchange.take_unsaid()
 
     def bursts(self, now_ns: int, maximum_packets: int) -> Bursts | None:
@@ -265,7 +269,7 @@ class Connection:
         if self._error is not None or peer is None or sprayer is None:
             return []
         key, tos = self._exchange.send_key, self._exchange.control_tos
-        due = self._feedback.due(peer.token, key, tos, now_ns)
+        due = self._feedback.due(peer.token, key, tos, now_ns, len(peer.data_addresses))
         timer = sprayer.next_timer_ns()
         if timer is not None and timer <= now_ns:
             probes = sprayer.probes_due(now_ns)

@@ -2,7 +2,12 @@
 
 from typing import Final
 
-from mltswitch.hostagent.errors import AgentError, ProtocolViolationError, TransferMismatchError
+from mltswitch.hostagent.errors import (
+    AgentError,
+    ProtocolViolationError,
+    TooManyTransfersError,
+    TransferMismatchError,
+)
 from mltswitch.hostagent.transport.hello import LocalEnd, PeerHello, Secrets
 from mltswitch.hostagent.transport.interfaces import Event, TransferKey
 from mltswitch.hostagent.transport.messages import (
@@ -141,11 +146,12 @@ class Rounds:
     def post(self, key: TransferKey, open_transfers: int) -> Cancel | None:
         """Take note of a post; returns why the peer has given it up, if it has.
 
-        Raises TransferMismatchError for a round that is not later than the last, and for too many.
+        Raises TransferMismatchError for a round that is not later than the last, TooManyTransfersError for
+        more transfers or tensors than there may be.
         """
         problem = self._problem(key, open_transfers)
-        if problem:
-            raise self._exchange.of_transfer(TransferMismatchError(problem), key)
+        if problem is not None:
+            raise self._exchange.of_transfer(problem, key)
         self._last[key.tensor] = key.round_number
         return self._given_up.pop(key, None)
 
@@ -162,18 +168,26 @@ class Rounds:
             del self._given_up[next(iter(self._given_up))]
         self._given_up[cancel.key] = cancel
 
-    def _problem(self, key: TransferKey, open_transfers: int) -> str:
+    def _problem(self, key: TransferKey, open_transfers: int) -> AgentError | None:
         settings = self._exchange.settings
         if not 0 <= key.tensor < 1 << 32 or not 0 <= key.round_number < 1 << 32:
-            return "tensor and round are numbers of 32 bits"
+            return TransferMismatchError("tensor and round are numbers of 32 bits")
         if self.is_past(key):
             last = self._last[key.tensor]
-            return f"round {last} of it was posted before; rounds rise, so that old packets are told apart"
+            return TransferMismatchError(
+                f"round {last} of it was posted before; rounds rise, so that old packets are told apart"
+            )
         if key.tensor not in self._last and len(self._last) >= settings.maximum_tensors:
-            return f"more than {settings.maximum_tensors} tensors"
+            return TooManyTransfersError(
+                f"{len(self._last)} tensors have been posted in this direction, and no more may be:"
+                " post later rounds of them"
+            )
         if open_transfers >= settings.maximum_transfers:
-            return f"{open_transfers} transfers are open"
-        return ""
+            return TooManyTransfersError(
+                f"{open_transfers} transfers are open in this direction, and no more may be:"
+                " wait for completions before you post others"
+            )
+        return None
 
 
 def reason_of(error: AgentError) -> Reason:

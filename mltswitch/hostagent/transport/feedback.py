@@ -128,8 +128,11 @@ class Feedback:
             return self._waiting_since_ns
         return self._waiting_since_ns + self._delay_ns
 
-    def due(self, token: int, key: bytes | None, tos: int, now_ns: int) -> list[Datagram]:
-        """The acknowledgements that should leave now, one a path; each is made once."""
+    def due(self, token: int, key: bytes | None, tos: int, now_ns: int, paths_back: int) -> list[Datagram]:
+        """The acknowledgements that should leave now, one a path; each is made once.
+
+        `paths_back`: how many lead to the peer; each goes back by its own, as far as there are as many.
+        """
         since = self._waiting_since_ns
         if since is None:
             return []
@@ -137,13 +140,13 @@ class Feedback:
         least = 1 if is_late else self._every_packets
         pending = self._pending.tolist()  # paths are few: lists are faster than arrays
         paths = [path for path, packets in enumerate(pending) if packets >= least]
-        due = [self._made(path, token, key, tos, now_ns) for path in paths]
+        due = [Datagram(self._payload(path, token, key, now_ns), path % paths_back, tos) for path in paths]
         if is_late or sum(pending) == sum(pending[path] for path in paths):
             self._waiting_since_ns, self._is_urgent = None, False
         self._pending[paths] = self._newest_sent_ns[paths] = 0
         return due
 
-    def _made(self, path: int, token: int, key: bytes | None, tos: int, now_ns: int) -> Datagram:
+    def _payload(self, path: int, token: int, key: bytes | None, now_ns: int) -> bytes:
         self._number += 1
         payload = _ACKNOWLEDGEMENT.pack(
             AGENT_VERSION,
@@ -163,7 +166,7 @@ class Feedback:
             self._received.item(path) & _COUNT_MASK,
             self._marked.item(path) & _COUNT_MASK,
         )
-        return Datagram(payload if key is None else payload + tag(key, payload), path, tos)
+        return payload if key is None else payload + tag(key, payload)
 
 
 def path_probe(path: int, token: int, key: bytes | None, tos: int, now_ns: int) -> Datagram:

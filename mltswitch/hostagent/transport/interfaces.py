@@ -46,7 +46,7 @@ class LookingAhead(Marking, Protocol):
     """One that looks at the tensor also while nobody asks."""
 
     def look_no_more(self) -> None:
-        """The tensor is the user's again; called once."""
+        """The tensor is the user's again; called once. What it raises goes into the log."""
         ...
 
 
@@ -187,8 +187,8 @@ class TransferStatistics:
     packets_received: int
     """Different packets; at the sender what the receiver said last."""
     important_packets: int | None
-    """Of the tensor. None: not known, because the first pass was not over when the transfer ended (the sender
-    tags as it sends, and tells the receiver with its first probe)."""
+    """Of the tensor. None: not known when the transfer ended: the sender had not tagged all packets (it tags
+    as it sends); the receiver did not have all, and was not told (with the sender's first probe)."""
     important_received: int | None
     """Of them, different ones. None at a sender whose transfer failed: the receiver says it with its stop."""
     packets_marked: int | None

@@ -1,6 +1,7 @@
 """What agents say on the control channel: a length, a kind and a body of fixed layout each.
 
-Network order. The length counts kind and body. docs/wire-format.md lists the fields.
+Network order. The length counts kind and body. docs/control-protocol.md lists the fields, and who says what
+when.
 """
 
 import struct
@@ -13,6 +14,7 @@ from mltswitch.hostagent.errors import (
     AgentError,
     CancelledError,
     DeadlineExceededError,
+    ProtocolViolationError,
     TransferMismatchError,
 )
 from mltswitch.hostagent.tensor.layout import MAXIMUM_PACKETS
@@ -303,6 +305,7 @@ Message = Hello | Ready | Probe | Bitmap | Stop | Stopped | Cancel | Ping | Pong
 _TYPES: Final[dict[int, type[Message]]] = {
     entry.kind: entry for entry in (Hello, Ready, Probe, Bitmap, Stop, Stopped, Cancel, Ping, Pong, Goodbye)
 }
+_BEGINNINGS: Final = frozenset({MessageKind.HELLO, MessageKind.GOODBYE})
 
 
 def encode_message(message: Message) -> bytes:
@@ -314,8 +317,11 @@ def encode_message(message: Message) -> bytes:
 class MessageReader:
     """Finds the messages in a stream of bytes; keeps at most one that has not ended yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_greeted: bool = True) -> None:
+        """`is_greeted`: the peer's HELLO has been read elsewhere. Else only that is waited for, or a GOODBYE
+        that says why none comes: a stranger makes us keep no more than the longest HELLO."""
         self._waiting = bytearray()
+        self._is_greeted = is_greeted
         self._has_read = False
         """A message, at least one."""
 
@@ -325,9 +331,10 @@ class MessageReader:
         return len(self._waiting)
 
     def messages(self, data: bytes) -> Iterator[Message]:
-        """Those that end in the data; raises WireFormatError, after which nothing can be read any more.
+        """Those that end in the data; kind and length are checked before a body is waited for.
 
-        A length is checked when it is seen, before its body is waited for.
+        Raises WireFormatError, or ProtocolViolationError for what comes before a HELLO; nothing can be read
+        after either.
         """
         self._waiting += data
         while len(self._waiting) >= _PREFIX.size:
@@ -335,6 +342,8 @@ class MessageReader:
             found = _TYPES.get(kind)
             if found is None:
                 raise self._unknown(kind)
+            if not self._is_greeted and found.kind not in _BEGINNINGS:
+                raise ProtocolViolationError(f"hello comes first, not {found.kind.name.lower()}")
             if not 1 <= length <= 1 + found.maximum_bytes:
                 raise WireFormatError(
                     f"{length} bytes",
@@ -346,7 +355,7 @@ class MessageReader:
                 return
             body = bytes(self._waiting[_PREFIX.size : end])
             del self._waiting[:end]
-            self._has_read = True
+            self._has_read = self._is_greeted = True
             yield found.decode(body)
 
     def _unknown(self, kind: int) -> WireFormatError:
@@ -371,7 +380,8 @@ def _unpack(layout: struct.Struct, body: bytes) -> tuple[int, ...]:
 
 
 def _short(text: str) -> bytes:
-    return text.encode()[:MAXIMUM_TEXT_BYTES]
+    """It may be a user's: what UTF-8 does not have (halves of surrogate pairs) becomes question marks."""
+    return text.encode(errors="replace")[:MAXIMUM_TEXT_BYTES]
 
 
 def _text(body: bytes) -> str:

@@ -27,6 +27,46 @@ HEARD_BYTES: Final = 4 << 20
 """Of a pass: if it is longer, round trips have told of the queues that it meets."""
 
 
+class _Ready:
+    """Memory of the peer's for tensors that are not posted here yet."""
+
+    def __init__(self) -> None:
+        self._by_tensor: dict[int, dict[int, Ready]] = {}
+        """And by round."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, ready: Ready) -> None:
+        """In the place of what was said of the same round before."""
+        rounds = self._by_tensor.setdefault(ready.key.tensor, {})
+        self._count += ready.key.round_number not in rounds
+        rounds[ready.key.round_number] = ready
+
+    def pop(self, key: TransferKey) -> Ready | None:
+        """None: there is none."""
+        rounds = self._by_tensor.get(key.tensor, {})
+        ready = rounds.pop(key.round_number, None)
+        self._count -= ready is not None
+        if not rounds:
+            self._by_tensor.pop(key.tensor, None)
+        return ready
+
+    def pop_earlier(self, key: TransferKey) -> list[TransferKey]:
+        """Rounds of the same tensor before this one, in order."""
+        rounds = self._by_tensor.get(key.tensor, {})
+        earlier = [TransferKey(key.tensor, number) for number in sorted(rounds) if number < key.round_number]
+        for skipped in earlier:
+            self.pop(skipped)
+        return earlier
+
+    def clear(self) -> None:
+        """The connection is over."""
+        self._by_tensor.clear()
+        self._count = 0
+
+
 class Outbox:
     """The sending half of a connection."""
 
@@ -40,8 +80,7 @@ class Outbox:
         self._share: Share | None = None
         self._rounds = Rounds(exchange)
         self._open: dict[TransferKey, SendTransfer] = {}
-        self._ready: dict[TransferKey, Ready] = {}
-        """Memory of the peer's for tensors that are not posted here yet."""
+        self._ready = _Ready()
         self._posts = 0
         self._sendable: list[tuple[int, int, SendTransfer]] = []
         """Heap: front layers first, then in the order of posting."""
@@ -62,11 +101,13 @@ class Outbox:
         self._share = share
 
     def post(self, transfer: Outgoing, now_ns: int) -> None:
-        """Raises TransferMismatchError."""
+        """Raises TransferMismatchError or CancelledError."""
         given_up = self._rounds.post(transfer.key, len(self._open))
         self._posts += 1
         sending = self._open[transfer.key] = self.transfer_type(transfer, self._posts, now_ns)
-        ready = self._ready.pop(transfer.key, None)
+        ready = self._ready.pop(transfer.key)
+        for skipped in self._ready.pop_earlier(transfer.key):
+            self._give_up_unposted(skipped)
         if given_up is not None:
             self._end(sending, given_up.error(), now_ns)
         elif ready is not None:
@@ -116,13 +157,15 @@ class Outbox:
                 raise violation("is ready twice", ready.key)
             self._begin(sending, ready, now_ns)
         elif self._rounds.is_past(ready.key):
-            self._exchange.say(
-                Cancel(ready.key, Direction.SEND, Reason.CANCELLED, "the sender has given it up")
-            )
+            self._give_up_unposted(ready.key)
         elif len(self._ready) >= self._exchange.settings.maximum_transfers:
             raise violation(f"is ready for more than {len(self._ready)} tensors at once", ready.key)
         else:
-            self._ready[ready.key] = ready
+            self._ready.add(ready)
+
+    def _give_up_unposted(self, key: TransferKey) -> None:
+        """A round that can be posted no more; its receiver would wait until its deadline."""
+        self._exchange.say(Cancel(key, Direction.SEND, Reason.CANCELLED, "the sender has given it up"))
 
     def bitmap(self, bitmap: Bitmap, now_ns: int) -> None:
         """Raises ProtocolViolationError or WireFormatError."""
@@ -156,7 +199,7 @@ class Outbox:
         if sending is not None:
             self._end(sending, cancel.error(), now_ns)
         else:
-            self._ready.pop(cancel.key, None)
+            self._ready.pop(cancel.key)
             self._rounds.give_up(cancel)
 
     # What leaves

@@ -47,6 +47,7 @@ class ReceiveTransfer:
         self._received_count = 0
         self._important_count = 0
         self._important_packets: int | None = None
+        """Of the tensor, as the sender says."""
         self._duplicates = 0
         self._compiled: Transfer | None = None
 
@@ -252,7 +253,7 @@ class ReceiveTransfer:
             packets_sent=0,
             packets_resent=0,
             packets_received=self._received_count,
-            important_packets=self._important_packets,
+            important_packets=self._known_important_packets(),
             important_received=self._important_count,
             packets_marked=self.tally.packets_marked,
             packets_duplicate=self._duplicates,
@@ -260,6 +261,16 @@ class ReceiveTransfer:
             classes=self.tally.classes(),
             packets_by_path=self.tally.by_path,
         )
+
+    def _known_important_packets(self) -> int | None:
+        """Each packet says whether it is important, so that who has all knows without being told.
+
+        Chunks over TCP, which are not tallied, do not say it.
+        """
+        layout = self._layout
+        if layout is None or self._received_count < layout.packet_count or not self.tally.packets:
+            return self._important_packets
+        return self._important_count
 
     def _fits(self, sequences: NDArray[np.int64], body_bytes: int) -> NDArray[np.bool_]:
         layout = self._layout

@@ -1,5 +1,6 @@
 """One tensor on its way out: passes of packets, each ended by a probe, until the receiver says stop."""
 
+import logging
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, TypeVar
@@ -7,9 +8,8 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mltswitch.errors import MltswitchError
 from mltswitch.hostagent.errors import TaggingError, TransferMismatchError
-from mltswitch.hostagent.tagging import checked_dscp, tos
+from mltswitch.hostagent.tagging import checked_dscp, tos, words_of
 from mltswitch.hostagent.tensor.bitmap import decode_bitmap
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.transport.datagrams import Bursts
@@ -26,7 +26,7 @@ from mltswitch.hostagent.transport.interfaces import (
 from mltswitch.hostagent.transport.messages import MAXIMUM_MARKED_PATHS, Probe, Ready
 from mltswitch.hostagent.transport.packets import Chunk, burst_length
 from mltswitch.hostagent.transport.tally import SendTally
-from mltswitch.wire import Dscp, WireFormatError
+from mltswitch.wire import Dscp, ElementType, WireFormatError
 
 RESEND_MARGIN: Final = 1.1
 """More than the losses of the last pass explain."""
@@ -38,6 +38,8 @@ REST_MOST_NS: Final = 500_000_000
 """Between passes of which nothing arrives."""
 
 Answer = TypeVar("Answer")
+
+_log = logging.getLogger(__name__)
 
 
 class Phase(Enum):
@@ -74,6 +76,8 @@ class SendTransfer:
         self._pass_packets = 0
         self._pass_dscps: set[Dscp] = set()
         self._important = np.zeros(0, np.bool_)
+        self._tagged_packets = 0
+        """They are tagged in order, once each."""
         self._known_received = 0
         self._rest_ns = 0
 
@@ -90,8 +94,13 @@ class SendTransfer:
 
     @property
     def important_packets(self) -> int:
-        """Of those tagged so far: of all, after the first pass."""
+        """Of those tagged so far: of all, once `has_tagged_all`."""
         return int(np.count_nonzero(self._important))
+
+    @property
+    def has_tagged_all(self) -> bool:
+        """Whether the last chunk of the first pass was prepared."""
+        return self._layout is not None and self._tagged_packets == self._layout.packet_count
 
     @property
     def packets_sent(self) -> int:
@@ -106,14 +115,14 @@ class SendTransfer:
         tensor = self.outgoing.tensor
         if (ready.element_type, ready.element_count) != (tensor.element_type, tensor.element_count):
             raise TransferMismatchError(
-                f"the receiver expects {ready.element_count} elements of type {ready.element_type},"
-                f" the sender has {tensor.element_count} of type {tensor.element_type:d}"
+                f"the receiver expects {ready.element_count} elements of {_type_name(ready.element_type)},"
+                f" the sender has {tensor.element_count} of {_type_name(tensor.element_type)}"
             )
         try:
             layout = PacketLayout.fitting(tensor.element_type, tensor.element_count, element_bytes)
         except ValueError as error:
             raise TransferMismatchError(str(error)) from None
-        self._marking = asked(lambda: self.outgoing.policy.mark(tensor, layout))
+        self._marking = asked(lambda: self._marking_of(layout))
         self._layout = layout
         self._loss_bound = ready.loss_bound
         self._important = np.zeros(layout.packet_count, np.bool_)
@@ -145,11 +154,17 @@ class SendTransfer:
         return bursts
 
     def end(self) -> None:
-        """The tensor is the user's again: nobody looks at it any more."""
+        """The tensor is the user's again: nobody looks at it any more.
+
+        Whatever a policy of the user's raises then goes into the log.
+        """
         self.phase = Phase.ENDED
-        if isinstance(self._marking, LookingAhead):
-            self._marking.look_no_more()
-        self._marking = self._chunk = None
+        marking, self._marking, self._chunk = self._marking, None, None
+        try:
+            if isinstance(marking, LookingAhead):
+                marking.look_no_more()
+        except BaseException:  # noqa: BLE001  (the transfer has ended as it has, and others go on)
+            _log.exception("a policy was told to look at its tensor no more, and has failed")
 
     @property
     def is_pass_over(self) -> bool:
@@ -231,7 +246,7 @@ class SendTransfer:
             packets_sent=totals.packets,
             packets_resent=totals.packets_resent,
             packets_received=self._known_received if packets_received is None else packets_received,
-            important_packets=self.important_packets if layout and self.attempt else None,
+            important_packets=self.important_packets if self.has_tagged_all else None,
             important_received=important_received,
             packets_marked=None,
             packets_duplicate=None,
@@ -298,6 +313,15 @@ class SendTransfer:
         spared = int(self._loss_bound * count)
         return count - min(2 * (spared + burst_packets), chunk_packets) if spared else count
 
+    def _marking_of(self, layout: PacketLayout) -> Marking:
+        marking = self.outgoing.policy.mark(self.outgoing.tensor, layout)
+        if not callable(getattr(marking, "important", None)):
+            name = type(marking).__name__
+            raise TaggingError(
+                f"`mark` of the policy returned an object of type {name}, without a method `important`"
+            )
+        return marking
+
     def _mark(self, first: int, last: int) -> NDArray[np.bool_]:
         marking = self._marking
         assert marking is not None  # noqa: S101  (made by `begin`)
@@ -308,14 +332,24 @@ class SendTransfer:
             )
         ours = self._important[first:last]  # the policy's array may change
         ours[:] = important
+        self._tagged_packets = last
         return ours
 
 
 def asked(question: Callable[[], Answer]) -> Answer:
-    """What code of the user's answers; raises TaggingError whatever it raises, for its transfer alone."""
+    """What code of the user's answers; raises TaggingError whatever it raises, for its transfer alone.
+
+    Also where it asks to leave (`sys.exit`): the thread that it is called in serves all transfers.
+    """
     try:
         return question()
-    except MltswitchError as error:
-        raise TaggingError(str(error)) from error
-    except Exception as error:
-        raise TaggingError(f"raised {type(error).__name__}: {error}") from error
+    except BaseException as error:
+        raise TaggingError(words_of(error)) from error
+
+
+def _type_name(number: int) -> str:
+    """Of elements; whatever number the peer says."""
+    try:
+        return ElementType(number).name.lower()
+    except ValueError:
+        return f"a type that is not known here ({number})"

@@ -210,6 +210,11 @@ class ReceiveTally:
             self._by_path[path] += 1
 
     @property
+    def packets(self) -> int:
+        """Duplicates included."""
+        return int(self._by_tos.sum())
+
+    @property
     def packets_marked(self) -> int:
         """With CE."""
         return int(self._by_tos[int(Ecn.CE) :: _ECN_VALUES].sum())

@@ -1,19 +1,28 @@
 """What strangers can make a listener hold, and for how long."""
 
 import errno
+import select
 import socket
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 
 from mltswitch.errors import MachineError, UserInputError
+from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.configuration import AgentDocument, configured
 from mltswitch.hostagent.control.channel import ControlChannel
 from mltswitch.hostagent.control.listener import PAUSE_NS, ControlListener, ListenerLimits
 from mltswitch.hostagent.control.security import Plaintext, Security
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.control.tls import TlsIdentity
 from mltswitch.hostagent.errors import PeerRefusedError, PeerUnreachableError
+from mltswitch.hostagent.settings import AgentSettings
+from mltswitch.hostagent.transport.hello import LocalEnd, PathAddress, Secrets, encode_hello
+from mltswitch.hostagent.transport.messages import Hello, encode_message
 from tests.hostagent.control.peers import (
     LOOPBACK,
+    PATIENCE_SECONDS,
     SETTINGS,
     accepted,
     all_ended,
@@ -134,12 +143,94 @@ def test_open_channels_count_against_the_number_of_all(client: TlsIdentity, serv
     connected(listener, client)
 
 
-def test_open_channels_are_not_being_set_up(client: TlsIdentity, server: TlsIdentity) -> None:
-    listener = limited(server, setting_up=1, setting_up_per_address=1)
+@pytest.mark.parametrize("security", ["tls", "plain"])
+def test_greeted_channels_are_no_strangers(security: str, client: TlsIdentity, server: TlsIdentity) -> None:
+    here, there = (client, server) if security == "tls" else (PLAIN, PLAIN)
+    listener = limited(there, setting_up=1, setting_up_per_address=1)
     for _ in range(3):
-        drive(connected(listener, client), all_open)
-    assert listener.wants_read
+        pair = _opened(listener, here)
+        assert pair[1].is_strange
+        assert not listener.wants_read
+        pair[1].greeted()
+        assert not pair[1].is_strange
+        assert listener.wants_read
     assert listener.turned_away == 0
+
+
+@pytest.mark.parametrize("security", ["tls", "plain"])
+def test_who_opens_a_channel_and_says_no_hello_is_a_stranger_still(
+    security: str, client: TlsIdentity, server: TlsIdentity
+) -> None:
+    """One key opens as many channels as it likes, and in plain text one byte does."""
+    here, there = (client, server) if security == "tls" else (PLAIN, PLAIN)
+    listener = limited(there, setting_up=8, setting_up_per_address=3)
+    held = [_opened(listener, here) for _ in range(3)]
+    assert all(channel.is_open for pair in held for channel in pair)
+    with raw_connection(listener) as fourth:
+        wait(listener)
+        assert listener.accept(0) == []
+        assert listener.turned_away == 1
+        assert _is_closed(fourth)
+    held[0][1].close()
+    held.append(_opened(listener, here))
+    held[1][1].greeted()
+    held.append(_opened(listener, here))
+    assert listener.turned_away == 1
+    for pair in held:
+        for channel in pair:
+            channel.close()
+
+
+def test_strangers_with_open_channels_fill_the_table_and_no_more() -> None:
+    listener = limited(PLAIN, setting_up=2, setting_up_per_address=2)
+    held = [_opened(listener, PLAIN) for _ in range(2)]
+    assert not listener.wants_read
+    assert listener.accept(0) == []
+    with pytest.raises(PeerUnreachableError):
+        held[0][1].timer(SETTINGS.idle_limit_ns or 0)
+    assert listener.wants_read
+
+
+def test_an_agent_greets_as_many_peers_of_one_address_as_come() -> None:
+    """And nobody who says no HELLO is one of them, though one byte opens a channel."""
+    most = ListenerLimits().setting_up_per_address
+    names = [f"peer{number}" for number in range(most + 8)]
+    with ExitStack() as opened:
+        agent = opened.enter_context(Agent(_agent_settings()))
+        place = agent.listening_at
+        assert place is not None
+        for number, name in enumerate(names):
+            peer = opened.enter_context(socket.create_connection((place.address, place.port)))
+            peer.sendall(encode_message(Hello(_hello(name, number))))
+            agent.wait_for_peers([name], PATIENCE_SECONDS)
+        strangers = [
+            opened.enter_context(socket.create_connection((place.address, place.port)))
+            for _ in range(most + 1)
+        ]
+        for stranger in strangers:
+            with suppress(OSError):  # the last may be gone
+                stranger.send(b"\0")
+        ready, _, _ = select.select([strangers[-1]], [], [], PATIENCE_SECONDS)
+        assert ready
+        assert _is_closed(strangers[-1])
+        agent.wait_for_peers(names, 0.1)
+
+
+def _agent_settings() -> AgentSettings:
+    document = AgentDocument(name="all", addresses=("127.0.0.1",), listen="127.0.0.1:0", data_port=0)
+    return configured(document, folder=Path(), where="test").settings
+
+
+def _hello(name: str, token: int) -> bytes:
+    end = LocalEnd(name, (PathAddress(0, "127.0.0.1", 9),), 1 << 20, 1472, False, 40)
+    return encode_hello(end, Secrets(token, bytes(32)))
+
+
+def _opened(listener: ControlListener, security: Security) -> tuple[ControlChannel, ControlChannel]:
+    pair = connected(listener, security)
+    pair[0].send(b"!")  # plain text opens by it
+    drive(pair, all_open)
+    return pair
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS])

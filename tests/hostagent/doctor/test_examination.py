@@ -119,6 +119,36 @@ def test_a_switch_that_clears_ecn(between: Middlebox) -> None:
     assert seen == [f"128 of 128 {name} arrive as Not-ECT" for name in ("ECT(1)", "ECT(0)", "CE")]
 
 
+@pytest.mark.parametrize(("ecn", "name"), [(0, "Not-ECT"), (2, "ECT(0)")])
+def test_an_ecn_code_point_that_is_dropped(between: Middlebox, ecn: int, name: str) -> None:
+    report = examine_through(
+        between, lambda packet: not (is_bad(packet) and packet.traffic_byte & 3 == ecn), dscp=(10, 34)
+    )
+    expected = {(BAD, "there"): ["ECN dropped"]}
+    if ecn == 2:  # questions are such packets
+        expected[BAD, "both"] = ["round trip"]
+    assert problems(report) == expected
+    (finding,) = path_findings(report, Status.PROBLEM)[BAD, "there"]
+    assert finding.seen == f"nothing arrives as {name} (0 of 40 under 10, 34)"
+    measured = report.paths[BAD].directions[0].measured
+    assert measured.payload_limit_bytes == 1472
+    assert measured.loss_arrived == measured.loss_sent > 0
+
+
+def test_one_code_point_that_was_lost_by_bad_luck(between: Middlebox) -> None:
+    """The first two of them, as on a path that loses some."""
+    lost: list[Packet] = []
+
+    def rule(packet: Packet) -> bool | int:
+        is_lost = is_bad(packet) and packet.traffic_byte == 34 << 2 and len(lost) < 2
+        if is_lost:
+            lost.append(packet)
+        return not is_lost
+
+    assert problems(examine_through(between, rule, dscp=(34,))) == {}
+    assert len(lost) == 2
+
+
 def test_congestion_marks_on_the_way(between: Middlebox) -> None:
     def rule(packet: Packet) -> bool | int:
         marked = is_bad(packet) and packet.traffic_byte & 3 == 2 and packet.number % 3 == 0

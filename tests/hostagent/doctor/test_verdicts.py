@@ -118,6 +118,39 @@ def test_every_change_of_ecn(before: int, after: int, status: Status) -> None:
     assert seen.startswith("128 of 128 ")
 
 
+@pytest.mark.parametrize(
+    ("ecn", "status", "name"),
+    [
+        (0, Status.PROBLEM, "Not-ECT"),
+        (1, Status.WARNING, "ECT(1)"),
+        (2, Status.PROBLEM, "ECT(0)"),
+        (3, Status.PROBLEM, "CE"),
+    ],
+)
+def test_ecn_code_points_that_vanish(ecn: int, status: Status, name: str) -> None:
+    received = Counter({pair: count for pair, count in changed({}).items() if pair[0] & 3 != ecn})
+    direction = sound(received=received)
+    assert bad(direction) == [("ECN dropped", status, f"nothing arrives as {name} (0 of 128 under 0-63)")]
+    assert "ECN" not in {entry.subject for entry in direction_findings(direction, IP_UDP_BYTES, 1472)}
+
+
+def test_one_byte_that_vanishes() -> None:
+    received = changed({})
+    del received[34 << 2, 34 << 2]
+    direction = sound(received=received)
+    direction.sent[34 << 2] = 20
+    assert bad(direction) == [
+        ("ECN dropped", Status.PROBLEM, "nothing arrives as Not-ECT (0 of 20 under 34)")
+    ]
+
+
+def test_a_class_of_routing_protocols_that_loses_one_ecn_code_point() -> None:
+    received = changed({})
+    del received[48 << 2, 48 << 2]
+    ((subject, status, _),) = bad(sound(received=received))
+    assert (subject, status) == ("ECN dropped", Status.WARNING)
+
+
 @settings(max_examples=60)
 @given(st.integers(0, 500))
 def test_loss(lost: int) -> None:

@@ -5,7 +5,9 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +164,38 @@ def test_completions_speak_of_chunks(pair: tuple[Agent, Agent]) -> None:
     assert done.statistics.goodput_bps > 0
 
 
+@pytest.mark.parametrize("transport", Transport)
+def test_several_ranks_of_one_host_have_an_agent_each(transport: Transport) -> None:
+    """With the same addresses and ports of their own."""
+    hosts = ("127.0.81.1", "127.0.81.2"), ("127.0.82.1", "127.0.82.2")
+    with ExitStack() as opened:
+        (senders, receivers) = (
+            {
+                (name := f"host-{letter}-rank-{rank}"): opened.enter_context(
+                    Agent(settings(name, addresses, transport=transport))
+                )
+                for rank in range(2)
+            }
+            for letter, addresses in zip("ab", hosts, strict=True)
+        )
+        waits, checks = [], []
+        for number, ((here, sender), (there, receiver)) in enumerate(
+            product(senders.items(), receivers.items())
+        ):
+            assert receiver.listening_at is not None
+            sender.connect(there, receiver.listening_at, PATIENCE_SECONDS)
+            receiver.wait_for_peers([here], PATIENCE_SECONDS)
+            original = gradients(50_000, seed=number)
+            buffer = np.zeros_like(original)
+            waits.append(receiver.post_recv(here, buffer, tensor=1, round_number=1))
+            waits.append(sender.post_send(there, original, tensor=1, round_number=1, dscp=DSCP))
+            checks.append((original, buffer))
+        for transfer in waits:
+            transfer.wait(PATIENCE_SECONDS)
+        for original, buffer in checks:
+            assert (buffer == original).all()
+
+
 def test_ipv6() -> None:
     with (
         Agent(settings("host-a", ("::1",))) as sender,
@@ -249,7 +283,7 @@ def test_transports_that_differ(make: Make) -> None:
     with pytest.raises(PeerRefusedError, match=r"tcp here, mlt there|mlt here, tcp there") as found:
         sender.connect("host-b", receiver.listening_at, PATIENCE_SECONDS)
     assert "peer host-b" in str(found.value)
-    eventually(lambda: any(receiver._peers.values()))
+    eventually(lambda: any(receiver._peers._known.values()))
     with pytest.raises(DeadlineExceededError, match=r"nobody has connected.*different transports"):
         receiver.wait_for_a_peer(0.05)
 

@@ -3,8 +3,11 @@
 import socket
 import sys
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing, suppress
+from http.client import HTTPConnection
 from typing import cast
 
 import numpy as np
@@ -238,11 +241,59 @@ def test_clients_that_say_nothing_hold_up_nobody(monkeypatch: pytest.MonkeyPatch
             silent.append(socket.create_connection(address))
             with socket.create_connection(address) as turned_away:
                 turned_away.settimeout(PATIENCE_SECONDS)
-                assert turned_away.recv(1) == b""
+                assert turned_away.recv(12) == b"HTTP/1.0 503"
         finally:
             for client in silent:
                 client.close()
         eventually(lambda: _answers(endpoint.listening_at))
+
+
+def test_clients_that_say_a_little_now_and_then_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CLIENT_SECONDS", 0.5)
+    with agent("host-a", 61) as alone, MetricsServer(alone, LOOPBACK) as endpoint:
+        address = endpoint.listening_at.address, endpoint.listening_at.port
+        slow = [socket.create_connection(address) for _ in range(server.MAXIMUM_CLIENTS)]
+        ended = threading.Event()
+
+        def talk_slowly() -> None:
+            while not ended.wait(0.1):
+                for client in slow:
+                    with suppress(OSError):  # it has been left
+                        client.sendall(b"GET / HTTP/1.0\r\nX: y\r\n")
+
+        talker = threading.Thread(target=talk_slowly)
+        talker.start()
+        try:
+            with pytest.raises(urllib.error.HTTPError, match="503"):
+                Scrape(endpoint.listening_at)
+            eventually(lambda: _answers(endpoint.listening_at))
+        finally:
+            ended.set()
+            talker.join()
+            for client in slow:
+                client.close()
+
+
+def test_methods() -> None:
+    with agent("host-a", 61) as alone, MetricsServer(alone, LOOPBACK) as endpoint:
+        place = endpoint.listening_at
+        for method, status, allowed in (
+            ("GET", 200, None),
+            ("HEAD", 200, None),
+            ("POST", 405, "GET, HEAD"),
+            ("DELETE", 405, "GET, HEAD"),
+            ("BREW", 405, "GET, HEAD"),
+        ):
+            with closing(HTTPConnection(place.address, place.port, timeout=PATIENCE_SECONDS)) as client:
+                client.request(method, "/metrics", b"x" if method == "POST" else None)
+                answer = client.getresponse()
+                assert (answer.status, answer.headers["Allow"]) == (status, allowed), method
+        with socket.create_connection((place.address, place.port)) as client:
+            client.settimeout(PATIENCE_SECONDS)
+            client.sendall(b"HEAD / HTTP/1.0\r\n\r\n")
+            said = b"".join(iter(lambda: client.recv(1 << 16), b""))
+        assert said.startswith(b"HTTP/1.0 200 ")
+        assert said.endswith(b"\r\n\r\n")
 
 
 def _answers(endpoint: Endpoint) -> bool:

@@ -72,6 +72,20 @@ def test_bytes_get_their_meaning_from_the_caller(element_type: ElementType) -> N
             view_of(tensor, writable=True)
 
 
+@pytest.mark.parametrize("element_type", list(ElementType))
+def test_names_of_element_types(element_type: ElementType) -> None:
+    memory = bytearray(16)
+    assert view_of(memory, writable=True, element_type=element_type.name.lower()).element_type is element_type
+
+
+@pytest.mark.parametrize("value", ["float", "FLOAT32", "", 1, True, np.float32, np.dtype("f4"), ["float32"]])
+def test_what_is_no_element_type(value: Any) -> None:
+    expected = "float32, float16, bfloat16, float64, int8"
+    for memory in (bytearray(16), np.zeros(4, np.float32)):
+        with pytest.raises(UserInputError, match=f"^element_type: .* is no element type .*{expected}"):
+            view_of(memory, writable=True, element_type=value)
+
+
 def test_bits_of_bfloat16() -> None:
     for tensor in (np.zeros(4, np.uint16), array.array("H", [0] * 4)):
         check_shared(

@@ -1,5 +1,6 @@
 """What two connections say to each other when things are given up, or a user's code fails."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,16 @@ from mltswitch.hostagent.errors import (
     PeerRefusedError,
     ProtocolViolationError,
     TaggingError,
+    TooManyTransfersError,
     TransferMismatchError,
 )
+from mltswitch.hostagent.tensor.view import TensorView
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.interfaces import ConnectionLost, Direction, TransferDone, TransferKey
-from mltswitch.hostagent.transport.messages import Goodbye, Hello, Probe, encode_message
+from mltswitch.hostagent.transport.messages import Goodbye, Hello, Probe, Ready, encode_message
 from mltswitch.hostagent.transport.settings import ConnectionSettings
-from tests.hostagent.transport.ends import connection, failing, incoming, outgoing, talk
+from mltswitch.wire import ElementType
+from tests.hostagent.transport.ends import connection, failing, incoming, outgoing, talk, tensor
 
 
 @pytest.fixture
@@ -144,3 +148,109 @@ def test_a_round_comes_once(pair: tuple[Connection, Connection]) -> None:
     for earlier in (5, 4):
         with pytest.raises(TransferMismatchError, match="rounds rise"):
             sender.send(outgoing(1, earlier), 1)
+
+
+@pytest.mark.parametrize("is_ready_first", [True, False])
+def test_rounds_that_the_sender_skips_end_at_the_receiver(
+    pair: tuple[Connection, Connection], is_ready_first: bool
+) -> None:
+    sender, receiver = pair
+    for number, round_number in ((7, 1), (7, 2), (7, 3), (7, 4), (8, 1)):
+        receiver.receive(incoming(number, round_number), 1)
+    if is_ready_first:
+        talk(sender, receiver)
+    sender.send(outgoing(7, 3), 1)
+    talk(sender, receiver)
+    done = [event for event in receiver.events() if isinstance(event, TransferDone)]
+    assert [(event.key.tensor, event.key.round_number) for event in done] == [(7, 1), (7, 2)]
+    for event in done:
+        assert type(event.error) is CancelledError
+        assert event.error.what == "given up by the peer: the sender has given it up"
+    bursts = sender.bursts(1, 100)
+    assert bursts is not None, "the round that is there goes on"
+    assert bursts.headers["round"].tolist() == [3] * bursts.packet_count
+    sender.send(outgoing(7, 4), 1)
+    sender.send(outgoing(8), 1)
+    assert errors(sender) == {}
+
+
+def test_skipped_rounds_make_room_for_others() -> None:
+    sender, receiver = connection(1, ConnectionSettings(maximum_transfers=4)), connection(2)
+    talk(sender, receiver)
+    for last in range(4, 40, 4):
+        for round_number in range(last - 3, last + 1):
+            receiver.receive(incoming(7, round_number), 1)
+        talk(sender, receiver)
+        sender.send(outgoing(7, last), 1)
+        sender.cancel(TransferKey(7, last), Direction.SEND, "skipped", 1)
+        talk(sender, receiver)
+        assert receiver.traffic().open_receives == 0
+    assert not sender.is_over
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+def test_more_open_transfers_than_may_be_are_no_mismatch(direction: Direction) -> None:
+    end, peer = connection(1, ConnectionSettings(maximum_transfers=4)), connection(2)
+    talk(end, peer)
+
+    def post(number: int) -> None:
+        if direction is Direction.SEND:
+            end.send(outgoing(number), 1)
+        else:
+            end.receive(incoming(number), 1)
+
+    for number in range(4):
+        post(number)
+    with pytest.raises(TooManyTransfersError, match=r"4 transfers are open .*wait for completions") as caught:
+        post(4)
+    assert "tensor 4, round 1" in str(caught.value)
+    end.cancel(TransferKey(0, 1), direction, "no more", 1)
+    post(4)
+
+
+def test_more_tensors_than_are_remembered_are_no_mismatch() -> None:
+    end, peer = connection(1, ConnectionSettings(maximum_tensors=2)), connection(2)
+    talk(end, peer)
+    for number in range(2):
+        end.send(outgoing(number), 1)
+    with pytest.raises(TooManyTransfersError, match=r"2 tensors .*later rounds of them"):
+        end.send(outgoing(2), 1)
+    end.send(outgoing(1, 2), 1)
+
+
+NAMES = {
+    ElementType.FLOAT32: "float32",
+    ElementType.FLOAT16: "float16",
+    ElementType.BFLOAT16: "bfloat16",
+    ElementType.FLOAT64: "float64",
+    ElementType.INT8: "int8",
+}
+
+
+@pytest.mark.parametrize("element_type", [ElementType.FLOAT16, *list(ElementType)[2:]])
+def test_element_types_that_differ_have_their_names(
+    pair: tuple[Connection, Connection], element_type: ElementType
+) -> None:
+    sender, receiver = pair
+    memory = TensorView(np.zeros(8 * 12, np.uint8), element_type)
+    receiver.receive(replace(incoming(7), tensor=memory), 1)
+    sender.send(outgoing(7, tensor=tensor(12)), 1)
+    talk(sender, receiver)
+    count = memory.element_count
+    text = f"the receiver expects {count} elements of {NAMES[element_type]}, the sender has 12 of float32"
+    (here,) = [event.error for event in sender.events() if isinstance(event, TransferDone)]
+    (there,) = [event.error for event in receiver.events() if isinstance(event, TransferDone)]
+    assert here is not None
+    assert there is not None
+    assert type(here) is type(there) is TransferMismatchError
+    assert here.what == text
+    assert there.what == f"given up by the peer: {text}"
+
+
+def test_an_element_type_without_a_name(pair: tuple[Connection, Connection]) -> None:
+    sender, _ = pair
+    sender.send(outgoing(7, tensor=tensor(12)), 1)
+    sender.control_received(encode_message(Ready(TransferKey(7, 1), 99, 12, 0.0, None)), 1)
+    (done,) = [event for event in sender.events() if isinstance(event, TransferDone)]
+    assert type(done.error) is TransferMismatchError
+    assert "12 elements of a type that is not known here (99)," in done.error.what

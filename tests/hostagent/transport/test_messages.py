@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltswitch.hostagent.doctor.messages import PREAMBLE
+from mltswitch.hostagent.errors import ProtocolViolationError
 from mltswitch.hostagent.transport.interfaces import Direction, TransferKey
 from mltswitch.hostagent.transport.messages import (
     MAXIMUM_MARKED_PATHS,
@@ -13,6 +14,7 @@ from mltswitch.hostagent.transport.messages import (
     Goodbye,
     Hello,
     Message,
+    MessageKind,
     MessageReader,
     Ping,
     Pong,
@@ -24,6 +26,7 @@ from mltswitch.hostagent.transport.messages import (
     encode_message,
 )
 from mltswitch.wire import WireFormatError
+from tests.hostagent.transport.ends import connection
 
 Number = st.integers(0, (1 << 32) - 1)
 Key = st.builds(TransferKey, Number, Number)
@@ -80,6 +83,58 @@ def test_there_and_back_however_it_is_cut(messages: list[Message], data: st.Data
 def test_a_length_is_refused_before_its_body_is_waited_for(start: bytes, message: str) -> None:
     with pytest.raises(WireFormatError, match=message):
         list(MessageReader().messages(start))
+
+
+HELLO = encode_message(Hello(b"{}"))
+HEAD_BYTES = 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "length"),
+    [
+        (MessageKind.BITMAP, 1 + Bitmap.maximum_bytes),
+        (MessageKind.PING, 1 + Ping.maximum_bytes),
+        (MessageKind.PROBE, 1 + Probe.maximum_bytes),
+        (MessageKind.CANCEL, 0xFFFF_FFFF),
+    ],
+)
+def test_before_a_hello_nothing_else_is_waited_for(kind: MessageKind, length: int) -> None:
+    head = length.to_bytes(4, "big") + bytes([kind])
+    reader = MessageReader(is_greeted=False)
+    assert not list(reader.messages(head[:-1]))
+    with pytest.raises(ProtocolViolationError, match=f"hello comes first, not {kind.name.lower()}"):
+        list(reader.messages(head[-1:]))
+    assert reader.waiting_bytes == HEAD_BYTES
+
+
+def test_a_stranger_makes_us_keep_no_more_than_a_hello() -> None:
+    reader = MessageReader(is_greeted=False)
+    longest = encode_message(Hello(bytes(Hello.maximum_bytes)))
+    assert not list(reader.messages(longest[:-1]))
+    assert reader.waiting_bytes == HEAD_BYTES + Hello.maximum_bytes - 1
+    assert list(reader.messages(longest[-1:])) == [Hello(bytes(Hello.maximum_bytes))]
+    head = (2 + Hello.maximum_bytes).to_bytes(4, "big") + bytes([MessageKind.HELLO])
+    with pytest.raises(WireFormatError, match="at most 65537"):
+        list(MessageReader(is_greeted=False).messages(head))
+
+
+def test_after_the_hello_all_else_is_read() -> None:
+    bitmap = Bitmap(TransferKey(1, 2), 3, b"x")
+    found = list(MessageReader(is_greeted=False).messages(HELLO + encode_message(bitmap)))
+    assert found == [Hello(b"{}"), bitmap]
+
+
+def test_who_is_refused_before_a_hello_is_told_why() -> None:
+    refused = Goodbye("is connected already")
+    assert list(MessageReader(is_greeted=False).messages(encode_message(refused))) == [refused]
+
+
+def test_a_connection_keeps_no_bitmap_of_a_peer_that_has_not_said_hello() -> None:
+    one = connection(1)
+    one.control_received(encode_message(Bitmap(TransferKey(1, 1), 1, bytes(100)))[:HEAD_BYTES], 1)
+    assert one.is_over
+    said = b"".join(iter(one.control_to_send, b""))
+    assert Goodbye("protocol violation: hello comes first, not bitmap") in MessageReader().messages(said)
 
 
 def test_a_doctor_is_named() -> None:

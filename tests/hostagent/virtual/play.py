@@ -288,6 +288,8 @@ class Play:
             assert statistics.important_received == int((important & received).sum()), (
                 f"{track}: {statistics}"
             )
+        known = statistics.important_packets
+        assert known == important.sum() or (known is None and missing), f"{track}: {statistics}"
         elements = np.repeat(received, layout.elements_per_packet * layout.element_type.size_bytes)
         here = elements[: len(track.original)]
         expected = np.where(here, track.original, BEFORE if transfer.keep_missing else 0)
@@ -335,6 +337,11 @@ class Play:
             assert send.statistics.packets_sent >= send.statistics.packets_received, (
                 f"{track}: {send.statistics}"
             )
+            known, told = send.statistics.important_packets, receive.statistics.important_packets
+            assert known is not None or send.statistics.packets_received < send.statistics.packets, (
+                f"{track}: {send.statistics}"
+            )
+            assert told in {None, known}, f"{track}: {send.statistics}, {receive.statistics}"
         assert transfer.key.round_number >= 0
 
     @staticmethod

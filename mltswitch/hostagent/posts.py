@@ -1,0 +1,74 @@
+"""What an agent keeps of each post, and what it makes of its arguments."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.arguments import code_point, code_point_asked, seconds
+from mltswitch.hostagent.completions import Completion, CompletionQueue, Transfer
+from mltswitch.hostagent.telemetry.events import TransferEnded, kind_of
+from mltswitch.hostagent.transport.interfaces import Direction, TransferKey
+from mltswitch.wire import Dscp
+
+Place = tuple[str, TransferKey, Direction]
+
+
+@dataclass(slots=True, eq=False)
+class Post:
+    """One that is open."""
+
+    transfer: Transfer
+    queue: CompletionQueue
+    memory: NDArray[np.uint8]
+    """Keeps it alive."""
+    checksum: int | None
+
+
+def ended(completion: Completion) -> TransferEnded:
+    """What observers are told of a completion."""
+    error, statistics = completion.error, completion.statistics
+    return TransferEnded(
+        completion.completed_ns,
+        completion.peer,
+        completion.tensor,
+        completion.round_number,
+        completion.direction,
+        kind_of(error),
+        "" if error is None else error.what,
+        statistics.goodput_bps if statistics else None,
+        statistics,
+        completion.paths,
+    )
+
+
+def refuse_shared(memory: NDArray[np.uint8], direction: Direction, posts: Mapping[Place, Post]) -> None:
+    """Raise UserInputError where memory that is being received into would be another post's, too. Several may
+    send from the same."""
+    for (peer, key, other), post in posts.items():
+        if Direction.RECEIVE in (direction, other) and np.may_share_memory(memory, post.memory):
+            raise UserInputError(
+                f"its memory overlaps that of tensor {key.tensor}, round {key.round_number}, which is posted",
+                where=f"peer {peer}",
+                hint="wait for that completion, or use other memory",
+            )
+
+
+def dscp_of_chunk(dscp: Dscp | Callable[[], Dscp] | None) -> Callable[[], Dscp]:
+    """To be asked for every chunk; raises UserInputError."""
+    if callable(dscp):
+        return code_point_asked(dscp)
+    if dscp is None:
+        raise UserInputError(
+            "the tensor has no code point", where="dscp", hint="give one, or set AgentSettings.two_queues"
+        )
+    number = code_point(dscp)
+    return lambda: number
+
+
+def deadline_ns(wait_seconds: float) -> int:
+    """By time.monotonic_ns(); raises UserInputError."""
+    return time.monotonic_ns() + int(seconds("deadline_seconds", wait_seconds) * 1e9)

@@ -1,0 +1,271 @@
+"""How agents find each other, and what asks too much of them: real sockets on loopback, no root."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.control.security import Plaintext
+from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    PeerRefusedError,
+    PeerUnreachableError,
+    TaggingError,
+)
+from mltswitch.hostagent.settings import AgentSettings
+from mltswitch.hostagent.tagging import ByFunction
+from mltswitch.hostagent.transport.rate import RateSettings
+from mltswitch.hostagent.transport.settings import Transport
+from tests.hostagent.background import eventually
+
+DSCP = 34
+PATIENCE_SECONDS = 30.0
+RATE = RateSettings.for_network(10e9, queue_bytes=0, noise_ns=10**9)
+TRIES = 12
+
+Open = Callable[..., Agent]
+
+
+@pytest.fixture
+def opened() -> Iterator[Open]:
+    agents: list[Agent] = []
+
+    def one(name: str, addresses: int = 2, **options: object) -> Agent:
+        place = 100 + ord(name[-1]) - ord("a")
+        settings = AgentSettings(
+            name=name,
+            addresses=tuple(f"127.0.{place}.{number}" for number in range(1, 1 + addresses)),
+            security=Plaintext(),
+            control_dscp=40,
+            data_port=0,
+            rate=RATE,
+            listen=Endpoint(f"127.0.{place}.1", 0),
+            **options,  # type: ignore[arg-type]  # any of the settings
+        )
+        agents.append(Agent(settings))
+        return agents[-1]
+
+    yield one
+    for agent in agents:
+        agent.close()
+
+
+def listening(agent: Agent) -> Endpoint:
+    assert agent.listening_at is not None
+    return agent.listening_at
+
+
+def values(count: int = 5000) -> NDArray[np.float32]:
+    return np.random.default_rng(2).standard_normal(count).astype(np.float32)
+
+
+def exchange(one: Agent, its_name: str, other: Agent, other_name: str, tensor: int) -> None:
+    """One tensor from one to the other."""
+    sent, buffer = values(), np.zeros(5000, np.float32)
+    there = other.post_recv(
+        its_name, buffer, tensor=tensor, round_number=1, deadline_seconds=PATIENCE_SECONDS
+    )
+    here = one.post_send(
+        other_name, sent, tensor=tensor, round_number=1, dscp=DSCP, deadline_seconds=PATIENCE_SECONDS
+    )
+    here.wait(PATIENCE_SECONDS)
+    there.wait(PATIENCE_SECONDS)
+    assert (sent == buffer).all()
+
+
+@pytest.mark.parametrize("transport", [Transport.MLT, Transport.TCP])
+def test_all_may_call_all_at_once(opened: Open, transport: Transport) -> None:
+    for attempt in range(TRIES if transport is Transport.MLT else 3):
+        names = [f"host{attempt}-{letter}" for letter in "abc"]
+        agents = {name: opened(name, transport=transport) for name in names}
+        ways = list(permutations(names, 2))
+        with ThreadPoolExecutor(len(ways)) as pool:
+            calls = [
+                pool.submit(agents[one].connect, other, listening(agents[other]), PATIENCE_SECONDS)
+                for one, other in ways
+            ]
+        for call in calls:
+            call.result()
+        for number, (one, other) in enumerate(ways):
+            exchange(agents[one], one, agents[other], other, number)
+        for agent in agents.values():
+            assert len(agent.snapshot().peers) == 2
+            agent.close()
+
+
+def test_who_is_connected_by_the_peer_need_not_call(opened: Open) -> None:
+    one, other = opened("one-a"), opened("two-b")
+    one.connect("two-b", listening(other), PATIENCE_SECONDS)
+    other.wait_for_peers(["one-a"], PATIENCE_SECONDS)
+    other.connect("one-a", listening(one), PATIENCE_SECONDS)
+    with pytest.raises(PeerRefusedError, match="connected already"):
+        one.connect("two-b", listening(other), PATIENCE_SECONDS)
+    one.wait_for_peers(["two-b"], PATIENCE_SECONDS)
+    exchange(one, "one-a", other, "two-b", 1)
+
+
+def test_an_attempt_that_took_too_long_is_given_up(opened: Open) -> None:
+    one = opened("one-a")
+    other = opened("two-b")
+    with pytest.raises(DeadlineExceededError, match="no connection within 0 s"):
+        one.connect("two-b", listening(other), 0)
+    eventually(lambda: not one._engine._links)
+    one.connect("two-b", listening(other), PATIENCE_SECONDS)
+    exchange(one, "one-a", other, "two-b", 1)
+
+
+def test_who_has_left_is_waited_for(opened: Open) -> None:
+    one, other = opened("one-a"), opened("two-b")
+    other.connect("one-a", listening(one), PATIENCE_SECONDS)
+    one.wait_for_peers(["two-b"], PATIENCE_SECONDS)
+    other.close("back soon")
+    eventually(lambda: one._peers.error_of("two-b") is not None)
+    with pytest.raises(DeadlineExceededError, match=r"has not connected within 0\.05 s; before: .*back soon"):
+        one.wait_for_peers(["two-b"], 0.05)
+    again = opened("two-b")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(one.wait_for_peers, ["two-b"], PATIENCE_SECONDS)
+        again.connect("one-a", listening(one), PATIENCE_SECONDS)
+        waiting.result()
+
+
+@pytest.mark.parametrize(("here", "there"), [(1, 2), (2, 1), (1, 4), (4, 3)])
+def test_ends_with_different_numbers_of_paths(opened: Open, here: int, there: int) -> None:
+    one, other = opened("one-a", here), opened("two-b", there)
+    one.connect("two-b", listening(other), PATIENCE_SECONDS)
+    other.wait_for_peers(["one-a"], PATIENCE_SECONDS)
+    exchange(one, "one-a", other, "two-b", 1)
+    exchange(other, "two-b", one, "one-a", 1)
+    assert all(entry.snapshot().unknown_datagrams == 0 for entry in (one, other))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda agent, _: agent.connect("c", None),
+        lambda agent, _: agent.connect("c", "127.0.0.1:5"),
+        lambda agent, _: agent.connect(5, Endpoint("127.0.0.1", 5)),
+        lambda agent, _: agent.connect("two-b", Endpoint("127.0.0.1", 5), float("nan")),
+        lambda agent, _: agent.cancel(None, "because"),
+        lambda agent, transfer: agent.cancel(transfer, None),
+        lambda agent, _: agent.observe(None),
+        lambda agent, _: agent.close(None),
+        lambda agent, _: agent.wait_for_peers("two-b", 1),
+        lambda agent, _: agent.snapshot(None),
+        lambda agent, _: agent.post_recv(["two-b"], values(), tensor=7, round_number=1),
+        lambda agent, _: agent.post_recv("two-b", values(), tensor=7, round_number=1, completions="mine"),
+        lambda agent, _: agent.post_recv(
+            "two-b", values(), tensor=7, round_number=1, deadline_seconds=10**400
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_and_harms_nobody(
+    opened: Open, ask: Callable[[Agent, object], object]
+) -> None:
+    one, other = opened("one-a"), opened("two-b")
+    one.connect("two-b", listening(other), PATIENCE_SECONDS)
+    other.wait_for_peers(["one-a"], PATIENCE_SECONDS)
+    waiting = one.post_recv("two-b", np.zeros(10, np.float32), tensor=5, round_number=1)
+    with pytest.raises(UserInputError):
+        ask(one, waiting)
+    waiting.cancel("no longer wanted \ud800")
+    with pytest.raises(CancelledError, match="no longer wanted"):
+        waiting.wait(PATIENCE_SECONDS)
+    exchange(one, "one-a", other, "two-b", 1)
+    one.close("enough \ud800")
+    waiting.cancel()
+
+
+def test_what_fails_in_the_agents_thread_fails_alone(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    one, other = opened("one-a"), opened("two-b")
+    one.connect("two-b", listening(other), PATIENCE_SECONDS)
+    one._engine.call(lambda: 1 // 0)
+    exchange(one, "one-a", other, "two-b", 1)
+    assert "asked for has failed" in caplog.text
+
+
+def test_who_is_called_by_the_agent_must_not_wait_for_it(opened: Open) -> None:
+    one, other = opened("one-a"), opened("two-b")
+    one.connect("two-b", listening(other), PATIENCE_SECONDS)
+    other.wait_for_peers(["one-a"], PATIENCE_SECONDS)
+    never = one.post_recv("two-b", np.zeros(10, np.float32), tensor=5, round_number=1)
+    for tensor, ask in enumerate([never.wait, one.close, one.snapshot]):
+        other.post_recv("one-a", np.zeros(5000, np.float32), tensor=tensor, round_number=1)
+        policy = ByFunction(lambda *_, ask=ask: ask())
+        sending = one.post_send("two-b", values(), tensor=tensor, round_number=1, dscp=DSCP, policy=policy)
+        with pytest.raises(TaggingError, match="own thread would never end"):
+            sending.wait(PATIENCE_SECONDS)
+    exchange(one, "one-a", other, "two-b", 9)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_is_told_at_once(opened: Open) -> None:
+    one, other = opened("one-a"), opened("two-b")
+    one.connect("two-b", listening(other), PATIENCE_SECONDS)
+    other.wait_for_peers(["one-a"], PATIENCE_SECONDS)
+    open_one = one.post_recv("two-b", np.zeros(10, np.float32), tensor=5, round_number=1)
+    questions: list[Callable[[], object]] = [
+        lambda: one.post_send("two-b", values(), tensor=1, round_number=1, dscp=DSCP),
+        lambda: one.post_recv("two-b", values(), tensor=1, round_number=1),
+        open_one.wait,
+        lambda: one.connect("three-c", Endpoint("127.0.0.1", 5)),
+        lambda: one.wait_for_peers(["two-b"], 1),
+        one.snapshot,
+    ]
+    for question in questions:
+        child = os.fork()
+        if not child:
+            try:
+                question()
+            except CancelledError as error:
+                os._exit(0 if "forked" in str(error) else 2)
+            except BaseException:  # noqa: BLE001  (the child must end here whatever it is)
+                os._exit(3)
+            os._exit(4)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    exchange(one, "one-a", other, "two-b", 1)
+
+
+def test_memory_of_a_receive_is_one_posts_alone(opened: Open) -> None:
+    one, other = opened("one-a", catch_reuse=True), opened("two-b")
+    one.connect("two-b", listening(other), PATIENCE_SECONDS)
+    buffer = np.zeros(100, np.float32)
+    first = one.post_recv("two-b", buffer[:60], tensor=1, round_number=1)
+    one.post_recv("two-b", buffer[60:], tensor=2, round_number=1)
+    with pytest.raises(UserInputError, match="overlaps that of tensor 1, round 1"):
+        one.post_recv("two-b", buffer[50:], tensor=3, round_number=1)
+    with pytest.raises(UserInputError, match="overlaps"):
+        one.post_send("two-b", buffer[50:60], tensor=3, round_number=1, dscp=DSCP)
+    first.cancel()
+    with pytest.raises(CancelledError):
+        first.wait(PATIENCE_SECONDS)
+    one.post_send("two-b", buffer[:60], tensor=3, round_number=1, dscp=DSCP)
+    one.post_send("two-b", buffer[:60], tensor=4, round_number=1, dscp=DSCP)
+
+
+def test_one_that_cannot_be_reached_is_no_reason_not_to_be_called(opened: Open) -> None:
+    """Its own call fails, and the peer's, which was held back meanwhile or not, is answered."""
+    one, other = opened("one-a"), opened("two-b")
+    nobody = Endpoint("127.0.101.1", 1)
+    failures: list[Exception] = []
+
+    def call() -> None:
+        try:
+            one.connect("two-b", nobody, PATIENCE_SECONDS)
+        except PeerUnreachableError as error:
+            failures.append(error)
+
+    calling = threading.Thread(target=call)
+    calling.start()
+    other.connect("one-a", listening(one), PATIENCE_SECONDS)
+    calling.join(PATIENCE_SECONDS)
+    exchange(one, "one-a", other, "two-b", 1)
