@@ -157,7 +157,7 @@ def examine(channel: ControlChannel, settings: DoctorSettings) -> PeerResult:
     """Ask everything; takes some seconds, and some thousand datagrams each way.
 
     Raises AgentError where the peer cannot be reached, refuses, or is no doctor, UserInputError for addresses
-    that this host does not have or a port that is taken.
+    that this host does not have, MachineError for a port that is taken.
     """
     with (
         opened_ports(settings) as ports,

@@ -82,8 +82,8 @@ class Port:
 def opened_ports(settings: DoctorSettings) -> Iterator[Sequence[Port]]:
     """One for each path of the settings.
 
-    Raises UserInputError for addresses that this host does not have or a port that is taken, MachineError
-    where the kernel knows no segment routing.
+    Raises UserInputError for addresses that this host does not have, MachineError for a port that is taken
+    and where the kernel knows no segment routing.
     """
     versions = {ip_address(path.address).version for path in settings.paths}
     if len(versions) != 1:

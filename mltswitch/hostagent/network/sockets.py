@@ -113,8 +113,8 @@ def open_socket(
 ) -> DataSocket:
     """One socket that receives at these local addresses and no other, all IPv4 or all IPv6.
 
-    Port 0: the kernel chooses. Raises UserInputError for addresses that this host does not have or a port
-    that is taken.
+    Port 0: the kernel chooses. Raises UserInputError for addresses that this host does not have,
+    MachineError for a port that is taken.
     """
     version = _version(addresses)
     family = socket.AF_INET if version == 4 else socket.AF_INET6
