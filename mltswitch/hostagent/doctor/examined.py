@@ -100,7 +100,7 @@ class Examined:
     def serve_one(self, timeout_seconds: float | None = None) -> Answered | None:
         """Wait for an examiner, and let it do its work; None: nobody came in time.
 
-        Raises UserInputError for addresses that this host does not have, MachineError for a port that is taken.
+        Raises UserInputError for addresses that this host does not have, MachineError for a taken port.
         """
         with opened_ports(self._settings) as ports:
             newcomer = self._next_channel(timeout_seconds)
