@@ -92,9 +92,7 @@ def test_addresses_that_will_not_do(addresses: list[str], message: str) -> None:
 
 def test_a_port_that_is_taken() -> None:
     first = open_socket(("127.0.0.1",), 0)
-    with pytest.raises(
-        MachineError, match=f"UDP port {first.port} cannot be opened: Address already in use"
-    ):
+    with pytest.raises(MachineError, match=f"UDP port {first.port} cannot be opened: Address already in use"):
         open_socket(("127.0.0.1",), first.port)
     with pytest.raises(MachineError, match="Address already in use"):
         open_path_sockets(["127.0.0.1"] * 2, [0, first.port])
