@@ -48,6 +48,7 @@ from mltswitch.hostagent.completions import (
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.engine import Engine
 from mltswitch.hostagent.errors import AgentError, BufferReusedError, CancelledError, DeadlineExceededError
+from mltswitch.hostagent.links import Link
 from mltswitch.hostagent.peers import Peers
 from mltswitch.hostagent.posts import Place, Post, deadline_ns, dscp_of_chunk, ended, refuse_shared
 from mltswitch.hostagent.settings import AgentSettings
@@ -113,14 +114,13 @@ class Agent:
         self._may_wait("connecting")
         peer, remote = peer_name(peer), endpoint_given("remote", remote)
         limit = wait_limit("timeout_seconds", timeout_seconds)
-        begun: list[bool] = []
+        begun: list[tuple[Link, AgentError | None]] = []
         failed: list[MltswitchError] = []
-        before = self._peers.error_of(peer)
 
         def begin() -> None:
             try:
-                self._engine.connect(peer, remote)
-                begun.append(True)
+                before = self._peers.error_of(peer)
+                begun.append((self._engine.connect(peer, remote), before))
             except MltswitchError as error:
                 failed.append(error)
             except Exception:  # noqa: BLE001  (this attempt alone has failed; the log says how)
@@ -129,13 +129,18 @@ class Agent:
             finally:
                 self._peers.changed()
 
+        def give_up() -> None:
+            for link, _ in begun:
+                self._engine.give_up(link)
+
         self._engine.call(begin)
         until = time.monotonic() + limit
         self._peers.wait_until(lambda: bool(begun or failed), limit)
         if failed:
             raise failed[0]
-        if not self._peers.wait_for_attempt(peer, before, until - time.monotonic()):
-            self._engine.call(lambda: self._engine.give_up(peer))
+        before = begun[0][1] if begun else None
+        if not begun or not self._peers.wait_for_attempt(peer, before, until - time.monotonic()):
+            self._engine.call(give_up)
             raise DeadlineExceededError(f"no connection within {limit:g} s", peer=peer)
 
     def wait_for_peers(self, names: Iterable[str], timeout_seconds: float) -> None:

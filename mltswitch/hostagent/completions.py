@@ -132,6 +132,9 @@ class Transfer:
         """The completion; raises the transfer's AgentError."""
         import asyncio
 
+        if self._completion is None:
+            check_process(self._process)
+            refuse_to_wait("waiting for a transfer")
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[None] = loop.create_future()
 

@@ -122,14 +122,14 @@ class Engine:
         """Have it called in the engine's thread, soon; raises AgentError where that has ended."""
         self._calls.add(action)
 
-    def connect(self, peer: str, remote: Endpoint) -> None:
+    def connect(self, peer: str, remote: Endpoint) -> Link:
         """Begin to connect, unless the peer has; in the engine's thread.
 
         Raises UserInputError, PeerUnreachableError or PeerRefusedError.
         """
         known = self._by_name.get(peer)
         if known is not None and known.expected is None:
-            return
+            return known
         if known is not None or self._dialled(peer) is not None:
             raise PeerRefusedError("is connected already, or being connected", peer=peer)
         now_ns = time.monotonic_ns()
@@ -144,11 +144,11 @@ class Engine:
         link = Link(channel, peer)
         self._links.append(link)
         self._start(link, now_ns)
+        return link
 
-    def give_up(self, peer: str) -> None:
+    def give_up(self, link: Link) -> None:
         """Connect no more, where nothing has come of it; in the engine's thread."""
-        link = self._dialled(peer)
-        if link is not None:
+        if link is self._dialled(link.expected):
             self._answer_instead(link)
             self._leave(link)
 
@@ -346,8 +346,14 @@ class Engine:
             if isinstance(event, PeerReady):
                 if not self._greet(link, connection):
                     continue
-            elif isinstance(event, ConnectionLost) and self._by_name.get(name) is link:
-                del self._by_name[name]
+            elif isinstance(event, ConnectionLost):
+                if self._is_another_call(link):
+                    self.watch.lost(str(link.channel.remote), event)
+                    continue
+                if link is self._dialled(link.expected) and self._answer_instead(link):
+                    continue
+                if self._by_name.get(name) is link:
+                    del self._by_name[name]
             elif isinstance(event, TransferDone) and event.direction is Direction.SEND:
                 link.forget(event.key)
             self._tell(link, connection, event)
@@ -407,6 +413,11 @@ class Engine:
                 connection.share_rate(self._shared_rate.share())
         self._by_name[hello.name] = link
 
+    def _is_another_call(self, link: Link) -> bool:
+        """Whether its end says nothing of the peer that it names: that one is connected, or being called."""
+        known = self._by_name.get(link.name) or self._dialled(link.name)
+        return link.expected is None and known not in {None, link}
+
     def _leave(self, link: Link) -> None:
         """Another call of the same two ends is answered: nobody is told of this one."""
         self._links.remove(link)
@@ -425,13 +436,15 @@ class Engine:
         """Whether the peer's own call is answered, which was held back for the sake of ours."""
         for held in [entry for entry in self._links if entry.is_held_back and entry.name == link.expected]:
             connection = held.connection
-            held.is_held_back = False
             hello = connection.peer if connection else None
-            if connection is not None and hello is not None:
-                with self._alone(held):
-                    self._welcome(held, connection, hello)
-                    self._tell(held, connection, PeerReady(hello.name))
-                    held.is_awake = True
+            if connection is None or hello is None or connection.is_over or hello.name in self._by_name:
+                self._leave(held)
+                continue
+            held.is_held_back = False
+            with self._alone(held):
+                self._welcome(held, connection, hello)
+                self._tell(held, connection, PeerReady(hello.name))
+                held.is_awake = self._has_more = True
         return link.expected in self._by_name
 
     def _drop(self, link: Link, error: AgentError) -> None:
@@ -450,7 +463,7 @@ class Engine:
                     link.channel.flush()
             connection.control_ended(error, time.monotonic_ns())
             self.watch.forget(link)
-            self._report_end(link, connection)
+            self._report(link)
             self._ledger.close(link)
         else:
             lost = ConnectionLost(error)
@@ -458,17 +471,6 @@ class Engine:
             if link.expected is not None:
                 self._happened(link.expected, lost)
         self._close(link)
-
-    def _report_end(self, link: Link, connection: Connection) -> None:
-        name = link.name
-        if self._by_name.get(name) is link:
-            del self._by_name[name]
-        is_impostor = link.expected is None and name in self._by_name
-        for event in connection.events():
-            if is_impostor and isinstance(event, ConnectionLost):
-                self.watch.lost(str(link.channel.remote), event)
-            elif not isinstance(event, PeerReady):
-                self._tell(link, connection, event)
 
     # The end
 

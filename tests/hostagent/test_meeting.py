@@ -1,6 +1,7 @@
 """How agents find each other, and what asks too much of them: real sockets on loopback, no root."""
 
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -114,11 +115,18 @@ def test_who_is_connected_by_the_peer_need_not_call(opened: Open) -> None:
 
 
 def test_an_attempt_that_took_too_long_is_given_up(opened: Open) -> None:
-    one = opened("one-a")
-    other = opened("two-b")
-    with pytest.raises(DeadlineExceededError, match="no connection within 0 s"):
-        one.connect("two-b", listening(other), 0)
-    eventually(lambda: not one._engine._links)
+    one, other = opened("one-a"), opened("two-b")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        nobody = Endpoint("127.0.0.1", silent.getsockname()[1])
+        with ThreadPoolExecutor(1) as pool:
+            patient = pool.submit(one.connect, "two-b", nobody, 0.5)
+            eventually(lambda: bool(one._engine._links))
+            with pytest.raises(PeerRefusedError, match="being connected"):
+                one.connect("two-b", nobody, 0.1)
+            assert one._engine._links, "the other thread's attempt goes on"
+            with pytest.raises(DeadlineExceededError, match=r"no connection within 0\.5 s"):
+                patient.result()
+        eventually(lambda: not one._engine._links)
     one.connect("two-b", listening(other), PATIENCE_SECONDS)
     exchange(one, "one-a", other, "two-b", 1)
 

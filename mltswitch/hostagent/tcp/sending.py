@@ -8,7 +8,7 @@ from mltswitch.hostagent.tagging import checked_dscp
 from mltswitch.hostagent.tcp.frames import GIVEN_UP, WHOLE, FrameHeader
 from mltswitch.hostagent.transport.exchange import violation
 from mltswitch.hostagent.transport.interfaces import Outgoing, TransferKey, TransferStatistics
-from mltswitch.hostagent.transport.messages import Bitmap, Reason, Stop
+from mltswitch.hostagent.transport.messages import Bitmap, Reason
 from mltswitch.hostagent.transport.outbox import Outbox
 from mltswitch.hostagent.transport.sending import Phase, SendTransfer, asked
 from mltswitch.wire import Dscp
@@ -136,12 +136,3 @@ class TcpOutbox(Outbox):
     def bitmap(self, bitmap: Bitmap, now_ns: int) -> None:  # noqa: ARG002  (nothing of it is looked at)
         """Nobody asks for one over TCP: raises ProtocolViolationError."""
         raise violation("says what has arrived, and nobody asked", bitmap.key)
-
-    def _end(
-        self, sending: SendTransfer, error: AgentError | None, now_ns: int, stop: Stop | None = None
-    ) -> None:
-        may_wait = sending.phase is Phase.SENDING
-        super()._end(sending, error, now_ns, stop)
-        if may_wait:  # behind others it would keep its memory until they have left
-            self._sendable = [entry for entry in self._sendable if entry[2] is not sending]
-            heapq.heapify(self._sendable)

@@ -122,11 +122,11 @@ class Outbox:
 
     def end_all(self, error: AgentError, now_ns: int) -> None:
         """The connection is over."""
+        self._sendable.clear()
+        self._resting.clear()
         for sending in list(self._open.values()):
             self._end(sending, error, now_ns)
         self._ready.clear()
-        self._sendable.clear()
-        self._resting.clear()
         if self._share is not None:
             self._share.leave()
 
@@ -325,6 +325,11 @@ class Outbox:
     ) -> None:
         key = sending.outgoing.key
         del self._open[key]
+        for waiting in (self._sendable, self._resting):
+            if any(entry[2] is sending for entry in waiting):
+                # Behind others it would keep its memory until they have left.
+                waiting[:] = [entry for entry in waiting if entry[2] is not sending]
+                heapq.heapify(waiting)
         self._markers = [marker for marker in self._markers if marker.key != key]
         sending.end()
         named = None if error is None else self._exchange.of_transfer(error, key)
