@@ -24,6 +24,9 @@ from mltswitch.hostagent.errors import (
 )
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.tagging import ByFunction
+from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
+from mltswitch.hostagent.transport.hello import KEY_BYTES, LocalEnd, PathAddress, Secrets, encode_hello
+from mltswitch.hostagent.transport.messages import Goodbye, Hello, encode_message
 from mltswitch.hostagent.transport.rate import RateSettings
 from mltswitch.hostagent.transport.settings import Transport
 from tests.hostagent.background import eventually
@@ -277,3 +280,67 @@ def test_one_that_cannot_be_reached_is_no_reason_not_to_be_called(opened: Open) 
     other.connect("one-a", listening(one), PATIENCE_SECONDS)
     calling.join(PATIENCE_SECONDS)
     exchange(one, "one-a", other, "two-b", 1)
+
+
+def hello(name: str, token: int) -> bytes:
+    """What an agent of this name says first, in plain text."""
+    paths = (PathAddress(0, "127.0.99.1", 9999),)
+    local = LocalEnd(
+        name, paths, window_bytes=100_000, payload_bytes=1400, authenticate=False, control_dscp=40
+    )
+    return encode_message(Hello(encode_hello(local, Secrets(token, bytes(KEY_BYTES)))))
+
+
+def called(agent: Agent, words: bytes) -> socket.socket:
+    """A stranger's call, and what it says."""
+    there = listening(agent)
+    opened = socket.create_connection((str(there.ip), there.port))
+    opened.settimeout(PATIENCE_SECONDS)
+    opened.sendall(words)
+    return opened
+
+
+def test_what_a_stranger_says_in_a_peers_name_ends_no_peer(opened: Open) -> None:
+    one, other = opened("one-a"), opened("two-b")
+    other.connect("one-a", listening(one), PATIENCE_SECONDS)
+    one.wait_for_peers(["two-b"], PATIENCE_SECONDS)
+    with called(one, hello("two-b", 7) + encode_message(Goodbye("bye"))) as stranger:
+        while stranger.recv(1000):
+            pass
+    one.wait_for_peers(["two-b"], 0)
+    exchange(one, "one-a", other, "two-b", 1)
+
+
+def test_a_call_that_was_held_back_is_answered_once_and_at_once_where_ours_fails(opened: Open) -> None:
+    one = opened("one-a")
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
+        nobody = Endpoint("127.0.0.1", silent.getsockname()[1])
+        calling = pool.submit(one.connect, "two-b", nobody, PATIENCE_SECONDS)
+        ours, _ = silent.accept()
+        eventually(lambda: any(link.channel.is_open for link in one._engine._links))
+        with called(one, hello("two-b", 7)) as first, called(one, hello("two-b", 8)) as second:
+            eventually(lambda: sum(link.is_held_back for link in one._engine._links) == 2)
+            ours.close()
+            calling.result(0.5)
+            answered = [bool(entry.recv(1)) for entry in (first, second)]
+            assert answered == [True, False]
+
+
+def test_who_hears_of_a_loss_may_call_again_at_once(opened: Open) -> None:
+    one, other = opened("one-a"), opened("two-b")
+    told = threading.Event()
+
+    class Returning:
+        """Calls again as soon as it hears of a loss."""
+
+        def observe(self, event: AgentEvent) -> None:
+            if isinstance(event, PeerLost):
+                told.set()
+
+    one.observe(Returning())
+    one.connect("two-b", listening(other), PATIENCE_SECONDS)
+    other.close("restarting")
+    assert told.wait(PATIENCE_SECONDS)
+    again = opened("two-b")
+    one.connect("two-b", listening(again), PATIENCE_SECONDS)
+    exchange(one, "one-a", again, "two-b", 1)
