@@ -27,6 +27,8 @@ from numpy.typing import NDArray
 
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.hostagent.arguments import (
+    deadline_ns,
+    dscp_of_chunk,
     endpoint_given,
     layer_number,
     peer_name,
@@ -50,7 +52,7 @@ from mltswitch.hostagent.engine import Engine
 from mltswitch.hostagent.errors import AgentError, BufferReusedError, CancelledError, DeadlineExceededError
 from mltswitch.hostagent.links import Link
 from mltswitch.hostagent.peers import Peers
-from mltswitch.hostagent.posts import Place, Post, deadline_ns, dscp_of_chunk, ended, refuse_shared
+from mltswitch.hostagent.posts import Place, Post, ended, refuse_shared
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.tagging import ByMagnitude
 from mltswitch.hostagent.tagging.ahead import MarkingThread, has_processors_to_spare

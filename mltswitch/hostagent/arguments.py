@@ -1,6 +1,7 @@
 """What callers hand over, checked before anything is posted: the engine trusts it."""
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from math import inf, isnan
 from operator import index
@@ -10,6 +11,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.tagging import checked_dscp, policy_named
 from mltswitch.hostagent.transport.interfaces import ImportancePolicy, TransferKey
+from mltswitch.hostagent.words import encodable
 from mltswitch.wire import Dscp
 
 _LARGEST_NUMBER: Final = (1 << 32) - 1
@@ -65,7 +67,7 @@ def wait_limit(name: str, value: object) -> float:
 
 def peer_name(value: object) -> str:
     """One that a HELLO can say; raises UserInputError."""
-    if not isinstance(value, str) or not value or _text_sent(value) != value:
+    if not isinstance(value, str) or not value or encodable(value) != value:
         raise UserInputError(f"{_shown(value)} is no name", where="peer", expected="text, not empty")
     return str.__str__(value)
 
@@ -81,7 +83,7 @@ def text_given(name: str, value: object) -> str:
     """What can be said to a peer: half a character becomes a question mark; raises UserInputError."""
     if not isinstance(value, str):
         raise UserInputError(f"{_shown(value)} is no text", where=name, expected="text")
-    return _text_sent(value)
+    return encodable(value)
 
 
 def endpoint_given(name: str, value: object) -> Endpoint:
@@ -128,6 +130,23 @@ def policy_given(value: object) -> ImportancePolicy:
     return value  # type: ignore[return-value]  # it has what a policy has
 
 
+def dscp_of_chunk(dscp: Dscp | Callable[[], Dscp] | None) -> Callable[[], Dscp]:
+    """To be asked for every chunk; raises UserInputError."""
+    if callable(dscp):
+        return code_point_asked(dscp)
+    if dscp is None:
+        raise UserInputError(
+            "the tensor has no code point", where="dscp", hint="give one, or set AgentSettings.two_queues"
+        )
+    number = code_point(dscp)
+    return lambda: number
+
+
+def deadline_ns(wait_seconds: float) -> int:
+    """By time.monotonic_ns(); raises UserInputError."""
+    return time.monotonic_ns() + int(seconds("deadline_seconds", wait_seconds) * 1e9)
+
+
 def _number(value: object) -> float | None:
     """None for what is none: text and truth values, too, although `float` takes them."""
     if isinstance(value, bool | str | bytes):
@@ -138,11 +157,6 @@ def _number(value: object) -> float | None:
         return inf if value > 0 else -inf  # type: ignore[operator]  # it is a number
     except (TypeError, ValueError):
         return None
-
-
-def _text_sent(text: str) -> str:
-    """Half a character (a lone surrogate) has no bytes."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _shown(value: object) -> str:

@@ -22,6 +22,7 @@ from mltswitch.hostagent.datapaths import DataPaths
 from mltswitch.hostagent.errors import AgentError, CancelledError, PeerRefusedError, PeerUnreachableError
 from mltswitch.hostagent.links import Link, new_secrets
 from mltswitch.hostagent.network.waiting import READABLE, Waiter
+from mltswitch.hostagent.roster import Roster
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.spraying.sprayer import PathSprayer
 from mltswitch.hostagent.tcp.connection import TcpConnection
@@ -67,9 +68,7 @@ class Engine:
         self._shared_rate = (
             SharedRate(settings.total_rate_bps, time.monotonic_ns()) if settings.total_rate_bps else None
         )
-        self._links: list[Link] = []
-        self._by_name: dict[str, Link] = {}
-        self._by_token: dict[int, Link] = {}
+        self._roster = Roster()
         self._calls = Calls(self._waiter.wake)
         self._has_more = False
         """Whether a connection may send at once what it could not in its turn."""
@@ -127,10 +126,10 @@ class Engine:
 
         Raises UserInputError, PeerUnreachableError or PeerRefusedError.
         """
-        known = self._by_name.get(peer)
+        known = self._roster.by_name.get(peer)
         if known is not None and known.expected is None:
             return known
-        if known is not None or self._dialled(peer) is not None:
+        if known is not None or self._roster.dialled(peer) is not None:
             raise PeerRefusedError("is connected already, or being connected", peer=peer)
         now_ns = time.monotonic_ns()
         channel = ControlChannel.connect(
@@ -142,19 +141,19 @@ class Engine:
             source=self._settings.address_of_version(remote.ip.version),
         )
         link = Link(channel, peer)
-        self._links.append(link)
+        self._roster.links.append(link)
         self._start(link, now_ns)
         return link
 
     def give_up(self, link: Link) -> None:
         """Connect no more, where nothing has come of it; in the engine's thread."""
-        if link is self._dialled(link.expected):
+        if link is self._roster.dialled(link.expected):
             self._answer_instead(link)
             self._leave(link)
 
     def connection(self, peer: str) -> Connection:
         """Of a peer that has said hello, to ask something of it; raises PeerUnreachableError."""
-        link = self._by_name.get(peer)
+        link = self._roster.by_name.get(peer)
         if link is None or link.connection is None:
             raise PeerUnreachableError("is not connected", peer=peer)
         link.is_awake = True
@@ -174,7 +173,7 @@ class Engine:
             self.watch.add(observer)
         else:
             self.watch.remove(observer)
-        for link in self._links:
+        for link in self._roster.links:
             if link.connection is not None:
                 link.connection.observe(is_observed=bool(self.watch))
 
@@ -183,7 +182,7 @@ class Engine:
         return AgentSnapshot(
             self._settings.name,
             time.monotonic_ns(),
-            self._ledger.peers(self._links),
+            self._ledger.peers(self._roster.links),
             socket_snapshots(self._sockets, self._arrivals.receivers),
             self.unknown_datagrams,
         )
@@ -213,16 +212,16 @@ class Engine:
             received = self._arrivals.read(self._hand_over, self._acknowledge)
         self._calls.obey()
         now_ns = time.monotonic_ns()
-        for link in self._links:
+        for link in self._roster.links:
             link.wake_if_due(ready, now_ns)
         self._serve_channels(ready, now_ns)
         if self._tcp is not None:
             self._has_more |= self._tcp.step(ready, time.monotonic_ns)
-        for link in list(self._links):
+        for link in list(self._roster.links):
             if link.is_awake or self._tcp is not None:
                 self._serve(link)
         if self.watch:
-            self.watch.look(self._links, self._arrivals.receivers, self.unknown_datagrams, now_ns)
+            self.watch.look(self._roster.links, self._arrivals.receivers, self.unknown_datagrams, now_ns)
         self._is_streaming = received > NAP_PACKETS and bool(self._settings.nap_seconds)
         if self._is_streaming and not (self._has_more or self._arrivals.has_more):
             elapsed_ns = self._read_ns - read_ns
@@ -232,12 +231,14 @@ class Engine:
         """Whether data sockets must be read: what the wait told of them is older than an answer may be."""
         if self._is_streaming or not ready.isdisjoint(self._descriptors):
             return True
-        return any(link.connection is not None and link.connection.is_answering for link in self._links)
+        return any(
+            link.connection is not None and link.connection.is_answering for link in self._roster.links
+        )
 
     def _wait_ns(self, now_ns: int) -> int:
         if self._has_more or self._calls:
             return 0
-        times = [link.due_ns for link in self._links]
+        times = [link.due_ns for link in self._roster.links]
         if self._listener is not None:
             times.append(self._listener.next_timer_ns())
         if self._tcp is not None:
@@ -248,7 +249,7 @@ class Engine:
         return min(max(0, soonest_ns - now_ns), LONGEST_WAIT_NS)
 
     def _hand_over(self, token: int, grids: Sequence[DatagramGrid], taken: Taken, now_ns: int) -> None:
-        link = self._by_token.get(token)
+        link = self._roster.by_token.get(token)
         if link is None or link.connection is None:
             self.unknown_datagrams += sum(grid.datagram_count for grid in grids)
             return
@@ -257,7 +258,7 @@ class Engine:
             link.connection.datagrams_read(grids, taken, now_ns)
 
     def _acknowledge(self) -> None:
-        for link in list(self._links):
+        for link in list(self._roster.links):
             with self._alone(link):
                 link.send_small(time.monotonic_ns())
 
@@ -276,8 +277,8 @@ class Engine:
         if self._listener is not None:
             self._listener.timer(now_ns)
             if self._listener.fileno() in ready:
-                self._links += [Link(channel, None) for channel in self._listener.accept(now_ns)]
-        for link in [entry for entry in self._links if entry.is_awake]:
+                self._roster.links += [Link(channel, None) for channel in self._listener.accept(now_ns)]
+        for link in [entry for entry in self._roster.links if entry.is_awake]:
             with self._alone(link):
                 if link.channel.fileno() in ready:
                     data = link.channel.step(now_ns)
@@ -311,7 +312,7 @@ class Engine:
         wanted: dict[int, int] = {} if self._is_streaming else dict.fromkeys(self._descriptors, READABLE)
         if self._listener is not None and self._listener.wants_read:
             wanted[self._listener.fileno()] = READABLE
-        for link in self._links:
+        for link in self._roster.links:
             wanted |= link.wanted()
         if self._tcp is not None:
             wanted |= self._tcp.wanted(time.monotonic_ns())
@@ -327,7 +328,7 @@ class Engine:
             link.connection = self._connection(secrets, now_ns)
         link.connection.is_quiet = link.expected is None
         link.connection.observe(is_observed=bool(self.watch))
-        self._by_token[secrets.token] = link
+        self._roster.by_token[secrets.token] = link
 
     def _connection(self, secrets: Secrets, now_ns: int) -> Connection:
         local, rate = self._paths.local_end(self._room_packets), Timely(self._settings.rate)
@@ -342,18 +343,16 @@ class Engine:
         if connection is None:
             return
         for event in connection.events():
-            name = link.name
             if isinstance(event, PeerReady):
                 if not self._greet(link, connection):
                     continue
             elif isinstance(event, ConnectionLost):
-                if self._is_another_call(link):
+                if self._roster.is_another_call(link):
                     self.watch.lost(str(link.channel.remote), event)
                     continue
-                if link is self._dialled(link.expected) and self._answer_instead(link):
+                if link is self._roster.dialled(link.expected) and self._answer_instead(link):
                     continue
-                if self._by_name.get(name) is link:
-                    del self._by_name[name]
+                self._roster.forget_name(link)
             elif isinstance(event, TransferDone) and event.direction is Direction.SEND:
                 link.forget(event.key)
             self._tell(link, connection, event)
@@ -369,13 +368,10 @@ class Engine:
             self._happened(name, event)
 
     def _greeting(self) -> Iterator[AgentEvent]:
-        greeted = {name: link.connection.peer for name, link in self._by_name.items() if link.connection}
+        greeted = {
+            name: link.connection.peer for name, link in self._roster.by_name.items() if link.connection
+        }
         return greeting(self._settings.name, self._settings.addresses, self.warnings, greeted)
-
-    def _dialled(self, peer: str | None) -> Link | None:
-        """Our own attempt to connect with it, as long as it has not said hello."""
-        found = (link for link in self._links if peer is not None and link.expected == peer)
-        return next((link for link in found if link is not self._by_name.get(link.name)), None)
 
     def _greet(self, link: Link, connection: Connection) -> bool:
         """Whether the peer is connected by this link now. Raises AgentError.
@@ -387,9 +383,9 @@ class Engine:
         if hello is None or connection.is_over:
             return False
         link.check_peer(hello)
-        if hello.name in self._by_name:
+        if hello.name in self._roster.by_name:
             raise PeerRefusedError("is connected already", peer=hello.name)
-        own = self._dialled(hello.name)
+        own = self._roster.dialled(hello.name)
         if own is not None and own is not link:
             if self._settings.name < hello.name and own.channel.is_open:
                 link.is_held_back = True
@@ -411,33 +407,33 @@ class Engine:
                 connection.pace(pacer)
             if self._shared_rate is not None:
                 connection.share_rate(self._shared_rate.share())
-        self._by_name[hello.name] = link
-
-    def _is_another_call(self, link: Link) -> bool:
-        """Whether its end says nothing of the peer that it names: that one is connected, or being called."""
-        known = self._by_name.get(link.name) or self._dialled(link.name)
-        return link.expected is None and known not in {None, link}
+        self._roster.by_name[hello.name] = link
 
     def _leave(self, link: Link) -> None:
         """Another call of the same two ends is answered: nobody is told of this one."""
-        self._links.remove(link)
+        self._roster.links.remove(link)
         if link.connection is not None:
             self.watch.forget(link)
         self._close(link)
 
     def _close(self, link: Link) -> None:
         if link.connection is not None:
-            self._by_token.pop(link.connection.receive_token, None)
+            self._roster.by_token.pop(link.connection.receive_token, None)
         link.close(self._waiter.leave)
         if self._tcp is not None and isinstance(link.connection, TcpConnection):
             self._tcp.forget(link.connection)
 
     def _answer_instead(self, link: Link) -> bool:
         """Whether the peer's own call is answered, which was held back for the sake of ours."""
-        for held in [entry for entry in self._links if entry.is_held_back and entry.name == link.expected]:
+        for held in self._roster.held_back_for(link):
             connection = held.connection
             hello = connection.peer if connection else None
-            if connection is None or hello is None or connection.is_over or hello.name in self._by_name:
+            if (
+                connection is None
+                or hello is None
+                or connection.is_over
+                or hello.name in self._roster.by_name
+            ):
                 self._leave(held)
                 continue
             held.is_held_back = False
@@ -445,15 +441,15 @@ class Engine:
                 self._welcome(held, connection, hello)
                 self._tell(held, connection, PeerReady(hello.name))
                 held.is_awake = self._has_more = True
-        return link.expected in self._by_name
+        return link.expected in self._roster.by_name
 
     def _drop(self, link: Link, error: AgentError) -> None:
-        if link not in self._links:
+        if link not in self._roster.links:
             return
-        if link.is_held_back or (link is self._dialled(link.expected) and self._answer_instead(link)):
+        if link.is_held_back or (link is self._roster.dialled(link.expected) and self._answer_instead(link)):
             self._leave(link)
             return
-        self._links.remove(link)
+        self._roster.links.remove(link)
         connection = link.connection
         link.rest = None
         if connection is not None:
@@ -476,11 +472,11 @@ class Engine:
 
     def _stop(self, reason: str) -> None:
         now_ns = time.monotonic_ns()
-        for link in list(self._links):
+        for link in list(self._roster.links):
             link.say_goodbye(reason, now_ns)
         until = time.monotonic() + CLOSING_SECONDS
-        while time.monotonic() < until and any(link.channel.waiting_bytes for link in self._links):
-            for link in self._links:
+        while time.monotonic() < until and any(link.channel.waiting_bytes for link in self._roster.links):
+            for link in self._roster.links:
                 link.channel.flush()
             time.sleep(0.001)
         self._should_stop = True
@@ -495,7 +491,7 @@ class Engine:
                 closing.callback(self._tcp.close)
             if self._listener is not None:
                 closing.callback(self._listener.close)
-            for link in list(self._links):
+            for link in list(self._roster.links):
                 self._drop(link, error)
             self._calls.refuse(error)
             self._calls.obey()  # what was posted too late must not wait for ever

@@ -74,10 +74,11 @@ class Peers:
                 if self._is_lost(name, before[name]):
                     self._raise(name)
             missing = [name for name in names if not self._is_connected(name)]
-            reasons = [self._known.get(name) for name in missing[:1]]
-        for name, reason in zip(missing, reasons, strict=False):
+        if missing:
+            reason = before[missing[0]]
             ended = "" if reason is None else f"; before: {reason.what}"
-            raise DeadlineExceededError(f"has not connected within {timeout_seconds:g} s{ended}", peer=name)
+            what = f"has not connected within {timeout_seconds:g} s{ended}"
+            raise DeadlineExceededError(what, peer=missing[0])
 
     def wait_for_one(self, timeout_seconds: float) -> str:
         """The name of one that is connected, whoever it is; raises DeadlineExceededError."""

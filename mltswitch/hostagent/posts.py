@@ -1,18 +1,15 @@
-"""What an agent keeps of each post, and what it makes of its arguments."""
+"""What an agent keeps of each post, and tells of its end."""
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.arguments import code_point, code_point_asked, seconds
 from mltswitch.hostagent.completions import Completion, CompletionQueue, Transfer
 from mltswitch.hostagent.telemetry.events import TransferEnded, kind_of
 from mltswitch.hostagent.transport.interfaces import Direction, TransferKey
-from mltswitch.wire import Dscp
 
 Place = tuple[str, TransferKey, Direction]
 
@@ -55,20 +52,3 @@ def refuse_shared(memory: NDArray[np.uint8], direction: Direction, posts: Mappin
                 where=f"peer {peer}",
                 hint="wait for that completion, or use other memory",
             )
-
-
-def dscp_of_chunk(dscp: Dscp | Callable[[], Dscp] | None) -> Callable[[], Dscp]:
-    """To be asked for every chunk; raises UserInputError."""
-    if callable(dscp):
-        return code_point_asked(dscp)
-    if dscp is None:
-        raise UserInputError(
-            "the tensor has no code point", where="dscp", hint="give one, or set AgentSettings.two_queues"
-        )
-    number = code_point(dscp)
-    return lambda: number
-
-
-def deadline_ns(wait_seconds: float) -> int:
-    """By time.monotonic_ns(); raises UserInputError."""
-    return time.monotonic_ns() + int(seconds("deadline_seconds", wait_seconds) * 1e9)

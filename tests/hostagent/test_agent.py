@@ -3,7 +3,7 @@
 import asyncio
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.completions import Completion, CompletionQueue, Transfer
 from mltswitch.hostagent.control.credentials import Credentials
 from mltswitch.hostagent.control.keys import make_keys
-from mltswitch.hostagent.control.security import Plaintext, Security
+from mltswitch.hostagent.control.security import Plaintext
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.control.tls import load_identity
 from mltswitch.hostagent.errors import (
@@ -35,39 +35,17 @@ from mltswitch.hostagent.tagging import ByFunction
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.hostagent.transport.datagrams import HEADER_DTYPE
 from mltswitch.hostagent.transport.interfaces import Direction
-from mltswitch.hostagent.transport.rate import RateSettings
 from tests.hostagent.background import eventually
+from tests.hostagent.opening import CONTROL_DSCP, RATE, Make, opening
 
-DSCP, CONTROL_DSCP = 34, 40
+DSCP = 34
 PATIENCE_SECONDS = 60.0
-RATE = RateSettings.for_network(10e9, queue_bytes=0, noise_ns=10**9)
-
-Make = Callable[..., Agent]
 
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    agents: list[Agent] = []
-
-    def one(name: str, *, security: Security | None = None, **options: object) -> Agent:
-        numbers = range(1, 5)
-        place = ord(name[-1]) % 100
-        settings = AgentSettings(
-            name=name,
-            addresses=tuple(f"127.0.{place}.{number}" for number in numbers),
-            security=security or Plaintext(),
-            control_dscp=CONTROL_DSCP,
-            data_port=0,
-            rate=RATE,
-            listen=Endpoint(f"127.0.{place}.1", 0),
-            **options,  # type: ignore[arg-type]  # any of the settings
-        )
-        agents.append(Agent(settings))
-        return agents[-1]
-
-    yield one
-    for agent in agents:
-        agent.close()
+    with opening() as one:
+        yield one
 
 
 def joined(make: Make, **options: object) -> tuple[Agent, Agent]:

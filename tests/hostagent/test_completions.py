@@ -183,7 +183,7 @@ def test_ways_of_asyncio_that_the_page_names(way: Callable[[Transfer], Awaitable
 
 def test_ways_of_asyncio_that_need_more() -> None:
     async def created() -> None:
-        asyncio.create_task(transfer())  # type: ignore[arg-type]  # noqa: RUF006  # on purpose
+        asyncio.create_task(transfer())  # type: ignore[arg-type]  # noqa: RUF006  (on purpose: it raises)
 
     async def waited() -> None:
         await asyncio.wait([transfer()])  # type: ignore[type-var]  # on purpose

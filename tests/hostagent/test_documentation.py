@@ -18,6 +18,7 @@ from mltswitch.hostagent.control.keys import make_keys
 from mltswitch.hostagent.errors import AgentError
 from mltswitch.plan import Plan
 from tests.hostagent.background import in_background
+from tests.hostagent.programs import printed_by
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agent.md").read_text(encoding="utf-8")
 PATIENCE_SECONDS = 60.0
@@ -35,17 +36,9 @@ def ours(text: str) -> str:
 
 @pytest.mark.parametrize("program", blocks("python"), ids=["threads", "asyncio"])
 def test_programs(program: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ours(program)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    told = printed_by(program, tmp_path, loopback=OUR_LOOPBACK, patience_seconds=PATIENCE_SECONDS)
     if "print" in program:
-        assert re.fullmatch(r"(round \d: [\d.]+ Gbit/s, \d+ packets sent, \d+ gaps\n){3}", done.stdout)
+        assert re.fullmatch(r"(round \d: [\d.]+ Gbit/s, \d+ packets sent, \d+ gaps\n){3}", told)
 
 
 def test_commands_in_two_terminals(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import permutations
 
 import numpy as np
@@ -13,7 +14,6 @@ from numpy.typing import NDArray
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.agent import Agent
-from mltswitch.hostagent.control.security import Plaintext
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.errors import (
     CancelledError,
@@ -22,45 +22,23 @@ from mltswitch.hostagent.errors import (
     PeerUnreachableError,
     TaggingError,
 )
-from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.tagging import ByFunction
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.hostagent.transport.hello import KEY_BYTES, LocalEnd, PathAddress, Secrets, encode_hello
 from mltswitch.hostagent.transport.messages import Goodbye, Hello, encode_message
-from mltswitch.hostagent.transport.rate import RateSettings
 from mltswitch.hostagent.transport.settings import Transport
 from tests.hostagent.background import eventually
+from tests.hostagent.opening import Make, opening
 
 DSCP = 34
 PATIENCE_SECONDS = 30.0
-RATE = RateSettings.for_network(10e9, queue_bytes=0, noise_ns=10**9)
 TRIES = 12
-
-Open = Callable[..., Agent]
 
 
 @pytest.fixture
-def opened() -> Iterator[Open]:
-    agents: list[Agent] = []
-
-    def one(name: str, addresses: int = 2, **options: object) -> Agent:
-        place = 100 + ord(name[-1]) - ord("a")
-        settings = AgentSettings(
-            name=name,
-            addresses=tuple(f"127.0.{place}.{number}" for number in range(1, 1 + addresses)),
-            security=Plaintext(),
-            control_dscp=40,
-            data_port=0,
-            rate=RATE,
-            listen=Endpoint(f"127.0.{place}.1", 0),
-            **options,  # type: ignore[arg-type]  # any of the settings
-        )
-        agents.append(Agent(settings))
-        return agents[-1]
-
-    yield one
-    for agent in agents:
-        agent.close()
+def opened() -> Iterator[Make]:
+    with opening() as one:
+        yield one
 
 
 def listening(agent: Agent) -> Endpoint:
@@ -86,8 +64,14 @@ def exchange(one: Agent, its_name: str, other: Agent, other_name: str, tensor: i
     assert (sent == buffer).all()
 
 
+def has_two_links(agent: Agent) -> bool:
+    """Nothing is left of the calls that were not answered."""
+    roster = agent._engine._roster
+    return len(roster.links) == len(roster.by_token) == len(roster.by_name) == 2
+
+
 @pytest.mark.parametrize("transport", [Transport.MLT, Transport.TCP])
-def test_all_may_call_all_at_once(opened: Open, transport: Transport) -> None:
+def test_all_may_call_all_at_once(opened: Make, transport: Transport) -> None:
     for attempt in range(TRIES if transport is Transport.MLT else 3):
         names = [f"host{attempt}-{letter}" for letter in "abc"]
         agents = {name: opened(name, transport=transport) for name in names}
@@ -103,10 +87,12 @@ def test_all_may_call_all_at_once(opened: Open, transport: Transport) -> None:
             exchange(agents[one], one, agents[other], other, number)
         for agent in agents.values():
             assert len(agent.snapshot().peers) == 2
+            eventually(partial(has_two_links, agent))
+        for agent in agents.values():
             agent.close()
 
 
-def test_who_is_connected_by_the_peer_need_not_call(opened: Open) -> None:
+def test_who_is_connected_by_the_peer_need_not_call(opened: Make) -> None:
     one, other = opened("one-a"), opened("two-b")
     one.connect("two-b", listening(other), PATIENCE_SECONDS)
     other.wait_for_peers(["one-a"], PATIENCE_SECONDS)
@@ -117,24 +103,24 @@ def test_who_is_connected_by_the_peer_need_not_call(opened: Open) -> None:
     exchange(one, "one-a", other, "two-b", 1)
 
 
-def test_an_attempt_that_took_too_long_is_given_up(opened: Open) -> None:
+def test_an_attempt_that_took_too_long_is_given_up(opened: Make) -> None:
     one, other = opened("one-a"), opened("two-b")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         nobody = Endpoint("127.0.0.1", silent.getsockname()[1])
         with ThreadPoolExecutor(1) as pool:
             patient = pool.submit(one.connect, "two-b", nobody, 0.5)
-            eventually(lambda: bool(one._engine._links))
+            eventually(lambda: bool(one._engine._roster.links))
             with pytest.raises(PeerRefusedError, match="being connected"):
                 one.connect("two-b", nobody, 0.1)
-            assert one._engine._links, "the other thread's attempt goes on"
+            assert one._engine._roster.links, "the other thread's attempt goes on"
             with pytest.raises(DeadlineExceededError, match=r"no connection within 0\.5 s"):
                 patient.result()
-        eventually(lambda: not one._engine._links)
+        eventually(lambda: not one._engine._roster.links)
     one.connect("two-b", listening(other), PATIENCE_SECONDS)
     exchange(one, "one-a", other, "two-b", 1)
 
 
-def test_who_has_left_is_waited_for(opened: Open) -> None:
+def test_who_has_left_is_waited_for(opened: Make) -> None:
     one, other = opened("one-a"), opened("two-b")
     other.connect("one-a", listening(one), PATIENCE_SECONDS)
     one.wait_for_peers(["two-b"], PATIENCE_SECONDS)
@@ -150,7 +136,7 @@ def test_who_has_left_is_waited_for(opened: Open) -> None:
 
 
 @pytest.mark.parametrize(("here", "there"), [(1, 2), (2, 1), (1, 4), (4, 3)])
-def test_ends_with_different_numbers_of_paths(opened: Open, here: int, there: int) -> None:
+def test_ends_with_different_numbers_of_paths(opened: Make, here: int, there: int) -> None:
     one, other = opened("one-a", here), opened("two-b", there)
     one.connect("two-b", listening(other), PATIENCE_SECONDS)
     other.wait_for_peers(["one-a"], PATIENCE_SECONDS)
@@ -180,7 +166,7 @@ def test_ends_with_different_numbers_of_paths(opened: Open, here: int, there: in
     ],
 )
 def test_what_cannot_be_meant_is_refused_and_harms_nobody(
-    opened: Open, ask: Callable[[Agent, object], object]
+    opened: Make, ask: Callable[[Agent, object], object]
 ) -> None:
     one, other = opened("one-a"), opened("two-b")
     one.connect("two-b", listening(other), PATIENCE_SECONDS)
@@ -196,7 +182,7 @@ def test_what_cannot_be_meant_is_refused_and_harms_nobody(
     waiting.cancel()
 
 
-def test_what_fails_in_the_agents_thread_fails_alone(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_fails_in_the_agents_thread_fails_alone(opened: Make, caplog: pytest.LogCaptureFixture) -> None:
     one, other = opened("one-a"), opened("two-b")
     one.connect("two-b", listening(other), PATIENCE_SECONDS)
     one._engine.call(lambda: 1 // 0)
@@ -204,7 +190,7 @@ def test_what_fails_in_the_agents_thread_fails_alone(opened: Open, caplog: pytes
     assert "asked for has failed" in caplog.text
 
 
-def test_who_is_called_by_the_agent_must_not_wait_for_it(opened: Open) -> None:
+def test_who_is_called_by_the_agent_must_not_wait_for_it(opened: Make) -> None:
     one, other = opened("one-a"), opened("two-b")
     one.connect("two-b", listening(other), PATIENCE_SECONDS)
     other.wait_for_peers(["one-a"], PATIENCE_SECONDS)
@@ -219,7 +205,7 @@ def test_who_is_called_by_the_agent_must_not_wait_for_it(opened: Open) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_is_told_at_once(opened: Open) -> None:
+def test_a_forked_child_is_told_at_once(opened: Make) -> None:
     one, other = opened("one-a"), opened("two-b")
     one.connect("two-b", listening(other), PATIENCE_SECONDS)
     other.wait_for_peers(["one-a"], PATIENCE_SECONDS)
@@ -246,7 +232,7 @@ def test_a_forked_child_is_told_at_once(opened: Open) -> None:
     exchange(one, "one-a", other, "two-b", 1)
 
 
-def test_memory_of_a_receive_is_one_posts_alone(opened: Open) -> None:
+def test_memory_of_a_receive_is_one_posts_alone(opened: Make) -> None:
     one, other = opened("one-a", catch_reuse=True), opened("two-b")
     one.connect("two-b", listening(other), PATIENCE_SECONDS)
     buffer = np.zeros(100, np.float32)
@@ -263,10 +249,10 @@ def test_memory_of_a_receive_is_one_posts_alone(opened: Open) -> None:
     one.post_send("two-b", buffer[:60], tensor=4, round_number=1, dscp=DSCP)
 
 
-def test_one_that_cannot_be_reached_is_no_reason_not_to_be_called(opened: Open) -> None:
+def test_one_that_cannot_be_reached_is_no_reason_not_to_be_called(opened: Make) -> None:
     """Its own call fails, and the peer's, which was held back meanwhile or not, is answered."""
     one, other = opened("one-a"), opened("two-b")
-    nobody = Endpoint("127.0.101.1", 1)
+    nobody = Endpoint("127.0.98.1", 1)
     failures: list[Exception] = []
 
     def call() -> None:
@@ -300,7 +286,7 @@ def called(agent: Agent, words: bytes) -> socket.socket:
     return opened
 
 
-def test_what_a_stranger_says_in_a_peers_name_ends_no_peer(opened: Open) -> None:
+def test_what_a_stranger_says_in_a_peers_name_ends_no_peer(opened: Make) -> None:
     one, other = opened("one-a"), opened("two-b")
     other.connect("one-a", listening(one), PATIENCE_SECONDS)
     one.wait_for_peers(["two-b"], PATIENCE_SECONDS)
@@ -311,22 +297,22 @@ def test_what_a_stranger_says_in_a_peers_name_ends_no_peer(opened: Open) -> None
     exchange(one, "one-a", other, "two-b", 1)
 
 
-def test_a_call_that_was_held_back_is_answered_once_and_at_once_where_ours_fails(opened: Open) -> None:
+def test_a_call_that_was_held_back_is_answered_once_and_at_once_where_ours_fails(opened: Make) -> None:
     one = opened("one-a")
     with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
         nobody = Endpoint("127.0.0.1", silent.getsockname()[1])
         calling = pool.submit(one.connect, "two-b", nobody, PATIENCE_SECONDS)
         ours, _ = silent.accept()
-        eventually(lambda: any(link.channel.is_open for link in one._engine._links))
+        eventually(lambda: any(link.channel.is_open for link in one._engine._roster.links))
         with called(one, hello("two-b", 7)) as first, called(one, hello("two-b", 8)) as second:
-            eventually(lambda: sum(link.is_held_back for link in one._engine._links) == 2)
+            eventually(lambda: sum(link.is_held_back for link in one._engine._roster.links) == 2)
             ours.close()
             calling.result(0.5)
             answered = [bool(entry.recv(1)) for entry in (first, second)]
             assert answered == [True, False]
 
 
-def test_who_hears_of_a_loss_may_call_again_at_once(opened: Open) -> None:
+def test_who_hears_of_a_loss_may_call_again_at_once(opened: Make) -> None:
     one, other = opened("one-a"), opened("two-b")
     told = threading.Event()
 

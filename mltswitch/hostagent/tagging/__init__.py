@@ -3,7 +3,6 @@
 `priorities` reads plans and is imported where one is given: it takes a second that no other sender needs.
 """
 
-from mltswitch.hostagent.tagging.failures import words_of
 from mltswitch.hostagent.tagging.magnitude import ByMagnitude
 from mltswitch.hostagent.tagging.named import DEFAULT_POLICY, POLICIES, policy_named
 from mltswitch.hostagent.tagging.policies import (
@@ -44,5 +43,4 @@ __all__ = [
     "policy_named",
     "tos",
     "tos_bytes",
-    "words_of",
 ]

@@ -39,7 +39,7 @@ class Inbox:
         """Of transfers that are over."""
 
     def post(self, transfer: Incoming, now_ns: int) -> None:
-        """Raises TransferMismatchError or CancelledError."""
+        """Raises TransferMismatchError or TooManyTransfersError."""
         given_up = self._rounds.post(transfer.key, len(self._open))
         receiving = self._open[transfer.key] = self.transfer_type(transfer, now_ns, self._paths)
         if given_up is not None:

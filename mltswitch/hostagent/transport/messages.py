@@ -19,6 +19,7 @@ from mltswitch.hostagent.errors import (
 )
 from mltswitch.hostagent.tensor.layout import MAXIMUM_PACKETS
 from mltswitch.hostagent.transport.interfaces import Direction, TransferKey
+from mltswitch.hostagent.words import encodable
 from mltswitch.wire import WireFormatError
 
 MAXIMUM_TEXT_BYTES: Final = 400
@@ -380,8 +381,8 @@ def _unpack(layout: struct.Struct, body: bytes) -> tuple[int, ...]:
 
 
 def _short(text: str) -> bytes:
-    """It may be a user's: what UTF-8 does not have (halves of surrogate pairs) becomes question marks."""
-    return text.encode(errors="replace")[:MAXIMUM_TEXT_BYTES]
+    """It may be a user's."""
+    return encodable(text).encode()[:MAXIMUM_TEXT_BYTES]
 
 
 def _text(body: bytes) -> str:

@@ -101,7 +101,7 @@ class Outbox:
         self._share = share
 
     def post(self, transfer: Outgoing, now_ns: int) -> None:
-        """Raises TransferMismatchError or CancelledError."""
+        """Raises TransferMismatchError or TooManyTransfersError."""
         given_up = self._rounds.post(transfer.key, len(self._open))
         self._posts += 1
         sending = self._open[transfer.key] = self.transfer_type(transfer, self._posts, now_ns)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.hostagent.errors import TaggingError, TransferMismatchError
-from mltswitch.hostagent.tagging import checked_dscp, tos, words_of
+from mltswitch.hostagent.tagging import checked_dscp, tos
 from mltswitch.hostagent.tensor.bitmap import decode_bitmap
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.transport.datagrams import Bursts
@@ -26,6 +26,7 @@ from mltswitch.hostagent.transport.interfaces import (
 from mltswitch.hostagent.transport.messages import MAXIMUM_MARKED_PATHS, Probe, Ready
 from mltswitch.hostagent.transport.packets import Chunk, burst_length
 from mltswitch.hostagent.transport.tally import SendTally
+from mltswitch.hostagent.words import words_of
 from mltswitch.wire import Dscp, ElementType, WireFormatError
 
 RESEND_MARGIN: Final = 1.1

@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 pytest.importorskip("prometheus_client")
 
 from mltswitch.hostagent.telemetry.events import EVENTS
+from tests.hostagent.programs import printed_by
 from tests.hostagent.telemetry import schema
 
 PATIENCE_SECONDS = 60.0
@@ -36,13 +35,5 @@ def test_every_event_and_family_is_on_the_page() -> None:
     ("program", "printed"), list(zip(PROGRAMS, ["AgentStarted", "_up 1.0"], strict=True))
 )
 def test_programs_run_as_they_stand(program: str, printed: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", program.replace("127.0.0.", OUR_LOOPBACK)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert printed in done.stdout
+    told = printed_by(program, tmp_path, loopback=OUR_LOOPBACK, patience_seconds=PATIENCE_SECONDS)
+    assert printed in told

@@ -76,3 +76,16 @@ def outgoing(number: int, round_number: int = 1, **changes: Any) -> Outgoing:
 
 def incoming(number: int, round_number: int = 1, deadline_ns: int = FAR_NS) -> Incoming:
     return Incoming(TransferKey(number, round_number), tensor(), 0.0, None, False, deadline_ns)
+
+
+def fail_one_of_two(sender: Connection, receiver: Connection, **changes: Any) -> None:
+    """Tensor 7 has this policy or code point, and fails; tensor 8 leaves all the same."""
+    for number in (7, 8):
+        receiver.receive(incoming(number), 1)
+    sender.send(outgoing(7, **changes), 1)
+    sender.send(outgoing(8), 1)
+    talk(sender, receiver)
+    bursts = sender.bursts(1, 100)
+    assert bursts is not None
+    assert bursts.headers["tensor"].tolist() == [8] * bursts.packet_count
+    talk(sender, receiver)

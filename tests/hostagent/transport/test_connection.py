@@ -22,7 +22,15 @@ from mltswitch.hostagent.transport.interfaces import ConnectionLost, Direction, 
 from mltswitch.hostagent.transport.messages import Goodbye, Hello, Probe, Ready, encode_message
 from mltswitch.hostagent.transport.settings import ConnectionSettings
 from mltswitch.wire import ElementType
-from tests.hostagent.transport.ends import connection, failing, incoming, outgoing, talk, tensor
+from tests.hostagent.transport.ends import (
+    connection,
+    fail_one_of_two,
+    failing,
+    incoming,
+    outgoing,
+    talk,
+    tensor,
+)
 
 
 @pytest.fixture
@@ -104,15 +112,7 @@ def test_a_users_code_fails_its_transfer_alone(
     pair: tuple[Connection, Connection], changes: dict[str, Any]
 ) -> None:
     sender, receiver = pair
-    for number in (7, 8):
-        receiver.receive(incoming(number), 1)
-    sender.send(outgoing(7, **changes), 1)
-    sender.send(outgoing(8), 1)
-    talk(sender, receiver)
-    bursts = sender.bursts(1, 100)
-    assert bursts is not None
-    assert bursts.headers["tensor"].tolist() == [8] * bursts.packet_count
-    talk(sender, receiver)
+    fail_one_of_two(sender, receiver, **changes)
     assert errors(sender) == {(7, Direction.SEND): TaggingError}
     assert errors(receiver) == {(7, Direction.RECEIVE): CancelledError}
 

@@ -16,7 +16,7 @@ from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.tensor.view import TensorView
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.interfaces import ConnectionLost, Direction, TransferDone, TransferKey
-from tests.hostagent.transport.ends import connection, incoming, outgoing, talk
+from tests.hostagent.transport.ends import connection, fail_one_of_two, incoming, outgoing, talk
 
 SURROGATE = "\ud800"
 """Half of a pair: no encoding has it."""
@@ -44,7 +44,7 @@ class Speechless(Exception):  # noqa: N818  (a user's)
         raise RuntimeError("no words")
 
 
-class SpeechlessOfOurs(UserInputError):  # noqa: N818
+class SpeechlessOfOurs(UserInputError):  # noqa: N818  (a user's, too)
     def __str__(self) -> str:
         raise KeyboardInterrupt
 
@@ -89,15 +89,7 @@ def failure_of(**changes: Any) -> str:
 def _failure_of(**changes: Any) -> str:
     sender, receiver = connection(1), connection(2)
     talk(sender, receiver)
-    for number in (7, 8):
-        receiver.receive(incoming(number), 1)
-    sender.send(outgoing(7, **changes), 1)
-    sender.send(outgoing(8), 1)
-    talk(sender, receiver)
-    bursts = sender.bursts(1, 100)
-    assert bursts is not None
-    assert bursts.headers["tensor"].tolist() == [8] * bursts.packet_count
-    talk(sender, receiver)
+    fail_one_of_two(sender, receiver, **changes)
     (here,), (there,) = done(sender).values(), done(receiver).values()
     assert here.key == there.key == TransferKey(7, 1)
     assert type(here.error) is TaggingError

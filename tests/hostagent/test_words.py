@@ -4,7 +4,7 @@ import pytest
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.errors import TaggingError
-from mltswitch.hostagent.tagging import words_of
+from mltswitch.hostagent.words import words_of
 
 
 class Speechless(BaseException):
