@@ -277,6 +277,7 @@ class Agent:
 
     def poll(self, timeout_seconds: float = 0.0) -> Completion | None:
         """The next completion of the agent's own queue; None where none came in time."""
+        check_process(self._process)
         return self.completions.poll(timeout_seconds)
 
     def cancel(self, transfer: Transfer, reason: str) -> None:
@@ -308,6 +309,7 @@ class Agent:
 
     def stop_observing(self, observer: Observer) -> None:
         """Tell it nothing more, soon; nothing happens after `close`."""
+        check_process(self._process)
         try:
             self._engine.call(lambda: self._engine.observe(observer, is_wanted=False))
         except AgentError:
@@ -340,7 +342,7 @@ class Agent:
     def close(self, reason: str = "done") -> None:
         """End everything; open transfers complete with an error. Raises UserInputError in the agent's own
         thread."""
-        refuse_to_wait("closing the agent")
+        self._may_wait("closing the agent")
         reason = text_given("reason", reason)
         self._engine.close(reason)
         if self._marking is not None:
@@ -360,7 +362,8 @@ class Agent:
     def __exit__(
         self, _type: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self.close()
+        if os.getpid() == self._process:  # a child that was forked inside leaves, too
+            self.close()
 
     def _ahead(self, policy: ImportancePolicy) -> ImportancePolicy:
         if (

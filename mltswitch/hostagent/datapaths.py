@@ -43,14 +43,15 @@ class PeerPaths:
     """The way to one peer."""
 
     output: Output
-    most_handed_over_bytes: int | None
-    """Where the kernel spaces packets: what it may hold; None: they leave at once, in timed bursts."""
+    path_credit_bytes: int | None
+    """Where the kernel spaces packets: what it may hold of a path; None: they leave at once, in timed
+    bursts."""
 
     def pacer(self, now_ns: int) -> Pacer | None:
         """For `Connection.pace`; None: the usual one."""
-        if self.most_handed_over_bytes is None:
+        if self.path_credit_bytes is None:
             return None
-        return Pacer(now_ns, slack_ns=KERNEL_SLACK_NS, most_credit_bytes=self.most_handed_over_bytes)
+        return Pacer(now_ns, slack_ns=KERNEL_SLACK_NS, path_credit_bytes=self.path_credit_bytes)
 
 
 class DataPaths:
@@ -131,7 +132,7 @@ class DataPaths:
         departures = Departures(rate_bps, self.wire_header_bytes)
         sender = BurstSender(paths, segmentation=self._segmentation, departures=departures)
         payload_bytes = min(self.payload_bytes, hello.payload_bytes)
-        return PeerPaths(sender, FLOW_PACKETS * len(paths) * payload_bytes)
+        return PeerPaths(sender, FLOW_PACKETS * payload_bytes)
 
     def close(self) -> None:
         """Close all sockets."""

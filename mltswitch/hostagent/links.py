@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from socket import socket
+from typing import Final
 
 from mltswitch.hostagent.control.channel import ControlChannel
 from mltswitch.hostagent.errors import AgentError, PeerRefusedError
@@ -25,11 +26,39 @@ BATCHES = 4
 TURN_PACKETS = BATCH_PACKETS
 TURN_BYTES = 12_000_000
 """or about so much: then others get their turn."""
+SHORTEST_PAUSE_NS: Final = 50_000
+LONGEST_PAUSE_NS: Final = 5_000_000
 
 
 def new_secrets() -> Secrets:
     """Random ones of a connection."""
     return Secrets(secrets.randbits(64), secrets.token_bytes(KEY_BYTES))
+
+
+class Pause:
+    """Leaves the kernel alone where nobody tells when it has room again: longer each time, until it takes
+    something."""
+
+    def __init__(self) -> None:
+        self.until_ns: int | None = None
+        """None: there is none."""
+        self._next_ns = SHORTEST_PAUSE_NS
+
+    def begin(self, now_ns: int) -> None:
+        """It has no room."""
+        self.until_ns = now_ns + self._next_ns
+        self._next_ns = min(2 * self._next_ns, LONGEST_PAUSE_NS)
+
+    def end(self) -> None:
+        """It has taken something."""
+        self.until_ns, self._next_ns = None, SHORTEST_PAUSE_NS
+
+    def is_over(self, now_ns: int) -> bool:
+        """Whether to try; True means that it is tried now."""
+        if self.until_ns is not None and now_ns < self.until_ns:
+            return False
+        self.until_ns = None
+        return True
 
 
 @dataclass(slots=True, eq=False)
@@ -48,8 +77,9 @@ class Link:
     late: list[Datagram] = field(default_factory=list)
     """Small datagrams that it has not taken yet."""
     rest_socket: socket | None = None
-    """Whose room the rest waits for."""
+    """Whose room the rest waits for; None: what the pause is for."""
     late_socket: socket | None = None
+    pause: Pause = field(default_factory=Pause)
     is_held_back: bool = False
     """The peer's call waits for what becomes of ours."""
     is_awake: bool = True
@@ -75,7 +105,7 @@ class Link:
     def rest_until_due(self) -> None:
         """It has been served."""
         self.is_awake = False
-        times = [self.channel.next_timer_ns()]
+        times = [self.channel.next_timer_ns(), self.pause.until_ns]
         if self.connection is not None:
             times.append(self.connection.next_timer_ns())
         self.due_ns = min((time_ns for time_ns in times if time_ns is not None), default=None)
@@ -127,30 +157,36 @@ class Link:
 
     def send_data(self, now: Callable[[], int]) -> bool:
         """What may leave; whether there is more that may leave at once."""
-        if self.sender is None or self.connection is None:
+        if self.sender is None or self.connection is None or not self.pause.is_over(now()):
             return False
         if self.rest is not None:
-            taken = self.sender.send(self.rest)
-            if taken < self.rest.packet_count:
-                self.rest, self.rest_socket = rest_of(self.rest, taken), self.sender.blocked_socket
+            if not self._is_taken(self.sender, self.rest, now):
                 return False
             self.rest = None
-            self._send_late(self.connection.markers_to_send(now()))
+            self._send_late(self.connection.markers_to_send(now()), now())
         packets = size_bytes = 0
         for _ in range(BATCHES):
             bursts = self.connection.bursts(now(), BATCH_PACKETS)
-            if bursts is None:
+            if bursts is None or not self._is_taken(self.sender, bursts, now):
                 return False
-            taken = self.sender.send(bursts)
-            if taken < bursts.packet_count:
-                self.rest, self.rest_socket = rest_of(bursts, taken), self.sender.blocked_socket
-                return False
-            self._send_late(self.connection.markers_to_send(now()))
-            packets += taken
+            self._send_late(self.connection.markers_to_send(now()), now())
+            packets += bursts.packet_count
             size_bytes += int(bursts.payload_bytes.sum())
             if packets >= TURN_PACKETS or size_bytes >= TURN_BYTES:
                 break
         return True
+
+    def _is_taken(self, sender: Output, bursts: Bursts, now: Callable[[], int]) -> bool:
+        """Whether all of it has left; what has not is the rest."""
+        taken = sender.send(bursts)
+        if taken:
+            self.pause.end()
+        if taken == bursts.packet_count:
+            return True
+        self.rest, self.rest_socket = rest_of(bursts, taken), sender.blocked_socket
+        if self.rest_socket is None:
+            self.pause.begin(now())
+        return False
 
     def forget(self, key: TransferKey) -> None:
         """A tensor is the user's again: nothing of it may leave any more, it may be another one by now."""
@@ -163,15 +199,20 @@ class Link:
         """Acknowledgements and path probes."""
         if self.sender is None or self.connection is None:
             return
-        self._send_late(self.connection.datagrams_to_send(now_ns))
+        self._send_late(self.connection.datagrams_to_send(now_ns), now_ns)
 
-    def _send_late(self, more: Sequence[Datagram]) -> None:
+    def _send_late(self, more: Sequence[Datagram], now_ns: int) -> None:
         if self.sender is None:
             return
         self.late += more
-        if self.late:
-            del self.late[: self.sender.send_datagrams(self.late)]
-            self.late_socket = self.sender.blocked_socket
+        if not self.late or not self.pause.is_over(now_ns):
+            return
+        del self.late[: self.sender.send_datagrams(self.late)]
+        self.late_socket = self.sender.blocked_socket
+        if self.late and self.late_socket is None:
+            self.pause.begin(now_ns)
+        elif not self.late and self.rest is None:
+            self.pause.end()
 
     def look_at_control(self, now_ns: int) -> None:
         """Spare the connection repeating itself where the peer's kernel has what it said."""

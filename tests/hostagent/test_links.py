@@ -3,14 +3,25 @@
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import cast
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mltswitch.hostagent.control.channel import ControlChannel
-from mltswitch.hostagent.links import BATCH_PACKETS, BATCHES, TURN_BYTES, TURN_PACKETS, Link
+from mltswitch.hostagent.links import (
+    BATCH_PACKETS,
+    BATCHES,
+    LONGEST_PAUSE_NS,
+    SHORTEST_PAUSE_NS,
+    TURN_BYTES,
+    TURN_PACKETS,
+    Link,
+)
 from mltswitch.hostagent.network.outgoing import Output, Refusal, SendCounters
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
@@ -139,6 +150,42 @@ def one_packet() -> Bursts:
     return bursts
 
 
+def packets_one_by_one(count: int) -> Bursts | None:
+    """None: there is none."""
+    one = one_packet()
+    if not count:
+        return None
+    return replace(
+        one,
+        headers=np.repeat(one.headers, count),
+        payload_offsets_bytes=np.repeat(one.payload_offsets_bytes, count),
+        payload_bytes=np.repeat(one.payload_bytes, count),
+        starts=np.arange(count + 1),
+        paths=np.repeat(one.paths, count),
+        tos=np.repeat(one.tos, count),
+    )
+
+
+class Once:
+    """A connection that has this to send, and then nothing."""
+
+    def __init__(self, bursts: Bursts | None) -> None:
+        self._left = bursts
+
+    def bursts(self, now_ns: int, maximum_packets: int) -> Bursts | None:
+        found, self._left = self._left, None
+        return found
+
+    def markers_to_send(self, now_ns: int) -> list[Datagram]:
+        return []
+
+    def datagrams_to_send(self, now_ns: int) -> list[Datagram]:
+        return []
+
+    def next_timer_ns(self) -> None:
+        return None
+
+
 def times_asked(bursts: Bursts) -> int:
     """In one turn, by a link whose connection always has these."""
     endless = Endless(bursts)
@@ -184,3 +231,102 @@ def test_each_backlog_waits_for_its_own_socket() -> None:
     assert link.is_awake
     link.send_small(2)
     assert not link.blocked_sockets
+
+
+class Exhausted(TwoSockets):
+    """Its sockets have room all the time; the device behind them takes one packet at each of these times."""
+
+    def __init__(self, room_ns: list[int]) -> None:
+        super().__init__()
+        self.room_ns = room_ns
+        self.now_ns = 0
+        self.calls: list[int] = []
+        """When it was asked."""
+        self.left: list[int] = []
+        """When a packet was taken."""
+
+    def _taken(self, used: socket.socket, count: int) -> int:
+        assert count
+        self.calls.append(self.now_ns)
+        taken = 0
+        while taken < count and self.room_ns and self.room_ns[0] <= self.now_ns:
+            self.room_ns.pop(0)
+            self.left.append(self.now_ns)
+            taken += 1
+        self.blocked_socket = None
+        return taken
+
+
+class NoTimer:
+    """A channel on which nothing is due."""
+
+    def next_timer_ns(self) -> None:
+        return None
+
+
+@settings(max_examples=50)
+@given(gaps_us=st.lists(st.integers(0, 60_000), min_size=1, max_size=30), late=st.integers(0, 5))
+def test_where_no_socket_tells_of_room_it_is_tried_again_soon_but_not_all_the_time(
+    gaps_us: list[int], late: int
+) -> None:
+    room_ns = (1000 * np.cumsum(gaps_us)).tolist()
+    needed_ns = list(room_ns)
+    late = min(late, len(room_ns))
+    output = Exhausted(room_ns)
+    link = Link(cast("ControlChannel", NoTimer()), "host2")
+    link.sender = cast("Output", output)
+    link.connection = cast("Connection", Once(packets_one_by_one(len(needed_ns) - late)))
+    link.late = [Datagram(b"x", 0, 0)] * late
+    while room_ns:
+        link.send_small(output.now_ns)
+        link.send_data(lambda: output.now_ns)
+        assert not link.blocked_sockets
+        link.rest_until_due()
+        if room_ns:
+            assert link.due_ns is not None
+            assert link.due_ns > output.now_ns
+            output.now_ns = link.due_ns
+    assert link.rest is None
+    assert not link.late
+    assert link.pause.until_ns is None
+    waited_ns = np.array(output.left) - np.array(needed_ns)
+    # Packets leave in order, and each waits for a pause at the most.
+    assert waited_ns.min() >= 0
+    assert waited_ns.max() <= LONGEST_PAUSE_NS
+    doublings = (LONGEST_PAUSE_NS // SHORTEST_PAUSE_NS).bit_length()
+    most_calls = (output.now_ns // LONGEST_PAUSE_NS) + (doublings + 2) * (len(needed_ns) + 2)
+    assert len(output.calls) <= most_calls
+
+
+def test_nothing_is_tried_during_a_pause() -> None:
+    link, output = sending(), Exhausted([10**9])
+    link.sender = cast("Output", output)
+    link.send_data(lambda: 0)
+    link.late = [Datagram(b"x", 0, 0)]
+    for now_ns in (1, SHORTEST_PAUSE_NS - 1):
+        assert not link.send_data(partial(int, now_ns))
+        link.send_small(now_ns)
+    assert output.calls == [0]
+    link.send_small(SHORTEST_PAUSE_NS)
+    assert len(output.calls) == 2
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_pauses_begin_anew_when_something_has_left(is_late: bool) -> None:
+    link, output = Link(NO_CHANNEL, "host2"), Exhausted([10**9] * 2)
+    link.sender = cast("Output", output)
+    link.connection = cast("Connection", Once(None if is_late else packets_one_by_one(3)))
+    link.late = [Datagram(b"x", 0, 0)] * 2 * is_late
+
+    def tried(now_ns: int) -> int | None:
+        output.now_ns = now_ns
+        link.send_small(now_ns)
+        link.send_data(lambda: now_ns)
+        until_ns = link.pause.until_ns
+        return None if until_ns is None else until_ns - now_ns
+
+    assert [tried(0), tried(10**8)] == [SHORTEST_PAUSE_NS, 2 * SHORTEST_PAUSE_NS]
+    assert tried(10**9) == (None if is_late else SHORTEST_PAUSE_NS)
+    output.room_ns = [2 * 10**9]
+    link.late = [Datagram(b"x", 0, 0)] * is_late
+    assert tried(10**9 + 10**8) == (1 if is_late else 2) * SHORTEST_PAUSE_NS

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from itertools import permutations
 
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mltswitch.errors import UserInputError
+from mltswitch.errors import MachineError, UserInputError
+from mltswitch.hostagent import datapaths
 from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.control.channel import DEFAULT_HANDSHAKE_LIMIT_NS
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.errors import (
     CancelledError,
@@ -22,6 +25,7 @@ from mltswitch.hostagent.errors import (
     PeerUnreachableError,
     TaggingError,
 )
+from mltswitch.hostagent.network.features import Egress
 from mltswitch.hostagent.tagging import ByFunction
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.hostagent.transport.hello import KEY_BYTES, LocalEnd, PathAddress, Secrets, encode_hello
@@ -33,6 +37,8 @@ from tests.hostagent.opening import Make, opening
 DSCP = 34
 PATIENCE_SECONDS = 30.0
 TRIES = 12
+UNTIL_GIVEN_UP_SECONDS = DEFAULT_HANDSHAKE_LIMIT_NS / 1e9
+"""A call that nobody takes."""
 
 
 @pytest.fixture
@@ -204,6 +210,13 @@ def test_who_is_called_by_the_agent_must_not_wait_for_it(opened: Make) -> None:
     exchange(one, "one-a", other, "two-b", 9)
 
 
+class Silent:
+    """An observer that says nothing."""
+
+    def observe(self, event: AgentEvent) -> None:
+        """Not looked at."""
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_is_told_at_once(opened: Make) -> None:
     one, other = opened("one-a"), opened("two-b")
@@ -216,7 +229,13 @@ def test_a_forked_child_is_told_at_once(opened: Make) -> None:
         open_one.wait,
         lambda: one.connect("three-c", Endpoint("127.0.0.1", 5)),
         lambda: one.wait_for_peers(["two-b"], 1),
+        lambda: one.wait_for_a_peer(1),
+        lambda: one.poll(1),
+        open_one.cancel,
+        lambda: one.observe(Silent()),
+        lambda: one.stop_observing(Silent()),
         one.snapshot,
+        one.close,
     ]
     for question in questions:
         child = os.fork()
@@ -230,6 +249,24 @@ def test_a_forked_child_is_told_at_once(opened: Make) -> None:
             os._exit(4)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     exchange(one, "one-a", other, "two-b", 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_that_leaves_the_block_closes_nothing(opened: Make) -> None:
+    other = opened("two-b")
+    with opened("one-a") as one:
+        one.connect("two-b", listening(other), PATIENCE_SECONDS)
+        other.wait_for_peers(["one-a"], PATIENCE_SECONDS)
+        never = one.post_recv("two-b", np.zeros(10, np.float32), tensor=5, round_number=1)
+        child = os.fork()
+        if not child:
+            try:
+                one.__exit__(None, None, None)
+            except BaseException:  # noqa: BLE001  (the child must end here whatever it is)
+                os._exit(2)
+            os._exit(0 if never.completion is None else 3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        exchange(one, "one-a", other, "two-b", 1)
 
 
 def test_memory_of_a_receive_is_one_posts_alone(opened: Make) -> None:
@@ -330,3 +367,35 @@ def test_who_hears_of_a_loss_may_call_again_at_once(opened: Make) -> None:
     again = opened("two-b")
     one.connect("two-b", listening(again), PATIENCE_SECONDS)
     exchange(one, "one-a", again, "two-b", 1)
+
+
+def test_a_peer_whose_paths_lead_nowhere_hears_why(opened: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(address: str) -> Egress:
+        raise MachineError(f"no route to {address}")
+
+    one = opened("one-a")
+    monkeypatch.setattr(datapaths, "egress", unreachable)
+    with called(one, hello("two-b", 7)) as peer:
+        said = b"".join(iter(partial(peer.recv, 1000), b""))
+    assert said == encode_message(Goodbye("no route leads to any of its data addresses"))
+
+
+@contextmanager
+def not_answering() -> Iterator[Endpoint]:
+    """Where connections are neither taken nor refused: one fills the queue of those that wait to be."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        there = full.getsockname()
+        with socket.create_connection(there):
+            yield Endpoint(*there)
+
+
+def test_a_call_of_ours_that_nobody_takes_holds_no_peers_back(opened: Make) -> None:
+    """It might be answered for seconds, and the peer's is there."""
+    one, other = opened("one-a"), opened("two-b")
+    with not_answering() as nobody, ThreadPoolExecutor(1) as pool:
+        calling = pool.submit(one.connect, "two-b", nobody, PATIENCE_SECONDS)
+        eventually(lambda: bool(one._engine._roster.links))
+        other.connect("one-a", listening(one), UNTIL_GIVEN_UP_SECONDS / 2)
+        calling.result(UNTIL_GIVEN_UP_SECONDS / 2)
+        eventually(lambda: len(one._engine._roster.links) == 1)
+    exchange(one, "one-a", other, "two-b", 1)

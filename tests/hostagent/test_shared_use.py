@@ -1,5 +1,6 @@
 """What an agent shares out among all its transfers: two queues for many layers, one rate for all peers."""
 
+import errno
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,11 +14,14 @@ from mltswitch.hostagent.completions import Transfer
 from mltswitch.hostagent.control.security import Plaintext
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.errors import AgentError, CancelledError
+from mltswitch.hostagent.links import LONGEST_PAUSE_NS, SHORTEST_PAUSE_NS
+from mltswitch.hostagent.network import outgoing
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.tagging import TwoQueues
 from mltswitch.hostagent.transport.rate import RateSettings
 
 HIGH, LOW = 34, 10
+FULL_NS = 300_000_000
 PATIENCE_SECONDS = 60.0
 RATE = RateSettings.for_network(10e9, queue_bytes=0, noise_ns=10**9)
 
@@ -151,3 +155,29 @@ def test_a_rate_of_nothing_for_all() -> None:
             control_dscp=40,
             total_rate_bps=0,
         )
+
+
+def test_a_full_queue_of_the_device_keeps_no_processor_busy(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The socket can be written all the time; the tensor arrives when the queue has room."""
+    sender, receiver = make("sender", 61), make("receiver", 62)
+    connect(sender, receiver, ("sender", "receiver"))
+    real, tries = outgoing.send_messages, 0
+    full_until_ns = time.monotonic_ns() + FULL_NS
+
+    def full(descriptor: int, address: int, count: int, pieces: int) -> int:
+        nonlocal tries
+        if time.monotonic_ns() < full_until_ns:
+            tries += 1
+            return -errno.ENOBUFS
+        return real(descriptor, address, count, pieces)
+
+    monkeypatch.setattr(outgoing, "send_messages", full)
+    data, buffer = np.arange(5000, dtype=np.float32), np.zeros(5000, np.float32)
+    there = receiver.post_recv("sender", buffer, tensor=1, round_number=1)
+    sender.post_send("receiver", data, tensor=1, round_number=1, dscp=LOW)
+    there.wait(PATIENCE_SECONDS)
+    assert (buffer == data).all()
+    doublings = (LONGEST_PAUSE_NS // SHORTEST_PAUSE_NS).bit_length()
+    assert 1 < tries <= FULL_NS // LONGEST_PAUSE_NS + doublings + 1

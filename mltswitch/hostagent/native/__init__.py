@@ -144,6 +144,7 @@ class Receiver(ctypes.Structure):
         ("wanted", ctypes.c_int64),
         ("ahead_ns", ctypes.c_int64),
         ("longest_wait_ns", ctypes.c_int64),
+        ("step_ns", ctypes.c_int64),
         ("calls", ctypes.c_int64),
         ("received", ctypes.c_int64),
         ("was_full", ctypes.c_int64),
@@ -208,7 +209,7 @@ class OutgoingArrays(ctypes.Structure):
 
 SENDING_VERSION: Final = (5, *map(ctypes.sizeof, (ChunkArrays, OutgoingArrays)))
 """As sending.c says it."""
-VERSION: Final = (4, *map(ctypes.sizeof, (Grid, FeedbackCounts, Transfer, Answer, OpenTransfers, Receiver)))
+VERSION: Final = (5, *map(ctypes.sizeof, (Grid, FeedbackCounts, Transfer, Answer, OpenTransfers, Receiver)))
 """As receiving.c says it: what was built before it changed is not used."""
 
 

@@ -75,6 +75,7 @@ struct receiver {
     int64_t wanted;                    /* messages, of the next call: by what the last one brought */
     int64_t ahead_ns;                  /* the clock of the day before ours */
     int64_t longest_wait_ns;           /* what seems to have waited longer has arrived now */
+    int64_t step_ns;                   /* by which clocks drift apart only if one is set */
     int64_t calls, received;           /* of this read: system calls, and messages */
     int64_t was_full;                  /* whether there may be more */
     int64_t newest_ns;                 /* when the last that was read had arrived */
@@ -83,7 +84,7 @@ struct receiver {
 
 /* What was built before this file changed must not be used: raise the first number here and in `__init__.py` with
  * every change that a caller could notice. The others tell on their own. */
-const int64_t mlt_version[7] = {4,
+const int64_t mlt_version[7] = {5,
                                 sizeof(struct grid),
                                 sizeof(struct feedback),
                                 sizeof(struct transfer),
@@ -286,10 +287,10 @@ void mlt_controls(int64_t *words, int64_t messages, int64_t words_per_message, i
     }
 }
 
-static int64_t now_ns(void)
+static int64_t now_ns(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
@@ -298,7 +299,9 @@ static int64_t now_ns(void)
 static int64_t take_batch(struct receiver *receiver, struct registry *registry, int64_t first, int64_t count,
                           int64_t *batch_bytes)
 {
-    int64_t end = first, arrived_by_ns = now_ns();
+    int64_t end = first, arrived_by_ns = now_ns(CLOCK_MONOTONIC);
+    int64_t ahead_more_ns = now_ns(CLOCK_REALTIME) - arrived_by_ns - receiver->ahead_ns;
+    int was_set = ahead_more_ns > receiver->step_ns || ahead_more_ns < -receiver->step_ns;
     mlt_controls(receiver->controls + first * receiver->words_per_message, count, receiver->words_per_message,
                  receiver->tos_key, receiver->segment_key, receiver->time_key, receiver->tos + first,
                  receiver->segments_bytes + first, receiver->arrived_ns + first);
@@ -306,7 +309,7 @@ static int64_t take_batch(struct receiver *receiver, struct registry *registry, 
         struct mmsghdr *message = receiver->messages + slot;
         int64_t length_bytes = message->msg_len, segment_bytes = receiver->segments_bytes[slot];
         int64_t arrived_ns = receiver->arrived_ns[slot] - receiver->ahead_ns;
-        if (arrived_ns > arrived_by_ns || arrived_ns < arrived_by_ns - receiver->longest_wait_ns)
+        if (was_set || arrived_ns > arrived_by_ns || arrived_ns < arrived_by_ns - receiver->longest_wait_ns)
             arrived_ns = arrived_by_ns;
         receiver->arrived_ns[slot] = arrived_ns;
         if (arrived_ns > receiver->newest_ns)

@@ -25,7 +25,9 @@ from mltswitch.hostagent.transport.datagrams import (
 from mltswitch.wire import AGENT_HEADER_BYTES, AUTHENTICATION_TAG_BYTES
 
 FULL: Final = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM})
-"""The socket's or the kernel's memory is used up for now."""
+"""The socket's or the kernel's memory is used up for now, or the queue of the device is full."""
+EXHAUSTED: Final = FULL - {errno.EAGAIN}
+"""Of them those that have nothing to do with the socket: it can be written all the time."""
 OUR_FAULT: Final = frozenset({errno.EBADF, errno.ENOTSOCK, errno.EFAULT, errno.ENOSYS})
 _LEAST_PACKETS: Final = 1024
 _CONTROL_BYTES: Final = libc.CONTROL.itemsize
@@ -85,7 +87,8 @@ class Output(Protocol):
 
     @property
     def blocked_socket(self) -> socket.socket | None:
-        """Whose writability to wait for, after the last call took less than it was offered."""
+        """Whose writability to wait for, after the last call took less than it was offered; None: nobody
+        tells when there is room again, so it is to be tried a little later."""
         ...
 
     def send(self, bursts: Bursts) -> int:

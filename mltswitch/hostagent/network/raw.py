@@ -21,6 +21,7 @@ from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.network import libc
 from mltswitch.hostagent.network.checksums import folded, sum_of, sums_of_ranges, sums_of_rows
 from mltswitch.hostagent.network.outgoing import (
+    EXHAUSTED,
     FULL,
     OUR_FAULT,
     Refusal,
@@ -132,7 +133,7 @@ class SourceRouteSender:
 
     @property
     def blocked_socket(self) -> socket.socket | None:
-        """Whose writability to wait for, after the last call took less than it was offered."""
+        """See `Output`."""
         return self._blocked
 
     def refusals(self) -> tuple[Refusal, ...]:
@@ -183,7 +184,7 @@ class SourceRouteSender:
             done, error = push_messages(self._socket.fileno(), address, done, packets, self.counters)
             self.counters.packets += done - before
             if error in FULL:
-                self._blocked = self._socket
+                self._blocked = None if error in EXHAUSTED else self._socket
                 break
             if error in OUR_FAULT:
                 raise OSError(error, os.strerror(error))

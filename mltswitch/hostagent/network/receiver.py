@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from mltswitch.hostagent import native
 from mltswitch.hostagent.network import libc
-from mltswitch.hostagent.network.clocks import Clocks
+from mltswitch.hostagent.network.clocks import STEP_NS, Clocks
 from mltswitch.hostagent.network.grids import datagram_grids
 from mltswitch.hostagent.network.sockets import kernel_drops
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
@@ -277,6 +277,7 @@ class DatagramReceiver:
             READ_BYTES,
             READ_SLOTS * count,
             min(count, COMPILED_MINIMUM_MESSAGES),
+            step_ns=STEP_NS,
         )
 
 

@@ -19,6 +19,7 @@ from mltswitch.hostagent import native
 from mltswitch.hostagent.network import libc
 from mltswitch.hostagent.network.departures import Departures
 from mltswitch.hostagent.network.outgoing import (
+    EXHAUSTED,
     FULL,
     OUR_FAULT,
     Cut,
@@ -101,7 +102,7 @@ class BurstSender:
 
     @property
     def blocked_socket(self) -> socket.socket | None:
-        """Whose writability to wait for, after the last call took less than it was offered."""
+        """See `Output`."""
         return self._blocked
 
     def is_segmenting(self, path: int) -> bool:
@@ -114,7 +115,7 @@ class BurstSender:
         return tuple(Refusal(path, error, packets) for (path, error), packets in sorted(refused.items()))
 
     def send(self, bursts: Bursts) -> int:
-        """How many leading packets are dealt with; offer the others again when `blocked_socket` is writable.
+        """How many leading packets are dealt with; offer the others again when `blocked_socket` says.
 
         Never waits, and keeps nothing of the bursts. Packets that the kernel cannot send as they are count
         as dealt with: see `refusals`. Raises ValueError for bursts that point outside their memory or name
@@ -146,7 +147,7 @@ class BurstSender:
                 )
             except OSError as error:
                 if error.errno in FULL:
-                    self._blocked = target.socket
+                    self._blocked = None if error.errno in EXHAUSTED else target.socket
                     return index
                 self._refuse(datagram.path, error.errno or 0, 1)
                 continue
@@ -264,7 +265,7 @@ class BurstSender:
             if not error:
                 return done, False
             if error in FULL:
-                self._blocked = target
+                self._blocked = None if error in EXHAUSTED else target
                 return done, False
             if error in OUR_FAULT:
                 raise OSError(error, os.strerror(error))

@@ -130,6 +130,12 @@ class PathSprayer:
             self._weights_ns = now_ns
         return self._sequencer.draw(bursts)
 
+    @property
+    def largest_share(self) -> float:
+        """Of the bursts, of the path that gets most of them: 1 where only one is in use."""
+        shares = self._shares()
+        return float(shares.max() / shares.sum())
+
     def sent(
         self, paths: NDArray[np.int64], packets: NDArray[np.int64], size_bytes: NDArray[np.int64], now_ns: int
     ) -> None:

@@ -26,7 +26,8 @@ class Trace:
 
     started: TraceStarted
     events: tuple[TraceEvent, ...]
-    """All later lines, in order; those of names that this version does not know are left out."""
+    """All later lines, in the order of the file, which is about that of their times; those of names that this
+    version does not know are left out."""
     is_cut: bool
     """Whether the last line is unfinished, and left out: the process was killed, or the disk was full."""
 

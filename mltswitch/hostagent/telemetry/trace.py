@@ -1,8 +1,9 @@
 """Traces: what an agent did, one JSON object a line.
 
 The first line says when the trace began, on both clocks; every later one is an event, whose name stands in
-`event` and whose fields docs/agent-telemetry.md lists. A trace that its disk had no room for, or whose
-process was killed, just ends; its last line may then be cut.
+`event` and whose fields docs/agent-telemetry.md lists. Events stand in the order in which they were told,
+which need not be that of their times. A trace that its disk had no room for, or whose process was killed,
+just ends; its last line may then be cut.
 """
 
 import json

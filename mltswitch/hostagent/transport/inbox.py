@@ -37,12 +37,17 @@ class Inbox:
         self._paths = max(entry.path for entry in exchange.local.data_addresses) + 1
         self._ended_totals = ReceivedTotals()
         """Of transfers that are over."""
+        self._given_up_early: list[Cancel] = []
+        """Before the peer has said hello."""
 
     def post(self, transfer: Incoming, now_ns: int) -> None:
         """Raises TransferMismatchError or TooManyTransfersError."""
         given_up = self._rounds.post(transfer.key, len(self._open))
         receiving = self._open[transfer.key] = self.transfer_type(transfer, now_ns, self._paths)
         if given_up is not None:
+            # The sender knows that; what it learns is that earlier rounds will not be posted any more.
+            text = "the sender has given it up"
+            self._exchange.say(Cancel(transfer.key, Direction.RECEIVE, Reason.CANCELLED, text))
             self._end(receiving, given_up.error(), now_ns)
         elif self._exchange.peer is not None:
             self._announce(receiving, now_ns)
@@ -51,12 +56,19 @@ class Inbox:
         """The peer has said hello: it may be told what is posted."""
         for receiving in list(self._open.values()):
             self._announce(receiving, now_ns)
+        for cancel in self._given_up_early:
+            self._exchange.say(cancel)
+        self._given_up_early.clear()
 
     def give_up(self, key: TransferKey, reason: Reason, error: AgentError, now_ns: int) -> None:
         """End a transfer, and tell the peer; nothing where it has ended."""
         receiving = self._open.get(key)
         if receiving is not None:
-            self._exchange.say(Cancel(key, Direction.RECEIVE, reason, error.what))
+            cancel = Cancel(key, Direction.RECEIVE, reason, error.what)
+            if self._exchange.peer is None:
+                self._given_up_early.append(cancel)  # nothing is said of a round before all earlier ones
+            else:
+                self._exchange.say(cancel)
             self._end(receiving, error, now_ns)
 
     def end_all(self, error: AgentError, now_ns: int) -> None:

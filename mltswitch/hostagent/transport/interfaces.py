@@ -87,6 +87,11 @@ class Sprayer(Protocol):
         """A path number for each of so many bursts, shape (bursts,)."""
         ...
 
+    @property
+    def largest_share(self) -> float:
+        """Of the bursts, of the path that gets most of them: 1 where only one is in use."""
+        ...
+
     def sent(
         self, paths: NDArray[np.int64], packets: NDArray[np.int64], size_bytes: NDArray[np.int64], now_ns: int
     ) -> None:

@@ -3,7 +3,7 @@
 import heapq
 from typing import ClassVar, Final
 
-from mltswitch.hostagent.errors import AgentError, TaggingError, TransferMismatchError
+from mltswitch.hostagent.errors import AgentError, CancelledError, TaggingError, TransferMismatchError
 from mltswitch.hostagent.transport.datagrams import Bursts
 from mltswitch.hostagent.transport.exchange import Exchange, Rounds, reason_of, violation
 from mltswitch.hostagent.transport.feedback import Marker
@@ -18,6 +18,7 @@ from mltswitch.hostagent.transport.interfaces import (
 )
 from mltswitch.hostagent.transport.messages import Bitmap, Cancel, Ready, Reason, Stop, Stopped
 from mltswitch.hostagent.transport.pacing import Pacer
+from mltswitch.hostagent.transport.rounds import ByRound, Latest
 from mltswitch.hostagent.transport.sending import Phase, SendTransfer
 from mltswitch.hostagent.transport.sharing import Share
 from mltswitch.hostagent.transport.tally import SentTotals
@@ -25,46 +26,6 @@ from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
 HEARD_BYTES: Final = 4 << 20
 """Of a pass: if it is longer, round trips have told of the queues that it meets."""
-
-
-class _Ready:
-    """Memory of the peer's for tensors that are not posted here yet."""
-
-    def __init__(self) -> None:
-        self._by_tensor: dict[int, dict[int, Ready]] = {}
-        """And by round."""
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, ready: Ready) -> None:
-        """In the place of what was said of the same round before."""
-        rounds = self._by_tensor.setdefault(ready.key.tensor, {})
-        self._count += ready.key.round_number not in rounds
-        rounds[ready.key.round_number] = ready
-
-    def pop(self, key: TransferKey) -> Ready | None:
-        """None: there is none."""
-        rounds = self._by_tensor.get(key.tensor, {})
-        ready = rounds.pop(key.round_number, None)
-        self._count -= ready is not None
-        if not rounds:
-            self._by_tensor.pop(key.tensor, None)
-        return ready
-
-    def pop_earlier(self, key: TransferKey) -> list[TransferKey]:
-        """Rounds of the same tensor before this one, in order."""
-        rounds = self._by_tensor.get(key.tensor, {})
-        earlier = [TransferKey(key.tensor, number) for number in sorted(rounds) if number < key.round_number]
-        for skipped in earlier:
-            self.pop(skipped)
-        return earlier
-
-    def clear(self) -> None:
-        """The connection is over."""
-        self._by_tensor.clear()
-        self._count = 0
 
 
 class Outbox:
@@ -80,7 +41,11 @@ class Outbox:
         self._share: Share | None = None
         self._rounds = Rounds(exchange)
         self._open: dict[TransferKey, SendTransfer] = {}
-        self._ready = _Ready()
+        self._ready: ByRound[Ready] = ByRound()
+        """Memory of the peer's for tensors that are not posted here yet."""
+        self._waiting: ByRound[SendTransfer] = ByRound()
+        """Those that wait for memory of the peer's."""
+        self._peers_latest = Latest(exchange.settings.maximum_transfers)
         self._posts = 0
         self._sendable: list[tuple[int, int, SendTransfer]] = []
         """Heap: front layers first, then in the order of posting."""
@@ -106,12 +71,16 @@ class Outbox:
         self._posts += 1
         sending = self._open[transfer.key] = self.transfer_type(transfer, self._posts, now_ns)
         ready = self._ready.pop(transfer.key)
-        for skipped in self._ready.pop_earlier(transfer.key):
+        for skipped, _ in self._ready.pop_earlier(transfer.key):
             self._give_up_unposted(skipped)
         if given_up is not None:
             self._end(sending, given_up.error(), now_ns)
         elif ready is not None:
             self._begin(sending, ready, now_ns)
+        elif self._peers_latest.is_past(transfer.key):
+            self._end(sending, _skipped(), now_ns)
+        else:
+            self._waiting.add(transfer.key, sending)
 
     def give_up(self, key: TransferKey, reason: Reason, error: AgentError, now_ns: int) -> None:
         """End a transfer, and tell the peer; nothing where it has ended."""
@@ -161,7 +130,15 @@ class Outbox:
         elif len(self._ready) >= self._exchange.settings.maximum_transfers:
             raise violation(f"is ready for more than {len(self._ready)} tensors at once", ready.key)
         else:
-            self._ready.add(ready)
+            self._ready.add(ready.key, ready)
+        self._peer_has_posted(ready.key, now_ns)
+
+    def _peer_has_posted(self, key: TransferKey, now_ns: int) -> None:
+        """It says of each round that it has memory, in order, before it says anything of a later one: what it
+        has not said that of by now it never will."""
+        self._peers_latest.heard(key)
+        for _, sending in self._waiting.pop_earlier(key):
+            self._end(sending, _skipped(), now_ns)
 
     def _give_up_unposted(self, key: TransferKey) -> None:
         """A round that can be posted no more; its receiver would wait until its deadline."""
@@ -201,6 +178,7 @@ class Outbox:
         else:
             self._ready.pop(cancel.key)
             self._rounds.give_up(cancel)
+        self._peer_has_posted(cancel.key, now_ns)
 
     # What leaves
 
@@ -255,6 +233,8 @@ class Outbox:
         if under_way and not window:
             return 0  # an acknowledgement, or the sprayer's timer, goes on
         self._pacer.calm(is_calm=self._is_calm)
+        if self._leaves_later:
+            self._pacer.spread(sprayer.largest_share)
         credit = self._pacer.may_leave_bytes(self._rate.rate_bps, now_ns)
         if not credit:
             self._blocked_until_ns = self._pacer.next_ns(self._rate.rate_bps, now_ns)
@@ -309,6 +289,7 @@ class Outbox:
         return min(settings.chunk_packets, max(int(size_bytes / packet_bytes), settings.least_chunk_packets))
 
     def _begin(self, sending: SendTransfer, ready: Ready, now_ns: int) -> None:
+        self._waiting.pop(ready.key)
         try:
             sending.begin(ready, self._exchange.element_bytes)
         except (TransferMismatchError, TaggingError) as error:
@@ -325,6 +306,7 @@ class Outbox:
     ) -> None:
         key = sending.outgoing.key
         del self._open[key]
+        self._waiting.pop(key)
         for waiting in (self._sendable, self._resting):
             if any(entry[2] is sending for entry in waiting):
                 # Behind others it would keep its memory until they have left.
@@ -341,3 +323,7 @@ class Outbox:
         )
         statistics = sending.statistics(received, important, now_ns)
         self._exchange.happened(TransferDone(key, Direction.SEND, named, statistics, None, None))
+
+
+def _skipped() -> CancelledError:
+    return CancelledError("the receiver has skipped it")

@@ -1,6 +1,6 @@
 """When bytes may leave at a given rate: a bucket of credit that never holds more than a moment's worth."""
 
-from math import ceil
+from math import ceil, inf
 from typing import Final
 
 from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
@@ -44,22 +44,30 @@ class Pacer:
         calm_slack_ns: int = CALM_SLACK_NS,
         pause_ns: int = PAUSE_NS,
         most_credit_bytes: float = MOST_CREDIT_BYTES,
+        path_credit_bytes: float = inf,
     ) -> None:
         """The credit grows to `least_credit_bytes`, or to what the rate moves in `slack_ns` (or
-        `calm_slack_ns`), if more, but never above `most_credit_bytes`."""
-        self._least_credit_bytes = min(least_credit_bytes, most_credit_bytes)
+        `calm_slack_ns`), if more, but never above `most_credit_bytes`, nor above `path_credit_bytes` on any
+        path (`spread`)."""
+        self._least_credit_bytes = least_credit_bytes
         self._slack_ns = self._usual_slack_ns = slack_ns
         self._calm_slack_ns = max(calm_slack_ns, slack_ns)
         self._pause_ns = pause_ns
         self._is_pausing = False
-        self._most_credit_bytes = most_credit_bytes
-        self._credit_bytes = float(self._least_credit_bytes)
+        self._most_credit_bytes = min(most_credit_bytes, path_credit_bytes)
+        self._limits_bytes = most_credit_bytes, path_credit_bytes
+        self._credit_bytes = float(min(least_credit_bytes, self._most_credit_bytes))
         self._updated_ns = now_ns
         self._refilled_ns: int | None = None
 
     def calm(self, *, is_calm: bool) -> None:
         """Whether the rate is as high as it can be: nothing slows the flow down."""
         self._slack_ns = self._calm_slack_ns if is_calm else self._usual_slack_ns
+
+    def spread(self, largest_share: float) -> None:
+        """How much of what leaves one path gets; all of it until this is said."""
+        most_bytes, path_bytes = self._limits_bytes
+        self._most_credit_bytes = min(most_bytes, path_bytes / largest_share)
 
     def may_leave_bytes(self, rate_bps: float, now_ns: int) -> int:
         """Credit now; 0 while there is a debt or a pause. The rate counts from the last call until now."""
@@ -83,7 +91,7 @@ class Pacer:
         if self._refilled_ns is not None and now_ns - self._refilled_ns < REFILL_NS:
             return
         self._refilled_ns = now_ns
-        least_bytes = float(self._least_credit_bytes)
+        least_bytes = float(min(self._least_credit_bytes, self._most_credit_bytes))
         self._credit_bytes = max(self._credit_bytes, min(self._credit_bytes + least_bytes, least_bytes))
         self._is_pausing &= self._credit_bytes < 1
 

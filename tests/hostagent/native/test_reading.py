@@ -561,10 +561,26 @@ def test_what_cannot_be_has_arrived_now(later_ns: int, longest_wait_ns: int, is_
     assert before_ns <= min(found) <= max(found) <= after_ns
 
 
+@pytest.mark.parametrize("step_ns", [-50_000_000, 50_000_000])
+def test_when_the_clock_is_set_during_a_read_everything_has_arrived_now(step_ns: int) -> None:
+    """After the clocks were read for it. Without compiled passes they are read when all has been stamped."""
+    if native.LIBRARY is None:
+        pytest.skip("there are no compiled passes")
+    host = Host()
+    host.arrivals.receivers[0]._clocks = OtherClocks(step_ns, LONGEST_WAIT_NS)
+    host.send([([packet(9, 3)], 0), ([acknowledgement(2, 0)], 0)])
+    before_ns = time.monotonic_ns()
+    assert host.read() == 2
+    after_ns = time.monotonic_ns()
+    found = arrived_by(host)
+    assert before_ns <= min(found) <= max(found) <= after_ns
+
+
 @pytest.mark.usefixtures("is_compiled")
 def test_what_has_waited_for_seconds_may_be() -> None:
     host, wait_ns = Host(), LONGEST_WAIT_NS // 2
     host.arrivals.receivers[0]._clocks = OtherClocks(-wait_ns, LONGEST_WAIT_NS)
+    host.arrivals.receivers[0]._compiled.step_ns = 2 * wait_ns
     before_ns = time.monotonic_ns()
     host.send([([packet(9, 3)], 0), ([acknowledgement(2, 0)], 0)])
     after_ns = time.monotonic_ns()

@@ -1,6 +1,7 @@
 """The clock of the day is slewed, set, and read by processes that are interrupted."""
 
 import numpy as np
+import pytest
 
 from mltswitch.hostagent.network.clocks import LONGEST_WAIT_NS, Clocks
 
@@ -45,11 +46,12 @@ def test_an_interrupted_reading_is_taken_again() -> None:
     assert abs(found - 10**9) <= 1000
 
 
-def test_when_the_clock_was_set_everything_arrives_now() -> None:
+@pytest.mark.parametrize("step_ns", [5 * 10**9, -5 * 10**9, -20_000_000])
+def test_when_the_clock_was_set_everything_arrives_now(step_ns: int) -> None:
     time = Time()
     clocks = Clocks(time.monotonic_ns, time.of_day_ns)
     stamp_ns = DAY_NS + time.now_ns
-    time.ahead_ns += 5 * 10**9
+    time.ahead_ns += step_ns
     assert arrived_ns(clocks, stamp_ns) == [time.now_ns]
     (again,) = arrived_ns(clocks, time.ahead_ns + 10**9)
     assert abs(again - 10**9) <= 1000

@@ -4,6 +4,7 @@ import errno
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,11 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from mltswitch.errors import MachineError, UserInputError
+from mltswitch.hostagent.links import Pause
 from mltswitch.hostagent.network import libc
-from mltswitch.hostagent.network.outgoing import Refusal
+from mltswitch.hostagent.network.outgoing import Refusal, rest_of
 from mltswitch.hostagent.network.raw import RoutedPath, SourceRouteSender, open_packet_socket
 from mltswitch.hostagent.network.receiver import DatagramReceiver
 from mltswitch.hostagent.network.sockets import open_socket
+from mltswitch.hostagent.network.waiting import Waiter
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 from mltswitch.wire import ETHERTYPE_IPV4, ETHERTYPE_SOURCE_ROUTE, SourceRoute
 from tests.hostagent.namespaces import INTERFACE, TwoHosts
@@ -137,6 +140,33 @@ def test_a_packet_longer_than_the_link_is_reported(cable: Cable) -> None:
     bursts = bursts_of(TENSOR[:10_000], 2000, [1], [0, 1])
     assert cable.sender.send(bursts) == 5
     assert cable.sender.refusals() == (Refusal(0, errno.EMSGSIZE, 3), Refusal(1, errno.EMSGSIZE, 2))
+
+
+@pytest.mark.root
+def test_a_full_queue_of_the_device_takes_the_rest_a_little_later(cable: Cable, cabled: TwoHosts) -> None:
+    """What it drops is known at once, and no socket tells when it has room again."""
+    cabled.one.run("tc", "qdisc", "add", "dev", INTERFACE, "root", "tbf", "rate", "20mbit",
+                   "burst", "3000", "limit", "6000")  # fmt: skip
+    try:
+        bursts = bursts_of(TENSOR, 1000, [1], [0, 1])
+        rest, pause, pauses = bursts, Pause(), 0
+        with Waiter() as waiter:
+            while (taken := cable.sender.send(rest)) < rest.packet_count:
+                assert cable.sender.blocked_socket is None
+                if taken:
+                    pause.end()
+                    rest = rest_of(rest, taken)
+                now_ns = time.monotonic_ns()
+                pause.begin(now_ns)
+                assert pause.until_ns is not None
+                waiter.wait(pause.until_ns - now_ns)
+                pauses += 1
+        found = [frame[-1040:] for frame in cable.frames(bursts.packet_count)]
+    finally:
+        cabled.one.run("tc", "qdisc", "del", "dev", INTERFACE, "root")
+    assert found == datagrams_of(bursts)
+    assert cable.sender.refusals() == ()
+    assert 0 < pauses <= 10 * bursts.packet_count
 
 
 @pytest.mark.root

@@ -96,6 +96,27 @@ def test_a_dead_path_is_left_within_45_milliseconds(seed: int) -> None:
     assert made.roads[2].sent == sent, "not even a probe so soon"
 
 
+def test_the_largest_share_is_that_of_a_path_in_use() -> None:
+    made = network()
+    assert made.sprayer.largest_share == QUARTER
+    made.run(20 * MILLISECOND)
+    made.roads[2].is_dead = True
+    made.run(SECOND, is_in(made, 2, State.LEFT))
+    assert made.sprayer.largest_share == pytest.approx(1 / 3)
+
+
+def test_the_largest_share_is_what_the_policy_gives_a_path() -> None:
+    made = network(policy=Policy.LEAST_DELAY)
+    for road in made.roads[1:]:
+        road.delay_ns = 500_000
+    made.run(400 * MILLISECOND)
+    before = [road.sent for road in made.roads]
+    made.run(400 * MILLISECOND)
+    sent = [road.sent - earlier for road, earlier in zip(made.roads, before, strict=True)]
+    assert made.sprayer.largest_share > 2 * QUARTER
+    assert made.sprayer.largest_share == pytest.approx(max(sent) / sum(sent), rel=0.02)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_dead_path_is_found_where_little_is_sent(seed: int) -> None:
     """A burst on each path once in 100 ms: the probes to other paths make the clock of answers go on."""

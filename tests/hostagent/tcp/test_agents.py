@@ -393,6 +393,18 @@ def test_a_receiver_that_answers_on_a_data_connection(pair: tuple[Agent, Agent])
         here.wait(PATIENCE_SECONDS)
 
 
+def test_a_peer_that_has_left_leaves_no_data_connections(make: Make) -> None:
+    first, second = joined(make("host-a"), make("host-b"))
+    exchange(first, second)
+    descriptors = [flow.fileno() for flow in flows(first, OutgoingFlow) + flows(first, IncomingFlow)]
+    assert len(descriptors) == 2
+    second.close()
+    eventually(lambda: not port_of(first)._peers)
+    assert set(port_of(first).wanted(0)).isdisjoint(descriptors)
+    joined(first, make("host-b"))
+    assert len(port_of(first)._peers) == 1
+
+
 def test_who_closes_says_why(pair: tuple[Agent, Agent]) -> None:
     sender, receiver = pair
     there = receiver.post_recv("host-a", gradients(10), tensor=1, round_number=1)

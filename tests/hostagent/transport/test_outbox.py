@@ -1,11 +1,17 @@
 """How much leaves at once, and how much of it is important."""
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from mltswitch.hostagent.datapaths import PeerPaths
+from mltswitch.hostagent.network.departures import FLOW_PACKETS
+from mltswitch.hostagent.network.outgoing import Output
+from mltswitch.hostagent.spraying.sprayer import PathSprayer
+from mltswitch.hostagent.spraying.standing import Reason
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.tensor.view import TensorView
 from mltswitch.hostagent.transport.datagrams import Bursts
@@ -20,6 +26,7 @@ RATE_BPS = 4e9
 LEAST_BYTES = 65_536
 PACKET_BYTES = 1_500 + 14
 PACKETS = 3_000
+NO_OUTPUT = cast("Output", None)
 
 
 class EveryOther:
@@ -89,6 +96,28 @@ def test_both_kinds_leave_at_once_where_round_trips_slow_the_flow_down() -> None
     bursts = left_at_once(rate)
     assert bursts.packet_count * PACKET_BYTES <= max(SLACK_NS * rate.rate_bps / 8e9, LEAST_BYTES)
     assert 0.4 < important_share(bursts) < 0.6
+
+
+@pytest.mark.parametrize("in_use", [1, 2, 3, 4])
+def test_where_the_kernel_keeps_packets_no_path_gets_more_than_its_flow_holds(in_use: int) -> None:
+    """fq drops what is too much for one flow, so paths that are out of use make no room for others."""
+    sender, receiver = connection(1, paths=4), connection(2, paths=4)
+    pacer = PeerPaths(NO_OUTPUT, FLOW_PACKETS * 1_472).pacer(0)
+    assert pacer is not None
+    sender.pace(pacer)
+    elements = tensor(PACKETS * 1_432 // 4)
+    sender.send(outgoing(5, tensor=elements), 1)
+    receiver.receive(replace(incoming(5), tensor=elements), 1)
+    talk(sender, receiver)
+    sprayer = sender.sprayer
+    assert isinstance(sprayer, PathSprayer)
+    for path in range(in_use, 4):
+        assert sprayer._leave(path, Reason.DEAD, 1)
+    bursts = sender.bursts(10**9, 10 * PACKETS)
+    assert bursts is not None
+    packets = np.bincount(bursts.headers["path"], minlength=4).tolist()
+    assert packets[in_use:] == [0] * (4 - in_use)
+    assert 0.9 * FLOW_PACKETS < min(packets[:in_use]) <= max(packets[:in_use]) <= FLOW_PACKETS
 
 
 @pytest.mark.parametrize("loss_bound", [0.01, 0.1])

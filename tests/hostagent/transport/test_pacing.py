@@ -70,6 +70,22 @@ def test_a_flow_that_begins_anew_has_the_least_credit_at_once() -> None:
     assert pacer.may_leave_bytes(1.0, 2 * REFILL_NS) == 1500
 
 
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.25])
+def test_no_path_gets_more_than_its_credit_at_once(share: float) -> None:
+    pacer = Pacer(0, slack_ns=2_000_000, most_credit_bytes=1_000_000, path_credit_bytes=100_000)
+    pacer.spread(share)
+    assert pacer.may_leave_bytes(10 * GIGABIT, 10**9) == 100_000 / share
+    pacer.spread(0.01)
+    assert pacer.may_leave_bytes(10 * GIGABIT, 2 * 10**9) == 1_000_000
+    pacer.spread(share)
+    assert pacer.may_leave_bytes(10 * GIGABIT, 2 * 10**9) == 100_000 / share
+
+
+def test_until_it_is_known_how_a_flow_spreads_one_path_gets_all() -> None:
+    pacer = Pacer(0, slack_ns=2_000_000, path_credit_bytes=30_000)
+    assert pacer.may_leave_bytes(GIGABIT, 0) == pacer.may_leave_bytes(GIGABIT, 10**9) == 30_000
+
+
 def test_idle_time_is_not_saved() -> None:
     pacer = Pacer(0, least_credit_bytes=1500, slack_ns=100_000)
     assert pacer.may_leave_bytes(GIGABIT, 10**12) == 12_500
