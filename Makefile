@@ -26,8 +26,11 @@ test: check test-fast test-lab
 # ours, and a fault comes twice. Look at each.
 RERUNS := --reruns 1 -rR
 
+# Much of what they do is to wait, for SSH, timers and processes: two a processor.
+WORKERS = $(shell n=$$((2 * $$(nproc))); echo $$((n < 16 ? n : 16)))
+
 test-fast: $(TORCH)
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(RERUNS) -m "$(FAST)" tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(RERUNS) -m "$(FAST)" tests
 
 # One after the other, and nothing beside them: they measure queues.
 test-lab: $(TORCH)
@@ -43,7 +46,7 @@ differential: $(SETUP)
 	    $(BIN)/python -m pytest --require-bmv2 -q bmv2_tests/test_differential.py
 
 coverage: $(TORCH)
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal -m "$(FAST)" --cov --cov-report=term:skip-covered tests
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "$(FAST)" --cov --cov-report=term:skip-covered tests
 
 check: $(SETUP)
 	$(BIN)/ruff check .

@@ -97,16 +97,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if os.environ.get(DEBUG_VARIABLE):
             raise
         if isinstance(error, BrokenPipeError):  # whoever read it has gone, and click ends quietly then, too
-            _discard_output()
+            discard_output()
             sys.exit(1)
         if isinstance(error, OSError) and error.filename is None and error.errno in OUTPUT_ERRORS:
-            _discard_output()
+            discard_output()
             _fail(f"standard output cannot be written: {error.strerror}", 1)
         _fail(f"bug: {type(error).__name__}: {error}; set {DEBUG_VARIABLE}=1 for the traceback", 1)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _discard_output() -> None:
+def discard_output() -> None:
     """What still waits to be written goes nowhere; else the interpreter fails on it once more as it ends."""
     with Path(os.devnull).open("w") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())

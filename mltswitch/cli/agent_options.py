@@ -13,16 +13,22 @@ from click.core import ParameterSource
 
 from mltswitch.cli.numbers import NumberRange
 from mltswitch.cli.output import progress
-from mltswitch.cli.strangers import Strangers
-from mltswitch.documents import load_document, validate
-from mltswitch.errors import UserInputError
+from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.hostagent.agent import DEFAULT_DEADLINE_SECONDS, Agent
-from mltswitch.hostagent.configuration import AgentConfiguration, AgentDocument, configured, parse_endpoint
+from mltswitch.hostagent.configuration import (
+    AgentConfiguration,
+    AgentDocument,
+    checked_document,
+    configured,
+    parse_endpoint,
+    read_document,
+)
+from mltswitch.hostagent.configuration.document import idle_fields
 from mltswitch.hostagent.control.identity import host_name_problem
 from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.errors import AgentError
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.spraying.settings import Policy
-from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.hostagent.telemetry.server import MetricsServer
 from mltswitch.hostagent.telemetry.trace import TraceWriter
 from mltswitch.hostagent.transport.settings import Transport
@@ -122,8 +128,11 @@ def document_of(
     **more: Any,
 ) -> AgentDocument:
     """What file and options say together; raises UserInputError naming the file and field, or the option."""
-    document = AgentDocument() if config is None else load_document(config, AgentDocument)
+    document = AgentDocument() if config is None else read_document(config)
     data = document.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if transport is not None:  # the file was written for the other one, to compare with
+        for field in idle_fields(document, Transport(transport)):
+            del data[field]
     folder = config.parent if config is not None else Path()
     for field in ("plan", "keys"):
         if field in data:
@@ -143,11 +152,12 @@ def document_of(
         **more,
     }
     data |= {field: value for field, value in given.items() if value is not None}
-    if spray is not None:
+    # Over TCP it changes nothing, and is told of.
+    if spray is not None and data.get("transport") != Transport.TCP:
         data["spraying"] = {**data.get("spraying", {}), "policy": spray}
     where = COMMAND_LINE if config is None else f"{config} and options"
     with _naming_options_of(where, {field for field, value in given.items() if value is not None}):
-        return validate(data, AgentDocument, where=where)
+        return checked_document(data, where=where)
 
 
 def configuration_of(document: AgentDocument, config: Path | None, default_name: str) -> AgentConfiguration:
@@ -227,27 +237,29 @@ def running(
             progress(f"metrics at http://{server.listening_at}/metrics")
         for text in agent.warnings:
             progress(f"warning: {text}")
+        stack.enter_context(_closing_with_the_reason(agent))
         yield agent
 
 
 @contextmanager
-def telling_of_the_refused(agent: Agent) -> Iterator[None]:
-    """On standard error, meanwhile: who came and did not get in, or went again, and why."""
-    observer = _Refused()
-    agent.observe(observer)
+def _closing_with_the_reason(agent: Agent) -> Iterator[None]:
+    """Where this end stops early, peers are told why: else all they have to say is that it has gone."""
     try:
         yield
-    finally:
-        agent.stop_observing(observer)
+    except BaseException as error:
+        agent.close(reason_of(error))
+        raise
 
 
-class _Refused:
-    def __init__(self) -> None:
-        self._strangers = Strangers()
-
-    def observe(self, event: AgentEvent) -> None:
-        if isinstance(event, PeerLost):
-            self._strangers.tell(f"not connected: {event.peer}: {event.reason}")
+def reason_of(error: BaseException) -> str:
+    """Why a run has ended early, for others: names of this host's files are not among it."""
+    if isinstance(error, AgentError):
+        return str(error)
+    if isinstance(error, MltswitchError):
+        return f"{error.what} (expected {error.expected})" if error.expected else error.what
+    if isinstance(error, SystemExit):
+        return "it was told to end"
+    return "it was interrupted" if isinstance(error, KeyboardInterrupt) else "it failed"
 
 
 def _metrics_endpoint(text: str) -> Endpoint:

@@ -3,12 +3,14 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from numpy.typing import NDArray
 
+from mltswitch.cli.agent_admission import Admission
 from mltswitch.cli.agent_options import (
     agent_options,
     checked_peer,
@@ -16,19 +18,32 @@ from mltswitch.cli.agent_options import (
     document_of,
     orderly_end,
     running,
-    telling_of_the_refused,
 )
-from mltswitch.cli.agent_results import by_peer, print_received, rounds_as_data
+from mltswitch.cli.agent_results import (
+    EndedRounds,
+    by_peer,
+    described,
+    line_of,
+    print_early,
+    print_received,
+    rounds_as_data,
+)
 from mltswitch.cli.arrays import check_writable, write_array
 from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.numbers import NumberRange
 from mltswitch.cli.output import json_option, print_json, progress
-from mltswitch.errors import UserInputError
-from mltswitch.hostagent.agent import Agent
-from mltswitch.hostagent.announced import ReceiveOptions, receive_announced
+from mltswitch.errors import MltswitchError, UserInputError, printable
+from mltswitch.hostagent.announced import (
+    MAXIMUM_ROUNDS,
+    Announcement,
+    ExchangeResult,
+    ReceiveOptions,
+    receive_announced,
+)
 from mltswitch.hostagent.configuration.build import LOOPBACK_ADDRESS
 from mltswitch.hostagent.configuration.document import MAXIMUM_PEERS
 from mltswitch.hostagent.errors import AgentError
+from mltswitch.hostagent.transport.settings import Transport
 from mltswitch.units import parse_bytes
 from mltswitch.wire import AGENT_PORT
 
@@ -115,15 +130,12 @@ def recv(
     Ctrl-C. Exit code 6: a tensor did not arrive.
     """
     _check_output(output, peers)
-    try:
-        maximum_bytes = parse_bytes(maximum)
-    except ValueError as error:
-        raise UserInputError(str(error), where="--maximum") from None
+    maximum_bytes = _maximum_bytes(maximum)
     document = document_of(config, listen=listen, data_port=data_port, **options)
     if document.listen is None and document.plan is None:
         address = document.addresses[0] if document.addresses else LOOPBACK_ADDRESS
         document = document.model_copy(update={"listen": f"[{address}]:{AGENT_PORT}"})
-    if len(peers) > document.expected_peers:
+    if document.transport is Transport.MLT and len(peers) > document.expected_peers:
         document = document.model_copy(update={"expected_peers": len(peers)})
     configuration = configuration_of(document, config, DEFAULT_NAME)
     receiving = ReceiveOptions(
@@ -135,41 +147,60 @@ def recv(
         keep_last=output is not None and ROUND not in output,
     )
     files = _Files(output)
-    with orderly_end(), files.written_at_the_end():
-        with running(configuration.settings, metrics, trace, open_metrics=open_metrics) as agent:
-            with telling_of_the_refused(agent):
+    names: tuple[str, ...] = ()
+    announced: dict[str, Announcement] = {}
+    ended: EndedRounds | None = None
+    result: ExchangeResult | None = None
+
+    def document_with(result: ExchangeResult, error: BaseException | None) -> dict[str, object]:
+        rounds = by_peer(result)
+        known = ended.tensors if ended is not None else {}
+        return {
+            "name": configuration.settings.name,
+            "direction": "receive",
+            "seconds": result.seconds,
+            "cpu_seconds": result.cpu_seconds,
+            "error": line_of(error),
+            "peers": [
+                {
+                    "peer": peer,
+                    **asdict(described(announced[peer]) if peer in announced else known[peer]),
+                    "files": files.written.get(peer, []),
+                    "rounds": rounds_as_data(rounds.get(peer, [])),
+                }
+                for peer in names
+            ],
+        }
+
+    try:
+        with orderly_end(), files.written_at_the_end():
+            with running(configuration.settings, metrics, trace, open_metrics=open_metrics) as agent:
+                admission = Admission(agent, peers, wait_seconds)
                 progress(f"{configuration.settings.name} listens at {agent.listening_at}")
-                names = _wait(agent, peers, wait_seconds)
-            progress(f"connected: {', '.join(names)}")
-            with progress_bar() as advance:
-                announced, result = receive_announced(agent, names, receiving, files.keep, advance)
-        files.write_last()
+                names = admission.wait()
+                while result is None:
+                    progress(f"connected: {', '.join(names)}")
+                    ended = EndedRounds(agent, names)
+                    keep = ended.keeping(files.keep)
+                    try:
+                        with progress_bar() as advance:
+                            announced, result = receive_announced(
+                                agent, names, receiving, keep, ended.noting(advance)
+                            )
+                    except AgentError as error:
+                        names = admission.wait_again(error)
+            files.write_last()
+    except (MltswitchError, KeyboardInterrupt, SystemExit) as error:
+        if as_json and ended is not None:
+            print_early(document_with(result or ended.until_now(), error))
+        raise
     if as_json:
-        print_json(
-            {
-                "name": configuration.settings.name,
-                "direction": "receive",
-                "seconds": result.seconds,
-                "cpu_seconds": result.cpu_seconds,
-                "peers": [
-                    {
-                        "peer": peer,
-                        "tensor": announced[peer].tensor,
-                        "element_type": announced[peer].element_type,
-                        "shape": announced[peer].shape,
-                        "size_bytes": announced[peer].size_bytes,
-                        "files": files.written.get(peer, []),
-                        "rounds": rounds_as_data(entries),
-                    }
-                    for peer, entries in by_peer(result).items()
-                ],
-            }
-        )
+        print_json(document_with(result, result.error))
     else:
         print_received(result)
         for peer, names_of_peer in files.written.items():
             for name in names_of_peer:
-                click.echo(f"Written: {name}{files.round_in(name, announced[peer].rounds)}")
+                click.echo(f"Written: {printable(name)}{files.round_in(name, announced[peer].rounds)}")
     if result.error is not None:
         raise result.error
 
@@ -208,7 +239,7 @@ class _Files:
         except (AgentError, KeyboardInterrupt, SystemExit):
             self.write_last()
             for name, number in self._rounds.items():
-                progress(f"written: {name} (round {number})")
+                progress(f"written: {printable(name)} (round {number})")
             raise
 
     def round_in(self, name: str, rounds: int) -> str:
@@ -217,10 +248,20 @@ class _Files:
         return "" if number == rounds else f" (round {number} of {rounds})"
 
     def _write(self, peer: str, number: int, data: NDArray[Any]) -> str:
-        name = str(self._pattern).replace(ROUND, str(number)).replace(PEER, peer)
+        name = _named(str(self._pattern), peer, number)
         write_array(Path(name), data)
         self.written.setdefault(peer, []).append(name)
         return name
+
+
+def _maximum_bytes(text: str) -> int:
+    try:
+        size_bytes = parse_bytes(text)
+    except ValueError as error:
+        raise UserInputError(str(error), where="--maximum") from None
+    if size_bytes < 1:
+        raise UserInputError(f"{size_bytes} bytes", where="--maximum", expected="1 byte or more")
+    return size_bytes
 
 
 def _check_output(output: str | None, peers: tuple[str, ...]) -> None:
@@ -241,11 +282,10 @@ def _check_output(output: str | None, peers: tuple[str, ...]) -> None:
                 where="--output",
                 expected=f"{PEER}, {ROUND}, or no braces",
             )
-    check_writable(Path(output))
+    # Where nobody says who sends, folders must have nobody's name.
+    for peer in peers or (PEER,):
+        check_writable(Path(_named(output, peer, MAXIMUM_ROUNDS)))
 
 
-def _wait(agent: Agent, peers: tuple[str, ...], wait_seconds: float) -> tuple[str, ...]:
-    if peers:
-        agent.wait_for_peers(peers, wait_seconds)
-        return peers
-    return (checked_peer(agent.wait_for_a_peer(wait_seconds)),)
+def _named(pattern: str, peer: str, number: int) -> str:
+    return pattern.replace(ROUND, str(number)).replace(PEER, peer)

@@ -1,5 +1,7 @@
 """`mltswitch agent send`: a tensor to one or more peers."""
 
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,13 +19,30 @@ from mltswitch.cli.agent_options import (
     require_together,
     running,
 )
-from mltswitch.cli.agent_results import by_peer, print_sent, rounds_as_data
+from mltswitch.cli.agent_results import (
+    EndedRounds,
+    by_peer,
+    line_of,
+    print_early,
+    print_sent,
+    rounds_as_data,
+)
 from mltswitch.cli.arrays import read_array
 from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.output import json_option, print_json, progress
 from mltswitch.errors import MltswitchError, UserInputError
-from mltswitch.hostagent.announced import MAXIMUM_ROUNDS, SendOptions, connect_patiently, send_announced
+from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.announced import (
+    MAXIMUM_ROUNDS,
+    RETRY_SECONDS,
+    ExchangeResult,
+    SendOptions,
+    connect_patiently,
+    send_announced,
+)
 from mltswitch.hostagent.arguments import MAXIMUM_LAYER
+from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.errors import DeadlineExceededError, PeerUnreachableError
 from mltswitch.hostagent.tagging import DEFAULT_POLICY, POLICIES
 from mltswitch.hostagent.tensor.elements import view_of
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_SEGMENTS
@@ -134,30 +153,56 @@ def send(
     settings = replace(configuration.settings, listen=None)
     if document.data_port is None and not settings.per_path_sockets:
         settings = replace(settings, data_port=0)
-    with running(settings, metrics, trace, open_metrics=open_metrics) as agent:
-        progress(f"connecting to {', '.join(f'{name} at {place}' for name, place in endpoints)}")
-        connect_patiently(agent, endpoints, wait_seconds)
-        with progress_bar() as advance:
-            result = send_announced(agent, names, data, sending, advance)
+    ended: EndedRounds | None = None
+    result: ExchangeResult | None = None
+
+    def document_with(result: ExchangeResult, error: BaseException | None) -> dict[str, object]:
+        rounds = by_peer(result)
+        return {
+            "name": settings.name,
+            "direction": "send",
+            "dscp": sending.dscp,
+            "burst_packets": sending.burst_packets,
+            "seconds": result.seconds,
+            "cpu_seconds": result.cpu_seconds,
+            "error": line_of(error),
+            "peers": [{"peer": peer, "rounds": rounds_as_data(rounds.get(peer, []))} for peer in names],
+        }
+
+    try:
+        with running(settings, metrics, trace, open_metrics=open_metrics) as agent:
+            progress(f"connecting to {', '.join(f'{name} at {place}' for name, place in endpoints)}")
+            _connect(agent, endpoints, wait_seconds)
+            ended = EndedRounds(agent, names)
+            with progress_bar() as advance:
+                result = send_announced(agent, names, data, sending, ended.noting(advance))
+    except (MltswitchError, KeyboardInterrupt, SystemExit) as error:
+        if as_json and ended is not None:
+            print_early(document_with(result or ended.until_now(), error))
+        raise
     if as_json:
-        print_json(
-            {
-                "name": settings.name,
-                "direction": "send",
-                "dscp": sending.dscp,
-                "burst_packets": sending.burst_packets,
-                "seconds": result.seconds,
-                "cpu_seconds": result.cpu_seconds,
-                "peers": [
-                    {"peer": peer, "rounds": rounds_as_data(entries)}
-                    for peer, entries in by_peer(result).items()
-                ],
-            }
-        )
+        print_json(document_with(result, result.error))
     else:
         print_sent(result)
     if result.error is not None:
         raise result.error
+
+
+def _connect(agent: Agent, endpoints: Sequence[tuple[str, Endpoint]], wait_seconds: float) -> None:
+    """To all of them; raises AgentError, which says how long was tried and why it came to nothing."""
+    end = time.monotonic() + wait_seconds
+    for name, endpoint in endpoints:
+        started = time.monotonic()
+        try:
+            connect_patiently(agent, [(name, endpoint)], max(0.0, end - started))
+        except (PeerUnreachableError, DeadlineExceededError) as error:
+            tried_seconds = time.monotonic() - started
+            if tried_seconds < RETRY_SECONDS:  # once
+                raise
+            raise type(error)(
+                f"no connection, tried for {tried_seconds:.1f} s; the last time: {error.what}",
+                peer=error.peer,
+            ) from None
 
 
 def _tensor(
@@ -177,7 +222,12 @@ def _tensor(
                 hint=error.hint.replace("element_type", "--type"),
             ) from None
         return data, element_type
-    return random_tensor(str(random_size), seed, element_type or ElementType.FLOAT32)
+    try:
+        return random_tensor(str(random_size), seed, element_type or ElementType.FLOAT32)
+    except MemoryError:
+        raise UserInputError(
+            f"{random_size} and what making it takes do not fit into this host's memory", where="--random"
+        ) from None
 
 
 def random_tensor(size: str, seed: int, element_type: ElementType) -> tuple[NDArray[Any], ElementType | None]:

@@ -18,7 +18,8 @@ def read_array(path: Path) -> NDArray[Any]:
     Files of Python objects are refused: reading one can run code.
     """
     try:
-        with path.open("rb") as stream:
+        # A pipe without a writer must not block the opening.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                 raise UserInputError("is no regular file", where=str(path))
             found: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
@@ -50,14 +51,17 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
     """The whole file or nothing; a link is followed. Raises UserInputError."""
     check_writable(path)
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    temporary = target.with_name(f".{secrets.token_hex(8)}")  # not the name, which may be as long as can be
     try:
         with temporary.open("xb") as stream:
-            np.lib.format.write_array(stream, array, allow_pickle=False)
+            content = np.ascontiguousarray(array).reshape(array.shape)
+            np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(content))
+            # numpy itself would count elements where the disk is full, and not say that it is.
+            stream.write(content.reshape(-1).view(np.uint8).data)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(target)
     except OSError as error:
-        raise UserInputError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
+        raise UserInputError(f"cannot be written: {error.strerror}", where=str(path)) from None
     finally:
         temporary.unlink(missing_ok=True)

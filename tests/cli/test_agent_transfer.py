@@ -2,14 +2,10 @@
 
 import http.client
 import json
+import os
 import re
 import signal
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from mltswitch.cli import main
+from mltswitch.cli import agent_send
 from mltswitch.cli.agent_options import configuration_of, document_of
 from mltswitch.cli.agent_send import random_tensor
 from mltswitch.documents import dump_yaml
@@ -30,15 +26,12 @@ from mltswitch.hostagent.spraying.settings import Policy
 from mltswitch.hostagent.telemetry.events import COMPLETED, TransferEnded
 from mltswitch.hostagent.telemetry.reading import read_trace
 from mltswitch.hostagent.transport.settings import Transport
-from mltswitch.lab.namespaces import NamespaceHandle
 from mltswitch.plan import Plan
 from mltswitch.wire import ElementType
+from tests.cli.agent_commands import GRADIENTS, PATIENCE_SECONDS, files, receiving, run, running
 from tests.hostagent.background import eventually
 from tests.hostagent.control.peers import nobody_listens
 from tests.hostagent.namespaces import can_make_namespaces, two_hosts
-
-PATIENCE_SECONDS = 60.0
-GRADIENTS = np.random.default_rng(1).standard_normal((100, 501)).astype(np.float32)
 
 
 @pytest.fixture(autouse=True)
@@ -46,74 +39,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     np.save("g.npy", GRADIENTS)
     return tmp_path
-
-
-class Running:
-    """A command in a process of its own."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self.process = process
-        self.errors: list[str] = []
-
-    def reads(self, pattern: str) -> "re.Match[str]":
-        """Wait for a line on its standard error."""
-        assert self.process.stderr is not None
-        guard = threading.Timer(PATIENCE_SECONDS, self.process.kill)
-        guard.start()
-        try:
-            for line in self.process.stderr:
-                self.errors.append(line)
-                found = re.search(pattern, line)
-                if found:
-                    return found
-        finally:
-            guard.cancel()
-            guard.join()  # no thread is left when the next process is made
-        raise AssertionError(f"no {pattern!r} in {self.errors}")
-
-    def ends(self) -> tuple[int, str, str]:
-        """Its exit code, standard output, and standard error."""
-        out, err = self.process.communicate(timeout=PATIENCE_SECONDS)
-        return self.process.returncode, out, "".join(self.errors) + err
-
-
-@contextmanager
-def running(*arguments: object, within: NamespaceHandle | None = None) -> Iterator[Running]:
-    command = [sys.executable, "-m", "mltswitch", "agent", *map(str, arguments)]
-    process = subprocess.Popen(
-        command if within is None else within.command(command),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # What a shell runs in the background ignores SIGINT, and so does everything below it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  (no threads here)
-    )
-    with process:
-        try:
-            yield Running(process)
-        finally:
-            process.kill()
-
-
-@contextmanager
-def receiving(*arguments: object) -> Iterator[tuple[Running, str]]:
-    """A receiver on ports of its own choice, and where it listens."""
-    with running("recv", "--listen", "127.0.0.1:0", "--data-port", 0, *arguments) as receiver:
-        yield receiver, receiver.reads(r"listens at (\S+)")[1]
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """A command in this process: its exit code, standard output and standard error."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        main(["agent", *map(str, arguments)])
-    captured = capsys.readouterr()
-    assert isinstance(end.value.code, int)
-    return end.value.code, captured.out, captured.err
-
-
-def files(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in folder.iterdir())
 
 
 def test_a_file_arrives(folder: Path) -> None:
@@ -220,6 +145,38 @@ def test_options_go_before_the_file(lab_plan: Plan) -> None:
         document_of(file, **NO_OPTIONS, mtu_bytes=None, line_rate="25Gbps")
 
 
+@pytest.mark.parametrize(
+    ("fields", "transport"),
+    [
+        ({"tcp": {"streams": 2}, "transport": "tcp"}, "mlt"),
+        ({"spraying": {"policy": "random"}, "total_rate": "1Gbps", "buffer": "1MiB"}, "tcp"),
+    ],
+)
+def test_a_file_for_one_transport_serves_the_other_by_an_option(
+    fields: dict[str, Any], transport: str
+) -> None:
+    """So that an experiment changes one thing."""
+    file = Path("agent.yaml")
+    file.write_text(yaml.safe_dump(fields))
+    options: dict[str, Any] = {"mtu_bytes": None, "spray": "random", "transport": transport}
+    found = configuration_of(document_of(file, **NO_OPTIONS, **options), file, "one").settings
+    assert found.transport == transport
+    assert found.spraying.policy is (Policy.RANDOM if transport == "mlt" else Policy.ROUND_ROBIN)
+    assert (found.tcp.streams, found.total_rate_bps) == (1, None)
+
+
+def test_memory_does_not_suffice(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(agent_send, "random_tensor", refused)
+    code, _, err = run(capsys, "send", "--random", "17GB", "--to", "a=127.0.0.1")
+    assert (code, err) == (
+        2,
+        "mltswitch: --random: 17GB and what making it takes do not fit into this host's memory\n",
+    )
+
+
 def test_what_tcp_does_not_look_at_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with nobody_listens() as nobody:
         options = ("--wait", "0.1", "--policy", "all", "--burst", 4, "--spray", "random")
@@ -271,17 +228,19 @@ def test_trace_metrics_and_tcp() -> None:
 
 
 def test_transports_that_differ(capsys: pytest.CaptureFixture[str]) -> None:
-    """With keys the receiver knows whom it refuses, and does not wait for them any longer."""
+    """The sender ends; the receiver says who was refused and why, and waits for one that fits."""
     assert run(capsys, "keys", "sender", "receiver", "-o", "job")[0] == 0
-    options = ("--keys", "job/hosts/sender", "--transport", "tcp", "--wait", 60)
+    options = ("--keys", "job/hosts/sender", "--wait", 60)
     with (
-        receiving("--keys", "job/hosts/receiver", "--from", "sender", "--wait", 60) as (receiver, place),
-        running("send", "g.npy", "--to", f"receiver={place}", *options) as sender,
+        receiving("--keys", "job/hosts/receiver", "--from", "sender", "--wait", 600) as (receiver, place),
+        running("send", "g.npy", "--to", f"receiver={place}", *options, "--transport", "tcp") as other,
     ):
-        for end in (sender, receiver):
-            code, out, err = end.ends()
-            assert (code, out) == (6, ""), err
-            assert "the ends use different transports: " in err.splitlines()[-1]
+        code, out, err = other.ends()
+        assert (code, out) == (6, ""), err
+        assert "the ends use different transports: " in err.splitlines()[-1]
+        receiver.reads("^not connected: sender: the ends use different transports: ")
+        with running("send", "g.npy", "--to", f"receiver={place}", *options) as sender:
+            assert sender.ends()[0] == receiver.ends()[0] == 0
 
 
 KEYS = {end: ("--keys", f"job/hosts/{end}") for end in ("sender", "receiver")}
@@ -388,7 +347,9 @@ def test_interrupted_leaves_no_part_of_a_file(folder: Path, number: signal.Signa
             assert {np.load(name).nbytes for name in written} == {4_000_000}
             code, _, err = sender.ends()
             assert code == 6
-            assert err.splitlines()[-1].startswith("mltswitch: peer receiver, tensor 0, round ")
+            why = "it was interrupted" if number == signal.SIGINT else "it was told to end"
+            line = rf"mltswitch: peer receiver, tensor 0, round \d+: closed the connection: {why}"
+            assert re.fullmatch(line, err.splitlines()[-1])
             assert "Traceback" not in err
 
 
@@ -468,7 +429,15 @@ def test_nobody_listens(capsys: pytest.CaptureFixture[str]) -> None:
     with nobody_listens() as nobody:
         code, out, err = run(capsys, "send", "g.npy", "--to", f"far={nobody}", "--wait", "0.1")
     assert (code, out) == (6, "")
-    assert err.splitlines()[-1].startswith("mltswitch: peer far: ")
+    assert err.splitlines()[-1] == f"mltswitch: peer far: nothing listens at {nobody}: is its agent running?"
+
+
+def test_nobody_listens_however_often_it_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    with nobody_listens() as nobody:
+        code, out, err = run(capsys, "send", "g.npy", "--to", f"far={nobody}", "--wait", "0.6")
+    assert (code, out) == (6, "")
+    line = rf"peer far: no connection, tried for \d+\.\d s; the last time: nothing listens at {nobody}"
+    assert re.search(line, err.splitlines()[-1])
 
 
 def test_the_receiver_caps_memory(folder: Path) -> None:
@@ -479,7 +448,10 @@ def test_the_receiver_caps_memory(folder: Path) -> None:
         code, out, err = receiver.ends()
         assert (code, out) == (2, "")
         assert "announced are tensors of 200,400 B (expected 1,000 B or less)" in err
-        assert sender.ends()[0] == 6
+        code, _, err = sender.ends()
+        assert code == 6
+        line = "closed the connection: announced are tensors of 200,400 B (expected 1,000 B or less)"
+        assert err.splitlines()[-1].endswith(line)
     assert files(folder) == ["g.npy"]
 
 
@@ -521,11 +493,17 @@ def test_the_receiver_caps_memory(folder: Path) -> None:
             "mltswitch: --name: 'a b' is not a host",
         ),
         (("send", "g.npy", "--to", "a=127.0.0.1", "--address", "x"), "--address: 'x' is no IP address"),
-        (("send", "g.npy", "--to", "a=127.0.0.1", "--mtu", "1"), "--mtu: Input should be greater"),
+        (
+            ("send", "g.npy", "--to", "a=127.0.0.1", "--mtu", "1"),
+            "--mtu: 1 is too small (expected 576 or more)",
+        ),
         (("send", "g.npy", "--to", "a=127.0.0.1", "--keys", "none"), "--keys: none: no such folder"),
         (("send", "g.npy", "--to", "a=10.0.0.1"), "10.0.0.1:18515: plain text does not leave this machine"),
         (("send", "g.npy", "--to", "a=127.0.0.1", "-c", "none.yaml"), "none.yaml: cannot be read"),
-        (("send", "g.npy", "--to", "a=127.0.0.1", "-c", "bad.yaml"), "bad.yaml: nome: Extra inputs"),
+        (
+            ("send", "g.npy", "--to", "a=127.0.0.1", "-c", "bad.yaml"),
+            "bad.yaml:1: nome: there is no such field (expected name)",
+        ),
         (("recv", "-o", "none/out.npy"), "none/out.npy: cannot be written: no such folder"),
         (("recv", "-o", "."), "is no regular file"),
         (
@@ -536,6 +514,18 @@ def test_the_receiver_caps_memory(folder: Path) -> None:
         (("recv", "--from", "../a"), "peer ../a: is not a host name"),
         (("recv", "--loss-bound", "1"), "Invalid value for '--loss-bound'"),
         (("recv", "--important-loss-bound", "-0.1"), "Invalid value for '--important-loss-bound'"),
+        (("recv", "--maximum", "0"), "--maximum: 0 bytes (expected 1 byte or more)"),
+        (("recv", "-o", "{peer}/x.npy", "--from", "a"), "a/x.npy: cannot be written: no such folder"),
+        (("recv", "-o", f"{'x' * 245}{{round}}.npy"), "cannot be written: File name too long"),
+        (("send", "fifo", "--to", "a=127.0.0.1"), "fifo: is no regular file"),
+        (
+            ("recv", "-c", "streams.yaml"),
+            "streams.yaml: tcp: means nothing over mlt (expected",
+        ),
+        (
+            ("recv", "-c", "sprays.yaml"),
+            "sprays.yaml: spraying: means nothing over tcp (expected",
+        ),
         (("recv", "--maximum", "lots"), "--maximum: 'lots' is not understood"),
         (("recv", "--listen", "host1"), "listen: 'host1' is no IP address"),
         (("recv", "--listen", "10.0.0.1", "--plaintext"), "line_rate: is missing"),
@@ -578,7 +568,10 @@ def test_what_users_get_wrong(
 ) -> None:
     np.save("ints.npy", np.arange(3))
     np.save("raw.npy", np.arange(3, dtype=np.uint8))
+    os.mkfifo("fifo")
     Path("bad.yaml").write_text("nome: x\n")
+    Path("streams.yaml").write_text("tcp: {streams: 2}\n")
+    Path("sprays.yaml").write_text("transport: tcp\nspraying: {policy: random}\n")
     before = files(folder)
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "")

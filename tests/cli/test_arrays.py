@@ -1,6 +1,7 @@
 """Tensors in files: read as they are, written whole or not at all."""
 
 import os
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -89,3 +90,38 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
         write_array(file, np.zeros(3, np.float32))
     assert read_array(file).tolist() == [0, 1, 2]
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.npy"]
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """A limit of the process stands for it; nothing stays of the file."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(UserInputError, match=r"a\.npy: cannot be written: File too large$"):
+            write_array(tmp_path / "a.npy", np.zeros(1000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.asfortranarray(np.arange(6, dtype=np.float64).reshape(2, 3)),
+        np.arange(12, dtype=np.int8)[::2],
+        np.float32(3.5) * np.ones(()),
+    ],
+)
+def test_any_memory_is_written(
+    tmp_path: Path, array: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+) -> None:
+    write_array(tmp_path / "a.npy", array)
+    found = np.load(tmp_path / "a.npy")
+    assert (found.shape, found.dtype) == (array.shape, array.dtype)
+    assert (found == array).all()
+
+
+def test_a_pipe_without_a_writer_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserInputError, match="pipe: is no regular file"):
+        read_array(tmp_path / "pipe")

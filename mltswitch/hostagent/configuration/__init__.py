@@ -3,5 +3,14 @@
 from mltswitch.hostagent.configuration.build import AgentConfiguration, configured, load_configuration
 from mltswitch.hostagent.configuration.document import AgentDocument
 from mltswitch.hostagent.configuration.places import parse_endpoint
+from mltswitch.hostagent.configuration.reading import checked_document, read_document
 
-__all__ = ["AgentConfiguration", "AgentDocument", "configured", "load_configuration", "parse_endpoint"]
+__all__ = [
+    "AgentConfiguration",
+    "AgentDocument",
+    "checked_document",
+    "configured",
+    "load_configuration",
+    "parse_endpoint",
+    "read_document",
+]

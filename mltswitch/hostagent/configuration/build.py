@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from mltswitch.documents import load_document
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.configuration.document import AgentDocument, ListedClasses
+from mltswitch.hostagent.configuration.document import AgentDocument, ListedClasses, idle_fields
 from mltswitch.hostagent.configuration.places import PeerPlaces, look_up, parse_endpoint, parse_place
+from mltswitch.hostagent.configuration.reading import read_document
 from mltswitch.hostagent.control.credentials import Credentials
 from mltswitch.hostagent.control.security import Plaintext, Security
 from mltswitch.hostagent.control.sockets import Endpoint
@@ -99,9 +100,9 @@ class AgentConfiguration:
 
 
 def load_configuration(path: Path | str) -> AgentConfiguration:
-    """Read a configuration file; raises UserInputError naming file and field."""
+    """Read a configuration file; raises UserInputError naming file, line and field."""
     file = Path(path)
-    return configured(load_document(file, AgentDocument), folder=file.parent, where=str(file))
+    return configured(read_document(file), folder=file.parent, where=str(file))
 
 
 def configured(
@@ -117,6 +118,14 @@ def configured(
 
     Raises UserInputError, or UnsupportedPlanError for a plan whose paths agents cannot use.
     """
+    idle = idle_fields(document, document.transport)
+    if idle:
+        other = Transport.MLT if document.transport is Transport.TCP else Transport.TCP
+        raise UserInputError(
+            f"means nothing over {document.transport}",
+            where=f"{where}: {idle[0]}",
+            expected=f"transport: {other}, or no such field",
+        )
     security = _security(document, folder, where)
     name = _name(document, security, where) or default_name
     if name is None:

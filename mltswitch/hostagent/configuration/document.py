@@ -188,3 +188,30 @@ class AgentDocument(_Document):
         if self.addresses and len({ip_address(address).version for address in self.addresses}) > 1:
             raise ValueError("addresses are all IPv4 or all IPv6")
         return self
+
+
+OF_ONE_TRANSPORT: Final = {
+    Transport.TCP: ("tcp",),
+    Transport.MLT: (
+        "spraying",
+        "burst_packets",
+        "total_rate_bps",
+        "buffer_bytes",
+        "expected_peers",
+        "base_round_trip_seconds",
+    ),
+}
+"""Fields that nobody looks at over another. What tells of the network may stand in any file."""
+
+
+def idle_fields(document: AgentDocument, transport: Transport) -> list[str]:
+    """Those given that mean nothing over this transport, by the names that a file has for them."""
+    fields = AgentDocument.model_fields
+    return [
+        fields[name].alias or name
+        for other, names in OF_ONE_TRANSPORT.items()
+        for name in names
+        if other is not transport
+        and name in document.model_fields_set
+        and getattr(document, name) is not None
+    ]

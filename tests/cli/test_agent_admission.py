@@ -1,0 +1,133 @@
+"""Who may send to `mltswitch agent recv`: strangers are refused and told why, and it waits on."""
+
+import json
+import re
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.configuration import AgentDocument, configured, parse_endpoint
+from mltswitch.hostagent.errors import AgentError
+from tests.cli.agent_commands import GRADIENTS, receiving, run, running
+
+TRANSPORTS = ["mlt", "tcp"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    np.save("g.npy", GRADIENTS)
+    return tmp_path
+
+
+def refused_with(error: str, reason: str) -> bool:
+    line = r"mltswitch: peer receiver, tensor \d+, round 1: given up by the peer: cancelled: "
+    return re.fullmatch(line + re.escape(reason), error.splitlines()[-1]) is not None
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_who_is_not_expected_is_told_and_the_receiver_waits_on(transport: str) -> None:
+    over = ("--transport", transport)
+    with receiving("--from", "one", "-o", "out.npy", *over) as (receiver, place):
+        to = ("--to", f"receiver={place}", *over)
+        with running("send", "--random", "1MB", "--name", "other", *to) as stranger:
+            code, out, err = stranger.ends()
+        assert (code, out) == (6, "")
+        assert refused_with(err, "other is not expected here (--from)")
+        with running("send", "g.npy", "--name", "one", *to) as sender:
+            assert sender.ends()[0] == 0
+        code, _, err = receiver.ends()
+    assert code == 0, err
+    assert [line for line in err.splitlines() if "other" in line] == [
+        "not connected: other: is not expected here (--from)"
+    ]
+    assert (np.load("out.npy") == GRADIENTS).all()
+
+
+def test_who_comes_later_than_the_first_is_told() -> None:
+    with receiving("-o", "{round}.npy") as (receiver, place):
+        to = ("--to", f"receiver={place}")
+        with running("send", "--random", "4MB", "--rounds", 100_000, "--name", "one", *to) as first:
+            receiver.reads("connected: one")
+            with running("send", "g.npy", "--name", "two", *to) as second:
+                code, _, err = second.ends()
+            assert code == 6
+            assert refused_with(err, "two comes too late: one was first")
+            first.process.terminate()
+            assert first.ends()[0] == 143
+        code, _, err = receiver.ends()
+        assert code == 6
+        assert err.splitlines()[-1].endswith("closed the connection: it was told to end")
+        assert "two" not in err  # a progress bar would be there
+
+
+def test_who_calls_another_name_takes_nobodys_turn() -> None:
+    """It is connected for a moment: as far as it finds out with whom."""
+    with receiving("-o", "out.npy") as (receiver, place):
+        with running("send", "g.npy", "--name", "one", "--to", f"another={place}") as wrong:
+            code, _, err = wrong.ends()
+        assert code == 6
+        assert "calls itself 'receiver'" in err
+        receiver.reads("^not connected: one: closed the connection: calls itself 'receiver'")
+        with running("send", "g.npy", "--name", "two", "--to", f"receiver={place}") as sender:
+            assert sender.ends()[0] == receiver.ends()[0] == 0
+    assert (np.load("out.npy") == GRADIENTS).all()
+
+
+def test_who_left_before_the_others_came_may_come_back() -> None:
+    with receiving("--from", "one", "--from", "two", "--json") as (receiver, place):
+        to = ("--to", f"receiver={place}")
+        with running("send", "g.npy", "--name", "one", "--trace", "one.jsonl", *to) as early:
+            trace = Path("one.jsonl")
+            while not (trace.exists() and "peer_connected" in trace.read_text()):
+                assert early.process.poll() is None
+            early.process.terminate()
+            assert early.ends()[0] == 143
+        receiver.reads("^not connected: one: closed the connection: it was told to end")
+        with (
+            running("send", "g.npy", "--name", "one", *to) as one,
+            running("send", "g.npy", "--name", "two", *to) as two,
+        ):
+            assert one.ends()[0] == two.ends()[0] == 0
+        code, out, err = receiver.ends()
+    assert code == 0, err
+    assert {peer["peer"] for peer in json.loads(out)["peers"]} == {"one", "two"}
+
+
+def test_who_claims_the_name_of_an_expected_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """A host of the job, with a certificate of its own, ends nobody's waiting."""
+    assert run(capsys, "keys", "one", "two", "receiver", "-o", "job")[0] == 0
+    with receiving("--keys", "job/hosts/receiver", "--from", "one") as (receiver, place):
+        document = AgentDocument(keys="job/hosts/two", data_port=0)
+        two = configured(document, folder=Path(), where="here").settings
+        with Agent(replace(two, name="one")) as impostor:
+            with suppress(AgentError):  # it may hear of it later
+                impostor.connect("receiver", parse_endpoint(place))
+            receiver.reads("^not connected: .*calls itself 'one', its certificate is of 'two'")
+        with running("send", "g.npy", "--keys", "job/hosts/one", "--to", f"receiver={place}") as sender:
+            assert sender.ends()[0] == receiver.ends()[0] == 0
+
+
+def test_names_that_no_file_may_have(capsys: pytest.CaptureFixture[str]) -> None:
+    with receiving("-o", "{peer}.npy") as (receiver, place):
+        settings = configured(AgentDocument(name="x", data_port=0), folder=Path(), where="here").settings
+        with Agent(replace(settings, name="../x")) as stranger:
+            stranger.connect("receiver", parse_endpoint(place))
+            receiver.reads(r"^not connected: \.\./x: is not a host name")
+            with running("send", "g.npy", "--to", f"receiver={place}") as sender:
+                assert sender.ends()[0] == receiver.ends()[0] == 0
+    assert Path("sender.npy").exists()
+
+
+def test_the_last_reason_stands_with_the_deadline(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody expected came: the stranger's end is no reason of theirs."""
+    with receiving("--from", "one", "--wait", "3") as (receiver, place):
+        with running("send", "g.npy", "--name", "other", "--to", f"receiver={place}") as stranger:
+            assert stranger.ends()[0] == 6
+        code, out, err = receiver.ends()
+    assert (code, out) == (6, "")
+    assert err.splitlines()[-1] == "mltswitch: peer one: has not connected within 3 s"
