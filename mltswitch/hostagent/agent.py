@@ -38,7 +38,6 @@ from mltswitch.hostagent.arguments import (
     text_given,
     transfer_key,
     wait_limit,
-    whole_number,
 )
 from mltswitch.hostagent.completions import (
     Completion,
@@ -51,8 +50,9 @@ from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.engine import Engine
 from mltswitch.hostagent.errors import AgentError, BufferReusedError, CancelledError, DeadlineExceededError
 from mltswitch.hostagent.links import Link
+from mltswitch.hostagent.numbers import whole_number
 from mltswitch.hostagent.peers import Peers
-from mltswitch.hostagent.posts import Place, Post, ended, refuse_shared
+from mltswitch.hostagent.posts import Place, Post, ended, named, refuse_shared
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.tagging import ByMagnitude
 from mltswitch.hostagent.tagging.ahead import MarkingThread, has_processors_to_spare
@@ -188,29 +188,31 @@ class Agent:
 
         Raises UserInputError for data that cannot be sent, and for arguments that cannot be.
         """
-        check_process(self._process)
+        posted_ns = time.monotonic_ns()
         peer, completions = peer_name(peer), completion_queue(completions)
+        key = transfer_key(tensor, round_number)
+        self._may_post(peer, key)
         view = view_of(data, writable=False, element_type=element_type)
         layer = layer_number(layer)
         two_queues = self._settings.two_queues if dscp is None else None
         of_chunk = dscp_of_chunk(two_queues.of_layer(layer) if two_queues else dscp)
         outgoing = Outgoing(
-            transfer_key(tensor, round_number),
+            key,
             view,
             layer,
             of_chunk,
             self._ahead(policy_given(policy)),
-            deadline_ns(deadline_seconds),
+            deadline_ns(posted_ns, deadline_seconds),
             whole_number("burst_packets", burst_packets, 1, MOST_BURST_PACKETS),
+            posted_ns,
         )
         checksum = zlib.crc32(view.data.data) if self._settings.catch_reuse else None
         if two_queues is not None:
             two_queues.started(layer)
         try:
             transfer = self._post(
-                peer,
-                outgoing.key,
-                Direction.SEND,
+                (peer, key, Direction.SEND),
+                posted_ns,
                 completions,
                 view.data,
                 checksum,
@@ -254,21 +256,23 @@ class Agent:
 
         Raises UserInputError for a buffer, a bound or another argument that cannot be used.
         """
-        check_process(self._process)
+        posted_ns = time.monotonic_ns()
         peer, completions = peer_name(peer), completion_queue(completions)
+        key = transfer_key(tensor, round_number)
+        self._may_post(peer, key)
         view = view_of(buffer, writable=True, element_type=element_type)
         incoming = Incoming(
-            transfer_key(tensor, round_number),
+            key,
             view,
             share("loss_bound", loss_bound),
             None if important_loss_bound is None else share("important_loss_bound", important_loss_bound),
             keep_missing,
-            deadline_ns(deadline_seconds),
+            deadline_ns(posted_ns, deadline_seconds),
+            posted_ns,
         )
         return self._post(
-            peer,
-            incoming.key,
-            Direction.RECEIVE,
+            (peer, key, Direction.RECEIVE),
+            posted_ns,
             completions,
             view.data,
             None,
@@ -372,22 +376,27 @@ class Agent:
             return policy
         return self._marking.ahead(policy)
 
+    def _may_post(self, peer: str, key: TransferKey) -> None:
+        try:
+            check_process(self._process)
+        except AgentError as error:
+            raise named(error, peer, key) from None
+
     def _post(
         self,
-        peer: str,
-        key: TransferKey,
-        direction: Direction,
+        place: Place,
+        posted_ns: int,
         completions: CompletionQueue | None,
         memory: NDArray[np.uint8],
         checksum: int | None,
         begin: Callable[[], None],
     ) -> Transfer:
+        peer, key, direction = place
         transfer = Transfer(peer, key, direction, self.cancel)
-        place = peer, key, direction
         told = self.completions if completions is None else completions
         with self._lock:
             if self._settings.catch_reuse:
-                refuse_shared(memory, direction, self._posts)
+                refuse_shared(memory, place, self._posts)
             if place in self._posts:
                 raise UserInputError(
                     f"round {key.round_number} of tensor {key.tensor} is posted already", where=f"peer {peer}"
@@ -396,9 +405,9 @@ class Agent:
 
         def attempt() -> None:
             if self._engine.watch:
-                now_ns, size_bytes = time.monotonic_ns(), memory.nbytes
+                size_bytes = memory.nbytes
                 self._engine.watch.tell(
-                    TransferPosted(now_ns, peer, key.tensor, key.round_number, direction, size_bytes)
+                    TransferPosted(posted_ns, peer, key.tensor, key.round_number, direction, size_bytes)
                 )
             try:
                 begin()
@@ -411,10 +420,10 @@ class Agent:
 
         try:
             self._engine.call(attempt)
-        except AgentError:
+        except AgentError as error:
             with self._lock:
                 self._posts.pop(place, None)
-            raise
+            raise named(error, peer, key) from error
         return transfer
 
     def _happened(self, peer: str, event: Event) -> None:
@@ -443,7 +452,7 @@ class Agent:
         if post is None:
             return
         if error is not None and error.tensor is None:  # of the connection, or of the agent
-            error = type(error)(error.what, peer=peer, tensor=key.tensor, round_number=key.round_number)
+            error = named(error, peer, key)
         completion = Completion(
             peer,
             key.tensor,
@@ -457,22 +466,13 @@ class Agent:
             event.paths if event else (),
         )
         if post.checksum is not None and error is None and zlib.crc32(post.memory.data) != post.checksum:
-            reused = BufferReusedError(
-                "its memory changed before the completion",
-                peer=peer,
-                tensor=key.tensor,
-                round_number=key.round_number,
-            )
-            completion = replace(completion, error=reused)
+            reused = BufferReusedError("its memory changed before the completion")
+            completion = replace(completion, error=named(reused, peer, key))
         if self._engine.watch:
             self._engine.watch.tell(ended(completion))
         transfer, told = post.transfer, post.queue
         del post  # and its memory, which is the caller's as soon as he knows
-        transfer.complete(completion)
-        try:
-            told.add(completion)
-        except Exception:  # noqa: BLE001  (a queue of the user's; whatever it is, others go on)
-            _log.exception("a queue of completions has failed")
+        transfer.complete(completion, told.add)
 
     def _may_wait(self, what: str) -> None:
         check_process(self._process)

@@ -1,14 +1,13 @@
 """What callers hand over, checked before anything is posted: the engine trusts it."""
 
 import threading
-import time
 from collections.abc import Callable, Iterable
-from math import inf, isnan
-from operator import index
+from math import isnan
 from typing import Final
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.numbers import real, shown, whole_number
 from mltswitch.hostagent.tagging import checked_dscp, policy_named
 from mltswitch.hostagent.transport.interfaces import ImportancePolicy, TransferKey
 from mltswitch.hostagent.words import encodable
@@ -18,39 +17,23 @@ _LARGEST_NUMBER: Final = (1 << 32) - 1
 MAXIMUM_LAYER: Final = (1 << 16) - 1
 LONGEST_WAIT_SECONDS: Final = threading.TIMEOUT_MAX / 2
 """146 years: half of what a lock can be waited for, because conditions add the time of day to it."""
-_SHOWN_LETTERS: Final = 60
-"""Of a value that cannot be used."""
-
-
-def whole_number(name: str, value: object, least: int, most: int) -> int:
-    """Any integer type's; raises UserInputError."""
-    expected = f"a whole number, {least} to {most}"
-    try:
-        number = index(value)  # type: ignore[arg-type]  # what is none says so itself
-    except TypeError:
-        raise UserInputError(f"{_shown(value)} is no number", where=name, expected=expected) from None
-    if not least <= number <= most:
-        raise UserInputError(f"{_shown(number)} is out of range", where=name, expected=expected)
-    return number
+LONGEST_NAME: Final = 255
+"""Letters of an agent's name, as a HELLO may have them."""
 
 
 def share(name: str, value: object) -> float:
     """0 or more, below 1; raises UserInputError."""
-    number = _number(value)
+    number = real(value)
     if number is None or not 0 <= number < 1:
-        raise UserInputError(
-            f"{_shown(value)} is no bound of loss", where=name, expected="0 or more, below 1"
-        )
+        raise UserInputError(f"{shown(value)} is no bound of loss", where=name, expected="0 or more, below 1")
     return number
 
 
 def seconds(name: str, value: object) -> float:
     """Above 0; raises UserInputError."""
-    number = _number(value)
+    number = real(value)
     if number is None or not 0 < number < 1e6:
-        raise UserInputError(
-            f"{_shown(value)} is no time", where=name, expected="seconds, above 0, below 10⁶"
-        )
+        raise UserInputError(f"{shown(value)} is no time", where=name, expected="seconds, above 0, below 10⁶")
     return number
 
 
@@ -59,30 +42,37 @@ def wait_limit(name: str, value: object) -> float:
 
     Raises UserInputError for what is no number.
     """
-    number = _number(value)
+    number = real(value)
     if number is None or isnan(number):
-        raise UserInputError(f"{_shown(value)} is no time", where=name, expected="seconds")
+        raise UserInputError(f"{shown(value)} is no time", where=name, expected="seconds")
     return min(max(number, 0.0), LONGEST_WAIT_SECONDS)
 
 
 def peer_name(value: object) -> str:
     """One that a HELLO can say; raises UserInputError."""
-    if not isinstance(value, str) or not value or encodable(value) != value:
-        raise UserInputError(f"{_shown(value)} is no name", where="peer", expected="text, not empty")
+    return agent_name("peer", value)
+
+
+def agent_name(where: str, value: object) -> str:
+    """The same of any agent."""
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME or encodable(value) != value:
+        raise UserInputError(
+            f"{shown(value)} is no name", where=where, expected=f"text, 1 to {LONGEST_NAME} letters"
+        )
     return str.__str__(value)
 
 
 def peer_names(value: object) -> list[str]:
     """Several; raises UserInputError, for one name in the place of several, too."""
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise UserInputError(f"{_shown(value)} is no list of names", where="names", expected="names of peers")
+        raise UserInputError(f"{shown(value)} is no list of names", where="names", expected="names of peers")
     return [peer_name(each) for each in value]
 
 
 def text_given(name: str, value: object) -> str:
     """What can be said to a peer: half a character becomes a question mark; raises UserInputError."""
     if not isinstance(value, str):
-        raise UserInputError(f"{_shown(value)} is no text", where=name, expected="text")
+        raise UserInputError(f"{shown(value)} is no text", where=name, expected="text")
     return encodable(value)
 
 
@@ -90,7 +80,7 @@ def endpoint_given(name: str, value: object) -> Endpoint:
     """Raises UserInputError for what is none; whether it is an address shows when it is used."""
     if not isinstance(value, Endpoint) or not isinstance(value.address, str):
         raise UserInputError(
-            f"{_shown(value)} is no place", where=name, expected="an Endpoint: an IP address and a port"
+            f"{shown(value)} is no place", where=name, expected="an Endpoint: an IP address and a port"
         )
     whole_number(f"port of {name}", value.port, 0, 65535)
     return value
@@ -125,7 +115,7 @@ def policy_given(value: object) -> ImportancePolicy:
         return policy_named(value)
     if not callable(getattr(value, "mark", None)):
         raise UserInputError(
-            f"{_shown(value)} is no policy", where="policy", expected="a name, or what has `mark`"
+            f"{shown(value)} is no policy", where="policy", expected="a name, or what has `mark`"
         )
     return value  # type: ignore[return-value]  # it has what a policy has
 
@@ -142,27 +132,6 @@ def dscp_of_chunk(dscp: Dscp | Callable[[], Dscp] | None) -> Callable[[], Dscp]:
     return lambda: number
 
 
-def deadline_ns(wait_seconds: float) -> int:
-    """By time.monotonic_ns(); raises UserInputError."""
-    return time.monotonic_ns() + int(seconds("deadline_seconds", wait_seconds) * 1e9)
-
-
-def _number(value: object) -> float | None:
-    """None for what is none: text and truth values, too, although `float` takes them."""
-    if isinstance(value, bool | str | bytes):
-        return None
-    try:
-        return float(value)  # type: ignore[arg-type]  # the question is whether it can
-    except OverflowError:  # an integer beyond every float
-        return inf if value > 0 else -inf  # type: ignore[operator]  # it is a number
-    except (TypeError, ValueError):
-        return None
-
-
-def _shown(value: object) -> str:
-    """Short, whatever it is."""
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001  (the user's own; Python's, too, of integers with thousands of digits)
-        return f"this {type(value).__name__}"
-    return text if len(text) <= _SHOWN_LETTERS else text[:_SHOWN_LETTERS] + "…"
+def deadline_ns(posted_ns: int, wait_seconds: float) -> int:
+    """So long after the post; raises UserInputError."""
+    return posted_ns + int(seconds("deadline_seconds", wait_seconds) * 1e9)

@@ -91,6 +91,10 @@ class Transfer:
         self.peer, self.key, self.direction = peer, key, direction
         self._give_up = give_up
         self._ended = threading.Event()
+        self._is_told = False
+        """Whether the queue has the completion: who asks from now on is answered at once."""
+        self._teller: int | None = None
+        """The thread that ends it, which must not wait for itself."""
         self._completion: Completion | None = None
         self._callbacks: list[Callable[[], object]] = []
         self._lock = threading.Lock()
@@ -109,16 +113,17 @@ class Transfer:
         thread.
         """
         limit = None if timeout_seconds is None else wait_limit("timeout_seconds", timeout_seconds)
-        if self._completion is None:
+        if not self._ended.is_set() and self._teller != threading.get_ident():
             check_process(self._process)
-            refuse_to_wait("waiting for a transfer")
-        if self._completion is None and not self._ended.wait(limit):
-            raise DeadlineExceededError(
-                f"has not ended within {limit:g} s",
-                peer=self.peer,
-                tensor=self.key.tensor,
-                round_number=self.key.round_number,
-            )
+            if self._completion is None:
+                refuse_to_wait("waiting for a transfer")
+            if not self._ended.wait(limit):
+                raise DeadlineExceededError(
+                    f"has not ended within {limit:g} s",
+                    peer=self.peer,
+                    tensor=self.key.tensor,
+                    round_number=self.key.round_number,
+                )
         return self._result()
 
     def cancel(self, reason: str = "asked to") -> None:
@@ -132,8 +137,9 @@ class Transfer:
         """The completion; raises the transfer's AgentError."""
         import asyncio
 
-        if self._completion is None:
+        if not self._ended.is_set():
             check_process(self._process)
+        if self._completion is None:
             refuse_to_wait("waiting for a transfer")
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[None] = loop.create_future()
@@ -149,18 +155,29 @@ class Transfer:
                 return
 
         self.when_ended(ended)
-        yield from waiting.__await__()
+        try:
+            yield from waiting.__await__()
+        finally:
+            self._call_no_more(ended)
         return self._result()
 
-    def complete(self, completion: Completion) -> None:
-        """For the agent; a second call changes nothing."""
+    def complete(self, completion: Completion, tell: Callable[[Completion], object] = lambda _: None) -> None:
+        """For the agent; a second call changes nothing.
+
+        `tell`: the queue, which has the completion before anybody who waits goes on. Whatever it raises goes
+        into the log.
+        """
         with self._lock:
             if self._completion is not None:
                 return
             if completion.error is not None:
                 # Frames that it was raised in hold the post's memory, which is the caller's now.
                 completion.error.__traceback__ = completion.error.__context__ = None
+            self._teller = threading.get_ident()
             self._completion = completion
+        _call(lambda: tell(completion), "a queue of completions has failed")
+        with self._lock:
+            self._is_told = True
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             _call(callback)
@@ -172,10 +189,14 @@ class Transfer:
         Whatever it raises goes into the log.
         """
         with self._lock:
-            if self._completion is None:
+            if not self._is_told:
                 self._callbacks.append(callback)
                 return
         _call(callback)
+
+    def _call_no_more(self, callback: Callable[[], object]) -> None:
+        with self._lock:
+            self._callbacks = [each for each in self._callbacks if each is not callback]
 
     def _result(self) -> Completion:
         assert self._completion is not None  # noqa: S101  (it has ended)
@@ -196,8 +217,11 @@ def transfer_given(value: object) -> Transfer:
     return value
 
 
-def _call(callback: Callable[[], object]) -> None:
+def _call(
+    callback: Callable[[], object],
+    failure: str = "what was to be called at the end of a transfer has failed",
+) -> None:
     try:
         callback()
-    except Exception:  # noqa: BLE001  (whoever ends a transfer has others to end; the log says it)
-        _log.exception("what was to be called at the end of a transfer has failed")
+    except BaseException:  # noqa: BLE001  (sys.exit, too: who ends a transfer has others to end; the log says it)
+        _log.exception(failure)

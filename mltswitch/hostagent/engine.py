@@ -361,7 +361,7 @@ class Engine:
         name = link.name or str(link.channel.remote)
         sprayer = link.sprayer
         if isinstance(event, TransferDone) and event.direction is Direction.SEND and sprayer is not None:
-            event = replace(event, paths=sprayer.conditions())
+            event = replace(event, paths=sprayer.conditions() if event.statistics else ())
         if self.watch:
             self.watch.happened(name, connection, event)
         if not isinstance(event, TransferProgress):

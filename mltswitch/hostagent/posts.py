@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.completions import Completion, CompletionQueue, Transfer
+from mltswitch.hostagent.errors import AgentError
 from mltswitch.hostagent.telemetry.events import TransferEnded, kind_of
 from mltswitch.hostagent.transport.interfaces import Direction, TransferKey
 
@@ -42,13 +43,20 @@ def ended(completion: Completion) -> TransferEnded:
     )
 
 
-def refuse_shared(memory: NDArray[np.uint8], direction: Direction, posts: Mapping[Place, Post]) -> None:
+def named(error: AgentError, peer: str, key: TransferKey) -> AgentError:
+    """The same error, of one post."""
+    return type(error)(error.what, peer=peer, tensor=key.tensor, round_number=key.round_number)
+
+
+def refuse_shared(memory: NDArray[np.uint8], place: Place, posts: Mapping[Place, Post]) -> None:
     """Raise UserInputError where memory that is being received into would be another post's, too. Several may
     send from the same."""
+    to, own, direction = place
     for (peer, key, other), post in posts.items():
         if Direction.RECEIVE in (direction, other) and np.may_share_memory(memory, post.memory):
             raise UserInputError(
-                f"its memory overlaps that of tensor {key.tensor}, round {key.round_number}, which is posted",
-                where=f"peer {peer}",
+                f"its memory overlaps that of tensor {key.tensor}, round {key.round_number}, which is posted"
+                + ("" if peer == to else f" with peer {peer}"),
+                where=f"peer {to}, tensor {own.tensor}, round {own.round_number}",
                 hint="wait for that completion, or use other memory",
             )

@@ -1,11 +1,16 @@
 """How one host's agent is set up."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
+from types import MappingProxyType
 from typing import Final
 
-from mltswitch.hostagent.arguments import whole_number
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.arguments import agent_name
 from mltswitch.hostagent.control.security import Security
 from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.numbers import check_numbers, real, shown, whole_number
 from mltswitch.hostagent.spraying.modes import ByAddress, BySegments, BySourcePort, BySourceRoute, Spray
 from mltswitch.hostagent.spraying.settings import SprayingSettings
 from mltswitch.hostagent.tagging.two_queues import TwoQueues
@@ -16,23 +21,40 @@ from mltswitch.hostagent.transport.hello import LEAST_PAYLOAD_BYTES
 from mltswitch.hostagent.transport.rate import RateSettings
 from mltswitch.hostagent.transport.settings import ConnectionSettings, Transport
 from mltswitch.wire import AGENT_PORT, Dscp
+from mltswitch.wire.tos import DSCP_COUNT
 
 DEFAULT_PAYLOAD_BYTES: Final = 1_472
 """Of UDP over IPv4 in Ethernet's 1,500 bytes."""
 DEFAULT_NAP_SECONDS: Final = 0.001
 DEFAULT_BUFFER_BYTES: Final = 32 << 20
+LONGEST_NAP_SECONDS: Final = 1.0
+"""Timers wait meanwhile."""
+LARGEST_PORT: Final = 65_535
+_LARGEST_INTEGER: Final = (1 << 31) - 1
+"""Of the kernel's options."""
+_WHOLE_NUMBERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
+    {
+        "control_dscp": (0, DSCP_COUNT - 1),
+        "data_port": (0, LARGEST_PORT),
+        "payload_bytes": (LEAST_PAYLOAD_BYTES, UDP_MAXIMUM_PAYLOAD_BYTES),
+        "buffer_bytes": (1, _LARGEST_INTEGER),
+        "expected_peers": (1, _LARGEST_INTEGER),
+    }
+)
+_ONE_OR_MORE: Final = ("handshake_ns", "least_chunk_packets", "maximum_tensors")
+"""Of a connection's settings, where with 0 nothing would ever be sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
     """Of one agent; what is not given suits one data centre.
 
-    Raises ValueError for contradictions, UserInputError for what is no address, and for packets that no peer
-    accepts.
+    Raises ValueError for contradictions, UserInputError for what is no address, no name that peers accept, or
+    no number that can work.
     """
 
     name: str
-    """This host's, as its certificate says it."""
+    """This host's, as its certificate says it; 1 to 255 letters."""
     addresses: tuple[str, ...]
     """Local addresses of the data, one a path."""
     security: Security
@@ -60,7 +82,8 @@ class AgentSettings:
     expected_peers: int = 1
     """Who may send at the same time: each gets its part of the receive buffer."""
     nap_seconds: float = DEFAULT_NAP_SECONDS
-    """Rest at most so long while many packets arrive, so that the next batch is worth its calls; 0: none."""
+    """Rest at most so long while many packets arrive, so that the next batch is worth its calls; 0: none. Up
+    to 1."""
     transport: Transport = Transport.MLT
     """How tensors cross; a peer that uses another one is refused."""
     tcp: TcpSettings = field(default_factory=TcpSettings)
@@ -84,11 +107,7 @@ class AgentSettings:
         for address in self.addresses:
             if Endpoint(address, 0).ip.is_unspecified:
                 raise ValueError(f"{address} means all networks of this machine; expected one address a path")
-        whole_number(
-            "payload_bytes", self.payload_bytes, LEAST_PAYLOAD_BYTES, UDP_MAXIMUM_PAYLOAD_BYTES
-        )  # else the peer would take our HELLO for nonsense
-        if self.expected_peers < 1:
-            raise ValueError(f"{self.expected_peers} expected peers; expected 1 or more")
+        self._check_name_and_numbers()
         if isinstance(self.spray, BySourcePort | BySourceRoute) and len(set(self.addresses)) > 1:
             raise ValueError(
                 "paths by source port or source route have one address, named once for each path"
@@ -101,8 +120,30 @@ class AgentSettings:
             isinstance(self.spray, ByAddress) and self.total_rate_bps is None
         ):
             raise ValueError("over TCP there is no spraying, and no rate but the kernel's")
-        if self.total_rate_bps is not None and not self.total_rate_bps > 0:
-            raise ValueError(f"a rate of {self.total_rate_bps} bit/s for all peers; expected more than 0")
+        if self.per_path_sockets and self.data_port + len(self.addresses) - 1 > LARGEST_PORT:
+            raise ValueError(
+                f"{len(self.addresses)} paths have ports from {self.data_port} on, beyond {LARGEST_PORT}"
+            )
+
+    def _check_name_and_numbers(self) -> None:
+        """What the engine, the kernel and the peer, who hears some of it in our HELLO, take for granted."""
+        object.__setattr__(self, "name", agent_name("name", self.name))
+        for name, (least, most) in _WHOLE_NUMBERS.items():
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), least, most))
+        nap = real(self.nap_seconds)
+        if nap is None or not 0 <= nap <= LONGEST_NAP_SECONDS:
+            raise UserInputError(
+                f"{shown(self.nap_seconds)} is no rest",
+                where="nap_seconds",
+                expected=f"seconds, 0 to {LONGEST_NAP_SECONDS:g}",
+            )
+        rate = None if self.total_rate_bps is None else real(self.total_rate_bps)
+        if self.total_rate_bps is not None and (rate is None or not 0 < rate < inf):
+            raise ValueError(
+                f"a rate of {shown(self.total_rate_bps)} bit/s for all peers; expected more than 0"
+            )
+        for name in ("rate", "tcp", "connection", "spraying", "spray"):
+            check_numbers(name, getattr(self, name), _ONE_OR_MORE)
 
     @property
     def per_path_sockets(self) -> bool:

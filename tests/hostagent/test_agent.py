@@ -203,13 +203,13 @@ def test_the_second_of_one_name_is_refused_and_the_first_stays(pair: tuple[Agent
     assert receiver.listening_at is not None
     at = receiver.listening_at
 
-    said = "peer host-b: closed the connection: is connected already"
+    said = "peer host-b: refused the connection: is connected already"
 
     def come(second: Agent) -> None:
         second.connect("host-b", at, PATIENCE_SECONDS)
         eventually(lambda: is_gone(second, "host-b"))  # our hello and the refusal may cross
 
-    with Agent(twin) as second, pytest.raises(PeerUnreachableError, match=said):
+    with Agent(twin) as second, pytest.raises(PeerRefusedError, match=said):
         come(second)
     receiver.wait_for_peers(["host-a"], PATIENCE_SECONDS)
     there = receiver.post_recv("host-a", np.zeros(10, np.float32), tensor=1, round_number=1)

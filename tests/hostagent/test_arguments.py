@@ -11,6 +11,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.arguments import (
     LONGEST_WAIT_SECONDS,
+    agent_name,
     code_point,
     endpoint_given,
     peer_name,
@@ -24,8 +25,17 @@ from mltswitch.hostagent.arguments import (
 )
 from mltswitch.hostagent.control.security import Plaintext
 from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.errors import ProtocolViolationError
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.tagging import AllImportant
+from mltswitch.hostagent.transport.hello import (
+    KEY_BYTES,
+    LocalEnd,
+    PathAddress,
+    Secrets,
+    decode_hello,
+    encode_hello,
+)
 from mltswitch.hostagent.transport.rate import RateSettings
 from tests.hostagent.background import in_background
 
@@ -54,14 +64,14 @@ def agent() -> Any:
         *(
             (name, value)
             for name in ("tensor", "round_number")
-            for value in ("w", None, 1.5, -1, 1 << 32, 10**4000)
+            for value in ("w", None, 1.5, -1, 1 << 32, 10**4000, True)
         ),
-        *(("layer", value) for value in ("conv1", -1, 70_000, None)),
-        *(("burst_packets", value) for value in ("4", 0, -1)),
-        *(("dscp", value) for value in (34.0, "AF41", -1, 64, 48)),
+        *(("layer", value) for value in ("conv1", -1, 70_000, None, True, np.True_)),
+        *(("burst_packets", value) for value in ("4", 0, -1, True)),
+        *(("dscp", value) for value in (34.0, "AF41", -1, 64, 48, True)),
         *(
             ("deadline_seconds", value)
-            for value in (None, "1", 0, -1, float("nan"), float("inf"), 10**400, -(10**400))
+            for value in (None, "1", 0, -1, float("nan"), float("inf"), 10**400, -(10**400), np.True_)
         ),
         *(("element_type", value) for value in ("float", "FLOAT32", 1, np.float32, "\ud800")),
         *(("policy", value) for value in (5, None, "no such")),
@@ -73,7 +83,7 @@ def test_what_cannot_be_sent(agent: Agent, name: str, value: object) -> None:
     assert refused.value.where
 
 
-@pytest.mark.parametrize("value", ["0.1", -0.1, 1, float("nan"), [0.1], True, 10**400])
+@pytest.mark.parametrize("value", ["0.1", -0.1, 1, float("nan"), [0.1], True, np.False_, 10**400])
 @pytest.mark.parametrize("name", ["loss_bound", "important_loss_bound"])
 def test_what_cannot_be_received(agent: Agent, name: str, value: Any) -> None:
     bound: dict[str, Any] = {name: value}
@@ -164,12 +174,27 @@ def test_names_of_peers() -> None:
     assert peer_names([]) == []
 
 
-@pytest.mark.parametrize("value", ["", "\ud800", "host\udfff", None, 5, b"host-a", ["host-a"], Unspeakable()])
+@pytest.mark.parametrize(
+    "value", ["", "\ud800", "host\udfff", None, 5, b"host-a", ["host-a"], "a" * 256, Unspeakable()]
+)
 def test_what_is_no_name(value: object) -> None:
     with pytest.raises(UserInputError, match=r"^peer: .* is no name"):
         peer_name(value)
     with pytest.raises(UserInputError, match=r"^peer: .* is no name"):
         peer_names(["host-a", value])
+
+
+def test_names_are_those_that_a_hello_can_say() -> None:
+    for name in ("a", "é" * 255, "a" * 256, "", "\ud800"):
+        local = LocalEnd(name, (PathAddress(0, "10.0.0.1", 1),), 1, 1472, False, 40)
+        body = encode_hello(local, Secrets(1, bytes(KEY_BYTES)))
+        try:
+            heard = decode_hello(body).name
+        except ProtocolViolationError:
+            with pytest.raises(UserInputError):
+                agent_name("name", name)
+        else:
+            assert agent_name("name", name) == heard == name
 
 
 @pytest.mark.parametrize("value", ["host-a", None, 5])

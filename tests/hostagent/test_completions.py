@@ -191,3 +191,71 @@ def test_ways_of_asyncio_that_need_more() -> None:
     for way in (created, waited):
         with pytest.raises((TypeError, AttributeError)):
             asyncio.run(way())
+
+
+def test_the_queue_has_a_completion_before_anybody_goes_on() -> None:
+    posted, end = transfer(), completion()
+    happened: list[object] = []
+
+    def add(told: Completion) -> None:
+        happened.append(told)
+        posted.when_ended(lambda: happened.append("called"))  # whoever comes meanwhile waits for it, too
+        with in_background(posted.wait, 0) as waited, pytest.raises(DeadlineExceededError):
+            waited()
+        assert posted.completion is posted.wait() is end  # and who adds it would wait for itself
+        happened.append("added")
+
+    posted.when_ended(lambda: happened.append("called"))
+    posted.complete(end, add)
+    assert happened == [end, "added", "called", "called"]
+    posted.complete(end, add)
+    assert len(happened) == 4
+
+
+@pytest.mark.parametrize("wish", [SystemExit, KeyboardInterrupt, ValueError])
+def test_whatever_is_called_at_the_end_may_fail(
+    caplog: pytest.LogCaptureFixture, wish: type[BaseException]
+) -> None:
+    def fail_at_once(*_: object) -> None:
+        raise wish
+
+    posted, called = transfer(), list[int]()
+    posted.when_ended(fail_at_once)
+    posted.when_ended(lambda: called.append(1))
+    posted.complete(completion(), fail_at_once)
+    posted.when_ended(fail_at_once)
+    assert posted.wait(0).tensor == 7
+    assert called == [1]
+    assert len(caplog.records) == 3
+
+
+async def _too_long(posted: Transfer) -> None:
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(posted, 0.001)
+
+
+async def _cancelled(posted: Transfer) -> None:
+    waiting = asyncio.ensure_future(posted)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def _left(posted: Transfer) -> None:
+    steps = posted.__await__()
+    next(steps)
+    steps.close()
+
+
+@pytest.mark.parametrize("way", [_too_long, _cancelled, _left])
+def test_of_who_gave_up_waiting_nothing_is_kept(way: Callable[[Transfer], Awaitable[None]]) -> None:
+    posted = transfer()
+
+    async def often() -> None:
+        for _ in range(3):
+            await way(posted)
+
+    posted.when_ended(own := list[int]().clear)
+    asyncio.run(often())
+    assert posted._callbacks == [own]

@@ -5,9 +5,10 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,8 +29,9 @@ from mltswitch.hostagent.errors import (
 from mltswitch.hostagent.network.features import Egress
 from mltswitch.hostagent.tagging import ByFunction
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
+from mltswitch.hostagent.transport.exchange import MOST_UNSAID_BYTES
 from mltswitch.hostagent.transport.hello import KEY_BYTES, LocalEnd, PathAddress, Secrets, encode_hello
-from mltswitch.hostagent.transport.messages import Goodbye, Hello, encode_message
+from mltswitch.hostagent.transport.messages import Goodbye, Hello, Ping, encode_message
 from mltswitch.hostagent.transport.settings import Transport
 from tests.hostagent.background import eventually
 from tests.hostagent.opening import Make, opening
@@ -124,6 +126,23 @@ def test_an_attempt_that_took_too_long_is_given_up(opened: Make) -> None:
         eventually(lambda: not one._engine._roster.links)
     one.connect("two-b", listening(other), PATIENCE_SECONDS)
     exchange(one, "one-a", other, "two-b", 1)
+
+
+@pytest.mark.parametrize("transport", [Transport.MLT, Transport.TCP])
+def test_a_post_that_the_other_end_never_made_has_nothing_to_tell(opened: Make, transport: Transport) -> None:
+    one, other = (opened(name, transport=transport) for name in ("one-a", "two-b"))
+    one.connect("two-b", listening(other), PATIENCE_SECONDS)
+    short: dict[str, Any] = {"tensor": 1, "round_number": 1, "deadline_seconds": 0.05}
+    for post in (
+        one.post_send("two-b", values(), dscp=DSCP, **short),
+        one.post_recv("two-b", np.zeros(5000, np.float32), **short),
+    ):
+        with pytest.raises(DeadlineExceededError):
+            post.wait(PATIENCE_SECONDS)
+        done = post.completion
+        assert done is not None
+        assert (done.statistics, done.received, done.layout, done.paths) == (None, None, None, ())
+    exchange(one, "one-a", other, "two-b", 2)
 
 
 def test_who_has_left_is_waited_for(opened: Make) -> None:
@@ -347,6 +366,24 @@ def test_a_call_that_was_held_back_is_answered_once_and_at_once_where_ours_fails
             calling.result(0.5)
             answered = [bool(entry.recv(1)) for entry in (first, second)]
             assert answered == [True, False]
+
+
+def test_a_call_that_is_held_back_makes_us_keep_little(opened: Make) -> None:
+    one = opened("one-a")
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
+        nobody = Endpoint("127.0.0.1", silent.getsockname()[1])
+        calling = pool.submit(one.connect, "two-b", nobody, PATIENCE_SECONDS)
+        ours, _ = silent.accept()
+        links = one._engine._roster.links
+        eventually(lambda: any(link.channel.is_open for link in links))
+        with called(one, hello("two-b", 7)) as held:
+            eventually(lambda: any(link.is_held_back for link in links))
+            with suppress(OSError):  # it is left meanwhile
+                held.sendall(encode_message(Ping(1)) * (2 * MOST_UNSAID_BYTES // 13))
+            eventually(lambda: len(links) == 1)
+            ours.close()
+            with pytest.raises(PeerUnreachableError, match="closed the connection"):
+                calling.result()
 
 
 def test_who_hears_of_a_loss_may_call_again_at_once(opened: Make) -> None:

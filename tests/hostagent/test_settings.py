@@ -1,26 +1,29 @@
 """An agent's settings refuse what cannot work."""
 
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 import pytest
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.control.security import Plaintext
 from mltswitch.hostagent.settings import AgentSettings
+from mltswitch.hostagent.spraying.modes import ByAddress, BySegments, BySourcePort, BySourceRoute
+from mltswitch.hostagent.spraying.settings import SprayingSettings
+from mltswitch.hostagent.tcp.settings import TcpSettings
 from mltswitch.hostagent.transport.rate import RateSettings
-from mltswitch.hostagent.transport.settings import Transport
+from mltswitch.hostagent.transport.settings import ConnectionSettings, Transport
 
 
-def settings(
-    *addresses: str, transport: Transport = Transport.MLT, payload_bytes: int = 1472
-) -> AgentSettings:
-    return AgentSettings(
-        name="host-a",
-        addresses=addresses,
-        security=Plaintext(),
-        rate=RateSettings.for_network(1e9, queue_bytes=0),
-        control_dscp=40,
-        transport=transport,
-        payload_bytes=payload_bytes,
-    )
+def settings(*addresses: str, **changed: Any) -> AgentSettings:
+    usual: dict[str, Any] = {
+        "name": "host-a",
+        "security": Plaintext(),
+        "rate": RateSettings.for_network(1e9, queue_bytes=0),
+        "control_dscp": 40,
+    }
+    return AgentSettings(addresses=addresses, **(usual | changed))
 
 
 @pytest.mark.parametrize("transport", Transport)
@@ -45,3 +48,73 @@ def test_packets_that_no_peer_accepts(size_bytes: int, transport: Transport) -> 
 @pytest.mark.parametrize("size_bytes", [64, 65_507])
 def test_the_least_and_the_longest_packets_are_accepted(size_bytes: int) -> None:
     assert settings("127.0.0.1", payload_bytes=size_bytes).payload_bytes == size_bytes
+
+
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("nap_seconds", value) for value in (-1, NAN, INFINITE, 1.1, "0", None, True)),
+        *(("data_port", value) for value in (-1, 65_536, 70_000, NAN, "1", None, True, 1.0)),
+        *(("control_dscp", value) for value in (-1, 64, "x", None, True)),
+        *(("buffer_bytes", value) for value in (-1, 0, 1 << 31, NAN, 65_536.0, None, True)),
+        *(("expected_peers", value) for value in (-1, 0, 1 << 31, 1.0, NAN, "1", None, True)),
+        *(("payload_bytes", value) for value in (None, True)),
+        *(("name", value) for value in ("", None, 5, "a" * 256, "\udc00", b"host-a")),
+    ],
+)
+def test_values_that_cannot_be(name: str, value: object) -> None:
+    with pytest.raises(UserInputError, match=f"^{name}: "):
+        settings("127.0.0.1", **{name: value})
+
+
+@pytest.mark.parametrize("value", [-1, NAN, INFINITE, "1e9", True])
+def test_rates_for_all_peers_that_cannot_be(value: object) -> None:
+    with pytest.raises(ValueError, match="for all peers"):
+        settings("127.0.0.1", total_rate_bps=value)
+
+
+@pytest.mark.parametrize(
+    ("place", "held"),
+    [
+        ("connection.handshake_ns", ConnectionSettings(handshake_ns=0)),
+        ("connection.least_chunk_packets", ConnectionSettings(least_chunk_packets=0)),
+        ("connection.maximum_tensors", ConnectionSettings(maximum_tensors=0)),
+        ("connection.nudge_ns", ConnectionSettings(nudge_ns=-1)),
+        ("connection.silence_ns", ConnectionSettings(silence_ns=INFINITE)),  # type: ignore[arg-type]
+        ("connection.maximum_transfers", ConnectionSettings(maximum_transfers=True)),
+        ("connection.chunk_packets", ConnectionSettings(chunk_packets=NAN)),  # type: ignore[arg-type]
+        ("spraying.stall_ns", SprayingSettings(stall_ns=INFINITE)),  # type: ignore[arg-type]
+        ("spraying.grey_threshold", SprayingSettings(grey_threshold=INFINITE)),
+        ("spraying.dead_probes", SprayingSettings(dead_probes=True)),
+        ("tcp.streams", TcpSettings(streams=True)),
+        ("tcp.unsent_bytes", TcpSettings(unsent_bytes=1.5)),  # type: ignore[arg-type]
+        ("rate.cap_bps", replace(RateSettings.for_network(1e9, queue_bytes=0), cap_bps=INFINITE)),
+        ("rate.hyperactive_factor", replace(RateSettings.paper_100g(), hyperactive_factor=NAN)),
+        ("spray.segments", ByAddress(segments=-1)),
+    ],
+)
+def test_values_that_settings_within_cannot_have(place: str, held: object) -> None:
+    with pytest.raises(UserInputError, match=rf"^{place}: "):
+        settings("127.0.0.1", **{place.partition(".")[0]: held})
+
+
+def test_ports_of_all_paths() -> None:
+    assert settings("127.0.0.1", "127.0.0.1", spray=BySourcePort(), data_port=65_534).data_port == 65_534
+    with pytest.raises(ValueError, match="2 paths have ports from 65535 on, beyond 65535"):
+        settings("127.0.0.1", "127.0.0.1", spray=BySourcePort(), data_port=65_535)
+
+
+def test_spray_modes_have_no_numbers_that_are_refused() -> None:
+    routes = BySourceRoute("eth0", "02:00:00:00:00:01", {"host-b": ((1, 2),)})
+    for spray in (routes, BySegments((("fc00::1",),))):
+        assert settings("10.0.0.1", spray=spray).spray is spray
+
+
+def test_numbers_of_numpy_become_pythons() -> None:
+    made = settings(
+        "127.0.0.1", data_port=np.int64(0), payload_bytes=np.uint16(1000), nap_seconds=np.float32(0)
+    )
+    assert type(made.data_port) is type(made.payload_bytes) is int

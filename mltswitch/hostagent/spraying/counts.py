@@ -5,6 +5,10 @@ that were sent at that time or before and are not counted are missing. Some of t
 packets of one call share a time, and higher classes overtake lower ones. But what is lost stays missing, so
 the least number missing that any later acknowledgement leaves is what was lost.
 
+Packets that the network doubles are counted twice by the peer. What it counts beyond all that was sent was
+doubled, and stands for no packet that is lost later. Doubled and lost packets of the same time cancel each
+other out: counts do not tell them apart.
+
 Whatever contradicts what was sent is counted and changes nothing. Nothing here grows with what a peer says.
 """
 
@@ -69,6 +73,8 @@ class PathCounts:
         self._given_up = _Call(-1, 0, 0)
         self._received = 0
         """By the peer's count, without its modulus; more than was sent where the network doubles packets."""
+        self._doubled = 0
+        """Of them, as far as they are known to be no others."""
         self._received_raw = 0
         self._marked_raw = 0
         self._deviation_ns = 0.0
@@ -90,11 +96,11 @@ class PathCounts:
     @property
     def acknowledged_packets(self) -> int:
         """Arrived."""
-        return min(self._received, self.sent_packets)
+        return self._received - self._doubled
 
     @property
     def settled_missing(self) -> int:
-        """Of the settled packets; below 0 where the network doubled more than it lost."""
+        """Of the settled packets."""
         return self._settled_missing
 
     @property
@@ -102,7 +108,7 @@ class PathCounts:
         """Of the settled packets, and of those that were given up; fewer again where one comes late."""
         missing = self._settled_missing
         if self._given_up.packets > self._echoed.packets:
-            missing = self._given_up.packets - self._received
+            missing = self._given_up.packets - self.acknowledged_packets
         return max(missing, 0)
 
     @property
@@ -173,7 +179,7 @@ class PathCounts:
         """A packet that left after all others has just been answered: what is missing now is lost."""
         self._steps.clear()
         self.settled_packets = self._echoed.packets
-        self._settled_missing = self._echoed.packets - self._received
+        self._settled_missing = max(self._echoed.packets - self.acknowledged_packets, 0)
 
     @property
     def _settling_ns(self) -> int:
@@ -197,6 +203,7 @@ class PathCounts:
             # Either this count is wrong or one before it: from here on, differences count.
             return Answer.REFUSED
         self._received += more
+        self._doubled = max(self._doubled, self._received - self.sent_packets)
         self.marked_packets += marked_more
         if found:
             for _ in range(found):
@@ -216,7 +223,7 @@ class PathCounts:
         self.round_trip_ns += ROUND_TRIP_GAIN * difference_ns
 
     def _missing_now(self, now_ns: int) -> None:
-        packets, missing = self._echoed.packets, self._echoed.packets - self._received
+        packets, missing = self._echoed.packets, self._echoed.packets - self.acknowledged_packets
         if now_ns >= self._next_step_ns or not self._steps:
             self._next_step_ns = now_ns + self._settling_ns // SETTLING_STEPS
             self._steps.append(_Step(now_ns, packets, missing))
@@ -228,7 +235,7 @@ class PathCounts:
         before_ns = now_ns - self._settling_ns
         while self._steps and self._steps[0].opened_ns <= before_ns:
             least = min(step.missing for step in self._steps)
-            self.settled_packets, self._settled_missing = self._steps.popleft().packets, least
+            self.settled_packets, self._settled_missing = self._steps.popleft().packets, max(least, 0)
 
     def _give_up_next(self) -> None:
         self._given_up = self._calls[self._given_up_calls]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent.numbers import real, shown
 from mltswitch.hostagent.tagging.sums import PacketSums
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.tensor.rows import PacketRows, packet_rows
@@ -41,9 +42,10 @@ class ByMagnitude:
     """Of the packets, for the median; at least 64 of them and at most 4,096."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.sample_share <= 1:
+        share = real(self.sample_share)
+        if share is None or not 0 < share <= 1:
             raise UserInputError(
-                f"{self.sample_share} is no share of packets",
+                f"{shown(self.sample_share)} is no share of packets",
                 where="sample_share",
                 expected="above 0, at most 1",
             )

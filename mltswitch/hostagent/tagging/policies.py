@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import MltswitchError, UserInputError
+from mltswitch.hostagent.numbers import integer, real, shown
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.tensor.rows import PacketRows, packet_rows
 from mltswitch.hostagent.tensor.view import TensorView
@@ -73,6 +74,7 @@ class ByPosition:
 
     def __post_init__(self) -> None:
         _check_share(self.share)
+        object.__setattr__(self, "end", _end_given(self.end))
 
     def mark(self, tensor: TensorView, layout: PacketLayout) -> RangeMarking:  # noqa: ARG002, a policy looks
         """Looks at the layout alone."""
@@ -96,10 +98,13 @@ def by_layer(layer: int, layers: int, share: float = POSITION_SHARE, end: End = 
         end: of the model where they are.
     """
     _check_share(share)
-    if not 0 <= layer < layers:
-        raise UserInputError(f"there is no layer {layer}", where="layer", expected=f"0-{layers - 1}")
+    number, count = integer(layer), integer(layers)
+    if number is None or count is None or not 0 <= number < count:
+        raise UserInputError(
+            f"there is no layer {shown(layer)} of {shown(layers)}", where="layer", expected="0 to one less"
+        )
     important = round(share * layers)
-    place = layer if end is End.FRONT else layers - 1 - layer
+    place = layer if _end_given(end) is End.FRONT else layers - 1 - layer
     return AllImportant() if place < important else NoneImportant()
 
 
@@ -171,5 +176,14 @@ def _from_bfloat16(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def _check_share(share: float) -> None:
-    if not 0 <= share <= 1:
-        raise UserInputError(f"{share} is no share", where="share", expected="0 to 1")
+    number = real(share)
+    if number is None or not 0 <= number <= 1:
+        raise UserInputError(f"{shown(share)} is no share", where="share", expected="0 to 1")
+
+
+def _end_given(end: object) -> End:
+    """By its name, too."""
+    try:
+        return End(end)  # type: ignore[arg-type]  # what is none says so itself
+    except ValueError:
+        raise UserInputError(f"{shown(end)} is no end", where="end", expected=", ".join(End)) from None

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent.numbers import integer, shown
 from mltswitch.hostagent.tagging.tos import checked_dscp
 from mltswitch.hostagent.tagging.two_queues import FOREMOST, TwoQueues
 from mltswitch.plan import Plan
@@ -62,12 +63,13 @@ class PlanPriorities:
 
     def layer_number(self, layer: int | str) -> int:
         """0-based in forward order; raises UserInputError for a layer that the plan does not know."""
-        if isinstance(layer, int):
-            if not 0 <= layer < self.layers:
+        if not isinstance(layer, str):
+            place = integer(layer)
+            if place is None or not 0 <= place < self.layers:
                 raise UserInputError(
-                    f"there is no layer {layer}", where="layer", expected=f"0-{self.layers - 1}"
+                    f"there is no layer {shown(layer)}", where="layer", expected=f"0-{self.layers - 1}"
                 )
-            return layer
+            return place
         number = self._numbers.get(layer)
         if number is None:
             raise UserInputError(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent.numbers import integer, shown
 from mltswitch.wire import CS6, CS7, Dscp, Ecn, TrafficClassByte
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -48,8 +49,9 @@ def is_congestion_marked(byte: int) -> bool:
 
 def checked_dscp(dscp: Dscp) -> Dscp:
     """The code point itself; raises UserInputError where no tensor may travel with it."""
-    if not 0 <= dscp < DSCP_COUNT:
-        raise UserInputError(f"there is no DSCP {dscp}", where="dscp", expected=f"0-{DSCP_COUNT - 1}")
+    number = integer(dscp)
+    if number is None or not 0 <= number < DSCP_COUNT:
+        raise UserInputError(f"there is no DSCP {shown(dscp)}", where="dscp", expected=f"0-{DSCP_COUNT - 1}")
     if dscp in (CS6, CS7):
         raise UserInputError(
             f"DSCP {dscp} belongs to routing protocols (RFC 4594)",

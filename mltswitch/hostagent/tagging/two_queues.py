@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Final, Protocol
 
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent.numbers import integer, shown
 from mltswitch.hostagent.tagging.tos import checked_dscp
 from mltswitch.wire import Dscp
 
@@ -35,13 +36,14 @@ class TwoQueues:
     """
 
     def __init__(self, high: Dscp, low: Dscp, foremost: int = FOREMOST) -> None:
-        if foremost < 1:
-            raise UserInputError(f"{foremost} foremost layers", where="foremost", expected="1 or more")
+        number = integer(foremost)
+        if number is None or number < 1:
+            raise UserInputError(f"{shown(foremost)} foremost layers", where="foremost", expected="1 or more")
         if high == low:
             raise UserInputError(f"both queues have DSCP {high}", where="low", expected="two code points")
         self.high: Final = checked_dscp(high)
         self.low: Final = checked_dscp(low)
-        self._foremost = foremost
+        self._foremost = number
         self._lock = Lock()
         self._unfinished: list[int] = []
         self._transfers: Counter[int] = Counter()

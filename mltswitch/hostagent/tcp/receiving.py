@@ -18,6 +18,14 @@ _SCRATCH: Final = memoryview(bytearray(SCRATCH_BYTES))
 class ReceiveChunks(ReceiveTransfer):
     """One tensor; complete when all of it is there, whatever the loss bound."""
 
+    _is_placed = False
+    """A chunk has begun, whose bytes go to its place as they come."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of the tensor has come."""
+        return self._is_placed
+
     @property
     def is_complete(self) -> bool:
         """Whether every chunk has arrived."""
@@ -36,6 +44,7 @@ class ReceiveChunks(ReceiveTransfer):
         expected = layout.last_bytes if number == layout.packet_count - 1 else layout.full_bytes
         if header.size_bytes != expected:
             raise violation(f"sends a chunk of {header.size_bytes} bytes for {expected}", header.key)
+        self._is_placed = True
         return number
 
     def arrived(self, number: int) -> None:

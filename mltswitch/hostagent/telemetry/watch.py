@@ -49,10 +49,12 @@ class Watch:
 
     def add(self, observer: Observer) -> None:
         """Tell it, too."""
-        if observer in self._observers:
+        if self._is_told(observer):
             return
         self._observers += (observer,)
         for event in self._greeting():
+            if not self._is_told(observer):
+                break  # it has failed
             self._tell_one(observer, event)
 
     def remove(self, observer: Observer) -> None:
@@ -146,6 +148,10 @@ class Watch:
         if more > 0:
             self._seen[link, reason] = count
             self.tell(DatagramsDropped(now_ns, link.name if link else None, reason, more))
+
+    def _is_told(self, observer: Observer) -> bool:
+        """Who is equal to another one is told, too; and `==` would be code of the user's."""
+        return any(entry is observer for entry in self._observers)
 
     def _tell_one(self, observer: Observer, event: AgentEvent) -> None:
         try:

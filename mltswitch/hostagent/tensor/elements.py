@@ -136,6 +136,7 @@ def _element_type(type_name: str, asked: ElementType | None) -> ElementType:
 def _numpy_memory(array: NDArray[Any]) -> _Memory:
     if isinstance(array, np.ma.MaskedArray):
         raise UserInputError("is a masked array", where=_WHERE, hint="send its data, or its filled() copy")
+    array = np.asarray(array)  # without what a subclass does otherwise: a matrix stays one whatever its shape
     if not array.dtype.isnative:
         raise _foreign_byte_order()
     if not array.flags.c_contiguous:
@@ -144,7 +145,7 @@ def _numpy_memory(array: NDArray[Any]) -> _Memory:
         raise UserInputError("has object elements", where=_WHERE, expected=_EXPECTED)
     if not array.size:
         return _Memory(np.empty(0, np.uint8), array.dtype.name)
-    return _Memory(array.reshape(-1).view(np.uint8).view(np.ndarray), array.dtype.name)
+    return _Memory(array.reshape(-1).view(np.uint8), array.dtype.name)
 
 
 def _buffer_memory(tensor: object) -> _Memory:

@@ -26,11 +26,11 @@ from mltswitch.hostagent.transport.datagrams import Bursts, Datagram, DatagramGr
 from mltswitch.hostagent.transport.exchange import Exchange
 from mltswitch.hostagent.transport.feedback import Feedback, marker, path_probe
 from mltswitch.hostagent.transport.hello import (
-    PROTOCOL_VERSIONS,
     LocalEnd,
     PeerHello,
     Secrets,
     decode_hello,
+    disagreement,
     encode_hello,
 )
 from mltswitch.hostagent.transport.inbox import Inbox
@@ -251,8 +251,9 @@ class Connection:
     # What is to be sent
 
     def control_to_send(self) -> bytes:
-        """What waits for the control channel; taken."""
+        """What waits for the control channel; taken. Raises PeerUnreachableError where that is too much."""
         if self.is_quiet and self._error is None:
+            self._exchange.check_unsaid()
             return b""
         return self._exchange.take_unsaid()
 
@@ -373,7 +374,7 @@ class Connection:
 
     def _handle(self, message: Message, now_ns: int) -> None:
         if isinstance(message, Goodbye):
-            self._end(PeerUnreachableError(f"closed the connection: {message.text or 'no reason'}"), now_ns)
+            self._end(self._farewell(message.text or "no reason"), now_ns)
             return
         if isinstance(message, Hello) != (self.peer is None):
             raise ProtocolViolationError("hello comes first, and once")
@@ -399,17 +400,17 @@ class Connection:
             case Stopped():
                 pass  # the round is closed already: what still arrives of it is late
 
+    def _farewell(self, text: str) -> AgentError:
+        """Whoever says goodbye instead of hello does not want us; later it just goes."""
+        if self.peer is None:
+            return PeerRefusedError(f"refused the connection: {text}")
+        return PeerUnreachableError(f"closed the connection: {text}")
+
     def _greeted(self, hello: PeerHello, now_ns: int) -> None:
-        if not set(hello.versions) & set(PROTOCOL_VERSIONS):
-            ours = ", ".join(map(str, PROTOCOL_VERSIONS))
-            theirs = ", ".join(map(str, hello.versions))
-            text = f"no common version of the protocol: {ours} here, {theirs} there"
-            self._refuse(hello, text, now_ns)
-            return
-        transport = self._exchange.local.transport
-        if hello.transport != transport:
-            text = f"the ends use different transports: {transport} here, {hello.transport} there"
-            self._refuse(hello, text, now_ns)
+        problem = disagreement(self._exchange.local, hello)
+        if problem is not None:
+            self._exchange.say(Goodbye(problem))
+            self._end(PeerRefusedError(problem, peer=hello.name), now_ns)
             return
         self._exchange.peer = hello
         self._sprayer = self._sprayer_for(hello)
@@ -418,10 +419,6 @@ class Connection:
         if self._compiled is not None and not self._exchange.authenticates:
             self._compiled.connect()
         self._inbox.greeted(now_ns)
-
-    def _refuse(self, hello: PeerHello, text: str, now_ns: int) -> None:
-        self._exchange.say(Goodbye(text))
-        self._end(PeerRefusedError(text, peer=hello.name), now_ns)
 
     def _ping(self, now_ns: int) -> None:
         self._pinged_ns = now_ns

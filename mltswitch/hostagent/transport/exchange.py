@@ -4,6 +4,7 @@ from typing import Final
 
 from mltswitch.hostagent.errors import (
     AgentError,
+    PeerUnreachableError,
     ProtocolViolationError,
     TooManyTransfersError,
     TransferMismatchError,
@@ -11,7 +12,6 @@ from mltswitch.hostagent.errors import (
 from mltswitch.hostagent.transport.hello import LocalEnd, PeerHello, Secrets
 from mltswitch.hostagent.transport.interfaces import Event, TransferKey
 from mltswitch.hostagent.transport.messages import (
-    Cancel,
     Goodbye,
     Hello,
     Message,
@@ -24,6 +24,8 @@ from mltswitch.hostagent.transport.settings import ConnectionSettings, Transport
 from mltswitch.wire import AGENT_HEADER_BYTES, AUTHENTICATION_TAG_BYTES, Ecn, TrafficClassByte
 
 MOST_NUDGES: Final = 5
+MOST_UNSAID_BYTES: Final = 256 * 1024
+"""For a peer that is not answered yet. The channel has a limit of its own, for one that does not read."""
 
 
 class Exchange:
@@ -83,6 +85,13 @@ class Exchange:
         """Have the user told."""
         self._events.append(event)
 
+    def check_unsaid(self) -> None:
+        """While nothing may be said yet: raises PeerUnreachableError where the peer makes us keep too many
+        answers."""
+        if len(self._unsaid) > MOST_UNSAID_BYTES:
+            size_bytes = len(self._unsaid)
+            raise PeerUnreachableError(f"says too much before it is answered: {size_bytes} bytes wait for it")
+
     def take_unsaid(self) -> bytes:
         """What waits for the control channel."""
         data = bytes(self._unsaid)
@@ -141,10 +150,10 @@ class Rounds:
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._last: dict[int, int] = {}
-        self._given_up: dict[TransferKey, Cancel] = {}
+        self._given_up: dict[TransferKey, AgentError] = {}
 
-    def post(self, key: TransferKey, open_transfers: int) -> Cancel | None:
-        """Take note of a post; returns why the peer has given it up, if it has.
+    def post(self, key: TransferKey, open_transfers: int) -> AgentError | None:
+        """Take note of a post; returns why it was given up before, if it was.
 
         Raises TransferMismatchError for a round that is not later than the last, TooManyTransfersError for
         more transfers or tensors than there may be.
@@ -159,14 +168,15 @@ class Rounds:
         """Whether this round, or a later one, was posted."""
         return key.round_number <= self._last.get(key.tensor, -1)
 
-    def give_up(self, cancel: Cancel) -> None:
-        """The peer gives up what is not posted here. What it gave up long ago is forgotten: a late post of it
-        waits until its deadline."""
-        if self.is_past(cancel.key):
+    def give_up(self, key: TransferKey, error: AgentError) -> None:
+        """Nothing will come of what is not posted here, and why. What was given up long ago is forgotten: a
+        late post of it waits until its deadline."""
+        if self.is_past(key):
             return
+        self._given_up.pop(key, None)
         if len(self._given_up) >= self._exchange.settings.maximum_transfers:
             del self._given_up[next(iter(self._given_up))]
-        self._given_up[cancel.key] = cancel
+        self._given_up[key] = error
 
     def _problem(self, key: TransferKey, open_transfers: int) -> AgentError | None:
         settings = self._exchange.settings

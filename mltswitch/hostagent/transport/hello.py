@@ -121,6 +121,16 @@ class PeerHello(BaseModel):
         return bytes.fromhex(self.key)
 
 
+def disagreement(local: LocalEnd, peer: PeerHello) -> str | None:
+    """Why the two ends cannot talk to each other; None: they can."""
+    if not set(peer.versions) & set(PROTOCOL_VERSIONS):
+        ours, theirs = (", ".join(map(str, versions)) for versions in (PROTOCOL_VERSIONS, peer.versions))
+        return f"no common version of the protocol: {ours} here, {theirs} there"
+    if peer.transport != local.transport:
+        return f"the ends use different transports: {local.transport} here, {peer.transport} there"
+    return None
+
+
 def encode_hello(local: LocalEnd, secrets: Secrets) -> bytes:
     """The body of a HELLO: JSON, so that every version can read every other's."""
     return json.dumps(

@@ -1,5 +1,6 @@
 """All tensors on their way from one peer: where packets go, and what the peer is told of them."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -48,7 +49,7 @@ class Inbox:
             # The sender knows that; what it learns is that earlier rounds will not be posted any more.
             text = "the sender has given it up"
             self._exchange.say(Cancel(transfer.key, Direction.RECEIVE, Reason.CANCELLED, text))
-            self._end(receiving, given_up.error(), now_ns)
+            self._end(receiving, given_up, now_ns)
         elif self._exchange.peer is not None:
             self._announce(receiving, now_ns)
 
@@ -118,7 +119,7 @@ class Inbox:
         if receiving is not None:
             self._end(receiving, cancel.error(), now_ns)
         else:
-            self._rounds.give_up(cancel)
+            self._rounds.give_up(cancel.key, cancel.error())
 
     def data(self, group: Group) -> None:
         """Packets of one transfer; those of none, or of another element type, change nothing.
@@ -244,13 +245,9 @@ class Inbox:
         del self._open[key]
         self._answers.pop(key, None)
         self._ended_totals.add(receiving.totals())
-        self._exchange.happened(
-            TransferDone(
-                key,
-                Direction.RECEIVE,
-                None if error is None else self._exchange.of_transfer(error, key),
-                receiving.statistics(now_ns),
-                receiving.received if receiving.layout else None,
-                receiving.layout,
-            )
-        )
+        named = None if error is None else self._exchange.of_transfer(error, key)
+        done = TransferDone(key, Direction.RECEIVE, named, None, None, None)
+        if receiving.has_begun:
+            statistics = receiving.statistics(now_ns)
+            done = replace(done, statistics=statistics, received=receiving.received, layout=receiving.layout)
+        self._exchange.happened(done)

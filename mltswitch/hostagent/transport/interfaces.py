@@ -137,6 +137,8 @@ class Outgoing:
     deadline_ns: int
     burst_packets: int
     """n: packets that share a path and a DSCP/ECN byte; 1 is per packet."""
+    posted_ns: int | None = None
+    """When the caller posted it, which its time counts from; None: when the connection is told of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,6 +155,8 @@ class Incoming:
     keep_missing: bool
     """Missing elements keep what the memory held before (parameters); else they become 0 (gradients)."""
     deadline_ns: int
+    posted_ns: int | None = None
+    """As of `Outgoing`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +195,9 @@ class TransferStatistics:
     packets_resent: int
     packets_received: int
     """Different packets; at the sender what the receiver said last."""
+    bytes_received: int
+    """Elements in them. Where the sender cannot know whether the last packet, which may be shorter than the
+    others, is among them, it is taken to be."""
     important_packets: int | None
     """Of the tensor. None: not known when the transfer ended: the sender had not tagged all packets (it tags
     as it sends); the receiver did not have all, and was not told (with the sender's first probe)."""
@@ -218,8 +225,7 @@ class TransferStatistics:
     @property
     def goodput_bps(self) -> float:
         """Bits of the tensor that arrived, over the flow completion time."""
-        received = self.size_bytes * self.packets_received / self.packets if self.packets else 0.0
-        return received * 8 / self.seconds if self.seconds > 0 else 0.0
+        return self.bytes_received * 8 / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def missing_share(self) -> float | None:
@@ -263,11 +269,14 @@ class TransferDone:
     key: TransferKey
     direction: Direction
     error: AgentError | None
-    statistics: TransferStatistics
+    statistics: TransferStatistics | None
+    """None where the transfer never began: the sender did not hear of memory for it, or could not use that;
+    the receiver heard nothing of the tensor."""
     received: NDArray[np.bool_] | None
-    """Receiver: which packets have arrived, shape (packets,); the missing ones are the rest."""
+    """Receiver: which packets have arrived, shape (packets,); the missing ones are the rest. None where it
+    never began."""
     layout: PacketLayout | None
-    """Receiver: which elements a packet holds."""
+    """Receiver: which elements a packet holds. None where it never began."""
     paths: tuple[PathCondition, ...] = ()
     """Sender: when the transfer ended; filled in by whoever knows the paths."""
 

@@ -74,7 +74,7 @@ class Outbox:
         for skipped, _ in self._ready.pop_earlier(transfer.key):
             self._give_up_unposted(skipped)
         if given_up is not None:
-            self._end(sending, given_up.error(), now_ns)
+            self._end(sending, given_up, now_ns)
         elif ready is not None:
             self._begin(sending, ready, now_ns)
         elif self._peers_latest.is_past(transfer.key):
@@ -127,8 +127,8 @@ class Outbox:
             self._begin(sending, ready, now_ns)
         elif self._rounds.is_past(ready.key):
             self._give_up_unposted(ready.key)
-        elif len(self._ready) >= self._exchange.settings.maximum_transfers:
-            raise violation(f"is ready for more than {len(self._ready)} tensors at once", ready.key)
+        elif self._ready.pop(ready.key) is None and self._is_full:
+            self._keep_no_more(ready.key)
         else:
             self._ready.add(ready.key, ready)
         self._peer_has_posted(ready.key, now_ns)
@@ -139,6 +139,21 @@ class Outbox:
         self._peers_latest.heard(key)
         for _, sending in self._waiting.pop_earlier(key):
             self._end(sending, _skipped(), now_ns)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether as much memory of the peer's is kept in mind as may be."""
+        return len(self._ready) >= self._exchange.settings.maximum_transfers
+
+    def _keep_no_more(self, key: TransferKey) -> None:
+        """The ends may allow for different numbers of transfers: this one ends, at both, and the others go
+        on."""
+        text = (
+            f"the sender has posted neither it nor {len(self._ready)} others that there is memory for, and"
+            " keeps no more in mind (its `maximum_transfers`)"
+        )
+        self._exchange.say(Cancel(key, Direction.SEND, Reason.CANCELLED, text))
+        self._rounds.give_up(key, CancelledError(f"the receiver had memory for it too early: {text}"))
 
     def _give_up_unposted(self, key: TransferKey) -> None:
         """A round that can be posted no more; its receiver would wait until its deadline."""
@@ -177,7 +192,7 @@ class Outbox:
             self._end(sending, cancel.error(), now_ns)
         else:
             self._ready.pop(cancel.key)
-            self._rounds.give_up(cancel)
+            self._rounds.give_up(cancel.key, cancel.error())
         self._peer_has_posted(cancel.key, now_ns)
 
     # What leaves
@@ -321,7 +336,7 @@ class Outbox:
             if stop is None
             else (stop.packets_received, min(stop.important_received, stop.packets_received))
         )
-        statistics = sending.statistics(received, important, now_ns)
+        statistics = sending.statistics(received, important, now_ns) if sending.has_begun else None
         self._exchange.happened(TransferDone(key, Direction.SEND, named, statistics, None, None))
 
 

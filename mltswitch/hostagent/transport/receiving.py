@@ -19,7 +19,7 @@ from mltswitch.hostagent.transport.interfaces import (
     TransferStatistics,
 )
 from mltswitch.hostagent.transport.messages import Probe
-from mltswitch.hostagent.transport.tally import ReceivedTotals, ReceiveTally
+from mltswitch.hostagent.transport.tally import ReceivedTotals, ReceiveTally, bytes_in
 from mltswitch.wire import AgentFlag
 
 
@@ -39,7 +39,7 @@ class ReceiveTransfer:
         """Attempt of the last marker on each path."""
         self._marked_paths: tuple[int, ...] = ()
         self.tally = ReceiveTally(paths)
-        self._posted_ns = posted_ns
+        self._posted_ns = posted_ns if incoming.posted_ns is None else incoming.posted_ns
         self._layout: PacketLayout | None = None
         self._rows = np.zeros(0, np.dtype("V1"))
         self._important = np.zeros(0, np.bool_)
@@ -65,6 +65,11 @@ class ReceiveTransfer:
     def important_count(self) -> int:
         """Different important packets that have arrived."""
         return self._important_count
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of the tensor was heard: a packet, a question of the sender's, or a marker."""
+        return self._received_count > 0 or self.attempt > 0 or any(self._markers)
 
     def begin(self, element_bytes: int) -> None:
         """Packets carry so many bytes of elements; raises ValueError where no tensor fits."""
@@ -230,15 +235,17 @@ class ReceiveTransfer:
             now_ns,
         )
 
+    @property
+    def _received_bytes(self) -> int:
+        """Elements in the packets that have arrived."""
+        layout = self._layout
+        return bytes_in(layout, self._received_count, has_last=bool(self.received[-1])) if layout else 0
+
     def totals(self) -> ReceivedTotals:
         """Until now."""
-        layout, size_bytes = self._layout, 0
-        if layout is not None and self._received_count:
-            shorter_bytes = layout.full_bytes - layout.last_bytes if self.received[-1] else 0
-            size_bytes = self._received_count * layout.full_bytes - shorter_bytes
         return ReceivedTotals(
             self._received_count + self._duplicates,
-            size_bytes,
+            self._received_bytes,
             self.tally.packets_marked,
             self._duplicates,
             self._important_count,
@@ -253,6 +260,7 @@ class ReceiveTransfer:
             packets_sent=0,
             packets_resent=0,
             packets_received=self._received_count,
+            bytes_received=self._received_bytes,
             important_packets=self._known_important_packets(),
             important_received=self._important_count,
             packets_marked=self.tally.packets_marked,

@@ -25,7 +25,7 @@ from mltswitch.hostagent.transport.interfaces import (
 )
 from mltswitch.hostagent.transport.messages import MAXIMUM_MARKED_PATHS, Probe, Ready
 from mltswitch.hostagent.transport.packets import Chunk, burst_length
-from mltswitch.hostagent.transport.tally import SendTally
+from mltswitch.hostagent.transport.tally import SendTally, bytes_in
 from mltswitch.hostagent.words import words_of
 from mltswitch.wire import Dscp, ElementType, WireFormatError
 
@@ -66,7 +66,7 @@ class SendTransfer:
         self.attempt = 0
         self.rest_until_ns = 0
         self.tally = SendTally()
-        self._posted_ns = posted_ns
+        self._posted_ns = posted_ns if outgoing.posted_ns is None else outgoing.posted_ns
         self._layout: PacketLayout | None = None
         self._marking: Marking | None = None
         self._loss_bound = 0.0
@@ -80,6 +80,8 @@ class SendTransfer:
         self._tagged_packets = 0
         """They are tagged in order, once each."""
         self._known_received = 0
+        self._is_last_known = False
+        """The last packet is among them."""
         self._rest_ns = 0
 
     @property
@@ -204,7 +206,7 @@ class SendTransfer:
         arrived = len(received) - len(missing)
         has_progressed = arrived > self._known_received
         pass_loss = 1 - (arrived - self._known_received) / max(1, self._pass_packets)
-        self._known_received = arrived
+        self._known_received, self._is_last_known = arrived, bool(received[-1])
         sent = self._to_send
         self.tally.answered(missing if sent is None else sent[~received[sent]], self._important)
         self._to_send = self._chosen(missing, arrived, min(max(pass_loss, 0.0), LOSS_MOST))
@@ -240,13 +242,15 @@ class SendTransfer:
     ) -> TransferStatistics:
         """At the end; what was received as the receiver says, if it does."""
         layout, totals, was_answered = self._layout, self.tally.totals(), self.tally.was_answered
+        received = self._known_received if packets_received is None else packets_received
         return TransferStatistics(
             size_bytes=len(self.outgoing.tensor.data),
             seconds=(now_ns - self._posted_ns) / 1e9,
             packets=layout.packet_count if layout else 0,
             packets_sent=totals.packets,
             packets_resent=totals.packets_resent,
-            packets_received=self._known_received if packets_received is None else packets_received,
+            packets_received=received,
+            bytes_received=self._bytes_in(received),
             important_packets=self.important_packets if self.has_tagged_all else None,
             important_received=important_received,
             packets_marked=None,
@@ -257,6 +261,17 @@ class SendTransfer:
             classes=self.tally.classes(),
             packets_by_path=self.tally.by_path,
         )
+
+    def _bytes_in(self, packets: int) -> int:
+        """Elements that have arrived with so many packets. Who says how many does not say which: the last
+        one, which may be shorter, is taken to be there where it may be."""
+        layout = self._layout
+        if layout is None:
+            return 0
+        has_left = self._to_send is not None or self._position == layout.packet_count
+        may_have_come = has_left and packets > self._known_received
+        has_last = self._is_last_known or may_have_come or packets == layout.packet_count
+        return bytes_in(layout, packets, has_last=has_last)
 
     def _chosen(self, missing: NDArray[np.int64], arrived: int, loss: float) -> NDArray[np.int64]:
         """Important ones and enough of the others to come within the bound, if as many are lost as before."""

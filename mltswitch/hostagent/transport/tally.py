@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.hostagent.tagging import are_important
+from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.transport.datagrams import Bursts
 from mltswitch.hostagent.transport.interfaces import ClassStatistics
 from mltswitch.wire import Ecn
@@ -182,6 +183,12 @@ class SendTally:
             )
             for dscp, entry in sorted(self._classes.items())
         )
+
+
+def bytes_in(layout: PacketLayout, packets: int, *, has_last: bool) -> int:
+    """Elements in so many different packets, in bytes; `has_last`: the last one, if any, is among them."""
+    shorter_bytes = layout.full_bytes - layout.last_bytes if has_last and packets else 0
+    return packets * layout.full_bytes - shorter_bytes
 
 
 class ReceiveTally:

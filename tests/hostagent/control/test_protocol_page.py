@@ -22,7 +22,7 @@ from mltswitch.hostagent.control import channel, listener, sockets
 from mltswitch.hostagent.tcp.settings import LEAST_CHUNK_BYTES
 from mltswitch.hostagent.tensor.layout import MAXIMUM_ELEMENTS, MAXIMUM_PACKETS
 from mltswitch.hostagent.transport import messages, sending
-from mltswitch.hostagent.transport.exchange import MOST_NUDGES
+from mltswitch.hostagent.transport.exchange import MOST_NUDGES, MOST_UNSAID_BYTES
 from mltswitch.hostagent.transport.hello import (
     PROTOCOL_VERSIONS,
     LocalEnd,
@@ -201,7 +201,6 @@ def test_times() -> None:
         f"| transport `tcp`: longest piece of a tensor, {LEAST_CHUNK_BYTES} or more;",
         f"a `chunk_bytes` below {LEAST_CHUNK_BYTES} there",
         f"keeps it, up to {SETTINGS.maximum_transfers} of them",
-        f"more than {SETTINGS.maximum_transfers} for tensors that are not posted",
         f"is kept, up to {SETTINGS.maximum_transfers} in each direction",
         f"waits {sending.REST_LEAST_NS // MILLISECOND} ms, twice as long each time, "
         f"up to {sending.REST_MOST_NS // MILLISECOND} ms",
@@ -210,6 +209,7 @@ def test_times() -> None:
         f"`tensor` (0 to {MAXIMUM_NUMBER}), `rounds` (1 to {MAXIMUM_ROUNDS})",
         f"`shape` (up to {MAXIMUM_DIMENSIONS} numbers",
         f"more than {channel.DEFAULT_OUTGOING_LIMIT_BYTES >> 20} MiB wait for it",
+        f"for more than {MOST_UNSAID_BYTES >> 10} KiB of answers",
         f"{listener.ListenerLimits().setting_up} in all",
         f"and {listener.ListenerLimits().setting_up_per_address} from one IP",
     ],

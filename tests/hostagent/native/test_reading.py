@@ -23,7 +23,13 @@ from mltswitch.hostagent.spraying.sprayer import PathSprayer
 from mltswitch.hostagent.transport.compiled import ANSWERS, TRANSFERS, Registry, Taken
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import DatagramGrid
-from mltswitch.hostagent.transport.interfaces import Direction, Incoming, TransferDone, TransferKey
+from mltswitch.hostagent.transport.interfaces import (
+    Direction,
+    Incoming,
+    TransferDone,
+    TransferKey,
+    TransferStatistics,
+)
 from mltswitch.wire import AgentHeader, AgentKind, ElementType
 from mltswitch.wire.codec import struct_of
 from mltswitch.wire.headers import ACKNOWLEDGEMENT, AGENT_VERSION
@@ -190,6 +196,10 @@ def messages(draw: st.DrawFn) -> Message:
     return parts, draw(st.integers(0, 255))
 
 
+def _without_times(found: TransferStatistics | None) -> TransferStatistics | None:
+    return None if found is None else replace(found, seconds=0)
+
+
 def seen(sent: Sequence[Message], *, coalescing: bool) -> list[Any]:
     """What can be told of connections that have read it, but for times."""
     host = Host()
@@ -204,9 +214,7 @@ def seen(sent: Sequence[Message], *, coalescing: bool) -> list[Any]:
     for number, each in host.connections.items():
         found += [each.traffic(), each.dropped_datagrams, host.heard(number)]
         ended = [event for event in each.events() if isinstance(event, TransferDone)]
-        found.append(
-            [repr(replace(event, statistics=replace(event.statistics, seconds=0))) for event in ended]
-        )
+        found.append([repr(replace(event, statistics=_without_times(event.statistics))) for event in ended])
         bodies = [
             answer.payload[-ACKNOWLEDGEMENT.size_bytes :] for answer in each.datagrams_to_send(NOW_NS * 10**9)
         ]

@@ -185,6 +185,26 @@ def test_doubled_packets_keep_a_path_alive(doubled: float) -> None:
     assert counts.lost_packets == 0
 
 
+@pytest.mark.parametrize("doubled", [0.05, 0.3, 1.0])
+def test_packets_that_were_doubled_hide_no_later_losses(doubled: float) -> None:
+    random = np.random.default_rng(2)
+    counts = PathCounts(SETTINGS)
+    received = lost = 0
+    for call in range(1, 1001):
+        counts.sent(20, 20_000, call * MILLISECOND)
+        gone = int(random.binomial(20, 0.1)) if call > 500 else 0
+        lost += gone
+        received += 20 - gone + (int(random.binomial(20, doubled)) if call <= 500 else 0)
+        counts.acknowledged(call * MILLISECOND, received, 0, 1000, call * MILLISECOND + 1000)
+    for after in (1, 2):  # what is missing then is no more on its way
+        counts.sent(1, 1000, (1000 + 50 * after) * MILLISECOND)
+        now_ns = (1001 + 50 * after) * MILLISECOND
+        counts.acknowledged(now_ns - MILLISECOND, received + after, 0, 1000, now_ns)
+    assert lost > 800, "a test without losses"
+    assert counts.acknowledged_packets == counts.sent_packets - lost
+    assert counts.lost_packets == lost
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)), max_size=30)
 )

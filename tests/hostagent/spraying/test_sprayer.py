@@ -362,6 +362,25 @@ def test_statistics_agree_with_what_happened() -> None:
     assert made.sprayer.statistics()[3].loss_share == pytest.approx(0.01, abs=0.015)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_packets_that_were_doubled_hide_no_later_losses(seed: int) -> None:
+    """On the way, too: what is under way then is all that they may stand for."""
+    made = network(seed)
+    for road in made.roads[:2]:
+        road.doubled_share = 0.5
+    made.run(300 * MILLISECOND)
+    assert [entry.lost_packets for entry in made.sprayer.statistics()] == [0] * 4
+    for road in made.roads:
+        road.doubled_share, road.loss = 0.0, 0.2
+    made.run(300 * MILLISECOND)
+    made.is_sending = False
+    made.run(100 * MILLISECOND)
+    for entry, road in zip(made.sprayer.statistics(), made.roads, strict=True):
+        assert 0.9 * road.lost <= entry.lost_packets <= road.lost
+        assert entry.loss_share == pytest.approx(0.2, abs=0.08)
+        assert entry.times_left == 0
+
+
 @pytest.mark.parametrize("path", [-1, 4, 65_535])
 def test_acknowledgements_of_paths_that_do_not_exist(path: int) -> None:
     sprayer = PathSprayer(4, seed=0)

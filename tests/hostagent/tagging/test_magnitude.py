@@ -1,5 +1,7 @@
 """Importance by magnitude."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -127,7 +129,7 @@ def test_the_sample_takes_one_packet_of_each_stretch(packets: int, share: float)
     assert begins[-1] == packets
 
 
-@pytest.mark.parametrize("share", [0, -0.1, 1.1, float("nan"), float("inf")])
-def test_shares_that_are_none(share: float) -> None:
+@pytest.mark.parametrize("share", [0, -0.1, 1.1, float("nan"), float("inf"), "x", "0.5", None, True])
+def test_shares_that_are_none(share: Any) -> None:
     with pytest.raises(UserInputError, match=r"^sample_share: .*no share"):
         ByMagnitude(share)

@@ -128,12 +128,30 @@ def test_errors_of_ours_pass_through() -> None:
         ByFunction(refuse).mark(tensor, PacketLayout(ElementType.INT8, 4, 4)).important(0, 1)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
-def test_shares_that_are_none(share: float) -> None:
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), "x", "0.5", None, True])
+def test_shares_that_are_none(share: Any) -> None:
     with pytest.raises(UserInputError, match=r"^share: "):
         ByPosition(share)
     with pytest.raises(UserInputError, match=r"^share: "):
         by_layer(0, 1, share)
+
+
+def test_ends_by_name() -> None:
+    layout = PacketLayout(ElementType.INT8, 40, 10)
+    tensor = TensorView(np.zeros(40, np.uint8), ElementType.INT8)
+    front: Any = "front"
+    assert ByPosition(0.5, front).mark(tensor, layout).important(0, 4).tolist() == [True, True, False, False]
+    assert by_layer(0, 2, end=front) == AllImportant()
+    none: Any = "middle"
+    for make in (lambda: ByPosition(0.5, none), lambda: by_layer(0, 2, end=none)):
+        with pytest.raises(UserInputError, match=r"^end: 'middle' is no end .expected front, back"):
+            make()
+
+
+@pytest.mark.parametrize(("layer", "layers"), [("x", 3), (True, 3), (1.0, 3), (None, 3), (0, "3")])
+def test_layers_that_are_none(layer: Any, layers: Any) -> None:
+    with pytest.raises(UserInputError, match=r"^layer: there is no layer"):
+        by_layer(layer, layers)
 
 
 def test_policies_by_name() -> None:

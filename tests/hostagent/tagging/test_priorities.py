@@ -40,6 +40,12 @@ def test_without_a_profile_the_names_that_the_plan_has(lab_plan: Plan) -> None:
         PlanPriorities(lab_plan, bundled_profile("resnet50")).of_layer("head")
 
 
+@pytest.mark.parametrize("layer", [True, 1.0, None, -1])
+def test_layers_that_are_none(lab_plan: Plan, layer: Any) -> None:
+    with pytest.raises(UserInputError, match=r"^layer: there is no layer"):
+        PlanPriorities(lab_plan).layer_number(layer)
+
+
 def test_profiles_of_other_plans(lab_plan: Plan) -> None:
     with pytest.raises(UserInputError, match=r"^profile 'vgg16': is not the profile 'resnet50'"):
         PlanPriorities(lab_plan, bundled_profile("vgg16"))

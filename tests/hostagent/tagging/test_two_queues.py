@@ -2,6 +2,7 @@
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -77,3 +78,9 @@ def test_what_makes_no_sense() -> None:
         TwoQueues(48, LOW)
     with pytest.raises(UserInputError, match="no DSCP 64"):
         TwoQueues(HIGH, 64)
+    wrong: tuple[Any, ...] = ("x", True, None)
+    for value in wrong:
+        with pytest.raises(UserInputError, match=r"^dscp: there is no DSCP"):
+            TwoQueues(value, LOW)
+        with pytest.raises(UserInputError, match=r"^foremost: "):
+            TwoQueues(HIGH, LOW, value)

@@ -76,6 +76,9 @@ def test_a_tensor_crosses_whole(sender_first: bool, size_bytes: int) -> None:
     assert moved == 2 * (size_bytes + 21 * chunks)
     assert there.received is not None
     assert there.received.tolist() == [True] * chunks
+    assert here.statistics is not None
+    assert there.statistics is not None
+    assert here.statistics.bytes_received == there.statistics.bytes_received == size_bytes
     assert here.statistics.packets_sent == here.statistics.packets_received == chunks
     assert there.statistics.packets_received == there.statistics.packets == chunks
     assert here.statistics.important_packets is None
@@ -225,6 +228,44 @@ def test_whatever_happens_tensors_are_whole_or_given_up(random: Random, steps: i
             assert (world.frozen[place] == original).all()
     for place, frozen in world.frozen.items():
         assert (world.buffers[place] == frozen).all()
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+def test_a_transfer_that_the_other_end_never_posted_has_no_statistics(direction: Direction) -> None:
+    end, peer = greeted()
+    if direction is Direction.SEND:
+        end.send(outgoing(KEY, data(CHUNK_BYTES)), 1)
+    else:
+        end.receive(incoming(KEY, np.zeros(CHUNK_BYTES, np.uint8)), 1)
+    talk(end, peer)
+    end.cancel(KEY, direction, "too late", 1)
+    (ended,) = done(end)
+    assert (ended.statistics, ended.received, ended.layout) == (None, None, None)
+
+
+def test_part_of_a_chunk_is_a_beginning() -> None:
+    sender, receiver = greeted()
+    buffer = np.zeros(CHUNK_BYTES, np.uint8)
+    receiver.receive(incoming(KEY, buffer), 1)
+    sender.send(outgoing(KEY, data(CHUNK_BYTES)), 1)
+    talk(sender, receiver)
+    frame = sender.next_frame(1)
+    assert frame is not None
+    reader = receiver.reader()
+    space = memoryview(bytearray(b"".join(frame.parts()))[:24])
+    while space:
+        place = reader.spaces()[0]
+        size = min(len(place), len(space))
+        place[:size] = space[:size]
+        receiver.received(reader, size, 1)
+        space = space[size:]
+    receiver.cancel(KEY, Direction.RECEIVE, "too late", 1)
+    (ended,) = done(receiver)
+    assert buffer.any(), "a test that writes nothing"
+    assert ended.received is not None
+    assert ended.layout is not None
+    assert ended.statistics is not None
+    assert ended.statistics.bytes_received == 0
 
 
 @pytest.mark.parametrize(

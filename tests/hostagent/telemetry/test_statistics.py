@@ -50,15 +50,16 @@ class Wire:
         monkeypatch.setattr(Link, "carry", counted)
 
 
-def played(given: Scenario) -> tuple[dict[Direction, TransferDone], list[TransferProgress]]:
+def played(given: Scenario) -> tuple[dict[Direction, TransferStatistics], list[TransferProgress]]:
     play = Play(given)
-    done: dict[Direction, TransferDone] = {}
+    done: dict[Direction, TransferStatistics] = {}
     progress: list[TransferProgress] = []
     happened = play.network.happened
 
     def remembered(side: Side, event: Event) -> None:
         if isinstance(event, TransferDone):
-            done[event.direction] = event
+            assert event.statistics is not None
+            done[event.direction] = event.statistics
         elif isinstance(event, TransferProgress):
             progress.append(event)
         happened(side, event)
@@ -86,7 +87,7 @@ def lossy(seed: int, loss: float, **changes: object) -> Scenario:
 def test_losses_are_those_of_the_wire(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     wire = Wire(monkeypatch)
     done, progress = played(lossy(seed, 0.1))
-    sent, received = done[Direction.SEND].statistics, done[Direction.RECEIVE].statistics
+    sent, received = done[Direction.SEND], done[Direction.RECEIVE]
     assert sent.packets_sent == wire.sent.total()
     assert wire.lost[True] > 0, "a test without losses"
     # Nothing may stay missing, so the last pass, which nobody answered, lost nothing.
@@ -118,7 +119,7 @@ def test_what_is_lost_within_the_bound_is_told_by_importance(monkeypatch: pytest
     Wire(monkeypatch)
     given = lossy(1, 0.2, loss_bound=0.3, important_loss_bound=0.05)
     done, _ = played(given)
-    sent, received = done[Direction.SEND].statistics, done[Direction.RECEIVE].statistics
+    sent, received = done[Direction.SEND], done[Direction.RECEIVE]
     for end in (sent, received):
         assert end.important_missing_share is not None
         assert end.unimportant_missing_share is not None
@@ -134,7 +135,7 @@ def test_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     links = (LinkSettings(delay_ns=10_000, rate_bps=50e6, ecn_threshold_bytes=1000),) * PATHS
     given = replace(given, pairs=(replace(given.pairs[0], links=(links, links)),))
     done, _ = played(given)
-    received = done[Direction.RECEIVE].statistics
+    received = done[Direction.RECEIVE]
     assert wire.marked > 0
     assert received.packets_marked == wire.marked
     assert received.marked_share == wire.marked / wire.sent.total()
@@ -142,7 +143,7 @@ def test_marks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_nobody_knows_is_none() -> None:
-    nothing = TransferStatistics(0, 0.0, 0, 0, 0, 0, None, None, None, None, 0)
+    nothing = TransferStatistics(0, 0.0, 0, 0, 0, 0, 0, None, None, None, None, 0)
     assert nothing.missing_share is None
     assert nothing.important_missing_share is None
     assert nothing.unimportant_missing_share is None

@@ -124,9 +124,7 @@ def test_failures_are_told_with_their_type() -> None:
         ended = seen.wait_for(TransferEnded, 2)
         assert [entry.result for entry in ended] == ["deadline_exceeded", "peer_unreachable"]
         assert ended[0].reason == "not complete within its bound in time"
-        assert ended[0].statistics is not None
-        assert ended[1].statistics is None
-        assert ended[1].goodput_bps is None
+        assert [(entry.statistics, entry.goodput_bps) for entry in ended] == [(None, None)] * 2
         sender.close("the job is over")
         assert "the job is over" in seen.wait_for(PeerLost)[0].reason
 
@@ -168,6 +166,29 @@ def test_an_observer_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -
     assert broken.calls == 1
     assert len(caplog.records) == 1
     assert seen.of(TransferEnded)
+
+
+def test_an_observer_that_fails_at_its_first_event_is_told_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        calls = 0
+
+        def observe(self, event: AgentEvent) -> None:
+            self.calls += 1
+            raise RuntimeError("of no use")
+
+        def __eq__(self, other: object) -> bool:
+            raise SystemExit
+
+        __hash__ = None  # type: ignore[assignment]  # as of what has `==`
+
+    greeting = (AgentStarted(1, "host-a", ()), Warned(1, "small buffers"), Warned(1, "small packets"))
+    watch, broken, other = Watch(lambda: greeting), Broken(), Remembering()
+    watch.add(other)
+    watch.add(broken)
+    assert broken.calls == 1
+    assert len(caplog.records) == 1
+    watch.tell(greeting[0])
+    assert (broken.calls, other.events) == (1, [*greeting, greeting[0]])
 
 
 def test_strangers_datagrams_are_told() -> None:

@@ -55,6 +55,24 @@ def test_arrays_of_the_standard_library(letter: str, element_type: ElementType) 
     check_shared(view_of(tensor, writable=True), tensor, element_type, 5)
 
 
+class Rows(np.ndarray[Any, np.dtype[Any]]):
+    """Has always two dimensions, as a matrix has, and views of its own."""
+
+    def reshape(self, *_: Any, **__: Any) -> Any:
+        return super().reshape((1, -1))
+
+    def view(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("not so")
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+@pytest.mark.parametrize("kind", [np.matrix, Rows, np.recarray])
+@pytest.mark.parametrize("writable", [True, False])
+def test_what_a_subclass_does_otherwise(kind: type[np.ndarray[Any, Any]], writable: bool) -> None:
+    memory = np.zeros((3, 5), np.float32)
+    check_shared(view_of(memory.view(kind), writable=writable), memory, ElementType.FLOAT32, 15)
+
+
 def test_ctypes_arrays() -> None:
     tensor = (ctypes.c_float * 6)()
     view = view_of(tensor, writable=True)

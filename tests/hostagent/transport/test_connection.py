@@ -11,6 +11,7 @@ from mltswitch.hostagent.errors import (
     CancelledError,
     DeadlineExceededError,
     PeerRefusedError,
+    PeerUnreachableError,
     ProtocolViolationError,
     TaggingError,
     TooManyTransfersError,
@@ -19,7 +20,7 @@ from mltswitch.hostagent.errors import (
 from mltswitch.hostagent.tensor.view import TensorView
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.interfaces import ConnectionLost, Direction, TransferDone, TransferKey
-from mltswitch.hostagent.transport.messages import Goodbye, Hello, Probe, Ready, encode_message
+from mltswitch.hostagent.transport.messages import Goodbye, Hello, Ping, Probe, Ready, encode_message
 from mltswitch.hostagent.transport.settings import ConnectionSettings
 from mltswitch.wire import ElementType
 from tests.hostagent.transport.ends import (
@@ -62,15 +63,77 @@ def test_what_a_receiver_gave_up_does_not_add_up_to_a_violation() -> None:
     assert errors(sender) == {}
 
 
-def test_memory_for_more_tensors_than_agreed_is_a_violation() -> None:
+def test_memory_beyond_what_the_sender_keeps_in_mind_ends_that_transfer_alone() -> None:
+    """The ends allow for different numbers of transfers."""
     sender, receiver = connection(1, ConnectionSettings(maximum_transfers=4)), connection(2)
     talk(sender, receiver)
-    for number in range(5):
+    for number in range(6):
         receiver.receive(incoming(number), 1)
     talk(sender, receiver)
-    lost = [event for event in sender.events() if isinstance(event, ConnectionLost)]
-    assert [type(event.error) for event in lost] == [ProtocolViolationError]
-    assert receiver.is_over
+    done = {event.key.tensor: event for event in receiver.events() if isinstance(event, TransferDone)}
+    assert set(done) == {4, 5}
+    for event in done.values():
+        assert isinstance(event.error, CancelledError)
+        assert "neither it nor 4 others" in event.error.what
+    for number in (5, 3):
+        sender.send(outgoing(number), 1)
+    (refused,) = [event.error for event in sender.events() if isinstance(event, TransferDone)]
+    assert isinstance(refused, CancelledError)
+    assert "too early" in refused.what
+    bursts = sender.bursts(1, 100)
+    assert bursts is not None
+    assert bursts.headers["tensor"].tolist() == [3] * bursts.packet_count
+    receiver.receive(incoming(9), 1)
+    talk(sender, receiver)
+    assert errors(receiver) == {}, "there is room again"
+
+
+def test_a_flood_of_memory_fills_none_of_ours() -> None:
+    sender = connection(1, ConnectionSettings(maximum_transfers=4))
+    talk(sender, connection(2))
+    for number in range(1000):
+        ready = Ready(TransferKey(number, 1), 1, 100, 0.0, None)
+        sender.control_received(2 * encode_message(ready), 1)
+    assert not sender.is_over
+    outbox = sender._outbox
+    assert (len(outbox._ready), len(outbox._rounds._given_up)) == (4, 4)
+    assert set(outbox._ready._by_tensor) == {0, 1, 2, 3}, "what is said again of these changes nothing"
+
+
+@pytest.mark.parametrize("message", [Ready(TransferKey(1, 1), 1, 100, 0.0, None), Ping(1)])
+def test_what_is_asked_before_we_answer_is_not_answered_for_ever(message: Ready | Ping) -> None:
+    """A call that is held back makes us keep what it will be told; the channel knows nothing of that yet."""
+    end = connection(1, ConnectionSettings(maximum_transfers=1))
+    end.is_quiet = True
+    end.control_received(connection(2).control_to_send(), 1)
+
+    def ask(times: int) -> None:
+        for number in range(times):
+            asked = replace(message, key=TransferKey(number, 1)) if isinstance(message, Ready) else message
+            end.control_received(encode_message(asked) * 20, 1)
+            assert end.control_to_send() == b""
+
+    ask(10)
+    with pytest.raises(PeerUnreachableError, match="says too much before it is answered"):
+        ask(10_000)
+
+
+@pytest.mark.parametrize(
+    ("is_greeted", "kind", "words"),
+    [
+        (False, PeerRefusedError, "refused the connection: is connected already"),
+        (True, PeerUnreachableError, "closed the connection: is connected already"),
+    ],
+)
+def test_a_goodbye_instead_of_a_hello_is_a_refusal(
+    is_greeted: bool, kind: type[AgentError], words: str
+) -> None:
+    end = connection(1)
+    if is_greeted:
+        end.control_received(connection(2).control_to_send(), 1)
+    end.control_received(encode_message(Goodbye("is connected already")), 1)
+    (lost,) = [event.error for event in end.events() if isinstance(event, ConnectionLost)]
+    assert (type(lost), lost.what) == (kind, words)
 
 
 def test_a_sender_that_gave_up_first_answers_whoever_is_ready_later(

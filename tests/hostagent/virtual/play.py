@@ -30,6 +30,7 @@ from mltswitch.hostagent.transport.interfaces import (
     Marking,
     Outgoing,
     TransferDone,
+    TransferStatistics,
 )
 from tests.hostagent.virtual.ends import connections
 from tests.hostagent.virtual.footprint import footprint
@@ -267,6 +268,7 @@ class Play:
     def _check_complete(self, track: Track, done: TransferDone) -> None:
         transfer, statistics = track.transfer, done.statistics
         received, layout = done.received, done.layout
+        assert statistics is not None, f"{track}: complete, and never begun"
         assert received is not None, f"{track}: no bitmap"
         assert layout is not None, f"{track}: no layout"
         assert (transfer.element_type, transfer.element_count) == (
@@ -292,6 +294,7 @@ class Play:
         assert known == important.sum() or (known is None and missing), f"{track}: {statistics}"
         elements = np.repeat(received, layout.elements_per_packet * layout.element_type.size_bytes)
         here = elements[: len(track.original)]
+        assert statistics.bytes_received == here.sum(), f"{track}: {statistics}"
         expected = np.where(here, track.original, BEFORE if transfer.keep_missing else 0)
         wrong = np.flatnonzero(track.buffer != expected)
         assert not len(wrong), f"{track}: {len(wrong)} bytes are wrong, the first at {wrong[:1]}"
@@ -327,22 +330,24 @@ class Play:
         if self.scenario.kind is Kind.BENIGN:
             assert all(ends.values()), f"{track}: {track.ends} under faults that can be survived"
         if all(ends.values()):
-            send, receive = track.ends[Direction.SEND], track.ends[Direction.RECEIVE]
-            assert isinstance(send, TransferDone)
-            assert isinstance(receive, TransferDone)
-            assert send.statistics.packets == receive.statistics.packets, f"{track}: {send}, {receive}"
-            assert send.statistics.packets_received == receive.statistics.packets_received, (
-                f"{track}: {send.statistics}, {receive.statistics}"
-            )
-            assert send.statistics.packets_sent >= send.statistics.packets_received, (
-                f"{track}: {send.statistics}"
-            )
-            known, told = send.statistics.important_packets, receive.statistics.important_packets
-            assert known is not None or send.statistics.packets_received < send.statistics.packets, (
-                f"{track}: {send.statistics}"
-            )
-            assert told in {None, known}, f"{track}: {send.statistics}, {receive.statistics}"
+            send, receive = (self._statistics(track, direction) for direction in Direction)
+            assert send.packets == receive.packets, f"{track}: {send}, {receive}"
+            assert send.packets_received == receive.packets_received, f"{track}: {send}, {receive}"
+            assert send.packets_sent >= send.packets_received, f"{track}: {send}"
+            assert send.bytes_received <= receive.bytes_received, f"{track}: {send}, {receive}"
+            is_whole = receive.packets_received == receive.packets
+            assert not is_whole or send.bytes_received == send.size_bytes, f"{track}: {send}"
+            known, told = send.important_packets, receive.important_packets
+            assert known is not None or send.packets_received < send.packets, f"{track}: {send}"
+            assert told in {None, known}, f"{track}: {send}, {receive}"
         assert transfer.key.round_number >= 0
+
+    @staticmethod
+    def _statistics(track: Track, direction: Direction) -> TransferStatistics:
+        end = track.ends[direction]
+        assert isinstance(end, TransferDone)
+        assert end.statistics is not None, f"{track}: complete, and never begun"
+        return end.statistics
 
     @staticmethod
     def _is_complete(track: Track, direction: Direction) -> bool:

@@ -119,7 +119,7 @@ def receiver_fails(play: Play, side: Side, event: Event) -> list[Event]:
 
 
 def counted_wrong(play: Play, side: Side, event: Event) -> list[Event]:
-    if isinstance(event, TransferDone) and event.direction is Direction.SEND:
+    if isinstance(event, TransferDone) and event.direction is Direction.SEND and event.statistics:
         counts = replace(event.statistics, packets_received=event.statistics.packets_received - 1)
         return [replace(event, statistics=counts)]
     return [event]
