@@ -3,15 +3,10 @@
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
-import numpy as np
-
 from mltswitch.cli.strangers import Strangers
-from mltswitch.errors import MltswitchError
-from mltswitch.hostagent.agent import Agent
-from mltswitch.hostagent.announced import ANNOUNCEMENT_BYTES, ANNOUNCEMENT_TENSOR, FIRST_ROUND
+from mltswitch.hostagent.announced import ANNOUNCEMENT_TENSOR
 from mltswitch.hostagent.control.identity import host_name_problem
 from mltswitch.hostagent.errors import (
     AgentError,
@@ -26,18 +21,17 @@ MOST_REMEMBERED: Final = 1024
 
 
 class Admission:
-    """Observes an agent. Whoever is not expected is refused and told why, and nobody waits less for that."""
+    """Decides for an agent (`AgentSettings.admit`), and observes it. Whoever is not expected is refused and
+    told why, and nobody waits less for that."""
 
-    def __init__(self, agent: Agent, expected: Sequence[str], wait_seconds: float) -> None:
+    def __init__(self, expected: Sequence[str], wait_seconds: float) -> None:
         """`expected`: by their names; nobody: the first who comes."""
         self._wait_seconds = wait_seconds
         self._end = time.monotonic() + wait_seconds
-        self._agent = agent
         self._expected = tuple(expected)
         self._takes_the_first = not expected
         self._changed = threading.Condition()
         self._connected: set[str] = set()
-        self._refused: set[str] = set()
         self._reasons: dict[str, str] = {}
         """Why peers went, by their names."""
         self._strangers = Strangers()
@@ -45,7 +39,6 @@ class Admission:
         """Else a progress bar has standard error."""
         self._has_left = False
         """Somebody who was expected, after all were there."""
-        agent.observe(self)
 
     def wait(self) -> tuple[str, ...]:
         """Until all who are expected are there, however often they went before; raises
@@ -72,19 +65,26 @@ class Admission:
             self._changed.wait_for(lambda: self._has_left, max(0.0, self._end - time.monotonic()))
         return self.wait()
 
+    def admit(self, peer: str) -> str:
+        """Empty, or why it is refused; in the agent's thread."""
+        with self._changed:
+            if peer in self._expected:
+                return ""
+            if not self._takes_the_first:
+                return f"{peer} is not expected here (--from)"
+            if self._expected:
+                return f"{peer} comes too late: {self._expected[0]} was first"
+        return host_name_problem(peer) or ""
+
     def observe(self, event: AgentEvent) -> None:
         """In the agent's thread."""
         match event:
             case PeerConnected():
-                refusal = self._let_in(event.peer)
-                if refusal:
-                    self._refused.add(event.peer)
-                    self._tell(event.peer, refusal)
-                    self._refuse(event.peer, refusal)
+                with self._changed:
+                    self._expected = self._expected or (event.peer,)
+                    self._connected.add(event.peer)
+                    self._changed.notify_all()
             case PeerLost():
-                if event.peer in self._refused:  # and that has been told
-                    self._refused.discard(event.peer)
-                    return
                 with self._changed:
                     self._connected.discard(event.peer)
                     self._has_left |= event.peer in self._expected
@@ -94,29 +94,6 @@ class Admission:
                     if len(self._reasons) < MOST_REMEMBERED:  # strangers must not fill the memory
                         self._reasons[event.peer] = event.reason
                 self._tell(event.peer, event.reason)
-
-    def _let_in(self, peer: str) -> str:
-        """Empty, or why it is refused."""
-        with self._changed:
-            if self._takes_the_first and not self._expected and not host_name_problem(peer):
-                self._expected = (peer,)
-            if peer in self._expected:
-                self._connected.add(peer)
-                self._changed.notify_all()
-                return ""
-        if self._takes_the_first:
-            return host_name_problem(peer) or f"comes too late: {self._expected[0]} was first"
-        return "is not expected here (--from)"
-
-    def _refuse(self, peer: str, reason: str) -> None:
-        """By taking its first tensor and giving it up: the library ends connections all together, or none."""
-        with suppress(MltswitchError):  # it has gone
-            self._agent.post_recv(
-                peer,
-                np.zeros(ANNOUNCEMENT_BYTES, np.int8),
-                tensor=ANNOUNCEMENT_TENSOR,
-                round_number=FIRST_ROUND,
-            ).cancel(f"{peer} {reason}")
 
     def _tell(self, peer: str, reason: str) -> None:
         if self._is_waiting:

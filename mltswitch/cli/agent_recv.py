@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -174,8 +174,10 @@ def recv(
 
     try:
         with orderly_end(), files.written_at_the_end():
-            with running(configuration.settings, metrics, trace, open_metrics=open_metrics) as agent:
-                admission = Admission(agent, peers, wait_seconds)
+            admission = Admission(peers, wait_seconds)
+            settings = replace(configuration.settings, admit=admission.admit)
+            with running(settings, metrics, trace, open_metrics=open_metrics) as agent:
+                agent.observe(admission)
                 progress(f"{configuration.settings.name} listens at {agent.listening_at}")
                 names = admission.wait()
                 while result is None:

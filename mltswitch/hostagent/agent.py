@@ -155,6 +155,14 @@ class Agent:
         self._may_wait("waiting for a peer")
         return self._peers.wait_for_one(wait_limit("timeout_seconds", timeout_seconds))
 
+    def disconnect(self, peer: str, reason: str = "done") -> None:
+        """Say goodbye to one peer, soon: its open transfers fail, here and there. Nothing happens where it is
+        not connected, or after `close`."""
+        check_process(self._process)
+        peer, reason = peer_name(peer), text_given("reason", reason)
+        with suppress(AgentError):  # closed: it is connected no more
+            self._engine.call(lambda: self._engine.disconnect(peer, reason))
+
     def post_send(
         self,
         peer: str,

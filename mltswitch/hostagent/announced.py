@@ -5,7 +5,6 @@ so that the receiver can post memory for it without knowing anything. What it as
 the receiver's own limit before memory is made.
 """
 
-import json
 import resource
 import time
 from collections.abc import Callable, Sequence
@@ -55,7 +54,7 @@ _NUMPY_TYPES: Final = {
 class Announcement(BaseModel):
     """What will be sent; what later versions add is not looked at."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, strict=True)
 
     version: Literal[1] = 1
     tensor: int = Field(ge=0, le=MAXIMUM_NUMBER)
@@ -92,12 +91,11 @@ class Announcement(BaseModel):
     def decoded(cls, data: NDArray[np.int8], peer: str) -> Self:
         """Raises TransferMismatchError for what announces nothing that can be received."""
         try:
-            found = cls.model_validate(json.loads(data.tobytes()))
-        except (ValidationError, ValueError, RecursionError) as error:
-            problem = "is not JSON"
-            if isinstance(error, ValidationError):
-                first = error.errors(include_input=False, include_url=False)[0]
-                problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            found = cls.model_validate_json(data.tobytes())
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            problem = f"{place}: {first['msg']}" if place else "is not JSON"
             raise TransferMismatchError(
                 f"its announcement cannot be used: {problem}",
                 peer=peer,
@@ -245,28 +243,30 @@ def receive_announced(
     """Receive what connected peers announce; `keep` is called after each round that is complete.
 
     Where it is interrupted, or the agent fails, `keep` has been called for every round that was complete. A
-    peer for whose tensor this host has no memory fails in its first round, and alone.
-    Raises AgentError where an announcement does not come or the agent fails, UserInputError where the
-    announced tensors need more memory than the options allow.
+    peer whose tensor finds no room, in this host's memory or in what the options allow all of them together,
+    fails in its first round, and alone: it is told why.
+    Raises AgentError where an announcement does not come or the agent fails.
     """
     announced = _announcements(agent, peers, options.deadline_seconds)
     copies = {peer: 2 if options.keep_last and entry.rounds > 1 else 1 for peer, entry in announced.items()}
-    total_bytes = sum(entry.size_bytes * copies[peer] for peer, entry in announced.items())
-    if total_bytes > options.maximum_bytes:
-        raise UserInputError(
-            f"announced are tensors of {format_bytes(total_bytes)}"
-            + (", the rounds that are kept among them" if max(copies.values(), default=1) > 1 else ""),
-            where=", ".join(announced),
-            expected=f"{format_bytes(options.maximum_bytes)} or less",
-            hint="allow more, if this host has the memory",
-        )
     buffers: dict[str, list[NDArray[Any]]] = {}
     refused: list[RoundResult] = []
+    room_bytes = options.maximum_bytes
     for peer, announcement in announced.items():
-        try:
-            buffers[peer] = [announcement.empty() for _ in range(copies[peer])]
-        except MemoryError:
-            refused.append(_without_memory(peer, announcement, copies[peer]))
+        needed_bytes = announcement.size_bytes * copies[peer]
+        reason = (
+            "" if needed_bytes <= room_bytes else f"{format_bytes(options.maximum_bytes)} may be used in all"
+        )
+        if not reason:
+            try:
+                buffers[peer] = [announcement.empty() for _ in range(copies[peer])]
+                room_bytes -= needed_bytes
+                continue
+            except MemoryError as error:
+                reason = str(error)
+        problem = _without_memory(peer, announcement, copies[peer], reason)
+        refused.append(RoundResult(peer=peer, round_number=FIRST_ROUND, error=problem, statistics=None))
+        agent.disconnect(peer, problem.what)
 
     def buffer(peer: str, round_number: int) -> NDArray[Any]:
         return buffers[peer][round_number % copies[peer]]
@@ -297,17 +297,15 @@ def receive_announced(
     return announced, replace(result, rounds=(*refused, *result.rounds))
 
 
-def _without_memory(peer: str, announcement: Announcement, copies: int) -> RoundResult:
-    """Its sender hears nothing of it, and meets its deadline: only what is posted can be cancelled."""
-    error = CancelledError(
-        f"this host has no memory for {format_bytes(copies * announcement.size_bytes)}, "
+def _without_memory(peer: str, announcement: Announcement, copies: int, reason: str) -> CancelledError:
+    return CancelledError(
+        f"no memory for {format_bytes(copies * announcement.size_bytes)}, "
         + ("two copies of the tensor" if copies > 1 else "the tensor")
-        + " that it announced",
+        + f" that was announced: {reason}",
         peer=peer,
         tensor=announcement.tensor,
         round_number=FIRST_ROUND,
     )
-    return RoundResult(peer=peer, round_number=FIRST_ROUND, error=error, statistics=None)
 
 
 def _announcements(agent: Agent, peers: Sequence[str], deadline_seconds: float) -> dict[str, Announcement]:

@@ -43,7 +43,6 @@ from mltswitch.hostagent.transport.interfaces import (
     TransferDone,
     TransferProgress,
 )
-from mltswitch.hostagent.transport.messages import Goodbye, encode_message
 from mltswitch.hostagent.transport.rate import Timely
 from mltswitch.hostagent.transport.settings import Transport
 from mltswitch.hostagent.transport.sharing import SharedRate
@@ -68,7 +67,7 @@ class Engine:
         self._shared_rate = (
             SharedRate(settings.total_rate_bps, time.monotonic_ns()) if settings.total_rate_bps else None
         )
-        self._roster = Roster()
+        self._roster = Roster(settings.maximum_peers, settings.admit)
         self._calls = Calls(self._waiter.wake)
         self._has_more = False
         """Whether a connection may send at once what it could not in its turn."""
@@ -150,6 +149,11 @@ class Engine:
         if link is self._roster.dialled(link.expected):
             self._answer_instead(link)
             self._leave(link)
+
+    def disconnect(self, peer: str, reason: str) -> None:
+        """Say goodbye to one; nothing where it is not connected. In the engine's thread."""
+        with suppress(PeerUnreachableError):
+            self.connection(peer).close(reason, time.monotonic_ns())
 
     def connection(self, peer: str) -> Connection:
         """Of a peer that has said hello, to ask something of it; raises PeerUnreachableError."""
@@ -269,8 +273,9 @@ class Engine:
             yield
         except AgentError as error:
             self._drop(link, error)
-        except Exception:  # noqa: BLE001  (whatever a peer made us do, the others go on; the log says it)
-            _log.exception("the connection with %s has failed", link.name)
+        except Exception as error:  # noqa: BLE001  (whatever a peer made us do, the others go on)
+            is_ours = not isinstance(error, OSError)  # else no descriptors are left, say
+            _log.error("the connection with %s has failed: %s", link.name, error, exc_info=is_ours)
             self._drop(link, CancelledError("the agent failed on this connection; its log says how"))
 
     def _serve_channels(self, ready: set[int], now_ns: int) -> None:
@@ -326,7 +331,7 @@ class Engine:
             link.connection = self._tcp.connection(secrets, now_ns)
         else:
             link.connection = self._connection(secrets, now_ns)
-        link.connection.is_quiet = link.expected is None
+        link.connection.greeting.is_quiet = link.expected is None
         link.connection.observe(is_observed=bool(self.watch))
         self._roster.by_token[secrets.token] = link
 
@@ -383,8 +388,7 @@ class Engine:
         if hello is None or connection.is_over:
             return False
         link.check_peer(hello)
-        if hello.name in self._roster.by_name:
-            raise PeerRefusedError("is connected already", peer=hello.name)
+        self._roster.check(link, hello.name)
         own = self._roster.dialled(hello.name)
         if own is not None and own is not link:
             if self._settings.name < hello.name and own.channel.is_open:
@@ -396,7 +400,7 @@ class Engine:
 
     def _welcome(self, link: Link, connection: Connection, hello: PeerHello) -> None:
         link.channel.greeted()
-        connection.is_quiet = False
+        connection.greeting.is_quiet = False
         if self._tcp is not None and isinstance(connection, TcpConnection):
             self._tcp.greeted(connection, time.monotonic_ns())
         else:
@@ -407,7 +411,7 @@ class Engine:
                 connection.pace(pacer)
             if self._shared_rate is not None:
                 connection.share_rate(self._shared_rate.share())
-        self._roster.by_name[hello.name] = link
+        self._roster.welcome(link, hello.name)
 
     def _leave(self, link: Link) -> None:
         """Another call of the same two ends is answered: nobody is told of this one."""
@@ -453,10 +457,8 @@ class Engine:
         connection = link.connection
         link.rest = None
         if connection is not None:
-            if isinstance(error, PeerRefusedError | PeerUnreachableError) and link.channel.is_open:
-                with suppress(AgentError):  # it leaves anyway
-                    link.channel.send(encode_message(Goodbye(error.what)))
-                    link.channel.flush()
+            if isinstance(error, PeerRefusedError | PeerUnreachableError):
+                link.tell_why(error)
             connection.control_ended(error, time.monotonic_ns())
             self.watch.forget(link)
             self._report(link)

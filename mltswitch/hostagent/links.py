@@ -3,6 +3,7 @@
 import logging
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from socket import socket
 from typing import Final
@@ -16,6 +17,7 @@ from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 from mltswitch.hostagent.transport.hello import KEY_BYTES, PeerHello, Secrets
 from mltswitch.hostagent.transport.interfaces import TransferKey
+from mltswitch.hostagent.transport.messages import Goodbye, encode_message
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +82,8 @@ class Link:
     """Whose room the rest waits for; None: what the pause is for."""
     late_socket: socket | None = None
     pause: Pause = field(default_factory=Pause)
+    is_welcome: bool = False
+    """Whether the peer is connected by it, under its name."""
     is_held_back: bool = False
     """The peer's call waits for what becomes of ours."""
     is_awake: bool = True
@@ -112,11 +116,17 @@ class Link:
 
     @property
     def name(self) -> str:
-        """Of the peer, as well as it is known yet."""
+        """Of the peer, as well as it is known: what a caller claims counts once it is welcome. Else anybody
+        could fail in the name of others."""
         if self.expected is not None:
             return self.expected
+        return (self.claimed_name if self.is_welcome else None) or self.channel.peer
+
+    @property
+    def claimed_name(self) -> str | None:
+        """As its HELLO says; None before that."""
         hello = self.connection.peer if self.connection else None
-        return hello.name if hello else self.channel.peer
+        return hello.name if hello else None
 
     @property
     def sprayer(self) -> PathSprayer | None:
@@ -147,7 +157,8 @@ class Link:
         """Raises PeerRefusedError where the peer is not whom its certificate names."""
         if self.channel.is_authenticated and hello.name != self.channel.peer:
             raise PeerRefusedError(
-                f"calls itself {hello.name!r}, its certificate is of {self.channel.peer!r}", peer=hello.name
+                f"calls itself {hello.name!r}, its certificate is of {self.channel.peer!r}",
+                peer=self.channel.peer,
             )
         if self.expected is not None and hello.name != self.expected:
             raise PeerRefusedError(
@@ -219,6 +230,13 @@ class Link:
         connection = self.connection
         if connection is not None and connection.is_waiting_to_be_heard and self.channel.has_arrived:
             connection.control_arrived(now_ns)
+
+    def tell_why(self, error: AgentError) -> None:
+        """The other end's channel is about to be closed."""
+        if self.connection is not None and self.connection.greeting.is_addressed and self.channel.is_open:
+            with suppress(AgentError):  # it leaves anyway
+                self.channel.send(encode_message(Goodbye(error.what)))
+                self.channel.flush()
 
     def say_goodbye(self, reason: str, now_ns: int) -> None:
         """To a peer that may still hear it."""

@@ -1,12 +1,18 @@
 """All links of an agent: whose they are, and which of two calls between the same ends counts."""
 
+from collections.abc import Callable
+
+from mltswitch.hostagent.errors import PeerRefusedError
 from mltswitch.hostagent.links import Link
+from mltswitch.hostagent.words import words_of
 
 
 class Roster:
     """Links in the order in which they began, those of peers by name, and connections by their tokens."""
 
-    def __init__(self) -> None:
+    def __init__(self, maximum_peers: int, admit: Callable[[str], str] | None) -> None:
+        """`admit`: says why a peer that calls is refused; empty: it is not."""
+        self._maximum_peers, self._admit = maximum_peers, admit
         self.links: list[Link] = []
         self.by_name: dict[str, Link] = {}
         """Of peers that have said hello, and are welcome."""
@@ -24,9 +30,34 @@ class Roster:
 
     def held_back_for(self, link: Link) -> list[Link]:
         """The peer's own calls, which wait for what becomes of ours."""
-        return [entry for entry in self.links if entry.is_held_back and entry.name == link.expected]
+        return [entry for entry in self.links if entry.is_held_back and entry.claimed_name == link.expected]
+
+    def check(self, link: Link, name: str) -> None:
+        """Raises PeerRefusedError where it must not become this peer's."""
+        if name in self.by_name:
+            raise PeerRefusedError("is connected already", peer=name)
+        if link.expected is not None:
+            return
+        if len(self.by_name) >= self._maximum_peers:
+            raise PeerRefusedError(f"{len(self.by_name)} peers are connected, and no more may be", peer=name)
+        refusal = "" if self._admit is None else _asked(self._admit, name)
+        if refusal:
+            raise PeerRefusedError(refusal, peer=name)
+
+    def welcome(self, link: Link, name: str) -> None:
+        """It is this peer's from now on."""
+        link.is_welcome = True
+        self.by_name[name] = link
 
     def forget_name(self, link: Link) -> None:
         """Its peer is connected by it no more, if it was."""
         if self.by_name.get(link.name) is link:
             del self.by_name[link.name]
+
+
+def _asked(admit: Callable[[str], str], name: str) -> str:
+    """Whatever the user's function raises refuses this peer, and ends nothing else."""
+    try:
+        return str(admit(name))
+    except BaseException as error:  # noqa: BLE001  (also SystemExit: the thread serves all peers)
+        return f"whoever decides about it has failed: {words_of(error)}"

@@ -1,6 +1,6 @@
 """How one host's agent is set up."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
@@ -39,6 +39,7 @@ _WHOLE_NUMBERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "payload_bytes": (LEAST_PAYLOAD_BYTES, UDP_MAXIMUM_PAYLOAD_BYTES),
         "buffer_bytes": (1, _LARGEST_INTEGER),
         "expected_peers": (1, _LARGEST_INTEGER),
+        "maximum_peers": (1, _LARGEST_INTEGER),
     }
 )
 _ONE_OR_MORE: Final = ("handshake_ns", "least_chunk_packets", "maximum_tensors")
@@ -92,7 +93,11 @@ class AgentSettings:
     spraying: SprayingSettings = field(default_factory=SprayingSettings)
     catch_reuse: bool = False
     """Find out whether a tensor changed while it was being sent; reads it twice."""
-
+    admit: Callable[[str], str] | None = None
+    """Asked for each peer that calls, by its name, in the agent's thread: why it is refused; empty: it is
+    not."""
+    maximum_peers: int = 1024
+    """Connected at once; more are refused, for each takes memory here."""
     observer: Observer | None = None
     """Is told what the agent does, from its beginning; `Agent.observe` adds others."""
 
@@ -108,6 +113,8 @@ class AgentSettings:
             if Endpoint(address, 0).ip.is_unspecified:
                 raise ValueError(f"{address} means all networks of this machine; expected one address a path")
         self._check_name_and_numbers()
+        if self.admit is not None and not callable(self.admit):
+            raise ValueError("`admit` is a function of a peer's name")
         if isinstance(self.spray, BySourcePort | BySourceRoute) and len(set(self.addresses)) > 1:
             raise ValueError(
                 "paths by source port or source route have one address, named once for each path"

@@ -152,10 +152,11 @@ def test_refused_before_the_first_round(folder: Path) -> None:
         running("send", "g.npy", "--to", f"receiver={place}", "--json") as sender,
     ):
         code, out, err = receiver.ends()
-        assert code == 2
+        assert code == 6
         document, peer, rounds = parsed(out)
         assert f"mltswitch: {document['error']}" == err.splitlines()[-1]
-        assert (peer["peer"], peer["shape"], peer["files"], rounds) == ("sender", None, [], [])
+        assert (peer["peer"], peer["shape"], peer["files"]) == ("sender", [100, 501], [])
+        assert [entry["error"] for entry in rounds] == [document["error"]]
         assert sender.ends()[0] == 6
 
 

@@ -1,6 +1,7 @@
 """Announced tensors: what is announced, what is refused before memory is made, rounds and peers."""
 
 import json
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -121,12 +122,31 @@ def test_nobody_makes_us_allocate(ends: tuple[Agent, Agent, Agent]) -> None:
     one, _, receiver = ends
     data = np.zeros(1000, np.float64)
     small = ReceiveOptions(maximum_bytes=7999, deadline_seconds=PATIENCE_SECONDS)
+    words = r"no memory for 8,000 B, the tensor that was announced: 7,999 B may be used in all$"
+    with in_background(send_announced, one, ["all"], data, SENDING, nothing) as sent:
+        received = receive_announced(receiver, ["one"], small, nothing, nothing)[1]
+        assert isinstance(received.error, CancelledError)
+        assert re.search(words, str(received.error))
+        assert isinstance(sent().error, PeerUnreachableError)
+        assert re.search(words, str(sent().error)), "the sender is told why"
+
+
+def test_who_announces_too_much_takes_no_room_of_others(ends: tuple[Agent, Agent, Agent]) -> None:
+    one, two, receiver = ends
+    large, small = np.zeros(1000, np.float64), np.ones(1000, np.float32)
     with (
-        in_background(send_announced, one, ["all"], data, replaced(deadline_seconds=5.0), nothing) as sent,
-        pytest.raises(UserInputError, match=r"one: announced are tensors of 8,000 B .*7,999 B or less"),
+        in_background(send_announced, one, ["all"], large, SENDING, nothing) as refused,
+        in_background(send_announced, two, ["all"], small, SENDING, nothing) as sent,
     ):
-        receive_announced(receiver, ["one"], small, nothing, nothing)
-    assert isinstance(sent().error, DeadlineExceededError)
+        _, received = receive_announced(
+            receiver, ["one", "two"], replace(RECEIVING, maximum_bytes=4_000), nothing, nothing
+        )
+        assert refused().error is not None
+        assert sent().error is None
+    assert [(entry.peer, entry.error is None) for entry in received.rounds] == [
+        ("one", False),
+        ("two", True),
+    ]
 
 
 @pytest.mark.parametrize("keep_last", [False, True])
@@ -164,9 +184,9 @@ def test_a_tensor_that_no_memory_is_left_for_ends_that_peer_alone(
     ]
     assert isinstance(received.error, CancelledError)
     size = "68,719,476,736" if keep_last else "34,359,738,368"
-    assert str(received.error).startswith(
-        f"peer one, tensor 5, round 1: this host has no memory for {size} B"
-    ), str(received.error)
+    assert str(received.error).startswith(f"peer one, tensor 5, round 1: no memory for {size} B"), str(
+        received.error
+    )
 
 
 def test_the_last_round_counts_where_it_is_kept(ends: tuple[Agent, Agent, Agent]) -> None:
@@ -174,12 +194,10 @@ def test_the_last_round_counts_where_it_is_kept(ends: tuple[Agent, Agent, Agent]
     data = np.zeros(1000, np.float64)
     small = replace(RECEIVING, maximum_bytes=15_999, keep_last=True)
     options = replaced(deadline_seconds=5.0, rounds=2)
-    with (
-        in_background(send_announced, one, ["all"], data, options, nothing) as sent,
-        pytest.raises(UserInputError, match=r"one: announced are tensors of 16,000 B, the rounds that"),
-    ):
-        receive_announced(receiver, ["one"], small, nothing, nothing)
-    assert isinstance(sent().error, DeadlineExceededError)
+    with in_background(send_announced, one, ["all"], data, options, nothing) as sent:
+        received = receive_announced(receiver, ["one"], small, nothing, nothing)[1]
+        assert "no memory for 16,000 B, two copies of the tensor" in str(received.error)
+        assert isinstance(sent().error, PeerUnreachableError)
 
 
 def test_the_last_complete_round_stays_while_the_next_one_comes(ends: tuple[Agent, Agent, Agent]) -> None:

@@ -30,10 +30,10 @@ from mltswitch.hostagent.network.features import Egress
 from mltswitch.hostagent.tagging import ByFunction
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.hostagent.transport.exchange import MOST_UNSAID_BYTES
-from mltswitch.hostagent.transport.hello import KEY_BYTES, LocalEnd, PathAddress, Secrets, encode_hello
-from mltswitch.hostagent.transport.messages import Goodbye, Hello, Ping, encode_message
+from mltswitch.hostagent.transport.messages import Goodbye, Ping, encode_message
 from mltswitch.hostagent.transport.settings import Transport
 from tests.hostagent.background import eventually
+from tests.hostagent.callers import called, hello, listening
 from tests.hostagent.opening import Make, opening
 
 DSCP = 34
@@ -47,11 +47,6 @@ UNTIL_GIVEN_UP_SECONDS = DEFAULT_HANDSHAKE_LIMIT_NS / 1e9
 def opened() -> Iterator[Make]:
     with opening() as one:
         yield one
-
-
-def listening(agent: Agent) -> Endpoint:
-    assert agent.listening_at is not None
-    return agent.listening_at
 
 
 def values(count: int = 5000) -> NDArray[np.float32]:
@@ -322,24 +317,6 @@ def test_one_that_cannot_be_reached_is_no_reason_not_to_be_called(opened: Make) 
     other.connect("one-a", listening(one), PATIENCE_SECONDS)
     calling.join(PATIENCE_SECONDS)
     exchange(one, "one-a", other, "two-b", 1)
-
-
-def hello(name: str, token: int) -> bytes:
-    """What an agent of this name says first, in plain text."""
-    paths = (PathAddress(0, "127.0.99.1", 9999),)
-    local = LocalEnd(
-        name, paths, window_bytes=100_000, payload_bytes=1400, authenticate=False, control_dscp=40
-    )
-    return encode_message(Hello(encode_hello(local, Secrets(token, bytes(KEY_BYTES)))))
-
-
-def called(agent: Agent, words: bytes) -> socket.socket:
-    """A stranger's call, and what it says."""
-    there = listening(agent)
-    opened = socket.create_connection((str(there.ip), there.port))
-    opened.settimeout(PATIENCE_SECONDS)
-    opened.sendall(words)
-    return opened
 
 
 def test_what_a_stranger_says_in_a_peers_name_ends_no_peer(opened: Make) -> None:

@@ -119,7 +119,7 @@ class Ledger:
 
     def close(self, link: Link) -> None:
         """A connection is over."""
-        if link.connection is not None and link.connection.peer is not None:
+        if link.connection is not None and link.is_welcome:
             self._of(link.name).add(_counters(link, link.connection.traffic()))
 
     def peers(self, links: Iterable[Link]) -> tuple[PeerSnapshot, ...]:
@@ -127,7 +127,7 @@ class Ledger:
         counters: dict[str, PeerCounters] = {}
         states: dict[str, PeerState] = {}
         for link in links:
-            if link.connection is None or link.connection.peer is None:
+            if link.connection is None or not link.is_welcome:
                 continue
             label = self._label(link.name)
             self._of(link.name)

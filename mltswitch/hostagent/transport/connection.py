@@ -25,6 +25,7 @@ from mltswitch.hostagent.transport.compiled import NOTHING, Registry, Taken, com
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram, DatagramGrid
 from mltswitch.hostagent.transport.exchange import Exchange
 from mltswitch.hostagent.transport.feedback import Feedback, marker, path_probe
+from mltswitch.hostagent.transport.greeting import Greeting
 from mltswitch.hostagent.transport.hello import (
     LocalEnd,
     PeerHello,
@@ -117,13 +118,11 @@ class Connection:
         self._sprayer_for = sprayer_for
         self._sprayer: Sprayer | None = None
         self._reader = MessageReader(is_greeted=False)
-        self.is_quiet = False
-        """Say nothing yet: whoever was called decides whether the caller is answered."""
+        self.greeting = Greeting(self._exchange, Hello(encode_hello(local, secrets)))
         self._error: AgentError | None = None
         self._deadlines: list[tuple[int, int, int, Direction]] = []
         """Heap of (time, tensor, round, direction)."""
         self._began_ns = self._heard_ns = self._pinged_ns = now_ns
-        self._exchange.say(Hello(encode_hello(local, secrets)))
 
     def pace(self, pacer: Pacer) -> None:
         """Let data out by another bucket than the usual one: where the kernel spaces packets, say."""
@@ -158,7 +157,7 @@ class Connection:
     def close(self, reason: str, now_ns: int) -> None:
         """Say goodbye; every open transfer ends with an error."""
         if self._error is None:
-            self._exchange.say(Goodbye(reason))
+            self.greeting.goodbye(reason)
             self._end(CancelledError(f"the connection was closed here: {reason}"), now_ns)
 
     # What arrives
@@ -252,10 +251,7 @@ class Connection:
 
     def control_to_send(self) -> bytes:
         """What waits for the control channel; taken. Raises PeerUnreachableError where that is too much."""
-        if self.is_quiet and self._error is None:
-            self._exchange.check_unsaid()
-            return b""
-        return self._exchange.take_unsaid()
+        return self.greeting.take_unsaid(is_over=self.is_over)
 
     def bursts(self, now_ns: int, maximum_packets: int) -> Bursts | None:
         """Data that may leave now, about so many packets; None: nothing may."""
@@ -380,6 +376,7 @@ class Connection:
             raise ProtocolViolationError("hello comes first, and once")
         match message:
             case Hello():
+                self.greeting.has_read_hello = True
                 self._greeted(decode_hello(message.body), now_ns)
             case Ready():
                 self._outbox.peer_is_ready(message, now_ns)
@@ -409,7 +406,7 @@ class Connection:
     def _greeted(self, hello: PeerHello, now_ns: int) -> None:
         problem = disagreement(self._exchange.local, hello)
         if problem is not None:
-            self._exchange.say(Goodbye(problem))
+            self.greeting.goodbye(problem)
             self._end(PeerRefusedError(problem, peer=hello.name), now_ns)
             return
         self._exchange.peer = hello
@@ -480,7 +477,7 @@ class Connection:
 
     def _violated(self, error: WireFormatError | ProtocolViolationError, now_ns: int) -> None:
         what = error.what if isinstance(error, ProtocolViolationError) else str(error)
-        self._exchange.say(Goodbye(f"protocol violation: {what}"))
+        self.greeting.goodbye(f"protocol violation: {what}")
         self._end(ProtocolViolationError(what), now_ns)
 
     def _end(self, error: AgentError, now_ns: int) -> None:

@@ -75,7 +75,7 @@ class Secrets:
 
 
 class _Address(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, strict=True)
     path: int = Field(ge=0, lt=1 << 16)
     address: IPvAnyAddress
     port: int = Field(ge=1, lt=1 << 16)
@@ -91,7 +91,7 @@ class _Address(BaseModel):
 class PeerHello(BaseModel):
     """The peer's HELLO; what later versions add is not looked at."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, strict=True)
     versions: tuple[Annotated[int, Field(ge=0, lt=256)], ...] = Field(min_length=1, max_length=32)
     name: str = Field(min_length=1, max_length=255)
     data: tuple[_Address, ...] = Field(min_length=1, max_length=MAXIMUM_PATHS)

@@ -17,7 +17,7 @@ from mltswitch.hostagent.errors import (
     ProtocolViolationError,
     TransferMismatchError,
 )
-from mltswitch.hostagent.tensor.layout import MAXIMUM_PACKETS
+from mltswitch.hostagent.tensor.layout import MAXIMUM_ELEMENTS, MAXIMUM_PACKETS
 from mltswitch.hostagent.transport.interfaces import Direction, TransferKey
 from mltswitch.hostagent.words import encodable
 from mltswitch.wire import WireFormatError
@@ -107,6 +107,8 @@ class Ready:
     def decode(cls, body: bytes) -> Self:
         """From the body; raises WireFormatError."""
         tensor, number, element_type, count, bound, important = _unpack(cls.layout, body)
+        if not 1 <= count <= MAXIMUM_ELEMENTS:
+            raise WireFormatError(f"{count} elements", where="ready", expected=f"1 to {MAXIMUM_ELEMENTS}")
         if not 0 <= bound < 1:
             raise WireFormatError(f"loss bound {bound}", where="ready", expected="0 or more, below 1")
         if important != _NO_BOUND and not 0 <= important <= 1:

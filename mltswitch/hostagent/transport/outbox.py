@@ -161,7 +161,7 @@ class Outbox:
 
     def bitmap(self, bitmap: Bitmap, now_ns: int) -> None:
         """Raises ProtocolViolationError or WireFormatError."""
-        sending = self._open.get(bitmap.key)
+        sending = self._posted(bitmap.key, "says what has arrived")
         if sending is None:
             return
         if sending.phase is not Phase.ASKED or bitmap.attempt != sending.attempt:
@@ -177,13 +177,20 @@ class Outbox:
 
     def stop(self, stop: Stop, now_ns: int) -> None:
         """Raises ProtocolViolationError."""
-        sending = self._open.get(stop.key)
+        sending = self._posted(stop.key, "stops")
         if sending is None:
             return
         if not sending.has_begun or stop.packets_received > sending.layout.packet_count:
             raise violation("stops what it cannot have received", stop.key)
         self._exchange.say(Stopped(stop.key, sending.packets_sent, sending.important_packets))
         self._end(sending, None, now_ns, stop)
+
+    def _posted(self, key: TransferKey, doing: str) -> SendTransfer | None:
+        """None: it is over. Raises ProtocolViolationError where it never was posted."""
+        sending = self._open.get(key)
+        if sending is None and not self._rounds.is_past(key):
+            raise violation(f"{doing} and nothing was sent", key)
+        return sending
 
     def given_up(self, cancel: Cancel, now_ns: int) -> None:
         """The receiver gives a transfer up."""

@@ -344,7 +344,7 @@ def test_peers_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
     links = []
     for number in range(6):
         link = _linked("host2")
-        link.expected = f"peer{number}"
+        link.expected, link.is_welcome = f"peer{number}", True
         links.append(link)
     peers = {entry.peer: entry for entry in ledger.peers(links)}
     assert set(peers) == {"peer0", "peer1", "peer2", OTHER_PEERS}

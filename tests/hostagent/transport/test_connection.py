@@ -104,7 +104,7 @@ def test_a_flood_of_memory_fills_none_of_ours() -> None:
 def test_what_is_asked_before_we_answer_is_not_answered_for_ever(message: Ready | Ping) -> None:
     """A call that is held back makes us keep what it will be told; the channel knows nothing of that yet."""
     end = connection(1, ConnectionSettings(maximum_transfers=1))
-    end.is_quiet = True
+    end.greeting.is_quiet = True
     end.control_received(connection(2).control_to_send(), 1)
 
     def ask(times: int) -> None:

@@ -37,7 +37,7 @@ Any = st.one_of(
         Ready,
         Key,
         st.integers(0, 255),
-        st.integers(0, (1 << 64) - 1),
+        st.integers(1, 1 << 32),
         st.floats(0, 1, exclude_max=True),
         st.none() | st.floats(0, 1),
     ),
