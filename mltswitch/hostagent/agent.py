@@ -226,7 +226,7 @@ class Agent:
                 checksum,
                 lambda: self._engine.connection(peer).send(outgoing, time.monotonic_ns()),
             )
-        except MltswitchError:
+        except BaseException:
             if two_queues is not None:
                 two_queues.finished(layer)
             raise

@@ -275,7 +275,8 @@ class Engine:
             self._drop(link, error)
         except Exception as error:  # noqa: BLE001  (whatever a peer made us do, the others go on)
             is_ours = not isinstance(error, OSError)  # else no descriptors are left, say
-            _log.error("the connection with %s has failed: %s", link.name, error, exc_info=is_ours)
+            name = link.name or link.channel.remote
+            _log.error("the connection with %s has failed: %s", name, error, exc_info=is_ours)
             self._drop(link, CancelledError("the agent failed on this connection; its log says how"))
 
     def _serve_channels(self, ready: set[int], now_ns: int) -> None:

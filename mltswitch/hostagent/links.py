@@ -110,8 +110,10 @@ class Link:
         """It has been served."""
         self.is_awake = False
         times = [self.channel.next_timer_ns(), self.pause.until_ns]
-        if self.connection is not None:
-            times.append(self.connection.next_timer_ns())
+        due_ns = None if self.connection is None else self.connection.next_timer_ns()
+        if due_ns is not None:
+            # What is due has been tried, and waits for the same room.
+            times.append(max(due_ns, self.pause.until_ns or due_ns))
         self.due_ns = min((time_ns for time_ns in times if time_ns is not None), default=None)
 
     @property

@@ -36,8 +36,8 @@ class Roster:
         """Raises PeerRefusedError where it must not become this peer's."""
         if name in self.by_name:
             raise PeerRefusedError("is connected already", peer=name)
-        if link.expected is not None:
-            return
+        if link.expected is not None or self.dialled(name) is not None:
+            return  # whom we call is welcome to call us
         if len(self.by_name) >= self._maximum_peers:
             raise PeerRefusedError(f"{len(self.by_name)} peers are connected, and no more may be", peer=name)
         refusal = "" if self._admit is None else _asked(self._admit, name)

@@ -27,6 +27,8 @@ DEFAULT_PAYLOAD_BYTES: Final = 1_472
 """Of UDP over IPv4 in Ethernet's 1,500 bytes."""
 DEFAULT_NAP_SECONDS: Final = 0.001
 DEFAULT_BUFFER_BYTES: Final = 32 << 20
+MOST_PEERS: Final = 3840
+"""A listener keeps more channels by 256, those of strangers."""
 LONGEST_NAP_SECONDS: Final = 1.0
 """Timers wait meanwhile."""
 LARGEST_PORT: Final = 65_535
@@ -39,7 +41,7 @@ _WHOLE_NUMBERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "payload_bytes": (LEAST_PAYLOAD_BYTES, UDP_MAXIMUM_PAYLOAD_BYTES),
         "buffer_bytes": (1, _LARGEST_INTEGER),
         "expected_peers": (1, _LARGEST_INTEGER),
-        "maximum_peers": (1, _LARGEST_INTEGER),
+        "maximum_peers": (1, MOST_PEERS),
     }
 )
 _ONE_OR_MORE: Final = ("handshake_ns", "least_chunk_packets", "maximum_tensors")
@@ -97,7 +99,7 @@ class AgentSettings:
     """Asked for each peer that calls, by its name, in the agent's thread: why it is refused; empty: it is
     not."""
     maximum_peers: int = 1024
-    """Connected at once; more are refused, for each takes memory here."""
+    """Connected at once, up to 3,840; more are refused, for each takes memory here."""
     observer: Observer | None = None
     """Is told what the agent does, from its beginning; `Agent.observe` adds others."""
 

@@ -330,3 +330,22 @@ def test_pauses_begin_anew_when_something_has_left(is_late: bool) -> None:
     output.room_ns = [2 * 10**9]
     link.late = [Datagram(b"x", 0, 0)] * is_late
     assert tried(10**9 + 10**8) == (1 if is_late else 2) * SHORTEST_PAUSE_NS
+
+
+def test_a_pause_is_not_spent_asking_what_is_due() -> None:
+    """A timer of the connection's that has passed is for what waits for the same room."""
+
+    class Overdue(Once):
+        def next_timer_ns(self) -> int:  # type: ignore[override]  # others have none
+            return 5
+
+    class Silent:
+        def next_timer_ns(self) -> None:
+            return None
+
+    link = Link(cast("ControlChannel", Silent()), "host2", cast("Connection", Overdue(None)))
+    link.rest_until_due()
+    assert link.due_ns == 5
+    link.pause.begin(1_000_000)
+    link.rest_until_due()
+    assert link.due_ns == 1_000_000 + SHORTEST_PAUSE_NS

@@ -124,13 +124,13 @@ class Watch:
             del self._seen[key]
 
     def _look_at_paths(self, link: Link) -> None:
-        if link.sprayer is not None:
+        if link.sprayer is not None and link.is_welcome:
             for event in link.sprayer.take_events():
                 self.tell(PathChanged(event.now_ns, link.name, event.path, event.state, event.reason))
 
     def _sample(self, link: Link, now_ns: int) -> None:
         connection = link.connection
-        if connection is None or connection.peer is None:
+        if connection is None or not link.is_welcome:
             return
         self._count(link, DropReason.FALSE, connection.dropped_datagrams, now_ns)
         self._count(link, DropReason.LATE, connection.late_packets, now_ns)
