@@ -12,7 +12,12 @@ from typing import Final
 
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.errors import PeerRefusedError, PeerUnreachableError
-from mltswitch.hostagent.network.departures import FLOW_PACKETS, Departures, enable_departures
+from mltswitch.hostagent.network.departures import (
+    FLOW_PACKETS,
+    Departures,
+    FlowLimit,
+    enable_departures,
+)
 from mltswitch.hostagent.network.features import Egress, egress, interface_mtu_bytes, kernel_features
 from mltswitch.hostagent.network.netlink import interface_with
 from mltswitch.hostagent.network.outgoing import Output
@@ -44,8 +49,8 @@ class PeerPaths:
 
     output: Output
     path_credit_bytes: int | None
-    """Where the kernel spaces packets: what it may hold of a path; None: they leave at once, in timed
-    bursts."""
+    """Where the kernel spaces packets: what it may hold of a path on average; None: they leave at once, in
+    timed bursts."""
 
     def pacer(self, now_ns: int) -> Pacer | None:
         """For `Connection.pace`; None: the usual one."""
@@ -132,7 +137,8 @@ class DataPaths:
         departures = Departures(rate_bps, self.wire_header_bytes)
         sender = BurstSender(paths, segmentation=self._segmentation, departures=departures)
         payload_bytes = min(self.payload_bytes, hello.payload_bytes)
-        return PeerPaths(sender, FLOW_PACKETS * payload_bytes)
+        limited = FlowLimit(sender, departures, len(paths), sender.is_segmenting)
+        return PeerPaths(limited, FLOW_PACKETS * payload_bytes)
 
     def close(self) -> None:
         """Close all sockets."""

@@ -7,7 +7,7 @@ import pytest
 from mltswitch.hostagent import datapaths
 from mltswitch.hostagent.control.security import Plaintext
 from mltswitch.hostagent.datapaths import DataPaths
-from mltswitch.hostagent.network.departures import FLOW_PACKETS
+from mltswitch.hostagent.network.departures import FLOW_PACKETS, FlowLimit
 from mltswitch.hostagent.network.features import FAIR_QUEUEING, Egress, egress
 from mltswitch.hostagent.network.netlink import TC_H_ROOT, QueueingDiscipline
 from mltswitch.hostagent.settings import AgentSettings
@@ -42,7 +42,9 @@ def test_where_the_kernel_paces_it_holds_so_many_packets_of_any_path(
     paths = DataPaths(settings)
     try:
         hello = decode_hello(encode_hello(paths.local_end(1000), Secrets(1, bytes(32))))
-        pacer = paths.to_peer(hello, lambda: FAST_BPS).pacer(0)
+        to_peer = paths.to_peer(hello, lambda: FAST_BPS)
+        assert isinstance(to_peer.output, FlowLimit)
+        pacer = to_peer.pacer(0)
         assert pacer is not None
         pacer.spread(1 / count)
         assert pacer.may_leave_bytes(FAST_BPS, 10**9) == count * FLOW_PACKETS * PAYLOAD_BYTES

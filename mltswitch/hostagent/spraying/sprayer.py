@@ -109,6 +109,8 @@ class PathSprayer:
         self._is_weighted = settings.policy in {Policy.LEAST_DELAY, Policy.LEAST_LOSS}
         self._weights_ns: int | None = None
         """When the shares were computed; None: they have to be."""
+        self._largest_share: float | None = None
+        """None: it has to be computed."""
         self._clock_ns = 0
         self._heard_ns = 0
         """When any path answered last."""
@@ -127,14 +129,16 @@ class PathSprayer:
             self._is_weighted and now_ns - self._weights_ns >= self._settings.weights_ns
         ):
             self._sequencer.share(self._shares())
-            self._weights_ns = now_ns
+            self._weights_ns, self._largest_share = now_ns, None
         return self._sequencer.draw(bursts)
 
     @property
     def largest_share(self) -> float:
-        """Of the bursts, of the path that gets most of them: 1 where only one is in use."""
-        shares = self._shares()
-        return float(shares.max() / shares.sum())
+        """Of the bursts, of the path that gets most of them, on average: 1 where only one is in use."""
+        if self._largest_share is None:
+            shares = self._shares()
+            self._largest_share = float(shares.max() / shares.sum())
+        return self._largest_share
 
     def sent(
         self, paths: NDArray[np.int64], packets: NDArray[np.int64], size_bytes: NDArray[np.int64], now_ns: int
@@ -384,7 +388,7 @@ class PathSprayer:
 
     def _change(self, path: int, reason: Reason, now_ns: int) -> None:
         state = self._standings[path].change(reason, now_ns)
-        self._weights_ns = None
+        self._weights_ns = self._largest_share = None
         self._events.append(PathEvent(path, state, reason, now_ns))
 
 

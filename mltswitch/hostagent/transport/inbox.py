@@ -38,7 +38,7 @@ class Inbox:
         self._paths = max(entry.path for entry in exchange.local.data_addresses) + 1
         self._ended_totals = ReceivedTotals()
         """Of transfers that are over."""
-        self._given_up_early: list[Cancel] = []
+        self._given_up_early: dict[TransferKey, Cancel] = {}
         """Before the peer has said hello."""
 
     def post(self, transfer: Incoming, now_ns: int) -> None:
@@ -54,12 +54,14 @@ class Inbox:
             self._announce(receiving, now_ns)
 
     def greeted(self, now_ns: int) -> None:
-        """The peer has said hello: it may be told what is posted."""
-        for receiving in list(self._open.values()):
-            self._announce(receiving, now_ns)
-        for cancel in self._given_up_early:
-            self._exchange.say(cancel)
-        self._given_up_early.clear()
+        """The peer has said hello: it may be told what is posted, and what has been given up since."""
+        early, self._given_up_early = self._given_up_early, {}
+        # Of each tensor in order: nothing is said of a round before all earlier ones.
+        for key in sorted([*self._open, *early], key=lambda key: key.round_number):
+            if key in early:
+                self._exchange.say(early[key])
+            else:
+                self._announce(self._open[key], now_ns)
 
     def give_up(self, key: TransferKey, reason: Reason, error: AgentError, now_ns: int) -> None:
         """End a transfer, and tell the peer; nothing where it has ended."""
@@ -67,7 +69,7 @@ class Inbox:
         if receiving is not None:
             cancel = Cancel(key, Direction.RECEIVE, reason, error.what)
             if self._exchange.peer is None:
-                self._given_up_early.append(cancel)  # nothing is said of a round before all earlier ones
+                self._given_up_early[key] = cancel
             else:
                 self._exchange.say(cancel)
             self._end(receiving, error, now_ns)

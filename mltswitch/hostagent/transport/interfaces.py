@@ -89,7 +89,8 @@ class Sprayer(Protocol):
 
     @property
     def largest_share(self) -> float:
-        """Of the bursts, of the path that gets most of them: 1 where only one is in use."""
+        """Of the bursts, of the path that gets most of them, on average: 1 where only one is in use. Asked
+        often."""
         ...
 
     def sent(

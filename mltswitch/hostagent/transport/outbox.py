@@ -329,11 +329,11 @@ class Outbox:
         key = sending.outgoing.key
         del self._open[key]
         self._waiting.pop(key)
-        for waiting in (self._sendable, self._resting):
-            if any(entry[2] is sending for entry in waiting):
-                # Behind others it would keep its memory until they have left.
-                waiting[:] = [entry for entry in waiting if entry[2] is not sending]
-                heapq.heapify(waiting)
+        if sending.phase in {Phase.SENDING, Phase.RESTING}:
+            # Behind others it would keep its memory until they have left.
+            waiting = self._sendable if sending.phase is Phase.SENDING else self._resting
+            waiting[:] = [entry for entry in waiting if entry[2] is not sending]
+            heapq.heapify(waiting)
         self._markers = [marker for marker in self._markers if marker.key != key]
         sending.end()
         named = None if error is None else self._exchange.of_transfer(error, key)

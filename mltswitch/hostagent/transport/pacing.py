@@ -47,8 +47,8 @@ class Pacer:
         path_credit_bytes: float = inf,
     ) -> None:
         """The credit grows to `least_credit_bytes`, or to what the rate moves in `slack_ns` (or
-        `calm_slack_ns`), if more, but never above `most_credit_bytes`, nor above `path_credit_bytes` on any
-        path (`spread`)."""
+        `calm_slack_ns`), if more, but never above `most_credit_bytes`, nor above `path_credit_bytes` on
+        the path that gets most, on average (`spread`)."""
         self._least_credit_bytes = least_credit_bytes
         self._slack_ns = self._usual_slack_ns = slack_ns
         self._calm_slack_ns = max(calm_slack_ns, slack_ns)
@@ -65,7 +65,7 @@ class Pacer:
         self._slack_ns = self._calm_slack_ns if is_calm else self._usual_slack_ns
 
     def spread(self, largest_share: float) -> None:
-        """How much of what leaves one path gets; all of it until this is said."""
+        """How much of what leaves one path gets, on average; all of it until this is said."""
         most_bytes, path_bytes = self._limits_bytes
         self._most_credit_bytes = min(most_bytes, path_bytes / largest_share)
 

@@ -1,5 +1,6 @@
 """What is kept of rounds of tensors, which rise: what comes before one can be told to be over."""
 
+from bisect import bisect_left, insort
 from typing import Generic, TypeVar
 
 from mltswitch.hostagent.transport.interfaces import TransferKey
@@ -11,39 +12,43 @@ class ByRound(Generic[Entry]):
     """One entry a round."""
 
     def __init__(self) -> None:
-        self._by_tensor: dict[int, dict[int, Entry]] = {}
-        """And by round."""
-        self._count = 0
+        self._entries: dict[TransferKey, Entry] = {}
+        self._rounds: dict[int, list[int]] = {}
+        """Of each tensor, in order: mostly they are added so, and all are looked at only to be taken out."""
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._entries)
 
     def add(self, key: TransferKey, entry: Entry) -> None:
         """In the place of what was kept of the same round before."""
-        rounds = self._by_tensor.setdefault(key.tensor, {})
-        self._count += key.round_number not in rounds
-        rounds[key.round_number] = entry
+        if key not in self._entries:
+            insort(self._rounds.setdefault(key.tensor, []), key.round_number)
+        self._entries[key] = entry
 
     def pop(self, key: TransferKey) -> Entry | None:
         """None: there is none."""
-        rounds = self._by_tensor.get(key.tensor, {})
-        entry = rounds.pop(key.round_number, None)
-        self._count -= entry is not None
+        if key not in self._entries:
+            return None
+        rounds = self._rounds[key.tensor]
+        del rounds[bisect_left(rounds, key.round_number)]
         if not rounds:
-            self._by_tensor.pop(key.tensor, None)
-        return entry
+            del self._rounds[key.tensor]
+        return self._entries.pop(key)
 
     def pop_earlier(self, key: TransferKey) -> list[tuple[TransferKey, Entry]]:
         """Rounds of the same tensor before this one, in order."""
-        rounds = self._by_tensor.get(key.tensor, {})
-        earlier = [TransferKey(key.tensor, number) for number in sorted(rounds) if number < key.round_number]
-        found = [(skipped, self.pop(skipped)) for skipped in earlier]
-        return [(skipped, entry) for skipped, entry in found if entry is not None]
+        rounds = self._rounds.get(key.tensor, [])
+        place = bisect_left(rounds, key.round_number)
+        earlier = [TransferKey(key.tensor, number) for number in rounds[:place]]
+        del rounds[:place]
+        if not rounds:
+            self._rounds.pop(key.tensor, None)
+        return [(skipped, self._entries.pop(skipped)) for skipped in earlier]
 
     def clear(self) -> None:
         """Keep nothing."""
-        self._by_tensor.clear()
-        self._count = 0
+        self._entries.clear()
+        self._rounds.clear()
 
 
 class Latest:

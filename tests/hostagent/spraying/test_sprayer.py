@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from mltswitch.hostagent.spraying.settings import MILLISECOND, SECOND, Policy, SprayingSettings
 from mltswitch.hostagent.spraying.sprayer import MAXIMUM_EVENTS, PathSprayer
@@ -115,6 +116,25 @@ def test_the_largest_share_is_what_the_policy_gives_a_path() -> None:
     sent = [road.sent - earlier for road, earlier in zip(made.roads, before, strict=True)]
     assert made.sprayer.largest_share > 2 * QUARTER
     assert made.sprayer.largest_share == pytest.approx(max(sent) / sum(sent), rel=0.02)
+
+
+def test_the_largest_share_is_computed_when_shares_change_and_not_when_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    computed: list[None] = []
+    shares = PathSprayer._shares
+
+    def counted(sprayer: PathSprayer) -> NDArray[np.float64]:
+        computed.append(None)
+        return shares(sprayer)
+
+    monkeypatch.setattr(PathSprayer, "_shares", counted)
+    sprayer = PathSprayer(4, seed=1)
+    assert [sprayer.largest_share for _ in range(100)] == [QUARTER] * 100
+    assert len(computed) == 1
+    sprayer._change(2, Reason.DEAD, 1)
+    assert [sprayer.largest_share for _ in range(100)] == [pytest.approx(1 / 3)] * 100
+    assert len(computed) == 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)

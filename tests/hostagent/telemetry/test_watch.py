@@ -225,6 +225,7 @@ class Stub:
         )
         sender = SimpleNamespace(refusals=self._refusals)
         self.link = Link(cast(Any, None), "host-b", cast(Any, self.connection), cast(Any, sender))
+        self.link.is_welcome = True
 
     def _refusals(self) -> tuple[Refusal, ...]:
         refused, self.refused = self.refused, ()

@@ -97,7 +97,7 @@ def test_a_flood_of_memory_fills_none_of_ours() -> None:
     assert not sender.is_over
     outbox = sender._outbox
     assert (len(outbox._ready), len(outbox._rounds._given_up)) == (4, 4)
-    assert set(outbox._ready._by_tensor) == {0, 1, 2, 3}, "what is said again of these changes nothing"
+    assert set(outbox._ready._rounds) == {0, 1, 2, 3}, "what is said again of these changes nothing"
 
 
 @pytest.mark.parametrize("message", [Ready(TransferKey(1, 1), 1, 100, 0.0, None), Ping(1)])

@@ -1,6 +1,6 @@
 """Who waits for a round that the other end can post no more is told at once, whatever crosses on the way."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from mltswitch.hostagent.errors import AgentError, CancelledError
 from mltswitch.hostagent.transport.connection import Connection
 from mltswitch.hostagent.transport.interfaces import Direction, TransferDone, TransferKey
-from mltswitch.hostagent.transport.messages import Cancel, Ready, Reason, encode_message
-from mltswitch.hostagent.transport.rounds import Latest
+from mltswitch.hostagent.transport.messages import Cancel, MessageReader, Ready, Reason, encode_message
+from mltswitch.hostagent.transport.rounds import ByRound, Latest
+from mltswitch.hostagent.transport.sending import SendTransfer
 from mltswitch.hostagent.transport.settings import ConnectionSettings
 from tests.hostagent.transport.ends import connection, incoming, outgoing, talk
 
@@ -77,6 +78,88 @@ def test_what_is_given_up_before_the_ends_have_met_skips_nothing_that_was_posted
         sender.send(outgoing(7, round_number), 1)
     talk(sender, receiver)
     assert list(ended(sender)) == list(ended(receiver)) == [TransferKey(7, 2)]
+
+
+@pytest.mark.parametrize("cancelled", [(1,), (2,), (1, 3), (1, 2, 3)])
+def test_what_is_said_when_the_ends_meet_is_in_the_order_of_rounds(cancelled: tuple[int, ...]) -> None:
+    sender, receiver = connection(1), connection(2)
+    for round_number in (1, 2, 3):
+        receiver.receive(incoming(7, round_number), 1)
+    for round_number in reversed(cancelled):
+        receiver.cancel(TransferKey(7, round_number), Direction.RECEIVE, "too late", 1)
+    receiver.control_received(sender.control_to_send(), 1)
+    messages = MessageReader(is_greeted=False).messages(receiver.control_to_send())
+    said = [message for message in messages if isinstance(message, Ready | Cancel)]
+    assert [message.key.round_number for message in said] == [1, 2, 3]
+    assert [message.key.round_number for message in said if isinstance(message, Cancel)] == list(cancelled)
+
+
+class Counted(int):
+    """A number that counts how often it is compared with others."""
+
+    compared = 0
+
+    def __lt__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int(self) < int(other)
+
+
+@pytest.mark.parametrize("is_rising", [True, False])
+def test_looking_for_earlier_rounds_does_not_look_at_all_of_them(
+    is_rising: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4,096 may wait, and each word of the peer's asks."""
+    monkeypatch.setattr(Counted, "compared", 0)
+    numbers = [Counted(number) for number in range(4096)]
+    kept: ByRound[int] = ByRound()
+    for number in numbers if is_rising else reversed(numbers):
+        kept.add(TransferKey(7, number), number)
+    for number in numbers:
+        key = TransferKey(7, number)
+        assert kept.pop_earlier(key) == []
+        assert kept.pop(key) == number
+    assert len(kept) == 0
+    assert Counted.compared <= 3 * 4096 * 13, "a search in each of three steps"
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "pop", "earlier"]), st.integers(0, 1), st.integers(0, 6))))
+def test_what_is_kept_by_round_is_as_in_a_plain_dictionary(steps: list[tuple[str, int, int]]) -> None:
+    kept: ByRound[int] = ByRound()
+    plain: dict[tuple[int, int], int] = {}
+    for entry, (step, tensor, number) in enumerate(steps):
+        key = TransferKey(tensor, number)
+        if step == "add":
+            kept.add(key, entry)
+            plain[tensor, number] = entry
+        elif step == "pop":
+            assert kept.pop(key) == plain.pop((tensor, number), None)
+        else:
+            earlier = sorted(place for place in plain if place[0] == tensor and place[1] < number)
+            assert kept.pop_earlier(key) == [(TransferKey(*place), plain.pop(place)) for place in earlier]
+        assert len(kept) == len(plain)
+
+
+def test_a_transfer_that_has_not_begun_ends_without_a_look_at_the_others() -> None:
+    """Each end of many would look at all that leave."""
+
+    class Unseen(list[tuple[int, int, SendTransfer]]):
+        def __iter__(self) -> Iterator[tuple[int, int, SendTransfer]]:
+            raise AssertionError("looked at")
+
+    sender, receiver = connection(1), connection(2)
+    talk(sender, receiver)
+    receiver.receive(incoming(8, 1), 1)
+    for number, round_number in ((8, 1), (7, 1), (7, 2)):
+        sender.send(outgoing(number, round_number), 1)
+    talk(sender, receiver)
+    outbox = sender._outbox
+    assert len(outbox._sendable) == 1
+    outbox._sendable = Unseen(outbox._sendable)
+    sender.cancel(TransferKey(7, 1), Direction.SEND, "too late", 1)
+    sender.cancel(TransferKey(7, 2), Direction.SEND, "too late", 1)
+    assert len(ended(sender)) == 2
+    with pytest.raises(AssertionError, match="looked at"):
+        sender.cancel(TransferKey(8, 1), Direction.SEND, "too late", 1)
 
 
 def test_a_peer_that_is_ready_for_a_round_that_it_skipped_is_told_so() -> None:
