@@ -3,26 +3,17 @@
 import threading
 import time
 from collections.abc import Sequence
-from typing import Final
 
 from mltswitch.cli.strangers import Strangers
-from mltswitch.hostagent.announced import ANNOUNCEMENT_TENSOR
+from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.control.identity import host_name_problem
-from mltswitch.hostagent.errors import (
-    AgentError,
-    DeadlineExceededError,
-    PeerRefusedError,
-    PeerUnreachableError,
-)
+from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerConnected, PeerLost
-
-MOST_REMEMBERED: Final = 1024
-"""Reasons why peers went."""
 
 
 class Admission:
-    """Decides for an agent (`AgentSettings.admit`), and observes it. Whoever is not expected is refused and
-    told why, and nobody waits less for that."""
+    """Decides for an agent (`AgentSettings.admit`), and observes it from its beginning. Whoever is not
+    expected is refused and told why, and nobody waits less for that."""
 
     def __init__(self, expected: Sequence[str], wait_seconds: float) -> None:
         """`expected`: by their names; nobody: the first who comes."""
@@ -32,17 +23,21 @@ class Admission:
         self._takes_the_first = not expected
         self._changed = threading.Condition()
         self._connected: set[str] = set()
+        self._asked: set[str] = set()
+        """Connected ones that `wait` has named."""
+        self.names: tuple[str, ...] = ()
+        """Who was there when `wait` ended."""
         self._reasons: dict[str, str] = {}
-        """Why peers went, by their names."""
+        """Why expected peers went."""
+        self._last_reason = ""
+        """Why anybody did."""
         self._strangers = Strangers()
         self._is_waiting = True
         """Else a progress bar has standard error."""
-        self._has_left = False
-        """Somebody who was expected, after all were there."""
 
     def wait(self) -> tuple[str, ...]:
-        """Until all who are expected are there, however often they went before; raises
-        DeadlineExceededError."""
+        """Until all who are expected are there, however often they went before; returns those who are new.
+        Raises DeadlineExceededError."""
         with self._changed:
             self._is_waiting = True
             try:
@@ -51,18 +46,28 @@ class Admission:
                 self._is_waiting = False
             if not self._is_complete():
                 raise self._nobody()
-            self._has_left = False
-            return self._expected
+            self.names = self._expected
+            newcomers = tuple(name for name in self.names if name not in self._asked)
+            self._asked.update(newcomers)
+            return newcomers
 
-    def wait_again(self, error: AgentError) -> tuple[str, ...]:
-        """The same, after the only one went before it said what it sends; raises the error where there were
-        others, whose words are not to be had again, or where it is no such error."""
-        has_begun = error.tensor != ANNOUNCEMENT_TENSOR or len(self._expected) > 1
-        if has_begun or not isinstance(error, PeerUnreachableError | PeerRefusedError):
-            raise error
-        self._strangers.tell(f"not connected: {error.peer}: {error.what}")
-        with self._changed:  # what ended its tensor is told sooner than that it went
-            self._changed.wait_for(lambda: self._has_left, max(0.0, self._end - time.monotonic()))
+    def wait_again(self, agent: Agent, errors: Sequence[AgentError]) -> tuple[str, ...]:
+        """The same, after some did not say what they send: they are sent away, and may come back.
+
+        Raises the first error where no time is left for that, and AgentError where the agent has failed.
+        """
+        if time.monotonic() >= self._end:
+            raise errors[0]
+        agent.observe(self)  # it does already; where no engine is left, nobody would come any more
+        with self._changed:
+            for error in errors:
+                self._strangers.tell(f"not connected: {error.peer}: {error.what}")
+                if error.peer in self._asked:  # else it went, and may be there again
+                    agent.disconnect(error.peer, error.what)
+            # What ended its tensor is told sooner than that it went.
+            left = self._asked.isdisjoint
+            names = [error.peer for error in errors]
+            self._changed.wait_for(lambda: left(names), max(0.0, self._end - time.monotonic()))
         return self.wait()
 
     def admit(self, peer: str) -> str:
@@ -87,12 +92,13 @@ class Admission:
             case PeerLost():
                 with self._changed:
                     self._connected.discard(event.peer)
-                    self._has_left |= event.peer in self._expected
-                    self._changed.notify_all()
+                    self._asked.discard(event.peer)
+                    self._last_reason = event.reason
                     if self._takes_the_first and self._expected == (event.peer,):
                         self._expected = ()
-                    if len(self._reasons) < MOST_REMEMBERED:  # strangers must not fill the memory
+                    elif event.peer in self._expected:  # strangers must not fill the memory
                         self._reasons[event.peer] = event.reason
+                    self._changed.notify_all()
                 self._tell(event.peer, event.reason)
 
     def _tell(self, peer: str, reason: str) -> None:
@@ -104,7 +110,7 @@ class Admission:
 
     def _nobody(self) -> DeadlineExceededError:
         missing = next((name for name in self._expected if name not in self._connected), "")
-        reason = self._reasons.get(missing) if missing else next(reversed(self._reasons.values()), None)
+        reason = self._reasons.get(missing) if missing else self._last_reason
         what = "has not connected" if missing else "nobody has connected"
         before = f"; before: {reason}" if reason else ""
         return DeadlineExceededError(f"{what} within {self._wait_seconds:g} s{before}", peer=missing)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,6 @@ from mltswitch.cli.agent_options import (
     running,
 )
 from mltswitch.cli.agent_results import (
-    EndedRounds,
     by_peer,
     described,
     line_of,
@@ -35,9 +34,10 @@ from mltswitch.cli.output import json_option, print_json, progress
 from mltswitch.errors import MltswitchError, UserInputError, printable
 from mltswitch.hostagent.announced import (
     MAXIMUM_ROUNDS,
-    Announcement,
     ExchangeResult,
+    Progress,
     ReceiveOptions,
+    hear_announcements,
     receive_announced,
 )
 from mltswitch.hostagent.configuration.build import LOOPBACK_ADDRESS
@@ -147,14 +147,12 @@ def recv(
         keep_last=output is not None and ROUND not in output,
     )
     files = _Files(output)
-    names: tuple[str, ...] = ()
-    announced: dict[str, Announcement] = {}
-    ended: EndedRounds | None = None
+    admission = Admission(peers, wait_seconds)
+    ended = Progress()
     result: ExchangeResult | None = None
 
     def document_with(result: ExchangeResult, error: BaseException | None) -> dict[str, object]:
         rounds = by_peer(result)
-        known = ended.tensors if ended is not None else {}
         return {
             "name": configuration.settings.name,
             "direction": "receive",
@@ -164,36 +162,33 @@ def recv(
             "peers": [
                 {
                     "peer": peer,
-                    **asdict(described(announced[peer]) if peer in announced else known[peer]),
+                    **described(ended.announced.get(peer)),
                     "files": files.written.get(peer, []),
                     "rounds": rounds_as_data(rounds.get(peer, [])),
                 }
-                for peer in names
+                for peer in admission.names
             ],
         }
 
     try:
         with orderly_end(), files.written_at_the_end():
-            admission = Admission(peers, wait_seconds)
-            settings = replace(configuration.settings, admit=admission.admit)
+            # From the beginning: who connects before it observes would be nobody's first.
+            settings = replace(configuration.settings, admit=admission.admit, observer=admission)
             with running(settings, metrics, trace, open_metrics=open_metrics) as agent:
-                agent.observe(admission)
                 progress(f"{configuration.settings.name} listens at {agent.listening_at}")
-                names = admission.wait()
-                while result is None:
-                    progress(f"connected: {', '.join(names)}")
-                    ended = EndedRounds(agent, names)
-                    keep = ended.keeping(files.keep)
-                    try:
-                        with progress_bar() as advance:
-                            announced, result = receive_announced(
-                                agent, names, receiving, keep, ended.noting(advance)
-                            )
-                    except AgentError as error:
-                        names = admission.wait_again(error)
+                newcomers = admission.wait()
+                ended.begin()
+                while newcomers:
+                    progress(f"connected: {', '.join(newcomers)}")
+                    failed = hear_announcements(agent, newcomers, deadline_seconds, ended)
+                    newcomers = admission.wait_again(agent, failed) if failed else ()
+                with progress_bar() as advance:
+                    _, result = receive_announced(
+                        agent, admission.names, receiving, files.keep, advance, ended
+                    )
             files.write_last()
     except (MltswitchError, KeyboardInterrupt, SystemExit) as error:
-        if as_json and ended is not None:
+        if as_json and admission.names:
             print_early(document_with(result or ended.until_now(), error))
         raise
     if as_json:
@@ -202,7 +197,7 @@ def recv(
         print_received(result)
         for peer, names_of_peer in files.written.items():
             for name in names_of_peer:
-                click.echo(f"Written: {printable(name)}{files.round_in(name, announced[peer].rounds)}")
+                click.echo(f"Written: {printable(name)}{files.round_in(name, ended.announced[peer].rounds)}")
     if result.error is not None:
         raise result.error
 

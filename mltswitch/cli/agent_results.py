@@ -1,31 +1,15 @@
 """What became of tensors, as a table and as data."""
 
-import time
-from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, is_dataclass
 from statistics import median
 from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from mltswitch.cli import discard_output
 from mltswitch.cli.agent_options import reason_of
 from mltswitch.cli.output import console, print_json, progress, table
 from mltswitch.errors import MltswitchError, printable
-from mltswitch.hostagent.agent import Agent
-from mltswitch.hostagent.announced import (
-    ANNOUNCEMENT_TENSOR,
-    Advance,
-    Announcement,
-    ExchangeResult,
-    Keep,
-    RoundResult,
-    cpu_seconds,
-)
-from mltswitch.hostagent.completions import Completion, CompletionQueue
-from mltswitch.hostagent.tensor.bitmap import missing_elements
+from mltswitch.hostagent.announced import Announcement, ExchangeResult, RoundResult
 from mltswitch.units import format_ratio
 
 COMMON: Final = ("rounds #", "size [MB]", "median time [ms]", "longest [ms]", "goodput [Gbit/s]", "packets #")
@@ -69,99 +53,12 @@ def print_received(result: ExchangeResult) -> None:
     console().print(_cost(result), markup=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """A peer's tensor; None where it is not known."""
-
-    tensor: int | None = None
-    element_type: str | None = None
-    shape: tuple[int, ...] | None = None
-    size_bytes: int | None = None
-
-
-def described(announced: Announcement) -> Described:
-    """All of it is known."""
-    return Described(announced.tensor, announced.element_type, announced.shape, announced.size_bytes)
-
-
-class _Waiting(CompletionQueue):
-    """Completions that are looked at before they are taken: whoever is interrupted between loses none."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entries: deque[Completion] = deque()
-
-    def add(self, completion: Completion) -> None:
-        self.entries.append(completion)
-
-
-class EndedRounds:
-    """What has ended until now, for the case that the rest never does."""
-
-    def __init__(self, agent: Agent, peers: Sequence[str]) -> None:
-        """`peers`: connected ones."""
-        self.tensors = {peer: Described() for peer in peers}
-        self._waiting = agent.completions = _Waiting()
-        self._rounds: dict[tuple[str, int], RoundResult] = {}
-        self._started, self._cpu_seconds = time.monotonic(), cpu_seconds()
-
-    def noting(self, advance: Advance) -> Advance:
-        """The same, and takes what has been completed: the agent's queue grows as long as nobody does."""
-
-        def noted(what: str, done: int, total: int) -> None:
-            self._note()
-            advance(what, done, total)
-
-        return noted
-
-    def keeping(self, keep: Keep) -> Keep:
-        """The same, and looks at what has arrived."""
-
-        def kept(peer: str, number: int, data: NDArray[Any]) -> None:
-            self.tensors[peer] = replace(self.tensors[peer], shape=data.shape)
-            keep(peer, number, data)
-
-        return kept
-
-    def until_now(self) -> ExchangeResult:
-        """Time and processor time are from the connection on."""
-        self._note()
-        return ExchangeResult(
-            rounds=tuple(self._rounds.values()),
-            seconds=time.monotonic() - self._started,
-            cpu_seconds=cpu_seconds() - self._cpu_seconds,
-        )
-
-    def _note(self) -> None:
-        while self._waiting.entries:
-            completion = self._waiting.entries[0]
-            known = self.tensors.get(completion.peer)
-            if completion.tensor != ANNOUNCEMENT_TENSOR and known is not None:
-                layout = completion.layout
-                self._rounds[completion.peer, completion.round_number] = _round_of(completion)
-                self.tensors[completion.peer] = Described(
-                    completion.tensor,
-                    known.element_type if layout is None else layout.element_type.name.lower(),
-                    known.shape,
-                    known.size_bytes if layout is None else layout.size_bytes,
-                )
-            self._waiting.entries.popleft()
-
-
-def _round_of(completion: Completion) -> RoundResult:
-    missing = elements = None
-    if completion.received is not None and completion.layout is not None:
-        missing = int(np.count_nonzero(~completion.received))
-        ranges = missing_elements(completion.received, completion.layout)
-        elements = int((ranges[:, 1] - ranges[:, 0]).sum())
-    return RoundResult(
-        peer=completion.peer,
-        round_number=completion.round_number,
-        error=completion.error,
-        statistics=completion.statistics,
-        missing_packets=missing,
-        missing_elements=elements,
-    )
+def described(announced: Announcement | None) -> dict[str, object]:
+    """A peer's tensor; None where it has not said what it sends."""
+    return {
+        field: None if announced is None else getattr(announced, field)
+        for field in ("tensor", "element_type", "shape", "size_bytes")
+    }
 
 
 def line_of(error: BaseException | None) -> str | None:

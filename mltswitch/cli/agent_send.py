@@ -20,7 +20,6 @@ from mltswitch.cli.agent_options import (
     running,
 )
 from mltswitch.cli.agent_results import (
-    EndedRounds,
     by_peer,
     line_of,
     print_early,
@@ -36,13 +35,14 @@ from mltswitch.hostagent.announced import (
     MAXIMUM_ROUNDS,
     RETRY_SECONDS,
     ExchangeResult,
+    Progress,
     SendOptions,
     connect_patiently,
     send_announced,
 )
 from mltswitch.hostagent.arguments import MAXIMUM_LAYER
 from mltswitch.hostagent.control.sockets import Endpoint
-from mltswitch.hostagent.errors import DeadlineExceededError, PeerUnreachableError
+from mltswitch.hostagent.errors import DeadlineExceededError, PeerRefusedError, PeerUnreachableError
 from mltswitch.hostagent.tagging import DEFAULT_POLICY, POLICIES
 from mltswitch.hostagent.tensor.elements import view_of
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_SEGMENTS
@@ -153,7 +153,7 @@ def send(
     settings = replace(configuration.settings, listen=None)
     if document.data_port is None and not settings.per_path_sockets:
         settings = replace(settings, data_port=0)
-    ended: EndedRounds | None = None
+    ended: Progress | None = None
     result: ExchangeResult | None = None
 
     def document_with(result: ExchangeResult, error: BaseException | None) -> dict[str, object]:
@@ -173,9 +173,9 @@ def send(
         with running(settings, metrics, trace, open_metrics=open_metrics) as agent:
             progress(f"connecting to {', '.join(f'{name} at {place}' for name, place in endpoints)}")
             _connect(agent, endpoints, wait_seconds)
-            ended = EndedRounds(agent, names)
+            ended = Progress()
             with progress_bar() as advance:
-                result = send_announced(agent, names, data, sending, ended.noting(advance))
+                result = send_announced(agent, names, data, sending, advance, ended)
     except (MltswitchError, KeyboardInterrupt, SystemExit) as error:
         if as_json and ended is not None:
             print_early(document_with(result or ended.until_now(), error))
@@ -195,9 +195,10 @@ def _connect(agent: Agent, endpoints: Sequence[tuple[str, Endpoint]], wait_secon
         started = time.monotonic()
         try:
             connect_patiently(agent, [(name, endpoint)], max(0.0, end - started))
-        except (PeerUnreachableError, DeadlineExceededError) as error:
+        except (PeerUnreachableError, PeerRefusedError, DeadlineExceededError) as error:
             tried_seconds = time.monotonic() - started
-            if tried_seconds < RETRY_SECONDS:  # once
+            is_last_word = isinstance(error, PeerRefusedError) and error.is_lasting
+            if is_last_word or tried_seconds < RETRY_SECONDS:  # once
                 raise
             raise type(error)(
                 f"no connection, tried for {tried_seconds:.1f} s; the last time: {error.what}",

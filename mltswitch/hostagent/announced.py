@@ -8,7 +8,7 @@ the receiver's own limit before memory is made.
 import resource
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, Literal, Self
 
@@ -18,11 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.agent import Agent
-from mltswitch.hostagent.completions import Completion, Transfer
+from mltswitch.hostagent.completions import Completion, CompletionQueue, Transfer
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.errors import (
     AgentError,
     CancelledError,
+    PeerRefusedError,
     PeerUnreachableError,
     TransferMismatchError,
 )
@@ -41,6 +42,8 @@ MAXIMUM_ROUNDS: Final = 1_000_000
 MAXIMUM_DIMENSIONS: Final = 32
 MAXIMUM_NUMBER: Final = 0xFFFF_FFFE
 RETRY_SECONDS: Final = 0.25
+REFUSED_RETRY_SECONDS: Final = 1.0
+"""A peer that refuses may tell of it each time."""
 _NUMPY_TYPES: Final = {
     ElementType.FLOAT32: np.float32,
     ElementType.FLOAT16: np.float16,
@@ -141,6 +144,44 @@ class ExchangeResult:
         return next((entry.error for entry in self.rounds if entry.error is not None), None)
 
 
+class Progress(CompletionQueue):
+    """What has come of an exchange until now: all that is known where the rest never does.
+
+    Transfers complete here, and lie here until they are looked at: whoever is interrupted between loses none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.announced: dict[str, Announcement] = {}
+        self._rounds: dict[tuple[str, int], RoundResult] = {}
+        self._waiting: dict[tuple[str, int], Completion] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """Times are from here on."""
+        self._started, self._cpu_seconds = time.monotonic(), cpu_seconds()
+
+    def add(self, completion: Completion) -> None:
+        """A round has ended."""
+        self._waiting[completion.peer, completion.round_number] = completion
+
+    def note(self, result: RoundResult) -> None:
+        """A round's completion has been looked at, or there is none."""
+        key = result.peer, result.round_number
+        self._rounds[key] = result
+        self._waiting.pop(key, None)
+
+    def until_now(self) -> ExchangeResult:
+        """All rounds that have ended."""
+        for completion in list(self._waiting.values()):
+            self.note(_result_of(completion))
+        return ExchangeResult(
+            rounds=tuple(self._rounds.values()),
+            seconds=time.monotonic() - self._started,
+            cpu_seconds=cpu_seconds() - self._cpu_seconds,
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendOptions:
     """How a tensor is sent."""
@@ -180,28 +221,42 @@ the last one is kept, not before the next one is complete."""
 
 
 def connect_patiently(agent: Agent, peers: Sequence[tuple[str, Endpoint]], wait_seconds: float) -> None:
-    """Connect to all of them, again and again while they are not there; raises AgentError of the last try."""
+    """Connect to all of them, again and again while they are not there, or have no room yet.
+
+    Raises AgentError of the last try; at once of one that refuses us for good.
+    """
     end = time.monotonic() + wait_seconds
     for name, endpoint in peers:
         while True:
             try:
                 agent.connect(name, endpoint, max(RETRY_SECONDS, end - time.monotonic()))
                 break
-            except PeerUnreachableError:
-                if time.monotonic() + RETRY_SECONDS >= end:
+            except (PeerUnreachableError, PeerRefusedError) as error:
+                pause = RETRY_SECONDS
+                if isinstance(error, PeerRefusedError):
+                    if error.is_lasting:
+                        raise
+                    pause = REFUSED_RETRY_SECONDS
+                if time.monotonic() + pause >= end:
                     raise
-                time.sleep(RETRY_SECONDS)
+                time.sleep(pause)
 
 
 def send_announced(
-    agent: Agent, peers: Sequence[str], data: NDArray[Any], options: SendOptions, advance: Advance
+    agent: Agent,
+    peers: Sequence[str],
+    data: NDArray[Any],
+    options: SendOptions,
+    advance: Advance,
+    progress: Progress | None = None,
 ) -> ExchangeResult:
     """Announce a tensor to connected peers, and send it to all of them, round after round.
 
     A round begins when the one before has ended with every peer; a peer that failed is left out from then on.
     Raises UserInputError for data that cannot be sent, and AgentError where a peer does not take the
-    announcement.
+    announcement. `progress`: a new one, for who wants to know what was sent before an error.
     """
+    progress = progress or Progress()
     view = view_of(data, writable=False, element_type=options.element_type)
     announcement = Announcement.of(data, view.element_type, tensor=options.tensor, rounds=options.rounds)
     encoded = announcement.encoded()
@@ -215,6 +270,7 @@ def send_announced(
             layer=options.layer,
             policy="all",
             deadline_seconds=options.deadline_seconds,
+            completions=CompletionQueue(),
         )
         for peer in peers
     ]:
@@ -232,25 +288,65 @@ def send_announced(
             burst_packets=options.burst_packets,
             deadline_seconds=options.deadline_seconds,
             element_type=options.element_type,
+            completions=progress,
         )
 
-    return _exchange(dict.fromkeys(peers, options.rounds), post, lambda *_: None, advance, "sent")
+    rounds = dict.fromkeys(peers, options.rounds)
+    return _exchange(rounds, post, lambda *_: None, advance, "sent", progress)
+
+
+def hear_announcements(
+    agent: Agent, peers: Sequence[str], deadline_seconds: float, progress: Progress
+) -> list[AgentError]:
+    """Learn from connected peers what they will send; returns the errors of those that did not say it, each
+    with its peer's name."""
+    memory = {peer: np.zeros(ANNOUNCEMENT_BYTES, np.int8) for peer in peers}
+    posted = {
+        peer: agent.post_recv(
+            peer,
+            buffer,
+            tensor=ANNOUNCEMENT_TENSOR,
+            round_number=FIRST_ROUND,
+            deadline_seconds=deadline_seconds,
+            completions=CompletionQueue(),
+        )
+        for peer, buffer in memory.items()
+    }
+    failed: list[AgentError] = []
+    for peer, transfer in posted.items():
+        progress.announced.pop(peer, None)
+        try:
+            transfer.wait()
+            progress.announced[peer] = Announcement.decoded(memory[peer], peer)
+        except AgentError as error:
+            failed.append(error)
+    return failed
 
 
 def receive_announced(
-    agent: Agent, peers: Sequence[str], options: ReceiveOptions, keep: Keep, advance: Advance
+    agent: Agent,
+    peers: Sequence[str],
+    options: ReceiveOptions,
+    keep: Keep,
+    advance: Advance,
+    progress: Progress | None = None,
 ) -> tuple[dict[str, Announcement], ExchangeResult]:
     """Receive what connected peers announce; `keep` is called after each round that is complete.
 
     Where it is interrupted, or the agent fails, `keep` has been called for every round that was complete. A
     peer whose tensor finds no room, in this host's memory or in what the options allow all of them together,
     fails in its first round, and alone: it is told why.
-    Raises AgentError where an announcement does not come or the agent fails.
+    Raises AgentError where an announcement does not come or the agent fails. `progress`: a new one, or one of
+    `hear_announcements`; also for who wants to know what had arrived before an error.
     """
-    announced = _announcements(agent, peers, options.deadline_seconds)
+    progress = progress or Progress()
+    unheard = [peer for peer in peers if peer not in progress.announced]
+    failed = hear_announcements(agent, unheard, options.deadline_seconds, progress)
+    if failed:
+        raise failed[0]
+    announced = {peer: progress.announced[peer] for peer in peers}
     copies = {peer: 2 if options.keep_last and entry.rounds > 1 else 1 for peer, entry in announced.items()}
     buffers: dict[str, list[NDArray[Any]]] = {}
-    refused: list[RoundResult] = []
     room_bytes = options.maximum_bytes
     for peer, announcement in announced.items():
         needed_bytes = announcement.size_bytes * copies[peer]
@@ -265,7 +361,7 @@ def receive_announced(
             except MemoryError as error:
                 reason = str(error)
         problem = _without_memory(peer, announcement, copies[peer], reason)
-        refused.append(RoundResult(peer=peer, round_number=FIRST_ROUND, error=problem, statistics=None))
+        progress.note(RoundResult(peer=peer, round_number=FIRST_ROUND, error=problem, statistics=None))
         agent.disconnect(peer, problem.what)
 
     def buffer(peer: str, round_number: int) -> NDArray[Any]:
@@ -285,6 +381,7 @@ def receive_announced(
             keep_missing=options.keep_missing,
             deadline_seconds=options.deadline_seconds,
             element_type=announced[peer].type,
+            completions=progress,
         )
 
     result = _exchange(
@@ -293,8 +390,9 @@ def receive_announced(
         lambda peer, number: keep(peer, number, buffer(peer, number)),
         advance,
         "received",
+        progress,
     )
-    return announced, replace(result, rounds=(*refused, *result.rounds))
+    return announced, result
 
 
 def _without_memory(peer: str, announcement: Announcement, copies: int, reason: str) -> CancelledError:
@@ -308,34 +406,17 @@ def _without_memory(peer: str, announcement: Announcement, copies: int, reason: 
     )
 
 
-def _announcements(agent: Agent, peers: Sequence[str], deadline_seconds: float) -> dict[str, Announcement]:
-    memory = {peer: np.zeros(ANNOUNCEMENT_BYTES, np.int8) for peer in peers}
-    posted = {
-        peer: agent.post_recv(
-            peer,
-            buffer,
-            tensor=ANNOUNCEMENT_TENSOR,
-            round_number=FIRST_ROUND,
-            deadline_seconds=deadline_seconds,
-        )
-        for peer, buffer in memory.items()
-    }
-    for transfer in posted.values():
-        transfer.wait()
-    return {peer: Announcement.decoded(buffer, peer) for peer, buffer in memory.items()}
-
-
 def _exchange(
     rounds: dict[str, int],
     post: Callable[[str, int], Transfer],
     completed: Callable[[str, int], None],
     advance: Advance,
     done_word: str,
+    progress: Progress,
 ) -> ExchangeResult:
-    results: list[RoundResult] = []
     left = dict(rounds)
-    total = sum(rounds.values())
-    started, cpu = time.monotonic(), cpu_seconds()
+    done, total = 0, sum(rounds.values())
+    progress.begin()
     for number in range(FIRST_ROUND, FIRST_ROUND + max(rounds.values(), default=0)):
         waiting: dict[str, Transfer] = {}
         try:
@@ -343,40 +424,46 @@ def _exchange(
                 if number < FIRST_ROUND + most:
                     waiting[peer] = post(peer, number)
             for peer, transfer in list(waiting.items()):
-                results.append(_ended(peer, number, transfer))
-                if results[-1].error is None:
+                error = _ended(transfer, progress)
+                if error is None:
                     completed(peer, number)
                 else:
                     del left[peer]
                 del waiting[peer]
-                advance(f"rounds {done_word}", len(results), total)
+                done += 1
+                advance(f"rounds {done_word}", done, total)
         except (AgentError, KeyboardInterrupt, SystemExit):
             for peer, transfer in waiting.items():
                 if transfer.completion is not None and transfer.completion.error is None:
                     completed(peer, number)
             raise
-    return ExchangeResult(
-        rounds=tuple(results), seconds=time.monotonic() - started, cpu_seconds=cpu_seconds() - cpu
-    )
+    return progress.until_now()
 
 
-def _ended(peer: str, number: int, transfer: Transfer) -> RoundResult:
-    error: AgentError | None = None
+def _ended(transfer: Transfer, progress: Progress) -> AgentError | None:
+    """Waits for it."""
     try:
-        completion: Completion | None = transfer.wait()
-    except AgentError as problem:
-        error, completion = problem, transfer.completion
-    if completion is None or completion.statistics is None:
-        return RoundResult(peer=peer, round_number=number, error=error, statistics=None)
+        completion = transfer.wait()
+    except AgentError as error:
+        ended = transfer.completion
+        if ended is None:  # the waiting itself has failed
+            raise
+        progress.note(_result_of(ended))
+        return error
+    progress.note(_result_of(completion))
+    return None
+
+
+def _result_of(completion: Completion) -> RoundResult:
     missing = elements = None
     if completion.received is not None and completion.layout is not None:
         missing = int(np.count_nonzero(~completion.received))
         ranges = missing_elements(completion.received, completion.layout)
         elements = int((ranges[:, 1] - ranges[:, 0]).sum())
     return RoundResult(
-        peer=peer,
-        round_number=number,
-        error=error,
+        peer=completion.peer,
+        round_number=completion.round_number,
+        error=completion.error,
         statistics=completion.statistics,
         missing_packets=missing,
         missing_elements=elements,

@@ -1,8 +1,12 @@
 """What can go wrong with a transfer, as types: each names the peer, the tensor and the reason."""
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from mltswitch.errors import MltswitchError
+
+CONNECTED_ALREADY: Final = "is connected already"
+NO_MORE_MAY_BE: Final = "no more may be"
+"""How refusals end that another connection is the reason for: they pass."""
 
 
 class AgentError(MltswitchError):
@@ -28,6 +32,12 @@ class PeerUnreachableError(AgentError):
 
 class PeerRefusedError(AgentError):
     """The peer does not accept us, our certificate, our version, or a transfer; says why."""
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether asking again is of no use. A peer's GOODBYE carries its words and nothing else, so this
+        goes by them: what it does not know, it takes for lasting."""
+        return not self.what.endswith((CONNECTED_ALREADY, NO_MORE_MAY_BE))
 
 
 class ProtocolViolationError(AgentError):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from mltswitch.hostagent.errors import PeerRefusedError
+from mltswitch.hostagent.errors import CONNECTED_ALREADY, NO_MORE_MAY_BE, PeerRefusedError
 from mltswitch.hostagent.links import Link
 from mltswitch.hostagent.words import words_of
 
@@ -35,11 +35,13 @@ class Roster:
     def check(self, link: Link, name: str) -> None:
         """Raises PeerRefusedError where it must not become this peer's."""
         if name in self.by_name:
-            raise PeerRefusedError("is connected already", peer=name)
+            raise PeerRefusedError(CONNECTED_ALREADY, peer=name)
         if link.expected is not None or self.dialled(name) is not None:
             return  # whom we call is welcome to call us
         if len(self.by_name) >= self._maximum_peers:
-            raise PeerRefusedError(f"{len(self.by_name)} peers are connected, and no more may be", peer=name)
+            raise PeerRefusedError(
+                f"{len(self.by_name)} peers are connected, and {NO_MORE_MAY_BE}", peer=name
+            )
         refusal = "" if self._admit is None else _asked(self._admit, name)
         if refusal:
             raise PeerRefusedError(refusal, peer=name)

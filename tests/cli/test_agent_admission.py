@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mltswitch.cli import agent_recv
+from mltswitch.cli.agent_admission import Admission
 from mltswitch.hostagent.agent import Agent
+from mltswitch.hostagent.announced import ANNOUNCEMENT_BYTES, ANNOUNCEMENT_TENSOR, connect_patiently
 from mltswitch.hostagent.configuration import AgentDocument, configured, parse_endpoint
-from mltswitch.hostagent.errors import AgentError, PeerRefusedError
+from mltswitch.hostagent.errors import (
+    AgentError,
+    CancelledError,
+    DeadlineExceededError,
+    PeerRefusedError,
+    ProtocolViolationError,
+)
+from mltswitch.hostagent.telemetry.events import PeerConnected, PeerLost
 from tests.cli.agent_commands import GRADIENTS, receiving, run, running
+from tests.hostagent.background import in_background
+from tests.hostagent.control.peers import nobody_listens
 
 TRANSPORTS = ["mlt", "tcp"]
 
@@ -133,3 +146,111 @@ def test_the_last_reason_stands_with_the_deadline(capsys: pytest.CaptureFixture[
         code, out, err = receiver.ends()
     assert (code, out) == (6, "")
     assert err.splitlines()[-1] == "mltswitch: peer one: has not connected within 3 s"
+
+
+def sender(name: str) -> Agent:
+    return Agent(configured(AgentDocument(name=name, data_port=0), folder=Path(), where="here").settings)
+
+
+def test_who_announces_nonsense_is_sent_away_and_may_come_back() -> None:
+    """The others, who have announced already, are asked nothing twice."""
+    with receiving("--from", "one", "--from", "two", "-o", "{peer}.npy") as (receiver, place):
+        to = ("--to", f"receiver={place}")
+        with running("send", "g.npy", "--name", "two", *to) as two, sender("one") as odd:
+            odd.connect("receiver", parse_endpoint(place), 60.0)
+            odd.post_send(
+                "receiver",
+                np.zeros(ANNOUNCEMENT_BYTES, np.int8),
+                tensor=ANNOUNCEMENT_TENSOR,
+                round_number=1,
+                dscp=34,
+            ).wait()
+            receiver.reads("^not connected: one: its announcement cannot be used: is not JSON")
+            with running("send", "g.npy", "--name", "one", *to) as one:
+                assert one.ends()[0] == two.ends()[0] == receiver.ends()[0] == 0
+    assert (np.load("one.npy") == np.load("two.npy")).all()
+
+
+def test_interrupted_when_somebody_else_has_come(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with nobody_listens() as free:
+        place = free
+    is_there = threading.Event()
+
+    def progress(line: str) -> None:
+        if line == "connected: one":
+            is_there.set()
+        elif line == "connected: two":
+            raise KeyboardInterrupt
+
+    def call() -> None:
+        with sender("one") as one:
+            connect_patiently(one, [("receiver", place)], 60.0)
+            assert is_there.wait(60.0)
+        with sender("two") as two, suppress(AgentError):
+            connect_patiently(two, [("receiver", place)], 60.0)
+
+    monkeypatch.setattr(agent_recv, "progress", progress)
+    with in_background(call) as called:
+        code, out, err = run(capsys, "recv", "--listen", place, "--data-port", 0, "--json")
+        called()
+    assert code == 130, err
+    [peer] = json.loads(out)["peers"]
+    assert peer == dict.fromkeys(("tensor", "element_type", "shape", "size_bytes")) | {
+        "peer": "two",
+        "files": [],
+        "rounds": [],
+    }
+
+
+def test_the_receiver_looks_from_the_beginning_of_its_agent(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two who come at once are both the first."""
+
+    def too_late(*_: object) -> None:
+        raise AssertionError("somebody may be connected by now")
+
+    monkeypatch.setattr(Agent, "observe", too_late)
+    with nobody_listens() as free:
+        place = str(free)
+    with running("send", "g.npy", "--to", f"receiver={place}") as sender_:
+        code, _, err = run(capsys, "recv", "--listen", place, "--data-port", 0, "--trace", "t.jsonl")
+        assert sender_.ends()[0] == 0
+    assert code == 0, err
+    assert "peer_connected" in Path("t.jsonl").read_text()
+
+
+def test_no_time_is_left_for_another_try() -> None:
+    with sender("x") as agent, pytest.raises(ProtocolViolationError, match="says nonsense"):
+        Admission((), 0.0).wait_again(agent, [ProtocolViolationError("says nonsense", peer="one")])
+
+
+def test_nobody_is_waited_for_where_the_agent_has_failed() -> None:
+    with sender("x") as agent:
+        agent.close()
+        with pytest.raises(CancelledError, match="closed"):
+            Admission((), 60.0).wait_again(agent, [ProtocolViolationError("says nonsense", peer="one")])
+
+
+def lost(peer: str, reason: str) -> PeerLost:
+    return PeerLost(0, peer, "peer_unreachable", reason)
+
+
+def test_strangers_hide_no_reason_of_who_is_expected() -> None:
+    admission = Admission(["one"], 0.0)
+    for number in range(2000):
+        admission.observe(lost(f"10.0.0.1:{number}", "is no agent"))
+    admission.observe(PeerConnected(0, "one", 1, 1, 1))
+    admission.observe(lost("one", "it was told to end"))
+    with pytest.raises(DeadlineExceededError, match="before: it was told to end"):
+        admission.wait()
+
+
+def test_the_last_reason_is_the_last() -> None:
+    admission = Admission((), 0.0)
+    for peer, reason in (("10.0.0.1:1", "first"), ("10.0.0.2:1", "second"), ("10.0.0.1:1", "third")):
+        admission.observe(lost(peer, reason))
+    with pytest.raises(DeadlineExceededError, match="before: third"):
+        admission.wait()

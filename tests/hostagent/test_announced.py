@@ -21,6 +21,7 @@ from mltswitch.hostagent.announced import (
     ANNOUNCEMENT_BYTES,
     ANNOUNCEMENT_TENSOR,
     Announcement,
+    Progress,
     ReceiveOptions,
     SendOptions,
     connect_patiently,
@@ -34,9 +35,11 @@ from mltswitch.hostagent.errors import (
     AgentError,
     CancelledError,
     DeadlineExceededError,
+    PeerRefusedError,
     PeerUnreachableError,
     TransferMismatchError,
 )
+from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.hostagent.tensor.layout import MAXIMUM_ELEMENTS
 from mltswitch.wire import ElementType
 from tests.hostagent.background import eventually, in_background
@@ -46,14 +49,14 @@ SENDING = SendOptions(dscp=34, burst_packets=16, deadline_seconds=PATIENCE_SECON
 RECEIVING = ReceiveOptions(maximum_bytes=1 << 24, deadline_seconds=PATIENCE_SECONDS)
 
 
-def agent(name: str, place: int, listen: bool = True) -> Agent:
+def agent(name: str, place: int, listen: bool = True, **more: Any) -> Agent:
     document = AgentDocument(
         name=name,
         addresses=(f"127.0.9.{place}",),
         listen=f"127.0.9.{place}:0" if listen else None,
         data_port=0,
     )
-    return Agent(configured(document, folder=Path(), where="test").settings)
+    return Agent(replace(configured(document, folder=Path(), where="test").settings, **more))
 
 
 @pytest.fixture
@@ -270,6 +273,37 @@ def test_what_is_complete_while_others_are_posted_is_not_forgotten(
     assert kept == ["one"]
 
 
+def test_interrupted_it_is_known_what_was_refused_and_what_was_on_its_way(
+    ends: tuple[Agent, Agent, Agent],
+) -> None:
+    one, two, receiver = ends
+    large, small, progress = np.zeros(1000, np.float64), np.ones(1000, np.float32), Progress()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with (
+        in_background(send_announced, one, ["all"], large, SENDING, nothing),
+        in_background(send_announced, two, ["all"], small, replaced(rounds=2), nothing),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            receive_announced(
+                receiver,
+                ["one", "two"],
+                replace(RECEIVING, maximum_bytes=4_000),
+                nothing,
+                interrupt,
+                progress,
+            )
+        receiver.close()
+    known = progress.until_now().rounds
+    assert [(entry.peer, entry.round_number) for entry in known] == [("one", 1), ("two", 1)]
+    assert "no memory for 8,000 B" in str(known[0].error)
+    assert (known[1].error, known[1].missing_elements) == (None, 0)
+    assert set(progress.announced) == {"one", "two"}
+    assert receiver.poll() is None  # what nobody takes would fill the memory
+
+
 def test_a_peer_that_announces_nonsense(ends: tuple[Agent, Agent, Agent]) -> None:
     one, _, receiver = ends
     one.post_send(
@@ -311,6 +345,47 @@ def test_a_peer_that_is_late() -> None:
             with late:
                 assert late.wait_for_a_peer(PATIENCE_SECONDS) == "early"
                 assert connected() is None
+
+
+@pytest.mark.parametrize(("name", "most"), [("one", 1024), ("two", 1)])
+def test_who_finds_another_connection_in_its_place_tries_again(name: str, most: int) -> None:
+    """The one of a crashed sender is there until it has been silent for long enough."""
+    refusals: list[str] = []
+
+    class Refusals:
+        def observe(self, event: AgentEvent) -> None:
+            if isinstance(event, PeerLost):
+                refusals.append(event.reason)
+
+    with (
+        agent("busy", 7, maximum_peers=most, observer=Refusals()) as busy,
+        agent("one", 8, listen=False) as old,
+        agent(name, 9, listen=False) as new,
+    ):
+        place = busy.listening_at
+        assert place is not None
+        old.connect("busy", place, PATIENCE_SECONDS)
+        with pytest.raises(PeerRefusedError, match=r"connected"):  # nobody waits longer than he wants to
+            connect_patiently(new, [("busy", place)], 0.5)
+        told = len(refusals)
+        with in_background(connect_patiently, new, [("busy", place)], PATIENCE_SECONDS) as connected:
+            eventually(lambda: len(refusals) > told)
+            old.close()
+            assert connected() is None
+
+
+def test_who_is_refused_for_good_hears_it_at_once() -> None:
+    asked: list[str] = []
+
+    def admit(peer: str) -> str:
+        asked.append(peer)
+        return "is not expected here"
+
+    with agent("strict", 10, admit=admit) as strict, agent("one", 11, listen=False) as one:
+        assert strict.listening_at is not None
+        with pytest.raises(PeerRefusedError, match="not expected"):
+            connect_patiently(one, [("strict", strict.listening_at)], 3.0)
+    assert asked == ["one"]
 
 
 def listening_again(endpoint: Endpoint) -> Agent:

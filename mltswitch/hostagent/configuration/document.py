@@ -162,7 +162,7 @@ class AgentDocument(_Document):
     """Where no plan says it."""
     two_queues: int | None = Field(default=None, ge=1, le=65_536, strict=True)
     """Two classes stand for many priorities: so many foremost unfinished layers use the first one."""
-    buffer_bytes: SizeBytes | None = Field(default=None, alias="buffer", ge=65_536, le=1 << 31)
+    buffer_bytes: SizeBytes | None = Field(default=None, alias="buffer", ge=65_536, lt=1 << 31)
     """Of each data socket, in each direction, as far as the kernel grants it."""
     catch_reuse: bool = Field(default=False, strict=True)
     """Find out whether a tensor changed while it was being sent; reads it twice."""

@@ -4,7 +4,9 @@ The libraries that parse and check know YAML and types of Python. Here stands wh
 file of fields, and in which line.
 """
 
+import re
 from collections.abc import Iterator, Mapping
+from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
@@ -49,9 +51,22 @@ PROBLEMS: Final = (
     ("expected <block end>", "no field begins here", "fields of one part equally far to the right"),
     ("block sequence entries", "no list begins here", "a list in brackets, or below its field"),
     ("'-' indicator", "no entry of the list", "`- ` before each entry, equally far to the right"),
+    ("unhashable key", "a list or fields instead of a name", EXAMPLE),
+    ("expected <document start>", "no field begins here", "fields of one part equally far to the right"),
+    ("another document", "a second file begins here", "one, without a line `---` or `...` in it"),
+    ("expected node content", "no value begins here", "a value, or the end of what is open"),
+    ("incompatible YAML", "a version of YAML that is not read", "no line that begins with %"),
+    ("escape character", "no character is written so", "\\\\ for one \\"),
+    ("must be in", "a date that no calendar has", "quotes around the value"),
+    ("is out of range", "a date that no calendar has", "quotes around the value"),
     ("unacceptable character", "a control character", "text"),
+    ("control characters", "a control character", "text"),
 )
 """Words of libyaml, or of PyYAML; what they mean, and what was expected."""
+UNPRINTABLE: Final = re.compile("[^\t\r\n -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What YAML takes nowhere."""
+EXPONENT: Final = re.compile(r"[-+]?[\d.]+[eE][-+]?\d+")
+TEXT_TAG: Final = "tag:yaml.org,2002:str"
 BOUNDS: Final = {
     "ge": ("small", "{} or more"),
     "gt": ("small", "more than {}"),
@@ -90,6 +105,9 @@ def read_document(path: Path) -> AgentDocument:
     try:
         data = parse_yaml(text, where=where, is_expanded=True)
     except UserInputError as error:
+        found = UNPRINTABLE.search(text)
+        if found is not None and error.where == where:  # the library says no line
+            error.where = f"{where}:{len(text[: found.end()].splitlines())}"
         raise _in_plain_words(error) from None
     return _checked(data, where, text)
 
@@ -104,15 +122,20 @@ def _checked(data: Any, where: str, text: str | None) -> AgentDocument:
         kind = "is empty" if data is None else f"is {_kind(data)}"
         raise UserInputError(kind, where=where, expected=EXAMPLE)
     try:
+        return validate(data, AgentDocument, where=where)
+    except UserInputError as error:
+        problem = error
+    try:
         AgentDocument.model_validate(data)
     except ValidationError as error:
         # A field that nobody knows explains the one that is missing.
         problems = sorted(
             error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden"
         )
-        line = None if text is None else _line(text, problems[0]["loc"])
-        raise _first_problem(problems, where if line is None else f"{where}:{line}") from None
-    return validate(data, AgentDocument, where=where)
+        raise _first_problem(problems, where, text) from None
+    field = problem.where.removeprefix(f"{where}: ")
+    problem.where = f"{_at(where, text, tuple(field.split('.')))}: {field}"
+    raise problem
 
 
 def _in_plain_words(error: UserInputError) -> UserInputError:
@@ -123,8 +146,15 @@ def _in_plain_words(error: UserInputError) -> UserInputError:
     return UserInputError(problem, where=error.where)
 
 
-def _first_problem(problems: list[ErrorDetails], where: str) -> UserInputError:
+def _first_problem(problems: list[ErrorDetails], where: str, text: str | None) -> UserInputError:
     problem = problems[0]
+    if problem["type"] == "invalid_key" and text is not None:
+        above = problem["loc"][:-1]
+        line, name = _nameless(text, above)
+        field = ".".join(map(str, (*above, name)))
+        what = f"{name} is no name of a field"
+        return UserInputError(what, where=f"{where}:{line}: {field}", expected="text")
+    where = _at(where, text, problem["loc"])
     parts = [str(part)[:SHOWN_CHARACTERS] for part in problem["loc"] if part != KEY]
     what, expected = _told(problem)
     others = len({entry["loc"] for entry in problems} - {problem["loc"]})
@@ -163,6 +193,8 @@ def _told_of_a_value(kind: str, value: object, context: Mapping[str, Any]) -> tu
     for bound, (size, words) in BOUNDS.items():
         if bound in context:
             return f"{_shown(value)} is too {size}", words.format(f"{context[bound]:.12g}")
+    if kind.startswith("int") and isinstance(value, str) and EXPONENT.fullmatch(value):
+        return f"{_shown(value)} is no whole number", "digits alone"
     expected = next((words for begin, words in TYPES.items() if kind.startswith(begin)), "another value")
     is_shown = isinstance(value, str | int | float) and not isinstance(value, bool)
     return f"{_shown(value)} is {_kind(value)}" if is_shown else f"is {_kind(value)}", expected
@@ -185,7 +217,24 @@ def _kind(value: object) -> str:
 
 
 def _shown(value: object) -> str:
-    return repr(value)[:SHOWN_CHARACTERS]
+    if value is None or isinstance(value, bool):
+        return _kind(value)
+    return (str(value) if isinstance(value, date) else repr(value))[:SHOWN_CHARACTERS]
+
+
+def _at(where: str, text: str | None, location: tuple[int | str, ...]) -> str:
+    """With the line, where it is known."""
+    line = None if text is None else _line(text, location)
+    return where if line is None else f"{where}:{line}"
+
+
+def _nameless(text: str, location: tuple[int | str, ...]) -> tuple[int, str]:
+    """Of a part of the file: the line and the text of what stands there for a name and is none."""
+    node: Any = yaml.compose(text, Loader=_Loader)
+    for part in location:
+        node = next(inner for name, (_, inner) in _below(node) if name == str(part))
+    key = next(key for key, _ in node.value if key.tag != TEXT_TAG)
+    return key.start_mark.line + 1, key.value[:SHOWN_CHARACTERS] or "nothing"
 
 
 def _line(text: str, location: tuple[int | str, ...]) -> int | None:

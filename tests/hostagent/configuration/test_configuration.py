@@ -246,6 +246,7 @@ def test_keys_name_the_host(tmp_path: Path) -> None:
             {"classes": {"control_dscp": 40, "gradient_dscp": []}},
             "classes.gradient_dscp: is empty (expected 1 or more)",
         ),
+        ({"buffer": "2 GiB"}, "buffer: '2 GiB' is too large (expected less than 2147483648)"),
         ({"buffer": "1kB"}, "buffer: '1kB' is too small (expected 65536 or more)"),
         ({"transport": "udp"}, "transport: 'udp' is not understood (expected mlt or tcp)"),
         ({"tcp": {"streams": 33}}, "tcp.streams: 33 is too large (expected 32 or less)"),
@@ -374,7 +375,18 @@ def test_what_tells_of_the_network_stands_with_either_transport(tmp_path: Path) 
         ("name: - one\n", ":1:7: no list begins here (expected a list in brackets, or below its field)"),
         ("addresses:\n- ::1\nx\n- ::2\n", ":4:1: neither a field nor a value"),
         ("addresses:\n  - ::1\n  x: 2\n", ":3:3: no entry of the list (expected `- ` before each entry"),
-        ("name: o\x07ne\n", ": a control character (expected text)"),
+        ("name: one\nplan: o\x07ne\n", ":2: a control character (expected text)"),
+        ('name: one\nplan: "a\\nb"\n', ":2: plan: has a line end, a control character or one that"),
+        ("name: one\n? ~\n: 3\n", ":2: ~: ~ is no name of a field (expected text)"),
+        ("tcp:\n  2020-01-01: 3\n", ":2: tcp.2020-01-01: 2020-01-01 is no name of a field"),
+        ("true: 3\n", ":1: true: true is no name of a field"),
+        ("? [a]\n: 3\n", ":1:3: a list or fields instead of a name (expected fields, one a line"),
+        ("  name: one\nplan: x\n", ":2:1: no field begins here (expected fields of one part equally"),
+        ("name: one\n---\nname: two\n", ":2:1: a second file begins here"),
+        ("tcp: {streams: 1e3}\n", ":1: tcp.streams: '1e3' is no whole number (expected digits alone)"),
+        ("schema: 2020-01-01\n", ":1: schema: 2020-01-01 is not understood (expected mltswitch/agent/v1)"),
+        ("plan: 2020-99-99\n", ": a date that no calendar has (expected quotes around the value)"),
+        ("{\n", ":2:1: no value begins here"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_said_in_its_own_words(tmp_path: Path, text: str, line: str) -> None:
@@ -385,6 +397,18 @@ def test_what_is_wrong_in_a_file_is_said_in_its_own_words(tmp_path: Path, text: 
     shown = str(problem.value)
     assert shown.startswith(f"{file}{line}")
     assert not any(word in shown.lower() for word in ("input", "tuple", "mapping", "token", "document"))
+
+
+def test_a_document_is_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, checked = AgentDocument.model_validate, list[object]()
+
+    def validate_(data: object) -> AgentDocument:
+        checked.append(data)
+        return real(data)
+
+    monkeypatch.setattr(AgentDocument, "model_validate", validate_)
+    made(tmp_path, name="one", buffer="2147483647B")
+    assert len(checked) == 1
 
 
 def test_two_queues(folder: Path, lab_plan: Plan) -> None:
