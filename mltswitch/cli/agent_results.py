@@ -133,12 +133,16 @@ def _sum(rounds: Sequence[RoundResult], field: str) -> str:
 
 def _missing(rounds: Sequence[RoundResult]) -> str:
     packets = sum(entry.statistics.packets for entry in rounds if entry.statistics is not None)
+    if not packets:
+        return "-"
     missing = sum(entry.missing_packets for entry in rounds if entry.missing_packets is not None)
     return f"{missing:,} ({format_ratio(missing / packets)})" if packets and missing else "0"
 
 
 def _important_missing(rounds: Sequence[RoundResult]) -> str:
     """The sender tells how many are important when it asks what is missing: not where nothing is."""
+    if all(entry.statistics is None for entry in rounds):
+        return "-"
     lost = 0
     for entry in rounds:
         found = entry.statistics

@@ -274,7 +274,10 @@ def send_announced(
         )
         for peer in peers
     ]:
-        transfer.wait()
+        try:
+            transfer.wait()
+        except AgentError as error:  # whoever reads it knows nothing of this tensor
+            raise type(error)(error.what, peer=error.peer) from None
 
     def post(peer: str, round_number: int) -> Transfer:
         return agent.post_send(

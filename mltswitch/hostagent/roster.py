@@ -1,17 +1,23 @@
 """All links of an agent: whose they are, and which of two calls between the same ends counts."""
 
+import logging
 from collections.abc import Callable
 
 from mltswitch.hostagent.errors import CONNECTED_ALREADY, NO_MORE_MAY_BE, PeerRefusedError
 from mltswitch.hostagent.links import Link
-from mltswitch.hostagent.words import words_of
+from mltswitch.hostagent.words import encodable
+
+Admit = Callable[[str], str | None]
+"""Given a peer's name."""
+
+_log = logging.getLogger(__name__)
 
 
 class Roster:
     """Links in the order in which they began, those of peers by name, and connections by their tokens."""
 
-    def __init__(self, maximum_peers: int, admit: Callable[[str], str] | None) -> None:
-        """`admit`: says why a peer that calls is refused; empty: it is not."""
+    def __init__(self, maximum_peers: int, admit: Admit | None) -> None:
+        """`admit`: says why a peer that calls is refused; nothing: it is not."""
         self._maximum_peers, self._admit = maximum_peers, admit
         self.links: list[Link] = []
         self.by_name: dict[str, Link] = {}
@@ -57,9 +63,13 @@ class Roster:
             del self.by_name[link.name]
 
 
-def _asked(admit: Callable[[str], str], name: str) -> str:
-    """Whatever the user's function raises refuses this peer, and ends nothing else."""
+def _asked(admit: Admit, name: str) -> str:
+    """Where the user's function fails, this peer is refused, and nothing else ends; the log says how."""
     try:
-        return str(admit(name))
-    except BaseException as error:  # noqa: BLE001  (also SystemExit: the thread serves all peers)
-        return f"whoever decides about it has failed: {words_of(error)}"
+        answer = admit(name)
+        if answer is None or isinstance(answer, str):
+            return encodable(answer or "")
+        _log.error("`admit` answered an object of type %s for %s", type(answer).__name__, name)
+    except BaseException:  # noqa: BLE001  (also SystemExit: the thread serves all peers)
+        _log.exception("`admit` has failed for %s", name)
+    return "cannot be decided about now"

@@ -95,9 +95,9 @@ class AgentSettings:
     spraying: SprayingSettings = field(default_factory=SprayingSettings)
     catch_reuse: bool = False
     """Find out whether a tensor changed while it was being sent; reads it twice."""
-    admit: Callable[[str], str] | None = None
-    """Asked for each peer that calls, by its name, in the agent's thread: why it is refused; empty: it is
-    not."""
+    admit: Callable[[str], str | None] | None = None
+    """Asked for each peer that calls, by its name, in the agent's thread: why it is refused; None, or an
+    empty text: it is not. A peer that we call ourselves needs no leave."""
     maximum_peers: int = 1024
     """Connected at once, up to 3,840; more are refused, for each takes memory here."""
     observer: Observer | None = None

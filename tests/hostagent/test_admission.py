@@ -8,6 +8,7 @@ import pytest
 
 from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.control.sockets import Endpoint
+from mltswitch.hostagent.doctor.messages import PREAMBLE, Decoder
 from mltswitch.hostagent.errors import (
     AgentError,
     DeadlineExceededError,
@@ -107,7 +108,7 @@ def test_a_function_that_fails_lets_nobody_in_and_ends_nothing(opened: Make, pro
         raise problem
 
     one, two, three = opened("one-a", admit=admit), opened("two-b"), opened("three-c")
-    with pytest.raises(PeerRefusedError, match=f"has failed: raised {type(problem).__name__}"):
+    with pytest.raises(PeerRefusedError, match="refused the connection: cannot be decided about now"):
         three.connect("one-a", listening(one), PATIENCE_SECONDS)
     two.connect("one-a", listening(one), PATIENCE_SECONDS)
 
@@ -151,6 +152,27 @@ def test_nobody_fails_in_the_name_of_somebody_who_is_awaited(opened: Make) -> No
 )
 def test_who_begins_with_no_hello_hears_nothing(opened: Make, words: bytes) -> None:
     assert answered(opened("one-a"), words) == b""
+
+
+def test_a_doctor_hears_that_this_is_an_agent(opened: Make) -> None:
+    heard = answered(opened("one-a"), PREAMBLE)
+    assert b"this is an agent" in heard
+    assert b"token" not in heard
+    with pytest.raises(PeerRefusedError, match="is an agent, and no doctor"):
+        Decoder("host2").feed(heard)
+
+
+@pytest.mark.parametrize("answer", [None, ""])
+def test_no_reason_lets_in(opened: Make, answer: str | None) -> None:
+    one, two = opened("one-a", admit=lambda _: answer), opened("two-b")
+    two.connect("one-a", listening(one), PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("answer", [False, True, b"no", 5])
+def test_what_is_no_reason_lets_nobody_in(opened: Make, answer: object) -> None:
+    one, two = opened("one-a", admit=lambda _: answer), opened("two-b")
+    with pytest.raises(PeerRefusedError, match="cannot be decided about now"):
+        two.connect("one-a", listening(one), PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,10 @@ def _first_problem(problems: list[ErrorDetails], where: str, text: str | None) -
     where = _at(where, text, problem["loc"])
     parts = [str(part)[:SHOWN_CHARACTERS] for part in problem["loc"] if part != KEY]
     what, expected = _told(problem)
-    others = len({entry["loc"] for entry in problems} - {problem["loc"]})
+    places = {entry["loc"] for entry in problems}
+    # A list whose entries are wrong seems too short, too: it is no other field.
+    within = {place[:length] for place in places for length in range(len(place))}
+    others = len(places - within - {problem["loc"]})
     hint = f"{others} more {'fields are' if others > 1 else 'field is'} wrong" if others else ""
     field = ".".join(parts)
     return UserInputError(what, where=f"{where}: {field}" if field else where, expected=expected, hint=hint)

@@ -376,7 +376,7 @@ class Connection:
             raise ProtocolViolationError("hello comes first, and once")
         match message:
             case Hello():
-                self.greeting.has_read_hello = True
+                self.greeting.is_known = True
                 self._greeted(decode_hello(message.body), now_ns)
             case Ready():
                 self._outbox.peer_is_ready(message, now_ns)
@@ -477,6 +477,7 @@ class Connection:
 
     def _violated(self, error: WireFormatError | ProtocolViolationError, now_ns: int) -> None:
         what = error.what if isinstance(error, ProtocolViolationError) else str(error)
+        self.greeting.is_known |= self._reader.has_heard_doctor
         self.greeting.goodbye(f"protocol violation: {what}")
         self._end(ProtocolViolationError(what), now_ns)
 

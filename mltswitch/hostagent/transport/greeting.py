@@ -7,8 +7,8 @@ from mltswitch.hostagent.transport.messages import Goodbye, Hello, encode_messag
 class Greeting:
     """Our HELLO goes before everything else, and to a caller not before that one is welcome.
 
-    Until then a caller is at most told why it is refused, and not even that where it has not begun with a
-    HELLO of its own: that is no agent.
+    Until then a caller is at most told why it is refused, and not even that where it has begun as neither an
+    agent nor a doctor does.
     """
 
     def __init__(self, exchange: Exchange, hello: Hello) -> None:
@@ -17,13 +17,13 @@ class Greeting:
         """Ours; None once it is said."""
         self.is_quiet = False
         """Whoever was called decides whether the caller is answered."""
-        self.has_read_hello = False
-        """The other end's, right or wrong."""
+        self.is_known = False
+        """Whether the other end has begun with a HELLO, right or wrong, or as our doctor does."""
 
     @property
     def is_addressed(self) -> bool:
         """Whether the other end is told why it is left."""
-        return self.has_read_hello or not self.is_quiet
+        return self.is_known or not self.is_quiet
 
     def goodbye(self, text: str) -> None:
         """The last word, and the only one where nothing has been said yet."""

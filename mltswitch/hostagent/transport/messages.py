@@ -327,6 +327,8 @@ class MessageReader:
         self._is_greeted = is_greeted
         self._has_read = False
         """A message, at least one."""
+        self.has_heard_doctor = False
+        """Who is no agent, and one of us."""
 
     @property
     def waiting_bytes(self) -> int:
@@ -365,6 +367,7 @@ class MessageReader:
         if self._has_read:
             return WireFormatError(f"kind {kind}", where="control message", expected="a known kind")
         if self._waiting.startswith(_DOCTOR):
+            self.has_heard_doctor = True
             return WireFormatError("mltswitch agent doctor speaks there, and this is an agent")
         shown = bytes(self._waiting[:_SHOWN_BYTES]).decode(errors="replace")
         return WireFormatError(f"no agent speaks there: it says {shown!r} first")

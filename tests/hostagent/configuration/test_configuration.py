@@ -471,3 +471,10 @@ def test_any_value_anywhere_is_a_configuration_or_one_line(tmp_path: Path, field
         assert "\n" not in str(error)
         return
     assert found.settings.addresses
+
+
+def test_one_wrong_entry_is_one_wrong_field(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text("addresses: [127.0.0.300]\n")
+    with pytest.raises(UserInputError, match=r"addresses\.0: ") as found:
+        load_configuration(tmp_path / "agent.yaml")
+    assert "more field" not in str(found.value)
