@@ -29,7 +29,6 @@ from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.errors import AgentError
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.spraying.settings import Policy
-from mltswitch.hostagent.telemetry.events import AgentEvent, Observer
 from mltswitch.hostagent.telemetry.server import MetricsServer
 from mltswitch.hostagent.telemetry.trace import TraceWriter
 from mltswitch.hostagent.transport.settings import Transport
@@ -219,17 +218,6 @@ def _option(parameter: str) -> str:
     return max(options[parameter], key=len)
 
 
-class _All:
-    """An observer where several are to be told from the beginning."""
-
-    def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
-
-    def observe(self, event: AgentEvent) -> None:
-        for observer in self._observers:
-            observer.observe(event)
-
-
 @contextmanager
 def running(
     settings: AgentSettings, metrics: str | None, trace: Path | None, *, open_metrics: bool
@@ -242,8 +230,7 @@ def running(
         stack.enter_context(orderly_end())
         if trace is not None:
             writer = stack.enter_context(TraceWriter(trace))
-            others = () if settings.observer is None else (settings.observer,)
-            settings = replace(settings, observer=_All(*others, writer))
+            settings = replace(settings, observers=(*settings.observers, writer))
         agent = stack.enter_context(Agent(settings))
         if endpoint is not None:
             server = stack.enter_context(MetricsServer(agent, endpoint, beyond_loopback=open_metrics))

@@ -173,7 +173,7 @@ def recv(
     try:
         with orderly_end(), files.written_at_the_end():
             # From the beginning: who connects before it observes would be nobody's first.
-            settings = replace(configuration.settings, admit=admission.admit, observer=admission)
+            settings = replace(configuration.settings, admit=admission.admit, observers=(admission,))
             with running(settings, metrics, trace, open_metrics=open_metrics) as agent:
                 progress(f"{configuration.settings.name} listens at {agent.listening_at}")
                 newcomers = admission.wait()

@@ -352,20 +352,16 @@ def receive_announced(
     buffers: dict[str, list[NDArray[Any]]] = {}
     room_bytes = options.maximum_bytes
     for peer, announcement in announced.items():
-        needed_bytes = announcement.size_bytes * copies[peer]
-        reason = (
-            "" if needed_bytes <= room_bytes else f"{format_bytes(options.maximum_bytes)} may be used in all"
-        )
-        if not reason:
-            try:
-                buffers[peer] = [announcement.empty() for _ in range(copies[peer])]
-                room_bytes -= needed_bytes
-                continue
-            except MemoryError as error:
-                reason = str(error)
-        problem = _without_memory(peer, announcement, copies[peer], reason)
-        progress.note(RoundResult(peer=peer, round_number=FIRST_ROUND, error=problem, statistics=None))
-        agent.disconnect(peer, problem.what)
+        try:
+            if announcement.size_bytes * copies[peer] > room_bytes:
+                raise _no_room(options.maximum_bytes)
+            buffers[peer] = [announcement.empty() for _ in range(copies[peer])]
+        except MemoryError as error:
+            problem = _without_memory(peer, announcement, copies[peer], str(error))
+            progress.note(RoundResult(peer=peer, round_number=FIRST_ROUND, error=problem, statistics=None))
+            agent.disconnect(peer, problem.what)
+        else:
+            room_bytes -= announcement.size_bytes * copies[peer]
 
     def buffer(peer: str, round_number: int) -> NDArray[Any]:
         return buffers[peer][round_number % copies[peer]]
@@ -396,6 +392,10 @@ def receive_announced(
         progress,
     )
     return announced, result
+
+
+def _no_room(maximum_bytes: int) -> MemoryError:
+    return MemoryError(f"{format_bytes(maximum_bytes)} may be used in all")
 
 
 def _without_memory(peer: str, announcement: Announcement, copies: int, reason: str) -> CancelledError:

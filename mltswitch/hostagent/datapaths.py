@@ -12,13 +12,9 @@ from typing import Final
 
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.errors import PeerRefusedError, PeerUnreachableError
-from mltswitch.hostagent.network.departures import (
-    FLOW_PACKETS,
-    Departures,
-    FlowLimit,
-    enable_departures,
-)
+from mltswitch.hostagent.network.departures import Departures, enable_departures
 from mltswitch.hostagent.network.features import Egress, egress, interface_mtu_bytes, kernel_features
+from mltswitch.hostagent.network.flow_limit import FLOW_PACKETS, FlowLimit
 from mltswitch.hostagent.network.netlink import interface_with
 from mltswitch.hostagent.network.outgoing import Output
 from mltswitch.hostagent.network.raw import RoutedPath, SourceRouteSender, open_packet_socket

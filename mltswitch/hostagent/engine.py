@@ -79,8 +79,8 @@ class Engine:
         """With a token that is none of ours; they are not answered."""
         self.watch = Watch(self._greeting)
         self._ledger = Ledger()
-        if settings.observer is not None:
-            self.watch.add(settings.observer)
+        for observer in settings.observers:
+            self.watch.add(observer)
         self._thread = threading.Thread(target=self._run, name=f"agent {settings.name}", daemon=True)
         self._thread.start()
 

@@ -100,8 +100,8 @@ class AgentSettings:
     empty text: it is not. A peer that we call ourselves needs no leave."""
     maximum_peers: int = 1024
     """Connected at once, up to 3,840; more are refused, for each takes memory here."""
-    observer: Observer | None = None
-    """Is told what the agent does, from its beginning; `Agent.observe` adds others."""
+    observers: tuple[Observer, ...] = ()
+    """Are told what the agent does, from its beginning; `Agent.observe` adds others."""
 
     def address_of_version(self, version: int) -> str | None:
         """The first address of this version of IP, if there is one."""

@@ -12,6 +12,8 @@ from mltswitch.hostagent.transport.rate import RateSettings
 CONTROL_DSCP = 40
 RATE = RateSettings.for_network(10e9, queue_bytes=0, noise_ns=10**9)
 
+PATIENCE_SECONDS = 60.0
+
 Make = Callable[..., Agent]
 
 
@@ -40,3 +42,12 @@ def opening() -> Iterator[Make]:
     finally:
         for agent in agents:
             agent.close()
+
+
+def joined(make: Make, **options: object) -> tuple[Agent, Agent]:
+    """host-a and host-b, connected."""
+    sender, receiver = make("host-a", **options), make("host-b", **options)
+    assert receiver.listening_at is not None
+    sender.connect("host-b", receiver.listening_at, PATIENCE_SECONDS)
+    receiver.wait_for_peers(["host-a"], PATIENCE_SECONDS)
+    return sender, receiver

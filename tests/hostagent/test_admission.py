@@ -1,13 +1,10 @@
 """Whom an agent lets in, and what the others hear: real sockets on loopback, no root."""
 
-import socket
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from mltswitch.hostagent.agent import Agent
-from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.doctor.messages import PREAMBLE, Decoder
 from mltswitch.hostagent.errors import (
     AgentError,
@@ -17,7 +14,7 @@ from mltswitch.hostagent.errors import (
 from mltswitch.hostagent.telemetry.events import AgentEnded, AgentEvent, AgentStarted, PeerLost
 from mltswitch.hostagent.transport.messages import Goodbye, Ping, encode_message
 from tests.hostagent.background import eventually
-from tests.hostagent.callers import answered, called, hello, listening
+from tests.hostagent.callers import answered, called, calling_in_vain, hello, listening
 from tests.hostagent.opening import Make, opening
 
 PATIENCE_SECONDS = 30.0
@@ -67,22 +64,13 @@ def test_whom_we_call_needs_no_leave(opened: Make) -> None:
 def test_whom_we_call_at_the_same_time_needs_none_either(opened: Make, name: str) -> None:
     """Whichever of the two calls is answered."""
     one = opened("one-a", admit=lambda _: "nobody", maximum_peers=1)
-    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
-        nowhere = Endpoint("127.0.0.1", silent.getsockname()[1])
-        calling = pool.submit(one.connect, name, nowhere, PATIENCE_SECONDS)
-        ours, _ = silent.accept()
-        eventually(lambda: any(link.channel.is_open for link in one._engine._roster.links))
-        with called(one, hello(name, 7)) as other:
-            eventually(
-                lambda: (
-                    any(link.is_held_back for link in one._engine._roster.links)
-                    or name in one._engine._roster.by_name
-                )
-            )
-            ours.close()
-            assert other.recv(1) != b""
-            calling.result(PATIENCE_SECONDS)
-            one.wait_for_peers([name], PATIENCE_SECONDS)
+    roster = one._engine._roster
+    with calling_in_vain(one, name) as (calling, end), called(one, hello(name, 7)) as other:
+        eventually(lambda: any(link.is_held_back for link in roster.links) or name in roster.by_name)
+        end()
+        assert other.recv(1) != b""
+        calling.result(PATIENCE_SECONDS)
+        one.wait_for_peers([name], PATIENCE_SECONDS)
 
 
 def test_observers_hear_of_a_refused_caller_once(opened: Make) -> None:
@@ -92,7 +80,7 @@ def test_observers_hear_of_a_refused_caller_once(opened: Make) -> None:
         def observe(self, event: AgentEvent) -> None:
             events.append(event)
 
-    one, two = opened("one-a", admit=lambda _: "no", observer=All()), opened("two-b")
+    one, two = opened("one-a", admit=lambda _: "no", observers=(All(),)), opened("two-b")
     with pytest.raises(PeerRefusedError):
         two.connect("one-a", listening(one), PATIENCE_SECONDS)
     eventually(lambda: any(isinstance(event, PeerLost) for event in events))

@@ -36,7 +36,7 @@ from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.hostagent.transport.datagrams import HEADER_DTYPE
 from mltswitch.hostagent.transport.interfaces import Direction
 from tests.hostagent.background import eventually
-from tests.hostagent.opening import CONTROL_DSCP, RATE, Make, opening
+from tests.hostagent.opening import CONTROL_DSCP, RATE, Make, joined, opening
 
 DSCP = 34
 PATIENCE_SECONDS = 60.0
@@ -46,14 +46,6 @@ PATIENCE_SECONDS = 60.0
 def make() -> Iterator[Make]:
     with opening() as one:
         yield one
-
-
-def joined(make: Make, **options: object) -> tuple[Agent, Agent]:
-    sender, receiver = make("host-a", **options), make("host-b", **options)
-    assert receiver.listening_at is not None
-    sender.connect("host-b", receiver.listening_at, PATIENCE_SECONDS)
-    receiver.wait_for_peers(["host-a"], PATIENCE_SECONDS)
-    return sender, receiver
 
 
 @pytest.fixture

@@ -358,7 +358,7 @@ def test_who_finds_another_connection_in_its_place_tries_again(name: str, most: 
                 refusals.append(event.reason)
 
     with (
-        agent("busy", 7, maximum_peers=most, observer=Refusals()) as busy,
+        agent("busy", 7, maximum_peers=most, observers=(Refusals(),)) as busy,
         agent("one", 8, listen=False) as old,
         agent(name, 9, listen=False) as new,
     ):

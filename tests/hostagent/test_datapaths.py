@@ -7,8 +7,8 @@ import pytest
 from mltswitch.hostagent import datapaths
 from mltswitch.hostagent.control.security import Plaintext
 from mltswitch.hostagent.datapaths import DataPaths
-from mltswitch.hostagent.network.departures import FLOW_PACKETS, FlowLimit
 from mltswitch.hostagent.network.features import FAIR_QUEUEING, Egress, egress
+from mltswitch.hostagent.network.flow_limit import FLOW_PACKETS, FlowLimit
 from mltswitch.hostagent.network.netlink import TC_H_ROOT, QueueingDiscipline
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.transport.hello import Secrets, decode_hello, encode_hello

@@ -33,7 +33,7 @@ from mltswitch.hostagent.transport.exchange import MOST_UNSAID_BYTES
 from mltswitch.hostagent.transport.messages import Goodbye, Ping, encode_message
 from mltswitch.hostagent.transport.settings import Transport
 from tests.hostagent.background import eventually
-from tests.hostagent.callers import called, hello, listening
+from tests.hostagent.callers import called, calling_in_vain, hello, listening
 from tests.hostagent.opening import Make, opening
 
 DSCP = 34
@@ -332,35 +332,29 @@ def test_what_a_stranger_says_in_a_peers_name_ends_no_peer(opened: Make) -> None
 
 def test_a_call_that_was_held_back_is_answered_once_and_at_once_where_ours_fails(opened: Make) -> None:
     one = opened("one-a")
-    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
-        nobody = Endpoint("127.0.0.1", silent.getsockname()[1])
-        calling = pool.submit(one.connect, "two-b", nobody, PATIENCE_SECONDS)
-        ours, _ = silent.accept()
-        eventually(lambda: any(link.channel.is_open for link in one._engine._roster.links))
-        with called(one, hello("two-b", 7)) as first, called(one, hello("two-b", 8)) as second:
-            eventually(lambda: sum(link.is_held_back for link in one._engine._roster.links) == 2)
-            ours.close()
-            calling.result(0.5)
-            answered = [bool(entry.recv(1)) for entry in (first, second)]
-            assert answered == [True, False]
+    with (
+        calling_in_vain(one, "two-b") as (calling, end),
+        called(one, hello("two-b", 7)) as first,
+        called(one, hello("two-b", 8)) as second,
+    ):
+        eventually(lambda: sum(link.is_held_back for link in one._engine._roster.links) == 2)
+        end()
+        calling.result(0.5)
+        answered = [bool(entry.recv(1)) for entry in (first, second)]
+        assert answered == [True, False]
 
 
 def test_a_call_that_is_held_back_makes_us_keep_little(opened: Make) -> None:
     one = opened("one-a")
-    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
-        nobody = Endpoint("127.0.0.1", silent.getsockname()[1])
-        calling = pool.submit(one.connect, "two-b", nobody, PATIENCE_SECONDS)
-        ours, _ = silent.accept()
-        links = one._engine._roster.links
-        eventually(lambda: any(link.channel.is_open for link in links))
-        with called(one, hello("two-b", 7)) as held:
-            eventually(lambda: any(link.is_held_back for link in links))
-            with suppress(OSError):  # it is left meanwhile
-                held.sendall(encode_message(Ping(1)) * (2 * MOST_UNSAID_BYTES // 13))
-            eventually(lambda: len(links) == 1)
-            ours.close()
-            with pytest.raises(PeerUnreachableError, match="closed the connection"):
-                calling.result()
+    links = one._engine._roster.links
+    with calling_in_vain(one, "two-b") as (calling, end), called(one, hello("two-b", 7)) as held:
+        eventually(lambda: any(link.is_held_back for link in links))
+        with suppress(OSError):  # it is left meanwhile
+            held.sendall(encode_message(Ping(1)) * (2 * MOST_UNSAID_BYTES // 13))
+        eventually(lambda: len(links) == 1)
+        end()
+        with pytest.raises(PeerUnreachableError, match="closed the connection"):
+            calling.result()
 
 
 def test_who_hears_of_a_loss_may_call_again_at_once(opened: Make) -> None:

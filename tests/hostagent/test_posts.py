@@ -17,7 +17,7 @@ from mltswitch.hostagent.telemetry.events import AgentEvent, TransferPosted
 from mltswitch.hostagent.transport.interfaces import Direction, Incoming, Outgoing
 from mltswitch.hostagent.transport.settings import Transport
 from mltswitch.units import NANOSECONDS
-from tests.hostagent.opening import Make, opening
+from tests.hostagent.opening import Make, joined, opening
 
 PATIENCE_SECONDS = 60.0
 DSCP = 34
@@ -27,14 +27,6 @@ DSCP = 34
 def make() -> Iterator[Make]:
     with opening() as one:
         yield one
-
-
-def joined(make: Make, **options: object) -> tuple[Agent, Agent]:
-    sender, receiver = make("host-a", **options), make("host-b", **options)
-    assert receiver.listening_at is not None
-    sender.connect("host-b", receiver.listening_at, PATIENCE_SECONDS)
-    receiver.wait_for_peers(["host-a"], PATIENCE_SECONDS)
-    return sender, receiver
 
 
 def send(agent: Agent, round_number: int = 1, tensor: int = 3, **options: Any) -> Transfer:

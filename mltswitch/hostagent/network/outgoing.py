@@ -187,6 +187,21 @@ def rest_of(bursts: Bursts, taken: int) -> Bursts:
     )
 
 
+def leading(bursts: Bursts, count: int) -> Bursts:
+    """The first bursts, so many; views, no copies."""
+    packets = int(bursts.starts[count])
+    return replace(
+        bursts,
+        headers=bursts.headers[:packets],
+        payload_offsets_bytes=bursts.payload_offsets_bytes[:packets],
+        payload_bytes=bursts.payload_bytes[:packets],
+        starts=bursts.starts[: count + 1],
+        paths=bursts.paths[:count],
+        tos=bursts.tos[:count],
+        tags=None if bursts.tags is None else bursts.tags[:packets],
+    )
+
+
 def picked(bursts: Bursts, cut: Cut, messages: NDArray[np.int64]) -> Bursts:
     """Some of the messages as bursts of their own, their headers copied."""
     counts = cut.packets[messages]

@@ -254,9 +254,9 @@ def test_both_ends_of_a_certificate_that_expired_meanwhile(job: Job) -> None:
         control_dscp=40,
         listen=LOOPBACK,
         data_port=0,
-        observer=recorder,
+        observers=(recorder,),
     )
-    connecting = replace(listener, name="old", security=old, listen=None, observer=None)
+    connecting = replace(listener, name="old", security=old, listen=None, observers=())
     with Agent(listener) as there, Agent(connecting) as here:
         assert there.listening_at is not None
         with pytest.raises(PeerRefusedError, match="finds our certificate expired"):

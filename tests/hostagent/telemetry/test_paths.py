@@ -33,7 +33,7 @@ def made(host: Host, name: str, observer: Remembering | TraceWriter) -> Agent:
         data_port=0,
         rate=RATE,
         listen=Endpoint(host.address, 0),
-        observer=observer,
+        observers=(observer,),
     )
     with host.entered():
         return Agent(settings)

@@ -43,7 +43,7 @@ from tests.hostagent.telemetry.agents import DSCP, PATIENCE_SECONDS, Remembering
 
 def test_the_life_of_a_transfer() -> None:
     here, there = Remembering(), Remembering()
-    with pair({"observer": here}, {"observer": there}) as (sender, receiver):
+    with pair({"observers": (here,)}, {"observers": (there,)}) as (sender, receiver):
         sent, received = transfer(sender, receiver)
     for seen, peer, direction, done in (
         (here, "host-b", Direction.SEND, sent),
@@ -113,7 +113,7 @@ def test_who_comes_late_hears_of_those_who_are_there_and_may_leave() -> None:
 
 def test_failures_are_told_with_their_type() -> None:
     seen = Remembering()
-    with pair({}, {"observer": seen}) as (sender, receiver):
+    with pair({}, {"observers": (seen,)}) as (sender, receiver):
         there = receiver.post_recv(
             "host-a", np.zeros(10, np.float32), tensor=1, round_number=1, deadline_seconds=0.05
         )
@@ -131,7 +131,7 @@ def test_failures_are_told_with_their_type() -> None:
 
 def test_a_peer_that_cannot_be_reached() -> None:
     seen = Remembering()
-    with socket.socket() as taken, agent("host-a", 61, observer=seen) as alone:
+    with socket.socket() as taken, agent("host-a", 61, observers=(seen,)) as alone:
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(PeerUnreachableError):
             alone.connect("host-b", Endpoint("127.0.0.1", taken.getsockname()[1]), PATIENCE_SECONDS)
@@ -141,7 +141,7 @@ def test_a_peer_that_cannot_be_reached() -> None:
 
 def test_a_stranger_that_is_refused() -> None:
     seen = Remembering()
-    with agent("host-a", 61, observer=seen) as alone:
+    with agent("host-a", 61, observers=(seen,)) as alone:
         at = alone.listening_at
         assert at is not None
         with socket.create_connection((at.address, at.port)) as stranger:
@@ -160,7 +160,7 @@ def test_an_observer_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -
             raise RuntimeError("of no use")
 
     broken, seen = Broken(), Remembering()
-    with caplog.at_level(logging.ERROR), pair({"observer": broken}) as (sender, receiver):
+    with caplog.at_level(logging.ERROR), pair({"observers": (broken,)}) as (sender, receiver):
         sender.observe(seen)
         transfer(sender, receiver)
     assert broken.calls == 1
@@ -193,7 +193,7 @@ def test_an_observer_that_fails_at_its_first_event_is_told_no_other(caplog: pyte
 
 def test_strangers_datagrams_are_told() -> None:
     seen = Remembering()
-    with agent("host-a", 61, observer=seen) as alone:
+    with agent("host-a", 61, observers=(seen,)) as alone:
         _send_strange(alone)
         (dropped,) = seen.wait_for(DatagramsDropped)
         assert (dropped.peer, dropped.reason, dropped.datagrams) == (None, DropReason.UNKNOWN, 1)
@@ -210,7 +210,7 @@ def _send_strange(target: Agent) -> None:
 def test_warnings_about_the_machine_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Engine, "warnings", ("the buffer is too small",))
     seen = Remembering()
-    with agent("host-a", 61, observer=seen):
+    with agent("host-a", 61, observers=(seen,)):
         assert [entry.text for entry in seen.of(Warned)] == ["the buffer is too small"]
 
 

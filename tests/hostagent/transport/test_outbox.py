@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from mltswitch.hostagent.datapaths import PeerPaths
-from mltswitch.hostagent.network.departures import FLOW_PACKETS
+from mltswitch.hostagent.network.flow_limit import FLOW_PACKETS
 from mltswitch.hostagent.network.outgoing import Output
 from mltswitch.hostagent.spraying.sprayer import PathSprayer
 from mltswitch.hostagent.spraying.standing import Reason

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mltswitch.hostagent.network.departures import FLOW_MESSAGES, FLOW_PACKETS, Departures, FlowLimit
+from mltswitch.hostagent.network.departures import Departures
+from mltswitch.hostagent.network.flow_limit import FLOW_MESSAGES, FLOW_PACKETS, FlowLimit
 from mltswitch.hostagent.network.outgoing import (
     Refusal,
     SendCounters,
