@@ -26,13 +26,19 @@ def send(switch: Bmv2, queue: int, first: int, last: int, *, ecn: int = Ecn.ECT_
     for number in range(first, last):
         switch.ends[1].send(ipv4(PORT, queue=queue, size_bytes=SIZE_BYTES, number=number, ecn=ecn))
         if number % 100 == 99:
-            wait_for_arrivals(switch, queue, number + 1)
-    wait_for_arrivals(switch, queue, last)
+            wait_for_decisions(switch)
+    wait_for_decisions(switch)
 
 
-def wait_for_arrivals(switch: Bmv2, queue: int, packets: int) -> None:
-    """Barriers would not do: they pass the one transmit thread of BMv2, which the held port stops."""
-    wait_until(lambda: switch.counts(PORT, queue)["arrived"] >= packets, f"{packets} packets arrive")
+def wait_for_decisions(switch: Bmv2) -> None:
+    """Until all that was sent is queued or dropped: one is decided after the other, and a refused one last.
+
+    That packets are counted as arrived would not do: they are decided after that. Nor would barriers: they
+    pass the one transmit thread of BMv2, which the held port stops.
+    """
+    before = switch.refused().get("no_route", 0)
+    switch.ends[1].send(ipv4(dst="192.0.2.1"))
+    wait_until(lambda: switch.refused().get("no_route", 0) > before, "what was sent is decided")
 
 
 def standing(switch: Bmv2, queue: int) -> int:
@@ -170,7 +176,7 @@ def test_under_overload_the_queue_stays_below_the_limit_and_a_packet(
             for number in range(first, first + 20):
                 switch.ends[1].send(frames[number])
             longest = max(longest, switch.waiting(PORT, 5))
-            wait_for_arrivals(switch, 5, first + 20)
+            wait_for_decisions(switch)
         switch.reshape(PORT, FAST)
         counts = switch.counts(PORT, 5)
         came = outputs(switch, counts["forwarded_unmarked"] + counts["forwarded_marked"])

@@ -2,13 +2,17 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from mltswitch.cli.strangers import Strangers
 from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.control.identity import host_name_problem
 from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerConnected, PeerLost
+
+SHOWN_NAMES: Final = 8
+"""Of those who are waited for, in one line."""
 
 
 class Admission:
@@ -24,7 +28,11 @@ class Admission:
         self._changed = threading.Condition()
         self._connected: set[str] = set()
         self._asked: set[str] = set()
-        """Connected ones that `wait` has named."""
+        """Connected ones that `wait` has returned."""
+        self._told: set[str] = set()
+        """Connected ones that a line has named."""
+        self._came_before: set[str] = set()
+        """Expected ones, whether or not they are there now."""
         self.names: tuple[str, ...] = ()
         """Who was there when `wait` ended."""
         self._reasons: dict[str, str] = {}
@@ -35,23 +43,43 @@ class Admission:
         self._is_waiting = True
         """Else a progress bar has standard error."""
 
-    def wait(self) -> tuple[str, ...]:
-        """Until all who are expected are there, however often they went before; returns those who are new.
-        Raises DeadlineExceededError."""
-        with self._changed:
-            self._is_waiting = True
-            try:
-                self._changed.wait_for(self._is_complete, max(0.0, self._end - time.monotonic()))
-            finally:
-                self._is_waiting = False
-            if not self._is_complete():
-                raise self._nobody()
-            self.names = self._expected
-            newcomers = tuple(name for name in self.names if name not in self._asked)
-            self._asked.update(newcomers)
-            return newcomers
+    def waits_for(self) -> str:
+        """A line about it."""
+        names = _listed(self._expected) if self._expected else "the first who connects"
+        return f"waiting for {names}, up to {self._wait_seconds:g} s"
 
-    def wait_again(self, agent: Agent, errors: Sequence[AgentError]) -> tuple[str, ...]:
+    def wait(self, tell: Callable[[str], None]) -> tuple[str, ...]:
+        """Until all who are expected are there, however often they went before; returns those who are new.
+
+        `tell` is given a line for each as it comes. Raises DeadlineExceededError.
+        """
+        self._is_waiting = True
+        try:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(
+                        lambda: self._arrived() or self._is_complete(),
+                        max(0.0, self._end - time.monotonic()),
+                    )
+                    arrived, is_complete = self._arrived(), self._is_complete()
+                    if not arrived and not is_complete:
+                        raise self._nobody()
+                    lines = self._lines_about(arrived)
+                    if is_complete:
+                        self.names = self._expected
+                        newcomers = tuple(name for name in self.names if name not in self._asked)
+                        self._asked.update(newcomers)
+                for is_first, line in lines:
+                    # Who comes and goes all the time is told of as seldom as a stranger.
+                    (tell if is_first else self._strangers.tell)(line)
+                if is_complete:
+                    return newcomers
+        finally:
+            self._is_waiting = False
+
+    def wait_again(
+        self, agent: Agent, errors: Sequence[AgentError], tell: Callable[[str], None]
+    ) -> tuple[str, ...]:
         """The same, after some did not say what they send: they are sent away, and may come back.
 
         Raises the first error where no time is left for that, and AgentError where the agent has failed.
@@ -68,7 +96,7 @@ class Admission:
             left = self._asked.isdisjoint
             names = [error.peer for error in errors]
             self._changed.wait_for(lambda: left(names), max(0.0, self._end - time.monotonic()))
-        return self.wait()
+        return self.wait(tell)
 
     def admit(self, peer: str) -> str:
         """Empty, or why it is refused; in the agent's thread."""
@@ -93,6 +121,7 @@ class Admission:
                 with self._changed:
                     self._connected.discard(event.peer)
                     self._asked.discard(event.peer)
+                    self._told.discard(event.peer)
                     self._last_reason = event.reason
                     if self._takes_the_first and self._expected == (event.peer,):
                         self._expected = ()
@@ -105,6 +134,22 @@ class Admission:
         if self._is_waiting:
             self._strangers.tell(f"not connected: {peer}: {reason}")
 
+    def _arrived(self) -> list[str]:
+        """Whom no line has named yet."""
+        return [name for name in self._expected if name in self._connected and name not in self._told]
+
+    def _lines_about(self, arrived: Sequence[str]) -> list[tuple[bool, str]]:
+        """Whether each has come for the first time, and a line about it."""
+        lines: list[tuple[bool, str]] = []
+        for name in arrived:
+            self._told.add(name)
+            missing = [other for other in self._expected if other not in self._told]
+            line = f"connected: {name}" + (f"; waiting for {_listed(missing)}" if missing else "")
+            lines.append((name not in self._came_before, line))
+            if not self._takes_the_first:  # else anybody's names would fill the memory
+                self._came_before.add(name)
+        return lines
+
     def _is_complete(self) -> bool:
         return bool(self._expected) and self._connected.issuperset(self._expected)
 
@@ -114,3 +159,8 @@ class Admission:
         what = "has not connected" if missing else "nobody has connected"
         before = f"; before: {reason}" if reason else ""
         return DeadlineExceededError(f"{what} within {self._wait_seconds:g} s{before}", peer=missing)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN_NAMES
+    return ", ".join(names[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")

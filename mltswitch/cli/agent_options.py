@@ -1,5 +1,6 @@
 """What the commands that open an agent share: options, the configuration file, and who the peers are."""
 
+import re
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from click.core import ParameterSource
 
 from mltswitch.cli.numbers import NumberRange
 from mltswitch.cli.output import progress
+from mltswitch.documents import read_text
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.hostagent.agent import DEFAULT_DEADLINE_SECONDS, Agent
 from mltswitch.hostagent.configuration import (
@@ -37,8 +39,18 @@ COMMAND_LINE: Final = "command line"
 SIGNAL_EXIT_CODE: Final = 128
 """And the signal's number, as shells have it."""
 DEFAULT_WAIT_SECONDS: Final = 60.0
-IDLE_OVER_TCP: Final = ("spray", "line_rate", "mtu_bytes", "policy", "burst_packets")
-"""Parameters of commands that mean nothing there: TCP paces, cuts and finds its rate itself."""
+IDLE_OVER_TCP: Final = (
+    "spray",
+    "line_rate",
+    "mtu_bytes",
+    "policy",
+    "burst_packets",
+    "loss_bound",
+    "important_loss_bound",
+    "keep_missing",
+)
+"""Parameters of commands that mean nothing there: TCP paces, cuts and finds its rate itself, and everything
+arrives."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -55,7 +67,10 @@ _OPTIONS: Final = (
     click.option("--plan", type=click.Path(path_type=Path), help="Take paths, rates and classes from it."),
     click.option("--keys", type=click.Path(path_type=Path), metavar="FOLDER", help="This host's keys."),
     click.option(
-        "--plaintext", is_flag=True, help="No keys, and yet beyond loopback: a laboratory of your own."
+        "--plaintext",
+        is_flag=True,
+        help="No keys, and yet beyond loopback: a laboratory of your own. Needs a plan, or a file (-c) with "
+        "line_rate and classes; a sender without a plan also --address.",
     ),
     click.option("--address", "addresses", multiple=True, metavar="IP", help="Of the data, one a path."),
     click.option("--mtu", "mtu_bytes", type=int, metavar="BYTES", help="Longest packet of the way."),
@@ -163,8 +178,9 @@ def document_of(
 def configuration_of(document: AgentDocument, config: Path | None, default_name: str) -> AgentConfiguration:
     """Raises UserInputError or UnsupportedPlanError."""
     where = COMMAND_LINE if config is None else str(config)
-    with _naming_options_of(where, document.model_fields_set if config is None else ()):
-        return configured(document, folder=Path(), where=where, default_name=default_name)
+    text = None if config is None else read_text(config)
+    with _naming_options_of(where, document.model_fields_set if config is None else _given_options()):
+        return configured(document, folder=Path(), where=where, default_name=default_name, text=text)
 
 
 @contextmanager
@@ -183,11 +199,18 @@ def _naming_options_of(where: str, given: Collection[str]) -> Iterator[None]:
     try:
         yield
     except UserInputError as error:
-        field = error.where.removeprefix(f"{where}: ").partition(".")[0]
+        place = error.where.removeprefix(where)
+        field = re.sub(r"^(:\d+)?: ", "", place).partition(".")[0]
         context = click.get_current_context(silent=True)  # None: no command runs
         if field in given and context and field in {entry.name for entry in context.command.params}:
             error.where = _option(field)
         raise
+
+
+def _given_options() -> set[str]:
+    context = click.get_current_context(silent=True)
+    names = {entry.name for entry in context.command.params} if context else set()
+    return {name for name in names if name is not None and is_given(name)}
 
 
 def is_given(parameter: str) -> bool:
@@ -227,7 +250,6 @@ def running(
     tell_idle_options(settings)
     endpoint = None if metrics is None else _metrics_endpoint(metrics)
     with ExitStack() as stack:
-        stack.enter_context(orderly_end())
         if trace is not None:
             writer = stack.enter_context(TraceWriter(trace))
             settings = replace(settings, observers=(*settings.observers, writer))
@@ -271,7 +293,8 @@ def _metrics_endpoint(text: str) -> Endpoint:
 
 @contextmanager
 def orderly_end() -> Iterator[None]:
-    """A request to end (SIGTERM) ends as an error does: peers are told, and no part of a file stays."""
+    """A request to end (SIGTERM) ends as an error does: peers are told, no part of a file stays, and the last
+    line says why."""
 
     def end(number: int, _frame: object) -> NoReturn:
         sys.exit(SIGNAL_EXIT_CODE + number)
@@ -279,6 +302,9 @@ def orderly_end() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield
+    except SystemExit:
+        progress("mltswitch: told to end (SIGTERM)")
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
 

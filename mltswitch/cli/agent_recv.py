@@ -1,16 +1,13 @@
 """`mltswitch agent recv`: a tensor from one or more peers."""
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
-from numpy.typing import NDArray
 
 from mltswitch.cli.agent_admission import Admission
+from mltswitch.cli.agent_files import ROUND, Files, check_output
 from mltswitch.cli.agent_options import (
     agent_options,
     checked_peer,
@@ -27,13 +24,11 @@ from mltswitch.cli.agent_results import (
     print_received,
     rounds_as_data,
 )
-from mltswitch.cli.arrays import check_writable, write_array
 from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.numbers import NumberRange
 from mltswitch.cli.output import json_option, print_json, progress
 from mltswitch.errors import MltswitchError, UserInputError, printable
 from mltswitch.hostagent.announced import (
-    MAXIMUM_ROUNDS,
     ExchangeResult,
     Progress,
     ReceiveOptions,
@@ -42,18 +37,12 @@ from mltswitch.hostagent.announced import (
 )
 from mltswitch.hostagent.configuration.build import LOOPBACK_ADDRESS
 from mltswitch.hostagent.configuration.document import MAXIMUM_PEERS
-from mltswitch.hostagent.errors import AgentError
 from mltswitch.hostagent.transport.settings import Transport
 from mltswitch.units import parse_bytes
 from mltswitch.wire import AGENT_PORT
 
 DEFAULT_NAME: Final = "receiver"
 DEFAULT_MAXIMUM: Final = "1GiB"
-ROUND: Final = "{round}"
-"""In a name of files: each round has its own."""
-PEER: Final = "{peer}"
-BRACES: Final = re.compile(r"\{[^{}]*\}?|\}")
-"""Whole placeholders, and what is left of broken ones."""
 BELOW_ONE: Final = NumberRange(0, 1, max_open=True)
 
 
@@ -129,7 +118,8 @@ def recv(
     last that was complete, unless its name has {round}: also where a later one failed, or you end it by
     Ctrl-C. Exit code 6: a tensor did not arrive.
     """
-    _check_output(output, peers)
+    _check_peers(peers)
+    check_output(output, peers)
     maximum_bytes = _maximum_bytes(maximum)
     document = document_of(config, listen=listen, data_port=data_port, **options)
     if document.listen is None and document.plan is None:
@@ -146,7 +136,7 @@ def recv(
         deadline_seconds=deadline_seconds,
         keep_last=output is not None and ROUND not in output,
     )
-    files = _Files(output)
+    files = Files(output)
     admission = Admission(peers, wait_seconds)
     ended = Progress()
     result: ExchangeResult | None = None
@@ -170,27 +160,32 @@ def recv(
             ],
         }
 
-    try:
-        with orderly_end(), files.written_at_the_end():
-            # From the beginning: who connects before it observes would be nobody's first.
-            settings = replace(configuration.settings, admit=admission.admit, observers=(admission,))
-            with running(settings, metrics, trace, open_metrics=open_metrics) as agent:
-                progress(f"{configuration.settings.name} listens at {agent.listening_at}")
-                newcomers = admission.wait()
-                ended.begin()
-                while newcomers:
-                    progress(f"connected: {', '.join(newcomers)}")
-                    failed = hear_announcements(agent, newcomers, deadline_seconds, ended)
-                    newcomers = admission.wait_again(agent, failed) if failed else ()
-                with progress_bar() as advance:
-                    _, result = receive_announced(
-                        agent, admission.names, receiving, files.keep, advance, ended
-                    )
-            files.write_last()
-    except (MltswitchError, KeyboardInterrupt, SystemExit) as error:
-        if as_json and admission.names:
-            print_early(document_with(result or ended.until_now(), error))
-        raise
+    with orderly_end():
+        try:
+            with files.written_at_the_end():
+                # From the beginning: who connects before it observes would be nobody's first.
+                settings = replace(configuration.settings, admit=admission.admit, observers=(admission,))
+                with running(settings, metrics, trace, open_metrics=open_metrics) as agent:
+                    progress(f"{configuration.settings.name} listens at {agent.listening_at}")
+                    progress(admission.waits_for())
+                    newcomers = admission.wait(progress)
+                    ended.begin()
+                    while newcomers:
+                        failed = hear_announcements(agent, newcomers, deadline_seconds, ended)
+                        newcomers = admission.wait_again(agent, failed, progress) if failed else ()
+                    with progress_bar() as advance:
+                        _, result = receive_announced(
+                            agent, admission.names, receiving, files.keep, advance, ended
+                        )
+                files.write_last()
+        except (MltswitchError, KeyboardInterrupt, SystemExit) as error:
+            until_now = result or ended.until_now()
+            files.tell_lost(until_now, error)
+            if as_json and admission.names:
+                print_early(print_json, document_with(until_now, error))
+            elif not as_json and until_now.rounds:
+                print_early(print_received, until_now)
+            raise
     if as_json:
         print_json(document_with(result, result.error))
     else:
@@ -200,55 +195,6 @@ def recv(
                 click.echo(f"Written: {printable(name)}{files.round_in(name, ended.announced[peer].rounds)}")
     if result.error is not None:
         raise result.error
-
-
-class _Files:
-    """Where what arrives is kept."""
-
-    def __init__(self, pattern: str | None) -> None:
-        self._pattern = pattern
-        self._each_round = pattern is not None and ROUND in pattern
-        self._last: dict[str, tuple[int, NDArray[Any]]] = {}
-        """Complete, and not on the disk yet."""
-        self._rounds: dict[str, int] = {}
-        """File → the round in it, where its name does not say it."""
-        self.written: dict[str, list[str]] = {}
-
-    def keep(self, peer: str, number: int, data: NDArray[Any]) -> None:
-        """A round is complete; raises UserInputError where its file cannot be written."""
-        if self._each_round:
-            self._write(peer, number, data)
-        elif self._pattern is not None:
-            self._last[peer] = number, data
-
-    def write_last(self) -> None:
-        """The last complete round of each peer; raises UserInputError."""
-        for peer, (number, data) in list(self._last.items()):
-            self._rounds[self._write(peer, number, data)] = number
-            del self._last[peer]
-
-    @contextmanager
-    def written_at_the_end(self) -> Iterator[None]:
-        """When interrupted, or when the agent fails, nothing that was complete is lost; a second Ctrl-C waits
-        for no disk."""
-        try:
-            yield
-        except (AgentError, KeyboardInterrupt, SystemExit):
-            self.write_last()
-            for name, number in self._rounds.items():
-                progress(f"written: {printable(name)} (round {number})")
-            raise
-
-    def round_in(self, name: str, rounds: int) -> str:
-        """To be added to a file's name where it is not the last round that was sent."""
-        number = self._rounds.get(name, rounds)
-        return "" if number == rounds else f" (round {number} of {rounds})"
-
-    def _write(self, peer: str, number: int, data: NDArray[Any]) -> str:
-        name = _named(str(self._pattern), peer, number)
-        write_array(Path(name), data)
-        self.written.setdefault(peer, []).append(name)
-        return name
 
 
 def _maximum_bytes(text: str) -> int:
@@ -261,28 +207,8 @@ def _maximum_bytes(text: str) -> int:
     return size_bytes
 
 
-def _check_output(output: str | None, peers: tuple[str, ...]) -> None:
+def _check_peers(peers: tuple[str, ...]) -> None:
     if len(peers) > MAXIMUM_PEERS or len(set(peers)) < len(peers):
         raise UserInputError("each peer is named once", where="--from", expected=f"{MAXIMUM_PEERS} or fewer")
     for name in peers:
         checked_peer(name)
-    if output is None:
-        return
-    if len(peers) > 1 and PEER not in output:
-        raise UserInputError(
-            f"one file for the tensors of {len(peers)} peers", where="--output", expected="a name with {peer}"
-        )
-    for braces in BRACES.findall(output):
-        if braces not in {PEER, ROUND}:
-            raise UserInputError(
-                f"nothing stands for {braces[:60]}",
-                where="--output",
-                expected=f"{PEER}, {ROUND}, or no braces",
-            )
-    # Where nobody says who sends, folders must have nobody's name.
-    for peer in peers or (PEER,):
-        check_writable(Path(_named(output, peer, MAXIMUM_ROUNDS)))
-
-
-def _named(pattern: str, peer: str, number: int) -> str:
-    return pattern.replace(ROUND, str(number)).replace(PEER, peer)

@@ -1,13 +1,15 @@
 """What became of tensors, as a table and as data."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import click
 
 from mltswitch.cli import discard_output
 from mltswitch.cli.agent_options import reason_of
-from mltswitch.cli.output import console, print_json, progress, table
+from mltswitch.cli.output import console, progress, table
 from mltswitch.errors import MltswitchError, printable
 from mltswitch.hostagent.announced import Announcement, ExchangeResult, RoundResult
 from mltswitch.units import format_ratio
@@ -17,6 +19,8 @@ SENT: Final = ("important #", "sent again #")
 RECEIVED: Final = ("missing #", "important missing #", "CE #", "twice #")
 MEGABYTE: Final = 1e6
 BYTES_PER_GB: Final = 1e9
+
+Result = TypeVar("Result")
 
 
 def print_sent(result: ExchangeResult) -> None:
@@ -31,8 +35,7 @@ def print_sent(result: ExchangeResult) -> None:
         )
         for peer, rounds in _by_peer(result.rounds)
     ]
-    console().print(table("Sent (measured)", ("peer", *COMMON, *SENT, "result"), rows))
-    console().print(_cost(result), markup=False)
+    _print("Sent (measured)", ("peer", *COMMON, *SENT, "result"), rows, result)
 
 
 def print_received(result: ExchangeResult) -> None:
@@ -49,8 +52,18 @@ def print_received(result: ExchangeResult) -> None:
         )
         for peer, rounds in _by_peer(result.rounds)
     ]
-    console().print(table("Received (measured)", ("peer", *COMMON, *RECEIVED, "result"), rows))
-    console().print(_cost(result), markup=False)
+    _print("Received (measured)", ("peer", *COMMON, *RECEIVED, "result"), rows, result)
+
+
+def _print(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], result: ExchangeResult
+) -> None:
+    screen = console()
+    # rich itself ends the process where nobody reads, with an exit code of its own.
+    with screen.capture() as shown:
+        screen.print(table(title, columns, rows))
+        screen.print(_cost(result), markup=False)
+    click.echo(shown.get(), nl=False)
 
 
 def described(announced: Announcement | None) -> dict[str, object]:
@@ -68,10 +81,10 @@ def line_of(error: BaseException | None) -> str | None:
     return str(error) if isinstance(error, MltswitchError) else reason_of(error)
 
 
-def print_early(document: dict[str, object]) -> None:
+def print_early(print_it: Callable[[Result], None], result: Result) -> None:
     """What a run that ends early has come to. Why it ends is more than that nobody takes this."""
     try:
-        print_json(document)
+        print_it(result)
     except OSError as error:
         discard_output()
         if not isinstance(error, BrokenPipeError):

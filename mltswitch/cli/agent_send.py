@@ -1,8 +1,10 @@
 """`mltswitch agent send`: a tensor to one or more peers."""
 
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +17,7 @@ from mltswitch.cli.agent_options import (
     configuration_of,
     document_of,
     naming_options,
+    orderly_end,
     peers_of,
     require_together,
     running,
@@ -41,8 +44,10 @@ from mltswitch.hostagent.announced import (
     send_announced,
 )
 from mltswitch.hostagent.arguments import MAXIMUM_LAYER
+from mltswitch.hostagent.control.security import check_plaintext
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.errors import DeadlineExceededError, PeerRefusedError, PeerUnreachableError
+from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.tagging import DEFAULT_POLICY, POLICIES
 from mltswitch.hostagent.tensor.elements import view_of
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_SEGMENTS
@@ -131,6 +136,7 @@ def send(
     document = document_of(config, **options)
     configuration = configuration_of(document, config, DEFAULT_NAME)
     endpoints = peers_of(configuration, peers)
+    _check_ways(configuration.settings, endpoints)
     names = [name for name, _ in endpoints]
     chosen = int(layer) if layer.isascii() and layer.isdigit() and len(layer) <= 5 else layer
     with naming_options(OPTIONS):
@@ -169,17 +175,22 @@ def send(
             "peers": [{"peer": peer, "rounds": rounds_as_data(rounds.get(peer, []))} for peer in names],
         }
 
-    try:
-        with running(settings, metrics, trace, open_metrics=open_metrics) as agent:
-            progress(f"connecting to {', '.join(f'{name} at {place}' for name, place in endpoints)}")
-            _connect(agent, endpoints, wait_seconds)
-            ended = Progress()
-            with progress_bar() as advance:
-                result = send_announced(agent, names, data, sending, advance, ended)
-    except (MltswitchError, KeyboardInterrupt, SystemExit) as error:
-        if as_json and ended is not None:
-            print_early(document_with(result or ended.until_now(), error))
-        raise
+    with orderly_end():
+        try:
+            with running(settings, metrics, trace, open_metrics=open_metrics) as agent:
+                progress(f"connecting to {', '.join(f'{name} at {place}' for name, place in endpoints)}")
+                _connect(agent, endpoints, wait_seconds)
+                ended = Progress()
+                with progress_bar() as advance:
+                    result = send_announced(agent, names, data, sending, advance, ended)
+        except (MltswitchError, KeyboardInterrupt, SystemExit) as error:
+            if ended is not None:
+                until_now = result or ended.until_now()
+                if as_json:
+                    print_early(print_json, document_with(until_now, error))
+                elif until_now.rounds:
+                    print_early(print_sent, until_now)
+            raise
     if as_json:
         print_json(document_with(result, result.error))
     else:
@@ -204,6 +215,32 @@ def _connect(agent: Agent, endpoints: Sequence[tuple[str, Endpoint]], wait_secon
                 f"no connection, tried for {tried_seconds:.1f} s; the last time: {error.what}",
                 peer=error.peer,
             ) from None
+
+
+def _check_ways(settings: AgentSettings, endpoints: Sequence[tuple[str, Endpoint]]) -> None:
+    """Raises UserInputError for a peer on another machine where our data would come from loopback: the kernel
+    itself says no more than that an argument is invalid, and trying again mends nothing."""
+    for name, endpoint in endpoints:
+        check_plaintext(settings.security, endpoint)
+        is_at_home = all(ip_address(address).is_loopback for address in settings.addresses)
+        if is_at_home and not endpoint.ip.is_loopback and not _is_ours(endpoint):
+            raise UserInputError(
+                f"data from {settings.addresses[0]} does not leave this machine, and {name} is at {endpoint}",
+                where="--address",
+                expected="this host's address in that network",
+                hint="give it there, or as `addresses` in the file (-c)",
+            )
+
+
+def _is_ours(endpoint: Endpoint) -> bool:
+    """Whether the address is one of this machine: the kernel binds to no other."""
+    family = socket.AF_INET if endpoint.ip.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((endpoint.address, 0))
+    except OSError:
+        return False
+    return True
 
 
 def _tensor(

@@ -25,7 +25,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mltswitch.errors import MltswitchError, UserInputError
+from mltswitch.errors import MachineError, MltswitchError, UserInputError
 from mltswitch.hostagent.arguments import (
     deadline_ns,
     dscp_of_chunk,
@@ -50,9 +50,8 @@ from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.engine import Engine
 from mltswitch.hostagent.errors import AgentError, BufferReusedError, CancelledError, DeadlineExceededError
 from mltswitch.hostagent.links import Link
-from mltswitch.hostagent.numbers import whole_number
 from mltswitch.hostagent.peers import Peers
-from mltswitch.hostagent.posts import Place, Post, ended, named, refuse_shared
+from mltswitch.hostagent.posts import Place, Post, bounds, ended, named, refuse_shared
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.tagging import ByMagnitude
 from mltswitch.hostagent.tagging.ahead import MarkingThread, has_processors_to_spare
@@ -72,6 +71,7 @@ from mltswitch.hostagent.transport.interfaces import (
     TransferDone,
     TransferKey,
 )
+from mltswitch.hostagent.values import whole_number
 from mltswitch.wire import Dscp, ElementType
 
 _log = logging.getLogger(__name__)
@@ -91,12 +91,16 @@ class Agent:
         """Where posts complete that name no other queue."""
         self._settings = settings
         self._process = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        """Of who posts; a signal handler may come in between, and post, too."""
         self._peers = Peers()
         self._posts: dict[Place, Post] = {}
         self._is_closed = False
         self._marking = MarkingThread() if has_processors_to_spare() else None
-        self._engine = Engine(settings, self._happened)
+        try:
+            self._engine = Engine(settings, self._happened, self._peers.close)
+        except OSError as error:
+            raise MachineError(f"cannot open what an agent needs: {error.strerror or error}") from error
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -115,6 +119,10 @@ class Agent:
         """
         self._may_wait("connecting")
         peer, remote = peer_name(peer), endpoint_given("remote", remote)
+        if peer == self._settings.name:
+            raise UserInputError(
+                "is this agent itself", where=f"peer {peer}", expected="another agent's name"
+            )
         limit = wait_limit("timeout_seconds", timeout_seconds)
         begun: list[tuple[Link, AgentError | None]] = []
         failed: list[MltswitchError] = []
@@ -125,6 +133,8 @@ class Agent:
                 begun.append((self._engine.connect(peer, remote), before))
             except MltswitchError as error:
                 failed.append(error)
+            except OSError as error:  # no descriptors are left, say
+                failed.append(CancelledError(f"cannot be tried: {error.strerror or error}", peer=peer))
             except Exception:  # noqa: BLE001  (this attempt alone has failed; the log says how)
                 _log.exception("connecting has failed")
                 failed.append(CancelledError("failed; the log says how", peer=peer))
@@ -288,15 +298,19 @@ class Agent:
         )
 
     def poll(self, timeout_seconds: float = 0.0) -> Completion | None:
-        """The next completion of the agent's own queue; None where none came in time."""
+        """The next completion of the agent's own queue; None where none came in time, or none is left after
+        `close`."""
         check_process(self._process)
         return self.completions.poll(timeout_seconds)
 
     def cancel(self, transfer: Transfer, reason: str) -> None:
-        """Give a transfer up; nothing happens where it has ended, or the agent has."""
+        """Give a transfer up; nothing happens where it has ended, or the agent has, or is another's."""
         transfer, reason = transfer_given(transfer), text_given("reason", reason)
 
         def give_up() -> None:
+            post = self._posts.get((transfer.peer, transfer.key, transfer.direction))
+            if post is None or post.transfer is not transfer:  # its numbers may be another one's by now
+                return
             try:
                 connection = self._engine.connection(transfer.peer)
             except AgentError:
@@ -359,14 +373,13 @@ class Agent:
         self._engine.close(reason)
         if self._marking is not None:
             self._marking.close()
-        with self._lock:
-            left = list(self._posts.items())
-        for (peer, key, direction), _ in left:
+        for peer, key, direction in list(self._posts):
             self._end(peer, key, direction, CancelledError("the agent was closed", peer=peer), None)
         watch = self._engine.watch
         if watch and not self._is_closed:
             watch.tell(AgentEnded(time.monotonic_ns(), reason))
         self._is_closed = True
+        self.completions.close()
 
     def __enter__(self) -> Self:
         return self
@@ -402,14 +415,14 @@ class Agent:
         peer, key, direction = place
         transfer = Transfer(peer, key, direction, self.cancel)
         told = self.completions if completions is None else completions
+        post = Post(transfer, told, memory, checksum, bounds(memory))
         with self._lock:
             if self._settings.catch_reuse:
-                refuse_shared(memory, place, self._posts)
-            if place in self._posts:
+                refuse_shared(memory, place, self._posts.copy())
+            if self._posts.setdefault(place, post) is not post:
                 raise UserInputError(
                     f"round {key.round_number} of tensor {key.tensor} is posted already", where=f"peer {peer}"
                 )
-            self._posts[place] = Post(transfer, told, memory, checksum)
 
         def attempt() -> None:
             if self._engine.watch:
@@ -429,8 +442,7 @@ class Agent:
         try:
             self._engine.call(attempt)
         except AgentError as error:
-            with self._lock:
-                self._posts.pop(place, None)
+            self._posts.pop(place, None)
             raise named(error, peer, key) from error
         return transfer
 
@@ -455,8 +467,7 @@ class Agent:
         error: AgentError | None,
         event: TransferDone | None,
     ) -> None:
-        with self._lock:
-            post = self._posts.pop((peer, key, direction), None)
+        post = self._posts.pop((peer, key, direction), None)
         if post is None:
             return
         if error is not None and error.tensor is None:  # of the connection, or of the agent

@@ -7,9 +7,9 @@ from typing import Final
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.control.sockets import Endpoint
-from mltswitch.hostagent.numbers import real, shown, whole_number
 from mltswitch.hostagent.tagging import checked_dscp, policy_named
 from mltswitch.hostagent.transport.interfaces import ImportancePolicy, TransferKey
+from mltswitch.hostagent.values import real, shown, whole_number
 from mltswitch.hostagent.words import encodable
 from mltswitch.wire import Dscp
 

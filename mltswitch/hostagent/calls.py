@@ -1,7 +1,9 @@
-"""What other threads want to be done by an agent's own."""
+"""What other threads want to be done by an agent's own.
+
+Without a lock: a signal handler may come in between wherever it likes, and ask for something, too.
+"""
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable
 
@@ -20,7 +22,6 @@ class Calls:
         """`wake_up`: whoever carries them out; raises OSError where nobody is there any more."""
         self._wake_up = wake_up
         self._waiting: deque[Call] = deque()
-        self._lock = threading.Lock()
         self._refusal: AgentError | None = None
 
     def __bool__(self) -> bool:
@@ -28,10 +29,13 @@ class Calls:
 
     def add(self, call: Call) -> None:
         """Have it done soon; raises AgentError where nothing is done any more."""
-        with self._lock:
-            if self._refusal is not None:
-                raise type(self._refusal)(self._refusal.what)
-            self._waiting.append(call)
+        self._waiting.append(call)
+        if self._refusal is not None:
+            try:
+                self._waiting.remove(call)
+            except ValueError:  # it has been done: it came before the end
+                return
+            raise type(self._refusal)(self._refusal.what)
         try:
             self._wake_up()
         except OSError as error:
@@ -39,8 +43,7 @@ class Calls:
 
     def refuse(self, error: AgentError) -> None:
         """From now on."""
-        with self._lock:
-            self._refusal = self._refusal or error
+        self._refusal = self._refusal or error
 
     def obey(self) -> None:
         """Do all that waits; the failure of one is its own."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Generator
 from copy import copy
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -48,22 +49,30 @@ class CompletionQueue:
     """Completions in the order in which they happen; any thread may take them."""
 
     def __init__(self) -> None:
-        self._entries: queue.SimpleQueue[Completion] = queue.SimpleQueue()
+        self._entries: queue.SimpleQueue[Completion | None] = queue.SimpleQueue()
+        """None: there will be no more."""
 
     def poll(self, timeout_seconds: float = 0.0) -> Completion | None:
-        """The next one; None where none came in time.
+        """The next one; None where none came in time, or none will come any more.
 
         Waits no time where it is to wait less than none; raises UserInputError for what is no number.
         """
         limit = wait_limit("timeout_seconds", timeout_seconds)
         try:
-            return self._entries.get(timeout=limit) if limit else self._entries.get_nowait()
+            found = self._entries.get(timeout=limit) if limit else self._entries.get_nowait()
         except queue.Empty:
             return None
+        if found is None:
+            self._entries.put(None)  # for others who wait
+        return found
 
     def add(self, completion: Completion) -> None:
         """For the agent."""
         self._entries.put(completion)
+
+    def close(self) -> None:
+        """For the agent: who waits, waits no more once all that came before has been taken."""
+        self._entries.put(None)
 
 
 def completion_queue(value: object) -> CompletionQueue | None:
@@ -96,8 +105,8 @@ class Transfer:
         self._teller: int | None = None
         """The thread that ends it, which must not wait for itself."""
         self._completion: Completion | None = None
-        self._callbacks: list[Callable[[], object]] = []
-        self._lock = threading.Lock()
+        self._callbacks: dict[int, Callable[[], object]] = {}
+        self._numbers = count()
         self._process = os.getpid()
 
     @property
@@ -154,11 +163,11 @@ class Transfer:
             except RuntimeError:  # the loop was closed meanwhile: nobody waits any more
                 return
 
-        self.when_ended(ended)
+        number = self._call_when_ended(ended)
         try:
             yield from waiting.__await__()
         finally:
-            self._call_no_more(ended)
+            self._callbacks.pop(number, None)
         return self._result()
 
     def complete(self, completion: Completion, tell: Callable[[Completion], object] = lambda _: None) -> None:
@@ -167,20 +176,16 @@ class Transfer:
         `tell`: the queue, which has the completion before anybody who waits goes on. Whatever it raises goes
         into the log.
         """
-        with self._lock:
-            if self._completion is not None:
-                return
-            if completion.error is not None:
-                # Frames that it was raised in hold the post's memory, which is the caller's now.
-                completion.error.__traceback__ = completion.error.__context__ = None
-            self._teller = threading.get_ident()
-            self._completion = completion
+        if self._completion is not None:
+            return
+        if completion.error is not None:
+            # Frames that it was raised in hold the post's memory, which is the caller's now.
+            completion.error.__traceback__ = completion.error.__context__ = None
+        self._teller = threading.get_ident()
+        self._completion = completion
         _call(lambda: tell(completion), "a queue of completions has failed")
-        with self._lock:
-            self._is_told = True
-            callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            _call(callback)
+        self._is_told = True
+        self._call_all()
         self._ended.set()
 
     def when_ended(self, callback: Callable[[], object]) -> None:
@@ -188,15 +193,22 @@ class Transfer:
 
         Whatever it raises goes into the log.
         """
-        with self._lock:
-            if not self._is_told:
-                self._callbacks.append(callback)
-                return
-        _call(callback)
+        self._call_when_ended(callback)
 
-    def _call_no_more(self, callback: Callable[[], object]) -> None:
-        with self._lock:
-            self._callbacks = [each for each in self._callbacks if each is not callback]
+    def _call_when_ended(self, callback: Callable[[], object]) -> int:
+        """By this number it is known until it is called."""
+        number = next(self._numbers)
+        self._callbacks[number] = callback
+        if self._is_told:
+            self._call_all()
+        return number
+
+    def _call_all(self) -> None:
+        """Each once, by whoever comes first: the thread that ends the transfer, or one that asks then."""
+        for number in list(self._callbacks):
+            callback = self._callbacks.pop(number, None)
+            if callback is not None:
+                _call(callback)
 
     def _result(self) -> Completion:
         assert self._completion is not None  # noqa: S101  (it has ended)

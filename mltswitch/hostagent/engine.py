@@ -55,19 +55,24 @@ _log = logging.getLogger(__name__)
 
 
 class Engine:
-    """Owns every socket; `happened` is told of events, in its thread, with the peer's name."""
+    """Owns every socket. In its thread `happened` is told of each peer's events, `ended` why no more come."""
 
-    def __init__(self, settings: AgentSettings, happened: Callable[[str, Event], None]) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        happened: Callable[[str, Event], None],
+        ended: Callable[[AgentError], None],
+    ) -> None:
         """Opens the sockets; raises UserInputError or MachineError."""
         self._settings = settings
-        self._happened = happened
+        self._happened, self._ended = happened, ended
         with ExitStack() as opened:
             self._open(settings, opened)
             opened.pop_all()
         self._shared_rate = (
             SharedRate(settings.total_rate_bps, time.monotonic_ns()) if settings.total_rate_bps else None
         )
-        self._roster = Roster(settings.maximum_peers, settings.admit)
+        self._roster = Roster(settings.name, settings.maximum_peers, settings.admit)
         self._calls = Calls(self._waiter.wake)
         self._has_more = False
         """Whether a connection may send at once what it could not in its turn."""
@@ -105,6 +110,7 @@ class Engine:
         if settings.listen is not None:
             self._listener = ControlListener(settings.listen, settings.security, self._channel_settings)
             opened.callback(self._listener.close)
+        self._listening_at = self._listener.local if self._listener else None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -114,7 +120,7 @@ class Engine:
     @property
     def listening_at(self) -> Endpoint | None:
         """Of the control channel."""
-        return self._listener.local if self._listener else None
+        return self._listening_at
 
     def call(self, action: Callable[[], object]) -> None:
         """Have it called in the engine's thread, soon; raises AgentError where that has ended."""
@@ -474,14 +480,7 @@ class Engine:
     # The end
 
     def _stop(self, reason: str) -> None:
-        now_ns = time.monotonic_ns()
-        for link in list(self._roster.links):
-            link.say_goodbye(reason, now_ns)
-        until = time.monotonic() + CLOSING_SECONDS
-        while time.monotonic() < until and any(link.channel.waiting_bytes for link in self._roster.links):
-            for link in self._roster.links:
-                link.channel.flush()
-            time.sleep(0.001)
+        self._roster.say_goodbye(reason, CLOSING_SECONDS)
         self._should_stop = True
         self._calls.refuse(CancelledError("the agent is closed"))
 
@@ -489,6 +488,7 @@ class Engine:
         self._should_stop = True
         error = self._failure or CancelledError("the agent was closed")
         with ExitStack() as closing:  # whatever fails on the way
+            closing.callback(self._ended, error)
             closing.callback(self._paths.close)
             if self._tcp is not None:
                 closing.callback(self._tcp.close)

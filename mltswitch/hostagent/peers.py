@@ -17,6 +17,14 @@ class Peers:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._known: dict[str, AgentError | None] = {}
+        self._end: AgentError | None = None
+        """Why nobody will connect any more."""
+
+    def close(self, error: AgentError) -> None:
+        """Nobody will: who waits is told this."""
+        with self._changed:
+            self._end = self._end or error
+            self._changed.notify_all()
 
     def connected(self, name: str) -> None:
         """It said hello."""
@@ -46,15 +54,13 @@ class Peers:
     def wait_until(self, is_over: Callable[[], bool], timeout_seconds: float) -> None:
         """Or until so much time has passed; `changed` makes us look again."""
         with self._changed:
-            self._changed.wait_for(is_over, timeout_seconds)
+            self._wait_for(is_over, timeout_seconds)
 
     def wait_for_attempt(self, name: str, before: AgentError | None, timeout_seconds: float) -> bool:
         """Whether a peer is connected in time; raises the AgentError of an attempt that has failed, but for
         the one of `before`, as `error_of` told it."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._is_connected(name) or self._is_lost(name, before), timeout_seconds
-            )
+            self._wait_for(lambda: self._is_connected(name) or self._is_lost(name, before), timeout_seconds)
             if self._is_lost(name, before):
                 self._raise(name)
             return self._is_connected(name)
@@ -62,11 +68,12 @@ class Peers:
     def wait_for(self, names: Sequence[str], timeout_seconds: float) -> None:
         """Until all of them are connected. Whoever was lost before may come back.
 
-        Raises the AgentError of one that was lost meanwhile, DeadlineExceededError for one that has not come.
+        Raises the AgentError of one that was lost meanwhile, or of the agent's end, DeadlineExceededError for
+        one that has not come.
         """
         with self._changed:
             before = {name: self._known.get(name) for name in names}
-            self._changed.wait_for(
+            self._wait_for(
                 lambda: all(self._is_connected(name) or self._is_lost(name, before[name]) for name in names),
                 timeout_seconds,
             )
@@ -81,15 +88,24 @@ class Peers:
             raise DeadlineExceededError(what, peer=missing[0])
 
     def wait_for_one(self, timeout_seconds: float) -> str:
-        """The name of one that is connected, whoever it is; raises DeadlineExceededError."""
+        """The name of one that is connected, whoever it is.
+
+        Raises DeadlineExceededError, or the AgentError of the agent's end.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: None in self._known.values(), timeout_seconds)
+            self._wait_for(lambda: None in self._known.values(), timeout_seconds)
             for name, error in self._known.items():
                 if error is None:
                     return name
             lost = [str(error) for error in self._known.values()]
         reason = f"; {lost[-1]}" if lost else ""
         raise DeadlineExceededError(f"nobody has connected within {timeout_seconds:g} s{reason}")
+
+    def _wait_for(self, is_over: Callable[[], bool], timeout_seconds: float) -> None:
+        """Raises the AgentError of the agent's end, unless what is waited for has happened before."""
+        self._changed.wait_for(lambda: is_over() or self._end is not None, timeout_seconds)
+        if self._end is not None and not is_over():
+            raise copy(self._end)
 
     def _is_connected(self, name: str) -> bool:
         return name in self._known and self._known[name] is None

@@ -24,6 +24,14 @@ class Post:
     memory: NDArray[np.uint8]
     """Keeps it alive."""
     checksum: int | None
+    bounds: tuple[int, int]
+    """Of the memory: its first address, and the one behind it."""
+
+
+def bounds(memory: NDArray[np.uint8]) -> tuple[int, int]:
+    """First address, and the one behind it, of contiguous memory."""
+    begin = memory.ctypes.data
+    return begin, begin + memory.nbytes
 
 
 def ended(completion: Completion) -> TransferEnded:
@@ -52,8 +60,12 @@ def refuse_shared(memory: NDArray[np.uint8], place: Place, posts: Mapping[Place,
     """Raise UserInputError where memory that is being received into would be another post's, too. Several may
     send from the same."""
     to, own, direction = place
+    begin, end = bounds(memory)
     for (peer, key, other), post in posts.items():
-        if Direction.RECEIVE in (direction, other) and np.may_share_memory(memory, post.memory):
+        if Direction.RECEIVE not in (direction, other):
+            continue
+        other_begin, other_end = post.bounds
+        if max(begin, other_begin) < min(end, other_end):
             raise UserInputError(
                 f"its memory overlaps that of tensor {key.tensor}, round {key.round_number}, which is posted"
                 + ("" if peer == to else f" with peer {peer}"),

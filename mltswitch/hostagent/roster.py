@@ -1,6 +1,7 @@
 """All links of an agent: whose they are, and which of two calls between the same ends counts."""
 
 import logging
+import time
 from collections.abc import Callable
 
 from mltswitch.hostagent.errors import CONNECTED_ALREADY, NO_MORE_MAY_BE, PeerRefusedError
@@ -16,9 +17,9 @@ _log = logging.getLogger(__name__)
 class Roster:
     """Links in the order in which they began, those of peers by name, and connections by their tokens."""
 
-    def __init__(self, maximum_peers: int, admit: Admit | None) -> None:
+    def __init__(self, own_name: str, maximum_peers: int, admit: Admit | None) -> None:
         """`admit`: says why a peer that calls is refused; nothing: it is not."""
-        self._maximum_peers, self._admit = maximum_peers, admit
+        self._own_name, self._maximum_peers, self._admit = own_name, maximum_peers, admit
         self.links: list[Link] = []
         self.by_name: dict[str, Link] = {}
         """Of peers that have said hello, and are welcome."""
@@ -40,6 +41,8 @@ class Roster:
 
     def check(self, link: Link, name: str) -> None:
         """Raises PeerRefusedError where it must not become this peer's."""
+        if name == self._own_name:
+            raise PeerRefusedError("has the name of this agent, which does not connect to itself", peer=name)
         if name in self.by_name:
             raise PeerRefusedError(CONNECTED_ALREADY, peer=name)
         if link.expected is not None or self.dialled(name) is not None:
@@ -56,6 +59,16 @@ class Roster:
         """It is this peer's from now on."""
         link.is_welcome = True
         self.by_name[name] = link
+
+    def say_goodbye(self, reason: str, most_seconds: float) -> None:
+        """To all who may still hear it, and wait until their kernels have taken it."""
+        for link in list(self.links):
+            link.say_goodbye(reason, time.monotonic_ns())
+        until = time.monotonic() + most_seconds
+        while time.monotonic() < until and any(link.channel.waiting_bytes for link in self.links):
+            for link in self.links:
+                link.channel.flush()
+            time.sleep(0.001)
 
     def forget_name(self, link: Link) -> None:
         """Its peer is connected by it no more, if it was."""

@@ -2,24 +2,33 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from math import inf
-from types import MappingProxyType
+from types import MappingProxyType, UnionType
 from typing import Final
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.arguments import agent_name
+from mltswitch.hostagent.arguments import agent_name, endpoint_given
 from mltswitch.hostagent.control.security import Security
 from mltswitch.hostagent.control.sockets import Endpoint
-from mltswitch.hostagent.numbers import check_numbers, real, shown, whole_number
 from mltswitch.hostagent.spraying.modes import ByAddress, BySegments, BySourcePort, BySourceRoute, Spray
 from mltswitch.hostagent.spraying.settings import SprayingSettings
 from mltswitch.hostagent.tagging.two_queues import TwoQueues
 from mltswitch.hostagent.tcp.settings import TcpSettings
 from mltswitch.hostagent.telemetry.events import Observer
 from mltswitch.hostagent.transport.datagrams import UDP_MAXIMUM_PAYLOAD_BYTES
-from mltswitch.hostagent.transport.hello import LEAST_PAYLOAD_BYTES
+from mltswitch.hostagent.transport.hello import LEAST_PAYLOAD_BYTES, MAXIMUM_PATHS
 from mltswitch.hostagent.transport.rate import RateSettings
 from mltswitch.hostagent.transport.settings import ConnectionSettings, Transport
+from mltswitch.hostagent.values import (
+    check_numbers,
+    check_types,
+    choice,
+    in_order,
+    real,
+    shown,
+    whole_number,
+)
 from mltswitch.wire import AGENT_PORT, Dscp
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -44,6 +53,20 @@ _WHOLE_NUMBERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "maximum_peers": (1, MOST_PEERS),
     }
 )
+_TYPES: Final[Mapping[str, type | UnionType]] = MappingProxyType(
+    {
+        "security": Security,
+        "rate": RateSettings,
+        "spray": Spray,
+        "two_queues": TwoQueues | None,
+        "authenticate": bool,
+        "tcp": TcpSettings,
+        "connection": ConnectionSettings,
+        "spraying": SprayingSettings,
+        "catch_reuse": bool,
+    }
+)
+_BROADCAST: Final = IPv4Address("255.255.255.255")
 _ONE_OR_MORE: Final = ("handshake_ns", "least_chunk_packets", "maximum_tensors")
 """Of a connection's settings, where with 0 nothing would ever be sent."""
 
@@ -52,14 +75,14 @@ _ONE_OR_MORE: Final = ("handshake_ns", "least_chunk_packets", "maximum_tensors")
 class AgentSettings:
     """Of one agent; what is not given suits one data centre.
 
-    Raises ValueError for contradictions, UserInputError for what is no address, no name that peers accept, or
-    no number that can work.
+    Raises ValueError for contradictions, UserInputError for what is of another type than its field, no
+    address of one host, no name that peers accept, or no number that can work.
     """
 
     name: str
     """This host's, as its certificate says it; 1 to 255 letters."""
     addresses: tuple[str, ...]
-    """Local addresses of the data, one a path."""
+    """Local addresses of the data, one a path, up to 256; a list becomes a tuple."""
     security: Security
     rate: RateSettings
     """Per peer."""
@@ -88,7 +111,7 @@ class AgentSettings:
     """Rest at most so long while many packets arrive, so that the next batch is worth its calls; 0: none. Up
     to 1."""
     transport: Transport = Transport.MLT
-    """How tensors cross; a peer that uses another one is refused."""
+    """How tensors cross; a peer that uses another one is refused. Its name will do, too."""
     tcp: TcpSettings = field(default_factory=TcpSettings)
     """Of that transport."""
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
@@ -101,7 +124,8 @@ class AgentSettings:
     maximum_peers: int = 1024
     """Connected at once, up to 3,840; more are refused, for each takes memory here."""
     observers: tuple[Observer, ...] = ()
-    """Are told what the agent does, from its beginning; `Agent.observe` adds others."""
+    """Are told what the agent does, from its beginning; `Agent.observe` adds others. A list becomes a
+    tuple."""
 
     def address_of_version(self, version: int) -> str | None:
         """The first address of this version of IP, if there is one."""
@@ -109,12 +133,13 @@ class AgentSettings:
         return next(found, None)
 
     def __post_init__(self) -> None:
-        if not self.addresses:
-            raise ValueError("an agent needs an address")
-        for address in self.addresses:
-            if Endpoint(address, 0).ip.is_unspecified:
-                raise ValueError(f"{address} means all networks of this machine; expected one address a path")
+        check_types(self, _TYPES)
+        object.__setattr__(self, "transport", choice("transport", self.transport, Transport))
+        if self.listen is not None:
+            endpoint_given("listen", self.listen)
+        self._check_addresses()
         self._check_name_and_numbers()
+        self._check_observers()
         if self.admit is not None and not callable(self.admit):
             raise ValueError("`admit` is a function of a peer's name")
         if isinstance(self.spray, BySourcePort | BySourceRoute) and len(set(self.addresses)) > 1:
@@ -133,6 +158,39 @@ class AgentSettings:
             raise ValueError(
                 f"{len(self.addresses)} paths have ports from {self.data_port} on, beyond {LARGEST_PORT}"
             )
+
+    def _check_addresses(self) -> None:
+        addresses = in_order("addresses", self.addresses)
+        object.__setattr__(self, "addresses", addresses)
+        if not addresses:
+            raise ValueError("an agent needs an address")
+        if len(addresses) > MAXIMUM_PATHS:
+            raise UserInputError(
+                f"{len(addresses)} of them", where="addresses", expected=f"{MAXIMUM_PATHS} or fewer"
+            )
+        for address in addresses:
+            if not isinstance(address, str):
+                raise UserInputError(
+                    f"{shown(address)} is no address", where="addresses", expected="IP addresses, as text"
+                )
+            found = Endpoint(address, 0).ip
+            if found.is_unspecified:
+                raise ValueError(f"{address} means all networks of this machine; expected one address a path")
+            if found.is_multicast or found == _BROADCAST:
+                raise UserInputError(
+                    f"{shown(address)} means several hosts",
+                    where="addresses",
+                    expected="addresses of this host",
+                )
+
+    def _check_observers(self) -> None:
+        observers = in_order("observers", self.observers)
+        object.__setattr__(self, "observers", observers)
+        for observer in observers:
+            if not callable(getattr(observer, "observe", None)):
+                raise UserInputError(
+                    f"{shown(observer)} cannot be told", where="observers", expected="what has `observe`"
+                )
 
     def _check_name_and_numbers(self) -> None:
         """What the engine, the kernel and the peer, who hears some of it in our HELLO, take for granted."""

@@ -1,6 +1,7 @@
 """What is left, and what is said, where `mltswitch agent send` or `recv` ends before its time."""
 
 import json
+import re
 import resource
 import signal
 from pathlib import Path
@@ -8,13 +9,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from tests.cli.agent_commands import GRADIENTS, Running, receiving, running
+from mltswitch.cli.agent_files import Files
+from mltswitch.cli.arrays import write_array
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.announced import Progress, RoundResult
+from tests.cli.agent_commands import GRADIENTS, Running, files, receiving, run, running
 from tests.hostagent.background import eventually
+from tests.hostagent.control.peers import nobody_listens
 
 ROUNDS = ("--random", "4MB", "--rounds", 100_000)
 WHY = {signal.SIGINT: "it was interrupted", signal.SIGTERM: "it was told to end"}
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+LAST_LINES = {
+    signal.SIGINT: "mltswitch: interrupted",
+    signal.SIGTERM: "mltswitch: told to end (SIGTERM)",
+}
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +57,7 @@ def in_the_middle(folder: Path, receiver: Running) -> None:
     assert receiver.process.poll() is None
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("transport", ["mlt", "tcp"])
 def test_an_interrupted_receiver_says_what_it_has(
     folder: Path, number: signal.Signals, transport: str
@@ -58,15 +70,17 @@ def test_an_interrupted_receiver_says_what_it_has(
         in_the_middle(folder, receiver)
         receiver.process.send_signal(number)
         code, out, err = receiver.ends()
-        assert code == CODES[number], err
+        assert (code, err.splitlines()[-1]) == (CODES[number], LAST_LINES[number])
         document, peer, rounds = parsed(out)
         assert (document["error"], document["direction"]) == (WHY[number], "receive")
         assert (peer["peer"], peer["tensor"], peer["element_type"]) == ("sender", 0, "float32")
         assert (peer["shape"], peer["size_bytes"]) == ([1_000_000], 4_000_000)
         complete = [entry for entry in rounds if entry["error"] is None]
         assert all(entry["missing_packets"] == entry["missing_elements"] == 0 for entry in complete)
-        # One more may be complete, and on no disk yet.
-        assert len(complete) - len(peer["files"]) in {0, 1}
+        # One more may be complete, and on no disk yet: that is told.
+        not_written = re.findall(r"^not written: (\d+\.npy) \(round", err, re.MULTILINE)
+        assert [*peer["files"], *not_written] == [f"{entry['round']}.npy" for entry in complete]
+        assert len(not_written) <= 1
         assert peer["files"] == [f"{number}.npy" for number in range(1, len(peer["files"]) + 1)]
         assert all((folder / name).exists() for name in peer["files"])
         code, out, err = sender.ends()
@@ -77,7 +91,7 @@ def test_an_interrupted_receiver_says_what_it_has(
     assert rounds[-1]["error"] == document["error"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_an_interrupted_sender_says_what_has_arrived(folder: Path, number: signal.Signals) -> None:
     with (
         receiving("-o", "{round}.npy", "--json") as (receiver, place),
@@ -86,7 +100,7 @@ def test_an_interrupted_sender_says_what_has_arrived(folder: Path, number: signa
         in_the_middle(folder, receiver)
         sender.process.send_signal(number)
         code, out, err = sender.ends()
-        assert code == CODES[number], err
+        assert (code, err.splitlines()[-1]) == (CODES[number], LAST_LINES[number])
         document, _, sent = parsed(out)
         assert (document["error"], document["direction"]) == (WHY[number], "send")
         code, out, err = receiver.ends()
@@ -122,10 +136,90 @@ def test_a_disk_that_is_full(folder: Path) -> None:
     assert err.splitlines()[-1].endswith("closed the connection: cannot be written: File too large")
 
 
-def test_nobody_takes_what_an_interrupted_run_says(folder: Path) -> None:
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_interrupted_sender_shows_the_rounds_until_then(folder: Path, number: signal.Signals) -> None:
+    with (
+        receiving("-o", "{round}.npy") as (receiver, place),
+        running("send", *ROUNDS, "--to", f"receiver={place}") as sender,
+    ):
+        in_the_middle(folder, receiver)
+        sender.process.send_signal(number)
+        code, out, err = sender.ends()
+        assert (code, err.splitlines()[-1]) == (CODES[number], LAST_LINES[number])
+        [rounds] = re.findall(r"^ receiver +(\d+) +4 ", out, re.MULTILINE)
+        assert int(rounds) >= 1
+        assert re.search(r"s in all; processor time of this end", out)
+        code, out, err = receiver.ends()
+    assert (code, err.splitlines()[-1][-len(WHY[number]) :]) == (6, WHY[number])
+    assert re.search(r"^ sender +\d+ +4 .*", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("name", ["out.npy", "{round}.npy"])
+def test_interrupted_once_more_while_the_file_is_written(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    number: signal.Signals,
+) -> None:
+    """Nobody waits for the disk then; but what is lost is told."""
+    times: list[Path] = []
+
+    def interrupted(path: Path, data: NDArray[Any]) -> None:
+        times.append(path)
+        signal.raise_signal(number)
+        write_array(path, data)
+
+    monkeypatch.setattr("mltswitch.cli.agent_files.write_array", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with nobody_listens() as free:
+            place = str(free)
+        with running("send", "g.npy", "--to", f"receiver={place}") as sender:
+            code, out, err = run(capsys, "recv", "--listen", place, "--data-port", 0, "-o", name)
+            sender.ends()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    file = name.format(round=1)
+    assert times == [Path(file)] * 2
+    assert code == CODES[number]
+    assert [line for line in err.splitlines() if line][-2:] == [
+        f"not written: {file} (round 1 was complete): {WHY[number]}",
+        LAST_LINES[number],
+    ]
+    assert re.search(r"^ sender +1 +0\.2 .*complete", out, re.MULTILINE)
+    assert files(folder) == ["g.npy"]
+
+
+def test_one_file_that_cannot_be_written_takes_no_other_along(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept, progress = Files("{peer}.npy"), Progress()
+    for peer in ("one", "two", "three"):
+        kept.keep(peer, 1, GRADIENTS)
+        progress.note(RoundResult(peer=peer, round_number=1, error=None, statistics=None))
+    for peer in ("one", "three"):
+        (folder / f"{peer}.npy").mkdir()
+    with (
+        pytest.raises(UserInputError, match=r"one\.npy: is no regular file") as problem,
+        kept.written_at_the_end(),
+    ):
+        kept.write_last()
+    assert kept.written == {"two": ["two.npy"]}
+    assert (np.load("two.npy") == GRADIENTS).all()
+    kept.tell_lost(progress.until_now(), problem.value)
+    assert capsys.readouterr().err.splitlines() == [
+        "written: two.npy (round 1)",
+        "not written: three.npy (round 1 was complete): is no regular file",
+    ]
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_nobody_takes_what_an_interrupted_run_says(folder: Path, form: tuple[str, ...]) -> None:
     """As in a pipeline, where Ctrl-C ends both: that it was interrupted is what is told."""
     with (
-        receiving("-o", "{round}.npy", "--json") as (receiver, place),
+        receiving("-o", "{round}.npy", *form) as (receiver, place),
         running("send", *ROUNDS, "--to", f"receiver={place}"),
     ):
         in_the_middle(folder, receiver)
@@ -138,12 +232,15 @@ def test_nobody_takes_what_an_interrupted_run_says(folder: Path) -> None:
     assert err.splitlines()[-1] == "mltswitch: interrupted"
 
 
-def test_before_anybody_is_there_nothing_is_printed() -> None:
-    with receiving("--json") as (receiver, _):
-        receiver.process.send_signal(signal.SIGINT)
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_before_anybody_is_there_nothing_is_printed(form: tuple[str, ...], number: signal.Signals) -> None:
+    with receiving("-o", "out.npy", *form) as (receiver, _):
+        receiver.process.send_signal(number)
         code, out, err = receiver.ends()
-    assert (code, out) == (130, "")
-    assert err.splitlines()[-1] == "mltswitch: interrupted"
+    assert (code, out) == (CODES[number], "")
+    assert err.splitlines()[-1] == LAST_LINES[number]
+    assert "written" not in err
 
 
 def test_refused_before_the_first_round(folder: Path) -> None:

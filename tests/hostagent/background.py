@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
+import pytest
+
 PATIENCE_SECONDS = 60.0
 
 Parameters = ParamSpec("Parameters")
@@ -20,6 +22,11 @@ def in_background(
     with ThreadPoolExecutor(1) as executor:
         future = executor.submit(function, *arguments, **named)
         yield lambda: future.result(PATIENCE_SECONDS)
+
+
+def is_run_again(item: pytest.Item) -> bool:
+    """Whether this test has failed before (pytest-rerunfailures): what it saw then must not be kept."""
+    return getattr(item, "execution_count", 1) > 1
 
 
 def eventually(condition: Callable[[], bool]) -> None:

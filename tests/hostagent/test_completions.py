@@ -258,4 +258,4 @@ def test_of_who_gave_up_waiting_nothing_is_kept(way: Callable[[Transfer], Awaita
 
     posted.when_ended(own := list[int]().clear)
     asyncio.run(often())
-    assert posted._callbacks == [own]
+    assert list(posted._callbacks.values()) == [own]

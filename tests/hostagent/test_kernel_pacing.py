@@ -9,13 +9,29 @@ from typing import Any
 
 import pytest
 
+from tests.hostagent.background import is_run_again
 from tests.hostagent.paced import has_fair_queueing
 from tests.hostagent.user_mode import is_there, run_module
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What tests/hostagent/paced.py saw, on this kernel or, where it has no fq, on user-mode-linux."""
+def plays() -> list[dict[str, Any]]:
+    """One is enough for all tests."""
+    return []
+
+
+@pytest.fixture
+def played(
+    request: pytest.FixtureRequest, plays: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """What tests/hostagent/paced.py saw; a test that is run again sees it play again."""
+    if not plays or is_run_again(request.node):
+        plays.append(play(tmp_path_factory))
+    return plays[-1]
+
+
+def play(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """On this kernel or, where it has no fq, on user-mode-linux."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("needs root and unshare")
     is_native = has_fair_queueing()

@@ -114,7 +114,7 @@ def test_an_attempt_that_took_too_long_is_given_up(opened: Make) -> None:
             patient = pool.submit(one.connect, "two-b", nobody, 0.5)
             eventually(lambda: bool(one._engine._roster.links))
             with pytest.raises(PeerRefusedError, match="being connected"):
-                one.connect("two-b", nobody, 0.1)
+                one.connect("two-b", nobody, PATIENCE_SECONDS)  # it is told at once
             assert one._engine._roster.links, "the other thread's attempt goes on"
             with pytest.raises(DeadlineExceededError, match=r"no connection within 0\.5 s"):
                 patient.result()
@@ -339,7 +339,7 @@ def test_a_call_that_was_held_back_is_answered_once_and_at_once_where_ours_fails
     ):
         eventually(lambda: sum(link.is_held_back for link in one._engine._roster.links) == 2)
         end()
-        calling.result(0.5)
+        calling.result(UNTIL_GIVEN_UP_SECONDS / 2)  # by then nobody has been given up
         answered = [bool(entry.recv(1)) for entry in (first, second)]
         assert answered == [True, False]
 

@@ -1,6 +1,7 @@
 """An agent's settings refuse what cannot work."""
 
 from dataclasses import replace
+from ipaddress import ip_address
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,12 @@ import pytest
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.control.security import Plaintext
+from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.spraying.modes import ByAddress, BySegments, BySourcePort, BySourceRoute
 from mltswitch.hostagent.spraying.settings import SprayingSettings
 from mltswitch.hostagent.tcp.settings import TcpSettings
+from mltswitch.hostagent.telemetry.events import AgentEvent
 from mltswitch.hostagent.transport.rate import RateSettings
 from mltswitch.hostagent.transport.settings import ConnectionSettings, Transport
 
@@ -23,7 +26,7 @@ def settings(*addresses: str, **changed: Any) -> AgentSettings:
         "rate": RateSettings.for_network(1e9, queue_bytes=0),
         "control_dscp": 40,
     }
-    return AgentSettings(addresses=addresses, **(usual | changed))
+    return AgentSettings(**(usual | {"addresses": addresses} | changed))
 
 
 @pytest.mark.parametrize("transport", Transport)
@@ -31,6 +34,12 @@ def settings(*addresses: str, **changed: Any) -> AgentSettings:
 def test_data_goes_over_given_addresses_alone(address: str, transport: Transport) -> None:
     with pytest.raises(ValueError, match="means all networks of this machine"):
         settings("127.0.0.1", address, transport=transport)
+
+
+@pytest.mark.parametrize("address", ["224.0.0.1", "255.255.255.255", "ff02::1", "::ffff:239.1.2.3"])
+def test_data_goes_to_this_host_alone(address: str) -> None:
+    with pytest.raises(UserInputError, match=f"^addresses: '{address}' means several hosts"):
+        settings("127.0.0.1", address)
 
 
 def test_names_are_no_addresses() -> None:
@@ -118,3 +127,84 @@ def test_numbers_of_numpy_become_pythons() -> None:
         "127.0.0.1", data_port=np.int64(0), payload_bytes=np.uint16(1000), nap_seconds=np.float32(0)
     )
     assert type(made.data_port) is type(made.payload_bytes) is int
+
+
+class Told:
+    def observe(self, event: AgentEvent) -> None:
+        """An observer is whatever has this."""
+
+
+@pytest.mark.parametrize("transport", Transport)
+def test_a_transport_is_known_by_its_name(transport: Transport) -> None:
+    assert settings("127.0.0.1", transport=transport.value).transport is transport
+    assert settings("127.0.0.1", transport=transport).transport is transport
+
+
+def test_what_holds_of_a_transport_holds_of_its_name() -> None:
+    with pytest.raises(ValueError, match="over TCP there is no spraying"):
+        settings("127.0.0.1", "127.0.0.1", transport="tcp", spray=BySourcePort())
+
+
+@pytest.mark.parametrize("value", ["udp", "TCP", "", None, 5, b"tcp", ["tcp"], Transport])
+def test_transports_that_there_are_not(value: object) -> None:
+    with pytest.raises(UserInputError, match=r"^transport: there is no .*\(expected mlt, tcp\)$"):
+        settings("127.0.0.1", transport=value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("security", None, "TlsIdentity or Plaintext"),
+        ("security", Plaintext, "TlsIdentity or Plaintext"),
+        ("rate", None, "RateSettings"),
+        ("rate", 1e9, "RateSettings"),
+        ("spray", None, "ByAddress or BySegments or BySourcePort or BySourceRoute"),
+        ("spray", BySourcePort, "ByAddress or BySegments or BySourcePort or BySourceRoute"),
+        ("two_queues", 1, "TwoQueues or None"),
+        ("authenticate", "no", "bool"),
+        ("tcp", None, "TcpSettings"),
+        ("connection", None, "ConnectionSettings"),
+        ("spraying", None, "SprayingSettings"),
+        ("spraying", "random", "SprayingSettings"),
+        ("catch_reuse", None, "bool"),
+        ("observers", (1,), "what has `observe`"),
+        ("observers", (Told(), None), "what has `observe`"),
+        ("observers", Told(), "a tuple or a list"),
+        ("observers", None, "a tuple or a list"),
+        ("addresses", (None,), "IP addresses, as text"),
+        ("addresses", (2130706433,), "IP addresses, as text"),
+        ("addresses", (ip_address("127.0.0.1"),), "IP addresses, as text"),
+        ("addresses", "127.0.0.1", "a tuple or a list"),
+        ("addresses", {"127.0.0.1"}, "a tuple or a list"),
+        ("addresses", {"127.0.0.1": 1}, "a tuple or a list"),
+        ("addresses", None, "a tuple or a list"),
+        ("listen", "127.0.0.1:0", "an Endpoint: an IP address and a port"),
+        ("listen", ("127.0.0.1", 0), "an Endpoint: an IP address and a port"),
+    ],
+)
+def test_values_of_other_types(name: str, value: Any, expected: str) -> None:
+    usual = settings("127.0.0.1", listen=Endpoint("127.0.0.1", 0))
+    with pytest.raises(UserInputError) as refused:
+        replace(usual, **{name: value})
+    assert (refused.value.where, refused.value.expected) == (name, expected)
+
+
+@pytest.mark.parametrize("port", ["0", None, True, -1, 65_536])
+def test_ports_that_nobody_can_listen_at(port: Any) -> None:
+    with pytest.raises(UserInputError, match=r"^port of listen: "):
+        settings("127.0.0.1", listen=Endpoint("127.0.0.1", port))
+
+
+def test_lists_are_copied() -> None:
+    addresses, observers = ["127.0.0.1", "127.0.0.2"], [Told()]
+    made = settings(addresses=addresses, observers=observers)
+    first = observers.pop()
+    addresses.clear()
+    assert made.addresses == ("127.0.0.1", "127.0.0.2")
+    assert made.observers == (first,)
+
+
+def test_as_many_paths_as_a_peer_takes() -> None:
+    assert len(settings(*["127.0.0.1"] * 256).addresses) == 256
+    with pytest.raises(UserInputError, match=r"^addresses: 257 of them \(expected 256 or fewer\)$"):
+        settings(*["127.0.0.1"] * 257)

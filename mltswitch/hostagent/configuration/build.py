@@ -6,11 +6,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from mltswitch.documents import load_document
+from mltswitch.documents import load_document, read_text
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.configuration.document import AgentDocument, ListedClasses, idle_fields
 from mltswitch.hostagent.configuration.places import PeerPlaces, look_up, parse_endpoint, parse_place
-from mltswitch.hostagent.configuration.reading import read_document
+from mltswitch.hostagent.configuration.reading import Source, read_document
 from mltswitch.hostagent.control.credentials import Credentials
 from mltswitch.hostagent.control.security import Plaintext, Security
 from mltswitch.hostagent.control.sockets import Endpoint
@@ -35,6 +35,10 @@ LOOPBACK_RATE_BPS: Final = 100_000_000_000
 DEFAULT_MTU_BYTES: Final = 1500
 STEADY_NOISE_NS: Final = 10**9
 """Round trips say nothing where no switch holds a queue: on loopback, and where nobody knows the queue."""
+BEYOND_LOOPBACK: Final = (
+    "beyond loopback an agent needs a plan (--plan), or a file (-c) with two lines such as "
+    "`line_rate: 10Gbps` and `classes: {control_dscp: 0, gradient_dscp: [0]}` (0: of no class)"
+)
 EXAMPLE_CLASSES: Final = ListedClasses(control_dscp=40, gradient_dscp=(34,))
 """On loopback, where no switch reads them: the example fabric's."""
 
@@ -102,11 +106,16 @@ class AgentConfiguration:
 def load_configuration(path: Path | str) -> AgentConfiguration:
     """Read a configuration file; raises UserInputError naming file, line and field."""
     file = Path(path)
-    return configured(read_document(file), folder=file.parent, where=str(file))
+    return configured(read_document(file), folder=file.parent, where=str(file), text=read_text(file))
 
 
 def configured(
-    document: AgentDocument, *, folder: Path, where: str, default_name: str | None = None
+    document: AgentDocument,
+    *,
+    folder: Path,
+    where: str,
+    default_name: str | None = None,
+    text: str | None = None,
 ) -> AgentConfiguration:
     """What a document comes to.
 
@@ -115,27 +124,29 @@ def configured(
         folder: files that it names are looked for from here.
         where: begins errors.
         default_name: of this host where neither the document nor a certificate names it.
+        text: of the file that `where` names, so that errors have lines.
 
     Raises UserInputError, or UnsupportedPlanError for a plan whose paths agents cannot use.
     """
+    source = Source(where, text)
     idle = idle_fields(document, document.transport)
     if idle:
         other = Transport.MLT if document.transport is Transport.TCP else Transport.TCP
         raise UserInputError(
             f"means nothing over {document.transport}",
-            where=f"{where}: {idle[0]}",
+            where=source.place(idle[0]),
             expected=f"transport: {other}, or no such field",
         )
-    security = _security(document, folder, where)
-    name = _name(document, security, where) or default_name
+    security = _security(document, folder, source)
+    name = _name(document, security, source) or default_name
     if name is None:
-        raise UserInputError("this host has no name", where=f"{where}: name", hint="give it, or keys")
+        raise UserInputError("this host has no name", where=source.place("name"), hint="give it, or keys")
     if document.plan is None:
-        return _without_plan(document, security, name, where)
-    return _with_plan(document, security, name, folder, where)
+        return _without_plan(document, security, name, source)
+    return _with_plan(document, security, name, folder, source)
 
 
-def _security(document: AgentDocument, folder: Path, where: str) -> Security:
+def _security(document: AgentDocument, folder: Path, source: Source) -> Security:
     if document.keys is None:
         return Plaintext(beyond_loopback=document.plaintext)
     from mltswitch.hostagent.control.tls import load_identity
@@ -146,25 +157,25 @@ def _security(document: AgentDocument, folder: Path, where: str) -> Security:
     except OSError as error:  # above all a folder on the way that this user may not enter
         raise UserInputError(
             f"{keys}: cannot be read: {error.strerror}",
-            where=f"{where}: keys",
+            where=source.place("keys"),
             hint="the agent's user needs to enter every folder on the way to its keys",
         ) from None
     if not is_folder:
         raise UserInputError(
             f"{keys}: no such folder",
-            where=f"{where}: keys",
+            where=source.place("keys"),
             hint="mltswitch agent keys makes a folder for each host",
         )
     return load_identity(Credentials.in_folder(keys))
 
 
-def _name(document: AgentDocument, security: Security, where: str) -> str | None:
+def _name(document: AgentDocument, security: Security, source: Source) -> str | None:
     if isinstance(security, Plaintext):
         return document.name
     if document.name not in {None, security.name}:
         raise UserInputError(
             f"{document.name!r} is not the name in the certificate of {document.keys}",
-            where=f"{where}: name",
+            where=source.place("name"),
             expected=security.name,
         )
     return security.name
@@ -176,8 +187,9 @@ def _name(document: AgentDocument, security: Security, where: str) -> str | None
 class _Listed:
     """Classes of a list of code points."""
 
-    def __init__(self, listed: ListedClasses) -> None:
+    def __init__(self, listed: ListedClasses, source: Source) -> None:
         self._listed = listed
+        self._source = source
 
     def of_layer(self, layer: int | str) -> Dscp:
         number, points, layers = self.layer_number(layer), self._listed.gradient_dscp, self._listed.layers
@@ -186,7 +198,7 @@ class _Listed:
         if layers is None:
             raise UserInputError(
                 f"which of {len(points)} classes carries layer {number}?",
-                where="classes.layers",
+                where=self._source.place("classes.layers"),
                 expected="the number of the model's layers",
                 hint="or name the class",
             )
@@ -221,7 +233,9 @@ class _Listed:
         return TwoQueues(points[0], points[-1], foremost)
 
 
-def _without_plan(document: AgentDocument, security: Security, name: str, where: str) -> AgentConfiguration:
+def _without_plan(
+    document: AgentDocument, security: Security, name: str, source: Source
+) -> AgentConfiguration:
     listen = parse_endpoint(document.listen) if document.listen is not None else None
     addresses = document.addresses or ((listen.address,) if listen else (LOOPBACK_ADDRESS,))
     is_loopback = all(ip_address(address).is_loopback for address in addresses)
@@ -230,14 +244,20 @@ def _without_plan(document: AgentDocument, security: Security, name: str, where:
             if value is None:
                 raise UserInputError(
                     "is missing",
-                    where=f"{where}: {field}",
-                    hint="beyond loopback an agent needs a plan (--plan), or a file (-c agent.yaml)",
+                    where=source.place(field),
+                    hint=BEYOND_LOOPBACK,
                 )
+    if listen is not None and listen.ip.is_unspecified and not document.addresses:
+        raise UserInputError(
+            f"{listen.address} is every address of this host, and data needs one",
+            where=source.place("listen"),
+            expected="one of this host's addresses, or addresses beside it",
+        )
     rate = _rate(
-        document, where, line_rate_bps=document.line_rate_bps or LOOPBACK_RATE_BPS, is_loopback=is_loopback
+        document, source, line_rate_bps=document.line_rate_bps or LOOPBACK_RATE_BPS, is_loopback=is_loopback
     )
     listed = document.classes or EXAMPLE_CLASSES
-    classes = _Listed(listed)
+    classes = _Listed(listed, source)
     settings = _settings(
         document,
         security,
@@ -245,21 +265,21 @@ def _without_plan(document: AgentDocument, security: Security, name: str, where:
         listen,
         addresses,
         rate,
-        where,
+        source,
         control_dscp=listed.control_dscp,
         mtu_bytes=document.mtu_bytes or DEFAULT_MTU_BYTES,
         classes=classes,
     )
     return AgentConfiguration(
         settings=settings,
-        peers=_peers(document, {}, where, addresses),
+        peers=_peers(document, {}, source, addresses),
         classes=classes,
         burst_packets=document.burst_packets or UDP_MAXIMUM_SEGMENTS,
         plan_name=None,
     )
 
 
-def _rate(document: AgentDocument, where: str, *, line_rate_bps: int, is_loopback: bool) -> RateSettings:
+def _rate(document: AgentDocument, source: Source, *, line_rate_bps: int, is_loopback: bool) -> RateSettings:
     queue_bytes = document.queue_bytes or 0
     is_steady = is_loopback or not queue_bytes
     try:
@@ -270,7 +290,7 @@ def _rate(document: AgentDocument, where: str, *, line_rate_bps: int, is_loopbac
             noise_ns=STEADY_NOISE_NS if is_steady else HOST_NOISE_NS,
         )
     except ValueError as error:
-        raise UserInputError(str(error), where=f"{where}: line_rate, queue") from None
+        raise UserInputError(str(error), where=source.place("line_rate, queue")) from None
 
 
 def _round_trip_ns(document: AgentDocument) -> int:
@@ -308,7 +328,7 @@ class _Planned:
 
 
 def _with_plan(
-    document: AgentDocument, security: Security, name: str, folder: Path, where: str
+    document: AgentDocument, security: Security, name: str, folder: Path, source: Source
 ) -> AgentConfiguration:
     from mltswitch.hostagent.configuration.planned import planned_agent
     from mltswitch.hostagent.transport.planned_rate import rate_settings
@@ -316,7 +336,7 @@ def _with_plan(
 
     plan = load_document(folder / str(document.plan), Plan)
     if name not in {host.name for host in plan.topology.hosts}:
-        raise _no_host_of_plan(document, security, name, plan, where)
+        raise _no_host_of_plan(document, security, name, plan, source)
     planned = planned_agent(plan, name, document.spraying)
     listen = (
         Endpoint(planned.address, AGENT_PORT) if document.listen is None else parse_endpoint(document.listen)
@@ -325,7 +345,7 @@ def _with_plan(
     if has_source_ports and document.data_port is not None and not document.addresses:
         raise UserInputError(
             f"the plan's paths are UDP source ports, from {planned.first_port} on",
-            where=f"{where}: data_port",
+            where=source.place("data_port"),
             expected="nothing",
             hint="spraying.first_source_port is where they begin",
         )
@@ -338,7 +358,7 @@ def _with_plan(
         listen,
         addresses,
         rate_settings(plan, name, _round_trip_ns(document)),
-        where,
+        source,
         control_dscp=planned.control_dscp,
         mtu_bytes=document.mtu_bytes or planned.mtu_bytes,
         classes=classes,
@@ -346,7 +366,7 @@ def _with_plan(
     )
     return AgentConfiguration(
         settings=settings,
-        peers=_peers(document, planned.peers, where, addresses),
+        peers=_peers(document, planned.peers, source, addresses),
         classes=classes,
         burst_packets=document.burst_packets or min(planned.burst_packets, UDP_MAXIMUM_SEGMENTS),
         plan_name=plan.fabric.name,
@@ -354,14 +374,14 @@ def _with_plan(
 
 
 def _no_host_of_plan(
-    document: AgentDocument, security: Security, name: str, plan: "Plan", where: str
+    document: AgentDocument, security: Security, name: str, plan: "Plan", source: Source
 ) -> UserInputError:
     known = [host.name for host in plan.topology.hosts]
-    is_said = _name(document, security, where) is not None
+    is_said = _name(document, security, source) is not None
     return UserInputError(
         f"no host {name!r} in fabric {plan.fabric.name}"
         + ("" if is_said else ", and nothing else names this one"),
-        where=f"{where}: name",
+        where=source.place("name"),
         expected=f"one of {', '.join(known[:8])}" + (", …" if len(known) > 8 else ""),
         hint="" if is_said else "say which host of the plan this is: name, --name or keys",
     )
@@ -377,7 +397,7 @@ def _settings(
     listen: Endpoint | None,
     addresses: tuple[str, ...],
     rate: RateSettings,
-    where: str,
+    source: Source,
     *,
     control_dscp: Dscp,
     mtu_bytes: int,
@@ -388,6 +408,7 @@ def _settings(
     usual_port = AGENT_PORT if document.transport is Transport.MLT else 0
     data_port = usual_port if document.data_port is None else document.data_port
     spray = planned.spray if planned else ByAddress()
+    two_queues = _two_queues(document, classes, source)
     try:
         return AgentSettings(
             name=name,
@@ -400,7 +421,7 @@ def _settings(
             spray=spray,
             payload_bytes=payload_bytes(mtu_bytes, addresses[0], spray.header_bytes),
             total_rate_bps=document.total_rate_bps,
-            two_queues=None if document.two_queues is None else classes.two_queues(document.two_queues),
+            two_queues=two_queues,
             authenticate=document.authenticate,
             buffer_bytes=document.buffer_bytes or DEFAULT_BUFFER_BYTES,
             expected_peers=document.expected_peers,
@@ -409,8 +430,21 @@ def _settings(
             spraying=SprayingSettings(policy=document.spraying.policy),
             catch_reuse=document.catch_reuse,
         )
+    except UserInputError as error:
+        error.where = source.place(error.where)
+        raise
     except ValueError as error:
-        raise UserInputError(str(error), where=where) from None
+        raise UserInputError(str(error), where=source.name) from None
+
+
+def _two_queues(document: AgentDocument, classes: Classes, source: Source) -> TwoQueues | None:
+    if document.two_queues is None:
+        return None
+    try:
+        return classes.two_queues(document.two_queues)
+    except UserInputError as error:
+        error.where = source.place("two_queues")
+        raise
 
 
 def payload_bytes(mtu_bytes: int, address: str, path_header_bytes: int = 0) -> int:
@@ -419,7 +453,7 @@ def payload_bytes(mtu_bytes: int, address: str, path_header_bytes: int = 0) -> i
 
 
 def _peers(
-    document: AgentDocument, planned: Mapping[str, Endpoint], where: str, addresses: tuple[str, ...]
+    document: AgentDocument, planned: Mapping[str, Endpoint], source: Source, addresses: tuple[str, ...]
 ) -> PeerPlaces:
     named = {name: parse_place(text) for name, text in document.peers.items()}
-    return PeerPlaces(planned, named, where=where, like=addresses)
+    return PeerPlaces(planned, named, place=lambda name: source.place(f"peers.{name}"), like=addresses)

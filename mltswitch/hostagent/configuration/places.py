@@ -2,7 +2,7 @@
 
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
@@ -86,19 +86,24 @@ class PeerPlaces(Mapping[str, Endpoint]):
     """Where peers listen, by their names; a host's name is looked up when it is asked for, and once."""
 
     def __init__(
-        self, known: Mapping[str, Endpoint], named: Mapping[str, Place], *, where: str, like: Sequence[str]
+        self,
+        known: Mapping[str, Endpoint],
+        named: Mapping[str, Place],
+        *,
+        place: Callable[[str], str],
+        like: Sequence[str],
     ) -> None:
-        """`named` goes before `known`; `where` begins errors; `like`: see `look_up`."""
+        """`named` goes before `known`; `place` says where a name is given, for errors; `like`: see
+        `look_up`."""
         self._places = dict(named)
         self._found = {name: endpoint for name, endpoint in known.items() if name not in named}
         self._names = tuple(dict.fromkeys((*known, *named)))
-        self._where, self._like = where, like
+        self._place, self._like = place, like
 
     def __getitem__(self, name: str) -> Endpoint:
         """Raises KeyError for one that nobody knows, UserInputError for a place that has no address."""
         if name not in self._found:
-            where = f"{self._where}: peers.{name}"
-            self._found[name] = look_up(self._places[name], where=where, like=self._like)
+            self._found[name] = look_up(self._places[name], where=self._place(name), like=self._like)
         return self._found[name]
 
     def __contains__(self, name: object) -> bool:

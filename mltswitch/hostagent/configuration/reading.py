@@ -6,6 +6,7 @@ file of fields, and in which line.
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
@@ -26,6 +27,7 @@ from mltswitch.hostagent.configuration.document import (
 
 SHOWN_CHARACTERS: Final = 60
 """Of one value or name in an error."""
+PEERS: Final = "peers."
 KEY: Final = "[key]"
 """How a problem with the name of a field is marked."""
 NOT_YAML: Final = "not valid YAML: "
@@ -59,6 +61,7 @@ PROBLEMS: Final = (
     ("escape character", "no character is written so", "\\\\ for one \\"),
     ("must be in", "a date that no calendar has", "quotes around the value"),
     ("is out of range", "a date that no calendar has", "quotes around the value"),
+    ("invalid literal", "a number without digits", "quotes around the value"),
     ("unacceptable character", "a control character", "text"),
     ("control characters", "a control character", "text"),
 )
@@ -98,6 +101,22 @@ KINDS: Final[tuple[tuple[type, str], ...]] = (
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where fields come from, as errors name it."""
+
+    name: str
+    text: str | None = None
+    """Of the file, where it is one; None: there are no lines."""
+
+    def place(self, field: str) -> str:
+        """Of a field, `tcp.streams` or `line_rate, queue` say; with the line where it stands in the text."""
+        first, *_ = field.split(", ")
+        # Names of peers may have dots.
+        parts = first.split(".", 1 if first.startswith(PEERS) else -1)
+        return f"{_at(self.name, self.text, tuple(parts))}: {field}"
+
+
 def read_document(path: Path) -> AgentDocument:
     """Of a file; raises UserInputError naming file, line and field."""
     where = str(path)
@@ -105,9 +124,10 @@ def read_document(path: Path) -> AgentDocument:
     try:
         data = parse_yaml(text, where=where, is_expanded=True)
     except UserInputError as error:
-        found = UNPRINTABLE.search(text)
-        if found is not None and error.where == where:  # the library says no line
-            error.where = f"{where}:{len(text[: found.end()].splitlines())}"
+        if error.where == where:  # the library says no line
+            found = UNPRINTABLE.search(text)
+            line = _line_of_no_value(text) if found is None else len(text[: found.end()].splitlines())
+            error.where = where if line is None else f"{where}:{line}"
         raise _in_plain_words(error) from None
     return _checked(data, where, text)
 
@@ -133,8 +153,7 @@ def _checked(data: Any, where: str, text: str | None) -> AgentDocument:
             error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden"
         )
         raise _first_problem(problems, where, text) from None
-    field = problem.where.removeprefix(f"{where}: ")
-    problem.where = f"{_at(where, text, tuple(field.split('.')))}: {field}"
+    problem.where = Source(where, text).place(problem.where.removeprefix(f"{where}: "))
     raise problem
 
 
@@ -154,7 +173,9 @@ def _first_problem(problems: list[ErrorDetails], where: str, text: str | None) -
         field = ".".join(map(str, (*above, name)))
         what = f"{name} is no name of a field"
         return UserInputError(what, where=f"{where}:{line}: {field}", expected="text")
-    where = _at(where, text, problem["loc"])
+    # What is wrong of several fields begins with the name of one.
+    place = problem["loc"] or tuple(_told(problem)[0].split(" ", 1)[:1])
+    where = _at(where, text, place)
     parts = [str(part)[:SHOWN_CHARACTERS] for part in problem["loc"] if part != KEY]
     what, expected = _told(problem)
     places = {entry["loc"] for entry in problems}
@@ -250,6 +271,27 @@ def _line(text: str, location: tuple[int | str, ...]) -> int | None:
             break
         line, node = found
     return line
+
+
+def _line_of_no_value(text: str) -> int | None:
+    """Of the first that is written like a date or a number, and is none."""
+    loader = _Loader(text)
+    try:
+        nodes = [loader.get_single_node()]
+    except yaml.YAMLError:  # it is something else
+        return None
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, yaml.ScalarNode):
+            try:
+                loader.construct_object(node)
+            except ValueError:
+                return int(node.start_mark.line) + 1
+        elif isinstance(node, yaml.MappingNode):
+            nodes += [inner for pair in reversed(node.value) for inner in reversed(pair)]
+        elif isinstance(node, yaml.SequenceNode):
+            nodes += reversed(node.value)
+    return None
 
 
 def _below(node: Any) -> Iterator[tuple[str, tuple[int, Any]]]:

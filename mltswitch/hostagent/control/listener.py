@@ -21,6 +21,7 @@ from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.control.channel import ChannelSettings, ControlChannel
 from mltswitch.hostagent.control.security import Security, check_plaintext, stream_for
 from mltswitch.hostagent.control.sockets import Endpoint, accept_next, endpoint_of, set_options
+from mltswitch.hostagent.forks import not_in_children
 
 BACKLOG: Final = 128
 """Connections that the kernel keeps for us while we are busy."""
@@ -73,7 +74,7 @@ class ControlListener:
         self._channels: list[ControlChannel] = []
         self._paused_until_ns: int | None = None
         self._turned_away = 0
-        self._socket = _listening(local, settings)
+        self._socket = not_in_children(_listening(local, settings))
 
     def fileno(self) -> int:
         """For the selector; -1 after `close`."""

@@ -9,6 +9,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
 
 from mltswitch.errors import MachineError, UserInputError
+from mltswitch.hostagent.values import integer, shown
 from mltswitch.wire import Dscp, Ecn, TrafficClassByte
 
 KEEPALIVE_IDLE_SECONDS: Final = 10
@@ -47,15 +48,15 @@ class Endpoint:
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+        return f"[{self.address}]:{self.port}" if ":" in str(self.address) else f"{self.address}:{self.port}"
 
     @property
     def ip(self) -> IPv4Address | IPv6Address:
         """The address, an IPv4 one out of its IPv6 clothes; raises UserInputError where it is none."""
         try:
-            address = ip_address(self.address)
+            address = ip_address(str(self.address))  # of numbers and bytes it would make addresses
         except ValueError:
-            raise UserInputError("is not an IP address", where=self.address[:60]) from None
+            raise UserInputError("is not an IP address", where=str(self.address)[:60]) from None
         mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
         return mapped or address
 
@@ -65,12 +66,15 @@ class Endpoint:
         Raises:
             UserInputError: no IP address, or no port.
         """
-        if not 0 <= self.port <= 65535:
-            raise UserInputError(f"port {self.port}", where=str(self), expected="0-65535")
+        port = integer(self.port)
+        if port is None or not 0 <= port <= 65535:
+            raise UserInputError(
+                f"port {shown(self.port)}", where=str(self), expected="a whole number, 0-65535"
+            )
         _ = self.ip
         flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
         try:
-            found = socket.getaddrinfo(self.address, self.port, type=socket.SOCK_STREAM, flags=flags)
+            found = socket.getaddrinfo(str(self.address), port, type=socket.SOCK_STREAM, flags=flags)
         except socket.gaierror:  # a scope that this machine has not, as in fe80::1%eth7
             raise UserInputError("is no address on this machine's networks", where=self.address) from None
         family, _, _, _, address = found[0]

@@ -8,6 +8,7 @@ import os
 import select
 import selectors
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Final, Self
 
 import numpy as np
@@ -25,9 +26,13 @@ class Waiter:
     """For one thread; only `wake` may be called by others."""
 
     def __init__(self) -> None:
-        self._epoll = select.epoll(flags=select.EPOLL_CLOEXEC)
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._alarm = libc.create_timer()
+        """Raises OSError where the process has no descriptors left."""
+        with ExitStack() as opened:
+            self._epoll = opened.enter_context(select.epoll(flags=select.EPOLL_CLOEXEC))
+            self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            opened.callback(os.close, self._wake)
+            self._alarm = libc.create_timer()
+            opened.pop_all()
         self._watched: dict[int, int] = {}
         for own in (self._wake, self._alarm):
             self._epoll.register(own, select.EPOLLIN)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from mltswitch.hostagent.values import choice
+
 MILLISECOND: Final = 1_000_000
 """In nanoseconds."""
 SECOND: Final = 1_000_000_000
@@ -26,9 +28,10 @@ class Policy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SprayingSettings:
-    """All times in nanoseconds; raises ValueError for what cannot be."""
+    """All times in nanoseconds; raises ValueError for what cannot be, UserInputError for no policy."""
 
     policy: Policy = Policy.ROUND_ROBIN
+    """Its name will do, too."""
 
     # Waiting for answers
     answer_minimum_ns: int = 10 * MILLISECOND
@@ -96,6 +99,7 @@ class SprayingSettings:
     """Weights are computed anew after it."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "policy", choice("policy", self.policy, Policy))
         positive = (
             "answer_minimum_ns initial_round_trip_ns loss_minimum_ns stall_ns probe_maximum_ns dead_probes "
             "block_packets grey_threshold settle_minimum_ns return_probes "

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.numbers import real, shown
 from mltswitch.hostagent.tagging.sums import PacketSums
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.tensor.rows import PacketRows, packet_rows
 from mltswitch.hostagent.tensor.view import TensorView
+from mltswitch.hostagent.values import real, shown
 
 SAMPLE_SHARE: Final = 0.05
 """The paper's."""

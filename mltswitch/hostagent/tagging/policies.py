@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import MltswitchError, UserInputError
-from mltswitch.hostagent.numbers import integer, real, shown
 from mltswitch.hostagent.tensor.layout import PacketLayout
 from mltswitch.hostagent.tensor.rows import PacketRows, packet_rows
 from mltswitch.hostagent.tensor.view import TensorView
+from mltswitch.hostagent.values import integer, real, shown
 from mltswitch.hostagent.words import words_of
 from mltswitch.wire import ElementType
 

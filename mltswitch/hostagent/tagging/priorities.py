@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.numbers import integer, shown
 from mltswitch.hostagent.tagging.tos import checked_dscp
 from mltswitch.hostagent.tagging.two_queues import FOREMOST, TwoQueues
+from mltswitch.hostagent.values import integer, shown
 from mltswitch.plan import Plan
 from mltswitch.plan.document import ClassKind, TrafficClass
 from mltswitch.profile import ModelProfile, profile_sha256

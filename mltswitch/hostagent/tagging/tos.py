@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.numbers import integer, shown
+from mltswitch.hostagent.values import integer, shown
 from mltswitch.wire import CS6, CS7, Dscp, Ecn, TrafficClassByte
 from mltswitch.wire.tos import DSCP_COUNT
 

@@ -11,8 +11,8 @@ from threading import Lock
 from typing import Final, Protocol
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.numbers import integer, shown
 from mltswitch.hostagent.tagging.tos import checked_dscp
+from mltswitch.hostagent.values import integer, shown
 from mltswitch.wire import Dscp
 
 FOREMOST: Final = 1

@@ -18,6 +18,7 @@ from mltswitch.hostagent.control.sockets import Endpoint, accept_next, endpoint_
 from mltswitch.hostagent.control.streams import TlsStream
 from mltswitch.hostagent.control.tls import TlsIdentity
 from mltswitch.hostagent.errors import AgentError
+from mltswitch.hostagent.forks import not_in_children
 from mltswitch.hostagent.network.waiting import READABLE, WRITABLE
 from mltswitch.hostagent.tcp.connection import TcpConnection
 from mltswitch.hostagent.tcp.frames import OPENING_BYTES
@@ -110,7 +111,7 @@ class DataListeners:
             for address in dict.fromkeys(addresses):
                 local = Endpoint(address, port)
                 check_plaintext(security, local)
-                self._sockets[address] = _listening(local, dscp)
+                self._sockets[address] = not_in_children(_listening(local, dscp))
         except BaseException:
             self.close()
             raise

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from mltswitch.errors import MachineError, UserInputError
+from mltswitch.hostagent.arguments import endpoint_given
 from mltswitch.hostagent.control.sockets import Endpoint, endpoint_of
 from mltswitch.hostagent.telemetry.events import Observer
 from mltswitch.hostagent.telemetry.snapshot import AgentSnapshot
@@ -62,12 +63,13 @@ class MetricsServer:
     def __init__(self, agent: Measured, endpoint: Endpoint, *, beyond_loopback: bool = False) -> None:
         """Opens it, at any path of the URL; port 0: the kernel chooses.
 
-        Raises UserInputError for an address that is not this machine's, or beyond loopback without
-        `beyond_loopback`, MachineError where the port is taken or without the package prometheus_client,
-        AgentError for a closed agent.
+        Raises UserInputError for what is no `Endpoint`, for an address that is not this machine's, or beyond
+        loopback without `beyond_loopback`, MachineError where the port is taken or without the package
+        prometheus_client, AgentError for a closed agent.
         """
         from mltswitch.hostagent.telemetry.metrics import AgentCollector, handler_type
 
+        endpoint = endpoint_given("endpoint", endpoint)
         if not endpoint.ip.is_loopback and not beyond_loopback:
             raise UserInputError(
                 "is open to other machines, without any check of who asks",

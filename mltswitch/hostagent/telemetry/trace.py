@@ -8,6 +8,7 @@ just ends; its last line may then be cut.
 
 import json
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -25,6 +26,7 @@ from pydantic_core import PydanticSerializationError
 from mltswitch import __version__
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.telemetry.events import EVENTS, AgentEvent
+from mltswitch.hostagent.values import shown
 
 FORMAT_VERSION: Final = 1
 """Rises when a name changes or goes; names may be added within a version."""
@@ -79,9 +81,14 @@ def trace_line(event: TraceEvent) -> bytes:
 class TraceWriter:
     """An `Observer` that writes a trace; a thread of its own does it, so that no disk holds up data."""
 
-    def __init__(self, path: Path) -> None:
-        """Begins the file anew; raises UserInputError where it cannot be written."""
-        self._path = path
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Begins the file anew; raises UserInputError where it cannot be written, or is no path."""
+        try:
+            self._path = Path(path)
+        except TypeError:
+            raise UserInputError(
+                f"{shown(path)} is no path", where="trace", expected="text, or a Path"
+            ) from None
         self._waiting: deque[AgentEvent] = deque()
         self._left_out = 0
         self._is_closed = threading.Event()
@@ -130,10 +137,9 @@ class TraceWriter:
             except OSError:
                 _discard(opened)
                 raise
-        except OSError as error:
-            raise UserInputError(
-                f"cannot be written: {error.strerror}", where=f"trace {self._path}"
-            ) from None
+        except (OSError, ValueError) as error:  # no path has the character 0 within
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UserInputError(f"cannot be written: {reason}", where=f"trace {self._path}") from None
         return opened
 
     def _run(self) -> None:

@@ -5,7 +5,6 @@ arrived before it is asked what to send: a probe on the control channel may over
 kernel already has.
 """
 
-import heapq
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
@@ -23,6 +22,7 @@ from mltswitch.hostagent.tagging import congestion_marked, is_congestion_marked
 from mltswitch.hostagent.transport.acknowledgements import Acknowledgements
 from mltswitch.hostagent.transport.compiled import NOTHING, Registry, Taken, compiled_intake
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram, DatagramGrid
+from mltswitch.hostagent.transport.deadlines import Deadlines
 from mltswitch.hostagent.transport.exchange import Exchange
 from mltswitch.hostagent.transport.feedback import Feedback, marker, path_probe
 from mltswitch.hostagent.transport.greeting import Greeting
@@ -120,8 +120,7 @@ class Connection:
         self._reader = MessageReader(is_greeted=False)
         self.greeting = Greeting(self._exchange, Hello(encode_hello(local, secrets)))
         self._error: AgentError | None = None
-        self._deadlines: list[tuple[int, int, int, Direction]] = []
-        """Heap of (time, tensor, round, direction)."""
+        self._deadlines = Deadlines(lambda direction, key: self._halves[direction].is_open(key))
         self._began_ns = self._heard_ns = self._pinged_ns = now_ns
 
     def pace(self, pacer: Pacer) -> None:
@@ -139,14 +138,14 @@ class Connection:
         self._check_open(transfer.key)
         self._exchange.now_ns = now_ns
         self._outbox.post(transfer, now_ns)
-        self._add_deadline(transfer.deadline_ns, transfer.key, Direction.SEND)
+        self._deadlines.add(transfer.deadline_ns, transfer.key, Direction.SEND)
 
     def receive(self, transfer: Incoming, now_ns: int) -> None:
         """Post memory for a tensor."""
         self._check_open(transfer.key)
         self._exchange.now_ns = now_ns
         self._inbox.post(transfer, now_ns)
-        self._add_deadline(transfer.deadline_ns, transfer.key, Direction.RECEIVE)
+        self._deadlines.add(transfer.deadline_ns, transfer.key, Direction.RECEIVE)
 
     def cancel(self, key: TransferKey, direction: Direction, reason: str, now_ns: int) -> None:
         """Give a transfer up; nothing happens where it has ended already."""
@@ -239,10 +238,8 @@ class Connection:
             self._exchange.nudged()
         if self.peer is not None and now_ns - self._pinged_ns >= self._settings.ping_interval_ns:
             self._ping(now_ns)
-        while self._deadlines and self._deadlines[0][0] <= now_ns:
-            _, tensor, round_number, direction = heapq.heappop(self._deadlines)
+        for key, direction in self._deadlines.take_passed(now_ns):
             error = DeadlineExceededError("not complete within its bound in time")
-            key = TransferKey(tensor, round_number)
             self._halves[direction].give_up(key, Reason.DEADLINE, error, now_ns)
         self._inbox.timer(now_ns, now_ns if read_until_ns is None else read_until_ns)
         self._outbox.timer(now_ns)
@@ -295,7 +292,7 @@ class Connection:
             self._pinged_ns + settings.ping_interval_ns
             if is_greeted
             else self._began_ns + settings.handshake_ns,
-            self._deadlines[0][0] if self._deadlines else None,
+            self._deadlines.next_ns(),
             self._inbox.next_timer_ns(),
             self._outbox.next_timer_ns(),
             self._feedback.next_ns(),
@@ -471,9 +468,6 @@ class Connection:
     def _check_open(self, key: TransferKey) -> None:
         if self._error is not None:
             raise self._exchange.of_transfer(self._error, key)
-
-    def _add_deadline(self, deadline_ns: int, key: TransferKey, direction: Direction) -> None:
-        heapq.heappush(self._deadlines, (deadline_ns, key.tensor, key.round_number, direction))
 
     def _violated(self, error: WireFormatError | ProtocolViolationError, now_ns: int) -> None:
         what = error.what if isinstance(error, ProtocolViolationError) else str(error)

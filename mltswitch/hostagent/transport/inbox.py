@@ -79,6 +79,10 @@ class Inbox:
         for receiving in list(self._open.values()):
             self._end(receiving, error, now_ns)
 
+    def is_open(self, key: TransferKey) -> bool:
+        """Whether it is posted and not over."""
+        return key in self._open
+
     @property
     def open_transfers(self) -> int:
         """Posted and not over."""

@@ -99,6 +99,10 @@ class Outbox:
         if self._share is not None:
             self._share.leave()
 
+    def is_open(self, key: TransferKey) -> bool:
+        """Whether it is posted and not over."""
+        return key in self._open
+
     @property
     def open_transfers(self) -> int:
         """Posted and not over."""

@@ -1,6 +1,7 @@
 """From a configuration file to settings: what the plan says, what the file says, and what neither may say."""
 
 import copy
+import re
 from datetime import UTC, datetime
 from ipaddress import IPv6Network
 from pathlib import Path
@@ -121,7 +122,7 @@ def test_source_ports_are_sockets(tmp_path: Path, lab_plan: Plan) -> None:
     assert found.per_path_sockets
     assert found.data_port == 5000
     assert found.addresses == (str(lab_plan.topology.hosts[0].address),) * 3
-    with pytest.raises(UserInputError, match=r"agent\.yaml: data_port: the plan's paths are UDP source"):
+    with pytest.raises(UserInputError, match=r"agent\.yaml:1: data_port: the plan's paths are UDP source"):
         made(tmp_path, name="host1", plan="plan.yaml", spraying=spraying, data_port=7)
     with pytest.raises(
         UserInputError, match=r"agent\.yaml: over TCP there is no spraying"
@@ -135,7 +136,9 @@ def test_peers_by_name(tmp_path: Path) -> None:
     assert found.peer("host2").port == 7
     assert found.peer("host2").ip.is_loopback
     assert found.endpoint("localhost:9", where="--to x").port == 9
-    with pytest.raises(UserInputError, match=r"agent\.yaml: peers\.host3: 'host3\.invalid' is no IP address"):
+    with pytest.raises(
+        UserInputError, match=r"agent\.yaml:\d+: peers\.host3: 'host3\.invalid' is no IP address"
+    ):
         found.peer("host3")
     with pytest.raises(UserInputError, match=r"--to x: 'a b' is neither"):
         found.endpoint("a b", where="--to x")
@@ -183,9 +186,9 @@ def test_keys_name_the_host(tmp_path: Path) -> None:
     found = made(tmp_path, keys="job/hosts/host7")
     assert found.settings.name == "host7"
     assert isinstance(found.settings.security, TlsIdentity)
-    with pytest.raises(UserInputError, match=r"agent.yaml: name: 'host8' is not the name .*expected host7"):
+    with pytest.raises(UserInputError, match=r"agent.yaml:2: name: 'host8' is not the name .*expected host7"):
         made(tmp_path, keys="job/hosts/host7", name="host8")
-    with pytest.raises(UserInputError, match=r"agent.yaml: keys: .*no such folder"):
+    with pytest.raises(UserInputError, match=r"agent.yaml:1: keys: .*no such folder"):
         made(tmp_path, keys="job/hosts/host9")
 
 
@@ -268,6 +271,20 @@ def test_each_field_refuses_what_it_cannot_be(tmp_path: Path, change: dict[str, 
     assert "\n" not in text
 
 
+def test_what_is_asked_for_later_has_its_line_too(tmp_path: Path) -> None:
+    """Dots of a peer's name are no levels of the file."""
+    file = tmp_path / "agent.yaml"
+    file.write_text(
+        "name: one\npeers:\n  a: 10.0.0.1\n  a.b: b.invalid\n"
+        "classes:\n  control_dscp: 40\n  gradient_dscp: [34, 36]\n"
+    )
+    found = load_configuration(file)
+    with pytest.raises(UserInputError, match=r"agent\.yaml:4: peers\.a\.b: 'b\.invalid' is no IP address"):
+        found.peer("a.b")
+    with pytest.raises(UserInputError, match=r"agent\.yaml:5: classes\.layers: which of 2 classes carries"):
+        found.dscp(1)
+
+
 def test_layers_without_a_number_of_layers(tmp_path: Path) -> None:
     found = made(tmp_path, **(RACK | {"classes": {"control_dscp": 40, "gradient_dscp": [34, 36]}}))
     with pytest.raises(UserInputError, match=r"classes.layers: which of 2 classes"):
@@ -327,7 +344,10 @@ def test_tcp_and_the_rate_of_all_peers(tmp_path: Path) -> None:
 def test_what_is_of_another_transport_is_refused(tmp_path: Path, fields: dict[str, Any], line: str) -> None:
     with pytest.raises(UserInputError) as problem:
         made(tmp_path, name="one", **fields)
-    assert str(problem.value).startswith(f"{tmp_path}/agent.yaml: {line}")
+    found = re.fullmatch(rf"{tmp_path}/agent\.yaml:(\d+): ({re.escape(line)}.*)", str(problem.value))
+    assert found
+    there = (tmp_path / "agent.yaml").read_text().splitlines()[int(found[1]) - 1]
+    assert there.startswith(f"{line.partition(':')[0]}:")
 
 
 def test_what_tells_of_the_network_stands_with_either_transport(tmp_path: Path) -> None:
@@ -385,7 +405,27 @@ def test_what_tells_of_the_network_stands_with_either_transport(tmp_path: Path) 
         ("name: one\n---\nname: two\n", ":2:1: a second file begins here"),
         ("tcp: {streams: 1e3}\n", ":1: tcp.streams: '1e3' is no whole number (expected digits alone)"),
         ("schema: 2020-01-01\n", ":1: schema: 2020-01-01 is not understood (expected mltswitch/agent/v1)"),
-        ("plan: 2020-99-99\n", ": a date that no calendar has (expected quotes around the value)"),
+        (
+            "name: one\nplan: 2020-99-99\n",
+            ":2: a date that no calendar has (expected quotes around the value)",
+        ),
+        ("peers:\n  one: [a,\n    0x_]\n", ":3: a number without digits (expected quotes around the value)"),
+        ("name: one\nplaintext: true\nkeys: x\n", ":3: keys and plaintext: true exclude each other"),
+        ("name: one\nprofile: resnet50\n", ":2: profile names the layers of a plan, and there is no plan"),
+        ("plan: x\nqueue: 1kB\n", ":2: queue is the plan's; leave out one of them"),
+        ("name: one\naddresses: [127.0.0.1, '::1']\n", ":2: addresses are all IPv4 or all IPv6"),
+        ("name: one\n\nkeys: none\n", ":3: keys: "),
+        (
+            "name: one\naddresses: [224.0.0.1]\nline_rate: 1Gbps\n"
+            "classes: {control_dscp: 0, gradient_dscp: [0]}\n",
+            ":2: addresses: '224.0.0.1' means several hosts",
+        ),
+        ("name: one\ntwo_queues: 1\n", ":2: two_queues: one gradient class (expected 2 or more)"),
+        ("name: one\nlisten: 10.0.0.1\n", ": line_rate: is missing. Beyond loopback an agent needs a plan"),
+        (
+            "name: one\nline_rate: 1Gbps\nclasses: {control_dscp: 0, gradient_dscp: [0]}\nlisten: 0.0.0.0\n",
+            ":4: listen: 0.0.0.0 is every address of this host, and data needs one (expected one of",
+        ),
         ("{\n", ":2:1: no value begins here"),
     ],
 )

@@ -119,7 +119,7 @@ def test_a_name_without_an_address_is_one_line() -> None:
 def test_peers_are_looked_up_when_they_are_asked_for_and_once(lookups: list[str]) -> None:
     named = {"one": Place("one.example", 1), "two": Place("two.example", 2), "three": Place("10.0.0.3", 3)}
     known = {"two": KNOWN, "nine": KNOWN}
-    found = PeerPlaces(known, named, where="agent.yaml", like=["10.0.0.1"])
+    found = PeerPlaces(known, named, place="agent.yaml: peers.{}".format, like=["10.0.0.1"])
     assert list(found) == ["two", "nine", "one", "three"]
     assert len(found) == 4
     assert "one" in found
@@ -132,7 +132,7 @@ def test_peers_are_looked_up_when_they_are_asked_for_and_once(lookups: list[str]
 
 
 def test_a_peer_that_nobody_finds_is_named_by_file_and_field() -> None:
-    found = PeerPlaces({}, {"host3": Place(NOWHERE, 1)}, where="agent.yaml", like=[])
+    found = PeerPlaces({}, {"host3": Place(NOWHERE, 1)}, place="agent.yaml: peers.{}".format, like=[])
     with pytest.raises(
         UserInputError, match=r"^agent\.yaml: peers\.host3: 'host3\.invalid' is no IP address"
     ):

@@ -49,9 +49,9 @@ def bursts_of(
 
 
 @st.composite
-def some_bursts(draw: st.DrawFn, paths: int = 4) -> Bursts:
+def some_bursts(draw: st.DrawFn, paths: int = 4, longest_bytes: int = 1400) -> Bursts:
     """Up to 300 packets in bursts of up to 100."""
-    body_bytes = draw(st.integers(1, 1400))
+    body_bytes = draw(st.integers(1, longest_bytes))
     size_bytes = draw(st.integers(1, 300 * body_bytes))
     tensor = np.random.default_rng(size_bytes).integers(0, 256, size_bytes, np.uint8)
     lengths = draw(st.lists(st.integers(1, 100), min_size=1, max_size=8))

@@ -4,6 +4,7 @@ import errno
 import select
 import socket
 from collections import Counter
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -15,7 +16,14 @@ from mltswitch.hostagent.network.sender import BurstSender
 from mltswitch.hostagent.network.sockets import PathSocket, open_path_sockets, open_socket, set_segments
 from mltswitch.hostagent.transport.datagrams import Bursts, Datagram
 from tests.hostagent.namespaces import INTERFACE, PATHS, TwoHosts
-from tests.hostagent.network.bursts import bursts_of, contents, datagrams_of, receive_all, tos_of
+from tests.hostagent.network.bursts import (
+    WAITING_SECONDS,
+    bursts_of,
+    contents,
+    datagrams_of,
+    receive_all,
+    tos_of,
+)
 
 pytestmark = pytest.mark.root
 
@@ -53,15 +61,17 @@ def test_a_full_queue_is_waited_for(cabled: TwoHosts, sockets: int, length: int)
     one, other = cabled.one, cabled.other
     one.run("tc", "qdisc", "add", "dev", INTERFACE, "root", "tbf", "rate", f"{RATE_MBIT}mbit",
             "burst", "70000", "limit", "100000000")  # fmt: skip
-    try:
+    with ExitStack() as stack:
+        stack.callback(one.run, "tc", "qdisc", "del", "dev", INTERFACE, "root")
         with other.entered():
-            target = open_socket(other.aliases, 18515)
+            target = stack.enter_context(open_socket(other.aliases, 18515).socket)
         with one.entered():
             sources = [
-                open_socket((one.address,), 0, send_buffer_bytes=60_000).socket for _ in range(sockets)
+                stack.enter_context(open_socket((one.address,), 0, send_buffer_bytes=60_000).socket)
+                for _ in range(sockets)
             ]
         paths = {path: PathSocket(sources[path % sockets], other.alias(path), 18515) for path in range(PATHS)}
-        sender, receiver = BurstSender(paths), DatagramReceiver(target.socket)
+        sender, receiver = BurstSender(paths), DatagramReceiver(target)
         bursts = bursts_of(TENSOR[:700_000], 1400, [length], [0, 1, 1, 2, 3])
         rest, calls = bursts, 0
         while (taken := sender.send(rest)) < rest.packet_count:
@@ -70,54 +80,53 @@ def test_a_full_queue_is_waited_for(cabled: TwoHosts, sockets: int, length: int)
             assert select.select([], [blocked], [], 5)[1]
             rest = rest_of(rest, taken) if taken else rest
             calls += 1
-        assert calls > 3
+        # The sockets hold 240 of the 500 packets, and no more fit however late a busy machine comes back.
+        assert calls > 1
         assert sender.refusals() == ()
         assert Counter(receive_all(receiver, bursts.packet_count)) == expected(bursts)
-        for entry in (target.socket, *sources):
-            entry.close()
-    finally:
-        one.run("tc", "qdisc", "del", "dev", INTERFACE, "root")
 
 
 def test_each_path_has_its_source_port(cabled: TwoHosts) -> None:
     one, other = cabled.one, cabled.other
-    with other.entered():
-        target = open_socket((other.address,), 18515).socket
-    with one.entered():
-        sources = open_path_sockets([one.address] * PATHS, [0] * PATHS)
-    sender = BurstSender(
-        {path: PathSocket(entry.socket, other.address, 18515) for path, entry in enumerate(sources)}
-    )
-    bursts = bursts_of(TENSOR[:40_000], 1000, [1], [0, 1, 2, 3])
-    bursts.headers["path"] = bursts.paths
-    assert sender.send(bursts) == 40
-    ports: Counter[tuple[int, int]] = Counter()
-    for _ in range(40):
-        payload, address = target.recvfrom(2000)
-        ports[int.from_bytes(payload[22:24], "big"), address[1]] += 1
-    assert ports == Counter({(path, entry.port): 10 for path, entry in enumerate(sources)})
+    with ExitStack() as stack:
+        with other.entered():
+            target = stack.enter_context(open_socket((other.address,), 18515).socket)
+        target.settimeout(WAITING_SECONDS)
+        with one.entered():
+            sources = open_path_sockets([one.address] * PATHS, [0] * PATHS)
+        for entry in sources:
+            stack.enter_context(entry.socket)
+        sender = BurstSender(
+            {path: PathSocket(entry.socket, other.address, 18515) for path, entry in enumerate(sources)}
+        )
+        bursts = bursts_of(TENSOR[:40_000], 1000, [1], [0, 1, 2, 3])
+        bursts.headers["path"] = bursts.paths
+        assert sender.send(bursts) == 40
+        ports: Counter[tuple[int, int]] = Counter()
+        for _ in range(40):
+            payload, address = target.recvfrom(2000)
+            ports[int.from_bytes(payload[22:24], "big"), address[1]] += 1
+        assert ports == Counter({(path, entry.port): 10 for path, entry in enumerate(sources)})
 
 
 def test_no_route_is_a_loss_that_is_reported(cabled: TwoHosts) -> None:
     one, other = cabled.one, cabled.other
     with other.entered():
-        target = open_socket(other.aliases, 18515)
-    with one.entered():
-        source = open_socket((one.address,), 0).socket
+        target = open_socket(other.aliases, 18515).socket
+    with target, one.entered(), open_socket((one.address,), 0).socket as source:
         sender = BurstSender(
             {0: PathSocket(source, other.alias(0), 18515), 1: PathSocket(source, "192.0.2.1", 18515)}
         )
         bursts = bursts_of(TENSOR[:100_000], 1000, [10], [0, 1])
         assert sender.send(bursts) == 100
-    assert sender.refusals() == (Refusal(1, errno.ENETUNREACH, 50),)
-    assert len(receive_all(DatagramReceiver(target.socket), 50)) == 50
+        assert sender.refusals() == (Refusal(1, errno.ENETUNREACH, 50),)
+        assert len(receive_all(DatagramReceiver(target), 50)) == 50
 
 
 @pytest.mark.parametrize("length", [1, 10])
 def test_a_packet_longer_than_the_link_is_reported(cabled: TwoHosts, length: int) -> None:
     one, other = cabled.one, cabled.other
-    with one.entered():
-        source = open_socket((one.address,), 0).socket
+    with one.entered(), open_socket((one.address,), 0).socket as source:
         sender = BurstSender({0: PathSocket(source, other.alias(0), 18515)})
         assert sender.send(bursts_of(TENSOR[:40_000], 2000, [length], [0])) == 20
         assert sender.refusals() == (Refusal(0, errno.EMSGSIZE, 20),)
@@ -158,12 +167,15 @@ def test_segments_are_on_the_cable(cabled: TwoHosts) -> None:
 def test_datagrams_to_other_addresses_of_the_host_stay_out(cabled: TwoHosts) -> None:
     one, other = cabled.one, cabled.other
     with other.entered():
-        receiver = DatagramReceiver(open_socket(other.aliases[:2], 18516).socket)
+        target = open_socket(other.aliases[:2], 18516).socket
     with one.entered():
         source = open_socket((one.address,), 0).socket
-    for path in range(PATHS):
-        source.sendto(bytes([path]) * 40, (other.alias(path), 18516))
-    assert sorted(contents(receiver.receive())) == [(bytes(40), 0), (b"\1" * 40, 0)]
+    with target, source:
+        receiver = DatagramReceiver(target)
+        for path in reversed(range(PATHS)):  # what goes on the cable last is waited for
+            source.sendto(bytes([path]) * 40, (other.alias(path), 18516))
+        assert sorted(receive_all(receiver, 2)) == [(bytes(40), 0), (b"\1" * 40, 0)]
+        assert contents(receiver.receive()) == []
 
 
 def test_the_way_to_the_other_host(cabled: TwoHosts) -> None:

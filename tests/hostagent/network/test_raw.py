@@ -28,6 +28,8 @@ from tests.hostagent.network.bursts import bursts_of, datagrams_of, receive_all,
 
 ROUTES = {0: (1,), 1: (2, 3), 2: (4, 5, 6), 3: tuple(range(1, 9))}
 SOURCE_PORT = 18600
+LONGEST_BODY_BYTES = 1500 - (4 + 2 * 8) - 28 - 40 - 16
+"""With the longest route, IPv4 and UDP, our header and a tag, of what the link carries."""
 TENSOR = np.random.default_rng(4).integers(0, 256, 50_000, np.uint8)
 
 
@@ -84,7 +86,7 @@ def cable(cabled: TwoHosts) -> Iterator[Cable]:
 
 @pytest.mark.root
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(bursts=some_bursts())
+@given(bursts=some_bursts(longest_bytes=LONGEST_BODY_BYTES))
 def test_behind_the_route_is_what_a_host_takes(cable: Cable, bursts: Bursts) -> None:
     """The kernel at the receiver checks both checksums."""
     assert cable.sender.send(bursts) == bursts.packet_count

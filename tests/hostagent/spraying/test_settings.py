@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from mltswitch.hostagent.spraying.settings import SprayingSettings
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.spraying.settings import Policy, SprayingSettings
 
 
 @pytest.mark.parametrize(
@@ -28,3 +29,16 @@ def test_packets_are_given_up_after_an_answer_was_asked_for() -> None:
     assert settings.answer_minimum_ns < settings.loss_minimum_ns < settings.stall_ns
     assert settings.dead_pause_ns < settings.probe_maximum_ns
     assert settings.grey_pause_ns < settings.grey_pause_maximum_ns
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_a_policy_is_known_by_its_name(policy: Policy) -> None:
+    named: Any = policy.value
+    assert SprayingSettings(named).policy is SprayingSettings(policy).policy is policy
+
+
+@pytest.mark.parametrize("value", ["nonsense", "", None, 1, ["random"], Policy])
+def test_policies_that_there_are_not(value: Any) -> None:
+    expected = "round-robin, random, least-delay, least-loss"
+    with pytest.raises(UserInputError, match=rf"^policy: there is no .*\(expected {expected}\)$"):
+        SprayingSettings(policy=value)

@@ -168,6 +168,12 @@ def test_policies_by_name() -> None:
         policy_named("size")
 
 
+@pytest.mark.parametrize("name", [None, 1, ["all"], {"all": 1}])
+def test_what_is_no_name_of_a_policy(name: Any) -> None:
+    with pytest.raises(UserInputError, match=r"^importance: there is no importance policy .*expected magnit"):
+        policy_named(name)
+
+
 def test_tagging_needs_no_plan_and_no_framework() -> None:
     import subprocess
 

@@ -3,12 +3,11 @@
 import socket
 import sys
 import threading
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from http.client import HTTPConnection
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -232,6 +231,12 @@ def test_a_port_that_is_taken() -> None:
             MetricsServer(alone, Endpoint("localhost", 0))
 
 
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:0", None, ("127.0.0.1", 0), Endpoint("127.0.0.1", "0")])  # type: ignore[arg-type]
+def test_what_is_no_endpoint(endpoint: Any) -> None:
+    with agent("host-a", 61) as alone, pytest.raises(UserInputError, match=r"endpoint: .*expected a"):
+        MetricsServer(alone, endpoint)
+
+
 def test_clients_that_say_nothing_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     with agent("host-a", 61) as alone, MetricsServer(alone, LOOPBACK) as endpoint:
         address = endpoint.listening_at.address, endpoint.listening_at.port
@@ -264,8 +269,11 @@ def test_clients_that_say_a_little_now_and_then_are_left(monkeypatch: pytest.Mon
         talker = threading.Thread(target=talk_slowly)
         talker.start()
         try:
-            with pytest.raises(urllib.error.HTTPError, match="503"):
-                Scrape(endpoint.listening_at)
+            for client in slow:
+                client.settimeout(PATIENCE_SECONDS)
+                with suppress(ConnectionResetError):
+                    while client.recv(100):
+                        pass
             eventually(lambda: _answers(endpoint.listening_at))
         finally:
             ended.set()

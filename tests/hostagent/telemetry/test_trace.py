@@ -120,6 +120,23 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
         TraceWriter(tmp_path / "nowhere" / "trace")
 
 
+def test_a_path_is_text_too(tmp_path: Path) -> None:
+    with TraceWriter(str(tmp_path / "trace")) as writer:
+        writer.observe(Warned(1, "hot"))
+    assert read_trace(tmp_path / "trace").events == (Warned(1, "hot"),)
+
+
+@pytest.mark.parametrize("path", [None, 1, b"trace", ["trace"]])
+def test_what_is_no_path(path: Any) -> None:
+    with pytest.raises(UserInputError, match=r"^trace: .* is no path \(expected text, or a Path\)$"):
+        TraceWriter(path)
+
+
+def test_a_path_that_no_file_can_have() -> None:
+    with pytest.raises(UserInputError, match=r"^trace .*: cannot be written: embedded null"):
+        TraceWriter("a\0b")
+
+
 def test_a_disk_that_is_full_from_the_start() -> None:
     with pytest.raises(UserInputError, match="cannot be written: No space left"):
         TraceWriter(Path("/dev/full"))

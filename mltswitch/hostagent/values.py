@@ -1,16 +1,21 @@
-"""Numbers of a user's: of any type that stands for them, but no truth values, which Python takes for 1."""
+"""What a user's settings hold: numbers, choices, and other settings.
 
-from collections.abc import Collection
+A number may be of any type that stands for one, but no truth value, which Python takes for 1.
+"""
+
+from collections.abc import Collection, Mapping
 from dataclasses import fields
+from enum import StrEnum
 from math import inf, isfinite
 from operator import index
-from types import UnionType
-from typing import Any, Final, get_args, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
 from mltswitch.errors import UserInputError
 
+_Choice = TypeVar("_Choice", bound=StrEnum)
 _SHOWN_LETTERS: Final = 60
 """Of a value that cannot be used."""
 _LARGEST: Final = (1 << 63) - 1
@@ -71,6 +76,36 @@ def check_numbers(name: str, settings: Any, one_or_more: Collection[str]) -> Non
                     where=f"{name}.{field.name}",
                     expected="a finite number, 0 or more",
                 )
+
+
+def check_types(settings: object, types: Mapping[str, type | UnionType]) -> None:
+    """Raise UserInputError for a field that is not of its type, or of none of several."""
+    for name, kind in types.items():
+        value = getattr(settings, name)
+        if not isinstance(value, kind):
+            kinds = get_args(kind) or (kind,)
+            raise UserInputError(
+                f"{shown(value)} cannot be",
+                where=name,
+                expected=" or ".join("None" if each is NoneType else each.__name__ for each in kinds),
+            )
+
+
+def in_order(name: str, values: object) -> tuple[Any, ...]:
+    """Of a tuple or a list; raises UserInputError for all else: a set has no order, a text has letters."""
+    if not isinstance(values, list | tuple):
+        raise UserInputError(f"{shown(values)} cannot be", where=name, expected="a tuple or a list")
+    return tuple(values)
+
+
+def choice(name: str, value: object, choices: type[_Choice]) -> _Choice:
+    """By itself, or by its text; raises UserInputError."""
+    try:
+        if isinstance(value, str):
+            return choices(value)
+    except ValueError:
+        pass
+    raise UserInputError(f"there is no {shown(value)}", where=name, expected=", ".join(choices))
 
 
 def shown(value: object) -> str:
