@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -46,6 +47,14 @@ COMMANDS: Final = {
 
 
 class _LazyGroup(click.Group):
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            with suppress(OSError):  # click would end with 1 where nobody reads standard error any more
+                click.echo(err=True)
+            raise click.Abort from None
+
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -113,7 +122,8 @@ def discard_output() -> None:
 
 
 def _fail(line: str, exit_code: int) -> NoReturn:
-    click.echo(f"mltswitch: {printable(' '.join(line.split()))}", err=True)
+    with suppress(OSError):  # whoever read it has gone: the exit code still says it
+        click.echo(f"mltswitch: {printable(' '.join(line.split()))}", err=True)
     sys.exit(exit_code)
 
 

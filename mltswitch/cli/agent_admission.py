@@ -145,8 +145,10 @@ class Admission:
             self._told.add(name)
             missing = [other for other in self._expected if other not in self._told]
             line = f"connected: {name}" + (f"; waiting for {_listed(missing)}" if missing else "")
-            lines.append((name not in self._came_before, line))
-            if not self._takes_the_first:  # else anybody's names would fill the memory
+            # Where anybody may come, all names but the first are strangers', and would fill the memory.
+            is_first = not self._came_before if self._takes_the_first else name not in self._came_before
+            lines.append((is_first, line))
+            if is_first:
                 self._came_before.add(name)
         return lines
 

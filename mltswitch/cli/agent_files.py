@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mltswitch.cli.agent_options import reason_of
 from mltswitch.cli.arrays import check_writable, write_array
-from mltswitch.cli.output import progress
+from mltswitch.cli.output import last_words
 from mltswitch.errors import MltswitchError, UserInputError, printable
 from mltswitch.hostagent.announced import MAXIMUM_ROUNDS, ExchangeResult
 from mltswitch.hostagent.errors import AgentError
@@ -19,6 +19,8 @@ from mltswitch.hostagent.errors import AgentError
 ROUND: Final = "{round}"
 """In a name of files: each round has its own."""
 PEER: Final = "{peer}"
+RUN_TOGETHER: Final = re.compile(r"\{peer\}\d*\{round\}|\{round\}\d*\{peer\}")
+"""Nobody can tell where the one ends and the other begins."""
 BRACES: Final = re.compile(r"\{[^{}]*\}?|\}")
 """Whole placeholders, and what is left of broken ones."""
 
@@ -70,7 +72,7 @@ class Files:
                 raise
         except (MltswitchError, KeyboardInterrupt, SystemExit):
             for name, number in self._rounds.items():
-                progress(f"written: {printable(name)} (round {number})")
+                last_words(f"written: {printable(name)} (round {number})")
             raise
 
     def tell_lost(self, result: ExchangeResult, error: BaseException) -> None:
@@ -88,7 +90,7 @@ class Files:
             reason = self._refused.get(name)
             if reason is not error:  # which is a line of its own
                 why = reason_of(reason or error)
-                progress(f"not written: {printable(name)} (round {number} was complete): {why}")
+                last_words(f"not written: {printable(name)} (round {number} was complete): {why}")
 
     def round_in(self, name: str, rounds: int) -> str:
         """To be added to a file's name where it is not the last round that was sent."""
@@ -125,12 +127,23 @@ def check_output(output: str | None, peers: Sequence[str]) -> None:
             )
     if not output or output.endswith("/"):
         raise UserInputError(f"{output!r} names no file", where="--output", expected=f"{output}FILE.npy")
+    if len(peers) > 1 and RUN_TOGETHER.search(output):
+        raise UserInputError(
+            f"{output!r} may name the same file for several peers and rounds",
+            where="--output",
+            expected=f"something else than digits between {PEER} and {ROUND}",
+        )
+    places: dict[str, str] = {}
     # Where nobody says who sends, folders must have nobody's name.
     for peer in peers or (PEER,):
-        file = Path(_named(output, peer, MAXIMUM_ROUNDS))
-        check_writable(file)
-        # A link is followed, and may lead where nothing can be written.
-        check_writable(Path(os.path.realpath(file)))
+        name = _named(output, peer, MAXIMUM_ROUNDS)
+        check_writable(Path(name))
+        # A link is followed, and may lead where nothing can be written, or to another peer's file.
+        place = os.path.realpath(name)
+        check_writable(Path(place))
+        if place in places:
+            raise UserInputError(f"is the same file as {places[place]}", where=name)
+        places[place] = name
 
 
 def _named(pattern: str, peer: str, number: int) -> str:

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from mltswitch.cli.numbers import NumberRange
-from mltswitch.cli.output import progress
+from mltswitch.cli.output import last_words, progress
 from mltswitch.documents import read_text
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.hostagent.agent import DEFAULT_DEADLINE_SECONDS, Agent
@@ -296,14 +296,19 @@ def orderly_end() -> Iterator[None]:
     """A request to end (SIGTERM) ends as an error does: peers are told, no part of a file stays, and the last
     line says why."""
 
+    was_told = False
+
     def end(number: int, _frame: object) -> NoReturn:
+        nonlocal was_told
+        was_told = True
         sys.exit(SIGNAL_EXIT_CODE + number)
 
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     except SystemExit:
-        progress("mltswitch: told to end (SIGTERM)")
+        if was_told:
+            last_words("mltswitch: told to end (SIGTERM)")
         raise
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import click
@@ -71,6 +72,12 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) 
 def progress(line: str) -> None:
     """One line about work under way, on standard error."""
     click.echo(line, err=True)
+
+
+def last_words(line: str) -> None:
+    """`progress` where a run ends early: what else there is to say is not lost because nobody reads that."""
+    with suppress(OSError):
+        progress(line)
 
 
 def stderr_console() -> Console:

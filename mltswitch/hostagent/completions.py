@@ -5,6 +5,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from itertools import count
@@ -63,6 +64,8 @@ class CompletionQueue:
         except queue.Empty:
             return None
         if found is None:
+            with suppress(queue.Empty):
+                found = self._entries.get_nowait()  # told too late
             self._entries.put(None)  # for others who wait
         return found
 
@@ -185,7 +188,8 @@ class Transfer:
         self._completion = completion
         _call(lambda: tell(completion), "a queue of completions has failed")
         self._is_told = True
-        self._call_all()
+        for number in list(self._callbacks):
+            self._call(number)
         self._ended.set()
 
     def when_ended(self, callback: Callable[[], object]) -> None:
@@ -200,15 +204,14 @@ class Transfer:
         number = next(self._numbers)
         self._callbacks[number] = callback
         if self._is_told:
-            self._call_all()
+            self._call(number)
         return number
 
-    def _call_all(self) -> None:
-        """Each once, by whoever comes first: the thread that ends the transfer, or one that asks then."""
-        for number in list(self._callbacks):
-            callback = self._callbacks.pop(number, None)
-            if callback is not None:
-                _call(callback)
+    def _call(self, number: int) -> None:
+        """Once, by whoever comes first: the thread that ends the transfer, or one that asks just then."""
+        callback = self._callbacks.pop(number, None)
+        if callback is not None:
+            _call(callback)
 
     def _result(self) -> Completion:
         assert self._completion is not None  # noqa: S101  (it has ended)

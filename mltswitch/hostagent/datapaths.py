@@ -12,7 +12,6 @@ from typing import Final
 
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.errors import PeerRefusedError, PeerUnreachableError
-from mltswitch.hostagent.forks import not_in_children
 from mltswitch.hostagent.network.departures import Departures, enable_departures
 from mltswitch.hostagent.network.features import Egress, egress, interface_mtu_bytes, kernel_features
 from mltswitch.hostagent.network.flow_limit import FLOW_PACKETS, FlowLimit
@@ -65,8 +64,6 @@ class DataPaths:
         self._segmentation = kernel_features().segmentation
         self._frames: socket.socket | None = None
         self.sockets = _opened(settings)
-        for entry in self.sockets:
-            not_in_children(entry.socket)
         try:
             if isinstance(settings.spray, BySourceRoute):
                 self._frames = open_packet_socket(settings.spray.interface)

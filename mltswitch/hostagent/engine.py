@@ -110,17 +110,13 @@ class Engine:
         if settings.listen is not None:
             self._listener = ControlListener(settings.listen, settings.security, self._channel_settings)
             opened.callback(self._listener.close)
-        self._listening_at = self._listener.local if self._listener else None
+        self.listening_at = self._listener.local if self._listener else None
+        """Where peers reach the control channel; known after it is closed, too."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """About buffers that are too small."""
         return self._paths.warnings
-
-    @property
-    def listening_at(self) -> Endpoint | None:
-        """Of the control channel."""
-        return self._listening_at
 
     def call(self, action: Callable[[], object]) -> None:
         """Have it called in the engine's thread, soon; raises AgentError where that has ended."""
@@ -129,8 +125,10 @@ class Engine:
     def connect(self, peer: str, remote: Endpoint) -> Link:
         """Begin to connect, unless the peer has; in the engine's thread.
 
-        Raises UserInputError, PeerUnreachableError or PeerRefusedError.
+        Raises UserInputError, PeerUnreachableError, PeerRefusedError or CancelledError.
         """
+        if self._should_stop:
+            raise CancelledError("the agent is closed", peer=peer)
         known = self._roster.by_name.get(peer)
         if known is not None and known.expected is None:
             return known

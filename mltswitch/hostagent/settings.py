@@ -7,6 +7,8 @@ from math import inf
 from types import MappingProxyType, UnionType
 from typing import Final
 
+import numpy as np
+
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.arguments import agent_name, endpoint_given
 from mltswitch.hostagent.control.security import Security
@@ -133,6 +135,9 @@ class AgentSettings:
         return next(found, None)
 
     def __post_init__(self) -> None:
+        for name in ("authenticate", "catch_reuse"):
+            if isinstance(getattr(self, name), np.bool_):  # as numbers may be numpy's
+                object.__setattr__(self, name, bool(getattr(self, name)))
         check_types(self, _TYPES)
         object.__setattr__(self, "transport", choice("transport", self.transport, Transport))
         if self.listen is not None:

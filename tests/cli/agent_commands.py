@@ -45,7 +45,7 @@ class Running:
     def ends(self) -> tuple[int, str, str]:
         """Its exit code, standard output, and standard error."""
         out, err = self.process.communicate(timeout=PATIENCE_SECONDS)
-        return self.process.returncode, out, "".join(self.errors) + err
+        return self.process.returncode, out, "".join(self.errors) + (err or "")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 
 from mltswitch.cli import agent_recv
 from mltswitch.cli.agent_admission import Admission
-from mltswitch.cli.strangers import MOST_LINES
+from mltswitch.cli.strangers import MOST_LINES, Strangers
 from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.announced import ANNOUNCEMENT_BYTES, ANNOUNCEMENT_TENSOR, connect_patiently
 from mltswitch.hostagent.configuration import AgentDocument, configured, parse_endpoint
@@ -70,6 +70,16 @@ def test_who_comes_and_goes_all_the_time_fills_no_log(capsys: pytest.CaptureFixt
             admission.wait(told.append)
         admission.observe(lost("one", "it was told to end"))
     assert told == ["connected: one; waiting for two"]
+    assert len(capsys.readouterr().err.splitlines()) == MOST_LINES + 1
+
+
+def test_many_names_fill_no_log_where_anybody_may_come(capsys: pytest.CaptureFixture[str]) -> None:
+    admission, told = Admission((), 60.0), list[str]()
+    for number in range(200):
+        admission.observe(PeerConnected(0, f"host{number}", 1, 1, 1))
+        admission.wait(told.append)
+        admission.observe(lost(f"host{number}", "it was told to end"))
+    assert told == ["connected: host0"]
     assert len(capsys.readouterr().err.splitlines()) == MOST_LINES + 1
 
 
@@ -215,7 +225,9 @@ def test_interrupted_when_somebody_else_has_come(
     def progress(line: str) -> None:
         if line == "connected: one":
             is_there.set()
-        elif line == "connected: two":
+
+    def tell(_: Strangers, line: str) -> None:
+        if line == "connected: two":
             other_is_there.set()
             raise KeyboardInterrupt
 
@@ -225,7 +237,9 @@ def test_interrupted_when_somebody_else_has_come(
             assert is_there.wait(60.0)
         with sender("two") as two, suppress(AgentError):
             connect_patiently(two, [("receiver", place)], 60.0)
+            assert other_is_there.wait(60.0)
 
+    monkeypatch.setattr(Strangers, "tell", tell)
     monkeypatch.setattr(agent_recv, "progress", progress)
     with in_background(call) as called:
         code, out, err = run(capsys, "recv", "--listen", place, "--data-port", 0, "--json")

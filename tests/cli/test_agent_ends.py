@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mltswitch.cli.agent_files import Files
+from mltswitch.cli.agent_files import Files, check_output
 from mltswitch.cli.arrays import write_array
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.announced import Progress, RoundResult
@@ -215,6 +215,26 @@ def test_one_file_that_cannot_be_written_takes_no_other_along(
     ]
 
 
+@pytest.mark.parametrize("number", SIGNALS)
+def test_nobody_reads_standard_error_any_more(folder: Path, number: signal.Signals) -> None:
+    """As where it goes through `tee`, which Ctrl-C ends, too: files, figures and exit code are as ever."""
+    with (
+        receiving("-o", "out.npy", "--json", "--trace", "t.jsonl") as (receiver, place),
+        running("send", *ROUNDS, "--to", f"receiver={place}"),
+    ):
+        eventually(lambda: Path("t.jsonl").read_text().count("transfer_ended") >= 4)
+        assert receiver.process.stderr is not None
+        receiver.process.stderr.close()
+        receiver.process.stderr = None
+        receiver.process.send_signal(number)
+        code, out, _ = receiver.ends()
+    assert code == CODES[number]
+    [peer] = json.loads(out)["peers"]
+    assert len(peer["rounds"]) > 1
+    assert peer["files"] == ["out.npy"]
+    assert (folder / "out.npy").exists()
+
+
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_nobody_takes_what_an_interrupted_run_says(folder: Path, form: tuple[str, ...]) -> None:
     """As in a pipeline, where Ctrl-C ends both: that it was interrupted is what is told."""
@@ -278,3 +298,18 @@ def test_each_peer_has_a_folder_and_a_name_may_be_as_long_as_can_be(folder: Path
     ):
         assert sender.ends()[0] == receiver.ends()[0] == 0
     assert [entry.name for entry in (folder / "sender").iterdir()] == [name]
+
+
+@pytest.mark.parametrize("output", ["{peer}{round}.npy", "{round}{peer}.npy", "{peer}0{round}.npy"])
+def test_names_that_may_be_several_peers_files(folder: Path, output: str) -> None:
+    """Round 12 of h1 and round 2 of h11, say."""
+    with pytest.raises(UserInputError, match="may name the same file for several peers and rounds"):
+        check_output(output, ["h1", "h11"])
+    check_output(output, ["h1"])
+    check_output(output.replace("}", "}-", 1), ["h1", "h11"])
+
+
+def test_links_to_one_file_are_no_two_files(folder: Path) -> None:
+    (folder / "h2.npy").symlink_to("h1.npy")
+    with pytest.raises(UserInputError, match=r"h2\.npy: is the same file as h1\.npy"):
+        check_output("{peer}.npy", ["h1", "h2"])

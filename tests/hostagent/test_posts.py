@@ -120,6 +120,8 @@ def test_the_child_of_a_process_says_which_post_it_refuses(
 def test_memory_that_is_posted_twice_is_named(make: Make) -> None:
     agent = make("host-a", catch_reuse=True)
     memory = np.zeros(10, np.float32)
+    goes_on = threading.Event()
+    agent._engine.call(lambda: goes_on.wait(PATIENCE_SECONDS))  # else it fails at once: nobody is connected
     agent.post_recv("host-b", memory, tensor=1, round_number=2)
     for peer, said in (
         ("host-b", "which is posted. Wait"),
@@ -127,6 +129,7 @@ def test_memory_that_is_posted_twice_is_named(make: Make) -> None:
     ):
         with pytest.raises(UserInputError, match=f"^peer {peer}, tensor 3, round 4: .* 1, round 2, {said}"):
             agent.post_recv(peer, memory, tensor=3, round_number=4)
+    goes_on.set()
 
 
 def test_who_has_waited_finds_the_completion_in_the_queue(make: Make) -> None:

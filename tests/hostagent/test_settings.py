@@ -195,6 +195,12 @@ def test_ports_that_nobody_can_listen_at(port: Any) -> None:
         settings("127.0.0.1", listen=Endpoint("127.0.0.1", port))
 
 
+def test_truth_values_may_be_numpys() -> None:
+    made = settings("127.0.0.1", authenticate=np.bool_(True), catch_reuse=np.bool_(False))
+    assert (made.authenticate, made.catch_reuse) == (True, False)
+    assert type(made.authenticate) is bool
+
+
 def test_lists_are_copied() -> None:
     addresses, observers = ["127.0.0.1", "127.0.0.2"], [Told()]
     made = settings(addresses=addresses, observers=observers)

@@ -111,10 +111,13 @@ class Source:
 
     def place(self, field: str) -> str:
         """Of a field, `tcp.streams` or `line_rate, queue` say; with the line where it stands in the text."""
-        first, *_ = field.split(", ")
-        # Names of peers may have dots.
-        parts = first.split(".", 1 if first.startswith(PEERS) else -1)
-        return f"{_at(self.name, self.text, tuple(parts))}: {field}"
+        for one in field.split(", "):
+            # Names of peers may have dots.
+            parts = one.split(".", 1 if one.startswith(PEERS) else -1)
+            place = _at(self.name, self.text, tuple(parts))
+            if place != self.name:
+                return f"{place}: {field}"
+        return f"{self.name}: {field}"
 
 
 def read_document(path: Path) -> AgentDocument:

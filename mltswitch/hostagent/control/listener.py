@@ -74,7 +74,7 @@ class ControlListener:
         self._channels: list[ControlChannel] = []
         self._paused_until_ns: int | None = None
         self._turned_away = 0
-        self._socket = not_in_children(_listening(local, settings))
+        self._socket = _listening(local, settings)
 
     def fileno(self) -> int:
         """For the selector; -1 after `close`."""
@@ -160,7 +160,8 @@ class ControlListener:
 
 def _listening(local: Endpoint, settings: ChannelSettings) -> socket.socket:
     family, address = local.resolved()
-    listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    kind = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+    listener = not_in_children(socket.socket(family, kind))
     try:
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

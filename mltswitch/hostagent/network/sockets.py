@@ -20,6 +20,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from mltswitch.errors import MachineError, UserInputError
+from mltswitch.hostagent.forks import not_in_children
 from mltswitch.hostagent.network import libc
 from mltswitch.hostagent.network.destinations import attach_destination_filter
 
@@ -118,7 +119,8 @@ def open_socket(
     """
     version = _version(addresses)
     family = socket.AF_INET if version == 4 else socket.AF_INET6
-    opened = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+    opened = not_in_children(socket.socket(family, kind))
     try:
         if version == 6:
             opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

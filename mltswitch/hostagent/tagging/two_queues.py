@@ -4,10 +4,8 @@ Where switches leave few queues to gradients, two emulate many (MLT, appendix D)
 privilege what is needed first.
 """
 
-from bisect import bisect_left, insort
-from collections import Counter
+from bisect import bisect_right, insort
 from functools import partial
-from threading import Lock
 from typing import Final, Protocol
 
 from mltswitch.errors import UserInputError
@@ -44,31 +42,29 @@ class TwoQueues:
         self.high: Final = checked_dscp(high)
         self.low: Final = checked_dscp(low)
         self._foremost = number
-        self._lock = Lock()
-        self._unfinished: list[int] = []
-        self._transfers: Counter[int] = Counter()
+        self._started: list[int] = []
+        """Layer of each transfer that is on its way, in order. Every change is one call of the interpreter's
+        own, so that neither threads nor signal handlers see half of one."""
 
     def started(self, layer: int) -> None:
         """A transfer of this layer (one of its tensors, to one peer) has been posted."""
-        with self._lock:
-            if not self._transfers[layer]:
-                insort(self._unfinished, layer)
-            self._transfers[layer] += 1
+        insort(self._started, layer)
 
     def finished(self, layer: int) -> None:
         """A transfer of this layer has ended, however; raises ValueError where none had started."""
-        with self._lock:
-            if not self._transfers[layer]:
-                raise ValueError(f"layer {layer} has ended more often than it has started")
-            self._transfers[layer] -= 1
-            if not self._transfers[layer]:
-                del self._transfers[layer]
-                del self._unfinished[bisect_left(self._unfinished, layer)]
+        try:
+            self._started.remove(layer)
+        except ValueError:
+            raise ValueError(f"layer {layer} has ended more often than it has started") from None
 
     def dscp(self, layer: int) -> Dscp:
         """High where fewer than `foremost` unfinished layers lie before this one."""
-        with self._lock:
-            return self.high if bisect_left(self._unfinished, layer) < self._foremost else self.low
+        started, place = self._started.copy(), 0
+        for _ in range(self._foremost):
+            if place == len(started) or started[place] >= layer:
+                return self.high
+            place = bisect_right(started, started[place])
+        return self.low
 
     def of_layer(self, layer: int) -> DscpSource:
         """`dscp` of this layer, to be asked again and again."""

@@ -111,7 +111,7 @@ class DataListeners:
             for address in dict.fromkeys(addresses):
                 local = Endpoint(address, port)
                 check_plaintext(security, local)
-                self._sockets[address] = not_in_children(_listening(local, dscp))
+                self._sockets[address] = _listening(local, dscp)
         except BaseException:
             self.close()
             raise
@@ -190,7 +190,8 @@ class DataListeners:
 def _listening(local: Endpoint, dscp: Dscp) -> socket.socket:
     """Accepted sockets inherit its options."""
     family, address = local.resolved()
-    listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    kind = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+    listener = not_in_children(socket.socket(family, kind))
     try:
         _bind(listener, local, address)
         set_options(listener, dscp)

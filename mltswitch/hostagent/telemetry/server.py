@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol, Self
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.arguments import endpoint_given
 from mltswitch.hostagent.control.sockets import Endpoint, endpoint_of
+from mltswitch.hostagent.forks import not_in_children
 from mltswitch.hostagent.telemetry.events import Observer
 from mltswitch.hostagent.telemetry.snapshot import AgentSnapshot
 from mltswitch.hostagent.telemetry.transfers import TransferCounts
@@ -155,6 +156,7 @@ class _Server(ThreadingHTTPServer):
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        not_in_children(self.socket)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.ma import MaskedArray  # at once: numpy would import it in the middle of a post
 from numpy.typing import NDArray
 
 from mltswitch.errors import MachineError, UserInputError
@@ -134,7 +135,7 @@ def _element_type(type_name: str, asked: ElementType | None) -> ElementType:
 
 
 def _numpy_memory(array: NDArray[Any]) -> _Memory:
-    if isinstance(array, np.ma.MaskedArray):
+    if isinstance(array, MaskedArray):
         raise UserInputError("is a masked array", where=_WHERE, hint="send its data, or its filled() copy")
     array = np.asarray(array)  # without what a subclass does otherwise: a matrix stays one whatever its shape
     if not array.dtype.isnative:
