@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -178,9 +179,9 @@ def document_of(
 def configuration_of(document: AgentDocument, config: Path | None, default_name: str) -> AgentConfiguration:
     """Raises UserInputError or UnsupportedPlanError."""
     where = COMMAND_LINE if config is None else str(config)
-    text = None if config is None else read_text(config)
+    read = None if config is None else partial(read_text, config)
     with _naming_options_of(where, document.model_fields_set if config is None else _given_options()):
-        return configured(document, folder=Path(), where=where, default_name=default_name, text=text)
+        return configured(document, folder=Path(), where=where, default_name=default_name, read=read)
 
 
 @contextmanager

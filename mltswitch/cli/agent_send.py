@@ -1,6 +1,5 @@
 """`mltswitch agent send`: a tensor to one or more peers."""
 
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,6 +46,7 @@ from mltswitch.hostagent.arguments import MAXIMUM_LAYER
 from mltswitch.hostagent.control.security import check_plaintext
 from mltswitch.hostagent.control.sockets import Endpoint
 from mltswitch.hostagent.errors import DeadlineExceededError, PeerRefusedError, PeerUnreachableError
+from mltswitch.hostagent.network.netlink import interface_with
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.tagging import DEFAULT_POLICY, POLICIES
 from mltswitch.hostagent.tensor.elements import view_of
@@ -223,24 +223,13 @@ def _check_ways(settings: AgentSettings, endpoints: Sequence[tuple[str, Endpoint
     for name, endpoint in endpoints:
         check_plaintext(settings.security, endpoint)
         is_at_home = all(ip_address(address).is_loopback for address in settings.addresses)
-        if is_at_home and not endpoint.ip.is_loopback and not _is_ours(endpoint):
+        if is_at_home and not endpoint.ip.is_loopback and interface_with(endpoint.address) is None:
             raise UserInputError(
                 f"data from {settings.addresses[0]} does not leave this machine, and {name} is at {endpoint}",
                 where="--address",
                 expected="this host's address in that network",
                 hint="give it there, or as `addresses` in the file (-c)",
             )
-
-
-def _is_ours(endpoint: Endpoint) -> bool:
-    """Whether the address is one of this machine: the kernel binds to no other."""
-    family = socket.AF_INET if endpoint.ip.version == 4 else socket.AF_INET6
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((endpoint.address, 0))
-    except OSError:
-        return False
-    return True
 
 
 def _tensor(

@@ -51,7 +51,7 @@ from mltswitch.hostagent.engine import Engine
 from mltswitch.hostagent.errors import AgentError, BufferReusedError, CancelledError, DeadlineExceededError
 from mltswitch.hostagent.links import Link
 from mltswitch.hostagent.peers import Peers
-from mltswitch.hostagent.posts import Place, Post, bounds, ended, named, refuse_shared
+from mltswitch.hostagent.posts import Place, Post, ended, named, refuse_shared
 from mltswitch.hostagent.settings import AgentSettings
 from mltswitch.hostagent.tagging import ByMagnitude
 from mltswitch.hostagent.tagging.ahead import MarkingThread, has_processors_to_spare
@@ -98,7 +98,7 @@ class Agent:
         self._is_closed = False
         self._marking = MarkingThread() if has_processors_to_spare() else None
         try:
-            self._engine = Engine(settings, self._happened, self._peers.close)
+            self._engine = Engine(settings, self._happened, self._no_more)
         except OSError as error:
             raise MachineError(f"cannot open what an agent needs: {error.strerror or error}") from error
 
@@ -120,9 +120,7 @@ class Agent:
         self._may_wait("connecting")
         peer, remote = peer_name(peer), endpoint_given("remote", remote)
         if peer == self._settings.name:
-            raise UserInputError(
-                "is this agent itself", where=f"peer {peer}", expected="another agent's name"
-            )
+            raise UserInputError("is this agent itself", where=f"peer {peer}", expected="another name")
         limit = wait_limit("timeout_seconds", timeout_seconds)
         begun: list[tuple[Link, AgentError | None]] = []
         failed: list[MltswitchError] = []
@@ -298,8 +296,8 @@ class Agent:
         )
 
     def poll(self, timeout_seconds: float = 0.0) -> Completion | None:
-        """The next completion of the agent's own queue; None where none came in time, or none is left after
-        `close`."""
+        """The next completion of the agent's own queue; None where none came in time, or none is left at the
+        agent's end."""
         check_process(self._process)
         return self.completions.poll(timeout_seconds)
 
@@ -379,7 +377,6 @@ class Agent:
         if watch and not self._is_closed:
             watch.tell(AgentEnded(time.monotonic_ns(), reason))
         self._is_closed = True
-        self.completions.close()
 
     def __enter__(self) -> Self:
         return self
@@ -415,10 +412,10 @@ class Agent:
         peer, key, direction = place
         transfer = Transfer(peer, key, direction, self.cancel)
         told = self.completions if completions is None else completions
-        post = Post(transfer, told, memory, checksum, bounds(memory))
+        post = Post(transfer, told, memory, checksum)
         with self._lock:
             if self._settings.catch_reuse:
-                refuse_shared(memory, place, self._posts.copy())
+                refuse_shared(post, place, self._posts.copy())
             if self._posts.setdefault(place, post) is not post:
                 raise UserInputError(
                     f"round {key.round_number} of tensor {key.tensor} is posted already", where=f"peer {peer}"
@@ -458,6 +455,11 @@ class Agent:
                 if not error.peer:  # of the connection, which knows no name
                     error = type(error)(error.what, peer=peer)
                 self._peers.lost(peer, error)
+
+    def _no_more(self, error: AgentError) -> None:
+        """In the engine's thread, at its end."""
+        self._peers.close(error)
+        self.completions.close()
 
     def _end(
         self,

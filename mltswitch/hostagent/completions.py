@@ -189,7 +189,7 @@ class Transfer:
         _call(lambda: tell(completion), "a queue of completions has failed")
         self._is_told = True
         for number in list(self._callbacks):
-            self._call(number)
+            self._call_once(number)
         self._ended.set()
 
     def when_ended(self, callback: Callable[[], object]) -> None:
@@ -204,11 +204,11 @@ class Transfer:
         number = next(self._numbers)
         self._callbacks[number] = callback
         if self._is_told:
-            self._call(number)
+            self._call_once(number)
         return number
 
-    def _call(self, number: int) -> None:
-        """Once, by whoever comes first: the thread that ends the transfer, or one that asks just then."""
+    def _call_once(self, number: int) -> None:
+        """By whoever comes first: the thread that ends the transfer, or one that asks just then."""
         callback = self._callbacks.pop(number, None)
         if callback is not None:
             _call(callback)

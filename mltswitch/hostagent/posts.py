@@ -1,7 +1,7 @@
 """What an agent keeps of each post, and tells of its end."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,18 @@ class Post:
     memory: NDArray[np.uint8]
     """Keeps it alive."""
     checksum: int | None
-    bounds: tuple[int, int]
-    """Of the memory: its first address, and the one behind it."""
+    begin: int = field(init=False)
+    """First address of the memory, which is contiguous."""
+    end: int = field(init=False)
+    """The one behind it."""
 
+    def __post_init__(self) -> None:
+        self.begin = self.memory.ctypes.data
+        self.end = self.begin + self.memory.nbytes
 
-def bounds(memory: NDArray[np.uint8]) -> tuple[int, int]:
-    """First address, and the one behind it, of contiguous memory."""
-    begin = memory.ctypes.data
-    return begin, begin + memory.nbytes
+    def overlaps(self, other: "Post") -> bool:
+        """Whether both have some memory."""
+        return max(self.begin, other.begin) < min(self.end, other.end)
 
 
 def ended(completion: Completion) -> TransferEnded:
@@ -56,16 +60,12 @@ def named(error: AgentError, peer: str, key: TransferKey) -> AgentError:
     return type(error)(error.what, peer=peer, tensor=key.tensor, round_number=key.round_number)
 
 
-def refuse_shared(memory: NDArray[np.uint8], place: Place, posts: Mapping[Place, Post]) -> None:
+def refuse_shared(new: Post, place: Place, posts: Mapping[Place, Post]) -> None:
     """Raise UserInputError where memory that is being received into would be another post's, too. Several may
     send from the same."""
     to, own, direction = place
-    begin, end = bounds(memory)
     for (peer, key, other), post in posts.items():
-        if Direction.RECEIVE not in (direction, other):
-            continue
-        other_begin, other_end = post.bounds
-        if max(begin, other_begin) < min(end, other_end):
+        if Direction.RECEIVE in (direction, other) and new.overlaps(post):
             raise UserInputError(
                 f"its memory overlaps that of tensor {key.tensor}, round {key.round_number}, which is posted"
                 + ("" if peer == to else f" with peer {peer}"),

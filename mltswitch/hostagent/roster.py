@@ -1,4 +1,5 @@
-"""All links of an agent: whose they are, and which of two calls between the same ends counts."""
+"""All links of an agent: whose they are, which of two calls between the same ends counts, and how all
+are left."""
 
 import logging
 import time

@@ -100,12 +100,10 @@ def in_order(name: str, values: object) -> tuple[Any, ...]:
 
 def choice(name: str, value: object, choices: type[_Choice]) -> _Choice:
     """By itself, or by its text; raises UserInputError."""
-    try:
-        if isinstance(value, str):
-            return choices(value)
-    except ValueError:
-        pass
-    raise UserInputError(f"there is no {shown(value)}", where=name, expected=", ".join(choices))
+    found = next((each for each in choices if isinstance(value, str) and each == value), None)
+    if found is None:
+        raise UserInputError(f"there is no {shown(value)}", where=name, expected=", ".join(choices))
+    return found
 
 
 def shown(value: object) -> str:

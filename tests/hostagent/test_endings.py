@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -96,15 +97,24 @@ def test_nobody_waits_longer_than_the_agent_lives(make: Make, wait: Callable[[Ag
     assert all(entry is None or "closed" in str(entry) for entry in found)
 
 
-def test_an_engine_that_fails_ends_the_waits(make: Make) -> None:
+@pytest.mark.parametrize(
+    ("wait", "answer"),
+    [
+        (lambda agent: agent.wait_for_a_peer(math.inf), "the agent's engine has failed; its log says how"),
+        (lambda agent: agent.poll(math.inf), None),
+    ],
+)
+def test_an_engine_that_fails_ends_the_waits(
+    make: Make, wait: Callable[[Agent], object], answer: str | None
+) -> None:
     agent = make("host-a")
-    found: list[AgentError] = []
+    found: list[object] = []
 
     def waiting() -> None:
         try:
-            agent.wait_for_a_peer(math.inf)
+            found.append(wait(agent))
         except AgentError as error:
-            found.append(error)
+            found.append(str(error))
 
     thread = threading.Thread(target=waiting, daemon=True)
     thread.start()
@@ -114,7 +124,7 @@ def test_an_engine_that_fails_ends_the_waits(make: Make) -> None:
 
     agent._engine.call(fails)
     thread.join(PATIENCE_SECONDS)
-    assert [str(error) for error in found] == ["the agent's engine has failed; its log says how"]
+    assert found == [answer]
 
 
 def test_completions_come_before_the_end() -> None:
@@ -122,7 +132,7 @@ def test_completions_come_before_the_end() -> None:
     first, second = object(), object()
     told.add(first)  # type: ignore[arg-type]  # it is not looked at
     told.close()
-    told.add(second)  # type: ignore[arg-type]
+    told.add(second)  # type: ignore[arg-type]  # nor is this one
     assert told.poll() is first
     assert told.poll(math.inf) is second
     assert told.poll(math.inf) is told.poll(math.inf) is None
@@ -176,17 +186,7 @@ def test_a_child_keeps_no_port(make: Make, transport: Transport) -> None:
         peer.post_send("host-a", np.ones(1000, np.float32), tensor=1, round_number=1, dscp=DSCP)
         assert taken.wait(PATIENCE_SECONDS).error is None
         first.close()
-        again = Agent(
-            type(first._settings)(
-                **{
-                    name: getattr(first._settings, name)
-                    for name in ("name", "addresses", "security", "rate", "control_dscp", "transport")
-                },
-                data_port=port,
-                listen=Endpoint(control.address, control.port),
-            )
-        )
-        again.close()
+        Agent(replace(first._settings, data_port=port, listen=control)).close()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

@@ -1,7 +1,8 @@
 """From a configuration file, and the plan that it may name, to an agent's settings."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -106,7 +107,8 @@ class AgentConfiguration:
 def load_configuration(path: Path | str) -> AgentConfiguration:
     """Read a configuration file; raises UserInputError naming file, line and field."""
     file = Path(path)
-    return configured(read_document(file), folder=file.parent, where=str(file), text=read_text(file))
+    read = partial(read_text, file)
+    return configured(read_document(file), folder=file.parent, where=str(file), read=read)
 
 
 def configured(
@@ -115,7 +117,7 @@ def configured(
     folder: Path,
     where: str,
     default_name: str | None = None,
-    text: str | None = None,
+    read: Callable[[], str] | None = None,
 ) -> AgentConfiguration:
     """What a document comes to.
 
@@ -124,11 +126,11 @@ def configured(
         folder: files that it names are looked for from here.
         where: begins errors.
         default_name: of this host where neither the document nor a certificate names it.
-        text: of the file that `where` names, so that errors have lines.
+        read: has the text of the file that `where` names, so that errors have lines.
 
     Raises UserInputError, or UnsupportedPlanError for a plan whose paths agents cannot use.
     """
-    source = Source(where, text)
+    source = Source(where, read)
     idle = idle_fields(document, document.transport)
     if idle:
         other = Transport.MLT if document.transport is Transport.TCP else Transport.TCP

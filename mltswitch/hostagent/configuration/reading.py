@@ -5,7 +5,7 @@ file of fields, and in which line.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from difflib import get_close_matches
@@ -106,15 +106,16 @@ class Source:
     """Where fields come from, as errors name it."""
 
     name: str
-    text: str | None = None
-    """Of the file, where it is one; None: there are no lines."""
+    read: Callable[[], str] | None = None
+    """Has its text, where it is a file; None: there are no lines."""
 
     def place(self, field: str) -> str:
         """Of a field, `tcp.streams` or `line_rate, queue` say; with the line where it stands in the text."""
+        text = None if self.read is None else self.read()
         for one in field.split(", "):
             # Names of peers may have dots.
             parts = one.split(".", 1 if one.startswith(PEERS) else -1)
-            place = _at(self.name, self.text, tuple(parts))
+            place = _at(self.name, text, tuple(parts))
             if place != self.name:
                 return f"{place}: {field}"
         return f"{self.name}: {field}"
@@ -156,7 +157,9 @@ def _checked(data: Any, where: str, text: str | None) -> AgentDocument:
             error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden"
         )
         raise _first_problem(problems, where, text) from None
-    problem.where = Source(where, text).place(problem.where.removeprefix(f"{where}: "))
+    problem.where = Source(where, None if text is None else lambda: text).place(
+        problem.where.removeprefix(f"{where}: ")
+    )
     raise problem
 
 

@@ -231,7 +231,10 @@ def test_a_port_that_is_taken() -> None:
             MetricsServer(alone, Endpoint("localhost", 0))
 
 
-@pytest.mark.parametrize("endpoint", ["127.0.0.1:0", None, ("127.0.0.1", 0), Endpoint("127.0.0.1", "0")])  # type: ignore[arg-type]
+NO_PORT: Any = "0"
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:0", None, ("127.0.0.1", 0), Endpoint("127.0.0.1", NO_PORT)])
 def test_what_is_no_endpoint(endpoint: Any) -> None:
     with agent("host-a", 61) as alone, pytest.raises(UserInputError, match=r"endpoint: .*expected a"):
         MetricsServer(alone, endpoint)
