@@ -50,7 +50,8 @@ from benchmarks.agent_switch import Queue, Star, planned_queues, running_star
 from benchmarks.figures import print_figures
 from mltswitch.documents import load_document
 from mltswitch.errors import MltswitchError
-from mltswitch.plan import ClassKind, Fabric, Plan, PortRole, build_plan
+from mltswitch.plan import ClassKind, Fabric, Plan, PortRole
+from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import hardware_capabilities
 

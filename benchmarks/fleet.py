@@ -20,8 +20,8 @@ from mltswitch.plan import (
     QueueSettings,
     Topology,
     TrafficClass,
-    predict_port,
 )
+from mltswitch.planning import predict_port
 from mltswitch.targets import targets
 from mltswitch.units import frame_bytes
 

@@ -21,7 +21,8 @@ import click
 from benchmarks.des_library import simulate_simpy
 from benchmarks.heap_simulator import Tally, simulate_heap
 from mltswitch.documents import load_document
-from mltswitch.plan import Fabric, build_plan
+from mltswitch.plan import Fabric
+from mltswitch.planning import build_plan
 from mltswitch.profile import Layer, ModelProfile, Tensor, default_sensitivity
 from mltswitch.queueing import (
     Batch,

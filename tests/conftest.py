@@ -6,7 +6,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from mltswitch.documents import load_document
-from mltswitch.plan import Fabric, Plan, build_plan
+from mltswitch.plan import Fabric, Plan
+from mltswitch.planning import build_plan
 from mltswitch.profile import bundled_profile
 from mltswitch.targets import hardware_capabilities
 

@@ -11,7 +11,7 @@ from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.documents import load_document
 from mltswitch.errors import MltswitchError
 from mltswitch.plan import Plan, PortRole
-from mltswitch.plan.evaluate import PortPrediction, class_rows, predict_ports
+from mltswitch.planning.evaluate import PortPrediction, class_rows, predict_ports
 from mltswitch.queueing import MODELS, QueuePrediction, QueueThresholds, SimulationSettings, kind_of, predict
 from mltswitch.sweep import parse_numbers
 from mltswitch.traffic.problem import load_problem

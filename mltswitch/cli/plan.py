@@ -13,7 +13,8 @@ from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.documents import dump_yaml, load_document, write_together
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.hostagent.configuration.document import AgentDocument
-from mltswitch.plan import Fabric, Plan, PortProfile, Prediction, build_plan
+from mltswitch.plan import Fabric, Plan, PortProfile, Prediction
+from mltswitch.planning import build_plan
 from mltswitch.profile import ModelProfile, resolve_profile
 from mltswitch.queueing import MODELS, SimulationSettings
 from mltswitch.targets import hardware_capabilities
@@ -147,7 +148,7 @@ def _settings(default: SimulationSettings, packets: int | None, seed: int | None
 
 
 def _refined(made: Plan, profile: ModelProfile, packets: int | None, seed: int | None) -> Plan:
-    from mltswitch.plan.refine import refine_plan
+    from mltswitch.planning.refine import refine_plan
 
     settings = _settings(SimulationSettings(), packets, seed)
     with progress_bar() as advance:

@@ -20,8 +20,9 @@ from mltswitch.cli.loss import BURSTS, LOADS, Numbers, simulation_options, simul
 from mltswitch.cli.output import json_option, print_json, progress, stderr_console
 from mltswitch.documents import load_document, sha256
 from mltswitch.errors import MltswitchError, UserInputError
-from mltswitch.plan import Fabric, Plan, PortRole, build_plan
-from mltswitch.plan.evaluate import PlanCells, with_buffer
+from mltswitch.plan import Fabric, Plan, PortRole
+from mltswitch.planning import build_plan
+from mltswitch.planning.evaluate import PlanCells, with_buffer
 from mltswitch.profile import profile_sha256, resolve_profile
 from mltswitch.queueing import MODELS, SimulationSettings
 from mltswitch.sweep import (

@@ -10,7 +10,7 @@ from mltswitch.measure.run import ProbeHost
 from mltswitch.measure.schedule import Flow
 from mltswitch.measure.sender import BurstTask
 from mltswitch.plan import ClassKind, Plan, PortProfile
-from mltswitch.plan.predict import PortProblem, port_problem
+from mltswitch.planning.predict import PortProblem, port_problem
 from mltswitch.queueing import Batch, Importance, Poisson, QueuePrediction, QueueTraffic, predict
 
 CONTROL_PACKETS_PER_SECOND = 50.0

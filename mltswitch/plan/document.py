@@ -6,14 +6,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.errors import UserInputError
 from mltswitch.plan.fabric import DscpValue, Fabric, Name, PortRole, SprayMode
 from mltswitch.plan.topology import Topology
-from mltswitch.queueing.models import MODELS
-from mltswitch.queueing.objective import Buffer
 from mltswitch.units import BITS_PER_BYTE
 from mltswitch.wire import CS6, CS7
 
@@ -25,13 +23,7 @@ Text = Annotated[str, Field(max_length=4000)]
 """What people read; no renderer does."""
 
 
-def _check_model(name: str) -> str:
-    if name not in MODELS:
-        raise ValueError(f"is no loss model, expected one of {', '.join(MODELS)}")
-    return name
-
-
-LossModel = Annotated[str, AfterValidator(_check_model)]
+Buffer = Literal["static", "shared"]
 
 
 class _Document(BaseModel):
@@ -202,7 +194,7 @@ class Provenance(_Document):
     """Where the plan comes from; same input, same bytes."""
 
     tool_version: Text
-    queueing_model: LossModel
+    queueing_model: Name
     profile_name: Text
     profile_sha256: Text
     fabric_sha256: Text

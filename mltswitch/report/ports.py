@@ -6,8 +6,8 @@ from itertools import groupby
 
 from mltswitch.errors import MltswitchError
 from mltswitch.plan import Plan, PortProfile, Prediction
-from mltswitch.plan.evaluate import alike
-from mltswitch.plan.predict import port_problem, predict_port
+from mltswitch.planning.evaluate import alike
+from mltswitch.planning.predict import port_problem, predict_port
 from mltswitch.queueing import SimulationSettings
 
 

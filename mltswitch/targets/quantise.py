@@ -22,8 +22,8 @@ from mltswitch.plan import (
     QueueSettings,
     TrafficClass,
     check_spray_mode,
-    predict_port_losses,
 )
+from mltswitch.planning import predict_port_losses
 from mltswitch.targets.base import Quantised, Rounding
 from mltswitch.targets.paths import segment_routing
 from mltswitch.targets.shortfalls import shortfalls_of

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.lab_port import LOAD_SHARES, THRESHOLDS_PACKETS, with_own_thresholds
 from benchmarks.lab_queue import MODELS, Row, carried_over_replayed, figures, points
 from mltswitch.plan import Plan
-from mltswitch.plan.predict import port_problem
+from mltswitch.planning.predict import port_problem
 
 ROW = Row(
     load=1.1,

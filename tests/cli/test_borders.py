@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from mltswitch.cli import main
 from mltswitch.documents import load_document
 from mltswitch.errors import MltswitchError
-from mltswitch.plan import Fabric, Plan, build_plan
+from mltswitch.plan import Fabric, Plan
+from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import hardware_capabilities, target_for
 from tests.conftest import LAB_FABRIC

@@ -12,7 +12,7 @@ import yaml
 
 from mltswitch.documents import load_document
 from mltswitch.plan import Fabric, Plan, PortRole
-from mltswitch.plan.evaluate import predict_ports
+from mltswitch.planning.evaluate import predict_ports
 from tests.cli.test_cli import Run, refused, run
 from tests.cli.test_loss import GOLDEN_PLAN, SPEC
 from tests.conftest import LAB_FABRIC
@@ -85,7 +85,7 @@ def test_other_inputs_are_refused_or_begun_anew(run: Run, tmp_path: Path) -> Non
 def test_an_interrupt_leaves_a_journal_to_go_on_from(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mltswitch.plan.evaluate import PlanCells
+    from mltswitch.planning.evaluate import PlanCells
 
     whole = PlanCells.__call__
     cells: list[Any] = []

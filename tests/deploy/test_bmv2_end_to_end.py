@@ -15,7 +15,8 @@ from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Inventory, load_inventory
 from mltswitch.p4.control import open_switch
 from mltswitch.p4.program import shipped_program
-from mltswitch.plan import Fabric, Plan, build_plan
+from mltswitch.plan import Fabric, Plan
+from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import Step, hardware_capabilities
 from mltswitch.targets.bmv2.target import Bmv2Target

@@ -16,7 +16,8 @@ from mltswitch.lab.emulators import (
     load_host_key,
 )
 from mltswitch.lab.emulators.cumulus import CumulusDevice
-from mltswitch.plan import Fabric, Plan, build_plan
+from mltswitch.plan import Fabric, Plan
+from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import hardware_capabilities
 from tests.deploy.doubles import device

@@ -16,7 +16,8 @@ from mltswitch.lab.emulators.faults import Faults, RefuseLine
 from mltswitch.lab.emulators.icos import IcosDevice
 from mltswitch.lab.emulators.keys import load_authorized_keys, load_host_key
 from mltswitch.lab.emulators.ssh_server import EmulatorServer
-from mltswitch.plan import Fabric, Plan, build_plan
+from mltswitch.plan import Fabric, Plan
+from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import hardware_capabilities
 from tests.deploy.doubles import device

@@ -7,7 +7,8 @@ from mltswitch.deploy import Status, diff, push, verify
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Inventory
 from mltswitch.lab.emulators.faults import RefuseLine
-from mltswitch.plan import Fabric, Plan, build_plan
+from mltswitch.plan import Fabric, Plan
+from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import hardware_capabilities
 from tests.deploy.test_command_line import onyx

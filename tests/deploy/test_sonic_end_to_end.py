@@ -5,7 +5,8 @@ from pathlib import Path
 from mltswitch.deploy import Status, push, verify
 from mltswitch.inventory import Inventory
 from mltswitch.lab.emulators import EmulatorServer, SonicDevice, load_authorized_keys, load_host_key
-from mltswitch.plan import Fabric, Plan, build_plan
+from mltswitch.plan import Fabric, Plan
+from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import hardware_capabilities
 from tests.deploy.doubles import device

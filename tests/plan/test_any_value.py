@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from mltswitch.capabilities import Capabilities
 from mltswitch.documents import parse_yaml, validate
 from mltswitch.errors import MltswitchError
-from mltswitch.plan import Fabric, Plan, build_plan
+from mltswitch.plan import Fabric, Plan
+from mltswitch.planning import build_plan
 from mltswitch.profile import bundled_profile
 from tests.plan.examples import LISTED, SMALL
-from tests.plan.test_build import QUEUES_OF, capabilities
+from tests.planning.test_build import QUEUES_OF, capabilities
 
 Path = tuple[str | int, ...]
 

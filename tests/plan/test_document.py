@@ -10,7 +10,7 @@ import pytest
 from mltswitch.documents import parse_yaml, validate
 from mltswitch.errors import UserInputError
 from mltswitch.plan import Plan
-from tests.plan.test_build import plan_for
+from tests.planning.test_build import plan_for
 
 Data = dict[str, Any]
 

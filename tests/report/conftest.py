@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from mltswitch.documents import validate
-from mltswitch.plan import Fabric, Plan, build_plan
+from mltswitch.plan import Fabric, Plan
+from mltswitch.planning import build_plan
 from mltswitch.profile import ModelProfile, bundled_profile
 from mltswitch.queueing import SimulationSettings
 from mltswitch.report import plan_report

@@ -10,7 +10,7 @@ import pytest
 
 from mltswitch.errors import MachineError
 from mltswitch.plan import Plan
-from mltswitch.plan.predict import _remembered
+from mltswitch.planning.predict import _remembered
 from mltswitch.profile import ModelProfile
 from mltswitch.report import plan_report
 from mltswitch.report.page import _script_json

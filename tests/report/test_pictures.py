@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 import pytest
 
 from mltswitch.plan import Plan, Prediction
-from mltswitch.plan.predict import predict_port
+from mltswitch.planning.predict import predict_port
 from mltswitch.profile import ModelProfile
 from mltswitch.report.figure import LOSS_FLOOR, Figure, drawn_loss, power_of_ten
 from mltswitch.report.headroom import bounds, headrooms

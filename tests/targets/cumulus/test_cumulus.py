@@ -10,7 +10,8 @@ import pytest
 from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.lab.emulators.cumulus import CumulusDevice
-from mltswitch.plan import Fabric, build_plan
+from mltswitch.plan import Fabric
+from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState, hardware_capabilities
 from mltswitch.targets.cumulus import TARGET

@@ -7,15 +7,16 @@ import pytest
 
 from mltswitch.capabilities import AlphaLimit, BytesLimit, Capabilities, LimitCapability, ThresholdCapability
 from mltswitch.errors import UserInputError
-from mltswitch.plan import Plan, build_plan
-from mltswitch.plan.thresholds import ClassCurves, PortSolver, granularity_packets, usable_alphas
+from mltswitch.plan import Plan
+from mltswitch.planning import build_plan
+from mltswitch.planning.thresholds import ClassCurves, PortSolver, granularity_packets, usable_alphas
 from mltswitch.profile import ModelProfile, bundled_profile, queue_curves
 from mltswitch.profile.default import default_sensitivity
 from mltswitch.profile.document import PROFILE_SCHEMA
 from mltswitch.profile.layers import Layer, Tensor
 from mltswitch.queueing.descent import optimise
 from mltswitch.queueing.objective import Optimum, ThresholdProblem
-from tests.plan.test_build import capabilities, fabric, plan_for
+from tests.planning.test_build import capabilities, fabric, plan_for
 
 POOL = 2_000_000
 
@@ -127,7 +128,7 @@ def test_ports_that_share_a_problem_are_solved_once(monkeypatch: pytest.MonkeyPa
         asked.append(problem)
         return optimise(problem, model)
 
-    monkeypatch.setattr("mltswitch.plan.thresholds.optimise", counted)
+    monkeypatch.setattr("mltswitch.planning.thresholds.optimise", counted)
     same = plan_for("vgg16", classes__gradients__queues=2)
     assert len(same.port_profiles) == 3
     assert len(asked) == 1
@@ -166,7 +167,7 @@ def test_a_thousand_layers_are_summed_once_each(monkeypatch: pytest.MonkeyPatch)
         made.append((first, last))
         return queue_curves(profile, first, last)
 
-    monkeypatch.setattr("mltswitch.plan.thresholds.queue_curves", counted)
+    monkeypatch.setattr("mltswitch.planning.thresholds.queue_curves", counted)
     plan = build_plan(thousand_layers(), fabric(), capabilities, "paper")
     assert len(plan.gradient_classes) == 8
     assert made == [(125 * number, 125 * number + 124) for number in range(8)]

@@ -19,7 +19,8 @@ from mltswitch.capabilities import (
 )
 from mltswitch.documents import dump_yaml, parse_yaml, validate
 from mltswitch.errors import MltswitchError, UnsupportedPlanError, UserInputError
-from mltswitch.plan import ClassKind, Fabric, Plan, build_plan, predict_port
+from mltswitch.plan import ClassKind, Fabric, Plan
+from mltswitch.planning import build_plan, predict_port
 from mltswitch.profile import bundled_names, bundled_profile
 from mltswitch.queueing import Batch, Port, QueueThresholds, QueueTraffic, SimulationSettings, predict
 from tests.plan.examples import LISTED, SMALL

@@ -6,10 +6,11 @@ import pytest
 
 from mltswitch.capabilities import AlphaLimit, Unlimited
 from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.plan import ClassKind, Plan, PortProfile, predict_port, predict_port_losses
-from mltswitch.plan.predict import port_problem
+from mltswitch.plan import ClassKind, Plan, PortProfile
+from mltswitch.planning import predict_port, predict_port_losses
+from mltswitch.planning.predict import port_problem
 from mltswitch.queueing import Batch, Incast, Poisson, SimulationSettings, predict
-from tests.plan.test_build import plan_for
+from tests.planning.test_build import plan_for
 
 SHORT = SimulationSettings(packets=20_000, replications=4)
 

@@ -7,10 +7,11 @@ import pytest
 from mltswitch.capabilities import BytesLimit
 from mltswitch.documents import validate
 from mltswitch.errors import UserInputError
-from mltswitch.plan import Plan, refine_plan
+from mltswitch.plan import Plan
+from mltswitch.planning import refine_plan
 from mltswitch.profile import bundled_profile
 from mltswitch.queueing import SimulationSettings
-from tests.plan.test_build import capabilities, plan_for
+from tests.planning.test_build import capabilities, plan_for
 
 QUICK = SimulationSettings(packets=40_000, replications=8, seed=5)
 CHANGES: dict[str, Any] = {

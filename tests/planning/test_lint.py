@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from mltswitch.capabilities import AlphaLimit, BytesLimit, Limit
-from mltswitch.plan import Plan, predict_port
-from mltswitch.plan.lint import MOST_PREDICTIONS, lint, loss_bound
+from mltswitch.plan import Plan
+from mltswitch.planning import predict_port
+from mltswitch.planning.lint import MOST_PREDICTIONS, lint, loss_bound
 from mltswitch.profile import Curve
 from mltswitch.queueing import blocking
-from tests.plan.test_build import plan_for
+from tests.planning.test_build import plan_for
 
 PACKET = 1514
 
@@ -123,6 +124,6 @@ def test_lint_predicts_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
         calls.append(1)
         return predict_port(*arguments, **keywords)
 
-    monkeypatch.setattr("mltswitch.plan.lint.predict_port", counted)
+    monkeypatch.setattr("mltswitch.planning.lint.predict_port", counted)
     assert lint(plan).notes
     assert 6 <= len(calls) <= MOST_PREDICTIONS + 3

@@ -8,10 +8,10 @@ from typing import Final
 
 from mltswitch.capabilities import AlphaLimit, BytesLimit
 from mltswitch.plan.document import Plan, PortProfile, QueueSettings, TrafficClass
-from mltswitch.plan.evaluate import alike
 from mltswitch.plan.fabric import PortRole
-from mltswitch.plan.notes import port_names
-from mltswitch.plan.predict import predict_port
+from mltswitch.planning.evaluate import alike
+from mltswitch.planning.notes import port_names
+from mltswitch.planning.predict import predict_port
 from mltswitch.profile import Curve
 from mltswitch.queueing import SimulationSettings, kind_of
 from mltswitch.units import format_bytes, format_ratio

@@ -6,8 +6,8 @@ import pytest
 
 from mltswitch.capabilities import BytesLimit
 from mltswitch.plan import Plan
-from mltswitch.plan.notes import WITHOUT_MARKS, plan_notes
-from tests.plan.test_build import plan_for
+from mltswitch.planning.notes import WITHOUT_MARKS, plan_notes
+from tests.planning.test_build import plan_for
 
 QUIET: dict[str, Any] = {"traffic__burst_packets": 1, "classes__gradients__queues": 1}
 

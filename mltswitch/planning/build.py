@@ -1,6 +1,5 @@
 """From a model profile and a fabric to a Plan: the compiler's middle."""
 
-from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -8,7 +7,6 @@ from mltswitch import __version__
 from mltswitch.capabilities import Capabilities
 from mltswitch.documents import sha256
 from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.plan.classes import gradient_class_count, traffic_classes
 from mltswitch.plan.document import (
     PLAN_SCHEMA,
     ClassKind,
@@ -20,19 +18,18 @@ from mltswitch.plan.document import (
     Provenance,
     TrafficClass,
 )
-from mltswitch.plan.fabric import Fabric, PortNames, PortRole, SwitchGroup
-from mltswitch.plan.lint import lint, loss_bound
-from mltswitch.plan.notes import plan_notes
-from mltswitch.plan.predict import predict_port, rounded
+from mltswitch.plan.fabric import Fabric, PortRole
+from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
 from mltswitch.plan.spraying import check_spray_mode
-from mltswitch.plan.thresholds import ClassCurves, PortSolver, provisional_queues
 from mltswitch.plan.topology import Topology
+from mltswitch.planning.classes import gradient_class_count, traffic_classes
+from mltswitch.planning.lint import lint, loss_bound
+from mltswitch.planning.notes import plan_notes
+from mltswitch.planning.predict import predict_port, rounded
+from mltswitch.planning.thresholds import ClassCurves, PortSolver, provisional_queues
 from mltswitch.profile import ModelProfile, profile_sha256
 from mltswitch.queueing import MODELS, SimulationSettings
 from mltswitch.units import frame_bytes
-
-CapabilityLookup = Callable[[str, str | None], Capabilities]
-"""(platform, hardware or None for its default) → capabilities; raises UserInputError for unknown ones."""
 
 ALIAS_RULE = "address = alias prefix of the spine + host index"
 
@@ -146,30 +143,6 @@ def _check_devices(topology: Topology, capabilities: CapabilityLookup, spray_mod
                 where=f"{switch.name}: topology",
             )
         check_spray_mode(spray_mode, device, switch.name)
-
-
-def resolve_fabric(fabric: Fabric, capabilities: CapabilityLookup) -> Fabric:
-    """The fabric with every default of its devices written out, so that the plan needs nothing else."""
-    topology = fabric.topology
-    switches = tuple(
-        entry.model_copy(update={"hardware": capabilities(entry.platform, entry.hardware).hardware})
-        for entry in topology.switches
-    )
-    shape = topology.leaf_spine
-    if shape is not None:
-        spines, leaves = (_resolve_group(group, capabilities) for group in (shape.spines, shape.leaves))
-        shape = shape.model_copy(update={"spines": spines, "leaves": leaves})
-    resolved = topology.model_copy(update={"switches": switches, "leaf_spine": shape})
-    return fabric.model_copy(update={"topology": resolved})
-
-
-def _resolve_group(group: SwitchGroup, capabilities: CapabilityLookup) -> SwitchGroup:
-    device = capabilities(group.platform, group.hardware)
-    numbering = device.port_numbering
-    names = group.port_names or PortNames(
-        pattern=numbering.pattern, first=numbering.first, step=numbering.step
-    )
-    return group.model_copy(update={"hardware": device.hardware, "port_names": names})
 
 
 def _draft_profile(

@@ -8,7 +8,7 @@ from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.errors import UserInputError
 from mltswitch.plan.document import ClassKind, Plan, PortProfile, Prediction, QueueSettings
 from mltswitch.plan.fabric import PortRole
-from mltswitch.plan.predict import predict_port, rounded
+from mltswitch.planning.predict import predict_port, rounded
 from mltswitch.queueing import SimulationSettings, kind_of
 from mltswitch.sweep import Cell
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 from mltswitch.capabilities import BytesLimit
 from mltswitch.errors import UserInputError
-from mltswitch.plan.build import CapabilityLookup, completed
 from mltswitch.plan.document import Plan, PortProfile
 from mltswitch.plan.fabric import Fabric
-from mltswitch.plan.thresholds import ClassCurves, PortSolver, with_optimum
+from mltswitch.plan.resolve import CapabilityLookup
+from mltswitch.planning.build import completed
+from mltswitch.planning.thresholds import ClassCurves, PortSolver, with_optimum
 from mltswitch.profile import ModelProfile, profile_sha256
 from mltswitch.queueing import Optimum, QueueThresholds, SimulationSettings, ThresholdProblem
 from mltswitch.queueing.refine import EVALUATIONS, Estimate, QueueChange, Refinement, refine

@@ -6,10 +6,11 @@ import pytest
 
 from mltswitch.capabilities import BytesLimit
 from mltswitch.errors import UserInputError
-from mltswitch.plan import Plan, PortRole, predict_port
-from mltswitch.plan.evaluate import PlanCells, alike, class_rows, predict_ports, with_buffer
+from mltswitch.plan import Plan, PortRole
+from mltswitch.planning import predict_port
+from mltswitch.planning.evaluate import PlanCells, alike, class_rows, predict_ports, with_buffer
 from mltswitch.queueing import SimulationSettings
-from tests.plan.test_build import plan_for
+from tests.planning.test_build import plan_for
 
 OVERRIDES = {"leaf-down": {"load": 1.1}}
 

@@ -9,7 +9,7 @@ from mltswitch.capabilities import AlphaLimit, BytesLimit, Capabilities
 from mltswitch.errors import UserInputError
 from mltswitch.plan.document import ClassKind, Plan, PortProfile, QueueSettings, TrafficClass
 from mltswitch.plan.fabric import Classes
-from mltswitch.plan.predict import port_problem, rounded
+from mltswitch.planning.predict import port_problem, rounded
 from mltswitch.profile import Curve, ModelProfile, queue_curves
 from mltswitch.queueing import Optimum, QueueObjective, ThresholdProblem, least_buffer_packets, optimise
 from mltswitch.queueing.refine import refine
