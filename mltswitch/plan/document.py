@@ -6,11 +6,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.errors import UserInputError
-from mltswitch.plan.fabric import DscpValue, Fabric, Name, PortRole, SprayMode
+from mltswitch.plan.fabric import Fabric, PortRole, SprayMode
+from mltswitch.plan.fields import Document, DscpValue, Name
 from mltswitch.plan.topology import Topology
 from mltswitch.units import BITS_PER_BYTE
 from mltswitch.wire import CS6, CS7
@@ -26,10 +27,6 @@ Text = Annotated[str, Field(max_length=4000)]
 Buffer = Literal["static", "shared"]
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 class ClassKind(StrEnum):
     """What a traffic class carries; the order is the order of service."""
 
@@ -39,7 +36,7 @@ class ClassKind(StrEnum):
     BACKGROUND = "background"
 
 
-class LayerRange(_Document):
+class LayerRange(Document):
     """The layers of one gradient class, 0-based in forward order, both ends included."""
 
     first: int = Field(ge=0)
@@ -55,7 +52,7 @@ class LayerRange(_Document):
         return self
 
 
-class TrafficClass(_Document):
+class TrafficClass(Document):
     """What a packet's DSCP means; which hardware queue it gets is the target's business."""
 
     name: Name
@@ -85,7 +82,7 @@ class TrafficClass(_Document):
         return self
 
 
-class Prediction(_Document):
+class Prediction(Document):
     """What a model expects of one queue of one port; None where it says nothing.
 
     Delays run from a packet's arrival to the start of its transmission.
@@ -106,7 +103,7 @@ class Prediction(_Document):
     loss_important_error: Amount | None = None
 
 
-class QueueSettings(_Document):
+class QueueSettings(Document):
     """Thresholds of one class on one port, in bytes of waiting packets."""
 
     traffic_class: Name
@@ -124,7 +121,7 @@ class QueueSettings(_Document):
         return self
 
 
-class PortProfile(_Document):
+class PortProfile(Document):
     """Thresholds of all ports that have platform, hardware, rate and role in common."""
 
     platform: Name
@@ -172,7 +169,7 @@ class PortProfile(_Document):
         return self.platform, self.hardware, self.role
 
 
-class PathPrediction(_Document):
+class PathPrediction(Document):
     """End-to-end loss of one class over the worst path: 1 - Π(1 - r)."""
 
     traffic_class: Name
@@ -181,7 +178,7 @@ class PathPrediction(_Document):
     extra_rounds: float = Field(ge=0, allow_inf_nan=False)
 
 
-class Paths(_Document):
+class Paths(Document):
     """The rule by which hosts name a path; routes are expanded per switch on demand."""
 
     mode: SprayMode
@@ -190,7 +187,7 @@ class Paths(_Document):
     """Packets that share one path decision and one DSCP/ECN byte."""
 
 
-class Provenance(_Document):
+class Provenance(Document):
     """Where the plan comes from; same input, same bytes."""
 
     tool_version: Text
@@ -202,7 +199,7 @@ class Provenance(_Document):
     """Whether the loss tolerance was measured or is a default."""
 
 
-class Plan(_Document):
+class Plan(Document):
     """Thresholds, classes and paths for one model on one fabric."""
 
     schema_version: Literal["mltswitch/plan/v1"] = Field(alias="schema")

@@ -1,24 +1,21 @@
 """The fabric file: topology, addressing, ports, traffic and classes, checked as it is read."""
 
-from collections.abc import Iterable
 from contextlib import suppress
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from mltswitch.units import parse_bps, parse_bytes
-from mltswitch.wire import CS6, CS7
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
-PortName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}$")]
-PortReference = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}:[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}$")
-]
-DscpValue = Annotated[int, Field(ge=0, le=63)]
-RateBps = Annotated[int, BeforeValidator(parse_bps), Field(gt=0)]
-SizeBytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
+from mltswitch.plan.class_document import Classes
+from mltswitch.plan.fields import (
+    BurstPackets,
+    Document,
+    Name,
+    PortReference,
+    RateBps,
+    SizeBytes,
+)
 
 
 def _check_prefix(value: Any) -> Any:
@@ -43,10 +40,6 @@ def _check_block(value: Any) -> Any:
 
 
 SegmentBlock = Annotated[IPv6Network, BeforeValidator(_check_block)]
-LimitPackets = Annotated[int, Field(ge=1, le=1_000_000)]
-BurstPackets = Annotated[int, Field(ge=1, le=1024)]
-DelaySeconds = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
-
 SEGMENT_BLOCK_BITS: Final = 32
 UNICAST: Final = (IPv6Network("fc00::/7"), IPv6Network("2000::/3"))
 """Unique local (RFC 4193) and global (RFC 4291)."""
@@ -57,10 +50,6 @@ UNUSABLE_PREFIXES: Final = {
     IPv4Network("224.0.0.0/3"): "multicast and reserved",
 }
 """What no link and no host can have for an address (RFC 6890)."""
-
-
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class SwitchRole(StrEnum):
@@ -79,7 +68,7 @@ class PortRole(StrEnum):
     SPINE_DOWN = "spine-down"
 
 
-class PortNames(_Document):
+class PortNames(Document):
     """How a device numbers its ports: `Ethernet{n}` with first 0 and step 4 gives Ethernet0, Ethernet4, ….
 
     The bounds make every generated name a PortName.
@@ -96,7 +85,7 @@ class PortNames(_Document):
         return self.pattern.replace("{n}", str(self.first + index * self.step))
 
 
-class SwitchGroup(_Document):
+class SwitchGroup(Document):
     """Switches of one tier that differ in their number only."""
 
     count: int = Field(ge=1, le=4096)
@@ -107,7 +96,7 @@ class SwitchGroup(_Document):
     port_names: PortNames | None = None
 
 
-class LeafSpine(_Document):
+class LeafSpine(Document):
     """Every leaf has one link to every spine; every leaf has the same number of hosts."""
 
     spines: SwitchGroup
@@ -115,7 +104,7 @@ class LeafSpine(_Document):
     hosts_per_leaf: int = Field(ge=0, le=4096)
 
 
-class SwitchEntry(_Document):
+class SwitchEntry(Document):
     """One switch, listed by name."""
 
     name: Name
@@ -124,20 +113,20 @@ class SwitchEntry(_Document):
     hardware: Name | None = None
 
 
-class HostEntry(_Document):
+class HostEntry(Document):
     """One host, listed by name."""
 
     name: Name
 
 
-class LinkEntry(_Document):
+class LinkEntry(Document):
     """One cable; a host's end needs no port name of a switch, but has one all the same (its interface)."""
 
     a: PortReference
     b: PortReference
 
 
-class TopologyDocument(_Document):
+class TopologyDocument(Document):
     """A generated leaf-spine, listed switches and links, or both: lists extend what is generated."""
 
     leaf_spine: LeafSpine | None = None
@@ -152,7 +141,7 @@ class TopologyDocument(_Document):
         return self
 
 
-class Addressing(_Document):
+class Addressing(Document):
     """Address rules: `address = prefix + host index`; a host's index is leaf number · leaf_stride + place."""
 
     hosts: Prefix
@@ -183,7 +172,7 @@ class Addressing(_Document):
         return self
 
 
-class RolePorts(_Document):
+class RolePorts(Document):
     """What one role's ports have different from the fabric's."""
 
     rate_bps: RateBps | None = Field(default=None, alias="rate")
@@ -191,7 +180,7 @@ class RolePorts(_Document):
     load: float | None = Field(default=None, gt=0, le=10, allow_inf_nan=False)
 
 
-class Ports(_Document):
+class Ports(Document):
     """Rate, packet size and buffer of every port; `overrides` names the roles that differ."""
 
     rate_bps: RateBps = Field(alias="rate")
@@ -200,10 +189,10 @@ class Ports(_Document):
     mtu_bytes: int = Field(default=1500, ge=576, le=9216)
     shaped: bool = False
     """Linux only: the port has no rate of its own (veth, tap), so the switch shapes it to `rate`."""
-    overrides: dict[PortRole, RolePorts] = {}
+    overrides: dict[PortRole, RolePorts] = Field(default={})
 
 
-class Traffic(_Document):
+class Traffic(Document):
     """What the thresholds are made for."""
 
     load: float = Field(gt=0, le=10, allow_inf_nan=False)
@@ -246,117 +235,10 @@ class Traffic(_Document):
         return "burst" if burst_packets > 1 and self.arrivals != "geometric" else "packet"
 
 
-class NetworkControlClass(_Document):
-    """Routing protocols; served first, never dropped early."""
-
-    dscp: tuple[DscpValue, ...] = Field(default=(CS6, CS7), min_length=1)
-    load: float = Field(default=0.001, ge=0, lt=1, allow_inf_nan=False)
-    limit_packets: LimitPackets = 16
-
-
-class ControlClass(_Document):
-    """The agents' control channel: stop, probe, bitmap."""
-
-    dscp: tuple[DscpValue, ...] = Field(min_length=1)
-    load: float = Field(default=0.005, ge=0, lt=1, allow_inf_nan=False)
-    limit_packets: LimitPackets = 32
-    rate_cap_share: float = Field(default=0.1, gt=0, le=1, allow_inf_nan=False)
-    """Share of a port to which switches hold it: it is served before gradients, whoever sends it."""
-
-    @model_validator(mode="after")
-    def _load_below_cap(self) -> Self:
-        if self.load >= self.rate_cap_share:
-            raise ValueError(f"the load {self.load} is not below rate_cap_share {self.rate_cap_share}")
-        return self
-
-
-class GradientClasses(_Document):
-    """The DSCPs of the gradient classes, front layers first."""
-
-    dscp: tuple[DscpValue, ...] = Field(min_length=1)
-    queues: int | None = Field(default=None, ge=1)
-    """How many gradient classes; by default as many as every device and the DSCP list allow."""
-    burst_packets: tuple[BurstPackets, ...] | None = None
-    """Burst of each class, front layers first, where they differ from `traffic.burst_packets`."""
-    delay_bound_seconds: DelaySeconds | tuple[DelaySeconds, ...] | None = Field(
-        default=None, alias="delay_bound"
-    )
-    """Bound of the 99th percentile of a port's queueing delay; one for all classes, or one for each."""
-    ordered_thresholds: bool | None = None
-    """Whether S must rise from class to class; by default for the loss model `paper` alone."""
-
-    def is_ordered(self, model: str) -> bool:
-        """Whether a plan of this loss model keeps S rising from class to class (MLT, section 5.2)."""
-        return model == "paper" if self.ordered_thresholds is None else self.ordered_thresholds
-
-    @model_validator(mode="after")
-    def _one_for_each_class(self) -> Self:
-        most = len(self.dscp)
-        for name, values in (
-            ("burst_packets", self.burst_packets),
-            ("delay_bound", self.delay_bound_seconds),
-        ):
-            least = self.queues if self.queues is not None else most
-            if isinstance(values, tuple) and not least <= len(values) <= most:
-                raise ValueError(f"{name} lists {len(values)} values for {least} gradient classes")
-        return self
-
-
-class BackgroundClass(_Document):
-    """Everything else, and what carries no DSCP of the plan."""
-
-    dscp: tuple[DscpValue, ...] = Field(default=(0,), min_length=1)
-    load: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
-    guaranteed_share: float = Field(default=0.05, ge=0, lt=1, allow_inf_nan=False)
-    """Share of the port that strict gradients may not take: switches guarantee it where they can, and senders
-    cap their gradient rate by it."""
-    limit_packets: LimitPackets = 32
-
-
-class Classes(_Document):
-    """Traffic classes in order of service, with the fabric's DSCPs."""
-
-    network_control: NetworkControlClass = NetworkControlClass()
-    control: ControlClass
-    gradients: GradientClasses
-    background: BackgroundClass = BackgroundClass()
-
-    @model_validator(mode="after")
-    def _code_points(self) -> Self:
-        for name in ("control", "gradients", "background"):
-            reserved = set(getattr(self, name).dscp) & {CS6, CS7}
-            if reserved:
-                raise ValueError(
-                    f"{name}.dscp: {min(reserved)} is {'CS6' if CS6 in reserved else 'CS7'}, "
-                    "which belongs to routing protocols (RFC 4594)"
-                )
-        _refuse_shared(
-            ("network_control", self.network_control.dscp),
-            ("control", self.control.dscp),
-            ("gradients", self.gradients.dscp),
-            ("background", self.background.dscp),
-        )
-        wanted = self.gradients.queues
-        if wanted is not None and wanted > len(self.gradients.dscp):
-            raise ValueError(
-                f"gradients.queues is {wanted}, gradients.dscp lists {len(self.gradients.dscp)} code points"
-            )
-        return self
-
-
-def _refuse_shared(*classes: tuple[str, Iterable[int]]) -> None:
-    owner: dict[int, str] = {}
-    for name, code_points in classes:
-        for dscp in code_points:
-            if dscp in owner:
-                raise ValueError(f"DSCP {dscp} is given to {owner[dscp]} and to {name}")
-            owner[dscp] = name
-
-
 SprayMode = Literal["alias", "srv6", "packet", "p4", "entropy"]
 
 
-class Spraying(_Document):
+class Spraying(Document):
     """How a packet gets its path.
 
     `alias`: one destination address per spine; these routes are there in every mode, for what needs one path.
@@ -374,7 +256,7 @@ def _check_trusted_ports(value: Any) -> Any:
     raise ValueError("is the word all, or a list of ports such as leaf1:eth1")
 
 
-class Fabric(_Document):
+class Fabric(Document):
     """One fabric; see inventories/lab/fabric.yaml for a commented example."""
 
     schema_version: Literal["mltswitch/fabric/v1"] = Field(alias="schema")

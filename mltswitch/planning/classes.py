@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.plan.class_document import Classes
 from mltswitch.plan.document import ClassKind, LayerRange, TrafficClass
-from mltswitch.plan.fabric import Classes, Fabric
+from mltswitch.plan.fabric import Fabric
 from mltswitch.profile import ModelProfile
 
 OTHER_CLASSES = 3

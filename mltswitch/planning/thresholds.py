@@ -7,8 +7,8 @@ from typing import Final
 
 from mltswitch.capabilities import AlphaLimit, BytesLimit, Capabilities
 from mltswitch.errors import UserInputError
+from mltswitch.plan.class_document import Classes
 from mltswitch.plan.document import ClassKind, Plan, PortProfile, QueueSettings, TrafficClass
-from mltswitch.plan.fabric import Classes
 from mltswitch.planning.predict import port_problem, rounded
 from mltswitch.profile import Curve, ModelProfile, queue_curves
 from mltswitch.queueing import Optimum, QueueObjective, ThresholdProblem, least_buffer_packets, optimise

@@ -13,7 +13,8 @@ from mltswitch.documents import validate
 from mltswitch.errors import UserInputError
 from mltswitch.plan import Fabric, Topology
 from mltswitch.plan.cabling import MAXIMUM_LINKS
-from mltswitch.plan.fabric import PortName, PortNames
+from mltswitch.plan.fabric import PortNames
+from mltswitch.plan.fields import PortName
 from tests.plan.examples import LISTED, SMALL
 
 
