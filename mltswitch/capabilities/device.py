@@ -51,6 +51,8 @@ class Capabilities:
     """Hardware numbers of the strict queues that a plan may use, served first first."""
     reserved_queues: tuple[tuple[int, str], ...] = ()
     """(queue, why it is not ours)."""
+    lossless_queues: tuple[int, ...] = ()
+    """Queues that lossless classes may have, the first class first; empty: it cannot leave one alone."""
     creates_queues: bool = False
     """The device has as many of `queues` as a plan has classes; else all, and background takes the last."""
     threshold: ThresholdCapability
@@ -79,6 +81,10 @@ class Capabilities:
     """Source for our own source route (mltswitch/wire/source_route.py); None: the switch cannot read it."""
     unverified: tuple[str, ...] = ()
     """What the sources leave open and nobody has tested on this hardware."""
+
+    def queues_beside(self, lossless: int) -> tuple[int, ...]:
+        """`queues` without those that so many lossless classes take."""
+        return tuple(queue for queue in self.queues if queue not in self.lossless_queues[:lossless])
 
     @property
     def spray_modes(self) -> tuple[str, ...]:

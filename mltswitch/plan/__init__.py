@@ -1,5 +1,6 @@
 """The Plan: built from a model profile and a fabric, read by every renderer and agent."""
 
+from mltswitch.plan.device_checks import check_lossless, check_spray_mode
 from mltswitch.plan.document import (
     ClassKind,
     LayerRange,
@@ -16,7 +17,6 @@ from mltswitch.plan.fabric import Fabric, PortRole, SwitchRole
 from mltswitch.plan.port_numbers import trailing_number
 from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
 from mltswitch.plan.segments import SegmentRoute, Segments
-from mltswitch.plan.spraying import check_spray_mode
 from mltswitch.plan.topology import Host, Port, Route, Switch, Topology
 from mltswitch.plan.underlay import attached_hosts, underlay
 
@@ -43,6 +43,7 @@ __all__ = [
     "Topology",
     "TrafficClass",
     "attached_hosts",
+    "check_lossless",
     "check_spray_mode",
     "resolve_fabric",
     "trailing_number",

@@ -7,6 +7,7 @@ from mltswitch import __version__
 from mltswitch.capabilities import Capabilities
 from mltswitch.documents import sha256
 from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.plan.device_checks import check_lossless, check_spray_mode
 from mltswitch.plan.document import (
     PLAN_SCHEMA,
     ClassKind,
@@ -20,7 +21,6 @@ from mltswitch.plan.document import (
 )
 from mltswitch.plan.fabric import Fabric, PortRole
 from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
-from mltswitch.plan.spraying import check_spray_mode
 from mltswitch.plan.topology import Topology
 from mltswitch.planning.classes import gradient_class_count, traffic_classes
 from mltswitch.planning.lint import lint, loss_bound
@@ -60,10 +60,11 @@ def build_plan(
         raise UserInputError(f"unknown loss model {model!r}", expected=f"one of {', '.join(MODELS)}")
     resolved = resolve_fabric(fabric, capabilities)
     topology = Topology(resolved)
-    _check_devices(topology, capabilities, resolved.spraying.mode)
+    _check_devices(topology, capabilities, resolved)
     free_queues = [
-        (switch.name, len(capabilities(switch.platform, switch.hardware).queues), str(switch.hardware))
+        (switch.name, len(device.queues_beside(len(resolved.classes.lossless))), device.hardware)
         for switch in topology.switches
+        for device in [capabilities(switch.platform, switch.hardware)]
     ]
     count = gradient_class_count(resolved, free_queues, len(profile.layers))
     unbounded = traffic_classes(profile, resolved, count)
@@ -134,7 +135,8 @@ def _with_bounds(classes: tuple[TrafficClass, ...], curves: ClassCurves) -> tupl
     return tuple(bounded)
 
 
-def _check_devices(topology: Topology, capabilities: CapabilityLookup, spray_mode: str) -> None:
+def _check_devices(topology: Topology, capabilities: CapabilityLookup, fabric: Fabric) -> None:
+    lossless = [entry.name for entry in fabric.classes.lossless]
     for switch in topology.switches:
         device = capabilities(switch.platform, switch.hardware)
         if device.port_count is not None and len(switch.ports) > device.port_count:
@@ -142,7 +144,8 @@ def _check_devices(topology: Topology, capabilities: CapabilityLookup, spray_mod
                 f"the fabric gives it {len(switch.ports)} ports, {device.hardware} has {device.port_count}",
                 where=f"{switch.name}: topology",
             )
-        check_spray_mode(spray_mode, device, switch.name)
+        check_spray_mode(fabric.spraying.mode, device, switch.name)
+        check_lossless(lossless, device, switch.name)
 
 
 def _draft_profile(

@@ -5,7 +5,7 @@ from functools import cached_property
 from itertools import count
 from typing import Final
 
-from mltswitch.capabilities import AlphaLimit, BytesLimit, Capabilities
+from mltswitch.capabilities import AlphaLimit, BytesLimit, Capabilities, Unlimited
 from mltswitch.errors import UserInputError
 from mltswitch.plan.class_document import Classes
 from mltswitch.plan.document import ClassKind, Plan, PortProfile, QueueSettings, TrafficClass
@@ -24,12 +24,13 @@ START_MODEL: Final = "completion"
 Curves = tuple[Curve, Curve]
 
 
-def fixed_limits_packets(classes: Classes) -> dict[ClassKind, int]:
-    """Limits of the classes that are no gradients."""
+def fixed_limits_packets(classes: Classes) -> dict[str, int]:
+    """Limits of the classes that are no gradients, by name; a lossless class has the operator's."""
     return {
-        ClassKind.NETWORK_CONTROL: classes.network_control.limit_packets,
-        ClassKind.CONTROL: classes.control.limit_packets,
-        ClassKind.BACKGROUND: classes.background.limit_packets,
+        "network-control": classes.network_control.limit_packets,
+        "control": classes.control.limit_packets,
+        "background": classes.background.limit_packets,
+        **{entry.name: entry.limit_packets for entry in classes.others if not entry.lossless},
     }
 
 
@@ -175,8 +176,10 @@ def provisional_queues(
         if entry.kind is ClassKind.GRADIENT:
             length = next(least)
             settings.append(_settings(entry.name, length, length, packet_bytes))
+        elif entry.kind is ClassKind.LOSSLESS:
+            settings.append(QueueSettings(traffic_class=entry.name, limit=Unlimited()))
         else:
-            settings.append(_settings(entry.name, None, fixed[entry.kind], packet_bytes))
+            settings.append(_settings(entry.name, None, fixed[entry.name], packet_bytes))
     return tuple(settings)
 
 
