@@ -13,11 +13,12 @@ from mltswitch.plan.document import (
     QueueSettings,
     TrafficClass,
 )
-from mltswitch.plan.fabric import Fabric, PortRole, SwitchRole
-from mltswitch.plan.port_numbers import trailing_number
+from mltswitch.plan.fabric import Fabric
+from mltswitch.plan.port_numbers import check_ports, trailing_number
 from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
 from mltswitch.plan.segments import SegmentRoute, Segments
-from mltswitch.plan.topology import Host, Port, Route, Switch, Topology
+from mltswitch.plan.topology import Host, PathName, Port, Route, Switch, Topology
+from mltswitch.plan.topology_document import PortRole, SwitchRole
 from mltswitch.plan.underlay import attached_hosts, underlay
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Fabric",
     "Host",
     "LayerRange",
+    "PathName",
     "PathPrediction",
     "Paths",
     "Plan",
@@ -44,6 +46,7 @@ __all__ = [
     "TrafficClass",
     "attached_hosts",
     "check_lossless",
+    "check_ports",
     "check_spray_mode",
     "resolve_fabric",
     "trailing_number",

@@ -2,15 +2,25 @@
 
 import re
 from collections.abc import Iterable
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mltswitch.plan.fields import BurstPackets, DelaySeconds, Document, DscpValue, LimitPackets, Name
+from mltswitch.documents import SparseDocument
+from mltswitch.plan.topology_document import Name
 from mltswitch.wire import CS6, CS7
 
+DscpValue = Annotated[int, Field(ge=0, le=63)]
+LimitPackets = Annotated[int, Field(ge=1, le=1_000_000)]
+BurstPackets = Annotated[int, Field(ge=1, le=1024)]
+DelaySeconds = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
 
-class NetworkControlClass(Document):
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NetworkControlClass(_Document):
     """Routing protocols; served first, never dropped early."""
 
     dscp: tuple[DscpValue, ...] = Field(default=(CS6, CS7), min_length=1)
@@ -18,7 +28,7 @@ class NetworkControlClass(Document):
     limit_packets: LimitPackets = 16
 
 
-class ControlClass(Document):
+class ControlClass(_Document):
     """The agents' control channel: stop, probe, bitmap."""
 
     dscp: tuple[DscpValue, ...] = Field(min_length=1)
@@ -34,7 +44,7 @@ class ControlClass(Document):
         return self
 
 
-class GradientClasses(Document):
+class GradientClasses(_Document):
     """The DSCPs of the gradient classes, front layers first."""
 
     dscp: tuple[DscpValue, ...] = Field(min_length=1)
@@ -66,7 +76,7 @@ class GradientClasses(Document):
         return self
 
 
-class BackgroundClass(Document):
+class BackgroundClass(_Document):
     """Everything else, and what carries no DSCP of the plan."""
 
     dscp: tuple[DscpValue, ...] = Field(default=(0,), min_length=1)
@@ -77,7 +87,7 @@ class BackgroundClass(Document):
     limit_packets: LimitPackets = 32
 
 
-class OtherClass(Document):
+class OtherClass(SparseDocument):
     """Traffic of the rack beside training, such as RoCE, storage or telemetry.
 
     Exactly one of `lossless`, `guaranteed_share` and `place` says how switches serve it.
@@ -113,7 +123,7 @@ class OtherClass(Document):
 _TAKEN: Final = re.compile(r"network-control|control|gradient-[0-9]+|background")
 
 
-class Classes(Document):
+class Classes(SparseDocument):
     """Traffic classes in order of service, with the fabric's DSCPs."""
 
     network_control: NetworkControlClass = NetworkControlClass()

@@ -6,14 +6,15 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.errors import UserInputError
-from mltswitch.plan.fabric import Fabric, PortRole, SprayMode
-from mltswitch.plan.fields import Document, DscpValue, Name
-from mltswitch.plan.topology import Topology
-from mltswitch.units import BITS_PER_BYTE
+from mltswitch.plan.class_document import DscpValue
+from mltswitch.plan.fabric import Fabric, SprayMode
+from mltswitch.plan.topology import Port, Switch, Topology
+from mltswitch.plan.topology_document import Name, PortRole
+from mltswitch.units import BITS_PER_BYTE, format_bps
 from mltswitch.wire import CS6, CS7
 
 PLAN_SCHEMA: Literal["mltswitch/plan/v1"] = "mltswitch/plan/v1"
@@ -25,6 +26,10 @@ Text = Annotated[str, Field(max_length=4000)]
 
 
 Buffer = Literal["static", "shared"]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class ClassKind(StrEnum):
@@ -47,7 +52,7 @@ class ClassKind(StrEnum):
         return self not in (ClassKind.NETWORK_CONTROL, ClassKind.CONTROL, ClassKind.BACKGROUND)
 
 
-class LayerRange(Document):
+class LayerRange(_Document):
     """The layers of one gradient class, 0-based in forward order, both ends included."""
 
     first: int = Field(ge=0)
@@ -63,7 +68,7 @@ class LayerRange(Document):
         return self
 
 
-class TrafficClass(Document):
+class TrafficClass(_Document):
     """What a packet's DSCP means; which hardware queue it gets is the target's business."""
 
     name: Name
@@ -93,7 +98,7 @@ class TrafficClass(Document):
         return self
 
 
-class Prediction(Document):
+class Prediction(_Document):
     """What a model expects of one queue of one port; None where it says nothing.
 
     Delays run from a packet's arrival to the start of its transmission.
@@ -114,7 +119,7 @@ class Prediction(Document):
     loss_important_error: Amount | None = None
 
 
-class QueueSettings(Document):
+class QueueSettings(_Document):
     """Thresholds of one class on one port, in bytes of waiting packets."""
 
     traffic_class: Name
@@ -132,7 +137,7 @@ class QueueSettings(Document):
         return self
 
 
-class PortProfile(Document):
+class PortProfile(_Document):
     """Thresholds of all ports that have platform, hardware, rate and role in common."""
 
     platform: Name
@@ -175,12 +180,12 @@ class PortProfile(Document):
         return self.packet_bytes * BITS_PER_BYTE / self.rate_bps
 
     @property
-    def key(self) -> tuple[str, str, PortRole]:
+    def key(self) -> tuple[str, str, PortRole, int]:
         """What finds the profile of a port."""
-        return self.platform, self.hardware, self.role
+        return self.platform, self.hardware, self.role, self.rate_bps
 
 
-class PathPrediction(Document):
+class PathPrediction(_Document):
     """End-to-end loss of one class over the worst path: 1 - Π(1 - r)."""
 
     traffic_class: Name
@@ -189,7 +194,7 @@ class PathPrediction(Document):
     extra_rounds: float = Field(ge=0, allow_inf_nan=False)
 
 
-class Paths(Document):
+class Paths(_Document):
     """The rule by which hosts name a path; routes are expanded per switch on demand."""
 
     mode: SprayMode
@@ -198,7 +203,7 @@ class Paths(Document):
     """Packets that share one path decision and one DSCP/ECN byte."""
 
 
-class Provenance(Document):
+class Provenance(_Document):
     """Where the plan comes from; same input, same bytes."""
 
     tool_version: Text
@@ -210,7 +215,7 @@ class Provenance(Document):
     """Whether the loss tolerance was measured or is a default."""
 
 
-class Plan(Document):
+class Plan(_Document):
     """Thresholds, classes and paths for one model on one fabric."""
 
     schema_version: Literal["mltswitch/plan/v1"] = Field(alias="schema")
@@ -243,7 +248,7 @@ class Plan(Document):
 
     @model_validator(mode="after")
     def _profiles_cover_the_classes(self) -> Self:
-        _refuse_twice("port profile", ("/".join(profile.key) for profile in self.port_profiles))
+        _refuse_twice("port profile", ("/".join(map(str, profile.key)) for profile in self.port_profiles))
         marking = [(entry.name, entry.kind is ClassKind.GRADIENT) for entry in self.classes]
         for profile in self.port_profiles:
             where = f"port_profiles: {profile.platform} {profile.role}"
@@ -281,13 +286,15 @@ class Plan(Document):
         """Gradient classes, front layers first."""
         return tuple(entry for entry in self.classes if entry.kind is ClassKind.GRADIENT)
 
-    def port_profile(self, platform: str, hardware: str, role: PortRole) -> PortProfile:
-        """Profile of one port; raises UserInputError when the plan has none."""
+    def port_profile(self, switch: Switch, port: Port) -> PortProfile:
+        """Profile of one port of a switch; raises UserInputError when the plan has none."""
         for profile in self.port_profiles:
-            if profile.key == (platform, hardware, role):
+            if profile.key == (switch.platform, switch.hardware, port.role, port.rate_bps):
                 return profile
         raise UserInputError(
-            f"the plan has no port profile for {platform}/{hardware} {role}", where="port_profiles"
+            f"the plan has no port profile for {switch.platform}/{switch.hardware} {port.role} of "
+            f"{format_bps(port.rate_bps)}",
+            where="port_profiles",
         )
 
 

@@ -19,9 +19,11 @@ from mltswitch.plan.document import (
     Provenance,
     TrafficClass,
 )
-from mltswitch.plan.fabric import Fabric, PortRole
+from mltswitch.plan.fabric import Fabric
+from mltswitch.plan.port_numbers import check_ports
 from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
 from mltswitch.plan.topology import Topology
+from mltswitch.plan.topology_document import PortRole
 from mltswitch.planning.classes import gradient_class_count, traffic_classes
 from mltswitch.planning.lint import lint, loss_bound
 from mltswitch.planning.notes import plan_notes
@@ -72,12 +74,11 @@ def build_plan(
     classes = _with_bounds(unbounded, curves)
     roles = sorted(
         {
-            (switch.platform, str(switch.hardware), port.role)
+            (switch.platform, str(switch.hardware), port.role, port.rate_bps)
             for switch in topology.switches
             for port in switch.ports
         }
     )
-    hops = 3 if any(role is PortRole.LEAF_UP for _, _, role in roles) else 1
     fields: dict[str, Any] = {
         "schema": PLAN_SCHEMA,
         "provenance": Provenance(
@@ -91,11 +92,11 @@ def build_plan(
         "unimportant_share": profile.sensitivity.unimportant_share,
         "classes": classes,
         "port_profiles": tuple(
-            _draft_profile(resolved, classes, capabilities(platform, hardware), role)
-            for platform, hardware, role in roles
+            _draft_profile(resolved, classes, capabilities(platform, hardware), role, rate_bps)
+            for platform, hardware, role, rate_bps in roles
         ),
         "end_to_end": (),
-        "hops": hops,
+        "hops": topology.hops,
         "paths": Paths(
             mode=resolved.spraying.mode, rule=ALIAS_RULE, burst_packets=resolved.traffic.burst_packets
         ),
@@ -139,17 +140,13 @@ def _check_devices(topology: Topology, capabilities: CapabilityLookup, fabric: F
     lossless = [entry.name for entry in fabric.classes.lossless]
     for switch in topology.switches:
         device = capabilities(switch.platform, switch.hardware)
-        if device.port_count is not None and len(switch.ports) > device.port_count:
-            raise UnsupportedPlanError(
-                f"the fabric gives it {len(switch.ports)} ports, {device.hardware} has {device.port_count}",
-                where=f"{switch.name}: topology",
-            )
+        check_ports(switch, device)
         check_spray_mode(fabric.spraying.mode, device, switch.name)
         check_lossless(lossless, device, switch.name)
 
 
 def _draft_profile(
-    fabric: Fabric, classes: tuple[TrafficClass, ...], device: Capabilities, role: PortRole
+    fabric: Fabric, classes: tuple[TrafficClass, ...], device: Capabilities, role: PortRole, rate_bps: int
 ) -> PortProfile:
     """The port profile before its thresholds are chosen."""
     ports = fabric.ports
@@ -167,7 +164,7 @@ def _draft_profile(
         platform=device.platform,
         hardware=device.hardware,
         role=role,
-        rate_bps=(override and override.rate_bps) or ports.rate_bps,
+        rate_bps=rate_bps,
         shaped=ports.shaped and device.can_shape,
         packet_bytes=packet_bytes,
         buffer_bytes=buffer_bytes,

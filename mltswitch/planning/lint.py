@@ -8,7 +8,7 @@ from typing import Final
 
 from mltswitch.capabilities import AlphaLimit, BytesLimit
 from mltswitch.plan.document import Plan, PortProfile, QueueSettings, TrafficClass
-from mltswitch.plan.fabric import PortRole
+from mltswitch.plan.topology_document import PortRole
 from mltswitch.planning.evaluate import alike
 from mltswitch.planning.notes import port_names
 from mltswitch.planning.predict import predict_port

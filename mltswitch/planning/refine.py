@@ -51,7 +51,7 @@ def refine_plan(
     given = settings or SimulationSettings()
     curves = ClassCurves(profile, plan.classes)
     groups = _groups(plan, PortSolver(plan, curves), capabilities)
-    refined: dict[tuple[str, str, str], PortProfile] = {}
+    refined: dict[object, PortProfile] = {}
     notes: list[str] = []
     for group in groups:
         outcome = refine(

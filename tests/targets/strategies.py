@@ -88,7 +88,7 @@ def fabrics(
     group = {
         "platform": capabilities.platform,
         "hardware": capabilities.hardware,
-        "port_names": {"pattern": numbering.pattern, "first": numbering.first, "step": numbering.step},
+        "port_names": numbering,
     }
     addressing: dict[str, object] = {
         "hosts": "10.0.0.0/16",
