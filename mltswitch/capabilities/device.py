@@ -62,6 +62,8 @@ class Capabilities:
     """Whether a port can be held to a rate below its link's."""
     minimum_bandwidth: BandwidthCapability | None = None
     """What a queue can be guaranteed against strict queues above it; None: nothing."""
+    guarantees_last_alone: bool = False
+    """Whether only background, the last queue, can have a minimum."""
     maximum_bandwidth: BandwidthCapability | None = None
     """To what a queue can be held; None: to nothing."""
     remaps_host_control: bool = False
@@ -74,6 +76,10 @@ class Capabilities:
     """Source for our own source route (mltswitch/wire/source_route.py); None: the switch cannot read it."""
     unverified: tuple[str, ...] = ()
     """What the sources leave open and nobody has tested on this hardware."""
+
+    def can_guarantee(self, *, is_last: bool) -> bool:
+        """Whether background, or a class above it, can be guaranteed a share of a port."""
+        return self.minimum_bandwidth is not None and (is_last or not self.guarantees_last_alone)
 
     def queues_beside(self, lossless: int) -> tuple[int, ...]:
         """`queues` without those that so many lossless classes take."""

@@ -183,7 +183,9 @@ def _with_predictions(plan: Plan, simulation: SimulationSettings | None) -> tupl
         if key not in known:
             known[key] = predict_port(plan, profile, simulation=simulation)
         queues = tuple(
-            queue.model_copy(update={"prediction": known[key][queue.traffic_class]})
+            queue
+            if plan.class_by_name[queue.traffic_class].kind is ClassKind.LOSSLESS
+            else queue.model_copy(update={"prediction": known[key][queue.traffic_class]})
             for queue in profile.queues
         )
         profiles.append(profile.model_copy(update={"queues": queues}))

@@ -192,7 +192,8 @@ class _Rounder:
         minimum: Bandwidth | None = None
         maximum: Bandwidth | None = None
         lower, upper = self.capabilities.minimum_bandwidth, self.capabilities.maximum_bandwidth
-        if entry.guaranteed_share is not None and lower is not None:
+        can_guarantee = self.capabilities.can_guarantee(is_last=entry.kind is ClassKind.BACKGROUND)
+        if entry.guaranteed_share is not None and lower is not None and can_guarantee:
             minimum = lower.at_least(entry.guaranteed_share, self.profile.rate_bps)
             changes += self._inexact("minimum", queue, entry.name, entry.guaranteed_share, minimum)
         if entry.kind is ClassKind.CONTROL and entry.rate_cap_share is not None and upper is not None:

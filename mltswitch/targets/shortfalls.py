@@ -10,7 +10,8 @@ from mltswitch.units import format_ratio
 def shortfalls_of(plan: Plan, switch: Switch, capabilities: Capabilities) -> Iterator[str]:
     """What nothing of the state can say on this device; who leans on it has to know."""
     for entry in plan.classes:
-        if entry.guaranteed_share is not None and capabilities.minimum_bandwidth is None:
+        is_last = entry.kind is ClassKind.BACKGROUND
+        if entry.guaranteed_share is not None and not capabilities.can_guarantee(is_last=is_last):
             yield (
                 f"{entry.name} is not guaranteed its {format_ratio(entry.guaranteed_share)} of a port: "
                 "only the senders' rate cap keeps gradients from starving it"

@@ -38,10 +38,11 @@ def plans(
     capabilities: Capabilities,
     gradients: int | None = None,
     others: list[dict[str, object]] | None = None,
+    has_lossless: bool = True,
 ) -> Plan:
     """A leaf-spine of 1-3 spines and 1-4 leaves of this hardware, with random classes and thresholds."""
     if others is None:
-        others = draw(_others(capabilities))
+        others = [entry for entry in draw(_others(capabilities)) if has_lossless or "lossless" not in entry]
     lossless = sum("lossless" in entry for entry in others)
     room = len(capabilities.queues_beside(lossless)) - OTHER_CLASSES - (len(others) - lossless)
     if gradients is None:

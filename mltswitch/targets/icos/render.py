@@ -1,7 +1,7 @@
 """State in the language of FASTPATH: one file, lines of interface mode between `interface` and `exit`."""
 
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from mltswitch.capabilities import PortShare, Unlimited
@@ -113,12 +113,7 @@ def check_expressible(state: SwitchState) -> None:
         for port in ports:
             _check_port(port)
         for queue in queues:
-            _check_queue(queue, f"port {port.name}, queue {queue.queue}")
-        if any(above.minimum and not queue.minimum for above, queue in pairwise(queues)):
-            # A guaranteed queue is weighted, and a weighted one is served after all strict ones.
-            raise UnsupportedPlanError(
-                "a queue with a guarantee is served after those without one", where=f"port {port.name}"
-            )
+            _check_queue(queue, f"port {port.name}, queue {queue.queue}", is_last=queue is queues[-1])
     scale_of_state(state)
     switch_map(state.ports, "FASTPATH")
     if state.segment_routing is not None or state.packet_spraying:
@@ -158,7 +153,7 @@ def _check_port(port: PortState) -> None:
         raise UnsupportedPlanError("has no queues", where=where)
 
 
-def _check_queue(queue: QueueState, where: str) -> None:
+def _check_queue(queue: QueueState, where: str, *, is_last: bool) -> None:
     if not 0 <= queue.queue < QUEUE_COUNT:
         raise UnsupportedPlanError(
             "FASTPATH keeps it for itself, or has none", where=where, expected=f"0 to {QUEUE_COUNT - 1}"
@@ -174,6 +169,9 @@ def _check_queue(queue: QueueState, where: str) -> None:
         return
     if not (isinstance(minimum, PortShare) and 1 <= minimum.percent <= CERTAIN):
         raise UnsupportedPlanError(f"a guarantee of {minimum}", where=where, expected="1 to 100 %")
+    if not is_last:
+        # A guaranteed queue is weighted, and a weighted one is served after all strict ones.
+        raise UnsupportedPlanError("only background, the last queue, can have a guarantee", where=where)
 
 
 def _percent(threshold_bytes: int | None) -> int | None:
