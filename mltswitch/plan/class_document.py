@@ -24,16 +24,22 @@ class NetworkControlClass(_Document):
     """Routing protocols; served first, never dropped early."""
 
     dscp: tuple[DscpValue, ...] = Field(default=(CS6, CS7), min_length=1)
+    """CS6 and CS7 (RFC 4594), which no other class may have."""
     load: float = Field(default=0.001, ge=0, lt=1, allow_inf_nan=False)
+    """Its bits offered to a port."""
     limit_packets: LimitPackets = 16
+    """Greatest queue on a port."""
 
 
 class ControlClass(_Document):
     """The agents' control channel: stop, probe, bitmap."""
 
     dscp: tuple[DscpValue, ...] = Field(min_length=1)
+    """Its code points."""
     load: float = Field(default=0.005, ge=0, lt=1, allow_inf_nan=False)
+    """Its bits offered to a port."""
     limit_packets: LimitPackets = 32
+    """Greatest queue on a port."""
     rate_cap_share: float = Field(default=0.1, gt=0, le=1, allow_inf_nan=False)
     """Share of a port to which switches hold it: it is served before gradients, whoever sends it."""
 
@@ -45,9 +51,10 @@ class ControlClass(_Document):
 
 
 class GradientClasses(_Document):
-    """The DSCPs of the gradient classes, front layers first."""
+    """The gradients: one class, queue and DSCP for some layers in a row."""
 
     dscp: tuple[DscpValue, ...] = Field(min_length=1)
+    """One for each class, front layers first."""
     queues: int | None = Field(default=None, ge=1)
     """How many gradient classes; by default as many as every device and the DSCP list allow."""
     burst_packets: tuple[BurstPackets, ...] | None = None
@@ -80,11 +87,14 @@ class BackgroundClass(_Document):
     """Everything else, and what carries no DSCP of the plan."""
 
     dscp: tuple[DscpValue, ...] = Field(default=(0,), min_length=1)
+    """Its code points beside those that no class names."""
     load: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
+    """Its bits offered to a port."""
     guaranteed_share: float = Field(default=0.05, ge=0, lt=1, allow_inf_nan=False)
     """Share of the port that strict gradients may not take: switches guarantee it where they can, and senders
     cap their gradient rate by it."""
     limit_packets: LimitPackets = 32
+    """Greatest queue on a port."""
 
 
 class OtherClass(SparseDocument):
@@ -98,7 +108,7 @@ class OtherClass(SparseDocument):
     dscp: tuple[DscpValue, ...] = Field(min_length=1)
     """Its code points."""
     load: float = Field(ge=0, lt=1, allow_inf_nan=False)
-    """Its bits offered to a port over the port's rate."""
+    """Its bits offered to a port."""
     lossless: bool = False
     """Its queue, PFC and buffers are the operator's: switches only go on leading its code points there."""
     guaranteed_share: float | None = Field(default=None, gt=0, lt=1, allow_inf_nan=False)
