@@ -26,6 +26,7 @@ def gradient_class_count(fabric: Fabric, free_queues: Sequence[tuple[str, int, s
         raise UnsupportedPlanError(
             f"{hardware} has {queues} usable queues, {others} other classes and a gradient need more",
             where=switch,
+            hint="leave out some of classes.others" if classes.others else "",
         )
     wanted = classes.gradients.queues
     if wanted is not None:
