@@ -26,7 +26,7 @@ WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class _Model(click.ParamType):
+class _Model(click.ParamType[tuple[str, str]]):
     """A switch OS, or one with its box: `sonic`, `sonic/sn3700`."""
 
     name = "platform[/hardware]"
@@ -42,7 +42,7 @@ class _Model(click.ParamType):
             self.fail(f"{error.what} ({error.expected})", param, ctx)
 
 
-class _Matching(click.ParamType):
+class _Matching(click.ParamType[str]):
     """Text that a YAML file takes as it stands."""
 
     def __init__(self, name: str, pattern: re.Pattern[str]) -> None:

@@ -48,7 +48,8 @@ def _collect(model: type[BaseModel], path: str, places: dict[type[BaseModel], li
     if len(places[model]) > 1:
         return
     for name, field in model.model_fields.items():
-        many = {tuple: "[]", dict: ".*"}.get(get_origin(field.annotation), "")
+        origin = get_origin(field.annotation)
+        many = "[]" if origin is tuple else ".*" if origin is dict else ""
         for inner in _models(field.annotation):
             _collect(inner, f"{path}.{field.alias or name}{many}".removeprefix("."), places)
 
@@ -99,9 +100,10 @@ def _kind(annotation: Any) -> str:
     if origin in (Union, types.UnionType, Annotated):
         kinds = (_kind(part) for part in parts if part is not type(None) and _is_type(part))
         return " or ".join(dict.fromkeys(kinds))
-    prefix = {tuple: "list of ", dict: "mapping to "}.get(origin)
-    if prefix is not None:
-        return prefix + _kind(parts[0] if origin is tuple else parts[1])
+    if origin is tuple:
+        return f"list of {_kind(parts[0])}"
+    if origin is dict:
+        return f"mapping to {_kind(parts[1])}"
     return NAMES[annotation.__name__]
 
 

@@ -136,8 +136,9 @@ def _others(draw: DrawFn, capabilities: Capabilities) -> list[dict[str, object]]
         {"place": "below-gradients"},
         {"guaranteed_share": draw(st.integers(1, 300)) / 1000},
         {"guaranteed_share": draw(st.integers(1, 300)) / 1000},
-        *({"lossless": True} for _ in capabilities.lossless_queues[:1]),
     ]
+    if capabilities.lossless_queues:
+        services.append({"lossless": True})
     chosen = draw(st.permutations(services))[: min(2, len(capabilities.queues) - OTHER_CLASSES - 1)]
     return [{"name": f"other-{n}", "load": 0, **service} for n, service in enumerate(chosen) if service]
 

@@ -145,6 +145,7 @@ FABRIC["topology"]["leaf_spine"] = {
     "hosts_per_leaf": 1,
 }
 FABRIC["classes"]["network_control"] = {"dscp": [48, 56]}
+FABRIC["classes"]["others"] = [{"name": "storage", "dscp": [8], "load": 0.1, "guaranteed_share": 0.1}]
 
 
 def test_the_fabric_that_is_attacked_is_valid() -> None:

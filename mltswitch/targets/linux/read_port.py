@@ -49,6 +49,9 @@ class _Found:
         return entry
 
 
+_NO_SHARES: Final[tuple[int, ...]] = ()
+
+
 def tree_of(qdiscs: Sequence[Qdisc], filters: Mapping[str, frozenset[Filter]], classes: str) -> Tree | None:
     """The port's tree; None where it is not ours from the top."""
     found = _Found(
@@ -70,7 +73,7 @@ def tree_of(qdiscs: Sequence[Qdisc], filters: Mapping[str, frozenset[Filter]], c
     inner = _bands_of(found, INNER, f"{SHARE}{GRADIENT_CLASS}") if share else 0
     if share is None and not outer:
         return None
-    layout, shares = Layout(outer, None), ()
+    layout, shares = Layout(outer, None), _NO_SHARES
     if share is not None:
         shares = _shares(classes, found.faults)
         ahead = max(outer - 1, 0)
