@@ -10,11 +10,13 @@ from mltswitch.plan.document import (
     Prediction,
     Provenance,
     QueueSettings,
+    ScenarioPrediction,
     TrafficClass,
 )
 from mltswitch.plan.fabric import Fabric, PortRole, SwitchRole
 from mltswitch.plan.port_numbers import trailing_number
 from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
+from mltswitch.plan.seal import load_plan, sealed
 from mltswitch.plan.segments import SegmentRoute, Segments
 from mltswitch.plan.spraying import check_spray_mode
 from mltswitch.plan.topology import Host, Port, Route, Switch, Topology
@@ -36,6 +38,7 @@ __all__ = [
     "Provenance",
     "QueueSettings",
     "Route",
+    "ScenarioPrediction",
     "SegmentRoute",
     "Segments",
     "Switch",
@@ -44,7 +47,9 @@ __all__ = [
     "TrafficClass",
     "attached_hosts",
     "check_spray_mode",
+    "load_plan",
     "resolve_fabric",
+    "sealed",
     "trailing_number",
     "underlay",
 ]
