@@ -14,7 +14,7 @@ from mltswitch.documents import dump_yaml, load_document, write_together
 from mltswitch.errors import MltswitchError, UserInputError, VerificationError
 from mltswitch.hostagent.configuration.document import AgentDocument
 from mltswitch.plan import Fabric, Plan, PortProfile, Prediction, load_plan
-from mltswitch.planning import PlanOptions, build_plan, predict_edited
+from mltswitch.planning import build_plan, predict_edited
 from mltswitch.profile import ModelProfile, resolve_profile
 from mltswitch.queueing import MODELS, SimulationSettings
 from mltswitch.targets import hardware_capabilities
@@ -109,8 +109,7 @@ def plan(
         made = predict_edited(load_plan(edited, accepts_edits=True), profile)
     else:
         assert fabric_file is not None  # noqa: S101  (for the type checker)
-        options = PlanOptions(model=model, at_load=at_load, is_order_free=free_order)
-        made = _build(profile, fabric_file, options)
+        made = _build(profile, fabric_file, model, at_load, is_order_free=free_order)
     if refine is not None:
         made = _refined(made, profile, packets, seed)
     is_written = force or not made.unmet
@@ -168,7 +167,9 @@ def _check_options(
             raise UserInputError("cannot be written: no such folder", where=str(file))
 
 
-def _build(profile: ModelProfile, fabric_file: Path, options: PlanOptions) -> Plan:
+def _build(
+    profile: ModelProfile, fabric_file: Path, model: str, at_load: float | None, *, is_order_free: bool
+) -> Plan:
     fabric = load_document(fabric_file, Fabric)
     try:
         with progress_bar() as advance:
@@ -176,7 +177,9 @@ def _build(profile: ModelProfile, fabric_file: Path, options: PlanOptions) -> Pl
                 profile,
                 fabric,
                 hardware_capabilities,
-                options,
+                model,
+                at_load=at_load,
+                is_order_free=is_order_free,
                 progress=lambda done, most: advance("thresholds", done, most),
             )
     except MltswitchError as error:

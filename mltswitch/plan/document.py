@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -204,6 +204,9 @@ class ScenarioPrediction(_Document):
     """Training rounds beyond lossless training, over the worst path; None: not yet predicted."""
 
 
+PLANNED_LOAD: Final = ScenarioPrediction(name="planned load", load_factor=1.0, weight=1.0)
+
+
 class Paths(_Document):
     """The rule by which hosts name a path; routes are expanded per switch on demand."""
 
@@ -238,7 +241,7 @@ class Plan(_Document):
     classes: tuple[TrafficClass, ...] = Field(min_length=1)
     """In order of service."""
     port_profiles: tuple[PortProfile, ...] = Field(min_length=1)
-    scenarios: tuple[ScenarioPrediction, ...] = Field(min_length=1)
+    scenarios: tuple[ScenarioPrediction, ...] = Field(default=(PLANNED_LOAD,), min_length=1)
     """What the thresholds were chosen for, the planned load first."""
     end_to_end: tuple[PathPrediction, ...]
     """At the planned load."""

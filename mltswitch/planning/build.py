@@ -1,6 +1,5 @@
 """From a model profile and a fabric to a Plan: the compiler's middle."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from mltswitch import __version__
@@ -9,6 +8,7 @@ from mltswitch.documents import sha256
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.plan.document import (
     PLAN_SCHEMA,
+    PLANNED_LOAD,
     ClassKind,
     PathPrediction,
     Paths,
@@ -28,7 +28,7 @@ from mltswitch.planning.lint import lint, loss_bound
 from mltswitch.planning.memory import port_memory
 from mltswitch.planning.notes import plan_notes
 from mltswitch.planning.predict import Losses, path_losses, predict_port, rounded
-from mltswitch.planning.scenarios import only_planned, planned_scenarios
+from mltswitch.planning.scenarios import planned_scenarios
 from mltswitch.planning.thresholds import (
     ClassCurves,
     PortSolver,
@@ -44,24 +44,14 @@ from mltswitch.units import frame_bytes
 ALIAS_RULE = "address = alias prefix of the spine + host index"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions:
-    """How thresholds are chosen, beside what profile and fabric say."""
-
-    model: str = MODELS[0]
-    """The loss model."""
-    at_load: float | None = None
-    """Choose for this gradient load alone, without room for anything else; None: for all scenarios."""
-    is_order_free: bool = False
-    """A class of higher priority may have a larger S."""
-
-
 def build_plan(
     profile: ModelProfile,
     fabric: Fabric,
     capabilities: CapabilityLookup,
-    options: PlanOptions | None = None,
+    model: str = MODELS[0],
     *,
+    at_load: float | None = None,
+    is_order_free: bool = False,
     progress: SolveProgress | None = None,
 ) -> Plan:
     """The plan of one model on one fabric; the same input gives the same plan.
@@ -70,7 +60,9 @@ def build_plan(
         profile: of the model.
         fabric: switches, ports and traffic.
         capabilities: what the devices can do.
-        options: how thresholds are chosen.
+        model: the loss model.
+        at_load: choose for this gradient load alone, without room for anything else; None: for all scenarios.
+        is_order_free: a class of higher priority may have a larger S.
         progress: told after each call of the loss model.
 
     Raises:
@@ -78,12 +70,11 @@ def build_plan(
             fabric's traffic, or finds no thresholds that keep the delay bounds.
         UnsupportedPlanError: a device has too few queues, ports or steps.
     """
-    chosen = options or PlanOptions()
-    if chosen.model not in ANALYTIC:
+    if model not in ANALYTIC:
         raise UserInputError(
-            f"the loss model {chosen.model!r} chooses no thresholds", expected=f"one of {', '.join(ANALYTIC)}"
+            f"the loss model {model!r} chooses no thresholds", expected=f"one of {', '.join(ANALYTIC)}"
         )
-    resolved = _with_options(resolve_fabric(fabric, capabilities), chosen)
+    resolved = _with_options(resolve_fabric(fabric, capabilities), at_load, is_order_free=is_order_free)
     topology = Topology(resolved)
     _check_devices(topology, capabilities, resolved.spraying.mode)
     free_queues = [
@@ -102,12 +93,12 @@ def build_plan(
         }
     )
     hops = 3 if any(role is PortRole.LEAF_UP for *_, role in kinds) else 1
-    is_robust = chosen.at_load is None
+    is_robust = at_load is None
     fields: dict[str, Any] = {
         "schema": PLAN_SCHEMA,
         "provenance": Provenance(
             tool_version=__version__,
-            queueing_model=chosen.model,
+            queueing_model=model,
             profile_name=profile.name,
             profile_sha256=profile_sha256(profile),
             fabric_sha256=sha256(resolved),
@@ -119,7 +110,7 @@ def build_plan(
             _draft_profile(topology, resolved, classes, capabilities(platform, hardware), role)
             for platform, hardware, role in kinds
         ),
-        "scenarios": planned_scenarios(resolved, len(topology.hosts)) if is_robust else only_planned(),
+        "scenarios": planned_scenarios(resolved, len(topology.hosts)) if is_robust else (PLANNED_LOAD,),
         "end_to_end": (),
         "hops": hops,
         "paths": Paths(
@@ -138,10 +129,10 @@ def build_plan(
     return completed(Plan(**fields | {"port_profiles": solved}), curves)
 
 
-def _with_options(fabric: Fabric, options: PlanOptions) -> Fabric:
+def _with_options(fabric: Fabric, at_load: float | None, *, is_order_free: bool) -> Fabric:
     """The fabric as the options have it, so that the plan says what it was made for."""
-    if options.at_load is not None:
-        traffic = fabric.traffic.model_copy(update={"load": options.at_load})
+    if at_load is not None:
+        traffic = fabric.traffic.model_copy(update={"load": at_load})
         ports = fabric.ports.model_copy(
             update={
                 "overrides": {
@@ -151,7 +142,7 @@ def _with_options(fabric: Fabric, options: PlanOptions) -> Fabric:
             }
         )
         fabric = fabric.model_copy(update={"traffic": traffic, "ports": ports})
-    if options.is_order_free:
+    if is_order_free:
         gradients = fabric.classes.gradients.model_copy(update={"ordered_thresholds": False})
         classes = fabric.classes.model_copy(update={"gradients": gradients})
         fabric = fabric.model_copy(update={"classes": classes})

@@ -47,7 +47,8 @@ def loss_bound(curve: Curve) -> float | None:
 
 def lint(plan: Plan) -> Findings:
     """What to doubt in a plan whose ports have predictions, under its own loss model."""
-    warnings = (*_by_queue(plan, _below_a_burst(plan)), *_by_queue(plan, _unsegmented(plan)))
+    concerns = (_never_full, _below_a_burst(plan), _unsegmented(plan))
+    warnings = tuple(text for concern in concerns for text in _by_queue(plan, concern))
     bounded = [entry for entry in plan.gradient_classes if _has_bound(entry)]
     if not bounded:
         return Findings((), warnings)
@@ -68,6 +69,17 @@ def _by_queue(plan: Plan, concern: Concern) -> Iterator[str]:
                     found.setdefault(text, []).append(profile)
         for text, profiles in found.items():
             yield f"{port_names(plan, profiles)}: {text}"
+
+
+def _never_full(profile: PortProfile, queue: QueueSettings) -> str:
+    """A queue that comes to rest below its S never marks."""
+    threshold, most = queue.ecn_threshold_bytes or 0, profile.length_bytes(queue.limit)
+    if threshold < most:
+        return ""
+    return (
+        f"S of {queue.traffic_class}, {format_bytes(threshold)}, lies above what the queue can fill, "
+        f"{format_bytes(most)} ({queue.limit}), so nothing is marked and importance does not count"
+    )
 
 
 def _below_a_burst(plan: Plan) -> Concern:

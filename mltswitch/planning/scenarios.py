@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mltswitch.plan.document import ScenarioPrediction
+from mltswitch.plan.document import PLANNED_LOAD, ScenarioPrediction
 from mltswitch.plan.fabric import Fabric, ScenarioEntry
 
 INCAST_SENDERS: Final = 4
@@ -10,7 +10,6 @@ INCAST_SENDERS: Final = 4
 BELOW: Final = ScenarioEntry(load_factor=0.75, weight=0.15)
 ABOVE: Final = ScenarioEntry(load_factor=1.15, weight=0.1)
 INCAST_WEIGHT: Final = 0.15
-PLANNED: Final = "planned load"
 
 
 def planned_scenarios(fabric: Fabric, host_count: int) -> tuple[ScenarioPrediction, ...]:
@@ -32,7 +31,7 @@ def planned_scenarios(fabric: Fabric, host_count: int) -> tuple[ScenarioPredicti
     total = planned.weight + sum(entry.weight for entry in entries)
     return tuple(
         ScenarioPrediction(
-            name=PLANNED if entry is planned else _name(entry),
+            name=PLANNED_LOAD.name if entry is planned else _name(entry),
             load_factor=entry.load_factor,
             senders=min(entry.senders, most_senders),
             burst_packets=entry.burst_packets,
@@ -40,11 +39,6 @@ def planned_scenarios(fabric: Fabric, host_count: int) -> tuple[ScenarioPredicti
         )
         for entry in (planned, *entries)
     )
-
-
-def only_planned() -> tuple[ScenarioPrediction, ...]:
-    """The planned load alone."""
-    return (ScenarioPrediction(name=PLANNED, load_factor=1.0, weight=1.0),)
 
 
 def _name(entry: ScenarioEntry) -> str:

@@ -160,13 +160,15 @@ class PortSolver:
             unimportant, important = self.curves[entry.name]
             # A burst of each further sender, of which this class has its part.
             others = ceil((senders - 1) * burst * entry.load / total)
+            # A bound of the delay leaves no room that would break it.
+            most = burst + others if bound is None else max(1, int(bound) // 2)
             made.append(
                 QueueObjective(
                     rounds_unimportant=unimportant,
                     rounds_important=important,
                     tolerances=(entry.loss_bound_unimportant or 0.0, entry.loss_bound_important or 0.0),
-                    least_threshold_packets=burst + others if self.is_robust else 1,
-                    least_margin_packets=burst if self.is_robust else 1,
+                    least_threshold_packets=min(most, burst + others) if self.is_robust else 1,
+                    least_margin_packets=min(most, burst) if self.is_robust else 1,
                     delay_bound_packet_times=bound,
                 )
             )

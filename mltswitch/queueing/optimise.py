@@ -14,7 +14,7 @@ class by class: buffer that nobody else needs is used, and L - S grows with S.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from math import inf, isfinite
+from math import ceil, inf, isfinite
 from typing import Final
 
 import numpy as np
@@ -42,7 +42,9 @@ GRID_ALONE: Final = 5
 LATTICE: Final = 96
 """Places of S, and of L - S, between which the best are found."""
 CORRECTIONS: Final = 3
-"""Choices that the model is asked about at most, each correcting the interpolation for the next."""
+"""Choices that the model is asked about, each correcting the interpolation for the next."""
+MOST_CORRECTIONS: Final = 12
+"""The same as long as a delay bound is broken."""
 SMALLEST_LOSS: Final = 1e-12
 """Below this the analytic models say noise."""
 HEADROOM_WEIGHT: Final = 1e-6
@@ -106,9 +108,9 @@ def optimise_with(
             surface.samples.append(own)
     best = min((evaluator.evaluate(start) for start in starts), default=None, key=lambda entry: entry.cost)
     seen: set[Choice] = set()
-    for _ in range(CORRECTIONS):
+    for count in range(MOST_CORRECTIONS):
         choice = _best_choice(problem, spaces, surfaces)
-        if choice in seen:
+        if choice in seen or (count >= CORRECTIONS and best is not None and best.delay_excess == 0):
             break
         seen.add(choice)
         found = evaluator.evaluate(choice)
@@ -117,6 +119,13 @@ def optimise_with(
         for surface, own, (threshold, limit) in zip(surfaces, found.figures, choice, strict=True):
             surface.correct(threshold, limit - threshold, own)
     assert best is not None  # noqa: S101  (the loop runs at least once)
+    for _ in range(MOST_CORRECTIONS):
+        if best.delay_excess == 0:
+            break
+        shorter = evaluator.evaluate(_shortened(problem, best))
+        if shorter.delay_excess >= best.delay_excess:
+            break
+        best = shorter
     if best.delay_excess > 0:
         raise UserInputError(
             f"no thresholds were found that keep the delay bounds; the best exceeds them by "
@@ -129,16 +138,6 @@ def optimise_with(
         extra_rounds=best.rounds,
         evaluations=evaluator.calls,
     )
-
-
-def expected_rounds(problem: ThresholdProblem, thresholds: Sequence[QueueThresholds], model: str) -> float:
-    """The objective of given thresholds of the chosen queues under a loss model."""
-    evaluator = Evaluator(
-        problem, lambda traffic, full: predict_losses(problem.port, traffic, full, model), None
-    )
-    return evaluator.evaluate(
-        tuple((int(entry.ecn_threshold_packets or 0), int(entry.limit_packets)) for entry in thresholds)
-    ).rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +290,21 @@ def _is_below(traffic: tuple[QueueTraffic, ...], planned: tuple[QueueTraffic, ..
         own.load <= other.load and replace(own, load=other.load) == other
         for own, other in zip(traffic, planned, strict=True)
     )
+
+
+def _shortened(problem: ThresholdProblem, broken: Evaluation) -> Choice:
+    """The choice with queues that break their delay bound as much shorter as they are late."""
+    pairs: list[tuple[int, int]] = []
+    for objective, figures, (threshold, limit) in zip(
+        problem.objectives, broken.figures, broken.choice, strict=True
+    ):
+        late = ceil(_delay_excess(objective, figures))
+        shorter = limit if problem.shared_limit_packets is not None else max(2, limit - late)
+        pairs.append((min(threshold, max(1, threshold - late), shorter - 1), shorter))
+    if problem.is_ordered:
+        lowest = accumulate((threshold for threshold, _ in reversed(pairs)), min)
+        pairs = [(low, limit) for low, (_, limit) in zip(reversed(list(lowest)), pairs, strict=True)]
+    return tuple(pairs)
 
 
 def _weights(problem: ThresholdProblem) -> FloatArray:

@@ -83,6 +83,10 @@ def refine(
     given = settings or SimulationSettings()
     run = _Counted(simulator or _simulator(problem), progress)
     first = tuple((int(entry.ecn_threshold_packets or 0), int(entry.limit_packets)) for entry in start)
+    here = Evaluator(problem, run.with_settings(given), None).evaluate(first)
+    if here.rounds == 0 and here.delay_excess == 0:
+        nothing = Estimate(0.0, 0.0)
+        return Refinement(start, Optimum(start, 0.0, run.calls), nothing, nothing, nothing)
     found = optimise_with(problem, run.with_settings(given), starts=(first,))
     after = tuple(
         (int(entry.ecn_threshold_packets or 0), int(entry.limit_packets)) for entry in found.thresholds
