@@ -335,6 +335,12 @@ class Topology:
         if isinstance(self._addressing.alias, dict):
             order = {name: place for place, name in enumerate(self._addressing.alias)}
             paths.sort(key=lambda path: order.get(path.name, len(order)))
+        if self._fabric.spraying.mode == "srv6" and any(path.link or len(self._via) > 1 for path in paths):
+            raise UserInputError(
+                "srv6 has one segment for each spine",
+                where="spraying.mode",
+                expected="two tiers, and of parallel links a link aggregation group",
+            )
         return tuple(paths)
 
     def _alias_prefixes(self) -> dict[str, IPv4Network]:
