@@ -12,12 +12,13 @@ from mltswitch.plan.document import (
     QueueSettings,
     TrafficClass,
 )
+from mltswitch.plan.elements import Host, PathName, Port, Route, Switch
 from mltswitch.plan.fabric import Fabric
 from mltswitch.plan.port_numbers import check_ports, trailing_number
 from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
 from mltswitch.plan.segments import SegmentRoute, Segments
 from mltswitch.plan.spraying import check_spray_mode
-from mltswitch.plan.topology import Host, PathName, Port, Route, Switch, Topology
+from mltswitch.plan.topology import Topology
 from mltswitch.plan.topology_document import PortRole, SwitchRole
 from mltswitch.plan.underlay import attached_hosts, underlay
 

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.errors import UserInputError
+from mltswitch.plan.elements import Port, Switch
 from mltswitch.plan.fabric import DscpValue, Fabric, SprayMode
-from mltswitch.plan.topology import Port, Switch, Topology
+from mltswitch.plan.topology import Topology
 from mltswitch.plan.topology_document import Name, PortRole
 from mltswitch.units import BITS_PER_BYTE, format_bps
 from mltswitch.wire import CS6, CS7

@@ -14,7 +14,7 @@ from mltswitch.capabilities import Capabilities
 from mltswitch.documents import dump_yaml, parse_yaml, validate
 from mltswitch.errors import MltswitchError, UnsupportedPlanError, UserInputError
 from mltswitch.plan import Fabric, Host, PortRole, Route, Topology, check_ports, resolve_fabric, underlay
-from mltswitch.plan.topology import NO_ADDRESS
+from mltswitch.plan.elements import NO_ADDRESS
 from mltswitch.planning import build_plan
 from mltswitch.profile import bundled_profile
 from mltswitch.targets import target_for
@@ -321,7 +321,7 @@ def rack(**shape: Any) -> dict[str, Any]:
         (rack(leaves={"count": 2}), "leaves: needs either platform or models"),
         (
             rack(leaves={"count": 2, "platform": "icos", "hardware": "n4000"}),
-            "no source names the ports of n4000",
+            "no source names the ports of leaf1 that are broken out in 4",
         ),
         (rack(pods=2), "2 pods need cores that join them"),
         (rack(rails=3), "rails: 8 leaves in groups of 3 leave some over"),
@@ -348,7 +348,7 @@ EXPLICIT = listed("linux/software", "eth1")["topology"]
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"address": "10.9.0.3"}, "is no address with the length of its prefix"),
+        ({"address": "10.9.0.3"}, "is no address with its prefix's length"),
         ({"address": "10.9.0.3/24", "gateway": "10.8.0.1"}, "gateway 10.8.0.1 is no other address"),
         ({"address": "10.9.0.3/24"}, "an address, but no gateway"),
         ({"address": "10.9.0.3/24", "gateway": "10.9.0.1", "vlan": 7}, "vlan 7 needs qos_only: true"),
