@@ -4,15 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mltswitch.capabilities.bandwidth import BandwidthCapability
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortNumbering:
-    """How a device names its ports: `pattern` with `{n}` = first, first + step, …."""
-
-    pattern: str
-    first: int = 1
-    step: int = 1
+from mltswitch.capabilities.ports import PortGroup, PortNumbering
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +53,8 @@ class Capabilities:
     """Arrivals after which the average has followed a step of the queue length, but for a sixteenth of it."""
     marks_at: Literal["enqueue", "dequeue"]
     port_numbering: PortNumbering
-    port_count: int | None = None
-    """Ports of the box; None: as many as the machine has."""
+    ports: tuple[PortGroup, ...] = ()
+    """Ports of the box, those first for which it is bought; (): no source is known, or a machine's ports."""
     can_shape: bool = False
     """Whether a port can be held to a rate below its link's."""
     minimum_bandwidth: BandwidthCapability | None = None

@@ -17,9 +17,9 @@ from mltswitch.capabilities.hardware_document import (
     ChipEntry,
     FigureEntry,
     HardwareDocument,
-    PortGroup,
     SystemEntry,
 )
+from mltswitch.capabilities.ports import PortGroup
 from mltswitch.documents import parse_yaml, validate
 from mltswitch.errors import UserInputError
 
@@ -191,11 +191,6 @@ def threshold_capability(of: Chip) -> ThresholdCapability:
         maximum_bytes=largest_queue_bytes(of) // step_bytes * step_bytes,
         source=f"step: {threshold_step_source(of)}; maximum: {of.largest_pool_bytes.source}{part}",
     )
-
-
-def port_count(of: Box) -> int:
-    """The ports that the box is bought for; raises UserInputError where no source is known."""
-    return require(of.ports)[0].count
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from mltswitch.cli.output import console, json_option, print_json, stderr_consol
 from mltswitch.documents import dump_yaml, write_atomically
 from mltswitch.errors import UserInputError
 from mltswitch.plan import ClassKind, Plan, PortProfile, load_plan
-from mltswitch.plan.fabric import PortRole
+from mltswitch.plan.topology_document import PortRole
 from mltswitch.traffic.capture import Progress as OnProgress
 from mltswitch.traffic.document import ClassTraffic, Traffic
 from mltswitch.traffic.fit import Classes, FitSettings

@@ -10,9 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mltswitch.capabilities import BytesLimit, Limit, Unlimited
 from mltswitch.errors import UserInputError
-from mltswitch.plan.fabric import DscpValue, Fabric, Name, PortRole, SprayMode
+from mltswitch.plan.elements import Port, Switch
+from mltswitch.plan.fabric import DscpValue, Fabric, SprayMode
 from mltswitch.plan.topology import Topology
-from mltswitch.units import BITS_PER_BYTE
+from mltswitch.plan.topology_document import Name, PortRole
+from mltswitch.units import BITS_PER_BYTE, format_bps
 from mltswitch.wire import CS6, CS7
 
 PLAN_SCHEMA: Literal["mltswitch/plan/v2"] = "mltswitch/plan/v2"
@@ -174,9 +176,9 @@ class PortProfile(_Document):
         return self.packet_bytes * BITS_PER_BYTE / self.rate_bps
 
     @property
-    def key(self) -> tuple[str, str, PortRole]:
+    def key(self) -> tuple[str, str, PortRole, int]:
         """What finds the profile of a port."""
-        return self.platform, self.hardware, self.role
+        return self.platform, self.hardware, self.role, self.rate_bps
 
 
 class PathPrediction(_Document):
@@ -271,7 +273,7 @@ class Plan(_Document):
 
     @model_validator(mode="after")
     def _profiles_cover_the_classes(self) -> Self:
-        _refuse_twice("port profile", ("/".join(profile.key) for profile in self.port_profiles))
+        _refuse_twice("port profile", ("/".join(map(str, profile.key)) for profile in self.port_profiles))
         marking = [(entry.name, entry.kind is ClassKind.GRADIENT) for entry in self.classes]
         for profile in self.port_profiles:
             where = f"port_profiles: {profile.platform} {profile.role}"
@@ -307,13 +309,15 @@ class Plan(_Document):
         """Gradient classes, front layers first."""
         return tuple(entry for entry in self.classes if entry.kind is ClassKind.GRADIENT)
 
-    def port_profile(self, platform: str, hardware: str, role: PortRole) -> PortProfile:
-        """Profile of one port; raises UserInputError when the plan has none."""
+    def port_profile(self, switch: Switch, port: Port) -> PortProfile:
+        """Profile of one port of a switch; raises UserInputError when the plan has none."""
         for profile in self.port_profiles:
-            if profile.key == (platform, hardware, role):
+            if profile.key == (switch.platform, switch.hardware, port.role, port.rate_bps):
                 return profile
         raise UserInputError(
-            f"the plan has no port profile for {platform}/{hardware} {role}", where="port_profiles"
+            f"the plan has no port profile for {switch.platform}/{switch.hardware} {port.role} of "
+            f"{format_bps(port.rate_bps)}",
+            where="port_profiles",
         )
 
 

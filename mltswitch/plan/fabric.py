@@ -1,187 +1,33 @@
 """The fabric file: topology, addressing, ports, traffic and classes, checked as it is read."""
 
 from collections.abc import Iterable
-from contextlib import suppress
-from enum import StrEnum
-from ipaddress import IPv4Network, IPv6Network
 from math import log2
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from mltswitch.units import parse_bps, parse_bytes
+from mltswitch.plan.topology_document import (
+    Addressing,
+    Name,
+    PortReference,
+    PortRole,
+    RateBps,
+    TopologyDocument,
+)
+from mltswitch.units import parse_bytes
 from mltswitch.wire import CS6, CS7
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
-PortName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}$")]
-PortReference = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}:[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}$")
-]
 DscpValue = Annotated[int, Field(ge=0, le=63)]
-RateBps = Annotated[int, BeforeValidator(parse_bps), Field(gt=0)]
 SizeBytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
 
 
-def _check_prefix(value: Any) -> Any:
-    if isinstance(value, str | IPv4Network):
-        return value
-    raise ValueError("is no prefix, write for example 10.10.0.0/16")
-
-
-Prefix = Annotated[IPv4Network, BeforeValidator(_check_prefix)]
-
-
-def _is_unicast(prefix: IPv6Network) -> bool:
-    return any(map(prefix.subnet_of, UNICAST))
-
-
-def _check_block(value: Any) -> Any:
-    with suppress(ValueError):
-        block = IPv6Network(value) if isinstance(value, str) else value
-        if isinstance(block, IPv6Network) and block.prefixlen == SEGMENT_BLOCK_BITS and _is_unicast(block):
-            return block
-    raise ValueError("is no unicast IPv6 prefix of 32 bits, write for example fd00:6d6c::/32")
-
-
-SegmentBlock = Annotated[IPv6Network, BeforeValidator(_check_block)]
 LimitPackets = Annotated[int, Field(ge=1, le=1_000_000)]
 BurstPackets = Annotated[int, Field(ge=1, le=1024)]
 DelaySeconds = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
 
-SEGMENT_BLOCK_BITS: Final = 32
-UNICAST: Final = (IPv6Network("fc00::/7"), IPv6Network("2000::/3"))
-"""Unique local (RFC 4193) and global (RFC 4291)."""
-UNUSABLE_PREFIXES: Final = {
-    IPv4Network("0.0.0.0/8"): "this network",
-    IPv4Network("127.0.0.0/8"): "loopback",
-    IPv4Network("169.254.0.0/16"): "link-local",
-    IPv4Network("224.0.0.0/3"): "multicast and reserved",
-}
-"""What no link and no host can have for an address (RFC 6890)."""
-
 
 class _Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SwitchRole(StrEnum):
-    """Where a switch stands in a leaf-spine fabric."""
-
-    LEAF = "leaf"
-    SPINE = "spine"
-
-
-class PortRole(StrEnum):
-    """What an egress port serves; ports of one role share their thresholds."""
-
-    LEAF_DOWN = "leaf-down"
-    """Leaf to host: where incast meets."""
-    LEAF_UP = "leaf-up"
-    SPINE_DOWN = "spine-down"
-
-
-class PortNames(_Document):
-    """How a device numbers its ports: `Ethernet{n}` with first 0 and step 4 gives Ethernet0, Ethernet4, ….
-
-    The bounds make every generated name a PortName.
-    """
-
-    pattern: Annotated[
-        str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9/_.-]*)?\{n\}[A-Za-z0-9/_.-]*$", max_length=24)
-    ]
-    first: int = Field(default=1, ge=0, le=10_000)
-    step: int = Field(default=1, ge=1, le=1000)
-
-    def name(self, index: int) -> str:
-        """Name of the port with this 0-based index."""
-        return self.pattern.replace("{n}", str(self.first + index * self.step))
-
-
-class SwitchGroup(_Document):
-    """Switches of one tier that differ in their number only."""
-
-    count: int = Field(ge=1, le=4096)
-    platform: Name
-    hardware: Name | None = None
-    name: Annotated[Name, Field(max_length=32)] | None = None
-    """Prefix of the names; the tier's own name by default: leaf1, leaf2, …."""
-    port_names: PortNames | None = None
-
-
-class LeafSpine(_Document):
-    """Every leaf has one link to every spine; every leaf has the same number of hosts."""
-
-    spines: SwitchGroup
-    leaves: SwitchGroup
-    hosts_per_leaf: int = Field(ge=0, le=4096)
-
-
-class SwitchEntry(_Document):
-    """One switch, listed by name."""
-
-    name: Name
-    role: SwitchRole
-    platform: Name
-    hardware: Name | None = None
-
-
-class HostEntry(_Document):
-    """One host, listed by name."""
-
-    name: Name
-
-
-class LinkEntry(_Document):
-    """One cable; a host's end needs no port name of a switch, but has one all the same (its interface)."""
-
-    a: PortReference
-    b: PortReference
-
-
-class TopologyDocument(_Document):
-    """A generated leaf-spine, listed switches and links, or both: lists extend what is generated."""
-
-    leaf_spine: LeafSpine | None = None
-    switches: tuple[SwitchEntry, ...] = ()
-    hosts: tuple[HostEntry, ...] = ()
-    links: tuple[LinkEntry, ...] = ()
-
-    @model_validator(mode="after")
-    def _has_switches(self) -> Self:
-        if self.leaf_spine is None and not self.switches:
-            raise ValueError("needs leaf_spine, or switches and links")
-        return self
-
-
-class Addressing(_Document):
-    """Address rules: `address = prefix + host index`; a host's index is leaf number · leaf_stride + place."""
-
-    hosts: Prefix
-    """One /30 per host: leaf port .1, host .2."""
-    links: Prefix
-    """One /30 per leaf-spine link: leaf .1, spine .2."""
-    alias: dict[Name, Prefix] = Field(min_length=1)
-    """Spine → prefix; an address below it reaches its host through that spine."""
-    segments: SegmentBlock | None = None
-    """SRv6 locators, hosts and links (plan/segments.py): an IPv6 /32, for `spraying.mode: srv6` alone."""
-    leaf_stride: int = Field(default=64, ge=2)
-    """Host indices reserved for each leaf, a power of two, so that a spine needs one route per leaf."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.leaf_stride & (self.leaf_stride - 1):
-            raise ValueError(f"leaf_stride {self.leaf_stride} is not a power of two")
-        named = [("hosts", self.hosts), ("links", self.links)]
-        named += [(f"alias.{spine}", prefix) for spine, prefix in self.alias.items()]
-        for name, prefix in named:
-            for unusable, meaning in UNUSABLE_PREFIXES.items():
-                if prefix.overlaps(unusable):
-                    raise ValueError(f"{name} {prefix} overlaps {unusable}, which is {meaning}")
-        for position, (name, prefix) in enumerate(named):
-            for other_name, other in named[:position]:
-                if prefix.overlaps(other):
-                    raise ValueError(f"{name} {prefix} overlaps {other_name} {other}")
-        return self
 
 
 class RolePorts(_Document):
@@ -439,7 +285,9 @@ class Fabric(_Document):
     schema_version: Literal["mltswitch/fabric/v1"] = Field(alias="schema")
     name: Name
     topology: TopologyDocument
-    addressing: Addressing
+    addressing: Addressing = Addressing()
+    qos_only: bool = False
+    """Plan and push queues alone, on a network whose routes and addresses belong to somebody else."""
     ports: Ports
     memory: dict[Name, Memory] = {}
     """Shared packet memory by hardware model; the name `default` stands for every other one."""
@@ -455,6 +303,15 @@ class Fabric(_Document):
     def _segments_where_they_are_used(self) -> Self:
         if (self.addressing.segments is not None) != (self.spraying.mode == "srv6"):
             raise ValueError("addressing.segments and spraying.mode srv6 belong together")
+        return self
+
+    @model_validator(mode="after")
+    def _routes_where_they_are_needed(self) -> Self:
+        mode = self.spraying.mode
+        if self.qos_only and mode != "entropy":
+            raise ValueError(f"qos_only: spraying.mode {mode} needs routes; entropy needs none")
+        if mode == "alias" and self.addressing.alias is None:
+            raise ValueError("addressing.alias is missing, which spraying.mode alias needs")
         return self
 
     def gradient_bursts(self, count: int) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from typing import Any
 from mltswitch import __version__
 from mltswitch.capabilities import Capabilities
 from mltswitch.documents import sha256
-from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.errors import UserInputError
 from mltswitch.plan.document import (
     PLAN_SCHEMA,
     PLANNED_LOAD,
@@ -18,11 +18,13 @@ from mltswitch.plan.document import (
     ScenarioPrediction,
     TrafficClass,
 )
-from mltswitch.plan.fabric import Fabric, PortRole
+from mltswitch.plan.fabric import Fabric
+from mltswitch.plan.port_numbers import check_ports
 from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
 from mltswitch.plan.seal import sealed
 from mltswitch.plan.spraying import check_spray_mode
 from mltswitch.plan.topology import Topology
+from mltswitch.plan.topology_document import PortRole
 from mltswitch.planning.classes import gradient_class_count, traffic_classes
 from mltswitch.planning.lint import lint, loss_bound
 from mltswitch.planning.memory import port_memory
@@ -87,12 +89,11 @@ def build_plan(
     classes = _with_bounds(unbounded, curves)
     kinds = sorted(
         {
-            (switch.platform, str(switch.hardware), port.role)
+            (switch.platform, str(switch.hardware), port.role, port.rate_bps)
             for switch in topology.switches
             for port in switch.ports
         }
     )
-    hops = 3 if any(role is PortRole.LEAF_UP for *_, role in kinds) else 1
     is_robust = at_load is None
     fields: dict[str, Any] = {
         "schema": PLAN_SCHEMA,
@@ -107,12 +108,14 @@ def build_plan(
         "unimportant_share": profile.sensitivity.unimportant_share,
         "classes": classes,
         "port_profiles": tuple(
-            _draft_profile(topology, resolved, classes, capabilities(platform, hardware), role)
-            for platform, hardware, role in kinds
+            _draft_profile(topology, resolved, classes, capabilities(platform, hardware), role, rate_bps)
+            for platform, hardware, role, rate_bps in kinds
         ),
-        "scenarios": planned_scenarios(resolved, len(topology.hosts)) if is_robust else (PLANNED_LOAD,),
+        "scenarios": planned_scenarios(resolved, topology.senders[PortRole.LEAF_DOWN])
+        if is_robust
+        else (PLANNED_LOAD,),
         "end_to_end": (),
-        "hops": hops,
+        "hops": topology.hops,
         "paths": Paths(
             mode=resolved.spraying.mode, rule=ALIAS_RULE, burst_packets=resolved.traffic.burst_packets
         ),
@@ -220,11 +223,7 @@ def _with_bounds(classes: tuple[TrafficClass, ...], curves: ClassCurves) -> tupl
 def _check_devices(topology: Topology, capabilities: CapabilityLookup, spray_mode: str) -> None:
     for switch in topology.switches:
         device = capabilities(switch.platform, switch.hardware)
-        if device.port_count is not None and len(switch.ports) > device.port_count:
-            raise UnsupportedPlanError(
-                f"the fabric gives it {len(switch.ports)} ports, {device.hardware} has {device.port_count}",
-                where=f"{switch.name}: topology",
-            )
+        check_ports(switch, device)
         check_spray_mode(spray_mode, device, switch.name)
 
 
@@ -234,6 +233,7 @@ def _draft_profile(
     classes: tuple[TrafficClass, ...],
     device: Capabilities,
     role: PortRole,
+    rate_bps: int,
 ) -> PortProfile:
     """The port profile before its thresholds are chosen."""
     ports = fabric.ports
@@ -245,7 +245,7 @@ def _draft_profile(
         platform=device.platform,
         hardware=device.hardware,
         role=role,
-        rate_bps=(override and override.rate_bps) or ports.rate_bps,
+        rate_bps=rate_bps,
         shaped=ports.shaped and device.can_shape,
         packet_bytes=packet_bytes,
         buffer_bytes=memory.buffer_bytes,

@@ -7,7 +7,7 @@ from typing import Any
 from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.errors import UserInputError
 from mltswitch.plan.document import ClassKind, Plan, PortProfile, Prediction, QueueSettings
-from mltswitch.plan.fabric import PortRole
+from mltswitch.plan.topology_document import PortRole
 from mltswitch.planning.predict import predict_port, rounded
 from mltswitch.queueing import SimulationSettings, kind_of
 from mltswitch.sweep import Cell

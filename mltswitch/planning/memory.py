@@ -7,7 +7,8 @@ from typing import Final
 from mltswitch.capabilities import AlphaLimit, BytesLimit, Capabilities, Limit, Unlimited
 from mltswitch.capabilities.hardware import PacketMemory, packet_memory
 from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.plan.fabric import Fabric, Memory, PortRole
+from mltswitch.plan.fabric import Fabric, Memory
+from mltswitch.plan.topology_document import PortRole
 
 DEFAULT: Final = "default"
 """Name in the fabric's `memory` that stands for hardware that it does not list."""
@@ -70,7 +71,8 @@ def port_memory(fabric: Fabric, device: Capabilities, role: PortRole, port_count
             where="ports.buffer",
             expected=f"ports.buffer, or memory.{device.hardware} with the chip's total",
         )
-    ports = (entry and entry.ports) or device.port_count or port_count
+    box_ports = device.ports[0].count if device.ports else 0
+    ports = (entry and entry.ports) or max(box_ports, port_count)
     busy = (entry and entry.busy_ports) or max(1, ports // BUSY_PART)
     if device.limit.kind == "bytes":
         return PortMemory(pool_bytes // ports, None, 1, None)

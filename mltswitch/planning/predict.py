@@ -16,7 +16,8 @@ from mltswitch.plan.document import (
     ScenarioPrediction,
     TrafficClass,
 )
-from mltswitch.plan.fabric import PortRole, Traffic
+from mltswitch.plan.fabric import Traffic
+from mltswitch.plan.topology_document import PortRole
 from mltswitch.queueing import (
     Arrivals,
     Batch,

@@ -48,7 +48,7 @@ def refine_plan(
     groups: dict[tuple[Key, tuple[QueueThresholds, ...]], list[PortProfile]] = {}
     for entry in plan.port_profiles:
         groups.setdefault((solver.key(entry), _start(entry)), []).append(entry)
-    refined: dict[tuple[str, ...], PortProfile] = {}
+    refined: dict[object, PortProfile] = {}
     notes: list[str] = []
     for (_, start), members in groups.items():
         name = ", ".join(f"{entry.platform} {entry.role}" for entry in members)

@@ -12,15 +12,15 @@ ABOVE: Final = ScenarioEntry(load_factor=1.15, weight=0.1)
 INCAST_WEIGHT: Final = 0.15
 
 
-def planned_scenarios(fabric: Fabric, host_count: int) -> tuple[ScenarioPrediction, ...]:
+def planned_scenarios(fabric: Fabric, most_senders: int) -> tuple[ScenarioPrediction, ...]:
     """The planned load first, then the fabric's scenarios, or the default ones; weights sum to 1.
 
     Args:
         fabric: its `traffic`.
-        host_count: no more senders than the other hosts meet at a port.
+        most_senders: hosts that the placement lets send to one port at once.
     """
     traffic = fabric.traffic
-    most_senders = max(1, host_count - 1)
+    most_senders = max(1, most_senders)
     entries = list(traffic.scenarios)
     if not entries:
         entries = [BELOW, ABOVE]

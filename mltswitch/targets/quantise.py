@@ -48,13 +48,13 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
     host_dscps = _without_network_control(plan, dscps) if capabilities.remaps_host_control else dscps
     ports: list[PortState] = []
     roundings: list[Rounding] = []
-    rounded: dict[PortRole, _Rounded] = {}
+    rounded: dict[tuple[PortRole, int], _Rounded] = {}
     for port in switch.ports:
-        if port.role not in rounded:
-            profile = plan.port_profile(capabilities.platform, capabilities.hardware, port.role)
-            rounder = _Rounder(plan, profile, capabilities, switch_name)
-            rounded[port.role] = rounder.port(class_queues, host_dscps if port.peer_is_host else dscps)
-        alike = rounded[port.role]
+        alike_ports = (port.role, port.rate_bps)
+        if alike_ports not in rounded:
+            rounder = _Rounder(plan, plan.port_profile(switch, port), capabilities, switch_name)
+            rounded[alike_ports] = rounder.port(class_queues, host_dscps if port.peer_is_host else dscps)
+        alike = rounded[alike_ports]
         ports.append(PortState(port.name, port.trusted, alike.shaped_bps, alike.queues))
         roundings += [Rounding(port.name, *changed) for changed in alike.changes]
     state = SwitchState(

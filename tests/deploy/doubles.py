@@ -11,7 +11,7 @@ from mltswitch.errors import DeviceError, UnsupportedPlanError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.plan import ClassKind, Fabric, Paths, Plan, Provenance, QueueSettings, TrafficClass
 from mltswitch.plan.document import PortProfile
-from mltswitch.plan.fabric import PortRole
+from mltswitch.plan.topology_document import PortRole
 from mltswitch.targets import (
     Change,
     PortState,

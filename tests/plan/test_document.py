@@ -75,7 +75,7 @@ CASES: list[tuple[str, Callable[[Data], Any], str]] = [
     (
         "a profile twice",
         lambda d: d["port_profiles"].append(d["port_profiles"][0]),
-        "port profile linux/default/leaf-down stands twice",
+        "port profile linux/default/leaf-down/50000000 stands twice",
     ),
     ("a packet of one byte", lambda d: d["port_profiles"][0].update(packet_bytes=1), "packet_bytes"),
     (

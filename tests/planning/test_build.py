@@ -14,6 +14,7 @@ from mltswitch.capabilities import (
     BytesLimit,
     Capabilities,
     LimitCapability,
+    PortGroup,
     PortNumbering,
     ThresholdCapability,
 )
@@ -263,15 +264,21 @@ def test_any_fabric_gives_a_valid_plan_or_one_line(
 def limited(platform: str, hardware: str | None) -> Capabilities:
     """A device with three ports and a pool of a megabyte."""
     limit = LimitCapability(kind="alpha", source="test", alpha_exponents=(0,), pool_bytes=10**6)
-    return replace(capabilities(platform, hardware), port_count=3, limit=limit)
+    return replace(capabilities(platform, hardware), ports=(PortGroup(3, 10**9),), limit=limit)
+
+
+BY_BOX: dict[str, Any] = {
+    f"topology__leaf_spine__{tier}": {"count": 2, "platform": "linux"} for tier in ("spines", "leaves")
+}
+"""Ports named as the box names them."""
 
 
 def test_more_ports_than_the_switch_has() -> None:
-    with pytest.raises(UnsupportedPlanError, match="leaf1: topology: the fabric gives it 4 ports"):
-        build_plan(bundled_profile("vgg16"), fabric(), limited, "paper")
+    with pytest.raises(UnsupportedPlanError, match="leaf1: port port3: default has 3 ports"):
+        build_plan(bundled_profile("vgg16"), fabric(**BY_BOX), limited, "paper")
 
 
 def test_a_buffer_beyond_the_pool() -> None:
-    one_host = fabric(topology__leaf_spine__hosts_per_leaf=1, ports__buffer="2MB")
+    one_host = fabric(topology__leaf_spine__hosts_per_leaf=1, ports__buffer="2MB", **BY_BOX)
     with pytest.raises(UnsupportedPlanError, match="2000000 B for one port is more than the whole pool"):
         build_plan(bundled_profile("vgg16"), one_host, limited, "paper")

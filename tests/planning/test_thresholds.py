@@ -11,6 +11,8 @@ from mltswitch.capabilities import (
     BytesLimit,
     Capabilities,
     LimitCapability,
+    PortGroup,
+    PortNumbering,
     ThresholdCapability,
     Unlimited,
 )
@@ -30,7 +32,7 @@ POOL = 4_000_000
 THREE: dict[str, Any] = {"classes__gradients__queues": 3}
 
 
-def device(kind: str, step_bytes: int = 6144, port_count: int | None = 16) -> Any:
+def device(kind: str, step_bytes: int = 6144) -> Any:
     """A switch chip of 16 ports: thresholds in cells, limits by alpha, or none at all."""
 
     def lookup(platform: str, hardware: str | None) -> Capabilities:
@@ -45,7 +47,8 @@ def device(kind: str, step_bytes: int = 6144, port_count: int | None = 16) -> An
                 alpha_exponents=tuple(range(-7, 4)) if kind == "alpha" else (),
                 pool_bytes=POOL,
             ),
-            port_count=port_count,
+            ports=(PortGroup(16, 100_000_000_000),),
+            port_numbering=PortNumbering(pattern="eth{n}"),
         )
 
     return lookup
@@ -152,7 +155,7 @@ def test_steps_larger_than_the_queue_are_refused() -> None:
 
 
 def test_scenarios_are_the_fabrics_or_the_default_ones() -> None:
-    default = planned_scenarios(fabric(), host_count=4)
+    default = planned_scenarios(fabric(), 3)
     assert [entry.load_factor for entry in default] == [1.0, 0.75, 1.15, 1.0]
     assert [entry.senders for entry in default] == [1, 1, 1, 3]
     assert sum(entry.weight for entry in default) == pytest.approx(1)
@@ -161,7 +164,7 @@ def test_scenarios_are_the_fabrics_or_the_default_ones() -> None:
         (1.0, 0.5),
         (1.4, 0.5),
     ]
-    assert len(planned_scenarios(fabric(), host_count=1)) == 3
+    assert len(planned_scenarios(fabric(), 0)) == 3
 
 
 def test_for_one_load_alone_there_is_no_other_scenario() -> None:

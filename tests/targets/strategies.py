@@ -73,7 +73,7 @@ def fabrics(draw: DrawFn, capabilities: Capabilities, gradients: int) -> Fabric:
     group = {
         "platform": capabilities.platform,
         "hardware": capabilities.hardware,
-        "port_names": {"pattern": numbering.pattern, "first": numbering.first, "step": numbering.step},
+        "port_names": numbering,
     }
     addressing: dict[str, object] = {
         "hosts": "10.0.0.0/16",

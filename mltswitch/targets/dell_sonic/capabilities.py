@@ -112,7 +112,13 @@ def _chip(
         limit=_LIMIT,
         averaging="none, the instantaneous queue length (orchagent of community SONiC sets the weight 0)",
         marks_at="dequeue",
-        port_numbering=PortNumbering(pattern="Eth1/{n}"),
+        # Names of the mode `interface-naming standard` (KLISH); a switch in the native mode has others.
+        port_numbering=PortNumbering(
+            pattern="Eth1/{n}",
+            lanes=8 if hardware == "tomahawk3" else 4,
+            lane_pattern="Eth1/{n}/{lane}",
+            lag_pattern="PortChannel{n}",
+        ),
         minimum_bandwidth=_MINIMUM,
         maximum_bandwidth=_MAXIMUM,
         remaps_host_control=True,

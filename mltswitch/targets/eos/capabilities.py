@@ -19,7 +19,7 @@ from mltswitch.capabilities.hardware import (
     box,
     chip,
     hardware_data,
-    port_count,
+    require,
     threshold_capability,
 )
 
@@ -101,8 +101,16 @@ def _chip(
         limit=_LIMIT,
         averaging="none, the instantaneous queue length (weight 0, public field configurations)",
         marks_at="dequeue",
-        port_numbering=PortNumbering(pattern="Ethernet{n}/1"),
-        port_count=port_count(typical),
+        # SB 7050CX3-32S, port_config.ini, whose aliases are EOS's names: Ethernet1/1 to 1/4, and Ethernet33.
+        port_numbering=PortNumbering(
+            pattern="Ethernet{n}/1",
+            lanes=8 if require(typical.ports)[0].rate_bps >= 400 * 10**9 else 4,
+            lane_pattern="Ethernet{n}/{lane}",
+            skips_lanes=True,
+            other_pattern="Ethernet{n}",
+            lag_pattern="Port-Channel{n}",
+        ),
+        ports=require(typical.ports),
         minimum_bandwidth=_MINIMUM,
         maximum_bandwidth=_MAXIMUM,
         remaps_host_control=True,

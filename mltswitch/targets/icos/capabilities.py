@@ -46,7 +46,6 @@ class Model:
     """Waiting bytes of an interface that a threshold of 100 % stands for; None: no public document says."""
     source: str
     port_pattern: str
-    port_count: int | None
 
 
 _UNKNOWN_SCALE: Final = "no public document says how many bytes 100 % of a threshold is on this chip"
@@ -55,7 +54,7 @@ _UNKNOWN_SCALE: Final = "no public document says how many bytes 100 % of a thres
 def _model(name: str, description: str, port_pattern: str) -> Model:
     scale = hardware_data().fastpath_scale_bytes[name]
     source = scale.source if scale.value is not None else f"{_UNKNOWN_SCALE} (looked for: {scale.source})"
-    return Model(name, description, scale.value, source, port_pattern, None)
+    return Model(name, description, scale.value, source, port_pattern)
 
 
 N4000: Final = _model("n4000", "Dell EMC Networking N4000 under DNOS 6, a FASTPATH", "te1/0/{n}")
@@ -157,7 +156,6 @@ def capabilities_of(model: Model) -> Capabilities:
         "(UCG, DCTCP example)",
         marks_at="enqueue",
         port_numbering=PortNumbering(pattern=model.port_pattern),
-        port_count=model.port_count,
         minimum_bandwidth=BandwidthCapability(
             kind="percent",
             source="cos-queue min-bandwidth: 0 to 100 % of the port's rate in whole percents, all queues in "
