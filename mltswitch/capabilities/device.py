@@ -43,6 +43,8 @@ class Capabilities:
     """Hardware numbers of the strict queues that a plan may use, served first first."""
     reserved_queues: tuple[tuple[int, str], ...] = ()
     """(queue, why it is not ours)."""
+    lossless_queues: tuple[int, ...] = ()
+    """Queues that lossless classes may have, the first class first; empty: it cannot leave one alone."""
     creates_queues: bool = False
     """The device has as many of `queues` as a plan has classes; else all, and background takes the last."""
     threshold: ThresholdCapability
@@ -59,6 +61,8 @@ class Capabilities:
     """Whether a port can be held to a rate below its link's."""
     minimum_bandwidth: BandwidthCapability | None = None
     """What a queue can be guaranteed against strict queues above it; None: nothing."""
+    guarantees_last_alone: bool = False
+    """Whether only background, the last queue, can have a minimum."""
     maximum_bandwidth: BandwidthCapability | None = None
     """To what a queue can be held; None: to nothing."""
     remaps_host_control: bool = False
@@ -71,6 +75,14 @@ class Capabilities:
     """Source for our own source route (mltswitch/wire/source_route.py); None: the switch cannot read it."""
     unverified: tuple[str, ...] = ()
     """What the sources leave open and nobody has tested on this hardware."""
+
+    def can_guarantee(self, *, is_last: bool) -> bool:
+        """Whether background, or a class above it, can be guaranteed a share of a port."""
+        return self.minimum_bandwidth is not None and (is_last or not self.guarantees_last_alone)
+
+    def queues_beside(self, lossless: int) -> tuple[int, ...]:
+        """`queues` without those that so many lossless classes take."""
+        return tuple(queue for queue in self.queues if queue not in self.lossless_queues[:lossless])
 
     @property
     def spray_modes(self) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def render(
                 yield paths[-1], text
 
     with settled_heap():
-        _write(texts())
+        write_with_folders(texts())
     untested = unverified(plan, devices)
     if as_json:
         print_json(
@@ -122,7 +122,7 @@ def render_device(
         return quantised, target.render(quantised.state)
 
 
-def _write(files: Iterable[tuple[Path, str]]) -> None:
+def write_with_folders(files: Iterable[tuple[Path, str]]) -> None:
     """All files or none; folders that were made for them go again when something goes wrong."""
     made: list[Path] = []
     try:

@@ -1,5 +1,6 @@
 """The Plan: built from a model profile and a fabric, read by every renderer and agent."""
 
+from mltswitch.plan.device_checks import check_lossless, check_spray_mode
 from mltswitch.plan.document import (
     ClassKind,
     LayerRange,
@@ -19,7 +20,6 @@ from mltswitch.plan.port_numbers import check_ports, trailing_number
 from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
 from mltswitch.plan.seal import load_plan, sealed
 from mltswitch.plan.segments import SegmentRoute, Segments
-from mltswitch.plan.spraying import check_spray_mode
 from mltswitch.plan.topology import Topology
 from mltswitch.plan.topology_document import PortRole, SwitchRole
 from mltswitch.plan.underlay import attached_hosts, underlay
@@ -49,6 +49,7 @@ __all__ = [
     "Topology",
     "TrafficClass",
     "attached_hosts",
+    "check_lossless",
     "check_ports",
     "check_spray_mode",
     "load_plan",

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mltswitch.capabilities import BytesLimit, Limit, Unlimited
 from mltswitch.errors import UserInputError
+from mltswitch.plan.class_document import DscpValue
 from mltswitch.plan.elements import Port, Switch
-from mltswitch.plan.fabric import DscpValue, Fabric, SprayMode
+from mltswitch.plan.fabric import Fabric, SprayMode
 from mltswitch.plan.topology import Topology
 from mltswitch.plan.topology_document import Name, PortRole
 from mltswitch.units import BITS_PER_BYTE, format_bps
@@ -34,8 +35,19 @@ class ClassKind(StrEnum):
 
     NETWORK_CONTROL = "network-control"
     CONTROL = "control"
+    ABOVE_GRADIENTS = "above-gradients"
     GRADIENT = "gradient"
+    BELOW_GRADIENTS = "below-gradients"
+    WEIGHTED = "weighted"
+    """Guaranteed a share of the port, as background is."""
+    LOSSLESS = "lossless"
+    """Its queue is the operator's: switches go on leading its code points there, and no more."""
     BACKGROUND = "background"
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a plan may have several classes of this kind."""
+        return self not in (ClassKind.NETWORK_CONTROL, ClassKind.CONTROL, ClassKind.BACKGROUND)
 
 
 class LayerRange(_Document):
@@ -68,7 +80,7 @@ class TrafficClass(_Document):
     """Gradients: senders keep all of them together below this share of the port, so that background lives.
     Control: switches hold the class to this share of a port."""
     guaranteed_share: Ratio | None = None
-    """Background alone: the share of a port that it gets however much waits in the classes above."""
+    """Weighted classes and background: the share of a port that it gets however much waits in those above."""
     loss_bound_unimportant: Ratio | None = None
     """End-to-end loss up to which training takes no extra round; None: not known, or no gradients."""
     loss_bound_important: Ratio | None = None
@@ -79,8 +91,8 @@ class TrafficClass(_Document):
             raise ValueError(f"{self.name}: gradient classes carry layers, and no others do")
         if self.kind is not ClassKind.NETWORK_CONTROL and {CS6, CS7} & set(self.dscp):
             raise ValueError(f"{self.name}: CS6 and CS7 belong to routing protocols (RFC 4594)")
-        if self.guaranteed_share is not None and self.kind is not ClassKind.BACKGROUND:
-            raise ValueError(f"{self.name}: background has a guaranteed share, and no other class does")
+        if self.guaranteed_share is not None and self.kind not in (ClassKind.WEIGHTED, ClassKind.BACKGROUND):
+            raise ValueError(f"{self.name}: a {self.kind} class has no guaranteed share")
         return self
 
 
@@ -264,7 +276,7 @@ class Plan(_Document):
         _refuse_twice("class", (entry.name for entry in self.classes))
         _refuse_twice("DSCP", (dscp for entry in self.classes for dscp in entry.dscp))
         kinds = [entry.kind for entry in self.classes]
-        _refuse_twice("class of kind", (kind for kind in kinds if kind is not ClassKind.GRADIENT))
+        _refuse_twice("class of kind", (kind for kind in kinds if not kind.is_repeatable))
         if kinds != sorted(kinds, key=list(ClassKind).index):
             raise ValueError(f"classes: out of the order of service {', '.join(ClassKind)}")
         if kinds[-1] is not ClassKind.BACKGROUND:

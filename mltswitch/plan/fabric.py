@@ -1,11 +1,11 @@
 """The fabric file: topology, addressing, ports, traffic and classes, checked as it is read."""
 
-from collections.abc import Iterable
 from math import log2
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from mltswitch.plan.class_document import BurstPackets, Classes
 from mltswitch.plan.topology_document import (
     Addressing,
     Name,
@@ -15,15 +15,8 @@ from mltswitch.plan.topology_document import (
     TopologyDocument,
 )
 from mltswitch.units import parse_bytes
-from mltswitch.wire import CS6, CS7
 
-DscpValue = Annotated[int, Field(ge=0, le=63)]
 SizeBytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
-
-
-LimitPackets = Annotated[int, Field(ge=1, le=1_000_000)]
-BurstPackets = Annotated[int, Field(ge=1, le=1024)]
-DelaySeconds = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
 
 
 class _Document(BaseModel):
@@ -47,7 +40,7 @@ class Ports(_Document):
     mtu_bytes: int = Field(default=1500, ge=576, le=9216)
     shaped: bool = False
     """Linux only: the port has no rate of its own (veth, tap), so the switch shapes it to `rate`."""
-    overrides: dict[PortRole, RolePorts] = {}
+    overrides: dict[PortRole, RolePorts] = Field(default={})
 
 
 class Memory(_Document):
@@ -153,109 +146,6 @@ class Traffic(_Document):
         if self.importance is not None:
             return self.importance
         return "burst" if burst_packets > 1 and self.arrivals != "geometric" else "packet"
-
-
-class NetworkControlClass(_Document):
-    """Routing protocols; served first, never dropped early."""
-
-    dscp: tuple[DscpValue, ...] = Field(default=(CS6, CS7), min_length=1)
-    load: float = Field(default=0.001, ge=0, lt=1, allow_inf_nan=False)
-    limit_packets: LimitPackets = 16
-
-
-class ControlClass(_Document):
-    """The agents' control channel: stop, probe, bitmap."""
-
-    dscp: tuple[DscpValue, ...] = Field(min_length=1)
-    load: float = Field(default=0.005, ge=0, lt=1, allow_inf_nan=False)
-    limit_packets: LimitPackets = 32
-    rate_cap_share: float = Field(default=0.1, gt=0, le=1, allow_inf_nan=False)
-    """Share of a port to which switches hold it: it is served before gradients, whoever sends it."""
-
-    @model_validator(mode="after")
-    def _load_below_cap(self) -> Self:
-        if self.load >= self.rate_cap_share:
-            raise ValueError(f"the load {self.load} is not below rate_cap_share {self.rate_cap_share}")
-        return self
-
-
-class GradientClasses(_Document):
-    """The DSCPs of the gradient classes, front layers first."""
-
-    dscp: tuple[DscpValue, ...] = Field(min_length=1)
-    queues: int | None = Field(default=None, ge=1)
-    """How many gradient classes; by default as many as every device and the DSCP list allow."""
-    burst_packets: tuple[BurstPackets, ...] | None = None
-    """Burst of each class, front layers first, where they differ from `traffic.burst_packets`."""
-    delay_bound_seconds: DelaySeconds | tuple[DelaySeconds, ...] | None = Field(
-        default=None, alias="delay_bound"
-    )
-    """Bound of the 99th percentile of a port's queueing delay; one for all classes, or one for each."""
-    ordered_thresholds: bool = True
-    """A class of higher priority has a smaller or equal S (MLT, section 5.2); false leaves the order free."""
-
-    @model_validator(mode="after")
-    def _one_for_each_class(self) -> Self:
-        most = len(self.dscp)
-        for name, values in (
-            ("burst_packets", self.burst_packets),
-            ("delay_bound", self.delay_bound_seconds),
-        ):
-            least = self.queues if self.queues is not None else most
-            if isinstance(values, tuple) and not least <= len(values) <= most:
-                raise ValueError(f"{name} lists {len(values)} values for {least} gradient classes")
-        return self
-
-
-class BackgroundClass(_Document):
-    """Everything else, and what carries no DSCP of the plan."""
-
-    dscp: tuple[DscpValue, ...] = Field(default=(0,), min_length=1)
-    load: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
-    guaranteed_share: float = Field(default=0.05, ge=0, lt=1, allow_inf_nan=False)
-    """Share of the port that strict gradients may not take: switches guarantee it where they can, and senders
-    cap their gradient rate by it."""
-    limit_packets: LimitPackets = 32
-
-
-class Classes(_Document):
-    """Traffic classes in order of service, with the fabric's DSCPs."""
-
-    network_control: NetworkControlClass = NetworkControlClass()
-    control: ControlClass
-    gradients: GradientClasses
-    background: BackgroundClass = BackgroundClass()
-
-    @model_validator(mode="after")
-    def _code_points(self) -> Self:
-        for name in ("control", "gradients", "background"):
-            reserved = set(getattr(self, name).dscp) & {CS6, CS7}
-            if reserved:
-                raise ValueError(
-                    f"{name}.dscp: {min(reserved)} is {'CS6' if CS6 in reserved else 'CS7'}, "
-                    "which belongs to routing protocols (RFC 4594)"
-                )
-        _refuse_shared(
-            ("network_control", self.network_control.dscp),
-            ("control", self.control.dscp),
-            ("gradients", self.gradients.dscp),
-            ("background", self.background.dscp),
-        )
-        wanted = self.gradients.queues
-        if wanted is not None and wanted > len(self.gradients.dscp):
-            raise ValueError(
-                f"gradients.queues is {wanted}, gradients.dscp lists {len(self.gradients.dscp)} code points"
-            )
-        return self
-
-
-def _refuse_shared(*classes: tuple[str, Iterable[int]]) -> None:
-    owner: dict[int, str] = {}
-    for name, code_points in classes:
-        for dscp in code_points:
-            if dscp in owner:
-                raise ValueError(f"DSCP {dscp} is given to {owner[dscp]} and to {name}")
-            owner[dscp] = name
 
 
 SprayMode = Literal["alias", "srv6", "packet", "p4", "entropy"]

@@ -6,6 +6,7 @@ from mltswitch import __version__
 from mltswitch.capabilities import Capabilities
 from mltswitch.documents import sha256
 from mltswitch.errors import UserInputError
+from mltswitch.plan.device_checks import check_lossless, check_spray_mode
 from mltswitch.plan.document import (
     PLAN_SCHEMA,
     PLANNED_LOAD,
@@ -22,7 +23,6 @@ from mltswitch.plan.fabric import Fabric
 from mltswitch.plan.port_numbers import check_ports
 from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
 from mltswitch.plan.seal import sealed
-from mltswitch.plan.spraying import check_spray_mode
 from mltswitch.plan.topology import Topology
 from mltswitch.plan.topology_document import PortRole
 from mltswitch.planning.classes import gradient_class_count, traffic_classes
@@ -78,10 +78,11 @@ def build_plan(
         )
     resolved = _with_options(resolve_fabric(fabric, capabilities), at_load, is_order_free=is_order_free)
     topology = Topology(resolved)
-    _check_devices(topology, capabilities, resolved.spraying.mode)
+    _check_devices(topology, capabilities, resolved)
     free_queues = [
-        (switch.name, len(capabilities(switch.platform, switch.hardware).queues), str(switch.hardware))
+        (switch.name, len(device.queues_beside(len(resolved.classes.lossless))), device.hardware)
         for switch in topology.switches
+        for device in [capabilities(switch.platform, switch.hardware)]
     ]
     count = gradient_class_count(resolved, free_queues, len(profile.layers))
     unbounded = traffic_classes(profile, resolved, count)
@@ -220,11 +221,13 @@ def _with_bounds(classes: tuple[TrafficClass, ...], curves: ClassCurves) -> tupl
     return tuple(bounded)
 
 
-def _check_devices(topology: Topology, capabilities: CapabilityLookup, spray_mode: str) -> None:
+def _check_devices(topology: Topology, capabilities: CapabilityLookup, fabric: Fabric) -> None:
+    lossless = [entry.name for entry in fabric.classes.lossless]
     for switch in topology.switches:
         device = capabilities(switch.platform, switch.hardware)
         check_ports(switch, device)
-        check_spray_mode(spray_mode, device, switch.name)
+        check_spray_mode(fabric.spraying.mode, device, switch.name)
+        check_lossless(lossless, device, switch.name)
 
 
 def _draft_profile(
@@ -262,7 +265,10 @@ def _with_predictions(plan: Plan, simulation: SimulationSettings | None) -> tupl
     for profile in plan.port_profiles:
         known = predict_port(plan, profile, simulation=simulation)
         queues = tuple(
-            queue.model_copy(update={"prediction": known[queue.traffic_class]}) for queue in profile.queues
+            queue
+            if plan.class_by_name[queue.traffic_class].kind is ClassKind.LOSSLESS
+            else queue.model_copy(update={"prediction": known[queue.traffic_class]})
+            for queue in profile.queues
         )
         profiles.append(profile.model_copy(update={"queues": queues}))
     return tuple(profiles)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from mltswitch.capabilities import BytesLimit, Capabilities
+from mltswitch.capabilities import BytesLimit, Capabilities, Unlimited
 from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.plan.class_document import Classes
 from mltswitch.plan.document import ClassKind, Plan, PortProfile, QueueSettings, TrafficClass
-from mltswitch.plan.fabric import Classes
 from mltswitch.planning.memory import PortMemory
 from mltswitch.planning.predict import port_problem, rounded
 from mltswitch.profile import Curve, ModelProfile, queue_curves
@@ -33,12 +33,13 @@ SolveProgress = Callable[[int, int], None]
 """(calls of the loss model so far, calls that are expected)."""
 
 
-def fixed_limits_packets(classes: Classes) -> dict[ClassKind, int]:
-    """Limits of the classes that are no gradients."""
+def fixed_limits_packets(classes: Classes) -> dict[str, int]:
+    """Limits of the classes that are no gradients, by name; a lossless class has the operator's."""
     return {
-        ClassKind.NETWORK_CONTROL: classes.network_control.limit_packets,
-        ClassKind.CONTROL: classes.control.limit_packets,
-        ClassKind.BACKGROUND: classes.background.limit_packets,
+        "network-control": classes.network_control.limit_packets,
+        "control": classes.control.limit_packets,
+        "background": classes.background.limit_packets,
+        **{entry.name: entry.limit_packets for entry in classes.others if not entry.lossless},
     }
 
 
@@ -66,9 +67,9 @@ def provisional_queues(
         QueueSettings(
             traffic_class=entry.name,
             ecn_threshold_bytes=packet_bytes if entry.kind is ClassKind.GRADIENT else None,
-            limit=memory.fixed_limit(
-                packets_to_bytes(fixed.get(entry.kind, 2), packet_bytes),
-            ),
+            limit=Unlimited()
+            if entry.kind is ClassKind.LOSSLESS
+            else memory.fixed_limit(packets_to_bytes(fixed.get(entry.name, 2), packet_bytes)),
         )
         for entry in classes
     )
@@ -106,7 +107,11 @@ class PortSolver:
         )
         first = next(queue for queue in profile.queues if queue.ecn_threshold_bytes is not None)
         is_bytes = isinstance(first.limit, BytesLimit)
-        taken = sum(ceil(limits.limit_packets) for limits in fixed if limits is not None) if is_bytes else 0
+        taken = sum(
+            ceil(queue.limit.size_bytes / profile.packet_bytes)
+            for queue in profile.queues
+            if queue.ecn_threshold_bytes is None and isinstance(queue.limit, BytesLimit)
+        )
         free = profile.buffer_bytes // profile.packet_bytes - taken
         queues = len(plan.gradient_classes)
         least = 2 * queues if is_bytes else 2

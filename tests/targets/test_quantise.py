@@ -120,13 +120,23 @@ def test_alpha_is_the_nearest_step_that_rests_above_the_threshold(plan: Plan, da
             assert error == min(abs(step.resting_bytes(POOL_BYTES) - target) for step in above)
 
 
-FIRST_FOUND = settings(phases=(Phase.generate,), derandomize=True, database=None)
+FIRST_FOUND = settings(
+    phases=(Phase.generate,),
+    derandomize=True,
+    database=None,
+    max_examples=2000,
+    suppress_health_check=list(HealthCheck),
+)
 """Any plan will do: to look for the smallest takes twenty seconds."""
 
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return find(plans(COARSE), lambda plan: bool(plan.topology.switch("leaf1").ports), settings=FIRST_FOUND)
+    return find(
+        plans(COARSE, gradients=1, others=[]),
+        lambda plan: bool(plan.topology.switch("leaf1").ports),
+        settings=FIRST_FOUND,
+    )
 
 
 def test_background_takes_the_last_queue_of_a_chip(plan: Plan) -> None:

@@ -102,6 +102,7 @@ def _chip(
         description=description,
         queues=tuple(queue for queue in reversed(range(QUEUE_COUNT)) if queue not in LOSSLESS),
         reserved_queues=tuple((queue, _LOSSLESS_REASON) for queue in LOSSLESS),
+        lossless_queues=LOSSLESS,
         threshold=ThresholdCapability(
             step_bytes=KILOBYTE,
             minimum_bytes=KILOBYTE,

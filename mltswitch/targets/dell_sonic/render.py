@@ -114,7 +114,8 @@ def render_text(state: SwitchState) -> str:
             for threshold in sorted(threshold for threshold in thresholds if threshold)
         ],
         scheduler_policies=[
-            _SchedulerPolicy(name, tuple(map(_scheduler, queues))) for name, queues in schedulers.items()
+            _SchedulerPolicy(name, tuple(_scheduler(queue) for queue in queues if not queue.is_lossless))
+            for name, queues in schedulers.items()
         ],
         dscp_maps=list(_dscp_maps(kinds)),
         queue_map=_QUEUES if state.ports else None,
@@ -226,7 +227,7 @@ def _check_port(port: PortState) -> None:
 
 
 def _check_queues(queues: Sequence[QueueState], where: str) -> None:
-    numbers = [queue.queue for queue in queues]
+    numbers = [queue.queue for queue in queues if not queue.is_lossless]
     usable = [number for number in reversed(range(QUEUE_COUNT)) if number not in LOSSLESS]
     if not numbers or [number for number in usable if number in numbers] != numbers:
         raise UnsupportedPlanError(

@@ -24,6 +24,8 @@ from mltswitch.capabilities.hardware import (
 )
 
 TRAFFIC_CLASSES: Final = 8
+LOSSLESS: Final = (3, 4)
+"""Queues that a plan leaves to lossless classes: the priorities for which RoCE guides switch PFC on."""
 UNICAST_QUEUE: Final = "uc-tx-queue"
 SHARED_QUEUE: Final = "tx-queue"
 LARGEST_VALUE: Final = 256_000_000
@@ -97,6 +99,7 @@ def _chip(
         description=description,
         queues=tuple(reversed(range(TRAFFIC_CLASSES - 1))),
         reserved_queues=_RESERVED,
+        lossless_queues=LOSSLESS,
         threshold=threshold_capability(chip(typical.chip)),
         limit=_LIMIT,
         averaging="none, the instantaneous queue length (weight 0, public field configurations)",

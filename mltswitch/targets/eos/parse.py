@@ -8,7 +8,7 @@ from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.targets.common import LineError
-from mltswitch.targets.eos.capabilities import UNICAST_QUEUE
+from mltswitch.targets.eos.capabilities import LOSSLESS, UNICAST_QUEUE
 from mltswitch.targets.eos.grammar import (
     REMEMBERED_BODIES,
     Attach,
@@ -28,6 +28,7 @@ from mltswitch.targets.eos.policy import HostPolicy, Moved
 from mltswitch.targets.eos.render import FILE, render_text
 from mltswitch.targets.eos.settings import Maps, PortSettings, port_state
 from mltswitch.targets.eos.state import switch_state
+from mltswitch.targets.remap import lossless_queues
 from mltswitch.targets.state import PortState, RouteState, SwitchState
 
 REMEMBERED_POLICIES: Final = 64
@@ -100,7 +101,9 @@ def _state(text: str) -> SwitchState:
         word = port.queue_word or word
         if not port.queues:
             raise UserInputError("a port has no queues", where=FILE)
-        states[body] = port_state("", port.settings, maps, moved, port.queues)
+        lossless = lossless_queues(LOSSLESS, port.queues, maps.queue_of_dscps())
+        queues = (*port.queues[:-1], *lossless, port.queues[-1])
+        states[body] = port_state("", port.settings, maps, moved, queues, lossless)
     return switch_state(word, (replace(states[body], name=name) for name, body in bodies.items()), routes)
 
 

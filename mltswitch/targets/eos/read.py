@@ -116,6 +116,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
             settings.maps,
             moved,
             [queue.queue for queue in port.queues],
+            [queue.queue for queue in port.queues if queue.is_lossless],
         )
         for port in wanted.ports
     )

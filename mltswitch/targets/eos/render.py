@@ -65,7 +65,10 @@ def render_text(state: SwitchState) -> str:
     check_expressible(state)
     own = switch_map(state.ports, "EOS")
     alike = [
-        _Alike(tuple(port.name for port in ports), tuple(map(_queue, queues)))
+        _Alike(
+            tuple(port.name for port in ports),
+            tuple(_queue(queue) for queue in queues if not queue.is_lossless),
+        )
         for queues, ports in ((queues, list(ports)) for queues, ports in groupby(state.ports, _queues_of))
     ]
     queues_of = {name: run.queues for run in alike for name in run.names}

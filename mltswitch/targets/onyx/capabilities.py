@@ -10,6 +10,8 @@ _CHIP: Final = chip("spectrum")
 _THRESHOLD: Final = threshold_capability(_CHIP)
 """Its step, 6144 B, is also a whole number of the KB in which the command line counts."""
 TRAFFIC_CLASSES: Final = require(_CHIP.unicast_queues)
+LOSSLESS: Final = (3, 4)
+"""Traffic classes that a plan leaves to lossless classes: the priorities with PFC in RoCE guides."""
 
 _UNVERIFIED: Final = (
     "congestion-control both: marks ECN-capable packets and drops the others above the threshold",
@@ -36,6 +38,7 @@ def _spectrum(hardware: str, description: str) -> Capabilities:
         hardware=hardware,
         description=f"{description} under Onyx 3.7-3.10",
         queues=tuple(reversed(range(TRAFFIC_CLASSES))),
+        lossless_queues=LOSSLESS,
         threshold=_THRESHOLD,
         limit=LimitCapability(
             kind="none",

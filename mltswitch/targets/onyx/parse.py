@@ -7,9 +7,19 @@ from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.targets.common import LineError
-from mltswitch.targets.onyx.grammar import ClassSetting, PortLine, Setting, parse_lines, parse_setting
+from mltswitch.targets.onyx.capabilities import LOSSLESS
+from mltswitch.targets.onyx.grammar import (
+    ClassSetting,
+    Congestion,
+    PortLine,
+    Setting,
+    Strict,
+    parse_lines,
+    parse_setting,
+)
 from mltswitch.targets.onyx.render import FILE, render_text
 from mltswitch.targets.onyx.settings import PortSettings, port_state
+from mltswitch.targets.remap import lossless_queues
 from mltswitch.targets.state import PortState, RouteState, SwitchState
 from mltswitch.targets.template import using_templates
 
@@ -72,7 +82,10 @@ def _state(lines: tuple[str, ...]) -> PortState:
     for setting in given:
         settings = setting.apply(settings)
     queues = {setting.traffic_class for setting in given if isinstance(setting, ClassSetting)}
-    state = port_state(_SOME_PORT, settings, sorted(queues, reverse=True))
+    configured = {setting.traffic_class for setting in given if isinstance(setting, Congestion | Strict)}
+    lossless = lossless_queues(LOSSLESS, configured, queues)
+    *first, last = sorted(queues.difference(lossless), reverse=True) or [0]
+    state = port_state(_SOME_PORT, settings, [*first, *lossless, last], lossless)
     needed = _needed(state)
     for index, setting in enumerate(given):
         if needed.pop(setting, None) is None:

@@ -21,6 +21,7 @@ class _Queue(NamedTuple):
     number: int
     dscps: str
     threshold_kb: int | None
+    is_lossless: bool
 
 
 class _Port(NamedTuple):
@@ -60,6 +61,7 @@ def _queue(queue: QueueState) -> _Queue:
         queue.queue,
         " ".join(map(str, queue.dscps)),
         None if threshold is None else threshold // KIBIBYTE,
+        queue.is_lossless,
     )
 
 

@@ -110,6 +110,7 @@ def _model(
         description=f"{description} under community SONiC",
         queues=tuple(queue for queue in reversed(range(TRAFFIC_CLASSES)) if queue not in LOSSLESS),
         reserved_queues=tuple((queue, _LOSSLESS_REASON) for queue in LOSSLESS),
+        lossless_queues=LOSSLESS,
         threshold=ThresholdCapability(
             step_bytes=step_bytes,
             minimum_bytes=step_bytes,
