@@ -34,7 +34,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class SparseDocument(BaseModel):
-    """A part of a document that is written without what has its default: short, and older programs read it."""
+    """A part of a document written without what has its default: short, and older programs read it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

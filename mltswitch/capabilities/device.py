@@ -55,9 +55,8 @@ class Capabilities:
     """Arrivals after which the average has followed a step of the queue length, but for a sixteenth of it."""
     marks_at: Literal["enqueue", "dequeue"]
     port_numbering: PortNumbering
-    ports: tuple[PortGroup, ...] | None = None
-    """Ports of the box, those first for which it is bought; (): a machine's, of any number, name and rate;
-    None: no source is known."""
+    ports: tuple[PortGroup, ...] = ()
+    """Ports of the box, those first for which it is bought; (): no source is known, or a machine's ports."""
     can_shape: bool = False
     """Whether a port can be held to a rate below its link's."""
     minimum_bandwidth: BandwidthCapability | None = None

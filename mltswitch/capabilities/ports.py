@@ -42,8 +42,9 @@ class PortNumbering(SparseDocument):
     pattern: Pattern
     first: int = Field(default=1, ge=0, le=10_000)
     step: int = Field(default=1, ge=1, le=1000)
-    lanes: int = Field(default=1, ge=1, le=8)
-    """Into so many ports one port can be broken out; 1: it cannot, or no source names the parts."""
+    lanes: int = Field(default=1, ge=0, le=8)
+    """Into so many ports one port can be broken out; 1: it cannot, or no source names the parts; 0: the ports
+    are a machine's, of any rate, and taken as they are."""
     lane_pattern: Pattern | None = None
     """Name of a part, with `{n}` and `{lane}`; None: `pattern`, with the lane added to the port's number."""
     first_lane: int = Field(default=1, ge=0, le=1)

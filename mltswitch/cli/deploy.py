@@ -11,9 +11,8 @@ from mltswitch import deploy
 from mltswitch.cli.output import json_option, print_json, stderr_console
 from mltswitch.cli.render import print_roundings, unverified
 from mltswitch.deploy import DeviceReport, FleetReport, Status
-from mltswitch.documents import load_document
 from mltswitch.inventory import Inventory, load_inventory
-from mltswitch.plan import Plan
+from mltswitch.plan import Plan, load_plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_CONCURRENCY: Final = 20
@@ -93,7 +92,7 @@ def verify(plan_file: Path, inventory_path: Path, limit: str | None, concurrency
 
 
 def _load(plan_file: Path, inventory_path: Path) -> tuple[Plan, Inventory]:
-    return load_document(plan_file, Plan), load_inventory(inventory_path)
+    return load_plan(plan_file), load_inventory(inventory_path)
 
 
 class _Bar:

@@ -9,10 +9,10 @@ from typing import Final
 import click
 
 from mltswitch.cli.output import console, json_option, print_json, progress, table
-from mltswitch.documents import load_document, write_together
+from mltswitch.documents import write_together
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Device, load_inventory
-from mltswitch.plan import Plan
+from mltswitch.plan import Plan, load_plan
 from mltswitch.targets import Quantised, Rounding, target_for
 from mltswitch.targets.template import using_templates
 from mltswitch.targets.user_templates import UserTemplates, load_templates
@@ -46,7 +46,7 @@ def render(
     as_json: bool,
 ) -> None:
     """Write each device's configuration below OUTPUT, and report what a device cannot express exactly."""
-    plan = load_document(plan_file, Plan)
+    plan = load_plan(plan_file)
     inventory = load_inventory(inventory_path)
     templates = None if templates_folder is None else load_templates(templates_folder)
     devices = inventory.select(limit)

@@ -11,13 +11,16 @@ from mltswitch.plan.document import (
     Prediction,
     Provenance,
     QueueSettings,
+    ScenarioPrediction,
     TrafficClass,
 )
+from mltswitch.plan.elements import Host, PathName, Port, Route, Switch
 from mltswitch.plan.fabric import Fabric
 from mltswitch.plan.port_numbers import check_ports, trailing_number
 from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
+from mltswitch.plan.seal import load_plan, sealed
 from mltswitch.plan.segments import SegmentRoute, Segments
-from mltswitch.plan.topology import Host, PathName, Port, Route, Switch, Topology
+from mltswitch.plan.topology import Topology
 from mltswitch.plan.topology_document import PortRole, SwitchRole
 from mltswitch.plan.underlay import attached_hosts, underlay
 
@@ -38,6 +41,7 @@ __all__ = [
     "Provenance",
     "QueueSettings",
     "Route",
+    "ScenarioPrediction",
     "SegmentRoute",
     "Segments",
     "Switch",
@@ -48,7 +52,9 @@ __all__ = [
     "check_lossless",
     "check_ports",
     "check_spray_mode",
+    "load_plan",
     "resolve_fabric",
+    "sealed",
     "trailing_number",
     "underlay",
 ]

@@ -1,7 +1,7 @@
 """Nodes and cables of a topology document, generated and listed alike, before they have addresses."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -107,13 +107,11 @@ def _generate(shape: LeafSpine, cabling: Cabling) -> None:
     down = [leaf.take(hosts, shape.host_ports.breakout) for leaf in leaves]
     for number, leaf in enumerate(leaves):
         pod, rail = number // shape.leaves.count, number % shape.rails
-        for place, port in enumerate(down[number]):
+        for place, (port, parts) in enumerate(down[number]):
             host = f"host{number // shape.rails * hosts + place + 1}"
             if rail == 0:
                 cabling.hosts.append(host)
-            cabling.links.append(
-                Link((leaf.name, port.name), (host, f"eth{rail}"), rate_bps, (port.breakout, 1))
-            )
+            cabling.links.append(Link((leaf.name, port), (host, f"eth{rail}"), rate_bps, (parts, 1)))
         uppers = spines[pod * shape.spines.count : (pod + 1) * shape.spines.count]
         cabling.links.extend(_joined(leaf, uppers, shape.uplinks, number % shape.leaves.count))
     planes = len(cores) // shape.spines.count
@@ -121,11 +119,6 @@ def _generate(shape: LeafSpine, cabling: Cabling) -> None:
         pod, place = divmod(number, shape.spines.count)
         uppers = cores[place * planes : (place + 1) * planes]
         cabling.links.extend(_joined(spine, uppers, shape.core_links, pod))
-
-
-class _Port(NamedTuple):
-    name: str
-    breakout: int
 
 
 class _Box:
@@ -143,21 +136,27 @@ class _Box:
         self.groups = 0
         """Link aggregation groups so far."""
         self._next = 0
-        self._down: list[_Port] = []
+        self._down: list[tuple[str, int]] = []
 
-    def take(self, count: int, breakout: int) -> list[_Port]:
+    def take(self, count: int, breakout: int) -> list[tuple[str, int]]:
         """The next ports, broken out where the box's can be; what is left of the last one stays unused."""
         names = self.numbering
-        parts = breakout if names.lanes % breakout == 0 else 1
+        parts = breakout if names.lanes else 1
+        if parts > 1 and names.lanes % parts:
+            raise UserInputError(
+                f"no source names the ports of {self.name} that are broken out in {parts}",
+                where="topology.leaf_spine",
+                expected=", ".join(str(each) for each in (1, 2, 4, 8) if names.lanes % each == 0),
+            )
         width = names.width(parts) if parts > 1 else 1
         first = -(-self._next // width) * width
         self._next = first + -(-count // parts) * width
         return [
-            _Port(names.name(first + number // parts * width, number % parts, parts), parts)
+            (names.name(first + number // parts * width, number % parts, parts), parts)
             for number in range(count)
         ]
 
-    def towards(self, place: int, shape: TierLinks) -> list[_Port]:
+    def towards(self, place: int, shape: TierLinks) -> list[tuple[str, int]]:
         """Of an upper switch: ports to the lower switch of this place; places come in their order."""
         wanted = (place + 1) * shape.parallel
         while len(self._down) < wanted:
@@ -181,14 +180,8 @@ def _joined(lower: _Box, uppers: Sequence[_Box], shape: TierLinks, place: int) -
     for number, upper in enumerate(uppers):
         lags = (lower.lag(), upper.lag()) if shape.lag and shape.parallel > 1 else ("", "")
         near = ports[number * shape.parallel : (number + 1) * shape.parallel]
-        for one, other in zip(near, upper.towards(place, shape), strict=True):
-            yield Link(
-                (lower.name, one.name),
-                (upper.name, other.name),
-                shape.rate_bps,
-                (one.breakout, other.breakout),
-                lags,
-            )
+        for (one, parts), (other, others) in zip(near, upper.towards(place, shape), strict=True):
+            yield Link((lower.name, one), (upper.name, other), shape.rate_bps, (parts, others), lags)
 
 
 def _group(group: SwitchGroup, role: SwitchRole, count: int, cabling: Cabling) -> list[_Box]:
@@ -208,15 +201,16 @@ def _group(group: SwitchGroup, role: SwitchRole, count: int, cabling: Cabling) -
     return boxes
 
 
-def check_names(nodes: list[Node], hosts: list[str]) -> None:
+def check_names(names: Iterable[str]) -> None:
     """Raise UserInputError for a name given twice."""
-    for name, count in Counter([node.name for node in nodes] + hosts).items():
+    for name, count in Counter(names).items():
         if count > 1:
             raise UserInputError(f"the name {name!r} is given {count} times", where="topology")
 
 
-def check_links(links: list[Link], tiers: dict[str, str]) -> None:
-    """Raise UserInputError for a cable that joins no neighbouring tiers, or has a port of another."""
+def upward_links(links: list[Link], tiers: dict[str, str]) -> list[Link]:
+    """The cables, the lower end first; raises UserInputError for one that joins no neighbouring tiers."""
+    upward: list[Link] = []
     used: set[tuple[str, str]] = set()
     groups: dict[tuple[str, str], tuple[str, str]] = {}
     for link in links:
@@ -231,22 +225,26 @@ def check_links(links: list[Link], tiers: dict[str, str]) -> None:
             if end in used:
                 raise UserInputError(f"port {':'.join(end)} has two cables", where=_place(link))
             used.add(end)
-        lower, upper = sorted((tiers[one], tiers[other]), key=TIERS.index)
-        if TIERS.index(upper) - TIERS.index(lower) != 1:
+        rise = TIERS.index(tiers[other]) - TIERS.index(tiers[one])
+        if abs(rise) != 1:
             raise UserInputError(
-                f"the link joins {lower} and {upper}",
+                f"the link joins {' and '.join(sorted((tiers[one], tiers[other]), key=TIERS.index))}",
                 where=_place(link),
                 expected="host to leaf, leaf to spine, or spine to core",
             )
         if link.lags[0]:
-            if lower == "host":
+            if TIERS[0] in (tiers[one], tiers[other]):
                 raise UserInputError("a host has no link aggregation group", where=_place(link))
             near, far = (one, link.lags[0]), (other, link.lags[1])
             if groups.setdefault(near, far) != far or groups.setdefault(far, near) != near:
                 raise UserInputError("a link aggregation group has one other end", where=_place(link))
+        upward.append(
+            link if rise > 0 else Link(link.b, link.a, link.rate_bps, link.breakouts[::-1], link.lags[::-1])
+        )
     for group in groups:
         if group in used:
             raise UserInputError(f"{':'.join(group)} is a port, not a group of links", where="topology.links")
+    return upward
 
 
 def _place(link: Link) -> str:
@@ -277,7 +275,7 @@ def find_pods(nodes: list[Node], links: list[Link]) -> dict[str, int]:
     return pods
 
 
-def check_complete(nodes: list[Node], joined: dict[tuple[str, str], object], pods: dict[str, int]) -> None:
+def check_complete(nodes: list[Node], joined: Container[tuple[str, str]], pods: dict[str, int]) -> None:
     """Raise UserInputError where a path would not exist: `joined` has (lower, upper) of every link.
 
     Each leaf needs a link to each spine of its pod, and each core one to a spine of each pod.
@@ -308,13 +306,3 @@ def check_complete(nodes: list[Node], joined: dict[tuple[str, str], object], pod
                     where="topology.links",
                     hint="each core is a path to every host of another pod",
                 )
-
-
-def tier_indices(nodes: list[Node]) -> dict[str, int]:
-    """Place of each switch among those of its role, from 0."""
-    seen: Counter[SwitchRole] = Counter()
-    indices: dict[str, int] = {}
-    for node in nodes:
-        indices[node.name] = seen[node.role]
-        seen[node.role] += 1
-    return indices

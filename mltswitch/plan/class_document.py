@@ -63,12 +63,8 @@ class GradientClasses(_Document):
         default=None, alias="delay_bound"
     )
     """Bound of the 99th percentile of a port's queueing delay; one for all classes, or one for each."""
-    ordered_thresholds: bool | None = None
-    """Whether S must rise from class to class; by default for the loss model `paper` alone."""
-
-    def is_ordered(self, model: str) -> bool:
-        """Whether a plan of this loss model keeps S rising from class to class (MLT, section 5.2)."""
-        return model == "paper" if self.ordered_thresholds is None else self.ordered_thresholds
+    ordered_thresholds: bool = True
+    """A class of higher priority has a smaller or equal S (MLT, section 5.2); false leaves the order free."""
 
     @model_validator(mode="after")
     def _one_for_each_class(self) -> Self:

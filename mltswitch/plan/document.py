@@ -4,28 +4,26 @@ from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mltswitch.capabilities import BytesLimit, Limit
+from mltswitch.capabilities import BytesLimit, Limit, Unlimited
 from mltswitch.errors import UserInputError
 from mltswitch.plan.class_document import DscpValue
+from mltswitch.plan.elements import Port, Switch
 from mltswitch.plan.fabric import Fabric, SprayMode
-from mltswitch.plan.topology import Port, Switch, Topology
+from mltswitch.plan.topology import Topology
 from mltswitch.plan.topology_document import Name, PortRole
 from mltswitch.units import BITS_PER_BYTE, format_bps
 from mltswitch.wire import CS6, CS7
 
-PLAN_SCHEMA: Literal["mltswitch/plan/v1"] = "mltswitch/plan/v1"
+PLAN_SCHEMA: Literal["mltswitch/plan/v2"] = "mltswitch/plan/v2"
 
 Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=4000)]
 """What people read; no renderer does."""
-
-
-Buffer = Literal["static", "shared"]
 
 
 class _Document(BaseModel):
@@ -149,30 +147,40 @@ class PortProfile(_Document):
     packet_bytes: int = Field(ge=64)
     """A full-size packet as a queue counts it."""
     buffer_bytes: int = Field(gt=0)
-    buffer: Buffer = "static"
-    """`static`: the limits together fit into the buffer; `shared`: each fits into it alone."""
+    """What the queues may hold together where limits are in bytes, else what one congested queue may."""
     pool_bytes: int | None = Field(default=None, gt=0)
     """Shared packet memory, whose free part an alpha multiplies; None: not shared, or not known."""
+    congested_queues: int = Field(default=1, ge=1)
+    """Queues of the switch that are taken for congested at once, each with the same alpha."""
     load: float = Field(gt=0, allow_inf_nan=False)
     queues: tuple[QueueSettings, ...] = Field(min_length=1)
     extra_rounds: Amount | None = None
-    """Objective of this port's thresholds, loss counted over `hops` equal ports: extra training rounds."""
-    optimum: Literal["global", "refined"] = "refined"
-    """Nothing better exists under this model, or nothing better was found."""
-    lower_bound_rounds: Amount | None = None
-    """No choice does better under this model; None: no bound was computed."""
-    gap: Ratio | None = None
-    """(extra_rounds - lower_bound_rounds) / extra_rounds."""
-    method: Text | None = None
-    """How the thresholds were found, in a few words."""
+    """Objective of this port's thresholds: extra training rounds expected over the plan's scenarios, loss
+    counted over `hops` equal ports."""
 
     @model_validator(mode="after")
     def _fits_the_port(self) -> Self:
-        limits = [queue.limit.size_bytes for queue in self.queues if isinstance(queue.limit, BytesLimit)]
-        held = max(limits, default=0) if self.buffer == "shared" else sum(limits)
+        held = sum(queue.limit.size_bytes for queue in self.queues if isinstance(queue.limit, BytesLimit))
         if held > self.buffer_bytes:
             raise ValueError(f"limits of {held} B in a buffer of {self.buffer_bytes} B")
         return self
+
+    def length_bytes(self, limit: Limit) -> int:
+        """Waiting bytes at which a queue with this limit drops everything, while others are congested too.
+
+        Raises:
+            UserInputError: an alpha multiplies a pool whose size the plan does not know.
+        """
+        if isinstance(limit, BytesLimit):
+            return limit.size_bytes
+        if isinstance(limit, Unlimited):
+            return self.buffer_bytes
+        if self.pool_bytes is None:
+            raise UserInputError(
+                f"{limit} has no length: the pool's size is not known",
+                where=f"port_profiles: {self.platform} {self.role}",
+            )
+        return limit.resting_bytes(self.pool_bytes, self.congested_queues)
 
     @property
     def packet_seconds(self) -> float:
@@ -194,6 +202,25 @@ class PathPrediction(_Document):
     extra_rounds: float = Field(ge=0, allow_inf_nan=False)
 
 
+class ScenarioPrediction(_Document):
+    """A situation that the thresholds were chosen for, and what it costs from end to end."""
+
+    name: Text
+    load_factor: float = Field(gt=0, allow_inf_nan=False)
+    """Times the planned load."""
+    senders: int = Field(default=1, ge=1)
+    """Senders whose bursts meet at a port."""
+    burst_packets: int | None = Field(default=None, ge=1)
+    """Burst of every gradient class; None: each class's own."""
+    weight: Ratio
+    """Its share of the objective."""
+    extra_rounds: Amount | None = None
+    """Training rounds beyond lossless training, over the worst path; None: not yet predicted."""
+
+
+PLANNED_LOAD: Final = ScenarioPrediction(name="planned load", load_factor=1.0, weight=1.0)
+
+
 class Paths(_Document):
     """The rule by which hosts name a path; routes are expanded per switch on demand."""
 
@@ -213,18 +240,25 @@ class Provenance(_Document):
     fabric_sha256: Text
     sensitivity: Text
     """Whether the loss tolerance was measured or is a default."""
+    is_edited: bool = False
+    """Thresholds were changed by hand after they had been chosen, and predicted anew."""
+    content_sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
+    """Of all that the plan says but this; empty until the plan is complete."""
 
 
 class Plan(_Document):
     """Thresholds, classes and paths for one model on one fabric."""
 
-    schema_version: Literal["mltswitch/plan/v1"] = Field(alias="schema")
+    schema_version: Literal["mltswitch/plan/v2"] = Field(alias="schema")
     provenance: Provenance
     unimportant_share: Ratio
     classes: tuple[TrafficClass, ...] = Field(min_length=1)
     """In order of service."""
     port_profiles: tuple[PortProfile, ...] = Field(min_length=1)
+    scenarios: tuple[ScenarioPrediction, ...] = Field(default=(PLANNED_LOAD,), min_length=1)
+    """What the thresholds were chosen for, the planned load first."""
     end_to_end: tuple[PathPrediction, ...]
+    """At the planned load."""
     hops: int = Field(ge=1)
     """Queues on the longest path."""
     paths: Paths
@@ -233,6 +267,9 @@ class Plan(_Document):
     """What a reader of the thresholds should know, a sentence each."""
     warnings: tuple[Text, ...] = ()
     """Why the thresholds may not do what they should, a sentence each."""
+    unmet: tuple[Text, ...] = ()
+    """Gradient classes that no thresholds keep within their tolerance at the planned load, and
+    what they need, a sentence each."""
 
     @model_validator(mode="after")
     def _classes_in_order_of_service(self) -> Self:
@@ -260,15 +297,13 @@ class Plan(_Document):
 
     @model_validator(mode="after")
     def _thresholds_rise_where_they_must(self) -> Self:
-        if not self.fabric.classes.gradients.is_ordered(self.provenance.queueing_model):
+        if not self.fabric.classes.gradients.ordered_thresholds:
             return self
         for profile in self.port_profiles:
             marking = [queue for queue in profile.queues if queue.ecn_threshold_bytes is not None]
             for above, below in pairwise(marking):
-                if (above.ecn_threshold_bytes or 0) >= (below.ecn_threshold_bytes or 0):
-                    raise ValueError(
-                        f"S of {below.traffic_class} does not lie above that of {above.traffic_class}"
-                    )
+                if (above.ecn_threshold_bytes or 0) > (below.ecn_threshold_bytes or 0):
+                    raise ValueError(f"S of {above.traffic_class} lies above that of {below.traffic_class}")
         return self
 
     @cached_property

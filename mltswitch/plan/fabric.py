@@ -1,5 +1,6 @@
 """The fabric file: topology, addressing, ports, traffic and classes, checked as it is read."""
 
+from math import log2
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -34,12 +35,68 @@ class Ports(_Document):
     """Rate, packet size and buffer of every port; `overrides` names the roles that differ."""
 
     rate_bps: RateBps = Field(alias="rate")
-    buffer_bytes: SizeBytes = Field(alias="buffer")
-    """What one port may fill of the switch's packet memory, all classes together."""
+    buffer_bytes: SizeBytes | None = Field(default=None, alias="buffer")
+    """What one port may fill of the switch's packet memory; by default what `memory` leaves it."""
     mtu_bytes: int = Field(default=1500, ge=576, le=9216)
     shaped: bool = False
     """Linux only: the port has no rate of its own (veth, tap), so the switch shapes it to `rate`."""
     overrides: dict[PortRole, RolePorts] = Field(default={})
+
+
+class Memory(_Document):
+    """Packet memory that the ports of one switch share, as its vendor describes it.
+
+    A queue with a dynamic threshold comes to rest at alpha · (what is free): with n others as long as itself,
+    at alpha · pool / (1 + n · alpha) (Choudhury and Hahne 1998).
+    """
+
+    total_bytes: SizeBytes = Field(alias="total")
+    """The chip's buffer, or the part of it that one queue's packets can lie in."""
+    reserved_bytes: Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)] = Field(
+        default=0, alias="reserved"
+    )
+    """Guaranteed to ports and queues, whether they use it or not."""
+    headroom_bytes: Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)] = Field(
+        default=0, alias="headroom"
+    )
+    """Kept for lossless classes."""
+    ports: int | None = Field(default=None, ge=1, le=4096)
+    """Ports that share it; by default the box's."""
+    busy_ports: int | None = Field(default=None, ge=1, le=4096)
+    """Ports that are congested at once; by default a quarter of all."""
+    alpha: float | None = Field(default=None, gt=0, le=128, allow_inf_nan=False)
+    """Of a lossy queue, a power of two; by default the box's."""
+
+    @property
+    def pool_bytes(self) -> int:
+        """What lossy queues share."""
+        return self.total_bytes - self.reserved_bytes - self.headroom_bytes
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        if self.pool_bytes <= 0:
+            raise ValueError(
+                f"reserved and headroom, {self.reserved_bytes + self.headroom_bytes} B, leave nothing of the "
+                f"total {self.total_bytes} B"
+            )
+        if self.busy_ports and self.ports and self.busy_ports > self.ports:
+            raise ValueError(f"{self.busy_ports} busy_ports are more than the {self.ports} ports")
+        if self.alpha is not None and log2(self.alpha) % 1:
+            raise ValueError(f"alpha {self.alpha:g} is no power of two")
+        return self
+
+
+class ScenarioEntry(_Document):
+    """One situation that thresholds are chosen for, beside others."""
+
+    load_factor: float = Field(default=1.0, gt=0, le=10, allow_inf_nan=False)
+    """Times the planned load."""
+    senders: int = Field(default=1, ge=1, le=1024)
+    """Senders whose bursts meet at a port: an incast of this degree."""
+    burst_packets: BurstPackets | None = None
+    """Burst of every gradient class; by default the agents'."""
+    weight: float = Field(gt=0, le=1000, allow_inf_nan=False)
+    """Its part of the objective, relative to the other scenarios."""
 
 
 class Traffic(_Document):
@@ -67,6 +124,12 @@ class Traffic(_Document):
     """Incast: packets of one gradient class that one sender sends in one round."""
     jitter_seconds: float | None = Field(default=None, ge=0, le=1000, allow_inf_nan=False)
     """Incast: senders start up to so much late."""
+
+    scenarios: tuple[ScenarioEntry, ...] = Field(default=(), max_length=16)
+    """Situations beside the planned load for which thresholds are chosen; by default three quarters of the
+    load, 1.15 times the load, and the bursts of four senders at once."""
+    planned_weight: float = Field(default=0.6, gt=0, le=1000, allow_inf_nan=False)
+    """Part of the objective that the planned load has beside the scenarios."""
 
     @model_validator(mode="after")
     def _incast_is_complete(self) -> Self:
@@ -116,6 +179,8 @@ class Fabric(_Document):
     qos_only: bool = False
     """Plan and push queues alone, on a network whose routes and addresses belong to somebody else."""
     ports: Ports
+    memory: dict[Name, Memory] = {}
+    """Shared packet memory by hardware model; the name `default` stands for every other one."""
     trusted_ports: Annotated[
         Literal["all"] | tuple[PortReference, ...], BeforeValidator(_check_trusted_ports)
     ] = "all"

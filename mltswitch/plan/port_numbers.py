@@ -9,7 +9,7 @@ from typing import Final
 
 from mltswitch.capabilities import Capabilities, PortGroup, PortNumbering
 from mltswitch.errors import UnsupportedPlanError
-from mltswitch.plan.topology import Port, Switch
+from mltswitch.plan.elements import Port, Switch
 from mltswitch.units import format_bps
 
 _DIGITS: Final = re.compile(r"[0-9]+\Z")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network
 from typing import Final
 
-from mltswitch.plan.topology import Host, Port, Switch
+from mltswitch.plan.elements import Host, Port, Switch
 from mltswitch.plan.topology_document import Addressing, PortRole, SwitchRole
 
 LOCATOR_BITS: Final = 48

@@ -7,10 +7,10 @@ first has the switch's name, the next ones `spine1.2`, `spine1.3`, ….
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPV4LENGTH, IPv4Address, IPv4Network
-from typing import Final, NamedTuple
+from itertools import count
+from typing import Final
 
 from mltswitch.errors import UserInputError
 from mltswitch.plan.addresses import address_at, prefix_at
@@ -19,122 +19,21 @@ from mltswitch.plan.cabling import (
     Cabling,
     Link,
     check_complete,
-    check_links,
     check_names,
     collect,
     find_pods,
-    tier_indices,
+    upward_links,
 )
+from mltswitch.plan.elements import ADDRESSES_OF_A_LINK, NO_ADDRESS, Host, PathName, Port, Route, Switch
 from mltswitch.plan.fabric import Fabric
 from mltswitch.plan.topology_document import HostAddress, PortRole, SwitchRole
 
-ADDRESSES_OF_A_LINK: Final = 4
-"""A /30: the leaf has the first address, the spine or the host the second."""
-NO_ADDRESS: Final = IPv4Address(0)
-"""Of a port or a host whose address the fabric file does not say: `qos_only`."""
 _ROLES: Final[dict[tuple[str, str], tuple[PortRole, PortRole]]] = {
     ("host", SwitchRole.LEAF): (PortRole.LEAF_DOWN, PortRole.LEAF_DOWN),
     (SwitchRole.LEAF, SwitchRole.SPINE): (PortRole.LEAF_UP, PortRole.SPINE_DOWN),
     (SwitchRole.SPINE, SwitchRole.CORE): (PortRole.SPINE_UP, PortRole.CORE_DOWN),
 }
 """(lower, upper) tier → roles of their ports."""
-
-
-class Port(NamedTuple):
-    """One switch port of the fabric, with both ends' addresses."""
-
-    name: str
-    role: PortRole
-    peer: str
-    peer_port: str
-    peer_is_host: bool
-    address: IPv4Address
-    peer_address: IPv4Address
-    trusted: bool
-    rate_bps: int
-    number: int
-    """Of the link between two switches, from 0; of a port to a host, the host's index."""
-    breakout: int = 1
-    """Ports into which the box's port is broken out, as far as the fabric file says."""
-    lag: str = ""
-    """Link aggregation group, which has the addresses; "": the port is in none."""
-    vlan: int | None = None
-
-    @property
-    def interface(self) -> str:
-        """What has the addresses: the port, or its link aggregation group."""
-        return self.lag or self.name
-
-
-@dataclass(frozen=True, slots=True)
-class Switch:
-    """One switch and its ports in the order in which the device numbers them."""
-
-    name: str
-    role: SwitchRole
-    platform: str
-    hardware: str | None
-    index: int
-    """0-based place within its tier."""
-    ports: tuple[Port, ...]
-
-    def port(self, name: str) -> Port:
-        """The port of this name; raises KeyError."""
-        for port in self.ports:
-            if port.name == name:
-                return port
-        raise KeyError(name)
-
-    @property
-    def links(self) -> tuple[Port, ...]:
-        """Ports that have addresses of their own: of each link aggregation group the first."""
-        return tuple({port.interface: port for port in reversed(self.ports)}.values())[::-1]
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """One port of a host: its index decides all its addresses, unless the fabric file gives its own one.
-
-    A host with several ports is several of these, each with a name of its own such as host1.eth0.
-    """
-
-    name: str
-    interface: str
-    leaf: str
-    leaf_port: str
-    index: int
-    address: IPv4Address
-    gateway: IPv4Address
-    alias_prefixes: tuple[tuple[str, IPv4Network], ...]
-    """(path, its alias prefix), the same for all hosts of a pod."""
-    machine: str = ""
-    """The host that the port belongs to."""
-    is_explicit: bool = False
-    """Whether the fabric file gives the address, and not the rule."""
-
-    @property
-    def aliases(self) -> tuple[tuple[str, IPv4Address], ...]:
-        """(path, address): what is sent to the address takes that path."""
-        return tuple((path, prefix.network_address + self.index) for path, prefix in self.alias_prefixes)
-
-
-class Route(NamedTuple):
-    """One static route of the plan: an alias prefix and the next hop that makes it one path."""
-
-    prefix: IPv4Network
-    next_hop: IPv4Address
-    port: str
-    """The port, or the link aggregation group."""
-
-
-class PathName(NamedTuple):
-    """One of the paths between hosts."""
-
-    name: str
-    top: str
-    """The spine, or between pods the core."""
-    link: int
-    """Which of parallel links it takes, from 0; where there are fewer, they are counted around."""
 
 
 class Topology:
@@ -146,16 +45,17 @@ class Topology:
         self._addressing = fabric.addressing
         cabling = collect(fabric.topology)
         self._nodes = {node.name: node for node in cabling.nodes}
-        check_names(cabling.nodes, cabling.hosts)
+        check_names([*(node.name for node in cabling.nodes), *cabling.hosts])
         self._tiers: dict[str, str] = {name: node.role for name, node in self._nodes.items()}
         self._tiers |= dict.fromkeys(cabling.hosts, TIERS[0])
-        check_links(cabling.links, self._tiers)
-        self._tier_index = tier_indices(cabling.nodes)
-        links = [self._upwards(link) for link in cabling.links]
+        links = upward_links(cabling.links, self._tiers)
+        counts = {tier: count() for tier in TIERS}
+        self.tier_index = {name: next(counts[node.role]) for name, node in self._nodes.items()}
+        """Switch → 0-based place within its tier."""
         self.pods = find_pods(cabling.nodes, links)
         """Leaf or spine → number of its pod."""
         self._joined = self._join(links)
-        check_complete(cabling.nodes, dict(self._joined), self.pods)
+        check_complete(cabling.nodes, self._joined, self.pods)
         self._via = {pod: self._choose_spines(pod) for pod in sorted(set(self.pods.values()))}
         self.paths = self._name_paths()
         """All paths, those of `addressing.alias` in its order."""
@@ -178,11 +78,6 @@ class Topology:
                 f"no switch {name!r} in fabric {self._fabric.name}",
                 expected=f"one of {', '.join(self.by_name)}",
             ) from None
-
-    @property
-    def tier_index(self) -> dict[str, int]:
-        """Switch → 0-based place within its tier."""
-        return self._tier_index
 
     @property
     def hops(self) -> int:
@@ -262,7 +157,7 @@ class Topology:
                     _, port = self._link(leaf, switch.name, path)
                 else:
                     continue
-                prefix = prefix_at(first + self._tier_index[leaf] * stride, length)
+                prefix = prefix_at(first + self.tier_index[leaf] * stride, length)
                 yield Route(prefix, port.peer_address, port.interface)
             if path.top != switch.name:
                 port, _ = self._link(switch.name, path.top, path)
@@ -286,22 +181,17 @@ class Topology:
 
         Of several spines that are cabled to one core, cores take turns.
         """
-        spines = [name for name, other in self.pods.items() if other == pod and self._is_spine(name)]
+        spines = [
+            name
+            for name, other in self.pods.items()
+            if other == pod and self._tiers[name] == SwitchRole.SPINE
+        ]
         via = {spine: spine for spine in spines}
         for name, node in self._nodes.items():
             if node.role is SwitchRole.CORE:
                 cabled = [spine for spine in spines if (spine, name) in self._joined]
-                via[name] = cabled[self._tier_index[name] % len(cabled)]
+                via[name] = cabled[self.tier_index[name] % len(cabled)]
         return via
-
-    def _is_spine(self, name: str) -> bool:
-        return self._tiers[name] == SwitchRole.SPINE
-
-    def _upwards(self, link: Link) -> Link:
-        """The same cable, the lower end first."""
-        if TIERS.index(self._tiers[link.a[0]]) < TIERS.index(self._tiers[link.b[0]]):
-            return link
-        return Link(link.b, link.a, link.rate_bps, link.breakouts[::-1], link.lags[::-1])
 
     def _join(self, links: list[Link]) -> dict[tuple[str, str], list[tuple[str, str]]]:
         """(lower, upper) switch → lower ends of their links, one for each link aggregation group."""
@@ -329,12 +219,16 @@ class Topology:
             for top in sorted(tops, key=lambda name: TIERS.index(self._tiers[name]))
             for link in range(most[top])
         ]
-        for path in paths:
-            if path.link and path.name in self._tiers:
-                raise UserInputError(f"the name {path.name!r} is that of a path, too", where="topology")
+        check_names([*self._tiers, *(path.name for path in paths if path.link)])
         if isinstance(self._addressing.alias, dict):
             order = {name: place for place, name in enumerate(self._addressing.alias)}
             paths.sort(key=lambda path: order.get(path.name, len(order)))
+        if self._fabric.spraying.mode == "srv6" and any(path.link or len(self._via) > 1 for path in paths):
+            raise UserInputError(
+                "srv6 has one segment for each spine",
+                where="spraying.mode",
+                expected="two tiers, and of parallel links a link aggregation group",
+            )
         return tuple(paths)
 
     def _alias_prefixes(self) -> dict[str, IPv4Network]:
@@ -393,14 +287,13 @@ class Topology:
             (lower, lower_port), (upper, upper_port) = link.a, link.b
             lower_role, upper_role = _ROLES[self._tiers[lower], self._tiers[upper]]
             rate_bps = link.rate_bps or rates[upper_role]
-            up_trusted = trusted is None or ":".join(link.b) in trusted
+            is_trusted = trusted is None or ":".join(link.b) in trusted
             if lower_role is upper_role:
                 host = hosts[link.a]
-                vlan = self._host_address(cabling, *link.a).vlan
                 ports[upper].append(
                     Port(
                         upper_port, upper_role, host.name, lower_port, True, host.gateway, host.address,
-                        up_trusted, rate_bps, host.index, link.breakouts[1], "", vlan,
+                        is_trusted, rate_bps, host.index, link.breakouts[1], "", host.vlan,
                     )
                 )  # fmt: skip
                 continue
@@ -419,14 +312,14 @@ class Topology:
             )  # fmt: skip
             above = Port(
                 upper_port, upper_role, lower, lower_port, False, high, low,
-                up_trusted, rate_bps, number, link.breakouts[1], link.lags[1],
+                is_trusted, rate_bps, number, link.breakouts[1], link.lags[1],
             )  # fmt: skip
             ports[lower].append(below)
             ports[upper].append(above)
             self._ports.setdefault(end, (below, above))
         switches = tuple(
             Switch(
-                node.name, node.role, node.platform, node.hardware, self._tier_index[name], tuple(ports[name])
+                node.name, node.role, node.platform, node.hardware, self.tier_index[name], tuple(ports[name])
             )
             for name, node in self._nodes.items()
         )
@@ -438,22 +331,13 @@ class Topology:
             if self._fabric.qos_only:
                 return NO_ADDRESS, NO_ADDRESS
             raise UserInputError("is missing", where="addressing.links", expected="a prefix for links")
-        first, last = self._link_bounds
-        base = first + ADDRESSES_OF_A_LINK * number
-        if base + ADDRESSES_OF_A_LINK - 1 > last:
+        offset = ADDRESSES_OF_A_LINK * number
+        if offset >= 1 << (IPV4LENGTH - self._addressing.links.prefixlen):
             raise UserInputError(
                 f"{self._addressing.links} has no room for link {number + 1}", where="addressing.links"
             )
+        base = int(self._addressing.links.network_address) + offset
         return address_at(base + 1), address_at(base + 2)
-
-    @cached_property
-    def _link_bounds(self) -> tuple[int, int]:
-        block = self._addressing.links or IPv4Network(0)
-        return int(block.network_address), int(block.broadcast_address)
-
-    def _host_address(self, cabling: Cabling, machine: str, interface: str) -> HostAddress:
-        entry = cabling.entries.get(machine)
-        return _BY_RULE if entry is None else entry.address_of(interface)
 
     def _number_hosts(self, cabling: Cabling, links: list[Link]) -> dict[tuple[str, str], Host]:
         """(host, interface) → the host's port; places on a leaf are counted in the order of the hosts."""
@@ -469,7 +353,7 @@ class Topology:
             )
             for pod in self._via
         }
-        stride, seen = self._addressing.leaf_stride, Counter[str]()
+        stride, seen, rule = self._addressing.leaf_stride, Counter[str](), HostAddress()
         hosts: dict[tuple[str, str], Host] = {}
         for machine, cables in of_machine.items():
             if not cables:
@@ -477,19 +361,20 @@ class Topology:
             for link in cables:
                 interface, (leaf, leaf_port) = link.a[1], link.b
                 seen[leaf] += 1
-                if seen[leaf] >= stride and not self._fabric.qos_only:
+                if seen[leaf] >= stride and (self._alias or self._addressing.hosts is not None):
                     raise UserInputError(
                         f"leaf {leaf} has {seen[leaf]} hosts or more",
                         where="addressing.leaf_stride",
                         expected=f"fewer than leaf_stride {stride}",
                     )
-                index = self._tier_index[leaf] * stride + seen[leaf]
+                index = self.tier_index[leaf] * stride + seen[leaf]
                 name = machine if len(cables) == 1 else f"{machine}.{interface}"
-                given = self._host_address(cabling, machine, interface)
+                entry = cabling.entries.get(machine)
+                given = entry.address_of(interface) if entry else rule
                 address, gateway = self._host_addresses(name, given, index)
                 hosts[link.a] = Host(
                     name, interface, leaf, leaf_port, index, address, gateway, aliases[self.pods[leaf]],
-                    machine, given.address is not None,
+                    machine, given.address is not None, given.vlan,
                 )  # fmt: skip
         self._check_hosts(list(hosts.values()))
         return hosts
@@ -516,26 +401,18 @@ class Topology:
 
     def _check_hosts(self, hosts: list[Host]) -> None:
         """Names are given once, and addresses that the file gives are no others'."""
-        for name, count in Counter(host.name for host in hosts).items():
-            if count > 1 or name in self._nodes:
-                raise UserInputError(f"the name {name!r} is given twice", where="topology.hosts")
-        reserved = [
-            prefix
-            for prefix in (self._addressing.hosts, self._addressing.links, *self._alias.values())
-            if prefix is not None
-        ]
-        seen: set[IPv4Address] = set()
-        for host in hosts:
-            if not host.is_explicit:
-                continue
-            if host.address in seen:
-                raise UserInputError(f"{host.address} is given twice", where=f"topology.hosts: {host.name}")
-            seen.add(host.address)
+        check_names([*self._nodes, *(host.name for host in hosts)])
+        reserved = (self._addressing.hosts, self._addressing.links, *self._alias.values())
+        given = [host for host in hosts if host.is_explicit]
+        twice = Counter(host.address for host in given)
+        for host in given:
+            where = f"topology.hosts: {host.name}"
+            if twice[host.address] > 1:
+                raise UserInputError(f"{host.address} is given twice", where=where)
             for prefix in reserved:
-                if host.address in prefix:
+                if prefix is not None and host.address in prefix:
                     raise UserInputError(
-                        f"{host.address} lies in {prefix}, whose addresses follow a rule",
-                        where=f"topology.hosts: {host.name}",
+                        f"{host.address} lies in {prefix}, whose addresses follow a rule", where=where
                     )
 
     def _check_trusted(self) -> None:
@@ -545,6 +422,3 @@ class Topology:
         for reference in self._fabric.trusted_ports:
             if reference not in known:
                 raise UserInputError(f"{reference} is no port of the fabric", where="trusted_ports")
-
-
-_BY_RULE: Final = HostAddress()

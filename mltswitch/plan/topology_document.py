@@ -1,6 +1,7 @@
 """The part of a fabric file that says what is cabled to what, and which addresses it has."""
 
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
 from functools import cached_property
@@ -30,25 +31,23 @@ Breakout = Annotated[StrictInt, Field(ge=1, le=8)]
 """Ports into which one port of the box is broken out; 1: it is whole."""
 
 
-def _check_prefix(value: Any) -> Any:
-    if isinstance(value, str | IPv4Network):
-        return value
-    raise ValueError("is no prefix, write for example 10.10.0.0/16")
+def _text_of(kind: type, what: str, example: str) -> Callable[[Any], Any]:
+    """A check that lets no number be taken for an address."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str | kind) and ("/" in str(value) or "/" not in example):
+            return value
+        raise ValueError(f"is no {what}, write for example {example}")
+
+    return check
 
 
-def _check_interface(value: Any) -> Any:
-    if isinstance(value, IPv4Interface) or (isinstance(value, str) and "/" in value):
-        return value
-    raise ValueError("is no address with the length of its prefix, write for example 10.1.2.3/24")
-
-
-def _check_address(value: Any) -> Any:
-    if isinstance(value, str | IPv4Address):
-        return value
-    raise ValueError("is no address, write for example 10.1.2.1")
-
-
+_check_prefix = _text_of(IPv4Network, "prefix", "10.10.0.0/16")
 Prefix = Annotated[IPv4Network, BeforeValidator(_check_prefix)]
+Interface = Annotated[
+    IPv4Interface, BeforeValidator(_text_of(IPv4Interface, "address with its prefix's length", "10.1.2.3/24"))
+]
+Address = Annotated[IPv4Address, BeforeValidator(_text_of(IPv4Address, "address", "10.1.2.1"))]
 
 
 def _check_alias(value: Any) -> Any:
@@ -236,8 +235,8 @@ class SwitchEntry(SparseDocument):
 class HostAddress(SparseDocument):
     """Address of a host's port, for a rack that has addresses; by default it follows the rule."""
 
-    address: Annotated[IPv4Interface, BeforeValidator(_check_interface)] | None = None
-    gateway: Annotated[IPv4Address, BeforeValidator(_check_address)] | None = None
+    address: Interface | None = None
+    gateway: Address | None = None
     """The leaf's address towards the host."""
     vlan: Annotated[StrictInt, Field(ge=1, le=4094)] | None = None
     """Of the leaf's port, with `qos_only` alone: no static route leads through a VLAN's interface."""

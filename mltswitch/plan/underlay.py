@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from ipaddress import IPV4LENGTH, IPv4Network
 
 from mltswitch.plan.addresses import prefix_at
-from mltswitch.plan.topology import ADDRESSES_OF_A_LINK, Port, Route, Switch, Topology
+from mltswitch.plan.elements import ADDRESSES_OF_A_LINK, Port, Route, Switch
+from mltswitch.plan.topology import Topology
 from mltswitch.plan.topology_document import Addressing, SwitchRole
 
 _UP = {SwitchRole.LEAF: SwitchRole.SPINE, SwitchRole.SPINE: SwitchRole.CORE}

@@ -130,7 +130,7 @@ def alike(plan: Plan, role: PortRole | None = None) -> list[tuple[PortProfile, .
                 profile.packet_bytes,
                 profile.load,
                 profile.buffer_bytes,
-                profile.buffer,
+                profile.congested_queues,
                 profile.pool_bytes,
                 *((queue.ecn_threshold_bytes, queue.limit) for queue in profile.queues),
             )
@@ -144,22 +144,29 @@ def alike(plan: Plan, role: PortRole | None = None) -> list[tuple[PortProfile, .
 def with_buffer(plan: Plan, buffer_bytes: int) -> Plan:
     """The plan on ports of another buffer: every S, L and pool in proportion to it, in whole bytes.
 
-    Nothing is planned anew; predictions and optima of the old buffer are left out.
+    Nothing is planned anew; predictions of the old buffer are left out.
 
     Raises:
         UserInputError: an S or L would be smaller than one byte.
     """
-    profiles = tuple(_rescaled(profile, buffer_bytes) for profile in plan.port_profiles)
+    profiles = tuple(
+        _rescaled(profile, buffer_bytes / profile.buffer_bytes) for profile in plan.port_profiles
+    )
     return plan.model_copy(update={"port_profiles": profiles, "end_to_end": (), "notes": (), "warnings": ()})
 
 
-def _rescaled(profile: PortProfile, buffer_bytes: int) -> PortProfile:
-    factor = buffer_bytes / profile.buffer_bytes
+def scaled_buffer(plan: Plan, factor: float) -> Plan:
+    """`with_buffer` for ports of different buffers, each times `factor`."""
+    profiles = tuple(_rescaled(profile, factor) for profile in plan.port_profiles)
+    return plan.model_copy(update={"port_profiles": profiles})
 
+
+def _rescaled(profile: PortProfile, factor: float) -> PortProfile:
     def scaled(size: int) -> int:
         if int(size * factor) < 1:
             raise UserInputError(
-                f"{buffer_bytes} B leave {profile.role} ports thresholds below one byte", where="buffer"
+                f"{profile.buffer_bytes * factor:.0f} B leave {profile.role} ports thresholds below one byte",
+                where="buffer",
             )
         return int(size * factor)
 
@@ -176,13 +183,9 @@ def _rescaled(profile: PortProfile, buffer_bytes: int) -> PortProfile:
     )
     return profile.model_copy(
         update={
-            "buffer_bytes": buffer_bytes,
+            "buffer_bytes": scaled(profile.buffer_bytes),
             "pool_bytes": profile.pool_bytes and scaled(profile.pool_bytes),
             "queues": queues,
             "extra_rounds": None,
-            "optimum": "refined",
-            "lower_bound_rounds": None,
-            "gap": None,
-            "method": None,
         }
     )

@@ -24,7 +24,6 @@ from mltswitch.plan import (
     check_lossless,
     check_spray_mode,
 )
-from mltswitch.planning import predict_port_losses
 from mltswitch.targets.base import Quantised, Rounding
 from mltswitch.targets.paths import segment_routing
 from mltswitch.targets.shortfalls import shortfalls_of
@@ -228,9 +227,12 @@ class _Rounder:
         wanted, can = settings.limit, self.capabilities.limit
         if can.kind == "none":
             return Unlimited()
+        if can.kind == "alpha" and isinstance(wanted, AlphaLimit) and wanted.exponent in can.alpha_exponents:
+            return wanted
         if not isinstance(wanted, BytesLimit):
             raise UnsupportedPlanError(
-                f"limit {wanted} of {settings.traffic_class} is not in bytes", where=self._where
+                f"limit {wanted} of {settings.traffic_class} is none that {self.capabilities.hardware} has",
+                where=self._where,
             )
         if can.kind == "bytes":
             steps = min(wanted.size_bytes, can.maximum_bytes) // can.step_bytes
@@ -272,27 +274,16 @@ class _Rounder:
         return self.profile.buffer_bytes
 
     def _compare(self, given: Sequence[QueueState]) -> list[Rounding]:
-        """Every threshold and limit that changed, and what that does to the predicted loss."""
+        """Every threshold and limit that changed."""
         planned = self.profile.queues
         if all(
             (wanted.ecn_threshold_bytes, wanted.limit) == (got.ecn_threshold_bytes, got.limit)
             for wanted, got in zip(planned, given, strict=True)
         ):
             return []
-        effective = tuple(
-            wanted.model_copy(
-                update={
-                    "ecn_threshold_bytes": got.ecn_threshold_bytes,
-                    "limit": BytesLimit(self._effective_bytes(got.limit)),
-                }
-            )
-            for wanted, got in zip(planned, given, strict=True)
-        )
-        after = predict_port_losses(self.plan, self.profile.model_copy(update={"queues": effective}))
         roundings: list[Rounding] = []
         for wanted, got in zip(planned, given, strict=True):
             name = wanted.traffic_class
-            old, (unimportant, important) = wanted.prediction, after[name]
             for field, before, possible in (
                 ("ecn_threshold_bytes", wanted.ecn_threshold_bytes, got.ecn_threshold_bytes),
                 ("limit", wanted.limit, got.limit),
@@ -307,8 +298,6 @@ class _Rounder:
                         field=field,
                         wanted=self._text(before),
                         given=self._text(possible),
-                        loss_unimportant=(old.loss_unimportant, unimportant) if old else None,
-                        loss_important=(old.loss_important, important) if old else None,
                     )
                 )
         return roundings

@@ -176,16 +176,6 @@ def test_bursts_and_bounds_of_each_class() -> None:
     assert validate(one, Fabric, where="fabric.yaml").delay_bounds_seconds(3) == (0.001,) * 3
 
 
-@pytest.mark.parametrize(
-    ("given_order", "model", "is_ordered"),
-    [(None, "paper", True), (None, "completion", False), (True, "completion", True), (False, "paper", False)],
-)
-def test_who_orders_thresholds(given_order: bool | None, model: str, is_ordered: bool) -> None:
-    data = changed(SMALL, "classes.gradients.ordered_thresholds", given_order)
-    fabric = validate(data, Fabric, where="fabric.yaml")
-    assert fabric.classes.gradients.is_ordered(model) is is_ordered
-
-
 @given(
     pattern=st.from_regex(r"[A-Za-z0-9/_.-]{0,21}\{n\}[A-Za-z0-9/_.-]{0,21}", fullmatch=True),
     first=st.integers(-1, 10_001),

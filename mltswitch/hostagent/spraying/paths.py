@@ -1,8 +1,8 @@
 """The paths between two hosts of a plan, in its spray mode: one type, whatever names the path on the wire.
 
-Hosts below one leaf have one path, by that leaf alone. Between leaves there is one for each spine, in the
-order of `addressing.alias`, and between pods one for each core; the mode `entropy` has one for each UDP source port, and the switches' hash
-decides which spine it is; the mode `packet` has one, because the switches choose.
+Hosts below one leaf have one path, by that leaf alone. Between leaves there is one for each spine, between
+pods one for each core, in the order of `addressing.alias`. The mode `entropy` has one for each UDP source
+port, and the switches' hash decides where it leads; `packet` has one, because the switches choose.
 """
 
 from dataclasses import dataclass

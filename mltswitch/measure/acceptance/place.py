@@ -166,7 +166,9 @@ def _port(plan: Plan, switch: Switch, sender: Host, receiver: Host, name: str | 
             where="--port",
             expected=f"one of {', '.join(port.name for port in switch.ports)}",
         )
-    raise UserInputError(f"no port of {switch.name} leads to {receiver.name}", where="--hosts")
+    raise UserInputError(
+        f"what {sender.name} sends to {receiver.name} does not leave {switch.name}", where="--hosts"
+    )
 
 
 def _crossing(plan: Plan, switch: Switch, port: Port, sender: Host, receiver: Host) -> tuple[str, ...]:

@@ -707,7 +707,6 @@ def test_unknown_hardware() -> None:
 )
 def test_models(name: str, step: int, ports: int) -> None:
     model = TARGET.hardware(name)
-    assert model.ports is not None
     assert (model.threshold.step_bytes, model.ports[0].count) == (step, ports)
     assert model.threshold.maximum_bytes % step == 0
     assert (model.packet_spraying, model.segment_routing) == (None, None)
