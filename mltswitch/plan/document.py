@@ -153,6 +153,8 @@ class PortProfile(_Document):
     congested_queues: int = Field(default=1, ge=1)
     """Queues of the switch that are taken for congested at once, each with the same alpha."""
     load: float = Field(gt=0, allow_inf_nan=False)
+    source_rate_ratio: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Rate of a sender's link over that of the port: how fast a burst arrives."""
     queues: tuple[QueueSettings, ...] = Field(min_length=1)
     extra_rounds: Amount | None = None
     """Objective of this port's thresholds: extra training rounds expected over the plan's scenarios, loss

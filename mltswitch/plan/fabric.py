@@ -106,8 +106,8 @@ class Traffic(_Document):
     """Gradient bits offered to a port over its rate, in the busy phase; above 1 is overload."""
     burst_packets: BurstPackets = 1
     """Packets that a sender emits back to back with one tag (its segmentation offload)."""
-    source_rate_ratio: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
-    """Rate of a sender's link over the rate of the port: how fast a burst arrives.
+    source_rate_ratio: float | None = Field(default=None, gt=0, le=1000, allow_inf_nan=False)
+    """Rate of a sender's link over the rate of the port, how fast a burst arrives; by default a host's.
 
     The loss model `simulate` follows it; `completion` lets a burst arrive at once, which loses more.
     """

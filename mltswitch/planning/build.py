@@ -255,8 +255,15 @@ def _draft_profile(
         pool_bytes=memory.pool_bytes,
         congested_queues=memory.congested_queues,
         load=(override and override.load) or fabric.traffic.load,
+        source_rate_ratio=fabric.traffic.source_rate_ratio or _host_rate_bps(topology, rate_bps) / rate_bps,
         queues=provisional_queues(classes, fabric.classes, packet_bytes, memory),
     )
+
+
+def _host_rate_bps(topology: Topology, default_bps: int) -> int:
+    """Rate of the fastest link of a host."""
+    rates = [port.rate_bps for switch in topology.switches for port in switch.ports if port.peer_is_host]
+    return max(rates, default=default_bps)
 
 
 def _with_predictions(plan: Plan, simulation: SimulationSettings | None) -> tuple[PortProfile, ...]:

@@ -129,6 +129,7 @@ def alike(plan: Plan, role: PortRole | None = None) -> list[tuple[PortProfile, .
                 profile.rate_bps,
                 profile.packet_bytes,
                 profile.load,
+                profile.source_rate_ratio,
                 profile.buffer_bytes,
                 profile.congested_queues,
                 profile.pool_bytes,

@@ -45,7 +45,7 @@ def _ignored_traffic(plan: Plan) -> Iterator[str]:
         )
     elif model == "completion" and largest > 1:
         yield (
-            f"bursts that arrive at source_rate_ratio {traffic.source_rate_ratio:g} are an approximation in "
+            "bursts that take time to arrive are an approximation in "
             "the loss model 'completion', good to about a factor of 2; `--refine simulate` plays them exactly"
         )
     if model not in MODELS_WITHOUT_BURSTS:
@@ -53,7 +53,10 @@ def _ignored_traffic(plan: Plan) -> Iterator[str]:
     given = [f"arrivals {traffic.arrivals}"] if traffic.arrivals != "bursts" else []
     given += [
         f"{name} {value:g}"
-        for name, value in (("burst_packets", largest), ("source_rate_ratio", traffic.source_rate_ratio))
+        for name, value in (
+            ("burst_packets", largest),
+            ("source_rate_ratio", traffic.source_rate_ratio or 1.0),
+        )
         if value != 1
     ]
     if given:

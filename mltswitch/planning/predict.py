@@ -61,12 +61,12 @@ def class_loads(classes: Sequence[TrafficClass], planned_load: float, load: floa
 
 
 def gradient_arrivals(
-    traffic: Traffic, burst_packets: int, packet_seconds: float, senders: int = 1
+    traffic: Traffic, profile: PortProfile, burst_packets: int, senders: int = 1
 ) -> Arrivals:
     """How the packets of a gradient class come to a port, the bursts of so many senders at once."""
-    ratio = traffic.source_rate_ratio
+    ratio = profile.source_rate_ratio
     if traffic.arrivals == "incast" and traffic.senders and traffic.round_packets:
-        jitter = (traffic.jitter_seconds or 0.0) / packet_seconds
+        jitter = (traffic.jitter_seconds or 0.0) / profile.packet_seconds
         return Incast(traffic.senders, traffic.round_packets, jitter, burst_packets, ratio)
     if burst_packets * senders == 1:
         return Poisson()
@@ -76,9 +76,9 @@ def gradient_arrivals(
 
 def class_traffic(
     plan: Plan,
+    profile: PortProfile,
     *,
     load: float,
-    packet_seconds: float,
     burst_packets: int | None = None,
     senders: int = 1,
 ) -> tuple[QueueTraffic, ...]:
@@ -87,7 +87,7 @@ def class_traffic(
     Args:
         plan: classes and traffic.
         load: of all gradients together.
-        packet_seconds: transmission time of a packet.
+        profile: of the port.
         burst_packets: of all gradient classes; by default the fabric's.
         senders: whose bursts come at once.
     """
@@ -99,7 +99,7 @@ def class_traffic(
             offered.append(QueueTraffic(class_load, plan.unimportant_share))
             continue
         burst = next(bursts)
-        arrivals = gradient_arrivals(traffic, burst, packet_seconds, senders)
+        arrivals = gradient_arrivals(traffic, profile, burst, senders)
         # Every sender tags its own burst.
         importance = traffic.importance_of(burst) if senders == 1 else "packet"
         offered.append(QueueTraffic(class_load, plan.unimportant_share, arrivals, importance))
@@ -133,8 +133,8 @@ def port_problem(
     """
     traffic = class_traffic(
         plan,
+        profile,
         load=profile.load if load is None else load,
-        packet_seconds=profile.packet_seconds,
         burst_packets=burst_packets,
         senders=senders,
     )

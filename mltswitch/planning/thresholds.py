@@ -142,6 +142,7 @@ class PortSolver:
             profile.packet_seconds if self.plan.fabric.traffic.jitter_seconds else None,
             profile.packet_bytes,
             profile.load,
+            profile.source_rate_ratio,
             profile.buffer_bytes,
             tuple(
                 (profile.length_bytes(queue.limit), queue.limit.kind == "bytes") for queue in profile.queues
