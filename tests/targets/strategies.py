@@ -51,7 +51,7 @@ def plans(
     classes = _classes(fabric)
     roles = sorted({port.role for switch in Topology(fabric).switches for port in switch.ports})
     return Plan(
-        schema="mltswitch/plan/v1",
+        schema="mltswitch/plan/v2",
         provenance=Provenance(
             tool_version="0",
             queueing_model="paper",

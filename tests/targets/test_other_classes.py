@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from mltswitch.capabilities import BytesLimit
 from mltswitch.documents import parse_yaml, validate
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.plan import ClassKind, Fabric, Plan
@@ -86,9 +87,18 @@ def test_order_of_service_loads_and_limits() -> None:
     left = 1 - 0.001 - 0.005 - 0.05 - 0.2 - 0.05 - 0.3 - 0.01
     assert [entry.rate_cap_share for entry in made.gradient_classes] == [pytest.approx(left)]
     queues = {queue.traffic_class: queue for queue in made.port_profiles[0].queues}
-    assert str(queues["storage"].limit) == str(64 * 1514) + " B"
     assert queues["storage"].prediction is not None
     assert (queues["roce"].limit.kind, queues["roce"].prediction) == ("none", None)
+
+
+def test_limits_are_the_fabrics() -> None:
+    (limit,) = {
+        queue.limit
+        for profile in plan("linux", STORAGE, TELEMETRY).port_profiles
+        for queue in profile.queues
+        if queue.traffic_class == "storage"
+    }
+    assert limit == BytesLimit(64 * 1514)
 
 
 def test_order_of_service_is_checked_in_plans() -> None:
