@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mltswitch.deploy.p4runtime import check_p4runtime
-from mltswitch.deploy.ssh import require_packages
+from mltswitch.deploy.ssh import has_agent, require_packages, unlock_keys
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.plan import Plan
@@ -64,20 +64,16 @@ def _is_p4runtime(device: Device) -> bool:
 
 
 def _check_credentials(device: Device) -> None:
-    if device.key_file is None and device.password() is None:
+    for secret in (device.password, device.become_password):
+        if secret is not None:
+            secret.read(device.name)
+    unlock_keys([device])
+    if device.key_file is None and device.password is None and not has_agent():
         raise UserInputError(
-            "has neither a key nor a password",
+            "has neither a key nor a password, and no SSH agent holds a key",
             where=device.name,
             hint="set ansible_ssh_private_key_file or mltswitch_password_env",
         )
-    if device.key_file is not None:
-        try:
-            with device.key_file.open("rb"):
-                pass
-        except OSError as error:
-            raise UserInputError(
-                f"the private key cannot be read: {error.strerror}", where=f"{device.name}: {device.key_file}"
-            ) from None
 
 
 def _check_known_hosts(devices: Iterable[Device]) -> None:
