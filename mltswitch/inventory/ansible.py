@@ -29,7 +29,6 @@ LIMITS: Final = 'ulimit -v 4194304; ulimit -f 4096; exec "$@"'
 SETTINGS: Final = {
     "ANSIBLE_INVENTORY_ENABLED": "yaml,toml,ini",
     "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
-    "ANSIBLE_DUPLICATE_YAML_DICT_KEY": "error",
     "ANSIBLE_TRANSFORM_INVALID_GROUP_CHARS": "ignore",
     "ANSIBLE_DEPRECATION_WARNINGS": "false",
     "ANSIBLE_NOCOLOR": "true",
@@ -40,8 +39,13 @@ UNHONOURED: Final = (
     r"(?:remote_user|remote_port|private_key_file|ssh_(?:common_|extra_)?args|become(?:_\w+)?)"
 )
 """Settings of ansible.cfg, and ANSIBLE_ variables, by which one connects; here the inventory alone says that."""
+YAML_SUFFIXES: Final = (".yaml", ".yml", ".json")
 VAULT: Final = "$ANSIBLE_VAULT;"
 _OWN_DOCUMENT: Final = re.compile(r'^\s*\{?\s*"?schema"?\s*:\s*"?mltswitch/', re.MULTILINE)
+_WARNING: Final = re.compile(
+    r"\[WARNING\]: (?!Found variable using reserved)(.+)(?:\nOrigin: (.+):\d+:\d+$)?", re.M
+)
+"""Ansible warns where it ignores something, which is refused here; names that plays reserve do no harm."""
 _QUOTED: Final = re.compile(r",? ?\b(?:got|found|supplied):? .*")
 """Ansible quotes what stands in a file, which may be a secret."""
 
@@ -54,14 +58,16 @@ def ansible_program(name: str = "ansible-inventory") -> str | None:
 
 def read_ansible_inventory(program: str, paths: Sequence[Path]) -> dict[str, Listed]:
     """Hosts of one or more inventories, with Ansible's precedence; raises UserInputError."""
-    own = [document.name for path in paths if path.is_dir() for document in own_documents(path)]
-    ignored = (
-        {"ANSIBLE_INVENTORY_IGNORE_REGEX": "|".join(f"^{re.escape(name)}$" for name in own)} if own else {}
-    )
+    own = [f"^{re.escape(file.name)}$" for path in paths if path.is_dir() for file in own_documents(path)]
+    ignored = {"ANSIBLE_INVENTORY_IGNORE_REGEX": "|".join(own)} if own else {}
     sources = [argument for path in paths for argument in ("-i", str(path.absolute()))]
     output, errors = _run([program, *sources, "--list"], ignored)
-    if output is None or "[WARNING]" in errors:
+    if output is None:
         raise _explained(errors, paths)
+    for warning, file in _WARNING.findall(errors):
+        # Ansible takes for a duplicate what overrides a merged key (<<), too.
+        if "duplicate mapping key" not in warning or "<<" not in read_text(Path(file)):
+            raise UserInputError(_QUOTED.sub("", warning), where=file or ", ".join(map(str, paths)))
     data = json.loads(output)
     parents: dict[str, set[str]] = {}
     direct: dict[str, set[str]] = {}
@@ -88,27 +94,20 @@ def _with_parents(groups: Iterable[str], parents: Mapping[str, set[str]]) -> tup
 
 
 def own_documents(folder: Path) -> list[Path]:
-    """Our own documents in an inventory folder (the fabric, a plan), which Ansible would take for inventories."""
-    files = [
-        path for path in folder.iterdir() if path.suffix in {".yaml", ".yml", ".json"} and path.is_file()
-    ]
+    """Our own documents in a folder (a fabric, a plan), which Ansible would take for inventories."""
+    files = [file for file in folder.iterdir() if file.suffix in YAML_SUFFIXES and file.is_file()]
     return [
-        path for path in files if _OWN_DOCUMENT.search(path.read_bytes()[:4096].decode("utf-8", "replace"))
+        file for file in files if _OWN_DOCUMENT.search(file.read_bytes()[:4096].decode("utf-8", "replace"))
     ]
 
 
 def decrypted(text: str, *, where: str) -> str:
     """A value that Ansible Vault encrypted, by the password that Ansible's own settings name."""
     program = ansible_program("ansible-vault")
-    output, errors = (
-        _run([program, "decrypt", "--output", "-"], {}, text) if program else (None, "it is missing")
-    )
+    output = _run([program, "decrypt", "--output", "-"], {}, text)[0] if program else None
     if output is None:
-        raise UserInputError(
-            f"ansible-vault does not decrypt it: {_first(errors)}",
-            where=where,
-            hint="ANSIBLE_VAULT_PASSWORD_FILE names the file of the vault's password",
-        )
+        hint = "ANSIBLE_VAULT_PASSWORD_FILE names the file of the vault's password"
+        raise UserInputError("ansible-vault does not decrypt it", where=where, hint=hint)
     return output.removesuffix("\n")
 
 
@@ -167,39 +166,34 @@ def _configuration(named: str, scratch: Path) -> str:
 def _explained(errors: str, paths: Sequence[Path]) -> UserInputError:
     """What Ansible says on many lines, as one line that names the file."""
     source = re.search(r"Completely failed to parse inventory source (.+)", errors)
-    files = [Path(source[1])] if source else []
-    for folder in {path if path.is_dir() else path.parent for path in paths} if source is None else ():
-        files += sorted(folder.glob("*_vars/**/*"))
-    for path in files:  # Ansible names neither the line nor, of variables, the file
-        if (
-            path.is_file()
-            and path.suffix in {"", ".yaml", ".yml", ".json"}
-            and (source is None or path.suffix)
-        ):
-            text = read_text(path)
-            if text.startswith(VAULT):
-                decrypted(text, where=str(path))
-                continue
-            try:
-                parse_yaml(text, where=str(path))
-            except UserInputError as error:
-                if re.search(r"the tag '!(vault|unsafe)|merge key", error.what) is None:
-                    return error
     if source is None:
-        return UserInputError(_first(errors), where=", ".join(map(str, paths)))
-    kind = {".yaml": "yaml", ".yml": "yaml", ".json": "yaml", ".toml": "toml"}.get(files[0].suffix, "ini")
-    said = re.search(
-        rf"Failed to parse inventory with '{kind}' plugin: (?:Failed to parse inventory: )?(.+)", errors
-    )
+        # Of a file of variables, Ansible tells neither the name nor the line.
+        folders = {path if path.is_dir() else path.parent for path in paths}
+        files = [file for folder in folders for file in folder.glob("*_vars/**/*") if file.is_file()]
+        faults = [_fault(file) for file in sorted(files) if file.suffix in {"", *YAML_SUFFIXES}]
+        said = re.search(r"\[ERROR\]: (.+)", errors)
+        what = _QUOTED.sub("", said[1]) if said else errors
+        return next(filter(None, faults), UserInputError(what, where=", ".join(map(str, paths))))
+    file = Path(source[1])
+    plugin = {".toml": "toml", **dict.fromkeys(YAML_SUFFIXES, "yaml")}.get(file.suffix, "ini")
+    fault = _fault(file) if plugin == "yaml" and file.is_file() else None
+    said = re.search(rf"inventory with '{plugin}' plugin: (?:Failed to parse inventory: )?(.+)", errors)
     runs = "programs and plugins run only where ANSIBLE_INVENTORY_ENABLED names them (script, auto)"
-    return UserInputError(
+    return fault or UserInputError(
         _QUOTED.sub("", said[1]) if said else "is no inventory that Ansible reads",
-        where=str(files[0]),
-        hint=runs if os.access(files[0], os.X_OK) or "Plugin configuration" in errors else "",
+        where=str(file),
+        hint=runs if os.access(file, os.X_OK) or "Plugin configuration" in errors else "",
     )
 
 
-def _first(errors: str) -> str:
-    """The first error or warning, without what it quotes."""
-    found = re.findall(r"\[ERROR\]: (.+)", errors) or re.findall(r"\[WARNING\]: (.+)", errors) or [errors]
-    return _QUOTED.sub("", found[0])
+def _fault(file: Path) -> UserInputError | None:
+    """What is wrong with one YAML file: its syntax, or that its vault does not open."""
+    try:
+        text = read_text(file)
+        if text.startswith(VAULT):
+            decrypted(text, where=str(file))
+        else:
+            parse_yaml(text, where=str(file))
+    except UserInputError as error:
+        return None if re.search(r"the tag '!(vault|unsafe)|merge key", error.what) else error
+    return None

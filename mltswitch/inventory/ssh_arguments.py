@@ -36,20 +36,16 @@ def ssh_options(text: str) -> dict[str, str | list[Hop]]:
     said: dict[str, str | list[Hop]] = {}
     while words:
         word = words.pop(0)
-        letter, value = word[1:2], word[2:] or (words.pop(0) if words else "")
-        name = _LETTERS.get(letter, "")
+        letter, name = word[1:2], _LETTERS.get(word[1:2], "")
+        value = word[2:] or (words.pop(0) if words and (name or letter == "o") else "")
+        given = word if word.endswith(value) else f"{word} {value}"
         if letter == "o":
             name, _, value = re.sub(r"\s*[=\s]\s*", "=", value.strip(), count=1).partition("=")
         option = name.lower()
-        if any(
-            re.fullmatch(names, option) and re.fullmatch(allowed, value)
-            for names, allowed in AS_ALWAYS.items()
-        ):
+        if any(re.fullmatch(names, option) and re.fullmatch(fit, value) for names, fit in AS_ALWAYS.items()):
             continue
         if word[0] != "-" or option not in HONOURED or not value or re.search(r"[%\s]|^/dev/null$", value):
-            raise ValueError(
-                f"has {' '.join((word, value)[: 1 + (word[2:] == '')])!r}, which mltswitch does not honour"
-            )
+            raise ValueError(f"has {given!r}, which mltswitch does not honour")
         meant = _jump_hosts(value) if option == "proxyjump" else value
         if said.setdefault(HONOURED[option], meant) != meant:
             raise ValueError(f"says {name} twice")
