@@ -39,7 +39,9 @@ def _arguments(command: Command) -> Command:
 
 @click.command(epilog="\b\nExample:\n  mltswitch diff plan.yaml -i inventories/lab --limit leaf1")
 @_arguments
-def diff(plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None, concurrency: int, as_json: bool) -> int:
+def diff(
+    plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None, concurrency: int, as_json: bool
+) -> int:
     """Show, device by device, what a push of PLAN would send. Sends nothing."""
     plan, inventory = _load(plan_file, inventory_paths, limit)
     with _Bar("comparing", len(inventory.select(limit))) as bar:
@@ -84,7 +86,9 @@ def push(
 
 @click.command(epilog="\b\nExample:\n  mltswitch verify plan.yaml -i inventories/lab --json")
 @_arguments
-def verify(plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None, concurrency: int, as_json: bool) -> int:
+def verify(
+    plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None, concurrency: int, as_json: bool
+) -> int:
     """Compare what the switches run with PLAN; exit code 5 when something differs."""
     plan, inventory = _load(plan_file, inventory_paths, limit)
     with _Bar("verifying", len(inventory.select(limit))) as bar:

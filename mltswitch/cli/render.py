@@ -26,7 +26,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def inventory_options(command: Command) -> Command:
     """`-i`, as often as there are inventories, and `--limit`."""
-    command = click.option("--limit", help="Devices or groups, by Ansible's patterns: leafs:!leaf3,spine*.")(command)
+    command = click.option("--limit", help="Devices or groups, by Ansible's patterns: leafs:!leaf3,spine*.")(
+        command
+    )
     return click.option(
         "-i",
         "--inventory",

@@ -12,7 +12,6 @@ from mltswitch.deploy.conversation import place, quoted, refusal, too_late
 from mltswitch.deploy.ssh import (
     AUTHENTICATION_SECONDS,
     BANNER_SECONDS,
-    CONNECT_SECONDS,
     KEEPALIVE_SECONDS,
     bounded,
     credentials,
@@ -143,7 +142,7 @@ def _unconnected(device: Device, netmiko_type: str, channel: Channel | None) -> 
         system_host_keys=False,
         alt_host_keys=True,
         alt_key_file=str(device.known_hosts_file),
-        conn_timeout=device.connect_seconds or CONNECT_SECONDS,
+        conn_timeout=device.connect_seconds,
         banner_timeout=BANNER_SECONDS,
         auth_timeout=AUTHENTICATION_SECONDS,
         keepalive=KEEPALIVE_SECONDS,

@@ -3,14 +3,14 @@
 import select
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
 import paramiko
 
 from mltswitch.deploy.conversation import place, quoted, refusal, too_late
-from mltswitch.deploy.ssh import CONNECT_SECONDS, authenticated, bounded, route, translated, transport_of
+from mltswitch.deploy.ssh import bounded, logged_in, route, translated
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device
 from mltswitch.targets import Step
@@ -77,7 +77,7 @@ class ShellConversation:
         with (
             translated(self._device),
             bounded(seconds, self._transport.close, late),
-            self._transport.open_session(timeout=CONNECT_SECONDS) as channel,
+            self._transport.open_session(timeout=self._device.connect_seconds) as channel,
         ):
             if self._device.become:
                 command, stdin = self._as_root(command, stdin)
@@ -155,5 +155,5 @@ class _Exchange:
 @contextmanager
 def open_shell(device: Device) -> Iterator[ShellConversation]:
     """Connect, check the host key, authenticate; closes the connection afterwards."""
-    with route(device) as channel, closing(authenticated(device, channel)) as client:
-        yield ShellConversation(device, transport_of(client))
+    with route(device) as channel, logged_in(device, channel) as transport:
+        yield ShellConversation(device, transport)

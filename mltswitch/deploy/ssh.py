@@ -21,10 +21,8 @@ from mltswitch.targets import Session, Target
 if TYPE_CHECKING:
     import paramiko
 
-CONNECT_SECONDS: Final = 10.0
-"""For the TCP connection."""
 BANNER_SECONDS: Final = 60.0
-"""From there to the SSH version line and the key exchange."""
+"""From the TCP connection to the SSH version line and the key exchange."""
 AUTHENTICATION_SECONDS: Final = 60.0
 KEEPALIVE_SECONDS: Final = 15
 """Firewalls forget a connection on which nothing is said while the switch works on a long step."""
@@ -80,35 +78,34 @@ def connect(device: Device, target: Target) -> Iterator[Conversation]:
 def unlock_keys(devices: Iterable[Device]) -> None:
     """Open the private keys of these devices, asking for passphrases where nothing else gives them.
 
-    Raises UserInputError for a key that cannot be opened.
+    Raises UserInputError for a key that cannot be opened, and where a device has neither key nor password.
     """
     require_packages()
+    import paramiko
+
     for device in devices:
         if device.key_file is not None:
             _private_key(device.key_file, device)
+        elif device.password is None and device.user and not paramiko.Agent().get_keys():
+            raise UserInputError(
+                "has neither a key nor a password, and no SSH agent holds a key",
+                where=device.name,
+                hint="set ansible_ssh_private_key_file or mltswitch_password_env",
+            )
 
 
 def credentials(device: Device, *, is_jump_host: bool = False) -> dict[str, Any]:
     """What authenticates the user, by the names that paramiko and netmiko share.
 
-    A private key or password that the inventory names is offered alone, else all keys of the SSH agent. A jump
-    host is offered both kinds of key, and never the device's password.
+    A key or password that the inventory names is offered alone, else all keys of the SSH agent. A jump host
+    is offered both kinds of key, and never the device's password.
     """
-    password = None if is_jump_host or device.password is None else device.password.read(device.name)
-    key_file = device.key_file
+    secret = None if is_jump_host or device.password is None else device.password.read(device.name)
     return {
-        "password": None if password is None else password.get_secret_value(),
-        "pkey": None if key_file is None else _private_key(key_file, device),
-        "allow_agent": is_jump_host or (key_file is None and password is None),
+        "password": None if secret is None else secret.get_secret_value(),
+        "pkey": None if device.key_file is None else _private_key(device.key_file, device),
+        "allow_agent": is_jump_host or (device.key_file is None and secret is None),
     }
-
-
-def has_agent() -> bool:
-    """Whether an SSH agent holds a key."""
-    import paramiko
-
-    with closing(paramiko.Agent()) as agent:
-        return bool(agent.get_keys())
 
 
 @contextmanager
@@ -124,25 +121,24 @@ def route(device: Device) -> "Iterator[paramiko.Channel | None]":
         channel = None
         for hop, following in pairwise((*hops, device)):
             with translated(hop):
-                client = stack.enter_context(closing(authenticated(hop, channel, is_jump_host=True)))
+                transport = stack.enter_context(logged_in(hop, channel, is_jump_host=True))
+                ends = (following.address, following.port), ("127.0.0.1", 0)
                 try:
-                    channel = transport_of(client).open_channel(
-                        "direct-tcpip", (following.address, following.port), ("127.0.0.1", 0), timeout=_patience(hop)
-                    )
+                    channel = transport.open_channel("direct-tcpip", *ends, timeout=hop.connect_seconds)
                 except paramiko.ChannelException as error:
                     what = f"does not reach {following.endpoint}: {error.text}"
                     raise DeviceError(what, where=place(hop)) from None
         yield channel
 
 
-def authenticated(
+@contextmanager
+def logged_in(
     device: Device, channel: "paramiko.Channel | None", *, is_jump_host: bool = False
-) -> "paramiko.SSHClient":
-    """An SSH connection, through the channel where there is one, its host key checked and its user logged in."""
+) -> "Iterator[paramiko.Transport]":
+    """An SSH connection, through the channel where there is one; its host key is checked first."""
     import paramiko
 
-    client = paramiko.SSHClient()
-    try:
+    with closing(paramiko.SSHClient()) as client:
         if device.known_hosts_file.is_file():
             client.load_host_keys(str(device.known_hosts_file))
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
@@ -151,33 +147,21 @@ def authenticated(
             port=device.port,
             username=device.user,
             look_for_keys=False,
-            timeout=_patience(device),
+            timeout=device.connect_seconds,
             banner_timeout=BANNER_SECONDS,
             auth_timeout=AUTHENTICATION_SECONDS,
             sock=channel,
             **credentials(device, is_jump_host=is_jump_host),
         )
-        transport_of(client).set_keepalive(KEEPALIVE_SECONDS)
-    except BaseException:
-        client.close()
-        raise
-    return client
-
-
-def _patience(device: Device) -> float:
-    return device.connect_seconds or CONNECT_SECONDS
-
-
-def transport_of(client: "paramiko.SSHClient") -> "paramiko.Transport":
-    """The connection of a client; raises EOFError where it is gone."""
-    transport = client.get_transport()
-    if transport is None:
-        raise EOFError
-    return transport
+        transport = client.get_transport()
+        if transport is None:
+            raise EOFError
+        transport.set_keepalive(KEEPALIVE_SECONDS)
+        yield transport
 
 
 def _private_key(path: Path, device: Device) -> "paramiko.PKey":
-    """The key of a file; an encrypted one from the agent, or by the passphrase of the inventory or the user."""
+    """The key of a file; an encrypted one from the agent, or by the inventory's or the user's passphrase."""
     import paramiko
 
     where = f"{device.name}: {path}"
@@ -188,8 +172,10 @@ def _private_key(path: Path, device: Device) -> "paramiko.PKey":
     except OSError as error:
         raise UserInputError(f"the private key cannot be read: {error.strerror}", where=where) from None
     except paramiko.PasswordRequiredException:
+        public = path.with_name(f"{path.name}.pub")
+        blob = public.read_text().split()[1:2] if public.is_file() else []
         for held in paramiko.Agent().get_keys():
-            if _public_key(path) == held.get_base64():
+            if [held.get_base64()] == blob:
                 return held
     except (paramiko.SSHException, ValueError):
         raise UserInputError("holds no private key of a known kind", where=where) from None
@@ -198,25 +184,19 @@ def _private_key(path: Path, device: Device) -> "paramiko.PKey":
     elif sys.stdin.isatty():
         passphrase = getpass.getpass(f"Passphrase of {path}: ")
     else:
-        raise UserInputError(
-            "the private key is encrypted", where=where, hint="add it to ssh-agent, or set mltswitch_key_passphrase_env"
-        )
+        hint = "add it to ssh-agent, or set mltswitch_key_passphrase_env"
+        raise UserInputError("the private key is encrypted", where=where, hint=hint)
     try:
         return _unlocked.setdefault(path, _loaded(path, passphrase))
     except (paramiko.SSHException, ValueError):
         raise UserInputError("the passphrase does not open it", where=where) from None
 
 
-def _public_key(path: Path) -> str:
-    """What ssh-keygen wrote beside the private key; empty where nothing stands there."""
-    public = path.with_name(f"{path.name}.pub")
-    return (public.read_text().split() + ["", ""])[1] if public.is_file() else ""
-
-
 def _loaded(path: Path, passphrase: str | None) -> "paramiko.PKey":
     import paramiko
 
-    for kind in (paramiko.Ed25519Key, paramiko.ECDSAKey):
+    kinds: tuple[type[paramiko.PKey], ...] = (paramiko.Ed25519Key, paramiko.ECDSAKey)
+    for kind in kinds:
         try:
             return kind.from_private_key_file(str(path), passphrase)
         except paramiko.PasswordRequiredException:

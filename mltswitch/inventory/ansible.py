@@ -1,4 +1,4 @@
-"""Ansible's own loader, run as a program of its own (ansible-core is under the GPL): nothing of it is imported.
+"""Ansible's own loader, run as a program: ansible-core is under the GPL, and nothing of it is imported.
 
 The user's environment holds for it, so that settings for Vault or precedence do. What would let the folder in
 which one stands decide is closed: `ansible.cfg` is read where ANSIBLE_CONFIG names it, variables beside a
@@ -38,7 +38,7 @@ SETTINGS: Final = {
 UNHONOURED: Final = (
     r"(?:remote_user|remote_port|private_key_file|ssh_(?:common_|extra_)?args|become(?:_\w+)?)"
 )
-"""Settings of ansible.cfg, and ANSIBLE_ variables, by which one connects; here the inventory alone says that."""
+"""Settings of ansible.cfg, and ANSIBLE_ variables, about connecting; here the inventory alone decides it."""
 YAML_SUFFIXES: Final = (".yaml", ".yml", ".json")
 VAULT: Final = "$ANSIBLE_VAULT;"
 _OWN_DOCUMENT: Final = re.compile(r'^\s*\{?\s*"?schema"?\s*:\s*"?mltswitch/', re.MULTILINE)
@@ -142,7 +142,7 @@ def _run(command: Sequence[str], settings: Mapping[str, str], text: str = "") ->
 
 
 def _configuration(named: str, scratch: Path) -> str:
-    """The ansible.cfg that the user names, else an empty one; raises UserInputError for what is not honoured."""
+    """The ansible.cfg that the user names, else an empty one; refuses what is not honoured."""
     hint = "say it in the inventory's variables"
     if set_here := [
         name for name in sorted(os.environ) if re.fullmatch(f"ANSIBLE_{UNHONOURED.upper()}", name)

@@ -22,7 +22,7 @@ class Secret:
     variable: str
     """Of the inventory, that says so."""
     source: str = field(repr=False)
-    """Name of an environment variable, or what Ansible Vault encrypted; somebody may put the secret itself."""
+    """Name of an environment variable, or what Ansible Vault encrypted; by mistake, the secret itself."""
 
     def read(self, device: str) -> SecretStr:
         """The secret; raises UserInputError when the environment variable is not set, or Vault fails."""
@@ -72,11 +72,16 @@ class Device:
     """Of the private key."""
     jump_hosts: tuple[JumpHost, ...] = ()
     """From here to the device."""
-    connect_seconds: int | None = None
-    """For each TCP connection; None: as long as usual."""
+    connect_seconds: float = 10.0
+    """For each TCP connection."""
     become: bool = False
     """Whether commands in a shell run as root, by sudo; a command line always enters its privileged mode."""
     become_password: Secret | None = None
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """Passwords that a session will need."""
+        return tuple(filter(None, (self.password, self.become_password)))
 
     @property
     def endpoint(self) -> str:

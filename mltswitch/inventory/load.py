@@ -12,24 +12,21 @@ from mltswitch.inventory.yaml_files import SUFFIXES, needs_ansible, read_yaml_in
 
 
 def load_inventory(*paths: Path) -> Inventory:
-    """All devices of one or more inventories, files or folders, as with Ansible's `-i`; in order of their names.
+    """All devices of one or more inventories, as with Ansible's `-i`, in order of their names.
 
     Raises UserInputError naming inventory, host and variable, with everything that is wrong with that host.
     """
     try:
         listed = read_hosts(*paths)
     except OSError as error:
-        raise UserInputError(
-            f"cannot be read: {error.strerror}", where=str(error.filename or paths[0])
-        ) from None
+        where = str(error.filename or paths[0])
+        raise UserInputError(f"cannot be read: {error.strerror}", where=where) from None
     source = Path(", ".join(map(str, paths)))
     folders = {path if path.is_dir() else path.parent for path in paths}
     folder = folders.pop() if len(folders) == 1 else None
     devices: list[Device] = []
     errors: dict[str, UserInputError] = {}
-    for host in sorted(
-        listed, key=lambda name: [int(part) if part.isdecimal() else part for part in _parts(name)]
-    ):
+    for host in sorted(listed, key=_in_turns):
         try:
             devices.append(device_from(host, listed[host], source, folder))
         except UserInputError as error:
@@ -42,13 +39,13 @@ def load_inventory(*paths: Path) -> Inventory:
     return Inventory(tuple(devices), source)
 
 
-def _parts(name: str) -> list[str]:
-    """Text and numbers in turns, so that leaf10 comes after leaf2."""
-    return re.split(r"(\d+)", name)
+def _in_turns(name: str) -> list[str | int]:
+    """Text and numbers of a name in turns, so that leaf10 comes after leaf2."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def read_hosts(*paths: Path) -> dict[str, Listed]:
-    """Hosts with their variables and groups; raises UserInputError, or OSError for a path that cannot be read."""
+    """Hosts with their variables and groups; raises UserInputError, or OSError for a missing path."""
     for path in paths:
         path.stat()
     program = ansible_program()

@@ -17,7 +17,7 @@ def matching(limit: str, groups: Mapping[str, tuple[str, ...]]) -> set[str]:
 
     Parts separated by `,` or `:` name hosts or groups, with `*`, `?` and `[abc]`, or as a regular expression
     after `~`. They add up; those after `&` are also required, those after `!` excluded. Raises UserInputError
-    for a part that matches nothing, and for positions such as `leafs[0]`, which change with the order in a file.
+    for a part that matches nothing, and for positions (`leafs[0]`), which change with the order in a file.
     """
     parts = [part.strip() for part in limit.split(",")] if "," in limit else _PARTS.findall(limit)
     parts = sorted((part for part in parts if part), key=lambda part: " &!".find(part[0]))
@@ -43,9 +43,8 @@ def _hosts(pattern: str, groups: Mapping[str, tuple[str, ...]]) -> set[str]:
     matches = {name for name in known if expression.match(name)}
     if not matches or _POSITION.fullmatch(pattern):
         listed = ", ".join(sorted(known)[:12]) + (f" and {len(known) - 12} more" if len(known) > 12 else "")
-        raise UserInputError(
-            f"no device or group {shown(pattern)}", where="--limit", expected=f"some of {listed}"
-        )
+        what = f"no device or group {shown(pattern)}"
+        raise UserInputError(what, where="--limit", expected=f"some of {listed}")
     by_group = {host for host, inside in groups.items() if not matches.isdisjoint(inside)}
     is_plain = pattern[0] != "~" and not {*".?*["} & {*pattern}
     return by_group if by_group and is_plain else by_group | {host for host in groups if host in matches}

@@ -1,4 +1,4 @@
-"""Options of the `ssh` program, as `ansible_ssh_common_args` and its like hold them; no such program is run."""
+"""Options of the `ssh` program, as in `ansible_ssh_common_args`; no such program is run."""
 
 import re
 import shlex
@@ -56,8 +56,5 @@ def _jump_hosts(text: str) -> list[Hop]:
     matches = [_HOP.fullmatch(part) for part in text.split(",")] if text.lower() != "none" else []
     if None in matches:
         raise ValueError(f"has the ProxyJump {text!r}, which is not [user@]host[:port], separated by commas")
-    return [
-        (found["address"].strip("[]"), found["port"] or "22", found["user"] or "")
-        for found in matches
-        if found
-    ]
+    hops = [match.groupdict("") for match in matches if match is not None]
+    return [(hop["address"].strip("[]"), hop["port"] or "22", hop["user"]) for hop in hops]

@@ -90,8 +90,8 @@ def _encrypted(value: object) -> object:
     if isinstance(value, dict) and str(value.get("__ansible_vault", "")).startswith(VAULT):
         return value["__ansible_vault"]
     raise ValueError(
-        "a password in clear text does not belong into an inventory: use a key, name an environment variable in "
-        "mltswitch_password_env or mltswitch_become_password_env, or encrypt it (ansible-vault encrypt_string)"
+        "a password in clear text does not belong into an inventory: use a key, name an environment variable "
+        "in mltswitch_password_env or mltswitch_become_password_env, or use ansible-vault encrypt_string"
     )
 
 
@@ -136,7 +136,7 @@ class Used(BaseModel):
         "ansible.netcommon.libssh",
     ] = "ssh"
     ansible_host_key_checking: Literal[True] = True
-    ansible_ssh_timeout: Annotated[_Number, Field(ge=1, le=600)] | None = None
+    ansible_ssh_timeout: Annotated[_Number, Field(ge=1, le=600)] = 10
     ansible_become: _YesOrNo = False
     ansible_become_method: Literal["sudo", "ansible.builtin.sudo", "enable", "ansible.netcommon.enable"] = (
         "sudo"

@@ -1,7 +1,7 @@
 """The loader of the base install: one YAML file of hosts, with `group_vars` and `host_vars` beside it.
 
-It gives what Ansible would give, and refuses what it does not know; ansible-core reads the rest. Precedence is
-Ansible's: inline variables of groups, parents before children and else by name, `group_vars` in the same
+It gives what Ansible would give, and refuses what it does not know; ansible-core reads the rest. Precedence
+is Ansible's: inline variables of groups, parents before children and else by name, `group_vars` in the same
 order, inline variables of the host, `host_vars`.
 """
 
@@ -24,9 +24,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 def needs_ansible(what: str, where: object) -> UserInputError:
     """The error for what Ansible's loader reads and this one does not."""
-    return UserInputError(
-        f"{what}: only ansible-core reads that", where=str(where), hint="pip install ansible-core"
-    )
+    hint = "install it: pip install ansible-core"
+    return UserInputError(f"{what}: only ansible-core reads that", where=str(where), hint=hint)
 
 
 @dataclass(slots=True)
@@ -81,7 +80,7 @@ def read_yaml_inventory(main: Path) -> dict[str, Listed]:
         layers += [inline, host_files.get(host, {})]
         variables = {name: value for layer in layers for name, value in layer.items()}
         listed[host] = Listed(
-            variables, tuple(sorted({*groups, *(["ungrouped"] if groups == ["all"] else [])}))
+            variables, tuple(sorted([*groups, "ungrouped"] if groups == ["all"] else groups))
         )
     return listed
 
@@ -89,9 +88,9 @@ def read_yaml_inventory(main: Path) -> dict[str, Listed]:
 def _files(folder: Path, kind: str, known: Container[str]) -> Iterator[tuple[str, Variables]]:
     """(name, variables) of every file in `group_vars` or `host_vars`."""
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.name[0] == "." or (path.suffix not in {*SUFFIXES, ".json", ""} and not path.is_dir()):
-            continue  # Ansible reads no file of that name, either
-        if path.is_dir() or path.suffix not in SUFFIXES:
+        if path.suffix not in SUFFIXES or path.is_dir():
+            if path.name not in known and path.suffix != ".json":
+                continue  # Ansible does not read it, either
             raise needs_ansible("is a folder of variables, or no .yaml file", path)
         if path.suffix == ".yml" and path.with_suffix(".yaml").exists():
             raise needs_ansible("is a second file of its name", path)

@@ -193,7 +193,7 @@ def test_a_key_that_the_device_does_not_know(sshd: Sshd, target: FileTarget, tmp
 
 def test_a_key_file_that_holds_no_key(sshd: Sshd, target: FileTarget, tmp_path: Path) -> None:
     (tmp_path / "garbage").write_text("no key\n")
-    with pytest.raises(UserInputError, match="leaf1: .*garbage: holds no private key"):
+    with pytest.raises(UserInputError, match=r"leaf1: .*garbage: holds no private key"):
         push(small_plan(), Inventory((sshd.device(key_file=tmp_path / "garbage"),), Path("inventory")))
 
 

@@ -15,9 +15,9 @@ from mltswitch.errors import DeviceError, UserInputError
 from mltswitch.inventory import Device, JumpHost, Secret
 from tests.deploy.sshd import Sshd, make_key, running_sshd
 
-PASSPHRASE = "correct horse"
+PASSPHRASE = "correct horse"  # noqa: S105 (of a key that the test makes)
 SUDO = """#!/bin/sh
-# sudo as far as mltswitch uses it: with a file `password` beside it, it asks on standard input, where -S allows that
+# sudo as far as mltswitch uses it: it asks where a file `password` stands beside it, with -S on its input
 folder=$(dirname "$0"); asks=no
 while [ "$1" != -- ]; do case $1 in -S) asks=yes;; -p) shift;; esac; shift; done; shift
 if [ -e "$folder/password" ]; then
@@ -47,7 +47,9 @@ def locked(sshd: Sshd) -> Path:
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An SSH agent without keys."""
-    with subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        ["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
@@ -68,7 +70,9 @@ def said(device: Device, command: str = "echo here") -> str:
         return session.ask(command)
 
 
-def test_the_keys_of_an_agent(sshd: Sshd, agent: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_keys_of_an_agent(
+    sshd: Sshd, agent: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(DeviceError, match="leaf1"):
         said(sshd.device(key_file=None))
     add(sshd.folder / "id", tmp_path, monkeypatch)
@@ -83,9 +87,11 @@ def test_an_encrypted_key_that_the_agent_holds(
 
 
 def test_a_passphrase_from_the_environment(sshd: Sshd, locked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = sshd.device(key_file=locked, passphrase=Secret("mltswitch_key_passphrase_env", "RACK_PASSPHRASE"))
+    device = sshd.device(
+        key_file=locked, passphrase=Secret("mltswitch_key_passphrase_env", "RACK_PASSPHRASE")
+    )
     monkeypatch.setenv("RACK_PASSPHRASE", "wrong horse")
-    with pytest.raises(UserInputError, match="leaf1: .*locked: the passphrase does not open it") as caught:
+    with pytest.raises(UserInputError, match=r"leaf1: .*locked: the passphrase does not open it") as caught:
         said(device)
     assert "horse" not in str(caught.value)
     monkeypatch.setenv("RACK_PASSPHRASE", PASSPHRASE)
@@ -96,7 +102,9 @@ def test_a_passphrase_is_asked_for_once_where_there_is_a_terminal(
     sshd: Sshd, locked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = sshd.device(key_file=locked)
-    with pytest.raises(UserInputError, match="is encrypted. Add it to ssh-agent, or set mltswitch_key_passphrase_env"):
+    with pytest.raises(
+        UserInputError, match=r"is encrypted. Add it to ssh-agent, or set mltswitch_key_passphrase_env"
+    ):
         unlock_keys([device])
     asked: list[str] = []
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
@@ -122,7 +130,9 @@ def test_through_two_jump_hosts(sshd: Sshd, tmp_path: Path) -> None:
         assert said(device) == "here\n"
 
         unknown = sshd.device(jump_hosts=(hop_of(jump),))
-        with pytest.raises(DeviceError, match=f"jump host of leaf1 .*{jump.port}.*: its host key is not known"):
+        with pytest.raises(
+            DeviceError, match=rf"jump host of leaf1 .*{jump.port}.*: its host key is not known"
+        ):
             said(unknown)
         closed = sshd.device(known_hosts_file=known, port=1, jump_hosts=(hop_of(jump),))
         with pytest.raises(DeviceError, match=r"jump host of leaf1 .*: does not reach 127.0.0.1:1: Connect"):

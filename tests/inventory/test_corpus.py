@@ -1,8 +1,8 @@
 """Inventories as files: what Ansible lists is what we load, and what is refused is refused on one line.
 
-`corpus/` holds inventories that are read, `refused/` those that are not. In each folder, `.sources` names what `-i`
-gets (else the folder itself), `.vault-password` is the vault's, `.devices.json` some attributes of the devices,
-`.line` how the error begins.
+`corpus/` holds inventories that are read, `refused/` those that are not. In each folder, `.sources` names
+what `-i` gets (else the folder itself), `.vault-password` is the vault's, `.devices.json` holds some
+attributes of the devices, `.line` how the error begins.
 """
 
 import json
@@ -61,7 +61,9 @@ def listed_by_ansible(paths: list[Path]) -> dict[str, tuple[dict[str, Any], set[
         body = data.get(group, {})
         return set(body.get("hosts", ())).union(*(below(child) for child in body.get("children", ())))
 
-    return {host: (meta.get(host, {}), {group for group in data if host in below(group)}) for host in below("all")}
+    return {
+        host: (meta.get(host, {}), {group for group in data if host in below(group)}) for host in below("all")
+    }
 
 
 @needs_ansible
@@ -80,7 +82,8 @@ def test_what_ansible_lists_is_what_we_load(case: Path, monkeypatch: pytest.Monk
         for name, attributes in said.items():
             shown = {attribute: getattr(devices[name], attribute) for attribute in attributes}
             assert {key: str(value) for key, value in shown.items()} == {
-                key: str(tuple(value) if isinstance(value, list) else value) for key, value in attributes.items()
+                key: str(tuple(value) if isinstance(value, list) else value)
+                for key, value in attributes.items()
             }
 
 
@@ -127,7 +130,9 @@ def test_an_encrypted_password_is_read_when_it_is_needed(monkeypatch: pytest.Mon
 
 
 @needs_ansible
-def test_the_folder_in_which_one_stands_decides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_in_which_one_stands_decides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = HERE / "corpus" / "ini-extension" / "rack.ini"
     monkeypatch.delenv("ANSIBLE_CONFIG")
     (tmp_path / "group_vars").mkdir()
@@ -135,7 +140,9 @@ def test_the_folder_in_which_one_stands_decides_nothing(tmp_path: Path, monkeypa
     (tmp_path / "ansible.cfg").write_text("# no settings\n[defaults]\n")
     assert {device.user for device in load_inventory(case).devices} == {"root"}
     (tmp_path / "ansible.cfg").write_text("[defaults]\nhash_behaviour = merge\n")
-    with pytest.raises(UserInputError, match=r"^ansible.cfg: Ansible would read these settings. Set ANSIBLE_CONFIG"):
+    with pytest.raises(
+        UserInputError, match=r"^ansible.cfg: Ansible would read these settings. Set ANSIBLE_CONFIG"
+    ):
         load_inventory(case)
     monkeypatch.setenv("ANSIBLE_CONFIG", "ansible.cfg")
     assert load_inventory(case).devices

@@ -1,4 +1,4 @@
-"""The small loader, the values of variables, `--limit`, and the lab's own inventory; see test_corpus.py for the rest."""
+"""The small loader, the values of variables, `--limit` and the lab; test_corpus.py has the rest."""
 
 import json
 import subprocess
@@ -273,7 +273,10 @@ def test_a_p4runtime_value_that_is_refused(tmp_path: Path, variable: str, value:
         ("all: {hosts: {leaf1: , leaf1: }}\n", "the key 'leaf1' stands twice"),
         ("all: {hosts: {1: }}\n", "the name 1 is not text. Put it in quotes"),
         ("all: {hosts: {? [a] : }}\n", "not valid YAML"),
-        ("all: {hosts: {'leaf[1:4]': }}\n", "only ansible-core reads that. Pip install ansible-core"),
+        (
+            "all: {hosts: {'leaf[1:4]': }}\n",
+            "only ansible-core reads that. Install it: pip install ansible-core",
+        ),
         ("all: {hosts: {'leaf1:22': }}\n", "only ansible-core"),
         ('all: {hosts: {"leaf1\\nleaf2": }}\n', "is no plain name"),
         ("all: {host: {leaf1: }}\n", "unknown section 'host' (expected hosts, vars, children)"),
@@ -289,7 +292,10 @@ def test_a_p4runtime_value_that_is_refused(tmp_path: Path, variable: str, value:
         ("all: {hosts: {leaf1: {x: !vault abc}}}\n", "only ansible-core"),
         ("$ANSIBLE_VAULT;1.1;AES256\n6162\n", "is encrypted by Ansible Vault: only ansible-core"),
         ("all: {hosts: {leaf1: !!python/object/apply:os.system ['true']}}\n", "not valid YAML"),
-        ("".join(f"{'  ' * n}g{n}: {{children: {{" for n in range(40)) + "}}" * 40, "nested more than 32 deep"),
+        (
+            "".join(f"{'  ' * n}g{n}: {{children: {{" for n in range(40)) + "}}" * 40,
+            "nested more than 32 deep",
+        ),
         ("x: {" + "children: {x: {" * 3000 + "}}" * 3000 + "}\n", ""),
         ("all: {hosts: {leaf1: \x07}}\n", "not valid YAML"),
     ],
@@ -327,7 +333,10 @@ def test_two_files_for_one_group(tmp_path: Path) -> None:
 
 def test_other_files_beside_it_do_not_matter(tmp_path: Path) -> None:
     one_host(tmp_path, MINIMAL)
-    write(tmp_path, {"group_vars/README.md": "- no variables", "fabric.yaml": "# rack 7\nschema: mltswitch/fabric/v1\n"})
+    write(
+        tmp_path,
+        {"group_vars/README.md": "- no variables", "fabric.yaml": "# rack 7\nschema: mltswitch/fabric/v1\n"},
+    )
     assert len(load_inventory(tmp_path).devices) == 1
 
 
