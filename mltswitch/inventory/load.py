@@ -6,7 +6,7 @@ from pathlib import Path
 from mltswitch.errors import UserInputError
 from mltswitch.inventory.ansible import ansible_program, own_documents, read_ansible_inventory
 from mltswitch.inventory.device import Device, Inventory
-from mltswitch.inventory.listing import Listed
+from mltswitch.inventory.listing import MAXIMUM_QUOTED_CHARACTERS, Listed
 from mltswitch.inventory.variables import device_from
 from mltswitch.inventory.yaml_files import SUFFIXES, needs_ansible, read_yaml_inventory
 
@@ -26,22 +26,17 @@ def load_inventory(*paths: Path) -> Inventory:
     folder = folders.pop() if len(folders) == 1 else None
     devices: list[Device] = []
     errors: dict[str, UserInputError] = {}
-    for host in sorted(listed, key=_in_turns):
+    for host in sorted(listed, key=lambda name: re.sub(r"\d+", lambda number: number[0].zfill(12), name)):
         try:
             devices.append(device_from(host, listed[host], source, folder))
         except UserInputError as error:
-            errors[host] = error
+            errors[host[:MAXIMUM_QUOTED_CHARACTERS]] = error
     if errors:
         first, *others = errors
         more = f" (and {len(others)} more hosts have errors: {', '.join(others[:5])})" if others else ""
         errors[first].what += more
         raise errors[first]
     return Inventory(tuple(devices), source)
-
-
-def _in_turns(name: str) -> list[str | int]:
-    """Text and numbers of a name in turns, so that leaf10 comes after leaf2."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def read_hosts(*paths: Path) -> dict[str, Listed]:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from mltswitch.errors import UserInputError
 from mltswitch.inventory.ansible import VAULT
 from mltswitch.inventory.device import UNIX_SOCKET, Device, JumpHost, Secret
-from mltswitch.inventory.listing import Listed, Variables, shown
+from mltswitch.inventory.listing import MAXIMUM_QUOTED_CHARACTERS, Listed, Variables, shown
 from mltswitch.inventory.ssh_arguments import ssh_options
 from mltswitch.targets import Session, targets
 
@@ -45,6 +45,8 @@ ABOUT_CONNECTING: Final = re.compile(
 )
 """Variables of these names change how one connects; one that is not used is refused."""
 NO_MATTER: Final = ("ansible_ssh_pipelining", "ansible_ssh_retries", "ansible_ssh_transfer_method")
+NEVER_SHOWN: Final = ("_env", "_password")
+"""Ends of names; people put a password where its variable's name belongs, so no error prints the value."""
 SSH_ARGUMENTS: Final = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
 MAXIMUM_PATH_CHARACTERS: Final = 4096
 SHELL_CHARACTERS: Final = frozenset("\"'`$;&|<>")
@@ -160,7 +162,7 @@ def device_from(host: str, listed: Listed, source: Path, folder: Path | None) ->
 
     Relative paths start at `folder`; where there are several inventories, None, they are refused.
     """
-    where = f"{source}: {host}"
+    where = f"{source}: {host[:MAXIMUM_QUOTED_CHARACTERS]}"
     used = _checked(where, _gathered(where, listed.variables) | {"inventory_hostname": host})
     platform = _platform(where, used)
     session = targets()[platform].session
@@ -241,8 +243,7 @@ def _report(name: str, kind: str, message: str, given: Variables) -> str:
     if kind == "string_pattern_mismatch":
         message = "has characters that have no place there, or is too long"
     text = message.removeprefix("Value error, ")
-    # People put a password where its variable's name belongs; an error message must not print it.
-    return text if name.endswith(("_env", "_password")) else f"{text}, not {shown(given.get(name))}"
+    return text if name.endswith(NEVER_SHOWN) else f"{text}, not {shown(given.get(name))}"
 
 
 def _platform(where: str, used: Used) -> str:

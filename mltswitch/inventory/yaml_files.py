@@ -19,7 +19,7 @@ from mltswitch.inventory.listing import Listed, Variables, shown
 MAXIMUM_GROUP_DEPTH: Final = 32
 SUFFIXES: Final = (".yaml", ".yml")
 _SECTIONS: Final = ("hosts", "vars", "children")
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 
 
 def needs_ansible(what: str, where: object) -> UserInputError:

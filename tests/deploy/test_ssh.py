@@ -107,8 +107,13 @@ def test_a_passphrase_is_asked_for_once_where_there_is_a_terminal(
     ):
         unlock_keys([device])
     asked: list[str] = []
+
+    def answer(prompt: str) -> str:
+        asked.append(prompt)
+        return PASSPHRASE
+
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(getpass, "getpass", lambda prompt: asked.append(prompt) or PASSPHRASE)
+    monkeypatch.setattr(getpass, "getpass", answer)
     unlock_keys([device, device])
     assert said(device) == "here\n"
     assert asked == [f"Passphrase of {locked}: "]
