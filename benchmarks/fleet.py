@@ -89,7 +89,7 @@ def _device(name: str, capabilities: Capabilities, switch: str) -> Device:
         user="admin",
         key_file=None,
         known_hosts_file=Path("known_hosts"),
-        password_variable=None,
+        password=None,
         groups=("all",),
     )
 

@@ -1,10 +1,10 @@
 """`mltswitch render`: a plan in the language of every switch."""
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -21,15 +21,32 @@ from mltswitch.units import format_ratio
 ALLOCATIONS_BETWEEN_COLLECTIONS: Final = 50_000
 """Python's own figure is 700."""
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def inventory_options(command: Command) -> Command:
+    """`-i`, as often as there are inventories, and `--limit`."""
+    command = click.option("--limit", help="Devices or groups, by Ansible's patterns: leafs:!leaf3,spine*.")(
+        command
+    )
+    return click.option(
+        "-i",
+        "--inventory",
+        "inventory_paths",
+        required=True,
+        multiple=True,
+        type=click.Path(path_type=Path),
+        help="File or folder, as Ansible reads it; may be given several times.",
+    )(command)
+
 
 @click.command(
     epilog="\b\nExample:\n  mltswitch render plan.yaml -i inventories/lab -o configs\n"
     "  mltswitch render plan.yaml -i inventories/lab -o configs --limit leaf1,onyx"
 )
 @click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN")
-@click.option("-i", "--inventory", "inventory_path", required=True, type=click.Path(path_type=Path))
+@inventory_options
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False))
-@click.option("--limit", help="Devices or groups, separated by commas.")
 @click.option(
     "--templates",
     "templates_folder",
@@ -39,7 +56,7 @@ ALLOCATIONS_BETWEEN_COLLECTIONS: Final = 50_000
 @json_option
 def render(
     plan_file: Path,
-    inventory_path: Path,
+    inventory_paths: tuple[Path, ...],
     output: Path,
     limit: str | None,
     templates_folder: Path | None,
@@ -47,7 +64,7 @@ def render(
 ) -> None:
     """Write each device's configuration below OUTPUT, and report what a device cannot express exactly."""
     plan = load_plan(plan_file)
-    inventory = load_inventory(inventory_path)
+    inventory = load_inventory(*inventory_paths)
     templates = None if templates_folder is None else load_templates(templates_folder)
     devices = inventory.select(limit)
     absent = set(plan.topology.by_name) - {device.switch for device in inventory.devices}
