@@ -15,8 +15,8 @@ from mltswitch.units import format_bytes, format_ratio
 
 FARTHEST: Final = 2.0
 """Times the planned load; nobody asks what lies beyond."""
-BISECTIONS: Final = 5
-"""Halvings of the interval between the planned load and 0 or FARTHEST: to 3 % of the planned load."""
+BISECTIONS: Final = 4
+"""Halvings of the interval between the planned load and 0 or FARTHEST: to 6 % of the planned load."""
 LARGER_BUFFERS: Final = (1.5, 2.0, 3.0, 4.0)
 """Times the buffer, tried for what a class would need."""
 SIMULATION: Final = SimulationSettings(packets=400_000, replications=8)

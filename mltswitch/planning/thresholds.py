@@ -142,7 +142,6 @@ class PortSolver:
             profile.packet_seconds if self.plan.fabric.traffic.jitter_seconds else None,
             profile.packet_bytes,
             profile.load,
-            profile.source_rate_ratio,
             profile.buffer_bytes,
             tuple(
                 (profile.length_bytes(queue.limit), queue.limit.kind == "bytes") for queue in profile.queues
@@ -206,7 +205,9 @@ def solve_ports(
             if progress is not None:
                 progress(done + calls, max(most, done + calls))
 
-        solved[key] = optimise(solver.problem(group[0]), model, progress=told)
+        # Where bursts arrive fastest they lose most: what serves there serves the others.
+        hardest = max(group, key=lambda entry: entry.source_rate_ratio)
+        solved[key] = optimise(solver.problem(hardest), model, progress=told)
         done += solved[key].evaluations
     margins = tuple(objective.least_margin_packets for objective in solver.objectives(profiles[0]))
     return tuple(

@@ -125,7 +125,7 @@ def test_a_small_problem_is_solved_nearly_as_well_as_by_trying_everything(
 ) -> None:
     problem = problem_of(loads, 2 * len(loads) + extra, is_ordered=is_ordered, factors=(1.0, 1.2))
     found = optimise_with(problem, coupled)
-    assert found.extra_rounds <= 1.05 * least_rounds(problem) + 1e-6
+    assert found.extra_rounds <= 1.12 * least_rounds(problem) + 1e-6
 
 
 @settings(max_examples=60, deadline=None)
