@@ -185,11 +185,11 @@ def _joined(lower: _Box, uppers: Sequence[_Box], shape: TierLinks, place: int) -
 
 
 def _group(group: SwitchGroup, role: SwitchRole, count: int, cabling: Cabling) -> list[_Box]:
-    prefix = group.name or role.value
+    prefix, named, default = group.name or role.value, group.models_by_name(), group.default_model
     boxes: list[_Box] = []
     for number in range(1, count + 1):
         name = f"{prefix}{number}"
-        model = group.model(name)
+        model = named.get(name, default)
         if model is None:
             raise UserInputError(
                 f"no pattern names {name}",

@@ -28,11 +28,13 @@ def resolve_fabric(fabric: Fabric, capabilities: CapabilityLookup) -> Fabric:
 
 
 def _resolve_group(group: SwitchGroup, capabilities: CapabilityLookup) -> SwitchGroup:
-    models: dict[str, SwitchModel] = {}
-    for pattern, model in group.known_models.items():
-        device = capabilities(model.platform, model.hardware)
-        names = model.port_names or device.port_numbering
-        models[pattern] = model.model_copy(update={"hardware": device.hardware, "port_names": names})
-    if group.models:
-        return group.model_copy(update={"models": models})
-    return group.model_copy(update=dict(models[""]))
+    models = {pattern: _resolve_model(model, capabilities) for pattern, model in group.models.items()}
+    default = group.default_model
+    update = {} if default is None else dict(_resolve_model(default, capabilities))
+    return group.model_copy(update=update | {"models": models})
+
+
+def _resolve_model(model: SwitchModel, capabilities: CapabilityLookup) -> SwitchModel:
+    device = capabilities(model.platform, model.hardware)
+    names = model.port_names or device.port_numbering
+    return model.model_copy(update={"hardware": device.hardware, "port_names": names})

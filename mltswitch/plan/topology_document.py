@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
-from functools import cached_property
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Network
 from typing import Annotated, Any, Final, Self
 
@@ -116,7 +115,7 @@ def _check_model(value: Any) -> Any:
 
 
 class SwitchGroup(SparseDocument):
-    """Switches of one tier: all equal, or of several models by the patterns of their names."""
+    """Switches of one tier: of one model, but for those that `models` names by patterns."""
 
     count: int = Field(ge=1, le=4096)
     """Of each pod, except for cores."""
@@ -126,38 +125,28 @@ class SwitchGroup(SparseDocument):
     """Prefix of the names; the tier's own name by default: leaf1, leaf2, …."""
     port_names: PortNumbering | None = None
     models: dict[NamePattern, Annotated[SwitchModel, BeforeValidator(_check_model)]] = Field(default={})
-    """`leaf[1-4]: sonic/sn2700`, instead of platform, hardware and port_names."""
+    """`leaf[1-4]: sonic/sn2700`; where no switch is left, nothing else need be said."""
 
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if (self.platform is None) == (not self.models):
-            raise ValueError("needs either platform or models")
-        if self.models and (self.hardware is not None or self.port_names is not None):
-            raise ValueError("hardware and port_names belong into each of models")
-        return self
-
-    @property
-    def known_models(self) -> dict[str, SwitchModel]:
-        """Models by the pattern of their switches' names; one for "" where all are equal."""
-        if self.platform is None:
-            return dict(self.models)
-        return {"": SwitchModel(platform=self.platform, hardware=self.hardware, port_names=self.port_names)}
-
-    @cached_property
-    def _by_name(self) -> dict[str, SwitchModel]:
-        return {name: model for pattern, model in self.models.items() for name in names_of(pattern)}
-
-    def model(self, name: str) -> SwitchModel | None:
-        """The model of the switch of this name; None: no pattern names it."""
-        return self._by_name.get(name) if self.models else self.known_models[""]
-
-    @model_validator(mode="after")
-    def _each_once(self) -> Self:
+    def _has_models(self) -> Self:
+        if self.platform is None and (not self.models or self.hardware or self.port_names):
+            raise ValueError("needs a platform, or models alone")
         seen = Counter(name for pattern in self.models for name in names_of(pattern))
         for name, count in seen.most_common(1):
             if count > 1:
                 raise ValueError(f"models: two patterns name {name}")
         return self
+
+    @property
+    def default_model(self) -> SwitchModel | None:
+        """The model of switches that no pattern names."""
+        if self.platform is None:
+            return None
+        return SwitchModel(platform=self.platform, hardware=self.hardware, port_names=self.port_names)
+
+    def models_by_name(self) -> dict[str, SwitchModel]:
+        """Switch → model, of those that a pattern names."""
+        return {name: model for pattern, model in self.models.items() for name in names_of(pattern)}
 
 
 def names_of(pattern: str) -> list[str]:
@@ -264,12 +253,6 @@ class HostEntry(HostAddress):
     def address_of(self, interface: str) -> HostAddress:
         """What the entry says of one of the host's ports."""
         return self.interfaces.get(interface, self)
-
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if self.interfaces and self.address is not None:
-            raise ValueError("has an address, or interfaces that have each one")
-        return self
 
 
 class LinkEntry(SparseDocument):

@@ -318,7 +318,7 @@ def rack(**shape: Any) -> dict[str, Any]:
             rack(leaves={"count": 2, "models": {"leaf[1-2]": "eos", "leaf2": "onyx"}}),
             "two patterns name leaf2",
         ),
-        (rack(leaves={"count": 2}), "leaves: needs either platform or models"),
+        (rack(leaves={"count": 2}), "leaves: needs a platform, or models alone"),
         (
             rack(leaves={"count": 2, "platform": "icos", "hardware": "n4000"}),
             "no source names the ports of leaf1 that are broken out in 4",

@@ -127,23 +127,12 @@ def named(field: Field) -> str:
 
 
 FABRIC = yaml.safe_load(MIXED_FABRIC.read_text(encoding="utf-8"))
+MODEL = {"platform": "linux", "hardware": "software", "port_names": {"pattern": "eth{n}"}}
 FABRIC["topology"]["leaf_spine"] = {
-    "spines": {
-        "count": 1,
-        "platform": "linux",
-        "name": "extraspine",
-        "hardware": "software",
-        "port_names": {"pattern": "eth{n}", "first": 1, "step": 1},
-    },
-    "leaves": {
-        "count": 1,
-        "platform": "linux",
-        "name": "extra",
-        "hardware": "software",
-        "port_names": {"pattern": "eth{n}", "first": 1, "step": 1},
-    },
-    "hosts_per_leaf": 1,
-}
+    tier: MODEL | {"count": 1, "name": f"extra{tier}", "models": {"leaf[1-2]": MODEL}}
+    for tier in ("spines", "leaves", "cores")
+} | {"hosts_per_leaf": 1, "host_ports": {}, "uplinks": {}, "core_links": {}}
+FABRIC["topology"]["hosts"][0]["interfaces"] = {"eth0": {}}
 FABRIC["classes"]["network_control"] = {"dscp": [48, 56]}
 FABRIC["classes"]["others"] = [{"name": "storage", "dscp": [8], "load": 0.1, "guaranteed_share": 0.1}]
 

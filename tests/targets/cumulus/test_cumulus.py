@@ -315,9 +315,8 @@ def test_a_plan_with_other_port_names_is_refused() -> None:
         "ports": {"rate": "10Gbps", "buffer": "1MB"},
     }
     fabric = Fabric.model_validate(document)
-    plan = build_plan(resolve_profile("resnet50"), fabric, hardware_capabilities, "paper")
-    with pytest.raises(UnsupportedPlanError, match="leaf1: port eth1: is no name for a port"):
-        TARGET.quantise(plan, "leaf1")
+    with pytest.raises(UnsupportedPlanError, match="spine1: port eth1: no port of sn2700 under cumulus"):
+        build_plan(resolve_profile("resnet50"), fabric, hardware_capabilities, "paper")
 
 
 def test_ports_with_different_classification_are_refused() -> None:

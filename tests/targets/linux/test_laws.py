@@ -364,11 +364,12 @@ def test_names_that_linux_refuses_are_named(small_plan: Plan) -> None:
 
 
 def test_a_rate_of_broken_bytes_is_refused(small_plan: Plan) -> None:
-    profiles = tuple(
-        entry.model_copy(update={"rate_bps": 1_000_001, "shaped": True}) for entry in small_plan.port_profiles
-    )
+    document = small_plan.model_dump(mode="json", by_alias=True)
+    document["fabric"]["ports"]["rate"] = 1_000_001
+    for profile in document["port_profiles"]:
+        profile |= {"rate_bps": 1_000_001, "shaped": True}
     with pytest.raises(UnsupportedPlanError, match="whole bytes per second"):
-        TARGET.quantise(small_plan.model_copy(update={"port_profiles": profiles}), "leaf1")
+        TARGET.quantise(Plan.model_validate(document), "leaf1")
 
 
 def test_unknown_hardware_is_refused() -> None:
