@@ -49,6 +49,10 @@ SMALLEST_LOSS: Final = 1e-12
 """Below this the analytic models say noise."""
 HEADROOM_WEIGHT: Final = 1e-6
 """Extra rounds that a loss at its tolerance counts for: a tie-break that nobody can measure."""
+CERTAIN_PART: Final = 4
+"""Room for bursts below and above S is certain where all of it takes one part in so many of the buffer."""
+ROOM_WEIGHT: Final = 3e-3
+"""Extra rounds that a queue without any such room counts for, below S and above it."""
 SPREAD_WEIGHT: Final = 1e-8
 """Extra rounds that the least S over S, and the least L - S over L - S, count for: no buffer stays unused."""
 HEADROOM_POWER: Final = 0.5
@@ -182,18 +186,11 @@ def _spaces(problem: ThresholdProblem) -> list[_Space]:
             where="buffer_packets",
             expected=f"at least {needed}",
         )
-    if given is None:
-        wanted = sum(floors) + sum(margins)
-        if wanted > room:
-            # What the least of all queues needs is more than there is: each gives up the same part.
-            floors = [max(1, entry * room // wanted) for entry in floors]
-            margins = [max(1, entry * room // wanted) for entry in margins]
-            while sum(floors) + sum(margins) > room:
-                larger = floors if max(floors) >= max(margins) else margins
-                larger[larger.index(max(larger))] -= 1
-    else:
-        margins = [min(margin, max(1, given // 2)) for margin in margins]
-        floors = [min(floor, given - margin) for floor, margin in zip(floors, margins, strict=True)]
+    # Room for bursts is certain up to a part of the buffer; beyond it costs as much as `_missing_room` says.
+    wanted = sum(floors) + sum(margins) if given is None else max(floors) + max(margins)
+    if wanted > room // CERTAIN_PART:
+        floors = [max(1, entry * room // (CERTAIN_PART * wanted)) for entry in floors]
+        margins = [max(1, entry * room // (CERTAIN_PART * wanted)) for entry in margins]
     spaces: list[_Space] = []
     for floor, margin in zip(floors, margins, strict=True):
         most = room if given is not None else room - (sum(floors) + sum(margins)) + floor + margin
@@ -342,11 +339,18 @@ def queue_cost(
     return np.asarray(rounds), np.asarray(total)
 
 
+def _missing_room(objective: QueueObjective, threshold: npt.ArrayLike, margin: npt.ArrayLike) -> FloatArray:
+    """Price of the room for bursts that a queue has less than it should, below S and above it."""
+    below = np.maximum(0.0, 1 - np.asarray(threshold) / objective.least_threshold_packets)
+    above = np.maximum(0.0, 1 - np.asarray(margin) / objective.least_margin_packets)
+    return np.asarray(ROOM_WEIGHT * (below + above))
+
+
 def _spread(objective: QueueObjective, threshold: npt.ArrayLike, margin: npt.ArrayLike) -> FloatArray:
     """Tie-break where losses are below what a model can tell: room below S and above it, for all queues."""
     below = objective.least_threshold_packets / np.maximum(threshold, 1)
     above = objective.least_margin_packets / np.maximum(margin, 1)
-    return np.asarray(SPREAD_WEIGHT * (below + above))
+    return np.asarray(SPREAD_WEIGHT * (below + above)) + _missing_room(objective, threshold, margin)
 
 
 class _Surface:
