@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -66,7 +66,7 @@ def render(
                 yield paths[-1], text
 
     with settled_heap():
-        _write(texts())
+        write_together(texts(), within=output)
     untested = unverified(plan, devices)
     if as_json:
         print_json(
@@ -120,34 +120,6 @@ def render_device(
     quantised = target.quantise(plan, device.switch)
     with using_templates(templates):
         return quantised, target.render(quantised.state)
-
-
-def _write(files: Iterable[tuple[Path, str]]) -> None:
-    """All files or none; folders that were made for them go again when something goes wrong."""
-    made: list[Path] = []
-    try:
-        write_together(_with_folders(files, made))
-    except BaseException:
-        for folder in reversed(made):
-            with suppress(OSError):  # somebody else's files lie in it by now
-                folder.rmdir()
-        raise
-
-
-def _with_folders(files: Iterable[tuple[Path, str]], made: list[Path]) -> Iterator[tuple[Path, str]]:
-    for path, text in files:
-        _make_folder(path.parent, made)
-        yield path, text
-
-
-def _make_folder(folder: Path, made: list[Path]) -> None:
-    missing = [step for step in (folder, *folder.parents) if not step.exists()]
-    try:
-        for step in reversed(missing):
-            step.mkdir()
-            made.append(step)
-    except OSError as error:
-        raise UserInputError(f"cannot be made: {error.strerror}", where=str(folder)) from None
 
 
 def unverified(plan: Plan, devices: Iterable[Device]) -> dict[str, tuple[str, ...]]:

@@ -112,7 +112,7 @@ CASES: list[tuple[str, Callable[[Data], Any], str]] = [
         lambda d: d["port_profiles"][0].update(buffer="shared", buffer_bytes=20_000),
         "in a buffer of 20000 B",
     ),
-    ("a gap above one", lambda d: d["port_profiles"][0].update(gap=1.5), "port_profiles.0.gap"),
+    ("a gap above one", lambda d: d["port_profiles"][0].update(gap=1.5), "port_profiles[0].gap"),
     ("a bound above one", lambda d: d["classes"][2].update(loss_bound_important=2), "loss_bound_important"),
     (
         "an endless delay",
