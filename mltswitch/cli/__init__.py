@@ -105,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
+        if "KeyboardInterrupt" in f"{error} {error.__context__!r}":  # a library has made an error of it
+            _fail(["interrupted"], 130)
         if isinstance(error, BrokenPipeError):  # whoever read it has gone, and click ends quietly then, too
             discard_output()
             sys.exit(1)
