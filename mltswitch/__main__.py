@@ -7,7 +7,7 @@ import sys
 def main() -> None:
     """Run one command; Ctrl-C ends it with 130 from the first import on, and no more once it has ended."""
     try:
-        from mltswitch.cli import main as run
+        from mltswitch.cli import main as run  # noqa: PLC0415  (most of the time goes into imports)
 
         run()
     except KeyboardInterrupt:

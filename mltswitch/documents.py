@@ -33,6 +33,13 @@ MAXIMUM_SHOWN_PROBLEMS: Final = 20
 """Of one document."""
 MAXIMUM_LOCATED_CHARACTERS: Final = 2**20
 """Of a document; to find the line of a field in a longer one takes too long."""
+PLAIN_WORDS: Final = {
+    "a valid tuple": "a list",
+    "Tuple": "List",
+    "a valid dictionary": "a mapping",
+    "Dictionary": "Mapping",
+}
+"""What pydantic calls by its Python type, as YAML calls it."""
 MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 
 NO_NAMELESS_FILES: Final = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
@@ -255,7 +262,7 @@ def _meant(field: _Field, data: Any, model: type[BaseModel]) -> str:
     schema = model.model_json_schema()
     parts = [set(part.get("properties", ())) for part in (schema, *schema.get("$defs", {}).values())]
     known = max(parts, key=lambda names: len(names & {*data}))
-    close = get_close_matches(field[-1], known - {*data}, n=1)
+    close = get_close_matches(field[-1], known, n=1)
     return f", did you mean {close[0]}?" if close else ""
 
 
@@ -265,7 +272,10 @@ def _message(problem: ErrorDetails) -> str:
     if problem["type"] == "union_tag_invalid":  # pydantic would quote all that stands there
         context = problem["ctx"]
         return f"{context['discriminator']} should be one of {context['expected_tags']}"
-    return problem["msg"].removeprefix("Value error, ")
+    message = problem["msg"].removeprefix("Value error, ").removesuffix(" after validation, not 0")
+    for python, plain in PLAIN_WORDS.items():
+        message = message.replace(python, plain)
+    return message
 
 
 def _field(problem: ErrorDetails, data: Any) -> _Field:

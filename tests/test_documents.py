@@ -237,7 +237,7 @@ class Place(BaseModel):
     ("data", "line"),
     [
         ({}, "f: wrong as a whole"),
-        ({"ports": 3}, "f: ports: Input should be 'all', or: Input should be a valid tuple, not 3"),
+        ({"ports": 3}, "f: ports: Input should be 'all', or: Input should be a list, not 3"),
         ({"ports": ["a", "B"]}, "f: ports[1]: String should match pattern '^[a-z]+$', not 'B'"),
         (
             {"limit": {"kind": "bytes", "size": -1}},
