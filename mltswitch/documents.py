@@ -205,8 +205,9 @@ def _refused(
 
 def _places(fields: Iterable[_Field], text: str | None) -> Iterator[str]:
     """`:12: ports.rate`: the line of each field, or of what should hold it, and the field's name."""
-    is_located = text is not None and len(text) <= MAXIMUM_LOCATED_CHARACTERS
-    root = yaml.compose(text, Loader=_Loader) if is_located else None
+    root = None
+    if text is not None and len(text) <= MAXIMUM_LOCATED_CHARACTERS:
+        root = yaml.compose(text, Loader=_Loader)
     for field in fields:
         node, line = root, ""
         for part in field:
@@ -359,9 +360,9 @@ def _open_folder(folder: Path, within: Path | None, made: list[Path]) -> int:
     """Descriptor of a folder; those that had to be made for it are added to `made`."""
     if within is None:
         return os.open(folder, _FOLDER)
-    for step in reversed([step for step in (within, *within.parents) if not step.exists()]):
-        step.mkdir()
-        made.append(step)
+    for missing in reversed([step for step in (within, *within.parents) if not step.exists()]):
+        missing.mkdir()
+        made.append(missing)
     descriptor = os.open(within, _FOLDER)
     for step in folder.relative_to(within).parts:
         above, within = descriptor, within / step

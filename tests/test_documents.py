@@ -15,6 +15,7 @@ from mltswitch.documents import (
     MAXIMUM_DEPTH,
     MAXIMUM_DOCUMENT_BYTES,
     MAXIMUM_NODES,
+    MAXIMUM_SHOWN_PROBLEMS,
     dump_yaml,
     load_document,
     parse_yaml,
@@ -254,9 +255,24 @@ def test_a_field_is_named_as_the_document_has_it(data: dict[str, object], line: 
     assert str(refusal.value) == line
 
 
-def test_validation_counts_the_other_problems() -> None:
-    with pytest.raises(UserInputError, match=r"\(and 1 more\)"):
-        validate({"size": -1}, Sample, where="x")
+def test_all_problems_are_listed_with_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "sample.yaml"
+    path.write_text("# a comment\nsize: -1\nnmae: x\n")
+    with pytest.raises(UserInputError, match=r"\(and 2 more\)") as refusal:
+        load_document(path, Sample)
+    assert refusal.value.lines() == [
+        f"{path}: 3 errors",
+        f"  {path}:3: nmae: Extra inputs are not permitted, did you mean name?",
+        f"  {path}: name: Field required",
+        f"  {path}:2: size: Input should be greater than 0, not -1",
+    ]
+
+
+def test_a_long_list_of_problems_is_cut() -> None:
+    with pytest.raises(UserInputError) as refusal:
+        validate({f"field{number}": 1 for number in range(500)}, Sample, where="x")
+    assert len(refusal.value.lines()) == MAXIMUM_SHOWN_PROBLEMS + 2
+    assert refusal.value.lines()[-1] == "  and 481 more"
 
 
 def test_no_text_is_kept_when_the_maker_fails(tmp_path: Path) -> None:

@@ -1,10 +1,7 @@
 """`mltswitch render`: a plan in the language of every switch."""
 
-import gc
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 import click
 
@@ -17,9 +14,6 @@ from mltswitch.targets import Quantised, Rounding, target_for
 from mltswitch.targets.template import using_templates
 from mltswitch.targets.user_templates import UserTemplates, load_templates
 from mltswitch.units import format_ratio
-
-ALLOCATIONS_BETWEEN_COLLECTIONS: Final = 50_000
-"""Python's own figure is 700."""
 
 
 @click.command(
@@ -65,8 +59,7 @@ def render(
                 paths.append(output / device.name / name)
                 yield paths[-1], text
 
-    with settled_heap():
-        write_together(texts(), within=output)
+    write_together(texts(), within=output)
     untested = unverified(plan, devices)
     if as_json:
         print_json(
@@ -83,22 +76,6 @@ def render(
     print_roundings(roundings)
     print_shortfalls(shortfalls)
     print_unverified(untested)
-
-
-@contextmanager
-def settled_heap() -> Iterator[None]:
-    """While it lasts, the collector looks seldom, and not again and again through all that was loaded before.
-
-    Rendering makes many small objects and no cycles: a tenth of its time goes where nothing is found.
-    """
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 def render_device(

@@ -118,7 +118,17 @@ def test_render_follows_no_link(tmp_path: Path, plan_file: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "sonic1").symlink_to(tmp_path / "outside")
-    command = [sys.executable, "-m", "mltswitch", "render", plan_file, "-i", LAB_FABRIC.parent, "-o", out]
+    command = [
+        sys.executable,
+        "-m",
+        "mltswitch",
+        "render",
+        str(plan_file),
+        "-i",
+        str(LAB_FABRIC.parent),
+        "-o",
+        str(out),
+    ]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == f"mltswitch: {out}/sonic1: is no folder, or a link, which is not followed\n"
