@@ -29,6 +29,7 @@ MAXIMUM_DIGITS: Final = 40
 """Of a whole number; Python neither prints nor divides one of some thousand digits."""
 MAXIMUM_SHOWN_CHARACTERS: Final = 60
 """Of one value or name in an error."""
+UNPRINTABLE: Final = "has a line end, a control character or one that nobody sees"
 MAXIMUM_SHOWN_PROBLEMS: Final = 20
 """Of one document."""
 MAXIMUM_LOCATED_CHARACTERS: Final = 2**20
@@ -172,9 +173,7 @@ def validate(data: Any, model: type[Document], *, where: str, text: str | None =
             "is not a mapping of fields", where=where, expected=f"a {model.__name__} document"
         )
     if hidden := list(_unprintable(data)):
-        raise _refused(
-            where, text, hidden, lambda _: "has a line end, a control character or one nobody sees"
-        )
+        raise _refused(where, text, hidden, lambda _: UNPRINTABLE)
     try:
         return model.model_validate(data)
     except ValidationError as error:
