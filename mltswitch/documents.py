@@ -1,12 +1,15 @@
 """Reading and writing YAML and JSON documents; one clear line for whatever is wrong in them."""
 
+import errno
 import hashlib
 import json
 import os
+import resource
 import secrets
 import stat
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -16,20 +19,38 @@ from pydantic_core import ErrorDetails
 
 from mltswitch.errors import UserInputError
 
-MAXIMUM_DOCUMENT_BYTES: Final = 64 * 2**20
-"""More than the plan of the largest fabric needs; what is larger is no document of ours."""
+MAXIMUM_DOCUMENT_BYTES: Final = 32 * 2**20
+"""Three times the plan of 100,000 hosts; what is larger is no document of ours."""
 MAXIMUM_DEPTH: Final = 100
 """Lists and mappings inside each other; the YAML library recurses, and crashes far above this."""
-MAXIMUM_NODES: Final = 5_000_000
+MAXIMUM_NODES: Final = 3_000_000
 """Values of a document, those behind an alias counted each time that it is used."""
 MAXIMUM_DIGITS: Final = 40
 """Of a whole number; Python neither prints nor divides one of some thousand digits."""
 MAXIMUM_SHOWN_CHARACTERS: Final = 60
 """Of one value or name in an error."""
+UNPRINTABLE: Final = "has a line end, a control character or one that nobody sees"
+MAXIMUM_SHOWN_PROBLEMS: Final = 20
+"""Of one document."""
+MAXIMUM_LOCATED_CHARACTERS: Final = 2**20
+"""Of a document; to find the line of a field in a longer one takes too long."""
+PLAIN_WORDS: Final = {
+    "a valid tuple": "a list",
+    "Tuple": "List",
+    "a valid dictionary": "a mapping",
+    "Dictionary": "Mapping",
+}
+"""What pydantic calls by its Python type, as YAML calls it."""
 MERGE_TAG: Final = "tag:yaml.org,2002:merge"
+
+NO_NAMELESS_FILES: Final = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
+"""What a file system answers that knows no files without names, such as NFS."""
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW: Final = os.O_WRONLY | os.O_CLOEXEC
 
 Document = TypeVar("Document", bound=BaseModel)
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """libyaml, where PyYAML was built with it."""
 
 
@@ -151,58 +172,113 @@ def read_text(path: Path) -> str:
 
 
 def load_document(path: Path, model: type[Document]) -> Document:
-    """One checked document from a YAML or JSON file; raises UserInputError naming file and field."""
-    data = parse_yaml(read_text(path), where=str(path), is_expanded=True)
-    return validate(data, model, where=str(path))
+    """One checked document from a YAML or JSON file; raises UserInputError naming file, line and field."""
+    text = read_text(path)
+    data = parse_yaml(text, where=str(path), is_expanded=True)
+    return validate(data, model, where=str(path), text=text)
 
 
-def validate(data: Any, model: type[Document], *, where: str) -> Document:
-    """`data` as a checked document; raises UserInputError naming the first field that is wrong."""
+def validate(data: Any, model: type[Document], *, where: str, text: str | None = None) -> Document:
+    """`data` as a checked document; raises UserInputError listing the fields that are wrong.
+
+    With `text`, from which `data` was read, each field is named with its line.
+    """
     if not isinstance(data, dict):
         raise UserInputError(
             "is not a mapping of fields", where=where, expected=f"a {model.__name__} document"
         )
-    _refuse_unprintable(data, where)
+    if hidden := list(_unprintable(data)):
+        raise _refused(where, text, hidden, lambda _: UNPRINTABLE)
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise _first_problem(error.errors(include_url=False), data, where) from None
+        wrong = _by_field(error.errors(include_url=False), data)
+    raise _refused(where, text, list(wrong), lambda field: _problem(wrong[field], field, data, model))
 
 
-def _refuse_unprintable(data: Any, where: str) -> None:
-    """No text of a document has more than one line, or a character that steers a terminal or hides."""
-    places: list[tuple[tuple[object, ...], Any]] = [((), data)]
+_Field = tuple[str, ...]
+"""Keys and indices from the root of a document to a value: `("hosts", "[3]", "name")`."""
+
+
+def _refused(
+    where: str, text: str | None, fields: Sequence[_Field], problem: Callable[[_Field], str]
+) -> UserInputError:
+    """The first field's problem as one line, and a line for each of the first fields."""
+    shown = fields[:MAXIMUM_SHOWN_PROBLEMS]
+    places = [f"{where}{place}" for place in _places(shown, text)]
+    lines = [f"{place}: {problem(field)}" for place, field in zip(places, shown, strict=True)]
+    if len(fields) == 1:
+        return UserInputError(problem(fields[0]), where=places[0])
+    lines += [f"and {len(fields) - len(shown)} more"] if len(fields) > len(shown) else []
+    return UserInputError(
+        f"{problem(fields[0])} (and {len(fields) - 1} more)",
+        where=places[0],
+        listed=[f"{where}: {len(fields)} errors", *(f"  {line}" for line in lines)],
+    )
+
+
+def _places(fields: Iterable[_Field], text: str | None) -> Iterator[str]:
+    """`:12: ports.rate`: the line of each field, or of what should hold it, and the field's name."""
+    root = None
+    if text is not None and len(text) <= MAXIMUM_LOCATED_CHARACTERS:
+        root = yaml.compose(text, Loader=_Loader)
+    for field in fields:
+        node, line = root, ""
+        for part in field:
+            if isinstance(node, yaml.MappingNode):
+                at, node = next((pair for pair in node.value if pair[0].value == part), (None, None))
+            else:
+                at = node = node.value[int(part[1:-1])] if isinstance(node, yaml.SequenceNode) else None
+            if at is not None:
+                line = f":{at.start_mark.line + 1}"
+        parts = (part if part.startswith("[") else f".{part[:MAXIMUM_SHOWN_CHARACTERS]}" for part in field)
+        name = "".join(parts).removeprefix(".")
+        yield f"{line}: {name}" if name else line
+
+
+def _unprintable(data: Any) -> Iterator[_Field]:
+    """Where a text has more than one line, or a character that steers a terminal or hides."""
+    places: list[tuple[_Field, Any]] = [((), data)]
     while places:
         above, value = places.pop()
         if isinstance(value, str) and not value.isprintable():
-            name = ".".join(str(part)[:MAXIMUM_SHOWN_CHARACTERS] for part in above)
-            raise UserInputError(
-                "has a line end, a control character or one that nobody sees", where=f"{where}: {name}"
-            )
+            yield above
         if isinstance(value, Mapping):
+            places += [((*above, str(key)), inner) for key, inner in value.items()]
             places += [((*above, key), key) for key in value if isinstance(key, str)]
-            places += [((*above, key), inner) for key, inner in value.items()]
         elif isinstance(value, list):
-            places += [((*above, number), inner) for number, inner in enumerate(value)]
+            places += [((*above, f"[{number}]"), inner) for number, inner in enumerate(value)]
 
 
-def _first_problem(problems: list[ErrorDetails], data: Any, where: str) -> UserInputError:
-    """The first field's problem; where a field may be of several kinds, of the kind that comes closest."""
+def _by_field(problems: list[ErrorDetails], data: Any) -> dict[_Field, list[ErrorDetails]]:
+    """What is wrong with each field; where it may be of several kinds, with the one that comes closest."""
+    found: dict[_Field, list[ErrorDetails]] = {}
     # A field that nobody knows explains the one that is missing.
-    problems = sorted(problems, key=lambda problem: problem["type"] != "extra_forbidden")
-    fields = [_field(problem, data) for problem in problems]
-    same = [field for field in fields if field[: len(fields[0])] == fields[0]]
-    field = max(same, key=len)
-    texts = [_message(problem) for problem, other in zip(problems, fields, strict=True) if other == field]
-    text = ", or: ".join(dict.fromkeys(texts))
-    given = next(problem["input"] for problem, other in zip(problems, fields, strict=True) if other == field)
+    for problem in sorted(problems, key=lambda problem: problem["type"] != "extra_forbidden"):
+        found.setdefault(_field(problem, data), []).append(problem)
+    above = {field[:length] for field in found for length in range(len(field))}
+    return {field: same for field, same in found.items() if field not in above}
+
+
+def _problem(problems: list[ErrorDetails], field: _Field, data: Any, model: type[BaseModel]) -> str:
+    text = ", or: ".join(dict.fromkeys(_message(problem) for problem in problems))
+    if problems[0]["type"] == "extra_forbidden":
+        return text + _meant(field, data, model)
+    given = problems[0]["input"]
     if isinstance(given, str | int | float) and not isinstance(given, bool) and _shown(given) not in text:
         text += f", not {_shown(given)}"
-    others = len({*fields} - {*same})
-    name = ".".join(part[:MAXIMUM_SHOWN_CHARACTERS] for part in field)
-    return UserInputError(
-        f"{text} (and {others} more)" if others else text, where=f"{where}: {name}" if name else where
-    )
+    return text
+
+
+def _meant(field: _Field, data: Any, model: type[BaseModel]) -> str:
+    """The field that somebody may have meant, of the part of the document whose other fields stand here."""
+    for part in field[:-1]:
+        data = data[int(part[1:-1])] if isinstance(data, list) else data.get(part, {})
+    schema = model.model_json_schema()
+    parts = [set(part.get("properties", ())) for part in (schema, *schema.get("$defs", {}).values())]
+    known = max(parts, key=lambda names: len(names & {*data}))
+    close = get_close_matches(field[-1], known, n=1)
+    return f", did you mean {close[0]}?" if close else ""
 
 
 def _message(problem: ErrorDetails) -> str:
@@ -211,10 +287,13 @@ def _message(problem: ErrorDetails) -> str:
     if problem["type"] == "union_tag_invalid":  # pydantic would quote all that stands there
         context = problem["ctx"]
         return f"{context['discriminator']} should be one of {context['expected_tags']}"
-    return problem["msg"].removeprefix("Value error, ")
+    message = problem["msg"].removeprefix("Value error, ").removesuffix(" after validation, not 0")
+    for python, plain in PLAIN_WORDS.items():
+        message = message.replace(python, plain)
+    return message
 
 
-def _field(problem: ErrorDetails, data: Any) -> tuple[str, ...]:
+def _field(problem: ErrorDetails, data: Any) -> _Field:
     """The location as the document has it: pydantic adds the names of its own alternatives to it."""
     location = problem["loc"]
     parts: list[str] = []
@@ -222,11 +301,12 @@ def _field(problem: ErrorDetails, data: Any) -> tuple[str, ...]:
     for number, part in enumerate(location, start=1):
         if isinstance(place, Mapping) and part in place:
             place = place[part]
+            parts.append(str(part))
         elif isinstance(place, list | tuple) and isinstance(part, int):
             place = place[part] if part < len(place) else None
-        elif not (problem["type"] == "missing" and number == len(location)):
-            continue
-        parts.append(str(part))
+            parts.append(f"[{part}]")
+        elif problem["type"] == "missing" and number == len(location):
+            parts.append(str(part))
     return tuple(parts)
 
 
@@ -237,7 +317,8 @@ def _shown(value: object) -> str:
 def dump_yaml(document: BaseModel) -> str:
     """Canonical YAML: fields in the model's order, so that the same document gives the same text."""
     data = document.model_dump(mode="json", by_alias=True)
-    return yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True)
+    text: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
+    return text
 
 
 def sha256(document: BaseModel) -> str:
@@ -251,37 +332,119 @@ def write_atomically(path: Path, text: str) -> None:
     write_together([(path, text)])
 
 
-def write_together(files: Iterable[tuple[Path, str]]) -> None:
+def write_together(files: Iterable[tuple[Path, str]], *, within: Path | None = None) -> None:
     """Write all files or none: every text is on the disk before the first one takes its place.
 
-    A link is followed, and an old file keeps its permissions. A text is asked for when the one before is
-    on the disk, so that no more than one need be held; an error of whoever makes them leaves no file, too.
+    Until then a text has no name, where the file system can do that: a killed process leaves nothing. An old
+    file keeps its permissions. A text is asked for when the one before is on the disk, so that no more than
+    one need be held; an error of whoever makes them leaves no file, too.
+
+    Args:
+        files: Path and text of each file.
+        within: The folder that all files lie in or below. It and those below are made where they are missing,
+            and links below it are refused. Without it, a link is followed.
 
     Raises:
         UserInputError: naming the file that cannot be written, or that is no regular file.
     """
-    paths: list[Path] = []
-    staged: list[tuple[Path, Path]] = []
+    made: list[Path] = []
+    with ExitStack() as stack:
+        stack.enter_context(_many_descriptors())
+        folders: dict[Path, int] = {}
+        staged: list[tuple[Path, Callable[[], None]]] = []
+        try:
+            for path, text in files:
+                with _writing(path):
+                    target = Path(os.path.realpath(path)) if within is None else path
+                    if target.parent not in folders:
+                        folders[target.parent] = _open_folder(target.parent, within, made)
+                        stack.callback(os.close, folders[target.parent])
+                    staged.append((path, _stage(path, folders[target.parent], target.name, text, stack)))
+            for path, take_place in staged:
+                with _writing(path):
+                    take_place()
+        except BaseException:
+            for folder in reversed(made):
+                with suppress(OSError):  # somebody else's files lie in it by now
+                    folder.rmdir()
+            raise
+
+
+def _open_folder(folder: Path, within: Path | None, made: list[Path]) -> int:
+    """Descriptor of a folder; those that had to be made for it are added to `made`."""
+    if within is None:
+        return os.open(folder, _FOLDER)
+    for missing in reversed([step for step in (within, *within.parents) if not step.exists()]):
+        missing.mkdir()
+        made.append(missing)
+    descriptor = os.open(within, _FOLDER)
+    for step in folder.relative_to(within).parts:
+        above, within = descriptor, within / step
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(step, dir_fd=above)
+                made.append(within)
+            descriptor = os.open(step, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+        except NotADirectoryError:
+            raise UserInputError(
+                "is no folder, or a link, which is not followed", where=str(within)
+            ) from None
+        finally:
+            os.close(above)
+    return descriptor
+
+
+def _stage(path: Path, folder: int, name: str, text: str, stack: ExitStack) -> Callable[[], None]:
+    """Put a text on the disk; returns what gives it its name in the folder."""
+    permissions = _permissions(path, folder, name)
+    hidden = f".mltswitch-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
     try:
-        for path, text in files:
-            paths.append(path)
-            with _writing(path):
-                target = Path(os.path.realpath(path))
-                temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-                permissions = _permissions(path, target)
-                with temporary.open("x", encoding="utf-8") as stream:
-                    staged.append((temporary, target))
-                    stream.write(text)
-                    if permissions is not None:
-                        os.fchmod(stream.fileno(), permissions)
-                    stream.flush()
-                    os.fsync(stream.fileno())
-        for path, (temporary, target) in zip(paths, staged, strict=True):
-            with _writing(path):
-                temporary.replace(target)
+        descriptor = os.open(".", os.O_TMPFILE | _NEW, 0o666, dir_fd=folder)
+        is_nameless = True
+    except OSError as error:
+        if error.errno not in NO_NAMELESS_FILES:
+            raise
+        hidden += secrets.token_hex(4)  # another process may write the same file
+        descriptor = os.open(hidden, os.O_CREAT | os.O_EXCL | _NEW, 0o666, dir_fd=folder)
+        is_nameless = False
+    stack.callback(os.close, descriptor)
+    stack.callback(_remove, hidden, folder)
+    with open(descriptor, "w", encoding="utf-8", closefd=False) as stream:
+        stream.write(text)
+    if permissions is not None:
+        os.fchmod(descriptor, permissions)
+    os.fsync(descriptor)
+
+    def link(name: str) -> None:
+        os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def take_place() -> None:
+        if is_nameless:
+            if permissions is None:
+                with suppress(FileExistsError):  # another process has made it meanwhile
+                    link(name)
+                    return
+            _remove(hidden, folder)  # of a process that was killed between the next two lines
+            link(hidden)
+        os.replace(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+    return take_place
+
+
+def _remove(name: str, folder: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+
+
+@contextmanager
+def _many_descriptors() -> Iterator[None]:
+    """As many open files as this process may have: a fabric has thousands."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    try:
+        yield
     finally:
-        for temporary, _ in staged:
-            temporary.unlink(missing_ok=True)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @contextmanager
@@ -292,10 +455,10 @@ def _writing(path: Path) -> Iterator[None]:
         raise UserInputError(f"cannot be written: {error.strerror}", where=str(path)) from None
 
 
-def _permissions(path: Path, target: Path) -> int | None:
+def _permissions(path: Path, folder: int, name: str) -> int | None:
     """Of the file that stands there; None when there is none yet."""
     try:
-        mode = target.lstat().st_mode
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(mode):

@@ -3,9 +3,8 @@
 The leaves tell who can mend it (user input, the machine, a device), and each knows its exit code.
 """
 
-from typing import ClassVar, Final
-
-_COMMANDS: Final = ("mltswitch ", "chmod ", "sysctl ", "tc ", "ip ")
+from collections.abc import Sequence
+from typing import ClassVar
 
 
 class MltswitchError(Exception):
@@ -13,13 +12,18 @@ class MltswitchError(Exception):
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, what: str, *, where: str = "", expected: str = "", hint: str = "") -> None:
+    def __init__(
+        self, what: str, *, where: str = "", expected: str = "", hint: str = "", listed: Sequence[str] = ()
+    ) -> None:
         super().__init__(what)
         self.what = what
         self.where = where
         """Device, file or field, most general first: `fabric.yaml: classes.control.dscp`."""
         self.expected = expected
         self.hint = hint
+        """What to do, as the beginning of a sentence; a command in it stands in backticks."""
+        self.listed = tuple(listed)
+        """Where a document has several errors: their number, and a line for each."""
 
     def __str__(self) -> str:
         """One line for the user."""
@@ -27,15 +31,12 @@ class MltswitchError(Exception):
         if self.expected:
             text += f" (expected {self.expected})"
         if self.hint:
-            text += f". {_begun(self.hint)}"
+            text += f". {self.hint[0].upper()}{self.hint[1:]}"
         return printable(" ".join(text.split()))
 
-
-def _begun(hint: str) -> str:
-    """As a sentence begins, unless it begins with a command, which is to be copied as it is."""
-    if hint.startswith(_COMMANDS):
-        return hint
-    return hint[0].upper() + hint[1:]
+    def lines(self) -> list[str]:
+        """Every line for the user, as `listed` has them, else the only one."""
+        return [printable(line) for line in self.listed] or [str(self)]
 
 
 def printable(text: str) -> str:

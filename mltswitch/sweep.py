@@ -236,6 +236,6 @@ def _pyarrow() -> tuple[Any, Any]:
         from pyarrow import parquet
     except ImportError:
         raise MachineError(
-            "Parquet needs the package pyarrow", hint="install mltswitch[sim], or write a .csv"
+            "Parquet needs the package pyarrow", hint="`pip install 'mltswitch[sim]'`, or write a .csv"
         ) from None
     return arrow, parquet

@@ -14,6 +14,7 @@ SLOWEST_PORT_BPS: Final = 1_000
 MAXIMUM_VALUE: Final = 10**18
 """Beyond every rate in bit/s and every size in bytes."""
 
+_PARTS_OF_A_SECOND: Final = {1.0: "s", 1e3: "ms", 1e6: "µs", 1e9: "ns"}
 _DECIMAL_PREFIXES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY_PREFIXES: Final = {"ki": 2**10, "mi": 2**20, "gi": 2**30}
 
@@ -91,6 +92,15 @@ def format_ratio(ratio: float) -> str:
     if ratio < 1e-5:
         return "< 0.001 %"
     return f"{ratio * 100:.3g} %"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """`12.3 µs`, `4.5 ms`, `1.97 s`: three digits, in the unit that suits; a dash where nothing is known."""
+    if not seconds:
+        return "-" if seconds is None else "0"
+    parts = [(float(f"{seconds * factor:.3g}"), unit) for factor, unit in _PARTS_OF_A_SECOND.items()]
+    number, unit = next((part for part in parts if abs(part[0]) >= 1), parts[-1])
+    return f"{number:,.15g} {unit}"
 
 
 def frame_bytes(mtu_bytes: int) -> int:

@@ -1,15 +1,28 @@
 """What an error prints is one line that steers no terminal."""
 
+import re
+from pathlib import Path
+from typing import Final
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mltswitch
 from mltswitch.errors import DeviceError, MltswitchError, printable
+
+PRODUCT: Final = Path(mltswitch.__file__).parent
 
 
 def test_an_error_says_where_what_was_expected_and_what_to_do() -> None:
     error = DeviceError('answers\n  "x"', where="leaf1", expected="a number", hint="look at it")
     assert str(error) == 'leaf1: answers "x" (expected a number). Look at it'
+
+
+def test_a_command_in_a_hint_stays_as_it_is() -> None:
+    assert str(MltswitchError("no numba", hint="`pip install x`")) == "no numba. `pip install x`"
+    commands = re.compile(r"""hint=f?["'](pip|mltswitch|chmod|sysctl|modprobe|ip|tc|apt|sudo) """)
+    assert [path for path in PRODUCT.rglob("*.py") if commands.search(path.read_text())] == []
 
 
 @pytest.mark.parametrize(

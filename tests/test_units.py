@@ -87,3 +87,22 @@ def test_ratios_of_one_column_look_alike() -> None:
 def test_packets() -> None:
     assert units.frame_bytes(1500) == 1514
     assert units.bytes_to_packets(units.packets_to_bytes(7, 1514), 1514) == 7
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (0, "0"),
+        (12.34e-6, "12.3 µs"),
+        (4.5e-3, "4.5 ms"),
+        (0.9999, "1 s"),
+        (0.99999e-3, "1 ms"),
+        (137.4, "137 s"),
+        (1_234_567, "1,230,000 s"),
+        (3e-12, "0.003 ns"),
+        (-5e-6, "-5 µs"),
+    ],
+)
+def test_a_time_has_the_unit_that_suits(seconds: float | None, text: str) -> None:
+    assert units.format_seconds(seconds) == text

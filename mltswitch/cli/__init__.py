@@ -98,21 +98,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error.show()
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        _fail(_usage(error), error.exit_code)
+        _fail([_usage(error)], error.exit_code)
     except MltswitchError as error:
-        _fail(str(error), error.exit_code)
+        _fail(error.lines(), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        _fail("interrupted", 130)
+        _fail(["interrupted"], 130)
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
+        if "KeyboardInterrupt" in f"{error} {error.__context__!r}":  # a library has made an error of it
+            _fail(["interrupted"], 130)
         if isinstance(error, BrokenPipeError):  # whoever read it has gone, and click ends quietly then, too
             discard_output()
             sys.exit(1)
         if isinstance(error, OSError) and error.filename is None and error.errno in OUTPUT_ERRORS:
             discard_output()
-            _fail(f"standard output cannot be written: {error.strerror}", 1)
-        _fail(f"bug: {type(error).__name__}: {error}; set {DEBUG_VARIABLE}=1 for the traceback", 1)
+            _fail([f"standard output cannot be written: {error.strerror}"], 1)
+        _fail([f"bug: {type(error).__name__}: {error}; set {DEBUG_VARIABLE}=1 for the traceback"], 1)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -122,9 +124,10 @@ def discard_output() -> None:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
 
 
-def _fail(line: str, exit_code: int) -> NoReturn:
+def _fail(lines: Sequence[str], exit_code: int) -> NoReturn:
+    text = "\n".join(printable(" ".join(line.splitlines())) for line in lines)
     with suppress(OSError):  # whoever read it has gone: the exit code still says it
-        click.echo(f"mltswitch: {printable(' '.join(line.split()))}", err=True)
+        click.echo(f"mltswitch: {text}", err=True)
     sys.exit(exit_code)
 
 

@@ -30,7 +30,7 @@ from mltswitch.measure.acceptance import (
 )
 from mltswitch.plan import load_plan
 from mltswitch.targets import target_for
-from mltswitch.units import format_bps
+from mltswitch.units import format_bps, format_seconds
 
 EXIT_CODES: Final = {Verdict.ACCEPTED: 0, Verdict.FAILED: 5, Verdict.INCONCLUSIVE: 6}
 CONNECT_SECONDS: Final = 10
@@ -195,12 +195,12 @@ def _counters(device: Device, place: Place) -> Iterator[DeviceCounters]:
 
 def _print(result: AcceptanceResult) -> None:
     screen = console()
-    noise, late = result.noise_seconds * 1e3, result.late_seconds * 1e3
     screen.print(
         f"{result.switch} port {result.port} ({result.platform}/{result.hardware}), "
         f"{format_bps(result.rate_bps)}, packets of {result.packet_bytes} B; {', '.join(result.senders)} "
         f"to {result.receiver}, {result.seconds:.0f} s on the wire. The empty path's delay spreads by "
-        f"{noise:.3g} ms, the slowest sender was {late:.3g} ms late.",
+        f"{format_seconds(result.noise_seconds)}, the slowest sender was "
+        f"{format_seconds(result.late_seconds)} late.",
         markup=False,
     )
     rows = [

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from mltswitch.cli.render import write_with_folders
-from mltswitch.documents import load_document
+from mltswitch.documents import load_document, write_together
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import load_inventory
 from mltswitch.plan import Fabric, Topology, check_ports, check_spray_mode, resolve_fabric
@@ -117,7 +116,7 @@ def init(folder: Path, yes: bool, force: bool, **given: Any) -> None:
     if present and not force:
         raise UserInputError("exists already", where=present[0], hint="--force replaces it")
     _check(files)
-    write_with_folders((folder / name, text) for name, text in files.items())
+    write_together(((folder / name, text) for name, text in files.items()), within=folder)
     for name in files:
         click.echo(folder / name)
     plan = folder / "plan.yaml"
@@ -192,7 +191,7 @@ def _check(files: dict[str, str]) -> None:
     """Load what would be written; raises UserInputError or UnsupportedPlanError for what no rack can be."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        write_with_folders((folder / file, text) for file, text in files.items())
+        write_together(((folder / file, text) for file, text in files.items()), within=folder)
         try:
             fabric = load_document(folder / "fabric.yaml", Fabric)
             load_inventory(folder)

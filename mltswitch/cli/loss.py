@@ -15,7 +15,7 @@ from mltswitch.queueing import MODELS, QueuePrediction, QueueThresholds, Simulat
 from mltswitch.sweep import parse_numbers
 from mltswitch.traffic.problem import load_problem
 from mltswitch.traffic.vary import queue_record
-from mltswitch.units import format_bps, format_ratio
+from mltswitch.units import format_bps, format_ratio, format_seconds
 
 GREATEST_LOAD: Final = 10.0
 GREATEST_BURST: Final = 1024
@@ -158,10 +158,10 @@ def _table_json(plan: Plan, entry: PortPrediction) -> dict[str, Any]:
 COLUMNS: Final = (
     "loss unimportant #",
     "loss important #",
-    "mean delay [ms]",
-    "p50 [ms]",
-    "p99 [ms]",
-    "p99.9 [ms]",
+    "mean delay #",
+    "p50 #",
+    "p99 #",
+    "p99.9 #",
     "mean queue [B]",
     "CE marks #",
 )
@@ -178,7 +178,7 @@ def _port_table(plan: Plan, entry: PortPrediction) -> Group:
             _count(row["limit_bytes"]),
             with_error(row["loss_unimportant"], row["loss_unimportant_error"]),
             with_error(row["loss_important"], row["loss_important_error"]),
-            *(_milliseconds(row[f"{name}_delay_seconds"]) for name in ("mean", "p50", "p99", "p999")),
+            *(format_seconds(row[f"{name}_delay_seconds"]) for name in ("mean", "p50", "p99", "p999")),
             _count(row["mean_queue_bytes"]),
             "-" if row["mark_share"] is None else format_ratio(row["mark_share"]),
         )
@@ -200,10 +200,6 @@ def with_error(loss_ratio: float, error: float | None) -> str:
 
 def _count(value: float | None) -> str:
     return "-" if value is None else f"{round(value):,}"
-
-
-def _milliseconds(value: float | None) -> str:
-    return "-" if value is None else f"{value * 1e3:.4g}"
 
 
 def _bare_problem(spec: Path, model: str, settings: SimulationSettings, *, as_json: bool) -> None:

@@ -48,7 +48,7 @@ def build(check: bool, output: Path, as_json: bool) -> None:
                 hint="`mltswitch p4 build` writes it anew; another version of p4c may differ without a fault",
             )
     else:
-        write_together(files.items())
+        write_together(files.items(), within=output)
     built = {
         "source_sha256": source_sha256(),
         "compiler": f"p4c {compiler.version}",

@@ -8,7 +8,7 @@ from rich.console import Group
 
 from mltswitch.cli.output import console, table
 from mltswitch.measure import ClassLoss, LoadResult, ProbeResult, Verdict
-from mltswitch.units import format_bps, format_ratio
+from mltswitch.units import format_bps, format_ratio, format_seconds
 
 MARKS: Final = {True: "ok  ", False: "FAIL", None: "n/a "}
 """How a verdict begins; n/a: the figures cannot tell."""
@@ -20,13 +20,13 @@ def print_probe(result: ProbeResult, verdicts: Sequence[Verdict]) -> None:
     screen = console()
     screen.print(
         f"Port {result.port}, {format_bps(result.rate_bps)}, packets of {result.packet_bytes} B; idle delay "
-        f"{result.idle_delay_seconds * 1e3:.2f} ms. Losses and delays are measured unless they say predicted "
-        f"(loss model '{result.model}', for what was sent); waits are delays above the idle one.",
+        f"{format_seconds(result.idle_delay_seconds)}. Losses and delays are measured unless they say "
+        f"predicted (loss model '{result.model}', for what was sent); waits are delays above the idle one.",
         markup=False,
     )
     if result.behind_seconds:
         screen.print(
-            f"Under overload packets wait {result.behind_seconds * 1e3:.0f} ms more, behind the queues in "
+            f"Under overload packets wait {format_seconds(result.behind_seconds)} more, behind the queues in "
             "one line for all classes. Waits and queue lengths are without it, delays with it.",
             markup=False,
         )
@@ -67,9 +67,9 @@ def _load_table(load: LoadResult) -> Group:
             _measured_loss(entry),
             format_ratio(entry.predicted_loss),
             _measured_over_predicted(entry),
-            _milliseconds(entry.wait_p50_seconds),
-            _milliseconds(entry.predicted_wait_p50_seconds),
-            _milliseconds(entry.delay_p99_seconds),
+            format_seconds(entry.wait_p50_seconds),
+            format_seconds(entry.predicted_wait_p50_seconds),
+            format_seconds(entry.delay_p99_seconds),
         )
         for entry in load.classes
     ]
@@ -82,13 +82,13 @@ def _load_table(load: LoadResult) -> Group:
         "loss measured #",
         "predicted #",
         "ratio #",
-        "p50 wait [ms]",
-        "predicted [ms]",
-        "p99 delay [ms]",
+        "p50 wait #",
+        "predicted #",
+        "p99 delay #",
     )
     return table(
         f"Load {load.load:g} of the port rate, bursts of {load.burst_packets}, {load.duration_seconds:g} s, "
-        f"senders at most {load.late_seconds * 1e3:.1f} ms late",
+        f"senders at most {format_seconds(load.late_seconds)} late",
         columns,
         rows,
     )
@@ -110,7 +110,3 @@ def _measured_over_predicted(entry: ClassLoss) -> str:
 
 def _bytes(size: int | None) -> str:
     return "-" if size is None else f"{size:,}"
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e3:.2f}"

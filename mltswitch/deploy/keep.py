@@ -28,7 +28,7 @@ class Kept:
             self.path.parent.mkdir(mode=_OWNER_ALONE, parents=True, exist_ok=True)
         except OSError as error:
             raise UserInputError(f"cannot be made: {error.strerror}", where=str(self.path.parent)) from None
-        write_together([(self.path, self.text)])
+        write_together([(self.path, self.text)], within=self.path.parent)
 
 
 def kept(folder: Path, device: Device, answers: Mapping[str, str]) -> Kept:

@@ -1,10 +1,12 @@
 """A conversation with a BMv2 switch: P4Runtime, and BMv2's own client for the depth of queues."""
 
+import json
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from mltswitch.deploy.conversation import place, quoted, refusal
@@ -14,6 +16,7 @@ from mltswitch.inventory.device import UNIX_SOCKET
 from mltswitch.p4.program import shipped_program
 from mltswitch.targets import Step
 from mltswitch.targets.p4runtime import (
+    COUNTERS,
     ENTRIES,
     LOAD_PROGRAM,
     METERS,
@@ -71,6 +74,13 @@ class P4RuntimeConversation:
                 return "\n".join(self._reader.entries())
             if command == METERS:
                 return "\n".join(self._reader.meters())
+            if command == COUNTERS:
+                return json.dumps(
+                    {
+                        f"{port} {queue}": {name: count["packets"] for name, count in asdict(found).items()}
+                        for (port, queue), found in self._reader.counters().items()
+                    }
+                )
         raise DeviceError(f"has no answer to {command!r}: it speaks P4Runtime", where=place(self._device))
 
     def apply(self, steps: Sequence[Step]) -> None:

@@ -43,7 +43,7 @@ def require_packages() -> None:
         except ImportError:
             raise MachineError(
                 f"the Python package {package} is missing",
-                hint="install it with pip install 'mltswitch[deploy]'",
+                hint="`pip install 'mltswitch[deploy]'`",
             ) from None
 
 

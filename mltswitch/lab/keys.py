@@ -22,7 +22,7 @@ def create_key(path: Path, comment: str) -> str:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     except ImportError:
         raise MachineError(
-            "the Python package cryptography is missing", hint="install mltswitch[lab]"
+            "the Python package cryptography is missing", hint="`pip install 'mltswitch[lab]'`"
         ) from None
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(

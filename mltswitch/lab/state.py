@@ -181,7 +181,7 @@ def read_state(paths: LabPaths) -> LabState | None:
         raise MachineError(
             f"cannot be understood: {type(error).__name__}",
             where=str(paths.state),
-            hint="mltswitch lab down removes what is left",
+            hint="`mltswitch lab down` removes what is left",
         ) from None
 
 

@@ -8,7 +8,7 @@ from math import sqrt
 from mltswitch.measure.probe import ClassLoss, LoadResult, ProbeResult
 from mltswitch.measure.ramp import RampResult
 from mltswitch.plan import ClassKind, Plan
-from mltswitch.units import BITS_PER_BYTE
+from mltswitch.units import BITS_PER_BYTE, format_seconds
 
 RESOLUTION_PACKETS = 2
 RESOLUTION_SHARE = 0.05
@@ -108,7 +108,7 @@ def _delay_seconds(group: list[ClassLoss]) -> float | None:
 
 
 def _milliseconds(seconds: float | None) -> str:
-    return "starved" if seconds is None else f"{seconds * 1e3:.2f} ms"
+    return "starved" if seconds is None else format_seconds(seconds)
 
 
 def _importance(load: LoadResult, selective: set[str]) -> Verdict:
@@ -148,5 +148,5 @@ def _control(load: LoadResult, kinds: dict[str, ClassKind]) -> Iterator[Verdict]
                 f"load {load.load:g}: {entry.traffic_class} untouched",
                 entry.lost == 0 and entry.received > 0,
                 f"{entry.lost} of {entry.sent} lost"
-                + (f", p99 {p99 * 1e3:.2f} ms" if p99 is not None else ""),
+                + (f", p99 {format_seconds(p99)}" if p99 is not None else ""),
             )

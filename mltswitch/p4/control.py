@@ -216,6 +216,6 @@ def _connect(address: str, device_id: int, election_id: int, timeout_seconds: fl
     except ImportError as error:
         raise MachineError(
             f"P4Runtime needs the package p4runtime-shell, which cannot be imported: {error}",
-            hint="install it with pip install 'mltswitch[p4]'",
+            hint="`pip install 'mltswitch[p4]'`",
         ) from None
     return Connection(address, device_id=device_id, election_id=election_id, timeout_seconds=timeout_seconds)

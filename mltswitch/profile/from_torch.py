@@ -68,7 +68,7 @@ def _import_torch() -> Any:
         return importlib.import_module("torch")
     except (ImportError, OSError) as error:
         raise MachineError(
-            f"torch cannot be imported: {error}", hint="pip install 'mltswitch[torch]'"
+            f"torch cannot be imported: {error}", hint="`pip install 'mltswitch[torch]'`"
         ) from error
 
 

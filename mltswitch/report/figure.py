@@ -84,48 +84,22 @@ def significant(value: float, digits: int = 5) -> float:
 
 def vertical_line(at: float, text: str, *, at_log: float | None = None) -> tuple[Part, Part]:
     """A line over the whole height and its label; `at_log`: where the label stands on a logarithmic axis."""
-    line = {
-        "type": "line",
-        "layer": "between",
-        "x0": at,
-        "x1": at,
-        "yref": "paper",
-        "y0": 0,
-        "y1": 1,
-        "line": {"color": INK, "width": 1},
-    }
-    label = {
-        "x": at if at_log is None else at_log,
-        "yref": "paper",
-        "y": 1,
-        "yanchor": "bottom",
-        "text": text,
-        "showarrow": False,
-        "font": {"size": 11},
-    }
-    return line, label
+    ends = {"x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1}
+    place = {"x": at if at_log is None else at_log, "yref": "paper", "y": 1}
+    return _line(ends, {"color": INK, "width": 1}), _label(place, text, {"size": 11})
 
 
 def horizontal_line(at: float, text: str, *, at_log: float) -> tuple[Part, Part]:
     """A dotted line over the whole width and its label, on a logarithmic axis."""
-    line = {
-        "type": "line",
-        "layer": "between",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": at,
-        "y1": at,
-        "line": {"color": MUTED, "width": 1.2, "dash": "dot"},
-    }
-    label = {
-        "xref": "paper",
-        "x": 0,
-        "xanchor": "left",
-        "y": at_log,
-        "yanchor": "bottom",
-        "text": text,
-        "showarrow": False,
-        "font": {"size": 10, "color": MUTED},
-    }
-    return line, label
+    ends = {"xref": "paper", "x0": 0, "x1": 1, "y0": at, "y1": at}
+    place = {"xref": "paper", "x": 0, "xanchor": "left", "y": at_log}
+    line = _line(ends, {"color": MUTED, "width": 1.2, "dash": "dot"})
+    return line, _label(place, text, {"size": 10, "color": MUTED})
+
+
+def _line(ends: Part, style: Part) -> Part:
+    return {"type": "line", "layer": "between", **ends, "line": style}
+
+
+def _label(place: Part, text: str, font: Part) -> Part:
+    return {**place, "yanchor": "bottom", "text": text, "showarrow": False, "font": font}

@@ -68,9 +68,7 @@ def _plotly_script() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
-        raise MachineError(
-            "plotly is not installed", hint='a report needs the extra: pip install "mltswitch[report]"'
-        ) from None
+        raise MachineError("plotly is not installed", hint="`pip install 'mltswitch[report]'`") from None
     script: str = get_plotlyjs()
     return script
 

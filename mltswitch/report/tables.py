@@ -10,9 +10,10 @@ from mltswitch.report.margins import PERCENT, break_text, end_to_end_loss
 from mltswitch.report.ports import PortGroup, queue_number
 from mltswitch.report.sweep import SIMULATE, Sweep, origin
 from mltswitch.report.thresholds import free_bytes, limit_bytes
+from mltswitch.units import format_seconds
 
 Row = tuple[str, ...]
-FIGURES: Final = ("loss unimportant", "loss important", "mean delay [ms]", "p99 delay [ms]")
+FIGURES: Final = ("loss unimportant", "loss important", "mean delay", "p99 delay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,8 @@ def threshold_table(group: PortGroup) -> Table:
                 f"{limit / profile.buffer_bytes:.1%}" if limit else "-",
                 loss_text(found, is_important=False),
                 loss_text(found, is_important=True),
-                milliseconds(found.mean_delay_seconds if found else None),
-                milliseconds(found.p99_delay_seconds if found else None),
+                format_seconds(found.mean_delay_seconds if found else None),
+                format_seconds(found.p99_delay_seconds if found else None),
             )
         )
     columns = (
@@ -78,11 +79,6 @@ def loss_text(found: Prediction | None, *, is_important: bool) -> str:
     if error is None:
         return figure(loss)
     return f"{figure(loss)} ± {figure(error, 2)}" if loss else f"0 (≤ {figure(error, 2)})"
-
-
-def milliseconds(seconds: float | None) -> str:
-    """A delay."""
-    return figure(None if seconds is None else seconds * 1e3)
 
 
 def loss_table(plan: Plan, sweep: Sweep) -> Table:

@@ -11,6 +11,8 @@ ENTRIES: Final = "entries"
 """Asks for the entries of all tables, a `table_add` line each; empty unless our program runs."""
 METERS: Final = "meters"
 """Asks for the meters that have rates, a `meter_set_rates` line each; empty unless our program runs."""
+COUNTERS: Final = "counters"
+"""Asks for the counters of all queues: a JSON object, `port queue` → counter → packets; empty as above."""
 OUR_PROGRAM: Final = "mltswitch"
 NO_PROGRAM: Final = "none"
 

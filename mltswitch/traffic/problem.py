@@ -1,6 +1,5 @@
 """A bare problem in a file: one port, its queues' traffic and thresholds, without a plan."""
 
-import re
 from math import fsum
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
@@ -167,12 +166,7 @@ def load_problem(path: Path) -> tuple[Port, tuple[QueueTraffic, ...], tuple[Queu
     Raises:
         UserInputError: names file and field, `problem.json: queues[2].limit_packets` say.
     """
-    try:
-        problem = load_document(path, Problem)
-    except UserInputError as error:
-        place = error.where.removeprefix(str(path))
-        error.where = str(path) + re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", place)
-        raise
+    problem = load_document(path, Problem)
     try:
         port, traffic = problem.port(), problem.traffic()
         thresholds = tuple(queue.thresholds() for queue in problem.queues)

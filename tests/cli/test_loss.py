@@ -1,6 +1,7 @@
 """`mltswitch loss`: a plan under any model, bare problems, and nonsense in."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def test_a_plan_under_several_loads_and_bursts(run: Run, plan_file: Path) -> Non
 def test_the_table_of_a_plan_says_model_units_and_kind(run: Run, plan_file: Path) -> None:
     out = run("loss", plan_file, "--model", "paper").out
     assert "all losses, delays and queues are predicted, loss model 'paper'" in out
-    for column in ("S [B]", "mean delay [ms]", "p99.9 [ms]", "mean queue [B]", "CE marks"):
+    for column in ("S [B]", "mean delay", "p99.9", "mean queue [B]", "CE marks"):
         assert column in out
     assert "gradient-0" in out
 
@@ -137,7 +138,7 @@ def test_nonsense_in_a_problem_names_its_field(
 ) -> None:
     spec = _spec(tmp_path, **changes)
     line = refused(run("loss", "--spec", spec), tmp_path, leaves=("problem.json",))
-    assert f"problem.json: {field}:" in line
+    assert re.search(rf"problem\.json(:1)?: {re.escape(field)}:", line)
 
 
 @pytest.mark.parametrize(

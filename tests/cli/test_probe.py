@@ -34,10 +34,10 @@ def test_measured_beside_predicted(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, entry(loss=0.03, predicted=0.024, wait=0.0031))
     assert "loss measured" in text
     assert "loss model 'completion'" in text
-    assert "3.00% ± 0.50% 2.4 % 1.25 3.10 3.50 9.00" in text
+    assert "3.00% ± 0.50% 2.4 % 1.25 3.1 ms 3.5 ms 9 ms" in text
 
 
 def test_nothing_is_compared_with_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "- 2.4 % - - 3.50" in printed(capsys, entry(loss=None, predicted=0.024, wait=None))
+    assert "- 2.4 % - - 3.5 ms" in printed(capsys, entry(loss=None, predicted=0.024, wait=None))
     assert "> 1000" in printed(capsys, entry(loss=0.03, predicted=1e-9, wait=None))
     assert "0 - -" in printed(capsys, entry(loss=0.03, predicted=0.0, wait=None))

@@ -237,4 +237,4 @@ def test_a_model_without_layers(run: Run, tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text(yaml.safe_dump(profile))
     outcome = run("sweep", "--profile", "./empty.yaml", "--fabric", LAB_FABRIC, "-o", "table.csv")
     line = refused(outcome, tmp_path, leaves=("empty.yaml", "plan.yaml", "problem.json"))
-    assert "empty.yaml: layers: " in line
+    assert "empty.yaml:2: layers: " in line

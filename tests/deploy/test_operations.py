@@ -471,9 +471,7 @@ def test_a_missing_package_is_named_with_the_extra_that_has_it(
             raise ImportError(name)
 
     monkeypatch.setattr("mltswitch.deploy.ssh.import_module", import_module)
-    with pytest.raises(
-        MachineError, match=r"netmiko is missing. Install it with pip install 'mltswitch\[deploy\]'"
-    ):
+    with pytest.raises(MachineError, match=r"netmiko is missing. `pip install 'mltswitch\[deploy\]'`"):
         push(PLAN, inventory("leaf1"))
 
 

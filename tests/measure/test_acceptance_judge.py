@@ -309,9 +309,9 @@ def test_network_control_of_hosts(queues: dict[int, SimulatedQueue], holds: bool
 def test_counters() -> None:
     port = SimulatedPort({4: SimulatedQueue(S, L)})
     trace = traced(port)
-    right = QueueCounters(port.marked, port.dropped)
+    right = QueueCounters(port.marked, port.dropped, 0)
     assert judge_counters(trace, expected(), right).holds is True
     assert judge_counters(trace, expected(), replace(right, marked=0)).holds is False
-    assert judge_counters(trace, expected(), replace(right, dropped=2 * port.dropped)).holds is False
+    assert judge_counters(trace, expected(), replace(right, early=2 * port.dropped)).holds is False
     unread = judge_counters(trace, expected(), None, "nobody can be asked")
     assert (unread.holds, unread.explanation) == (None, "nobody can be asked")

@@ -74,22 +74,26 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("schema", "mltswitch/profile/v2", "schema: Input should be 'mltswitch/profile/v1'"),
         ("name", "two words", "name: String should match"),
         ("colour", "red", "colour: Extra inputs are not permitted"),
-        ("layers", [], "layers: Tuple should have at least 1 item"),
-        ("layers.0.tensors", [], "layers.0.tensors: Tuple should have at least 1 item"),
+        ("layers", [], "layers: List should have at least 1 item"),
+        ("layers.0.tensors", [], "layers[0].tensors: List should have at least 1 item"),
         ("layers.1.name", "front", "layer 'front' stands twice"),
         ("layers.1.tensors.0.name", "front.weight", "tensor 'front.weight' stands twice"),
-        ("layers.0.tensors.0.shape.1", 0, "layers.0.tensors.0.shape.1: Input should be greater than"),
-        ("layers.0.tensors.0.shape.1", -3, "layers.0.tensors.0.shape.1: Input should be greater than"),
+        ("layers.0.tensors.0.shape.1", 0, "layers[0].tensors[0].shape[1]: Input should be greater than"),
+        ("layers.0.tensors.0.shape.1", -3, "layers[0].tensors[0].shape[1]: Input should be greater than"),
         ("sensitivity.unimportant_share", 1, "sensitivity.unimportant_share: Input should be less than 1"),
         ("sensitivity.curves.0.first_layer", 1, "sensitivity: a curve begins at layer 1 instead of 0"),
         ("sensitivity.curves.0.last_layer", 0, "sensitivity.curves cover 1 layers, the model has 2"),
         ("sensitivity.curves.0.last_layer", 2, "sensitivity.curves cover 3 layers, the model has 2"),
-        ("sensitivity.curves.0.important", [[0, 0]], "curves.0.important: Tuple should have at least 2"),
+        ("sensitivity.curves.0.important", [[0, 0]], "curves[0].important: List should have at least 2"),
         ("sensitivity.curves.0.important.0.1", 0.5, "important: starts at [0.0, 0.5] instead of [0, 0]"),
         ("sensitivity.curves.0.important.1.0", 0, "loss ratio 0 does not lie above the 0 before it"),
         ("sensitivity.curves.0.important.1.0", 1e-12, "does not lie above the 0 before it"),
-        ("sensitivity.curves.0.important.1.0", 1.5, "important.1.0: Input should be less than or equal to 1"),
-        ("sensitivity.curves.0.important.1.1", float("nan"), "important.1.1: Input should be"),
+        (
+            "sensitivity.curves.0.important.1.0",
+            1.5,
+            "important[1][0]: Input should be less than or",
+        ),
+        ("sensitivity.curves.0.important.1.1", float("nan"), "important[1][1]: Input should be"),
         ("sensitivity.curves.0.unimportant.1.1", 0.4, "extra rounds fall from 0.4 to 0.3"),
     ],
 )
@@ -99,7 +103,7 @@ def test_one_line_names_the_field(path: str, value: Any, expected: str, tmp_path
     with pytest.raises(UserInputError) as caught:
         resolve_profile(str(file))
     line = str(caught.value)
-    assert line.startswith(f"{file}: ")
+    assert line.startswith(f"{file}:")
     assert expected in line
     assert "\n" not in line
 

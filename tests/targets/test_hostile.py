@@ -327,11 +327,11 @@ def test_the_command_line_writes_nothing(
     folder.mkdir()
     fabric.write_text(json.dumps(attacked(FABRIC, ("topology", "links", 0, "a"), value)), encoding="utf-8")
     line = ended(capsys, "plan", "--profile", "vgg16", "--fabric", str(fabric), "-o", str(plan))
-    assert line.startswith(f"mltswitch: {fabric}: topology.links.0.a: ")
+    assert line.startswith(f"mltswitch: {fabric}:1: topology.links[0].a: ")
     assert not plan.exists()
     plan.write_text(json.dumps(attacked(plan_data, ("classes", 0, "name"), value)), encoding="utf-8")
     line = ended(capsys, "render", str(plan), "-i", str(mixed_inventory), "-o", str(out))
-    assert line.startswith(f"mltswitch: {plan}: classes.0.name: ")
+    assert line.startswith(f"mltswitch: {plan}:1: classes[0].name: ")
     plan.write_text(json.dumps(plan_data), encoding="utf-8")
     host = f"mltswitch_platform: onyx, ansible_user: admin, ansible_host: {quoted(value)}"
     (folder / "hosts.yaml").write_text(f"all: {{hosts: {{leaf1: {{{host}}}}}}}\n", encoding="utf-8")

@@ -166,7 +166,7 @@ def _security(document: AgentDocument, folder: Path, source: Source) -> Security
         raise UserInputError(
             f"{keys}: no such folder",
             where=source.place("keys"),
-            hint="mltswitch agent keys makes a folder for each host",
+            hint="`mltswitch agent keys` makes a folder for each host",
         )
     return load_identity(Credentials.in_folder(keys))
 

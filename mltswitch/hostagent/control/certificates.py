@@ -157,7 +157,7 @@ def require_cryptography() -> None:
         import cryptography  # noqa: F401  (is it there?)
     except ImportError:
         raise MachineError(
-            "the Python package cryptography is missing", hint="install mltswitch[agent]"
+            "the Python package cryptography is missing", hint="`pip install 'mltswitch[agent]'`"
         ) from None
 
 

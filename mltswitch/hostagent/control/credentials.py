@@ -46,7 +46,7 @@ def opened(path: Path, *, is_private: bool = False) -> Iterator[int]:
         raise UserInputError(
             f"cannot be read: {error.strerror}",
             where=str(path),
-            hint="mltswitch agent keys makes a folder of keys for each host",
+            hint="`mltswitch agent keys` makes a folder of keys for each host",
         ) from None
     try:
         status = os.fstat(descriptor)
@@ -77,7 +77,7 @@ def _check_private(status: os.stat_result, path: Path) -> None:
         raise UserInputError(
             f"others than its owner may use this key (mode {mode:04o})",
             where=str(path),
-            hint=f"chmod 600 {path}; if somebody could read it, make a new one",
+            hint=f"`chmod 600 {path}`; if somebody could read it, make a new one",
         )
     if status.st_uid not in {0, os.geteuid()}:
         raise UserInputError(f"this key belongs to another user ({status.st_uid})", where=str(path))

@@ -140,7 +140,7 @@ def _stored_authority(folder: Path) -> Authority:
         raise UserInputError(
             f"others than its owner may enter it (mode {mode:04o})",
             where=str(place),
-            hint=f"chmod 700 {place}",
+            hint=f"`chmod 700 {place}`",
         )
     return Authority.from_pem(
         read_pem(place / CERTIFICATE_FILE), read_pem(place / KEY_FILE, is_private=True), where=str(place)

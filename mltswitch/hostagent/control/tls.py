@@ -93,7 +93,7 @@ def _seen_by_ourselves(client: ssl.SSLContext, server: ssl.SSLContext, path: Pat
                     continue
     except ssl.SSLError as error:
         what = _as_our_own(refusal(error, ""))
-        raise UserInputError(what, where=str(path), hint="mltswitch agent keys makes new ones") from None
+        raise UserInputError(what, where=str(path), hint="`mltswitch agent keys` makes new ones") from None
     finally:
         client.check_hostname = True
     certificate = accepting.getpeercert()

@@ -206,7 +206,7 @@ def choose_congestion_control(opened: socket.socket, name: str) -> None:
             f"{name!r} cannot be used: {os.strerror(error.errno or 0)}",
             where="congestion control of tcp",
             expected="one of net.ipv4.tcp_available_congestion_control",
-            hint=allowed if error.errno == errno.EPERM else f"modprobe tcp_{name[:16]}",
+            hint=allowed if error.errno == errno.EPERM else f"`modprobe tcp_{name[:16]}`",
         ) from None
 
 

@@ -29,7 +29,7 @@ try:
     from prometheus_client.registry import Collector
 except ImportError:
     raise MachineError(
-        "metrics need the package prometheus_client", hint="install it with pip install 'mltswitch[agent]'"
+        "metrics need the package prometheus_client", hint="`pip install 'mltswitch[agent]'`"
     ) from None
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from mltswitch.measure.acceptance.checks import (
 )
 from mltswitch.measure.acceptance.judge import RESOLUTION_PACKETS
 from mltswitch.measure.acceptance.observe import Bools, Trace
-from mltswitch.units import BITS_PER_BYTE, format_bps
+from mltswitch.units import BITS_PER_BYTE, format_bps, format_seconds
 
 STARVED_SHARE: Final = 0.1
 """Of a lower class's packets, that may be served while the upper one fills the port: hosts pause at times."""
@@ -108,7 +108,7 @@ def judge_control(trace: Trace, name: str, port: ExpectedPort) -> Check:
     control, overload = trace.of("control"), trace.of("overload")
     lost = int(np.sum(~control.is_received))
     allowed = CONTROL_PACKETS * port.packet_bytes * BITS_PER_BYTE / port.rate_bps + trace.noise_seconds
-    expected = f"0 lost, waits of at most {allowed * 1e3:.3g} ms"
+    expected = f"0 lost, waits of at most {format_seconds(allowed)}"
     if not np.any(~overload.is_received):
         return Check(
             Question.CONTROL,
@@ -126,7 +126,7 @@ def judge_control(trace: Trace, name: str, port: ExpectedPort) -> Check:
         Question.CONTROL,
         name,
         holds,
-        f"{lost} of {len(control)} lost, p{CONTROL_PERCENTILE:.0f} wait {wait * 1e3:.3g} ms",
+        f"{lost} of {len(control)} lost, p{CONTROL_PERCENTILE:.0f} wait {format_seconds(wait)}",
         expected,
         ""
         if holds
@@ -226,9 +226,8 @@ def judge_host_control(
         hurt = ~settled.is_received | (settled.wait_seconds > allowed)
         suffering[phase] = float(np.mean(hurt))
     theirs, lasts = suffering["host-control"], suffering["beside"]
-    seen = (
-        f"{theirs:.0%} lost or later than {allowed * 1e3:.3g} ms, of {background.traffic_class} {lasts:.0%}"
-    )
+    name, late = background.traffic_class, format_seconds(allowed)
+    seen = f"{theirs:.0%} lost or later than {late}, of {name} {lasts:.0%}"
     expected = f"as {background.traffic_class}"
     if lasts < SUFFERING_SHARE:
         reason = (

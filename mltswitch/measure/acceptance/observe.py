@@ -6,7 +6,7 @@ that is time spent waiting, and times the port's rate it is the queue in bytes t
 packet found the queue that its neighbours found.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -22,6 +22,9 @@ FEWEST_IDLE_PACKETS: Final = 10
 NOISE_PERCENTILE: Final = 90.0
 RATE_BLOCKS: Final = 10
 FEWEST_BLOCK_PACKETS: Final = 5
+
+ARRAYS: Final = ("phase", "class_index", "is_ect", "is_received", "is_marked", "time_seconds", "wait_seconds")
+"""Fields of a trace that have an entry for each packet."""
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -48,19 +51,9 @@ class Trace:
     def __len__(self) -> int:
         return len(self.time_seconds)
 
-    def where(self, chosen: Bools) -> "Trace":
-        """The chosen packets."""
-        return Trace(
-            self.phase[chosen],
-            self.class_index[chosen],
-            self.is_ect[chosen],
-            self.is_received[chosen],
-            self.is_marked[chosen],
-            self.time_seconds[chosen],
-            self.wait_seconds[chosen],
-            self.noise_seconds,
-            self.late_seconds,
-        )
+    def where(self, chosen: Bools | npt.NDArray[np.int64]) -> "Trace":
+        """The packets that a mask chooses, or places in their order."""
+        return replace(self, **{name: getattr(self, name)[chosen] for name in ARRAYS})
 
     def of(self, phase: str) -> "Trace":
         """The packets of one phase."""
@@ -84,22 +77,12 @@ class Trace:
 def observe(exchanged: Exchanged) -> Trace:
     """The run as the queue saw it; raises MachineError where the empty path cannot be known."""
     columns = [_of_sender(exchanged, sender) for sender in range(len(exchanged.sent))]
-    noise = max(column.noise_seconds for column in columns)
-    phase = np.concatenate([column.phase for column in columns])
-    time = np.concatenate([column.time_seconds for column in columns])
-    order = np.lexsort((np.arange(len(time)), time))
     merged = Trace(
-        phase[order],
-        np.concatenate([column.class_index for column in columns])[order],
-        np.concatenate([column.is_ect for column in columns])[order],
-        np.concatenate([column.is_received for column in columns])[order],
-        np.concatenate([column.is_marked for column in columns])[order],
-        time[order],
-        np.concatenate([column.wait_seconds for column in columns])[order],
-        noise,
-        max(sent.late_seconds for sent in exchanged.sent),
+        **{name: np.concatenate([getattr(column, name) for column in columns]) for name in ARRAYS},
+        noise_seconds=max(column.noise_seconds for column in columns),
+        late_seconds=max(column.late_seconds for column in columns),
     )
-    return _with_waits_of_the_lost(merged)
+    return _with_waits_of_the_lost(merged.where(np.argsort(merged.time_seconds, kind="stable")))
 
 
 def _of_sender(exchanged: Exchanged, sender: int) -> Trace:
@@ -162,14 +145,4 @@ def _with_waits_of_the_lost(trace: Trace) -> Trace:
                 wait[lost] = np.interp(trace.time_seconds[lost], trace.time_seconds[known], wait[known])
             else:
                 wait[lost] = 0.0
-    return Trace(
-        trace.phase,
-        trace.class_index,
-        trace.is_ect,
-        trace.is_received,
-        trace.is_marked,
-        trace.time_seconds,
-        wait,
-        trace.noise_seconds,
-        trace.late_seconds,
-    )
+    return replace(trace, wait_seconds=wait)

@@ -1,5 +1,6 @@
 """An acceptance test from its first packet to its result: runs, counters, judgements."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -14,7 +15,7 @@ from mltswitch.measure.acceptance.competition import (
     judge_order,
     judge_share,
 )
-from mltswitch.measure.acceptance.counters import READERS, QueueCounters, judge_counters
+from mltswitch.measure.acceptance.counters import NOT_READ, READERS, QueueCounters, judge_counters
 from mltswitch.measure.acceptance.judge import judge_class
 from mltswitch.measure.acceptance.observe import Trace, observe
 from mltswitch.measure.acceptance.place import Place
@@ -33,7 +34,7 @@ from mltswitch.measure.acceptance.schedule import (
 )
 from mltswitch.measure.acceptance.session import DisturbedRunError, Hosts
 from mltswitch.measure.packet import IPV4_UDP_HEADER_BYTES
-from mltswitch.units import ETHERNET_HEADER_BYTES
+from mltswitch.units import ETHERNET_HEADER_BYTES, format_seconds
 
 MEASUREMENTS: Final = 3
 """Runs that a check may fail before it has failed; one that passes is asked once."""
@@ -123,11 +124,12 @@ class _Acceptance:
         """The queue's counters, or why there are none."""
         reader = READERS.get(self._place.platform)
         if reader is None:
-            return f"mltswitch reads no counters of {self._place.platform}"
+            return NOT_READ.get(self._place.platform, f"mltswitch reads none of {self._place.platform}")
         if self._counters.conversation is None:
             return self._counters.why_not
         try:
-            return reader.read(self._counters.conversation.ask(reader.query(self._place.port)), queue.queue)
+            time.sleep(reader.poll_seconds)
+            return reader.read(self._counters.conversation.ask, self._place.port, queue.queue)
         except DeviceError as error:
             return str(error)
 
@@ -267,7 +269,7 @@ def settle(answers: Sequence[Check]) -> Check:
 def _paused(trace: Trace) -> str:
     """What a host did that spoils this run; empty where nothing did."""
     if trace.late_seconds > AGAIN_SECONDS:
-        return f"a sender paused for {trace.late_seconds * 1e3:.0f} ms"
+        return f"a sender paused for {format_seconds(trace.late_seconds)}"
     return ""
 
 

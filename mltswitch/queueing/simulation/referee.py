@@ -92,7 +92,7 @@ def replicate(
         from mltswitch.queueing.simulation import engine
     except ImportError as error:
         raise MachineError(
-            "the simulator needs numba", where="model simulate", hint="pip install 'mltswitch[sim]'"
+            "the simulator needs numba", where="model simulate", hint="`pip install 'mltswitch[sim]'`"
         ) from error
 
     count = len(traffic)

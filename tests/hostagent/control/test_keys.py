@@ -208,7 +208,7 @@ def a_file_for_a_host(folder: Path) -> None:
         (another_key, "job/ca: the CA's key does not belong to its certificate"),
         (no_authority, "job/ca: is not the certificate of a CA"),
         (readable_key, r"key.pem: others than its owner may use this key \(mode 0640\)"),
-        (readable_folder, r"job/ca: others than its owner may enter it \(mode 0755\). chmod 700"),
+        (readable_folder, r"job/ca: others than its owner may enter it \(mode 0755\)\. `chmod 700"),
         (without_key, "ca/key.pem: cannot be read: No such file"),
         (without_authority, "job: this job's CA is not here. Put its folder ca back"),
         (foreign_host, "host2/certificate.pem: is not signed by this job's CA"),
@@ -302,7 +302,7 @@ def test_two_jobs_are_strangers(tmp_path: Path) -> None:
 
 def test_without_cryptography(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(MachineError, match=r"cryptography is missing\. Install mltswitch\[agent\]"):
+    with pytest.raises(MachineError, match=r"cryptography is missing\. `pip install 'mltswitch\[agent\]'"):
         make(tmp_path / "job", "host1")
     assert list(tmp_path.iterdir()) == []
 

@@ -120,7 +120,7 @@ def locked(keys: Credentials) -> None:
 @pytest.mark.parametrize(
     ("spoil", "line"),
     [
-        (missing, r"key\.pem: cannot be read: No such file.*agent keys makes"),
+        (missing, r"key\.pem: cannot be read: No such file.*agent keys` makes"),
         (empty_authority, r"ca\.pem: cannot be used .*expected a CA certificate, in PEM"),
         (nonsense, r"key\.pem: cannot be used .*expected a key without passphrase that belongs"),
         (binary, r"ca\.pem: is not a PEM file"),
