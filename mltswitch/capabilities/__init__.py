@@ -1,7 +1,14 @@
 """What a switch can do, as data: queues, units, ranges, and what nobody has yet tested on real hardware."""
 
 from mltswitch.capabilities.bandwidth import Bandwidth, BandwidthCapability, BitRate, PortShare
-from mltswitch.capabilities.device import Capabilities, LimitCapability, PortNumbering, ThresholdCapability
+from mltswitch.capabilities.device import (
+    Capabilities,
+    LimitCapability,
+    PortNumbering,
+    ThresholdCapability,
+    Unverified,
+    unverified,
+)
 from mltswitch.capabilities.limits import AlphaLimit, BytesLimit, Limit, Unlimited
 
 __all__ = [
@@ -17,4 +24,6 @@ __all__ = [
     "PortShare",
     "ThresholdCapability",
     "Unlimited",
+    "Unverified",
+    "unverified",
 ]

@@ -8,15 +8,15 @@ from typing import Final
 
 import click
 
+from mltswitch.capabilities import Unverified
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.documents import load_document, write_together
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Device, load_inventory
 from mltswitch.plan import Plan
 from mltswitch.targets import Quantised, Rounding, target_for
-from mltswitch.targets.template import using_templates
-from mltswitch.targets.user_templates import UserTemplates, load_templates
-from mltswitch.units import format_ratio
+from mltswitch.targets.state import FIELD_WORDS
+from mltswitch.units import format_bytes
 
 ALLOCATIONS_BETWEEN_COLLECTIONS: Final = 50_000
 """Python's own figure is 700."""
@@ -30,37 +30,27 @@ ALLOCATIONS_BETWEEN_COLLECTIONS: Final = 50_000
 @click.option("-i", "--inventory", "inventory_path", required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False))
 @click.option("--limit", help="Devices or groups, separated by commas.")
-@click.option(
-    "--templates",
-    "templates_folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of templates <platform>/<file>.j2 that replace mltswitch's own.",
-)
 @json_option
 def render(
     plan_file: Path,
     inventory_path: Path,
     output: Path,
     limit: str | None,
-    templates_folder: Path | None,
     as_json: bool,
 ) -> None:
     """Write each device's configuration below OUTPUT, and report what a device cannot express exactly."""
     plan = load_document(plan_file, Plan)
     inventory = load_inventory(inventory_path)
-    templates = None if templates_folder is None else load_templates(templates_folder)
     devices = inventory.select(limit)
     absent = set(plan.topology.by_name) - {device.switch for device in inventory.devices}
     if absent:
         progress(f"warning: in the plan, not in the inventory: {', '.join(sorted(absent))}")
     paths: list[Path] = []
-    roundings: dict[str, tuple[Rounding, ...]] = {}
-    shortfalls: dict[str, tuple[str, ...]] = {}
+    fitted: dict[str, Quantised] = {}
 
     def texts() -> Iterator[tuple[Path, str]]:
         for device in devices:
-            quantised, files = render_device(plan, device, templates)
-            roundings[device.name], shortfalls[device.name] = quantised.roundings, quantised.shortfalls
+            fitted[device.name], files = render_device(plan, device)
             for name, text in files.items():
                 paths.append(output / device.name / name)
                 yield paths[-1], text
@@ -72,17 +62,25 @@ def render(
         print_json(
             {
                 "files": sorted(str(path) for path in paths),
-                "roundings": roundings,
-                "shortfalls": {name: found for name, found in shortfalls.items() if found},
+                "roundings": {name: entry.roundings for name, entry in fitted.items()},
+                "shortfalls": {name: entry.shortfalls for name, entry in fitted.items() if entry.shortfalls},
                 "unverified": untested,
             }
         )
         return
+    print_shortfalls({name: entry.shortfalls for name, entry in fitted.items()})
+    print_roundings(
+        {
+            name: (entry.capabilities.platform, entry.capabilities.hardware, entry.roundings)
+            for name, entry in fitted.items()
+        }
+    )
+    _print_configurations(fitted)
+    for hardware, items in untested.items():
+        names = ", ".join(item.id for item in items)
+        click.echo(f"unverified on {hardware} (mltswitch targets --unverified explains): {names}")
     for path in paths:
         click.echo(path)
-    print_roundings(roundings)
-    print_shortfalls(shortfalls)
-    print_unverified(untested)
 
 
 @contextmanager
@@ -101,13 +99,11 @@ def settled_heap() -> Iterator[None]:
         gc.unfreeze()
 
 
-def render_device(
-    plan: Plan, device: Device, templates: UserTemplates | None = None
-) -> tuple[Quantised, dict[str, str]]:
+def render_device(plan: Plan, device: Device) -> tuple[Quantised, dict[str, str]]:
     """The plan as one device can express it, and its files: name → text.
 
     Raises:
-        UserInputError: the inventory contradicts the plan, or a template of the user does.
+        UserInputError: the inventory contradicts the plan.
         UnsupportedPlanError: the device cannot express the plan.
     """
     switch = plan.topology.switch(device.switch)
@@ -118,8 +114,7 @@ def render_device(
         )
     target = target_for(device.platform, where=device.name)
     quantised = target.quantise(plan, device.switch)
-    with using_templates(templates):
-        return quantised, target.render(quantised.state)
+    return quantised, target.render(quantised.state, quantised.capabilities)
 
 
 def _write(files: Iterable[tuple[Path, str]]) -> None:
@@ -150,9 +145,9 @@ def _make_folder(folder: Path, made: list[Path]) -> None:
         raise UserInputError(f"cannot be made: {error.strerror}", where=str(folder)) from None
 
 
-def unverified(plan: Plan, devices: Iterable[Device]) -> dict[str, tuple[str, ...]]:
+def unverified(plan: Plan, devices: Iterable[Device]) -> dict[str, tuple[Unverified, ...]]:
     """`platform/hardware` → what nobody has tested on the real device, for the devices in use."""
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, tuple[Unverified, ...]] = {}
     for device in devices:
         capabilities = target_for(device.platform, where=device.name).hardware(
             plan.topology.switch(device.switch).hardware
@@ -169,58 +164,72 @@ def print_shortfalls(shortfalls: Mapping[str, Iterable[str]]) -> None:
         for sentence in sentences:
             devices.setdefault(sentence, []).append(device)
     for sentence, names in devices.items():
-        click.echo(f"not done: {sentence} ({', '.join(names)})")
+        click.echo(f"not done: {sentence} ({name_ranges(names)})")
 
 
-def print_unverified(untested: Mapping[str, Iterable[str]]) -> None:
-    """One line for each thing that nobody has tested on real hardware."""
-    for hardware, items in untested.items():
-        for item in items:
-            click.echo(f"unverified on {hardware}: {item}")
-
-
-def print_roundings(roundings: dict[str, tuple[Rounding, ...]]) -> None:
-    """What devices cannot express exactly, alike ports in one row."""
-    rows: dict[tuple[object, ...], list[str]] = {}
-    for device, entries in roundings.items():
+def print_roundings(roundings: Mapping[str, tuple[str, str, tuple[Rounding, ...]]]) -> None:
+    """What devices cannot express exactly, from device → (platform, hardware, roundings); equal ones once."""
+    rows: dict[tuple[str, ...], dict[str, int]] = {}
+    for device, (platform, hardware, entries) in roundings.items():
         for entry in entries:
-            key = (
-                device,
-                entry.queue,
-                entry.traffic_class,
-                entry.field,
-                entry.wanted,
-                entry.given,
-                _effect(entry.loss_unimportant),
-                _effect(entry.loss_important),
-            )
-            rows.setdefault(key, []).append(entry.port)
+            field = FIELD_WORDS.get(entry.field, entry.field)
+            key = (platform, hardware, entry.traffic_class, field, entry.wanted, entry.given)
+            ports = rows.setdefault(key, {})
+            ports[device] = ports.get(device, 0) + 1
     if not rows:
         click.echo("Every device expresses the plan exactly.")
         return
-    columns = (
-        "device",
-        "queue #",
-        "class",
-        "field",
-        "planned",
-        "rendered",
-        "loss unimportant",
-        "loss important",
-        "ports",
-    )
+    columns = ("platform", "hardware", "class", "field", "planned", "rendered", "ports")
     console().print(
-        table(
-            "What devices cannot express exactly (losses predicted, planned → rendered)",
-            columns,
-            [(*key, _ports(ports)) for key, ports in rows.items()],
-        )
+        table("Rounded", columns, [(*key, _places(ports)) for key, ports in rows.items()]),
     )
 
 
-def _ports(ports: list[str]) -> str:
-    return ", ".join(ports) if len(ports) <= 3 else f"{len(ports)} ports"
+def _print_configurations(fitted: Mapping[str, Quantised]) -> None:
+    """One row for all ports, of all devices, whose queues are configured alike."""
+    rows: dict[tuple[str, ...], dict[str, int]] = {}
+    for device, quantised in fitted.items():
+        class_of = {queue: name for name, queue in quantised.class_queues.items()}
+        for port in quantised.state.ports:
+            thresholds = ", ".join(
+                f"{class_of.get(queue.queue, queue.queue)} {format_bytes(queue.ecn_threshold_bytes)}"
+                for queue in port.queues
+                if queue.ecn_threshold_bytes is not None
+            )
+            limits = ", ".join(dict.fromkeys(str(queue.limit) for queue in port.queues))
+            can = quantised.capabilities
+            trust = "yes" if port.trusted else "no"
+            ports = rows.setdefault((can.platform, can.hardware, thresholds, limits, trust), {})
+            ports[device] = ports.get(device, 0) + 1
+    columns = ("ports", "platform", "hardware", "ECN thresholds", "limits", "DSCP trusted")
+    console().print(table("Configurations", columns, [(_places(ports), *key) for key, ports in rows.items()]))
 
 
-def _effect(losses: tuple[float, float] | None) -> str:
-    return "-" if losses is None else f"{format_ratio(losses[0])} → {format_ratio(losses[1])}"
+def _places(ports: Mapping[str, int]) -> str:
+    """Devices and their ports, `leaf1, 20 ports each`; devices with other numbers of ports apart."""
+    groups: dict[int, list[str]] = {}
+    for device, count in ports.items():
+        groups.setdefault(count, []).append(device)
+    return "; ".join(
+        f"{name_ranges(names)}, {count} port{'s' * (count > 1)}{' each' * (len(names) > 1)}"
+        for count, names in groups.items()
+    )
+
+
+def name_ranges(names: Iterable[str]) -> str:
+    """Names, joined to a range where they count up."""
+    runs: list[list[tuple[str, int | None]]] = []
+    for name in names:
+        stem = name.rstrip("0123456789")
+        number = int(name[len(stem) :]) if name != stem else None
+        if runs and number is not None and runs[-1][-1] == (stem, number - 1):
+            runs[-1].append((stem, number))
+        else:
+            runs.append([(stem, number)])
+    ends = (
+        [f"{stem}{'' if number is None else number}" for stem, number in (run[0], run[-1])] for run in runs
+    )
+    return ", ".join(
+        first if first == last else f"{first}–{last}"  # noqa: RUF001  (a range)
+        for first, last in ends
+    )

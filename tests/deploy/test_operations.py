@@ -271,7 +271,7 @@ def test_the_way_back_is_told_after_a_change_alone(
     monkeypatch.setattr(
         target,
         "diff",
-        lambda running, wanted: dataclasses.replace(change(running, wanted), way_back="rollback \x1b"),
+        lambda *given: dataclasses.replace(change(*given), way_back="rollback \x1b"),
     )
     switches = ScriptedSwitches({"leaf1": 1})
     told = [
