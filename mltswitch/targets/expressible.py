@@ -16,12 +16,10 @@ from mltswitch.capabilities import (
 )
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.memory import remembering_last
-from mltswitch.targets.state import QueueState, SwitchState
+from mltswitch.targets.state import QueueState, RouteState, SegmentRouteState, SwitchState
 
 queues_of: Final = attrgetter("queues")
 """The queues of a port: ports in a row share them, so they are looked at once."""
-port_of: Final = attrgetter("port")
-"""The port of a route."""
 _LIMITS: Final = {"bytes": BytesLimit, "alpha": AlphaLimit, "none": Unlimited}
 
 
@@ -59,14 +57,14 @@ def _check_paths(
     state: SwitchState, capabilities: Capabilities, port_name: re.Pattern[str], examples: str
 ) -> None:
     segments = state.segment_routing
-    for routes in (state.routes, () if segments is None else segments.routes):
-        for name, alike in groupby(routes, port_of):
-            if not port_name.fullmatch(name):
-                raise UnsupportedPlanError(
-                    f"{name[:60]!r} is no name for a port",
-                    where=f"route {next(iter(alike)).prefix}",
-                    expected=examples,
-                )
+    routes: list[RouteState | SegmentRouteState] = [*state.routes, *(segments.routes if segments else ())]
+    for name, alike in groupby(routes, lambda route: route.port):
+        if not port_name.fullmatch(name):
+            raise UnsupportedPlanError(
+                f"{name[:60]!r} is no name for a port",
+                where=f"route {next(alike).prefix}",
+                expected=examples,
+            )
     if segments is not None and capabilities.segment_routing is None:
         raise UnsupportedPlanError(
             f"{capabilities.platform} has no SRv6", expected="spraying by alias addresses"

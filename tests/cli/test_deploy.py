@@ -10,7 +10,7 @@ from mltswitch.deploy import DeviceReport, FleetReport, Status
 SHORTFALLS = ("no cap for control", "no guarantee for background")
 
 
-def test_what_a_device_cannot_do_is_printed_once_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_device_cannot_do_is_printed_once_and_first(capsys: pytest.CaptureFixture[str]) -> None:
     report = FleetReport(
         (
             DeviceReport("leaf1", "icos", Status.OK, 1.0, shortfalls=SHORTFALLS),
@@ -21,9 +21,9 @@ def test_what_a_device_cannot_do_is_printed_once_below_it(capsys: pytest.Capture
         assert _print(report, as_json=False, with_changes=with_changes, untested={}) == 0
         lines = capsys.readouterr().out.splitlines()
         assert lines[:4] == [
+            "not done: no cap for control (leaf1)",
+            "not done: no guarantee for background (leaf1)",
             "leaf1 (icos): ok, 1.0 s",
-            "  not done: no cap for control",
-            "  not done: no guarantee for background",
             "leaf2 (linux): ok, 1.0 s",
         ]
         assert sum("not done" in line for line in lines) == 2

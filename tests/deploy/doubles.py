@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from mltswitch.capabilities import BytesLimit, Capabilities
 from mltswitch.errors import DeviceError, UnsupportedPlanError
@@ -114,7 +115,6 @@ class FileTarget:
     platform = "file"
     session = Session.SHELL
     netmiko_type = "linux"
-    hardware_names: tuple[str, ...] = ("file",)
 
     def running(self, switch: str) -> Path:
         """Where a switch keeps what it runs."""
@@ -172,6 +172,11 @@ class FileTarget:
             save,
             f"-limit {old}\n+limit {new}\n",
         )
+
+
+def as_target(target: FileTarget) -> Target:
+    """The same for who asks for a `Target`: it has all that operations use."""
+    return cast(Target, target)
 
 
 def _limit_bytes(state: SwitchState) -> int:

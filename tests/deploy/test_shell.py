@@ -12,14 +12,14 @@ from mltswitch.deploy.shell import open_shell
 from mltswitch.errors import DeviceError, UserInputError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.targets import Step
-from tests.deploy.doubles import PLANNED_LIMIT_BYTES, FileTarget, small_plan
+from tests.deploy.doubles import PLANNED_LIMIT_BYTES, FileTarget, as_target, small_plan
 from tests.deploy.silent import silent_server
 from tests.deploy.sshd import Sshd, make_key
 
 
 def line(device: Device, target: FileTarget) -> str:
     """The one line with which a connection fails."""
-    with pytest.raises(DeviceError) as caught, connect(device, target):
+    with pytest.raises(DeviceError) as caught, connect(device, as_target(target)):
         pass
     text = str(caught.value)
     assert "\n" not in text

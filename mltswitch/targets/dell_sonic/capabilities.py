@@ -108,7 +108,6 @@ def _chip(
     *,
     hardware: str,
     description: str,
-    unverified: tuple[str, ...] = (),
 ) -> Capabilities:
     return Capabilities(
         platform=PLATFORM,
@@ -130,7 +129,7 @@ def _chip(
         minimum_bandwidth=_MINIMUM,
         maximum_bandwidth=_MAXIMUM,
         remaps_host_control=True,
-        unverified=(*unverified, *_UNVERIFIED),
+        unverified=_UNVERIFIED,
     )
 
 
