@@ -180,7 +180,7 @@ def test_a_port_that_never_answers_times_out(
 def test_a_name_that_does_not_resolve(sshd: Sshd, target: FileTarget) -> None:
     with (
         pytest.raises(DeviceError, match="cannot be resolved"),
-        connect(sshd.device(address="no-such-host.invalid"), target),
+        connect(sshd.device(address="no-such-host.invalid"), as_target(target)),
     ):
         pass
 

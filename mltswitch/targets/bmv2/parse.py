@@ -1,6 +1,6 @@
 """Commands of simple_switch_CLI back into state: all lines that this state needs, and no others."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from ipaddress import IPv4Network
 from typing import Any
@@ -8,10 +8,10 @@ from typing import Any
 from mltswitch.capabilities import Capabilities
 from mltswitch.targets.addresses import ipv4_network
 from mltswitch.targets.bmv2.contents import Level, level_in, port_state
-from mltswitch.targets.bmv2.entries import Tables, is_depth, parse_entry, parse_meter
+from mltswitch.targets.bmv2.entries import Tables, is_depth
 from mltswitch.targets.bmv2.ports import port_name
 from mltswitch.targets.bmv2.render import FILE, render_text
-from mltswitch.targets.common import UNKNOWN, check_lines, each_line
+from mltswitch.targets.common import UNKNOWN, Key, check_lines, each_line
 from mltswitch.targets.state import PortState, RouteState, SwitchState
 from mltswitch.wire.hardware_address import address_of
 
@@ -20,26 +20,28 @@ def read_files(files: Mapping[str, str], capabilities: Capabilities) -> SwitchSt
     """Inverse of `write_files`, in any order of lines."""
     del capabilities
     text = files[FILE]
-    lines = list(each_line(text, _command))
-    state = _state(Tables.of_lines(line for _, line in lines if not is_depth(line)))
+    tables = Tables()
+    lines = list(_lines(text, tables))
+    state = _state(tables)
     rendered = render_text(state)
     if rendered != text:
-        check_lines(
-            ((number, ((), line)) for number, line in lines),
-            ((number, ((), line)) for number, line in each_line(rendered, _command)),
-        )
+        check_lines(lines, _lines(rendered, Tables()))
     return state
 
 
-def _command(line: str) -> str | None:
-    """The line, where it is one of ours and no comment; raises ValueError."""
-    if not line.isprintable():
-        raise ValueError("has a control character")
-    if not line or line.startswith("#"):
-        return None
-    if not is_depth(line) and parse_entry(line) is None and parse_meter(line) is None:
-        raise ValueError(UNKNOWN)
-    return line
+def _lines(text: str, tables: Tables) -> Iterator[tuple[int, Key]]:
+    """Commands with their numbers, each taken into the tables; raises FileError."""
+
+    def command(line: str) -> Key | None:
+        if not line.isprintable():
+            raise ValueError("has a control character")
+        if not line or line.startswith("#"):
+            return None
+        if not tables.add(line) and not is_depth(line):
+            raise ValueError(UNKNOWN)
+        return (), line
+
+    return each_line(text, command)
 
 
 def _state(tables: Tables) -> SwitchState:

@@ -10,7 +10,7 @@ from mltswitch.targets.common import NO_PORT, without_route_ports
 from mltswitch.targets.cumulus.capabilities import HARDWARE
 from mltswitch.targets.cumulus.commands import PORT_NAME
 from mltswitch.targets.cumulus.diff import change_between
-from mltswitch.targets.cumulus.document import leaves_of
+from mltswitch.targets.cumulus.document import check_expressible
 from mltswitch.targets.cumulus.parse import read_files
 from mltswitch.targets.cumulus.read import queries_for, read_answers
 from mltswitch.targets.cumulus.render import COMMANDS, YAML, write_files
@@ -26,7 +26,7 @@ TARGET = Target(
     port_examples="swp1 or swp1s0",
     route_port_name=NO_PORT,
     adapt=without_route_ports,
-    check=leaves_of,
+    check=check_expressible,
     write=write_files,
     read_files=read_files,
     queries=queries_for,

@@ -39,6 +39,11 @@ _QUEUE_MAP: Final = ("qos", "egress-queue-mapping", "default-global", "switch-pr
 STATIC: Final = ("vrf", "default", "router", "static")
 
 
+def check_expressible(state: SwitchState) -> None:
+    """Refuse what one map, or one profile, cannot say for all ports; raises UnsupportedPlanError."""
+    port_leaves(state.ports)
+
+
 def leaves_of(state: SwitchState) -> Leaves:
     """Every leaf that the state needs, objects before their references; raises UnsupportedPlanError."""
     return {**port_leaves(state.ports), **{route_path(route): "" for route in state.routes}}
