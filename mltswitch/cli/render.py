@@ -168,20 +168,35 @@ def print_shortfalls(shortfalls: Mapping[str, Iterable[str]]) -> None:
 
 
 def print_roundings(roundings: Mapping[str, tuple[str, str, tuple[Rounding, ...]]]) -> None:
-    """What devices cannot express exactly, from device → (platform, hardware, roundings); equal ones once."""
+    """What devices cannot express exactly, from device → (platform, hardware, roundings).
+
+    One row for all ports, of all devices, that are rounded alike.
+    """
     rows: dict[tuple[str, ...], dict[str, int]] = {}
     for device, (platform, hardware, entries) in roundings.items():
+        of_port: dict[str, list[Rounding]] = {}
         for entry in entries:
-            field = FIELD_WORDS.get(entry.field, entry.field)
-            key = (platform, hardware, entry.traffic_class, field, entry.wanted, entry.given)
-            ports = rows.setdefault(key, {})
+            of_port.setdefault(entry.port, []).append(entry)
+        for found in of_port.values():
+            ports = rows.setdefault((platform, hardware, _in_words(found)), {})
             ports[device] = ports.get(device, 0) + 1
     if not rows:
         click.echo("Every device expresses the plan exactly.")
         return
-    columns = ("platform", "hardware", "class", "field", "planned", "rendered", "ports")
-    console().print(
-        table("Rounded", columns, [(*key, _places(ports)) for key, ports in rows.items()]),
+    columns = ("ports", "platform", "hardware", "planned → rendered")
+    console().print(table("Rounded", columns, [(_places(ports), *key) for key, ports in rows.items()]))
+
+
+def _in_words(roundings: Iterable[Rounding]) -> str:
+    """A line for each field; classes that get the same are told by what that is."""
+    lines: dict[str, list[Rounding]] = {}
+    for entry in roundings:
+        lines.setdefault(FIELD_WORDS.get(entry.field, entry.field), []).append(entry)
+    return "\n".join(
+        f"{field}: {found[0].given} for {', '.join(entry.traffic_class for entry in found)}"
+        if len(found) > 1 and len({entry.given for entry in found}) == 1
+        else f"{field}: " + ", ".join(f"{each.traffic_class} {each.wanted} → {each.given}" for each in found)
+        for field, found in lines.items()
     )
 
 
