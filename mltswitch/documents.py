@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 from pydantic_core import ErrorDetails
 
 from mltswitch.errors import UserInputError
@@ -31,6 +31,21 @@ MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 Document = TypeVar("Document", bound=BaseModel)
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml, where PyYAML was built with it."""
+
+
+class SparseDocument(BaseModel):
+    """A part of a document written without what has its default: short, and older programs read it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        for name, field in type(self).model_fields.items():
+            if not field.is_required() and getattr(self, name) == field.default:
+                written.pop(name, None)
+                written.pop(field.alias or name, None)
+        return written
 
 
 class _StrictLoader(_Loader):  # type: ignore[misc]  # chosen at run time

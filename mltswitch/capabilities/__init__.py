@@ -4,12 +4,12 @@ from mltswitch.capabilities.bandwidth import Bandwidth, BandwidthCapability, Bit
 from mltswitch.capabilities.device import (
     Capabilities,
     LimitCapability,
-    PortNumbering,
     ThresholdCapability,
     Unverified,
     unverified,
 )
 from mltswitch.capabilities.limits import AlphaLimit, BytesLimit, Limit, Unlimited
+from mltswitch.capabilities.ports import PortGroup, PortNumbering
 
 __all__ = [
     "AlphaLimit",
@@ -20,6 +20,7 @@ __all__ = [
     "Capabilities",
     "Limit",
     "LimitCapability",
+    "PortGroup",
     "PortNumbering",
     "PortShare",
     "ThresholdCapability",

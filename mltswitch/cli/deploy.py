@@ -1,5 +1,6 @@
 """`mltswitch diff`, `push` and `verify`: a plan and the switches that should run it."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -10,11 +11,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from mltswitch import deploy
 from mltswitch.capabilities import Unverified
 from mltswitch.cli.output import json_option, print_json, stderr_console
-from mltswitch.cli.render import print_roundings, print_shortfalls, unverified
+from mltswitch.cli.render import inventory_options, print_roundings, print_shortfalls, unverified
 from mltswitch.deploy import DeviceDifference, DeviceReport, FleetReport, Status
-from mltswitch.documents import load_document
 from mltswitch.inventory import Inventory, load_inventory
-from mltswitch.plan import Plan
+from mltswitch.plan import Plan, load_plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_CONCURRENCY: Final = 20
@@ -32,8 +32,7 @@ def _arguments(command: Command) -> Command:
             type=click.IntRange(1, 500),
             help="Devices at once.",
         ),
-        click.option("--limit", help="Devices or groups, separated by commas."),
-        click.option("-i", "--inventory", "inventory_path", required=True, type=click.Path(path_type=Path)),
+        inventory_options,
         click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN"),
     ):
         command = decorate(command)
@@ -42,9 +41,11 @@ def _arguments(command: Command) -> Command:
 
 @click.command(epilog="\b\nExample:\n  mltswitch diff plan.yaml -i inventories/lab --limit leaf1")
 @_arguments
-def diff(plan_file: Path, inventory_path: Path, limit: str | None, concurrency: int, as_json: bool) -> int:
+def diff(
+    plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None, concurrency: int, as_json: bool
+) -> int:
     """Show, device by device, what a push of PLAN would send. Sends nothing."""
-    plan, inventory = _load(plan_file, inventory_path)
+    plan, inventory = _load(plan_file, inventory_paths, limit)
     with _Bar("comparing", len(inventory.select(limit))) as bar:
         report = deploy.diff(plan, inventory, limit=limit, concurrency=concurrency, progress=bar.done)
     return _print(report, as_json, with_changes=True, untested=unverified(plan, inventory.select(limit)))
@@ -63,7 +64,7 @@ def diff(plan_file: Path, inventory_path: Path, limit: str | None, concurrency: 
 )
 def push(
     plan_file: Path,
-    inventory_path: Path,
+    inventory_paths: tuple[Path, ...],
     limit: str | None,
     concurrency: int,
     as_json: bool,
@@ -71,7 +72,7 @@ def push(
     keep: Path | None,
 ) -> int:
     """Make the switches run PLAN: change, read back, compare, save."""
-    plan, inventory = _load(plan_file, inventory_path)
+    plan, inventory = _load(plan_file, inventory_paths, limit)
     with _Bar("pushing", len(inventory.select(limit))) as bar:
         report = deploy.push(
             plan,
@@ -87,16 +88,21 @@ def push(
 
 @click.command(epilog="\b\nExample:\n  mltswitch verify plan.yaml -i inventories/lab --json")
 @_arguments
-def verify(plan_file: Path, inventory_path: Path, limit: str | None, concurrency: int, as_json: bool) -> int:
+def verify(
+    plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None, concurrency: int, as_json: bool
+) -> int:
     """Compare what the switches run with PLAN; exit code 5 when something differs."""
-    plan, inventory = _load(plan_file, inventory_path)
+    plan, inventory = _load(plan_file, inventory_paths, limit)
     with _Bar("verifying", len(inventory.select(limit))) as bar:
         report = deploy.verify(plan, inventory, limit=limit, concurrency=concurrency, progress=bar.done)
     return _print(report, as_json, with_changes=False, untested=unverified(plan, inventory.select(limit)))
 
 
-def _load(plan_file: Path, inventory_path: Path) -> tuple[Plan, Inventory]:
-    return load_document(plan_file, Plan), load_inventory(inventory_path)
+def _load(plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None) -> tuple[Plan, Inventory]:
+    plan, inventory = load_plan(plan_file), load_inventory(*inventory_paths)
+    if sys.stdin.isatty():  # passphrases are asked for before a progress bar takes the terminal
+        deploy.unlock_keys(inventory.select(limit))
+    return plan, inventory
 
 
 class _Bar:

@@ -1,19 +1,19 @@
 """`mltswitch render`: a plan in the language of every switch."""
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 
 from mltswitch.capabilities import Unverified
 from mltswitch.cli.output import console, json_option, print_json, progress, table
-from mltswitch.documents import load_document, write_together
+from mltswitch.documents import write_together
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Device, load_inventory
-from mltswitch.plan import Plan
+from mltswitch.plan import Plan, load_plan
 from mltswitch.targets import Quantised, Rounding, target_for
 from mltswitch.targets.state import FIELD_WORDS
 from mltswitch.units import format_bytes
@@ -21,26 +21,43 @@ from mltswitch.units import format_bytes
 ALLOCATIONS_BETWEEN_COLLECTIONS: Final = 50_000
 """Python's own figure is 700."""
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def inventory_options(command: Command) -> Command:
+    """`-i`, as often as there are inventories, and `--limit`."""
+    command = click.option("--limit", help="Devices or groups, by Ansible's patterns: leafs:!leaf3,spine*.")(
+        command
+    )
+    return click.option(
+        "-i",
+        "--inventory",
+        "inventory_paths",
+        required=True,
+        multiple=True,
+        type=click.Path(path_type=Path),
+        help="File or folder, as Ansible reads it; may be given several times.",
+    )(command)
+
 
 @click.command(
     epilog="\b\nExample:\n  mltswitch render plan.yaml -i inventories/lab -o configs\n"
     "  mltswitch render plan.yaml -i inventories/lab -o configs --limit leaf1,onyx"
 )
 @click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN")
-@click.option("-i", "--inventory", "inventory_path", required=True, type=click.Path(path_type=Path))
+@inventory_options
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False))
-@click.option("--limit", help="Devices or groups, separated by commas.")
 @json_option
 def render(
     plan_file: Path,
-    inventory_path: Path,
+    inventory_paths: tuple[Path, ...],
     output: Path,
     limit: str | None,
     as_json: bool,
 ) -> None:
     """Write each device's configuration below OUTPUT, and report what a device cannot express exactly."""
-    plan = load_document(plan_file, Plan)
-    inventory = load_inventory(inventory_path)
+    plan = load_plan(plan_file)
+    inventory = load_inventory(*inventory_paths)
     devices = inventory.select(limit)
     absent = set(plan.topology.by_name) - {device.switch for device in inventory.devices}
     if absent:
@@ -56,7 +73,7 @@ def render(
                 yield paths[-1], text
 
     with settled_heap():
-        _write(texts())
+        write_with_folders(texts())
     untested = unverified(plan, devices)
     if as_json:
         print_json(
@@ -117,7 +134,7 @@ def render_device(plan: Plan, device: Device) -> tuple[Quantised, dict[str, str]
     return quantised, target.render(quantised.state, quantised.capabilities)
 
 
-def _write(files: Iterable[tuple[Path, str]]) -> None:
+def write_with_folders(files: Iterable[tuple[Path, str]]) -> None:
     """All files or none; folders that were made for them go again when something goes wrong."""
     made: list[Path] = []
     try:

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from mltswitch.capabilities import BandwidthCapability, Capabilities, Unverified
+from mltswitch.capabilities import BandwidthCapability, Capabilities, PortGroup, Unverified
 from mltswitch.capabilities.hardware import Box, Chip, Figure, System, hardware_data
-from mltswitch.capabilities.hardware_document import PortGroup
 from mltswitch.errors import UserInputError
 from mltswitch.targets import RefusedHardware, known_hardware
 from mltswitch.units import format_bps, format_bytes

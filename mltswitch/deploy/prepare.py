@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mltswitch.deploy.p4runtime import check_p4runtime
-from mltswitch.deploy.ssh import require_packages
+from mltswitch.deploy.ssh import require_packages, unlock_keys
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.plan import Plan
@@ -31,7 +31,9 @@ def prepare(plan: Plan, inventory: Inventory, limit: str | None) -> tuple[tuple[
     devices = inventory.select(limit)
     by_ssh = [device for device in devices if not _is_p4runtime(device)]
     for device in by_ssh:
-        _check_credentials(device)
+        for secret in device.secrets:
+            secret.read(device.name)
+    unlock_keys(by_ssh)
     _check_known_hosts(by_ssh)
     if len(by_ssh) < len(devices):
         check_p4runtime()
@@ -61,23 +63,6 @@ def _match(plan: Plan, inventory: Inventory) -> None:
 def _is_p4runtime(device: Device) -> bool:
     """Whether nobody logs in there: no key, no password, no host key."""
     return target_for(device.platform, where=device.name).session is Session.P4RUNTIME
-
-
-def _check_credentials(device: Device) -> None:
-    if device.key_file is None and device.password() is None:
-        raise UserInputError(
-            "has neither a key nor a password",
-            where=device.name,
-            hint="set ansible_ssh_private_key_file or mltswitch_password_env",
-        )
-    if device.key_file is not None:
-        try:
-            with device.key_file.open("rb"):
-                pass
-        except OSError as error:
-            raise UserInputError(
-                f"the private key cannot be read: {error.strerror}", where=f"{device.name}: {device.key_file}"
-            ) from None
 
 
 def _check_known_hosts(devices: Iterable[Device]) -> None:

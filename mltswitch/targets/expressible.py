@@ -77,12 +77,15 @@ def _check_paths(
 
 
 def _check_queue(queue: QueueState, capabilities: Capabilities, where: str) -> None:
-    if queue.queue not in capabilities.queues:
+    usable = capabilities.lossless_queues if queue.is_lossless else capabilities.queues
+    if queue.queue not in usable:
         raise UnsupportedPlanError(
-            "is no queue that a plan may use",
+            f"is no queue that a {'lossless class' if queue.is_lossless else 'plan'} may use",
             where=where,
-            expected=f"one of {', '.join(map(str, capabilities.queues))}",
+            expected=f"one of {', '.join(map(str, usable)) or 'none'}",
         )
+    if queue.is_lossless:
+        return  # where its code points lead is all that is ours
     can, threshold = capabilities.threshold, queue.ecn_threshold_bytes
     if threshold is not None and (
         threshold % can.step_bytes or not can.minimum_bytes <= threshold <= can.maximum_bytes

@@ -21,6 +21,7 @@ from mltswitch.plan import (
     PortRole,
     QueueSettings,
     TrafficClass,
+    check_lossless,
     check_spray_mode,
 )
 from mltswitch.targets.base import Quantised, Rounding
@@ -48,13 +49,13 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
     host_dscps = _without_network_control(plan, dscps) if capabilities.remaps_host_control else dscps
     ports: list[PortState] = []
     roundings: list[Rounding] = []
-    rounded: dict[PortRole, _Rounded] = {}
+    rounded: dict[tuple[PortRole, int], _Rounded] = {}
     for port in switch.ports:
-        if port.role not in rounded:
-            profile = plan.port_profile(capabilities.platform, capabilities.hardware, port.role)
-            rounder = _Rounder(plan, profile, capabilities, switch_name)
-            rounded[port.role] = rounder.port(class_queues, host_dscps if port.peer_is_host else dscps)
-        alike = rounded[port.role]
+        alike_ports = (port.role, port.rate_bps)
+        if alike_ports not in rounded:
+            rounder = _Rounder(plan, plan.port_profile(switch, port), capabilities, switch_name)
+            rounded[alike_ports] = rounder.port(class_queues, host_dscps if port.peer_is_host else dscps)
+        alike = rounded[alike_ports]
         ports.append(PortState(port.name, port.trusted, alike.shaped_bps, alike.queues))
         roundings += [Rounding(port.name, *changed) for changed in alike.changes]
     state = SwitchState(
@@ -68,25 +69,35 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
 
 
 def assign_queues(plan: Plan, switch_name: str, capabilities: Capabilities) -> dict[str, int]:
-    """Traffic class → hardware queue: the first classes the first-served queues, background the last."""
-    available = capabilities.queues
-    if len(plan.classes) > len(available):
+    """Traffic class → hardware queue: the first classes the first-served queues, background the last.
+
+    Lossless classes have the queues that the device keeps for such, in the order of both.
+    """
+    lossless = [entry.name for entry in plan.classes if entry.kind is ClassKind.LOSSLESS]
+    check_lossless(lossless, capabilities, switch_name)
+    names = [entry.name for entry in plan.classes if entry.kind is not ClassKind.LOSSLESS]
+    available = capabilities.queues_beside(len(lossless))
+    if len(names) > len(available):
         kept = "".join(f"; queue {queue}: {why}" for queue, why in capabilities.reserved_queues)
         spare = _spare_queues(plan, len(available))
         raise UnsupportedPlanError(
-            f"the plan has {len(plan.classes)} classes, {capabilities.hardware} has {len(available)} queues "
+            f"the plan has {len(names)} classes, {capabilities.hardware} has {len(available)} queues "
             f"that a plan may use{kept}",
             where=f"{switch_name}: classes",
             hint=f"set classes.gradients.queues to {spare} or fewer" if spare else "",
         )
     if capabilities.creates_queues:
-        available = available[: len(plan.classes)]
-    names = [entry.name for entry in plan.classes]
-    return dict(zip(names[:-1], available, strict=False)) | {names[-1]: available[-1]}
+        available = available[: len(names)]
+    return {
+        **dict(zip(names[:-1], available, strict=False)),
+        **dict(zip(lossless, capabilities.lossless_queues, strict=False)),
+        names[-1]: available[-1],
+    }
 
 
 def _spare_queues(plan: Plan, available: int) -> int:
-    others = sum(entry.kind is not ClassKind.GRADIENT for entry in plan.classes)
+    beside = (ClassKind.GRADIENT, ClassKind.LOSSLESS)
+    others = sum(entry.kind not in beside for entry in plan.classes)
     return max(0, available - others)
 
 
@@ -155,9 +166,14 @@ class _Rounder:
         states: list[QueueState] = []
         bandwidths: list[Rounding] = []
         for settings in self.profile.queues:
+            name = settings.traffic_class
+            if self.plan.class_by_name[name].kind is ClassKind.LOSSLESS:
+                states.append(
+                    QueueState(class_queues[name], dscps[name], None, Unlimited(), is_lossless=True)
+                )
+                continue
             threshold = self._threshold(settings)
             limit = self._limit(settings, threshold or 0)
-            name = settings.traffic_class
             minimum, maximum = self._bandwidths(class_queues[name], self.plan.class_by_name[name], bandwidths)
             states.append(QueueState(class_queues[name], dscps[name], threshold, limit, minimum, maximum))
         changes = self._compare(states) + bandwidths
@@ -174,7 +190,8 @@ class _Rounder:
         minimum: Bandwidth | None = None
         maximum: Bandwidth | None = None
         lower, upper = self.capabilities.minimum_bandwidth, self.capabilities.maximum_bandwidth
-        if entry.guaranteed_share is not None and lower is not None:
+        can_guarantee = self.capabilities.can_guarantee(is_last=entry.kind is ClassKind.BACKGROUND)
+        if entry.guaranteed_share is not None and lower is not None and can_guarantee:
             minimum = lower.at_least(entry.guaranteed_share, self.profile.rate_bps)
             changes += self._inexact("minimum", queue, entry.name, entry.guaranteed_share, minimum)
         if entry.kind is ClassKind.CONTROL and entry.rate_cap_share is not None and upper is not None:
@@ -209,9 +226,12 @@ class _Rounder:
         wanted, can = settings.limit, self.capabilities.limit
         if can.kind == "none":
             return Unlimited()
+        if can.kind == "alpha" and isinstance(wanted, AlphaLimit) and wanted.exponent in can.alpha_exponents:
+            return wanted
         if not isinstance(wanted, BytesLimit):
             raise UnsupportedPlanError(
-                f"limit {wanted} of {settings.traffic_class} is not in bytes", where=self._where
+                f"limit {wanted} of {settings.traffic_class} is none that {self.capabilities.hardware} has",
+                where=self._where,
             )
         if can.kind == "bytes":
             steps = min(wanted.size_bytes, can.maximum_bytes) // can.step_bytes

@@ -37,6 +37,8 @@ class QueueState:
     """What the queue gets however much waits in stricter ones (background); None: nothing."""
     maximum: Bandwidth | None = None
     """What the queue may not exceed (control); None: the port's rate."""
+    is_lossless: bool = False
+    """Code points lead here, and nothing else of the queue is ours; such queues stand before the last one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from typing import cast
 
 from mltswitch.capabilities import BytesLimit, Capabilities
 from mltswitch.errors import DeviceError, UnsupportedPlanError
-from mltswitch.inventory import Device, Inventory
+from mltswitch.inventory import Device, Inventory, Secret
 from mltswitch.plan import ClassKind, Fabric, Paths, Plan, Provenance, QueueSettings, TrafficClass
 from mltswitch.plan.document import PortProfile
-from mltswitch.plan.fabric import PortRole
+from mltswitch.plan.topology_document import PortRole
 from mltswitch.targets import (
     Change,
     PortState,
@@ -77,7 +77,7 @@ def small_plan() -> Plan:
 
 
 def device(name: str, **changes: object) -> Device:
-    """A device that nobody connects to; its key file is any readable file."""
+    """A device that nobody connects to; its password is any variable that is set."""
     fields: dict[str, object] = {
         "name": name,
         "platform": "file",
@@ -85,9 +85,9 @@ def device(name: str, **changes: object) -> Device:
         "address": "127.0.0.1",
         "port": 22,
         "user": "admin",
-        "key_file": Path(__file__),
+        "key_file": None,
         "known_hosts_file": Path("/nonexistent/known_hosts"),
-        "password_variable": None,
+        "password": Secret("mltswitch_password_env", "PATH"),
         "groups": ("all",),
     }
     return Device(**(fields | changes))  # type: ignore[arg-type]  # the fields' types are those above

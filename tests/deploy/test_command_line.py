@@ -15,7 +15,7 @@ from mltswitch.deploy import command_line
 from mltswitch.deploy.command_line import CommandLineConversation, open_command_line
 from mltswitch.deploy.ssh import connect
 from mltswitch.errors import DeviceError
-from mltswitch.inventory import Device
+from mltswitch.inventory import Device, Secret
 from mltswitch.lab.emulators.faults import DropBeforeLine, Faults, RefuseLine
 from mltswitch.lab.emulators.keys import load_authorized_keys, load_host_key
 from mltswitch.lab.emulators.onyx import OnyxDevice
@@ -227,7 +227,7 @@ def test_a_password_comes_from_the_environment_and_is_never_shown(
 ) -> None:
     monkeypatch.setenv("RACK_SECRET", PASSWORD if correct else f"not-{PASSWORD}")
     with onyx(tmp_path, password=PASSWORD) as (_, with_key), caplog.at_level(logging.DEBUG):
-        reached = changed(with_key, key_file=None, password_variable="RACK_SECRET")  # noqa: S106 (a name)
+        reached = changed(with_key, key_file=None, password=Secret("mltswitch_password_env", "RACK_SECRET"))
         if correct:
             target.session, target.netmiko_type = Session.CLI, NETMIKO_TYPE
             with connect(reached, as_target(target)) as conversation:

@@ -376,7 +376,7 @@ def rack_of(*devices: Device) -> Inventory:
             rack_of(device("leaf1"), device("tor", switch="leaf1")),
             "inventory: tor: is switch leaf1, as leaf1 is",
         ),
-        (rack_of(device("leaf1", key_file=None)), "leaf1: has neither a key nor a password"),
+        (rack_of(device("leaf1", password=None)), "leaf1: has neither a key nor a password"),
     ],
 )
 def test_inventory_and_fabric_must_agree(target: FileTarget, rack: Inventory, line: str) -> None:

@@ -145,6 +145,7 @@ FABRIC["topology"]["leaf_spine"] = {
     "hosts_per_leaf": 1,
 }
 FABRIC["classes"]["network_control"] = {"dscp": [48, 56]}
+FABRIC["classes"]["others"] = [{"name": "storage", "dscp": [8], "load": 0.1, "guaranteed_share": 0.1}]
 
 
 def test_the_fabric_that_is_attacked_is_valid() -> None:
@@ -210,13 +211,19 @@ def test_a_plan(mixed_plan: Plan, plan_data: Any, attack: str) -> None:
         assert not free
 
 
+@pytest.fixture
+def small_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loader of the base install: Ansible's takes a second, and there are hundreds of attacks."""
+    monkeypatch.setattr("mltswitch.inventory.load.ansible_program", lambda: None)
+
+
 def refused_inventory(folder: Path, text: str) -> str:
     (folder / "hosts.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(UserInputError) as caught:
         load_inventory(folder)
     line = str(caught.value)
     assert line.isprintable()
-    assert line.startswith(f"{folder}/hosts.yaml")
+    assert line.startswith(str(folder))
     assert len(line) < 1000
     return line
 
@@ -227,7 +234,10 @@ def quoted(value: str) -> str:
 
 
 @pytest.mark.parametrize("platform", targets())
-@pytest.mark.parametrize("name", Used.model_fields)
+@pytest.mark.parametrize(
+    "name", [name for name in Used.model_fields if name.startswith(("ansible", "mltsw"))]
+)
+@pytest.mark.usefixtures("small_loader")
 def test_an_inventory_variable(tmp_path: Path, platform: str, name: str) -> None:
     for attack, value in HOSTILE.items():
         if name.endswith("_file") and attack in OWN_LANGUAGE:
@@ -240,16 +250,17 @@ def test_an_inventory_variable(tmp_path: Path, platform: str, name: str) -> None
         inner = ", ".join(f"{key}: {text}" for key, text in variables.items())
         line = refused_inventory(tmp_path, f"all: {{hosts: {{leaf1: {{{inner}}}}}}}\n")
         assert f"leaf1: {name}: " in line, (attack, line)
-        if name in NEVER_SHOWN:
+        if name.endswith(NEVER_SHOWN):
             assert value not in line
 
 
 @pytest.mark.parametrize("attack", HOSTILE)
+@pytest.mark.usefixtures("small_loader")
 def test_names_in_an_inventory(tmp_path: Path, attack: str) -> None:
     value = quoted(HOSTILE[attack])
     if attack != "full-width digits":
-        assert "host name" in refused_inventory(tmp_path, f"all: {{hosts: {{? {value} : }}}}\n")
-    assert "group name" in refused_inventory(tmp_path, f"all: {{children: {{? {value} : }}}}\n")
+        assert "plain name" in refused_inventory(tmp_path, f"all: {{hosts: {{? {value} : }}}}\n")
+    assert "plain name" in refused_inventory(tmp_path, f"all: {{children: {{? {value} : }}}}\n")
     assert "section" in refused_inventory(tmp_path, f"all: {{? {value} : }}\n")
 
 
@@ -338,5 +349,5 @@ def test_the_command_line_writes_nothing(
     host = f"mltswitch_platform: onyx, ansible_user: admin, ansible_host: {quoted(value)}"
     (folder / "hosts.yaml").write_text(f"all: {{hosts: {{leaf1: {{{host}}}}}}}\n", encoding="utf-8")
     line = ended(capsys, "render", str(plan), "-i", str(folder), "-o", str(out))
-    assert line.startswith(f"mltswitch: {folder}/hosts.yaml: leaf1: ansible_host: ")
+    assert line.startswith(f"mltswitch: {folder}: leaf1: ansible_host: ")
     assert not out.exists()

@@ -73,8 +73,8 @@ def find_place(
         )
     target = _receiver(chosen, switch, receiver)
     senders = [host for host in chosen if host is not target]
-    tested = _port(switch, target, port)
-    destinations = tuple(_destinations(switch, tested, sender, target) for sender in senders)
+    tested = _port(plan, switch, senders[0], target, port)
+    destinations = tuple(_destinations(plan, switch, tested, sender, target) for sender in senders)
     near = tuple(
         number
         for number, sender in enumerate(senders)
@@ -82,7 +82,7 @@ def find_place(
     )
     target_os = target_for(switch.platform, where=switch.name)
     capabilities = target_os.hardware(switch.hardware)
-    profile = plan.port_profile(capabilities.platform, capabilities.hardware, tested.role)
+    profile = plan.port_profile(switch, tested)
     _require_overload(senders, near, destinations, shaped=profile.shaped)
     quantised = target_os.quantise(plan, switch.name)
     state = quantised.state.ports[switch.ports.index(tested)]
@@ -157,7 +157,7 @@ def _receiver(hosts: Sequence[Host], switch: Switch, name: str | None) -> Host:
     return (behind or list(hosts))[-1]
 
 
-def _port(switch: Switch, receiver: Host, name: str | None) -> Port:
+def _port(plan: Plan, switch: Switch, sender: Host, receiver: Host, name: str | None) -> Port:
     """The named port, else the one that the device sends through to the receiver."""
     for port in switch.ports:
         if name is not None:
@@ -166,10 +166,7 @@ def _port(switch: Switch, receiver: Host, name: str | None) -> Port:
         elif receiver.leaf == switch.name:
             if port.name == receiver.leaf_port:
                 return port
-        elif switch.role is SwitchRole.LEAF:
-            if not port.peer_is_host:
-                return port
-        elif port.peer == receiver.leaf:
+        elif _crossing(plan, switch, port, sender, receiver):
             return port
     if name is not None:
         raise UserInputError(
@@ -177,10 +174,26 @@ def _port(switch: Switch, receiver: Host, name: str | None) -> Port:
             where="--port",
             expected=f"one of {', '.join(port.name for port in switch.ports)}",
         )
-    raise UserInputError(f"no port of {switch.name} leads to {receiver.name}", where="--hosts")
+    raise UserInputError(
+        f"what {sender.name} sends to {receiver.name} does not leave {switch.name}", where="--hosts"
+    )
 
 
-def _destinations(switch: Switch, port: Port, sender: Host, receiver: Host) -> tuple[IPv4Address, ...]:
+def _crossing(plan: Plan, switch: Switch, port: Port, sender: Host, receiver: Host) -> tuple[str, ...]:
+    """Names of the paths from the sender to the receiver that cross the port, or its group of links."""
+    return tuple(
+        path.name
+        for path in plan.topology.paths_between(sender, receiver)
+        if any(
+            (switch.name, port.interface) == (name, hop.interface)
+            for name, hop in plan.topology.walk(sender, receiver, path)
+        )
+    )
+
+
+def _destinations(
+    plan: Plan, switch: Switch, port: Port, sender: Host, receiver: Host
+) -> tuple[IPv4Address, ...]:
     """Addresses of the receiver that lead from the sender through the port."""
     aliases = dict(receiver.aliases)
     everywhere = tuple(aliases.values()) or (receiver.address,)
@@ -191,20 +204,15 @@ def _destinations(switch: Switch, port: Port, sender: Host, receiver: Host) -> t
             f"port {port.name} of {switch.name} leads to {port.peer}, not to {receiver.name}",
             where="--receiver",
         )
-    spine = port.peer if switch.role is SwitchRole.LEAF else switch.name
-    if spine not in aliases:
-        raise UserInputError(f"{receiver.name} has no address that crosses {spine}", where="--port")
-    crosses = (
-        sender.leaf == switch.name and receiver.leaf != switch.name
-        if switch.role is SwitchRole.LEAF
-        else receiver.leaf == port.peer and sender.leaf != port.peer
-    )
-    if not crosses:
+    paths = _crossing(plan, switch, port, sender, receiver)
+    if not paths:
         raise UserInputError(
             f"what {sender.name} sends to {receiver.name} does not leave {switch.name} by {port.name}",
             where="--hosts",
         )
-    return (aliases[spine],)
+    if not aliases:
+        raise UserInputError(f"{receiver.name} has no address that crosses {port.name}", where="--port")
+    return tuple(aliases[path] for path in paths)
 
 
 def _require_overload(

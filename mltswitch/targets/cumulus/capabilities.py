@@ -16,7 +16,7 @@ from mltswitch.capabilities import (
     PortNumbering,
     unverified,
 )
-from mltswitch.capabilities.hardware import box, chip, port_count, threshold_capability
+from mltswitch.capabilities.hardware import box, chip, require, threshold_capability
 
 TRAFFIC_CLASSES: Final = 8
 CPU_PRIORITY: Final = 3
@@ -77,8 +77,16 @@ def _spectrum(hardware: str, description: str) -> Capabilities:
         averaging="none, the instantaneous queue length (Mellanox SAI, averaging weight 0; inferred for "
         "Cumulus Linux)",
         marks_at="dequeue",
-        port_numbering=PortNumbering(pattern="swp{n}"),
-        port_count=port_count(of),
+        # Cumulus Linux 5.6 user guide, Switch Port Attributes: of the SN2700, only upper ports in four.
+        port_numbering=PortNumbering(
+            pattern="swp{n}",
+            lanes=4,
+            lane_pattern="swp{n}s{lane}",
+            first_lane=0,
+            full_breakout_ports=2 if hardware == "sn2700" else 1,
+            lag_pattern="bond{n}",
+        ),
+        ports=require(of.ports),
         minimum_bandwidth=BandwidthCapability(
             kind="rate",
             source="CL-D, Shaping: egress-shaper, min-rate in kbit/s; smallest: QEEC, 200 Mbit/s",

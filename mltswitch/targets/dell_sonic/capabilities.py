@@ -115,6 +115,7 @@ def _chip(
         description=description,
         queues=tuple(queue for queue in reversed(range(QUEUE_COUNT)) if queue not in LOSSLESS),
         reserved_queues=tuple((queue, _LOSSLESS_REASON) for queue in LOSSLESS),
+        lossless_queues=LOSSLESS,
         threshold=ThresholdCapability(
             step_bytes=KILOBYTE,
             minimum_bytes=KILOBYTE,
@@ -125,7 +126,13 @@ def _chip(
         limit=_LIMIT,
         averaging="none, the instantaneous queue length (orchagent of community SONiC sets the weight 0)",
         marks_at="dequeue",
-        port_numbering=PortNumbering(pattern="Eth1/{n}"),
+        # Names of the mode `interface-naming standard` (KLISH); a switch in the native mode has others.
+        port_numbering=PortNumbering(
+            pattern="Eth1/{n}",
+            lanes=8 if hardware == "tomahawk3" else 4,
+            lane_pattern="Eth1/{n}/{lane}",
+            lag_pattern="PortChannel{n}",
+        ),
         minimum_bandwidth=_MINIMUM,
         maximum_bandwidth=_MAXIMUM,
         remaps_host_control=True,

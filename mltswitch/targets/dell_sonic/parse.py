@@ -40,7 +40,9 @@ def _state(configuration: Configuration) -> SwitchState:
         if policy is None or not policy.queues:
             raise LineError(0, "", f"interface {name} lacks a scheduler-policy with queues")
         if settings.key not in known:
-            known[settings.key] = interpreter.port_state(name, list(policy.queues))
+            *first, last = policy.queues
+            lossless = interpreter.lossless_queues(name, policy.queues)
+            known[settings.key] = interpreter.port_state(name, [*first, *lossless, last])
         one = known[settings.key]
         if one.unexpected:
             raise LineError(0, "", f"interface {name}: {one.unexpected[0]}")

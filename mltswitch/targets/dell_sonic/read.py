@@ -59,7 +59,8 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     for port in wanted.ports:
         if port.name in configuration.ports:
             queues = [queue.queue for queue in port.queues]
-            _check_flow_control(configuration, port.name, queues)
+            managed = [queue.queue for queue in port.queues if not queue.is_lossless]
+            _check_flow_control(configuration, port.name, managed)
             ports.append(interpreter.port_state(port.name, queues))
     own = OwnPrefixes(wanted.routes)
     routes = (route_state(route) for route in configuration.routes if route.prefix in own)

@@ -118,7 +118,8 @@ def render_text(state: SwitchState) -> str:
             for threshold in sorted(threshold for threshold in thresholds if threshold)
         ],
         scheduler_policies=[
-            _SchedulerPolicy(name, tuple(map(_scheduler, queues))) for name, queues in schedulers.items()
+            _SchedulerPolicy(name, tuple(_scheduler(queue) for queue in queues if not queue.is_lossless))
+            for name, queues in schedulers.items()
         ],
         dscp_maps=list(_dscp_maps(kinds)),
         queue_map=_QUEUES if state.ports else None,
@@ -195,7 +196,7 @@ def check_expressible(state: SwitchState) -> None:
     """Refuse what this system cannot express at all; raises UnsupportedPlanError."""
     for queues, ports in groupby(state.ports, queues_of):
         where = f"port {next(ports).name}"
-        numbers = [queue.queue for queue in queues]
+        numbers = [queue.queue for queue in queues if not queue.is_lossless]
         usable = [number for number in reversed(range(QUEUE_COUNT)) if number not in LOSSLESS]
         if not numbers or [number for number in usable if number in numbers] != numbers:
             raise UnsupportedPlanError(

@@ -21,11 +21,13 @@ from mltswitch.capabilities.hardware import (
     box,
     chip,
     hardware_data,
-    port_count,
+    require,
     threshold_capability,
 )
 
 TRAFFIC_CLASSES: Final = 8
+LOSSLESS: Final = (3, 4)
+"""Queues that a plan leaves to lossless classes: the priorities for which RoCE guides switch PFC on."""
 UNICAST_QUEUE: Final = "uc-tx-queue"
 SHARED_QUEUE: Final = "tx-queue"
 LARGEST_VALUE: Final = 256_000_000
@@ -110,12 +112,21 @@ def _chip(
         description=description,
         queues=tuple(reversed(range(TRAFFIC_CLASSES - 1))),
         reserved_queues=_RESERVED,
+        lossless_queues=LOSSLESS,
         threshold=threshold_capability(chip(typical.chip)),
         limit=_LIMIT,
         averaging="none, the instantaneous queue length (weight 0, public field configurations)",
         marks_at="dequeue",
-        port_numbering=PortNumbering(pattern="Ethernet{n}/1"),
-        port_count=port_count(typical),
+        # SB 7050CX3-32S, port_config.ini, whose aliases are EOS's names: Ethernet1/1 to 1/4, and Ethernet33.
+        port_numbering=PortNumbering(
+            pattern="Ethernet{n}/1",
+            lanes=8 if require(typical.ports)[0].rate_bps >= 400 * 10**9 else 4,
+            lane_pattern="Ethernet{n}/{lane}",
+            skips_lanes=True,
+            other_pattern="Ethernet{n}",
+            lag_pattern="Port-Channel{n}",
+        ),
+        ports=require(typical.ports),
         minimum_bandwidth=_MINIMUM,
         maximum_bandwidth=_MAXIMUM,
         remaps_host_control=True,

@@ -187,6 +187,8 @@ def _removals(
         settings = found.ports[port.name]
         interface = f"interface {port.name}"
         for queue in port.queues:
+            if queue.is_lossless:
+                continue
             modes = (interface, f"{word} {queue.queue}")
             if queue.maximum is None and settings.queues[queue.queue].maximum is not None:
                 yield _Phase.LOOSEN, 0, (modes, "no shape rate")

@@ -8,6 +8,7 @@ from typing import Final
 from mltswitch.capabilities import Capabilities
 from mltswitch.targets.base import LineError
 from mltswitch.targets.common import Key, QueueSetting, check_lines
+from mltswitch.targets.eos.capabilities import LOSSLESS
 from mltswitch.targets.eos.grammar import (
     REMEMBERED_BODIES,
     Entry,
@@ -21,6 +22,7 @@ from mltswitch.targets.eos.grammar import (
 from mltswitch.targets.eos.policy import HostPolicy, Moved
 from mltswitch.targets.eos.render import FILE, render_text
 from mltswitch.targets.eos.settings import Maps, PortSettings, port_state
+from mltswitch.targets.remap import lossless_queues
 from mltswitch.targets.state import PortState, RouteState, SwitchState
 
 REMEMBERED_POLICIES: Final = 64
@@ -73,7 +75,9 @@ def _state(text: str) -> SwitchState:
         port = _port(body)
         if not port.queues:
             raise LineError(0, "", "a port has no queues")
-        states[body] = port_state("", port.settings, maps, moved, port.queues)
+        lossless = lossless_queues(LOSSLESS, port.queues, maps.queue_of_dscps())
+        queues = (*port.queues[:-1], *lossless, port.queues[-1])
+        states[body] = port_state("", port.settings, maps, moved, queues, lossless)
     ports = tuple(replace(states[body], name=name) for name, body in bodies.items())
     return SwitchState(ports, tuple(routes))
 

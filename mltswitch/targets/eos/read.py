@@ -114,6 +114,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
             settings.maps,
             moved,
             [queue.queue for queue in port.queues],
+            [queue.queue for queue in port.queues if queue.is_lossless],
         )
         for port in wanted.ports
     )

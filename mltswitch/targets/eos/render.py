@@ -68,7 +68,10 @@ def render_text(state: SwitchState, capabilities: Capabilities) -> str:
     check_expressible(state)
     own = switch_map(state.ports, "EOS")
     alike = [
-        _Alike(tuple(port.name for port in ports), tuple(map(_queue, queues)))
+        _Alike(
+            tuple(port.name for port in ports),
+            tuple(_queue(queue) for queue in queues if not queue.is_lossless),
+        )
         for queues, ports in ((queues, list(ports)) for queues, ports in groupby(state.ports, queues_of))
     ]
     background = state.ports[0].queues[-1].queue if state.ports else None

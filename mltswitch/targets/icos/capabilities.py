@@ -120,6 +120,7 @@ def _model(hardware: str, description: str, full_scale_bytes: int, source: str) 
             source="cos-queue min-bandwidth: 0 to 100 % of the port's rate in whole percents, all queues in "
             "one line (UCG, with 5 5 10 10 0 0 0; M4300)",
         ),
+        guarantees_last_alone=True,
         remaps_host_control=True,
         unverified=UNVERIFIED,
     )

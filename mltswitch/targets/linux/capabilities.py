@@ -31,7 +31,7 @@ SOFTWARE = Capabilities(
     "(two where it was six times S; measured on Linux 6.1)",
     averaging_packets=4,
     marks_at="enqueue",
-    port_numbering=PortNumbering(pattern="eth{n}"),
+    port_numbering=PortNumbering(pattern="eth{n}", lanes=0, lag_pattern="bond{n}"),
     can_shape=True,
     minimum_bandwidth=BandwidthCapability(
         kind="percent",

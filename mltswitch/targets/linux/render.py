@@ -6,11 +6,11 @@ from ipaddress import IPv4Address, IPv6Address
 from math import ceil
 from typing import Final
 
-from mltswitch.capabilities import Capabilities, PortShare
+from mltswitch.capabilities import Capabilities
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.addresses import network_text
-from mltswitch.targets.linux.layout import SHAPER, paths, place, queues_ahead
-from mltswitch.targets.linux.tree import Tree, filter_order, rest_of_share, trees, trust_of
+from mltswitch.targets.linux.layout import SHAPER, layout_of, paths, place
+from mltswitch.targets.linux.tree import Tree, filter_order, rest_of_share, shares_of, trees, trust_of
 from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import (
     QueueState,
@@ -39,7 +39,7 @@ QUANTUM_BYTES: Final = 300
 LEAST_BANDS: Final = 2
 """prio refuses fewer (linux net/sched/sch_prio.c, prio_tune)."""
 LARGEST_SHARE: Final = 99
-"""Percents of a port that drr can give background."""
+"""Percents of a port that drr can give the last queues together."""
 PORT_MARK: Final = "@"
 """Stands for a port's name in text that is the same for several; no name of ours has it."""
 ANY_PORT: Final = f" dev {PORT_MARK} "
@@ -72,8 +72,9 @@ def check_expressible(state: SwitchState) -> None:
     """Refuse what no filter and no qdisc can do; raises UnsupportedPlanError naming port and queue."""
     for port in {id(port.queues): port for port in state.ports}.values():
         queues = port.queues
-        for queue in queues:
-            problem = _problem(queue, is_last=queue is queues[-1])
+        layout = layout_of(queues)
+        for place_of, queue in enumerate(queues):
+            problem = _problem(queue, has_share=place_of >= layout.count - layout.shares)
             if problem:
                 raise UnsupportedPlanError(problem, where=f"port {port.name}, queue {queue.queue}")
         if len(queues) < LEAST_BANDS:
@@ -88,11 +89,12 @@ def check_expressible(state: SwitchState) -> None:
             )
         if [queue.queue for queue in queues] != list(range(1, len(queues) + 1)):
             raise UnsupportedPlanError("queues are not numbered 1, 2, …", where=f"port {port.name}")
-        ahead = queues_ahead(queues)
-        if ahead is not None and ahead > len(queues) - 2:
+        if layout.ahead is not None and layout.ahead >= layout.count - layout.shares:
             raise UnsupportedPlanError(
-                "no queue is left that could share with the last one", where=f"port {port.name}"
+                "no queue is left that could share with the last ones", where=f"port {port.name}"
             )
+        if sum(shares_of(queues)) > LARGEST_SHARE:
+            raise UnsupportedPlanError("the guarantees leave nothing to share", where=f"port {port.name}")
     _check_maps(state)
     segments = state.segment_routing
     if segments is not None and not segments.routes:
@@ -101,13 +103,11 @@ def check_expressible(state: SwitchState) -> None:
         )
 
 
-def _problem(queue: QueueState, *, is_last: bool) -> str:
-    if queue.minimum is not None and not is_last:
-        return "only the last queue can be guaranteed a share"
-    if queue.maximum is not None and is_last:
-        return "the last queue cannot be held to a rate"
-    if isinstance(queue.minimum, PortShare) and queue.minimum.percent > LARGEST_SHARE:
-        return f"a guarantee of {queue.minimum} leaves nothing for the others"
+def _problem(queue: QueueState, *, has_share: bool) -> str:
+    if queue.minimum is None and has_share:
+        return "stands below a queue with a guarantee, and has none"
+    if queue.maximum is not None and has_share:
+        return "a queue with a guarantee cannot be held to a rate"
     return ""
 
 

@@ -115,7 +115,7 @@ def _order(wanted: SwitchState, ports: Mapping[str, PortSettings]) -> _Order:
         settings = ports[port.name]
         strict = {number for number, entry in enumerate(settings.queues) if entry.is_strict}
         occupied = {settings.bindings[priority] for priority in priorities}
-        planned = {queue.queue for queue in port.queues}
+        planned = {queue.queue for queue in port.queues if not queue.is_lossless}
         # Where all service is weighted nobody loses by waiting for strict service.
         is_weighted = not strict & occupied
         boundaries[port.name] = max(planned) if is_weighted else boundary(strict, occupied, planned, ())

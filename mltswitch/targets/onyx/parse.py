@@ -7,9 +7,11 @@ from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.targets.common import Key, QueueSetting, check_lines
+from mltswitch.targets.onyx.capabilities import LOSSLESS
 from mltswitch.targets.onyx.grammar import Bind, PortLine, RouteLine, parse_lines, parse_setting
 from mltswitch.targets.onyx.render import FILE, render_text
 from mltswitch.targets.onyx.settings import PortSettings, port_state
+from mltswitch.targets.remap import lossless_queues
 from mltswitch.targets.state import PortState, SwitchState
 
 _MEMORY: Final = 256
@@ -43,9 +45,14 @@ def _keys(lines: Iterable[tuple[int, PortLine | RouteLine]]) -> Iterator[tuple[i
 def _port(lines: tuple[str, ...]) -> PortState:
     """State of a port, whatever its name, by the words of its lines."""
     settings = PortSettings()
-    queues: set[int] = set()
+    led: set[int] = set()
+    configured: set[int] = set()
     for setting in map(parse_setting, lines):
         settings = setting.apply(settings)
-        if isinstance(setting, Bind | QueueSetting):
-            queues.add(setting.queue)
-    return port_state("", settings, sorted(queues, reverse=True))
+        if isinstance(setting, Bind):
+            led.add(setting.queue)
+        elif isinstance(setting, QueueSetting):
+            configured.add(setting.queue)
+    lossless = lossless_queues(LOSSLESS, configured, led)
+    queues = sorted((led | configured).difference(lossless), reverse=True)
+    return port_state("", settings, [*queues[:-1], *lossless, *queues[-1:]], lossless)

@@ -93,7 +93,12 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     settings = {port.name: read_port(answers, port.name) for port in wanted.ports}
     _check_flow_control(answers, wanted, settings)
     ports = (
-        port_state(port.name, settings[port.name], [queue.queue for queue in port.queues])
+        port_state(
+            port.name,
+            settings[port.name],
+            [queue.queue for queue in port.queues],
+            [queue.queue for queue in port.queues if queue.is_lossless],
+        )
         for port in wanted.ports
     )
     lines = tuple(_foreign_lines(answers[RUNNING_CONFIG]))
@@ -204,7 +209,7 @@ def _check_flow_control(
         lossless = {int(word) for word in shown["Priority Enabled List"].split()}
         ports = [port for port in wanted.ports if _has_flow_control(*shown[f"Eth{port.name}"])]
     for port in ports:
-        queues = {queue.queue for queue in port.queues}
+        queues = {queue.queue for queue in port.queues if not queue.is_lossless}
         for priority in sorted(lossless):
             # The plan leads its own switch-priorities to the classes of their numbers, and moves no other.
             traffic_class = settings[port.name].bindings[priority]

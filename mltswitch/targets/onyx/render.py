@@ -18,6 +18,7 @@ class _Queue(NamedTuple):
     number: int
     dscps: str
     threshold_kb: int | None
+    is_lossless: bool
 
 
 class _Port(NamedTuple):
@@ -51,4 +52,5 @@ def _queue(queue: QueueState) -> _Queue:
         queue.queue,
         " ".join(map(str, queue.dscps)),
         None if threshold is None else threshold // KIBIBYTE,
+        queue.is_lossless,
     )

@@ -9,7 +9,7 @@ both.
 Each port has its own map from DSCP: ports of hosts may lead CS6 and CS7 elsewhere than those of switches.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -93,8 +93,13 @@ class PortSettings:
         )
 
 
-def port_state(name: str, settings: PortSettings, queues: Sequence[int]) -> PortState:
-    """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in Onyx's words."""
+def port_state(
+    name: str, settings: PortSettings, queues: Sequence[int], lossless: Collection[int] = ()
+) -> PortState:
+    """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in Onyx's words.
+
+    Of the queues in `lossless` the code points alone count.
+    """
     unexpected: list[str] = []
     if settings.trust not in {TRUSTED, UNTRUSTED}:
         unexpected.append(f"qos trust {settings.trust}")
@@ -106,6 +111,9 @@ def port_state(name: str, settings: PortSettings, queues: Sequence[int]) -> Port
         unexpected.append("qos rewrite dscp")
     states: list[QueueState] = []
     for queue in queues:
+        if queue in lossless:
+            states.append(QueueState(queue, settings.dscps_of(queue), None, Unlimited(), is_lossless=True))
+            continue
         entry = settings.queues[queue]
         if not entry.is_strict:
             unexpected.append(f"traffic-class {queue} dcb ets {entry.scheduling}")

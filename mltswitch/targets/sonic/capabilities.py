@@ -21,7 +21,6 @@ from mltswitch.capabilities import (
 from mltswitch.capabilities.hardware import (
     box,
     chip,
-    port_count,
     require,
     threshold_step_bytes,
     threshold_step_source,
@@ -133,6 +132,7 @@ def _model(
         description=f"{description} under community SONiC",
         queues=tuple(queue for queue in reversed(range(TRAFFIC_CLASSES)) if queue not in LOSSLESS),
         reserved_queues=tuple((queue, _LOSSLESS_REASON) for queue in LOSSLESS),
+        lossless_queues=LOSSLESS,
         threshold=ThresholdCapability(
             step_bytes=step_bytes,
             minimum_bytes=step_bytes,
@@ -143,8 +143,17 @@ def _model(
         limit=_limit(maker, pool_bytes // parts, pool_source),
         averaging="none, the instantaneous queue length (SWSS orchagent/qosorch.cpp sets the weight 0)",
         marks_at="dequeue",
-        port_numbering=PortNumbering(pattern="Ethernet{n}", first=0, step=4),
-        port_count=port_count(typical),
+        # SB, platform.json and port_config.ini of these boxes: Ethernet0 to 3, or Ethernet0 and Ethernet2.
+        port_numbering=PortNumbering(
+            pattern="Ethernet{n}",
+            first=0,
+            step=4,
+            lanes=4,
+            skips_lanes=True,
+            full_breakout_ports=2 if hardware == "sn2700" else 1,
+            lag_pattern="PortChannel{n}",
+        ),
+        ports=require(typical.ports),
         minimum_bandwidth=_MINIMUM if maker == "broadcom" else None,
         maximum_bandwidth=_BROADCOM_MAXIMUM if maker == "broadcom" else _MELLANOX_MAXIMUM,
         remaps_host_control=True,

@@ -188,9 +188,10 @@ def _queues(ports: tuple[PortState, ...]) -> Database:
     }
     first_of: dict[tuple[object, ...], list[tuple[int, Entry, Entry]]] = {}
     for port in ports:
-        alike = tuple((q.queue, q.ecn_threshold_bytes, q.limit, q.minimum, q.maximum) for q in port.queues)
+        own = [queue for queue in port.queues if not queue.is_lossless]
+        alike = tuple((q.queue, q.ecn_threshold_bytes, q.limit, q.minimum, q.maximum) for q in own)
         if alike not in first_of:
-            first_of[alike] = [_profiles(tables, port, queue) for queue in port.queues]
+            first_of[alike] = [_profiles(tables, port, queue) for queue in own]
         for queue, settings, buffers in first_of[alike]:
             key = f"{port.name}|{queue}"
             tables["QUEUE"][key], tables["BUFFER_QUEUE"][key] = settings, buffers

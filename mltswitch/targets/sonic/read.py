@@ -14,7 +14,7 @@ from mltswitch.targets.sonic.document import COUNTERS
 from mltswitch.targets.sonic.interpret import (
     PortReader,
     is_asymmetric,
-    lossless_queues,
+    paused_queues,
     route_of,
     routes_of,
 )
@@ -121,8 +121,10 @@ def _with_counters(database: Database, ports: tuple[PortState, ...]) -> tuple[Po
 
 def _check_flow_control(database: Database, wanted: SwitchState) -> None:
     for port in wanted.ports:
-        lossless = lossless_queues(database, port.name)
+        lossless = paused_queues(database, port.name)
         for queue in port.queues:
+            if queue.is_lossless:
+                continue
             if queue.queue in lossless and is_asymmetric(database, port.name):
                 raise DeviceError(
                     f"asymmetric PFC heeds pause frames of every priority, for queue {queue.queue}, too, "

@@ -711,7 +711,7 @@ def test_unknown_hardware() -> None:
 )
 def test_models(name: str, step: int, ports: int) -> None:
     model = TARGET.hardware(name)
-    assert (model.threshold.step_bytes, model.port_count) == (step, ports)
+    assert (model.threshold.step_bytes, model.ports[0].count) == (step, ports)
     assert model.threshold.maximum_bytes % step == 0
     assert (model.packet_spraying, model.segment_routing) == (None, None)
     assert model.minimum_bandwidth is not None

@@ -19,6 +19,8 @@ from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 CAPABILITIES = TARGET.hardware(None)
 
 PLANS = plans(TARGET.hardware(None))
+STRICT_PLANS = plans(TARGET.hardware(None), has_lossless=False)
+"""A lossless class is served as the operator wants, which no order of our lines can foresee."""
 NEVER = 10**9
 few = settings(max_examples=LAW_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -62,7 +64,7 @@ def test_the_way_back_restores_what_was(data: st.DataObject, first: Plan, second
     apply(device, TARGET.diff(read(device, after), after, CAPABILITIES))
     apply(device, TARGET.diff(read(device, before), before, CAPABILITIES))
     assert read(device, before).state == before
-    used = {queue.queue for port in before.ports for queue in port.queues}
+    used = {queue.queue for port in before.ports for queue in port.queues if not queue.is_lossless}
     for port in before.ports:
         assert without_unused(device.ports[port.name], used) == without_unused(ports[port.name], used)
 
@@ -138,7 +140,7 @@ def test_no_step_drops_what_neither_end_drops(data: st.DataObject, first: Plan, 
 
 
 @settings(few, max_examples=max(10, LAW_EXAMPLES // 5))
-@given(st.data(), PLANS, TRUSTS)
+@given(st.data(), STRICT_PLANS, TRUSTS)
 def test_from_the_switch_as_delivered_no_step_serves_first_what_neither_end_does(
     data: st.DataObject, plan: Plan, trust: str
 ) -> None:
@@ -179,7 +181,7 @@ def levels(device: OnyxDevice, names: list[str]) -> list[list[int]]:
 
 
 @settings(few, max_examples=max(10, LAW_EXAMPLES // 4))
-@given(st.data(), PLANS, PLANS)
+@given(st.data(), STRICT_PLANS, STRICT_PLANS)
 def test_between_plans_no_step_serves_late_what_neither_end_does(
     data: st.DataObject, first: Plan, second: Plan
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
+from mltswitch.capabilities import BitRate, BytesLimit, PortGroup, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.lab.emulators.onyx import OnyxDevice
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
@@ -577,6 +577,6 @@ def test_unknown_hardware() -> None:
 @pytest.mark.parametrize(("name", "ports"), [("sn2100", 16), ("sn2700", 32)])
 def test_models(name: str, ports: int) -> None:
     model = TARGET.hardware(name)
-    assert (model.port_count, model.remaps_host_control) == (ports, True)
+    assert (model.ports, model.remaps_host_control) == ((PortGroup(ports, 100 * 10**9),), True)
     assert (model.minimum_bandwidth, model.maximum_bandwidth) == (None, None)
     assert (model.packet_spraying, model.segment_routing) == (None, None)

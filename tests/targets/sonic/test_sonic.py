@@ -94,7 +94,7 @@ def test_an_empty_switch() -> None:
         (("SCHEDULER", "mlt_strict", "weight"), "5", "a strict queue has no weight"),
         (("SCHEDULER", "mlt_strict", "cir"), "5", "queue 7 scheduler mlt_strict"),
         (("QUEUE", "Ethernet4|5-6"), {}, "queue 6 is in Ethernet4"),
-        (("QUEUE", "Ethernet4|3"), {"scheduler": "mlt_strict"}, "queue 3 buffer profile none"),
+        (("QUEUE", "Ethernet4|3"), {"scheduler": "mlt_strict"}, r"QUEUE\|Ethernet4\|3: is nothing"),
         (("TC_TO_QUEUE_MAP", "MLT", "6"), "3", r"DSCP_TO_TC_MAP\|MLT: is \{"),
         (("STATIC_ROUTE", "10.9.0.0/16"), {"nexthop": "10.0.0.1", "ifname": "Ethernet4"}, "STATIC_ROUTE"),
         (("STATIC_ROUTE", "default|10.101.0.0/16", "blackhole"), "true", "STATIC_ROUTE"),
