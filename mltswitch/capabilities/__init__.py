@@ -1,7 +1,13 @@
 """What a switch can do, as data: queues, units, ranges, and what nobody has yet tested on real hardware."""
 
 from mltswitch.capabilities.bandwidth import Bandwidth, BandwidthCapability, BitRate, PortShare
-from mltswitch.capabilities.device import Capabilities, LimitCapability, ThresholdCapability
+from mltswitch.capabilities.device import (
+    Capabilities,
+    LimitCapability,
+    ThresholdCapability,
+    Unverified,
+    unverified,
+)
 from mltswitch.capabilities.limits import AlphaLimit, BytesLimit, Limit, Unlimited
 from mltswitch.capabilities.ports import PortGroup, PortNumbering
 
@@ -19,4 +25,6 @@ __all__ = [
     "PortShare",
     "ThresholdCapability",
     "Unlimited",
+    "Unverified",
+    "unverified",
 ]

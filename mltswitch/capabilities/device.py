@@ -1,7 +1,8 @@
 """One device's capabilities: every figure with its source, everything unproven named."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from mltswitch.capabilities.bandwidth import BandwidthCapability
 from mltswitch.capabilities.ports import PortGroup, PortNumbering
@@ -29,6 +30,19 @@ class LimitCapability:
     alpha_exponents: tuple[int, ...] = ()
     pool_bytes: int | None = None
     """Size of the pool whose free part alpha multiplies."""
+
+
+class Unverified(NamedTuple):
+    """What the sources leave open, and nobody has tested on this hardware."""
+
+    id: str
+    """Stable: `onyx.red-per-packet`."""
+    sentence: str
+
+
+def unverified(platform: str, sentences: Mapping[str, str]) -> tuple[Unverified, ...]:
+    """Items of a platform, from the last part of an ID → its sentence."""
+    return tuple(Unverified(f"{platform}.{name}", sentence) for name, sentence in sentences.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +87,7 @@ class Capabilities:
     """Source for equal-cost routing packet by packet; None: cannot be configured."""
     source_routing: str | None = None
     """Source for our own source route (mltswitch/wire/source_route.py); None: the switch cannot read it."""
-    unverified: tuple[str, ...] = ()
-    """What the sources leave open and nobody has tested on this hardware."""
+    unverified: tuple[Unverified, ...] = ()
 
     def can_guarantee(self, *, is_last: bool) -> bool:
         """Whether background, or a class above it, can be guaranteed a share of a port."""

@@ -217,10 +217,10 @@ def _print(result: AcceptanceResult) -> None:
     for reason, classes in _unchecked(result).items():
         click.echo(f"not checked: {', '.join(classes)}: {reason}")
     hardware = f"{result.platform}/{result.hardware}"
-    for sentence in result.settled:
-        click.echo(f"settled on this port of {hardware}: {sentence}")
-    for sentence in result.still_open:
-        click.echo(f"still open on {hardware}: {sentence}")
+    for item in result.settled:
+        click.echo(f"settled on this port of {hardware}: {item.sentence} ({item.id})")
+    for item in result.still_open:
+        click.echo(f"still open on {hardware}: {item.sentence} ({item.id})")
     results = [check.result for check in result.checks]
     counts = {text: results.count(text) for text in ("pass", "FAIL", "not checked")}
     summary = ", ".join(f"{count} {text}" for text, count in counts.items() if count)

@@ -1,7 +1,7 @@
 """`mltswitch diff`, `push` and `verify`: a plan and the switches that should run it."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -9,14 +9,17 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from mltswitch import deploy
+from mltswitch.capabilities import Unverified
 from mltswitch.cli.output import json_option, print_json, stderr_console
-from mltswitch.cli.render import inventory_options, print_roundings, unverified
-from mltswitch.deploy import DeviceReport, FleetReport, Status
+from mltswitch.cli.render import inventory_options, print_roundings, print_shortfalls, unverified
+from mltswitch.deploy import DeviceDifference, DeviceReport, FleetReport, Status
 from mltswitch.inventory import Inventory, load_inventory
 from mltswitch.plan import Plan, load_plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_CONCURRENCY: Final = 20
+SHOWN_PORTS: Final = 3
+"""Of those that differ alike."""
 
 
 def _arguments(command: Command) -> Command:
@@ -92,7 +95,7 @@ def verify(
     plan, inventory = _load(plan_file, inventory_paths, limit)
     with _Bar("verifying", len(inventory.select(limit))) as bar:
         report = deploy.verify(plan, inventory, limit=limit, concurrency=concurrency, progress=bar.done)
-    return _print(report, as_json, with_changes=False, untested={})
+    return _print(report, as_json, with_changes=False, untested=unverified(plan, inventory.select(limit)))
 
 
 def _load(plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None) -> tuple[Plan, Inventory]:
@@ -128,7 +131,7 @@ class _Bar:
 
 
 def _print(
-    report: FleetReport, as_json: bool, *, with_changes: bool, untested: Mapping[str, tuple[str, ...]]
+    report: FleetReport, as_json: bool, *, with_changes: bool, untested: Mapping[str, tuple[Unverified, ...]]
 ) -> int:
     if as_json:
         counts = {status.value: len(report.with_status(status)) for status in Status}
@@ -143,25 +146,27 @@ def _print(
         return report.exit_code
     for warning in report.warnings:
         click.echo(f"warning: {warning}", err=True)
+    print_shortfalls({device.device: device.shortfalls for device in report.devices})
     for device in report.devices:
-        click.echo(f"{device.device} ({device.platform}): {device.status}, {device.seconds:.1f} s")
+        kind = f"{device.platform}, {device.hardware}" if device.hardware else device.platform
+        click.echo(f"{device.device} ({kind}): {device.status}, {device.seconds:.1f} s")
         if device.error:
             click.echo(f"  {device.error}")
         for note in device.notes:
             click.echo(f"  note: {note}")
-        for shortfall in device.shortfalls:
-            click.echo(f"  not done: {shortfall}")
         if device.way_back:
             click.echo(f"  way back: {device.way_back}")
         if device.before_file:
             click.echo(f"  before: {device.before_file}")
-        if device.status in (Status.DIFFERS, Status.FAILED):
-            for difference in device.differences:
-                click.echo(f"  {difference}")
+        if with_changes or device.status in (Status.DIFFERS, Status.FAILED):
+            for line in _grouped(device.differences):
+                click.echo(f"  {line}")
         if with_changes and device.change:
             click.echo("".join(f"    {line}\n" for line in device.change.splitlines()), nl=False)
     if with_changes:
-        print_roundings({device.device: device.roundings for device in report.devices})
+        print_roundings(
+            {device.device: (device.platform, device.hardware, device.roundings) for device in report.devices}
+        )
     _print_way_back(report)
     click.echo(
         ", ".join(
@@ -169,6 +174,17 @@ def _print(
         )
     )
     return report.exit_code
+
+
+def _grouped(differences: Iterable[DeviceDifference]) -> Iterator[str]:
+    """What runs → the plan, a line for all ports of a device that differ alike."""
+    ports: dict[tuple[str, str, str], list[str]] = {}
+    for found in differences:
+        ports.setdefault((found.device, found.queue_name, found.change), []).append(found.port)
+    for (device, queue, change), names in ports.items():
+        more = f" and {len(names) - SHOWN_PORTS} more ports" if len(names) > SHOWN_PORTS else ""
+        place = f"{device} {', '.join(names[:SHOWN_PORTS])}{more}".rstrip()
+        yield f"{place}, {queue}: {change}" if queue else f"{place}: {change}"
 
 
 def _print_way_back(report: FleetReport) -> None:

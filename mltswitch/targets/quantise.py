@@ -63,10 +63,9 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
         plan.topology.routes(switch_name),
         segment_routing(plan, switch),
         plan.paths.mode == "packet",
-        hardware=capabilities.hardware,
     )
     shortfalls = tuple(shortfalls_of(plan, switch, capabilities))
-    return Quantised(state, tuple(roundings), class_queues, shortfalls)
+    return Quantised(state, tuple(roundings), class_queues, capabilities, shortfalls)
 
 
 def assign_queues(plan: Plan, switch_name: str, capabilities: Capabilities) -> dict[str, int]:
@@ -265,48 +264,23 @@ class _Rounder:
             )
         return min(above, key=lambda step: abs(step.resting_bytes(pool_bytes) - wanted.size_bytes))
 
-    def _effective_bytes(self, limit: Limit) -> int:
-        """What a limit amounts to when this queue alone is congested."""
-        if isinstance(limit, BytesLimit):
-            return limit.size_bytes
-        if isinstance(limit, AlphaLimit) and self.capabilities.limit.pool_bytes is not None:
-            return limit.resting_bytes(self.capabilities.limit.pool_bytes)
-        return self.profile.buffer_bytes
-
     def _compare(self, given: Sequence[QueueState]) -> list[Rounding]:
         """Every threshold and limit that changed."""
-        planned = self.profile.queues
-        if all(
-            (wanted.ecn_threshold_bytes, wanted.limit) == (got.ecn_threshold_bytes, got.limit)
-            for wanted, got in zip(planned, given, strict=True)
-        ):
-            return []
-        roundings: list[Rounding] = []
-        for wanted, got in zip(planned, given, strict=True):
-            name = wanted.traffic_class
+        return [
+            Rounding("", got.queue, wanted.traffic_class, field, self._text(before), self._text(possible))
+            for wanted, got in zip(self.profile.queues, given, strict=True)
             for field, before, possible in (
                 ("ecn_threshold_bytes", wanted.ecn_threshold_bytes, got.ecn_threshold_bytes),
                 ("limit", wanted.limit, got.limit),
-            ):
-                if before == possible:
-                    continue
-                roundings.append(
-                    Rounding(
-                        port="",
-                        queue=got.queue,
-                        traffic_class=name,
-                        field=field,
-                        wanted=self._text(before),
-                        given=self._text(possible),
-                    )
-                )
-        return roundings
+            )
+            if before != possible
+        ]
 
     def _text(self, value: int | Limit | None) -> str:
         if isinstance(value, BytesLimit):
             value = value.size_bytes
         if isinstance(value, int):
             return format_bytes(value)
-        if isinstance(value, AlphaLimit):
-            return f"{value} (about {format_bytes(self._effective_bytes(value))})"
+        if isinstance(value, AlphaLimit) and self.capabilities.limit.pool_bytes is not None:
+            return f"{value} (about {format_bytes(value.resting_bytes(self.capabilities.limit.pool_bytes))})"
         return str(value)

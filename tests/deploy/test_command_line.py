@@ -21,7 +21,7 @@ from mltswitch.lab.emulators.keys import load_authorized_keys, load_host_key
 from mltswitch.lab.emulators.onyx import OnyxDevice
 from mltswitch.lab.emulators.ssh_server import EmulatorServer
 from mltswitch.targets import Session, Step
-from tests.deploy.doubles import FileTarget, device
+from tests.deploy.doubles import FileTarget, as_target, device
 from tests.deploy.silent import silent_server
 from tests.deploy.sshd import make_key
 
@@ -138,7 +138,7 @@ def test_a_lost_connection_is_a_device_error(tmp_path: Path, monkeypatch: pytest
 def refused(reached: Device, target: FileTarget) -> str:
     """The one line with which a connection fails."""
     target.session, target.netmiko_type = Session.CLI, NETMIKO_TYPE
-    with pytest.raises(DeviceError) as caught, connect(reached, target):
+    with pytest.raises(DeviceError) as caught, connect(reached, as_target(target)):
         pass
     text = str(caught.value)
     assert "\n" not in text
@@ -230,7 +230,7 @@ def test_a_password_comes_from_the_environment_and_is_never_shown(
         reached = changed(with_key, key_file=None, password=Secret("mltswitch_password_env", "RACK_SECRET"))
         if correct:
             target.session, target.netmiko_type = Session.CLI, NETMIKO_TYPE
-            with connect(reached, target) as conversation:
+            with connect(reached, as_target(target)) as conversation:
                 text = conversation.ask("show version")
         else:
             text = refused(reached, target)

@@ -12,14 +12,14 @@ from mltswitch.deploy.shell import open_shell
 from mltswitch.errors import DeviceError, UserInputError
 from mltswitch.inventory import Device, Inventory, Secret
 from mltswitch.targets import Step
-from tests.deploy.doubles import PLANNED_LIMIT_BYTES, FileTarget, small_plan
+from tests.deploy.doubles import PLANNED_LIMIT_BYTES, FileTarget, as_target, small_plan
 from tests.deploy.silent import silent_server
 from tests.deploy.sshd import Sshd, make_key
 
 
 def line(device: Device, target: FileTarget) -> str:
     """The one line with which a connection fails."""
-    with pytest.raises(DeviceError) as caught, connect(device, target):
+    with pytest.raises(DeviceError) as caught, connect(device, as_target(target)):
         pass
     text = str(caught.value)
     assert "\n" not in text
@@ -180,7 +180,7 @@ def test_a_port_that_never_answers_times_out(
 def test_a_name_that_does_not_resolve(sshd: Sshd, target: FileTarget) -> None:
     with (
         pytest.raises(DeviceError, match="cannot be resolved"),
-        connect(sshd.device(address="no-such-host.invalid"), target),
+        connect(sshd.device(address="no-such-host.invalid"), as_target(target)),
     ):
         pass
 

@@ -26,7 +26,8 @@ def rendered(plan: Plan, inventory: Path) -> dict[str, str]:
     files = {"plan.yaml": dump_yaml(plan)}
     for device in load_inventory(inventory).devices:
         target = target_for(device.platform)
-        texts = target.render(target.quantise(plan, device.switch).state)
+        quantised = target.quantise(plan, device.switch)
+        texts = target.render(quantised.state, quantised.capabilities)
         files |= {f"{device.name}/{name}": text for name, text in texts.items()}
     return files
 

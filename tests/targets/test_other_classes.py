@@ -112,7 +112,8 @@ def test_order_of_service_is_checked_in_plans() -> None:
 def test_classes_read_back_and_guarantees_are_set_or_reported(platform: str) -> None:
     made, target = plan(platform, STORAGE, TELEMETRY), targets()[platform]
     quantised = target.quantise(made, "leaf1")
-    assert target.parse(target.render(quantised.state)) == quantised.state
+    files = target.render(quantised.state, quantised.capabilities)
+    assert target.parse(files, quantised.capabilities) == quantised.state
     number = quantised.class_queues["storage"]
     (queue,) = [queue for queue in quantised.state.ports[0].queues if queue.queue == number]
     assert queue.dscps == (18,)
@@ -129,8 +130,8 @@ def test_a_lossless_class_keeps_its_queue_or_is_refused_by_name(platform: str) -
         return
     made, target = plan(platform, ROCE), targets()[platform]
     quantised = target.quantise(made, "leaf1")
-    files = target.render(quantised.state)
-    assert target.parse(files) == quantised.state
+    files = target.render(quantised.state, quantised.capabilities)
+    assert target.parse(files, quantised.capabilities) == quantised.state
     for port in quantised.state.ports:
         (queue,) = [queue for queue in port.queues if queue.is_lossless]
         assert (queue.queue, queue.dscps, queue.ecn_threshold_bytes) == (3, (26,), None)

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Final
 
-from mltswitch.capabilities import AlphaLimit, Bandwidth, BytesLimit, Capabilities, Limit, PortShare
+from mltswitch.capabilities import (
+    AlphaLimit,
+    Bandwidth,
+    BytesLimit,
+    Capabilities,
+    Limit,
+    PortShare,
+    Unverified,
+)
 from mltswitch.errors import UserInputError
 from mltswitch.measure.acceptance.checks import (
     BackgroundClass,
@@ -48,7 +56,7 @@ class Place:
     background: BackgroundClass
     host_control: HostControl | None
     """None: the plan has no network control."""
-    unverified: tuple[str, ...]
+    unverified: tuple[Unverified, ...]
     """What the device's capabilities leave open."""
 
 
@@ -77,7 +85,7 @@ def find_place(
     profile = plan.port_profile(switch, tested)
     _require_overload(senders, near, destinations, shaped=profile.shaped)
     quantised = target_os.quantise(plan, switch.name)
-    state = next(entry for entry in quantised.state.ports if entry.name == tested.name)
+    state = quantised.state.ports[switch.ports.index(tested)]
     queues = {queue.queue: queue for queue in state.queues}
     gradients = tuple(
         _expected(
@@ -123,7 +131,7 @@ def find_place(
             _bps(queues[quantised.class_queues[last.name]].minimum, profile.rate_bps),
             _length(queues[quantised.class_queues[last.name]].limit),
         ),
-        host_control=_host_control(plan, quantised, senders, near),
+        host_control=_host_control(plan, switch, quantised, senders, near),
         unverified=capabilities.unverified,
     )
 
@@ -246,7 +254,7 @@ def _expected(
 
 
 def _host_control(
-    plan: Plan, quantised: Quantised, senders: Sequence[Host], near: Sequence[int]
+    plan: Plan, switch: Switch, quantised: Quantised, senders: Sequence[Host], near: Sequence[int]
 ) -> HostControl | None:
     """Who can send network control that the device should take for background."""
     found = [(i, entry) for i, entry in enumerate(plan.classes) if entry.kind is ClassKind.NETWORK_CONTROL]
@@ -256,8 +264,8 @@ def _host_control(
     dscp = entry.dscp[0]
     background = quantised.class_queues[plan.classes[-1].name]
     leads_to = {
-        port.name: next(queue.queue for queue in port.queues if dscp in queue.dscps)
-        for port in quantised.state.ports
+        port.name: next(queue.queue for queue in state.queues if dscp in queue.dscps)
+        for port, state in zip(switch.ports, quantised.state.ports, strict=True)
     }
     remapped = tuple(number for number in near if leads_to[senders[number].leaf_port] == background)
     why_not = ""

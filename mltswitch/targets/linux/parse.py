@@ -6,11 +6,12 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from typing import Final
 
-from mltswitch.capabilities import BytesLimit
+from mltswitch.capabilities import BytesLimit, Capabilities
 from mltswitch.errors import UserInputError
 from mltswitch.plan.segments import LOCATOR_BITS
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
-from mltswitch.targets.common import LineError
+from mltswitch.targets.base import LineError
+from mltswitch.targets.common import UNKNOWN
 from mltswitch.targets.linux.layout import GRADIENT_CLASS, Layout
 from mltswitch.targets.linux.render import (
     ANY_PORT,
@@ -29,7 +30,7 @@ from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRoutin
 
 _COMMENT: Final = re.compile(r"#[\t -~]*|")
 _PORT: Final = r"(?P<port>[A-Za-z0-9][A-Za-z0-9_.-]{0,14})"
-_NAME: Final = re.compile(_PORT)
+PORT_NAME: Final = re.compile(_PORT)
 _NUMBER: Final = r"[1-9][0-9]{0,18}"
 _MINOR: Final = "(?:[1-9a-f]|10)"
 _BAND: Final = rf"parent (?:(?:10|30):{_MINOR}|20:{_MINOR}|1[0-9a-f]{{2}}:1)"
@@ -76,12 +77,9 @@ _SEGMENT: Final = re.compile(
 )
 
 
-def parse_files(files: Mapping[str, str]) -> SwitchState:
-    """Inverse of `render_files`; raises UserInputError naming file and line."""
-    if set(files) != {QDISC_FILE, ROUTE_FILE}:
-        raise UserInputError(
-            f"the files are {', '.join(sorted(files)) or 'none'}", expected=f"{QDISC_FILE} and {ROUTE_FILE}"
-        )
+def read_files(files: Mapping[str, str], capabilities: Capabilities) -> SwitchState:
+    """Inverse of `write_files`."""
+    del capabilities
     text = files[QDISC_FILE]
     found = _ports_as_written(text)
     if found is None:
@@ -105,7 +103,7 @@ def _lines(text: str) -> Iterator[_Line]:
             yield number, line
 
 
-def _refuse(file: str, line: _Line, problem: str = "not a line that mltswitch writes") -> UserInputError:
+def _refuse(file: str, line: _Line, problem: str = UNKNOWN) -> UserInputError:
     return UserInputError(f"{problem}: {line[1][:120]!r}", where=f"{file}:{line[0]}")
 
 
@@ -125,7 +123,7 @@ def _ports_as_written(text: str) -> dict[str, Tree] | None:
     while end < len(text):
         start = text.find("\n", end + len(_SECTION)) + 1
         name = text[end + len(_SECTION) : start - 1]
-        if not start or name in found or not _NAME.fullmatch(name):
+        if not start or name in found or not PORT_NAME.fullmatch(name):
             return None
         # Most sections are the one before with another name: they are compared where they stand.
         expected = named(pieces, name)
@@ -227,7 +225,7 @@ class _PortLines:
             if match is not None:
                 self._add(kind, match)
                 return
-        raise LineError(number, line, "not a line that mltswitch writes")
+        raise LineError(number, line, UNKNOWN)
 
     def _add(self, kind: str, match: re.Match[str]) -> None:
         match kind:

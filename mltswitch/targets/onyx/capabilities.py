@@ -3,7 +3,7 @@
 from types import MappingProxyType
 from typing import Final
 
-from mltswitch.capabilities import Capabilities, LimitCapability, PortNumbering
+from mltswitch.capabilities import Capabilities, LimitCapability, PortNumbering, unverified
 from mltswitch.capabilities.hardware import box, chip, require, threshold_capability
 
 _CHIP: Final = chip("spectrum")
@@ -13,22 +13,28 @@ TRAFFIC_CLASSES: Final = require(_CHIP.unicast_queues)
 LOSSLESS: Final = (3, 4)
 """Traffic classes that a plan leaves to lossless classes: the priorities with PFC in RoCE guides."""
 
-_UNVERIFIED: Final = (
-    "congestion-control both: marks ECN-capable packets and drops the others above the threshold",
-    "congestion-control: KB is 1024 B",
-    "congestion-control: the switch acts on the instantaneous queue length by default",
-    "congestion-control: the greatest threshold that the command line accepts",
-    "show interfaces congestion-control: how it prints the mode of `both`",
-    "show dcb ets: how it prints a bandwidth that somebody gave a traffic class; without one, BW Gr.(Mbps) "
-    "is 0 and BW Sh.(Mbps) is N/A",
-    "strict traffic classes: the higher number is served first",
-    "marks at dequeue, drops at enqueue",
-    "qos trust port: every packet gets the port's default switch-priority, whatever its VLAN tag or DSCP "
-    "says",
-    "show dcb priority-flow-control: a port with PFC shows it as enabled, in operation or by hand",
-    "show running-config: prints link pause in the words of its command, flowcontrol receive on force",
-    "no cli default prefix-modes enable: a setting of the whole switch, saved with the rest; a form for "
-    "one session is documented for sister products only",
+_UNVERIFIED: Final = unverified(
+    "onyx",
+    {
+        "red-per-packet": "congestion-control both: marks ECN-capable packets and drops the others above "
+        "the threshold",
+        "threshold-unit": "congestion-control: KB is 1024 B",
+        "queue-length": "congestion-control: the switch acts on the instantaneous queue length by default",
+        "largest-threshold": "congestion-control: the greatest threshold that the command line accepts",
+        "mode-shown": "show interfaces congestion-control: how it prints the mode of `both`",
+        "bandwidth-shown": "show dcb ets: how it prints a bandwidth that somebody gave a traffic class; "
+        "without one, BW Gr.(Mbps) is 0 and BW Sh.(Mbps) is N/A",
+        "strict-order": "strict traffic classes: the higher number is served first",
+        "marking-point": "marks at dequeue, drops at enqueue",
+        "trust-port": "qos trust port: every packet gets the port's default switch-priority, whatever its "
+        "VLAN tag or DSCP says",
+        "pfc-shown": "show dcb priority-flow-control: a port with PFC shows it as enabled, in operation or "
+        "by hand",
+        "pause-shown": "show running-config: prints link pause in the words of its command, flowcontrol "
+        "receive on force",
+        "prefix-modes": "no cli default prefix-modes enable: a setting of the whole switch, saved with the "
+        "rest; a form for one session is documented for sister products only",
+    },
 )
 
 
