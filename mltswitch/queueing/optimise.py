@@ -55,6 +55,8 @@ ROOM_WEIGHT: Final = 3e-3
 """Extra rounds that a queue without any such room counts for, below S and above it."""
 SPREAD_WEIGHT: Final = 1e-8
 """Extra rounds that the least S over S, and the least L - S over L - S, count for: no buffer stays unused."""
+BELOW_WEIGHT: Final = 16.0
+"""Room below S counts for so much more: both kinds of packets use it."""
 HEADROOM_POWER: Final = 0.5
 """A loss at its tolerance counts 1, one at a ten-thousandth of it a hundredth: the nearest class decides."""
 DELAY_WEIGHT: Final = 1e3
@@ -350,7 +352,8 @@ def _spread(objective: QueueObjective, threshold: npt.ArrayLike, margin: npt.Arr
     """Tie-break where losses are below what a model can tell: room below S and above it, for all queues."""
     below = objective.least_threshold_packets / np.maximum(threshold, 1)
     above = objective.least_margin_packets / np.maximum(margin, 1)
-    return np.asarray(SPREAD_WEIGHT * (below + above)) + _missing_room(objective, threshold, margin)
+    spread = SPREAD_WEIGHT * (BELOW_WEIGHT * below + above)
+    return np.asarray(spread) + _missing_room(objective, threshold, margin)
 
 
 class _Surface:
