@@ -367,11 +367,10 @@ def test_names_that_linux_refuses_are_named(small_plan: Plan) -> None:
 
 
 def test_a_rate_of_broken_bytes_is_refused(small_plan: Plan) -> None:
-    profiles = tuple(
-        entry.model_copy(update={"rate_bps": 1_000_001, "shaped": True}) for entry in small_plan.port_profiles
-    )
+    quantised = TARGET.quantise(small_plan, "leaf1")
+    ports = tuple(replace(port, shaped_bps=1_000_001) for port in quantised.state.ports)
     with pytest.raises(UnsupportedPlanError, match="whole bytes per second"):
-        TARGET.quantise(small_plan.model_copy(update={"port_profiles": profiles}), "leaf1")
+        TARGET.render(replace(quantised.state, ports=ports), CAPABILITIES)
 
 
 def test_unknown_hardware_is_refused() -> None:
