@@ -195,7 +195,7 @@ def _check(files: dict[str, str]) -> None:
         write_with_folders((folder / file, text) for file, text in files.items())
         try:
             fabric = load_document(folder / "fabric.yaml", Fabric)
-            load_inventory(folder)
+            load_inventory(folder / "hosts.yaml")
         except UserInputError as error:
             error.where = error.where.removeprefix(f"{folder}/")
             raise
