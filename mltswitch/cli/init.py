@@ -194,7 +194,7 @@ def _check(files: dict[str, str]) -> None:
         write_together(((folder / file, text) for file, text in files.items()), within=folder)
         try:
             fabric = load_document(folder / "fabric.yaml", Fabric)
-            load_inventory(folder)
+            load_inventory(folder / "hosts.yaml")
         except UserInputError as error:
             error.where = error.where.removeprefix(f"{folder}/")
             raise

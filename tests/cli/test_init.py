@@ -91,7 +91,7 @@ def test_nothing_is_overwritten_unless_asked(init: Init) -> None:
         (("--spray", "p4"), "spine1: spraying.mode"),
         (("--leaf", "eos", "--hosts", "200"), "trident3 has 32 ports"),
         (("--host-rate", "400Gbps", "--leaf", "eos"), "400 Gbit/s, but trident3 has 100 Gbit/s there"),
-        (("--leaf", "bmv2", "--spine", "bmv2"), "hosts.yaml: spine1: ansible_host"),
+        (("--leaf", "bmv2", "--spine", "bmv2"), "hosts.yaml: leaf1: ansible_host"),
     ],
 )
 def test_what_no_rack_can_be_is_refused_before_anything_is_written(

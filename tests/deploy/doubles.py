@@ -45,7 +45,7 @@ def small_plan() -> Plan:
     topology = fabric.topology.model_copy(update={"leaf_spine": shape.model_copy(update=groups)})
     limit = BytesLimit(size_bytes=PLANNED_LIMIT_BYTES)
     return Plan(
-        schema="mltswitch/plan/v1",
+        schema="mltswitch/plan/v2",
         provenance=Provenance(
             tool_version="0",
             queueing_model="paper",

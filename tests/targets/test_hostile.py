@@ -59,6 +59,9 @@ OWN_LANGUAGE = {"full-width digits", "full-width letters", "arabic digits", "cyr
 KEY = "<key>"
 ITEM = 0
 
+ABSENT = {"models": {"leaf1": {"platform": "linux"}}, "port_names": {"pattern": "eth{n}"}}
+"""What stands around an attacked value, where the document has nothing there."""
+
 Field = tuple[str | int, ...]
 
 
@@ -97,13 +100,15 @@ def attacked(document: Any, field: Field, value: str) -> Any:
     for position, step in enumerate(steps[:-1]):
         following = steps[position + 1]
         if step == KEY:
-            step = next(iter(place))  # noqa: PLW2901  (any of them)
+            step = next(iter(place), "leaf1")  # noqa: PLW2901  (any of them)
         if step == ITEM:
             # The first that has what comes next: not every class has layers.
             found = (n for n, entry in enumerate(place) if entry.get(following) is not None)
             step = next(found, ITEM)  # noqa: PLW2901  (the same step, where a list stands)
         if following == ITEM and not (isinstance(place, dict) and isinstance(place.get(step), list)):
             place[step] = [None]
+        elif isinstance(place, dict):
+            place.setdefault(step, copy.deepcopy(ABSENT.get(step, {})))
         place = place[step]
     last = steps[-1]
     if last == KEY and field[-1] != "":
@@ -133,6 +138,8 @@ FABRIC["topology"]["leaf_spine"] = {
     for tier in ("spines", "leaves", "cores")
 } | {"hosts_per_leaf": 1, "host_ports": {}, "uplinks": {}, "core_links": {}}
 FABRIC["topology"]["hosts"][0]["interfaces"] = {"eth0": {}}
+FABRIC["memory"] = {"default": {"total": "16MB"}}
+FABRIC["traffic"]["scenarios"] = [{"weight": 1}]
 FABRIC["classes"]["network_control"] = {"dscp": [48, 56]}
 FABRIC["classes"]["others"] = [{"name": "storage", "dscp": [8], "load": 0.1, "guaranteed_share": 0.1}]
 

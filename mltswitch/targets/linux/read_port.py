@@ -75,7 +75,7 @@ def tree_of(qdiscs: Sequence[Qdisc], filters: Mapping[str, frozenset[Filter]], c
         return None
     layout, shares = Layout(outer, None), _NO_SHARES
     if share is not None:
-        shares = _shares(classes, found.faults)
+        shares = _shares(classes, found)
         ahead = max(outer - 1, 0)
         layout = Layout(ahead + max(inner, 1) + len(shares), ahead, len(shares))
     bands = tuple(_band(number, place(way[-1]), found) for number, way in enumerate(paths(layout), start=1))
@@ -105,18 +105,24 @@ def _bands_of(found: _Found, handle: str, parent: str) -> int:
 _CLASS: Final = re.compile(r"class drr (?P<place>20:[0-9a-f]+) .*?quantum (?P<quantum>[0-9]+[KM]?b)\s*")
 
 
-def _shares(classes: str, faults: list[str]) -> tuple[int, ...]:
-    """Parts of the last queues in the quanta, which add up to the same in every tree of ours."""
+def _shares(classes: str, found: _Found) -> tuple[int, ...]:
+    """Parts of the last queues in the quanta, which add up to the same in every tree of ours.
+
+    A class behind the first in which no queue stands is nobody's share.
+    """
     quanta = {match["place"]: match["quantum"] for match in _CLASS.finditer(classes)}
     rest = quanta.pop(f"{SHARE}{GRADIENT_CLASS}", "0b")
     shares: list[int] = []
-    while printed := quanta.pop(f"{SHARE}{GRADIENT_CLASS + len(shares) + 1:x}", None):
+    while (name := f"{SHARE}{GRADIENT_CLASS + len(shares) + 1:x}") in quanta:
+        if shares and name not in found.by_parent:
+            break
+        printed = quanta.pop(name)
         shares.append(next((n for n in range(1, 100) if _is_size(printed, n * QUANTUM_BYTES)), 1))
         if not _is_size(printed, shares[-1] * QUANTUM_BYTES):
-            faults.append(f"{SHARE} quantum {printed}")
+            found.faults.append(f"{SHARE} quantum {printed}")
     if not shares or not _is_size(rest, (100 - sum(shares)) * QUANTUM_BYTES):
-        faults.append(f"{SHARE} quanta {rest} and {shares} %")
-    faults += [f"class {name}" for name in sorted(quanta)]
+        found.faults.append(f"{SHARE} quanta {rest} and {' + '.join(map(str, shares)) or 0} %")
+    found.faults += [f"class {name}" for name in sorted(quanta)]
     return tuple(shares) or (1,)
 
 

@@ -196,8 +196,8 @@ def test_keys_name_the_host(tmp_path: Path) -> None:
     ("change", "line"),
     [
         (
-            {"schema": "mltswitch/plan/v1"},
-            "schema: 'mltswitch/plan/v1' is not understood (expected mltswitch/agent/v1)",
+            {"schema": "mltswitch/plan/v2"},
+            "schema: 'mltswitch/plan/v2' is not understood (expected mltswitch/agent/v1)",
         ),
         ({"nome": "x"}, "nome: there is no such field (expected name)"),
         ({"name": "a b"}, "name: 'a b' is not a host name"),

@@ -10,14 +10,10 @@ import pytest
 from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.lab.emulators.cumulus import CumulusDevice
-from mltswitch.plan import Fabric
-from mltswitch.planning import build_plan
-from mltswitch.profile import resolve_profile
-from mltswitch.targets import PortState, QueueState, RouteState, SwitchState, hardware_capabilities
+from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.cumulus import TARGET
 from mltswitch.targets.cumulus.leaves import expand_names
 from mltswitch.targets.state import SegmentRouting, differences
-from tests.plan.examples import SMALL
 from tests.targets.cumulus.device import apply, read, run
 
 CAPABILITIES = TARGET.hardware(None)
@@ -311,16 +307,10 @@ def test_spraying_by_the_switch_is_refused(changed: dict[str, Any], what: str) -
         TARGET.render(replace(STATE, **changed), CAPABILITIES)
 
 
-def test_a_plan_with_other_port_names_is_refused() -> None:
-    group = {"count": 1, "platform": "cumulus", "port_names": {"pattern": "eth{n}"}}
-    document = SMALL | {
-        "topology": {"leaf_spine": {"spines": group, "leaves": group, "hosts_per_leaf": 1}},
-        "addressing": SMALL["addressing"] | {"alias": {"spine1": "10.101.0.0/16"}},
-        "ports": {"rate": "10Gbps", "buffer": "1MB"},
-    }
-    fabric = Fabric.model_validate(document)
-    with pytest.raises(UnsupportedPlanError, match="spine1: port eth1: no port of sn2700 under cumulus"):
-        build_plan(resolve_profile("resnet50"), fabric, hardware_capabilities, "paper")
+def test_other_port_names_are_refused() -> None:
+    port = replace(STATE.ports[0], name="eth1")
+    with pytest.raises(UnsupportedPlanError, match="port eth1: is no name for a port"):
+        TARGET.render(SwitchState((port,), ()), CAPABILITIES)
 
 
 def test_ports_with_different_classification_are_refused() -> None:

@@ -134,7 +134,8 @@ UNNAMED, FAIR, WEIGHTED, STRICT = range(4)
 
 
 def lots(configuration: DellSonicConfiguration, names: list[str], queues: frozenset[int]) -> list[Lot]:
-    """For every way in and out and every code point; other queues than the plan's drop nothing early."""
+    """For every way in and out and every code point; other queues than those that the plan
+    configures drop nothing early."""
     ports = [configuration.ports[name] for name in names]
     found: list[Lot] = []
     for entrance in ports:
@@ -174,7 +175,7 @@ def service(configuration: DellSonicConfiguration, policy: str, queue: int) -> t
 
 def steps_between(device: DellSonicDevice, wanted: SwitchState) -> list[list[Lot]]:
     names = [port.name for port in wanted.ports]
-    used = frozenset(queue.queue for port in wanted.ports for queue in port.queues)
+    used = frozenset(queue.queue for port in wanted.ports for queue in port.queues if not queue.is_lossless)
     steps = TARGET.diff(read(device, wanted), wanted, CAPABILITIES).steps
     seen = [lots(device.configuration, names, used)]
     session = session_of(device, "configure terminal")

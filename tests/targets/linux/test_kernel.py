@@ -193,7 +193,7 @@ BY_HAND = {
         "tc class change dev eth2 parent 20: classid 20:2 drr quantum 2100",
         [
             "port eth2, queue 5: minimum expected 5 %, found 7 %",
-            "port eth2: configuration expected as planned, found 20: quanta 28500b and 2100b",
+            "port eth2: configuration expected as planned, found 20: quanta 28500b and 7 %",
         ],
         None,
     ),

@@ -367,12 +367,10 @@ def test_names_that_linux_refuses_are_named(small_plan: Plan) -> None:
 
 
 def test_a_rate_of_broken_bytes_is_refused(small_plan: Plan) -> None:
-    document = small_plan.model_dump(mode="json", by_alias=True)
-    document["fabric"]["ports"]["rate"] = 1_000_001
-    for profile in document["port_profiles"]:
-        profile |= {"rate_bps": 1_000_001, "shaped": True}
+    quantised = TARGET.quantise(small_plan, "leaf1")
+    ports = tuple(replace(port, shaped_bps=1_000_001) for port in quantised.state.ports)
     with pytest.raises(UnsupportedPlanError, match="whole bytes per second"):
-        TARGET.quantise(Plan.model_validate(document), "leaf1")
+        TARGET.render(replace(quantised.state, ports=ports), CAPABILITIES)
 
 
 def test_unknown_hardware_is_refused() -> None:
