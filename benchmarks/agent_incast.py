@@ -50,7 +50,7 @@ from benchmarks.agent_switch import Queue, Star, planned_queues, running_star
 from benchmarks.figures import print_figures
 from mltswitch.documents import load_document
 from mltswitch.errors import MltswitchError
-from mltswitch.plan import ClassKind, Fabric, Plan, PortRole
+from mltswitch.plan import ClassKind, Fabric, Plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import hardware_capabilities
@@ -178,7 +178,7 @@ def incast_plan() -> Plan:
 def port_queues(plan: Plan) -> tuple[Queue, ...]:
     """The receiver's port as the plan has it, but background, which TCP takes, has the whole buffer."""
     leaf = next(switch for switch in plan.topology.switches if switch.name == "leaf1")
-    profile = plan.port_profile(leaf.platform, str(leaf.hardware), PortRole.LEAF_DOWN)
+    profile = plan.port_profile(leaf, leaf.ports[-1])
     *planned, background = planned_queues(plan, profile)
     return (*planned, Queue(profile.buffer_bytes, profile.buffer_bytes, background.dscps))
 

@@ -89,7 +89,7 @@ def _device(name: str, capabilities: Capabilities, switch: str) -> Device:
         user="admin",
         key_file=None,
         known_hosts_file=Path("known_hosts"),
-        password_variable=None,
+        password=None,
         groups=("all",),
     )
 
@@ -144,7 +144,7 @@ def _fabric(random: Random, number: int, capabilities: Capabilities, *, is_spine
     group = {
         "platform": capabilities.platform,
         "hardware": capabilities.hardware,
-        "port_names": {"pattern": numbering.pattern, "first": numbering.first, "step": numbering.step},
+        "port_names": numbering,
     }
     net, block = 1 + number % 250, number // 250
     fabric = Fabric.model_validate(
@@ -186,7 +186,7 @@ def _wide_fabric(leaves: Sequence[tuple[str, Capabilities]]) -> Fabric:
         )
         for place in range(_port_count(entry)):
             numbering = entry.port_numbering
-            name = numbering.pattern.replace("{n}", str(numbering.first + place * numbering.step))
+            name = numbering.name(place)
             if place < SPINES:
                 links.append({"a": f"{leaf}:{name}", "b": f"spine{place + 1}:eth{number}"})
             else:
@@ -211,7 +211,7 @@ def _wide_fabric(leaves: Sequence[tuple[str, Capabilities]]) -> Fabric:
 
 
 def _port_count(capabilities: Capabilities) -> int:
-    return min(PORTS, capabilities.port_count or PORTS)
+    return min(PORTS, capabilities.ports[0].count if capabilities.ports else PORTS)
 
 
 def _gradient_count(devices: Sequence[Capabilities]) -> int:

@@ -13,11 +13,11 @@ from typing import Any, Final
 import yaml
 
 from mltswitch.capabilities import BytesLimit
-from mltswitch.documents import dump_yaml, load_document
+from mltswitch.documents import dump_yaml
 from mltswitch.errors import MachineError
 from mltswitch.lab import Lab, lab_bottleneck
 from mltswitch.measure import Bottleneck
-from mltswitch.plan import ClassKind, Plan, PortProfile, QueueSettings, TrafficClass
+from mltswitch.plan import ClassKind, Plan, PortProfile, QueueSettings, TrafficClass, load_plan
 
 THRESHOLDS_PACKETS: Final = ((8, 16), (16, 32), (32, 64))
 """(S, L) of the gradient classes."""
@@ -82,7 +82,7 @@ def running_port(rate: str) -> Iterator[tuple[Plan, Bottleneck]]:
         plan_file = inventory / "plan.yaml"
         _call("lab", "up", "-i", folder)
         _call("plan", "--profile", "resnet50", "--fabric", f"{folder}/fabric.yaml", "-o", str(plan_file))
-        plan = with_own_thresholds(load_document(plan_file, Plan))
+        plan = with_own_thresholds(load_plan(plan_file))
         plan_file.write_text(dump_yaml(plan))
         _call("push", str(plan_file), "-i", folder)
         bottleneck = lab_bottleneck(Lab(inventory / ".lab"), plan, None)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 from pydantic_core import ErrorDetails
 
 from mltswitch.errors import UserInputError
@@ -52,6 +52,21 @@ Document = TypeVar("Document", bound=BaseModel)
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """libyaml, where PyYAML was built with it."""
+
+
+class SparseDocument(BaseModel):
+    """A part of a document written without what has its default: short, and older programs read it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        for name, field in type(self).model_fields.items():
+            if not field.is_required() and getattr(self, name) == field.default:
+                written.pop(name, None)
+                written.pop(field.alias or name, None)
+        return written
 
 
 class _StrictLoader(_Loader):  # type: ignore[misc]  # chosen at run time

@@ -38,6 +38,18 @@ class BandwidthCapability:
     minimum_bps: int = 1
     maximum_bps: int = 10**12
 
+    def __str__(self) -> str:
+        if self.kind == "percent":
+            return "1 % to 100 %"
+        return f"{self.minimum_bps} to {self.maximum_bps} bit/s in steps of {self.step_bps} bit/s"
+
+    def has(self, bandwidth: Bandwidth) -> bool:
+        """Whether it is one of the device's."""
+        if isinstance(bandwidth, PortShare):
+            return self.kind == "percent" and 1 <= bandwidth.percent <= 100
+        in_range = self.minimum_bps <= bandwidth.bps <= self.maximum_bps
+        return self.kind == "rate" and in_range and bandwidth.bps % self.step_bps == 0
+
     def at_least(self, share: float, port_bps: int) -> Bandwidth:
         """The least bandwidth of the device that is not below a share of the port."""
         return self._nearest(share, port_bps, upwards=True)

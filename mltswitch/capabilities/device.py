@@ -1,18 +1,11 @@
 """One device's capabilities: every figure with its source, everything unproven named."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from mltswitch.capabilities.bandwidth import BandwidthCapability
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortNumbering:
-    """How a device names its ports: `pattern` with `{n}` = first, first + step, …."""
-
-    pattern: str
-    first: int = 1
-    step: int = 1
+from mltswitch.capabilities.ports import PortGroup, PortNumbering
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +32,19 @@ class LimitCapability:
     """Size of the pool whose free part alpha multiplies."""
 
 
+class Unverified(NamedTuple):
+    """What the sources leave open, and nobody has tested on this hardware."""
+
+    id: str
+    """Stable: `onyx.red-per-packet`."""
+    sentence: str
+
+
+def unverified(platform: str, sentences: Mapping[str, str]) -> tuple[Unverified, ...]:
+    """Items of a platform, from the last part of an ID → its sentence."""
+    return tuple(Unverified(f"{platform}.{name}", sentence) for name, sentence in sentences.items())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """What one hardware model can do under one switch OS."""
@@ -51,6 +57,8 @@ class Capabilities:
     """Hardware numbers of the strict queues that a plan may use, served first first."""
     reserved_queues: tuple[tuple[int, str], ...] = ()
     """(queue, why it is not ours)."""
+    lossless_queues: tuple[int, ...] = ()
+    """Queues that lossless classes may have, the first class first; empty: it cannot leave one alone."""
     creates_queues: bool = False
     """The device has as many of `queues` as a plan has classes; else all, and background takes the last."""
     threshold: ThresholdCapability
@@ -61,12 +69,14 @@ class Capabilities:
     """Arrivals after which the average has followed a step of the queue length, but for a sixteenth of it."""
     marks_at: Literal["enqueue", "dequeue"]
     port_numbering: PortNumbering
-    port_count: int | None = None
-    """Ports of the box; None: as many as the machine has."""
+    ports: tuple[PortGroup, ...] = ()
+    """Ports of the box, those first for which it is bought; (): no source is known, or a machine's ports."""
     can_shape: bool = False
     """Whether a port can be held to a rate below its link's."""
     minimum_bandwidth: BandwidthCapability | None = None
     """What a queue can be guaranteed against strict queues above it; None: nothing."""
+    guarantees_last_alone: bool = False
+    """Whether only background, the last queue, can have a minimum."""
     maximum_bandwidth: BandwidthCapability | None = None
     """To what a queue can be held; None: to nothing."""
     remaps_host_control: bool = False
@@ -77,8 +87,15 @@ class Capabilities:
     """Source for equal-cost routing packet by packet; None: cannot be configured."""
     source_routing: str | None = None
     """Source for our own source route (mltswitch/wire/source_route.py); None: the switch cannot read it."""
-    unverified: tuple[str, ...] = ()
-    """What the sources leave open and nobody has tested on this hardware."""
+    unverified: tuple[Unverified, ...] = ()
+
+    def can_guarantee(self, *, is_last: bool) -> bool:
+        """Whether background, or a class above it, can be guaranteed a share of a port."""
+        return self.minimum_bandwidth is not None and (is_last or not self.guarantees_last_alone)
+
+    def queues_beside(self, lossless: int) -> tuple[int, ...]:
+        """`queues` without those that so many lossless classes take."""
+        return tuple(queue for queue in self.queues if queue not in self.lossless_queues[:lossless])
 
     @property
     def spray_modes(self) -> tuple[str, ...]:

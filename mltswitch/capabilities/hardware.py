@@ -17,13 +17,14 @@ from mltswitch.capabilities.hardware_document import (
     ChipEntry,
     FigureEntry,
     HardwareDocument,
-    PortGroup,
     SystemEntry,
 )
+from mltswitch.capabilities.ports import PortGroup
 from mltswitch.documents import parse_yaml, validate
 from mltswitch.errors import UserInputError
 
 FILE: Final = "hardware.yaml"
+MIB_OF_MB: Final = 2**20 / 10**6
 
 Value = TypeVar("Value")
 _Entry = TypeVar("_Entry")
@@ -192,9 +193,28 @@ def threshold_capability(of: Chip) -> ThresholdCapability:
     )
 
 
-def port_count(of: Box) -> int:
-    """The ports that the box is bought for; raises UserInputError where no source is known."""
-    return require(of.ports)[0].count
+@dataclass(frozen=True, slots=True)
+class PacketMemory:
+    """Packet memory of a box with what its default profile makes of it."""
+
+    total_bytes: int
+    """Of the whole chip, at most."""
+    pool_bytes: int
+    """Largest egress pool of a published profile: of one part of the buffer, where a chip has several."""
+    alpha: float
+    """Of a lossy queue."""
+
+
+def packet_memory(hardware: str) -> PacketMemory | None:
+    """Packet memory of a box, or of the first box with this chip; None: no source says it."""
+    for entry in hardware_data().boxes.values():
+        inside = hardware_data().chips[entry.chip]
+        pool, exponent = inside.largest_pool_bytes.value, entry.lossy_alpha_exponent.value
+        total, parts = inside.buffer_bytes.value, inside.buffer_parts.value
+        if hardware in (entry.name, entry.chip) and pool and exponent is not None and total and parts:
+            # Data sheets say MB for what is MiB: what a published profile gives away is there, too.
+            return PacketMemory(max(int(total * MIB_OF_MB), pool), pool // parts, 2.0**exponent)
+    return None
 
 
 def _named(known: Mapping[str, _Entry], name: str, kind: str) -> _Entry:

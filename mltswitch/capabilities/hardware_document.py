@@ -1,25 +1,16 @@
 """The form of `hardware.yaml`: every figure with its source, or null with what was looked for."""
 
-from dataclasses import dataclass
 from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
 
 from mltswitch.capabilities.limits import LARGEST_EXPONENT
-from mltswitch.units import parse_bps
+from mltswitch.capabilities.ports import PortGroup
 
 Value = TypeVar("Value")
 _Text = Annotated[str, Field(min_length=1)]
 _Count = Annotated[StrictInt, Field(gt=0)]
 _Exponent = Annotated[StrictInt, Field(ge=-LARGEST_EXPONENT, le=LARGEST_EXPONENT)]
-
-
-@dataclass(frozen=True, slots=True)
-class PortGroup:
-    """Equal ports of a box."""
-
-    count: _Count
-    rate_bps: Annotated[int, BeforeValidator(parse_bps), Field(gt=0, validation_alias="rate")]
 
 
 class _Part(BaseModel):

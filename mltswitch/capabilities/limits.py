@@ -32,10 +32,10 @@ class AlphaLimit:
     """Checked where a document is read."""
     kind: Literal["alpha"] = "alpha"
 
-    def resting_bytes(self, pool_bytes: int) -> int:
-        """Length at which one congested queue alone in the pool comes to rest: q = alpha (pool - q)."""
+    def resting_bytes(self, pool_bytes: int, congested_queues: int = 1) -> int:
+        """Length at which each of so many queues with this alpha comes to rest: q = alpha (pool - n q)."""
         alpha = 2.0**self.exponent
-        return int(pool_bytes * alpha / (1 + alpha))
+        return int(pool_bytes * alpha / (1 + congested_queues * alpha))
 
     def __str__(self) -> str:
         return f"alpha 2^{self.exponent}"

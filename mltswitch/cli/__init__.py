@@ -23,6 +23,7 @@ OUTPUT_ERRORS: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errn
 
 COMMANDS: Final = {
     "profile": ("mltswitch.cli.profile", "profile", "List, show and make model profiles."),
+    "init": ("mltswitch.cli.init", "init", "Ask what a rack is, and write its fabric and inventory."),
     "plan": ("mltswitch.cli.plan", "plan", "Derive thresholds from a model and a fabric."),
     "schema": ("mltswitch.cli.plan", "schema", "Print the JSON Schema of a document."),
     "loss": ("mltswitch.cli.loss", "loss", "What a loss model expects of a plan or a problem."),

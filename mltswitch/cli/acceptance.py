@@ -12,7 +12,6 @@ import click
 from mltswitch.cli.lab import STATE_FOLDER
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.deploy import connect
-from mltswitch.documents import load_document
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.inventory import Device, load_inventory
 from mltswitch.lab import Lab
@@ -29,7 +28,7 @@ from mltswitch.measure.acceptance import (
     open_hosts,
     payload_bytes,
 )
-from mltswitch.plan import Plan
+from mltswitch.plan import load_plan
 from mltswitch.targets import target_for
 from mltswitch.units import format_bps, format_seconds
 
@@ -93,7 +92,7 @@ def acceptance(
     when a check fails, 6 when none fails but marks and drops above S could not be seen for every
     gradient class. The port should carry nothing else meanwhile.
     """
-    plan = load_document(plan_file, Plan)
+    plan = load_plan(plan_file)
     device = _device(inventory_path, device_name)
     places = _parse_hosts(hosts)
     place = find_place(plan, device.switch, tuple(places), receiver, port)
@@ -218,10 +217,10 @@ def _print(result: AcceptanceResult) -> None:
     for reason, classes in _unchecked(result).items():
         click.echo(f"not checked: {', '.join(classes)}: {reason}")
     hardware = f"{result.platform}/{result.hardware}"
-    for sentence in result.settled:
-        click.echo(f"settled on this port of {hardware}: {sentence}")
-    for sentence in result.still_open:
-        click.echo(f"still open on {hardware}: {sentence}")
+    for item in result.settled:
+        click.echo(f"settled on this port of {hardware}: {item.sentence} ({item.id})")
+    for item in result.still_open:
+        click.echo(f"still open on {hardware}: {item.sentence} ({item.id})")
     results = [check.result for check in result.checks]
     counts = {text: results.count(text) for text in ("pass", "FAIL", "not checked")}
     summary = ", ".join(f"{count} {text}" for text, count in counts.items() if count)

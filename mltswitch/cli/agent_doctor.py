@@ -10,7 +10,6 @@ import click
 from mltswitch.cli.agent_options import configuration_of, document_of, require_together
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.cli.strangers import Strangers
-from mltswitch.documents import load_document
 from mltswitch.errors import UserInputError, VerificationError
 from mltswitch.hostagent.configuration import AgentConfiguration, AgentDocument
 from mltswitch.hostagent.configuration.build import EXAMPLE_CLASSES, LOOPBACK_RATE_BPS
@@ -28,7 +27,7 @@ from mltswitch.hostagent.doctor.machine import machine_findings
 from mltswitch.hostagent.doctor.settings import ALL_DSCP, DoctorSettings, paths_of
 from mltswitch.hostagent.doctor.verdicts import PathReport, Report, judge, ranges
 from mltswitch.hostagent.network.features import egress
-from mltswitch.plan import ClassKind, Plan
+from mltswitch.plan import ClassKind, Plan, load_plan
 from mltswitch.wire import AGENT_PORT
 
 NAMELESS: Final = "this-host"
@@ -186,7 +185,7 @@ def _settings(
     configuration: AgentConfiguration, document: AgentDocument, dscp_text: str | None, *, is_alone: bool
 ) -> DoctorSettings:
     agent = configuration.settings
-    plan = None if document.plan is None else load_document(Path(document.plan), Plan)
+    plan = None if document.plan is None else load_plan(Path(document.plan))
     return DoctorSettings(
         name=agent.name,
         paths=() if is_alone and _is_nowhere(document) else paths_of(agent),

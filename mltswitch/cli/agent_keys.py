@@ -7,11 +7,10 @@ from pathlib import Path
 import click
 
 from mltswitch.cli.output import console, json_option, print_json, progress, table
-from mltswitch.documents import load_document
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.control.certificates import IpAddress, now_utc, parse_address
 from mltswitch.hostagent.control.keys import MAXIMUM_DAYS, JobKeys, days_left, make_keys
-from mltswitch.plan import Plan
+from mltswitch.plan import load_plan
 
 DEFAULT_DAYS = 30
 DEFAULT_AUTHORITY_DAYS = 365
@@ -103,7 +102,7 @@ def keys(
 def _names(names: Iterable[str], plan_file: Path | None) -> list[str]:
     planned = []
     if plan_file is not None:
-        planned = [host.name for host in load_document(plan_file, Plan).topology.hosts]
+        planned = [host.name for host in load_plan(plan_file).topology.hosts]
     return list(dict.fromkeys([*planned, *names]))
 
 

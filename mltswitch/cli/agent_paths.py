@@ -7,7 +7,6 @@ import click
 
 from mltswitch.cli.agent_options import is_given
 from mltswitch.cli.output import console, json_option, print_json, table
-from mltswitch.documents import load_document
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.spraying.paths import (
     FIRST_SOURCE_PORT,
@@ -20,7 +19,7 @@ from mltswitch.hostagent.spraying.paths import (
     paths_between,
 )
 from mltswitch.hostagent.spraying.setup import setup_commands
-from mltswitch.plan import Plan
+from mltswitch.plan import Plan, load_plan
 from mltswitch.wire import SourceRoute
 
 OF_ONE_MODE: Final = {"sticky": "srv6", "source_ports": "entropy", "first_source_port": "entropy"}
@@ -66,7 +65,7 @@ def paths(
     as_json: bool,
 ) -> None:
     """Print the paths from one host to another, as the plan's spray mode names them."""
-    plan = load_document(plan_file, Plan)
+    plan = load_plan(plan_file)
     _refuse_of_another_mode(plan)
     settings = PathSettings(source_ports, first_source_port, sticky)
     found = paths_between(plan, source, destination, settings)

@@ -1,6 +1,7 @@
 """`mltswitch diff`, `push` and `verify`: a plan and the switches that should run it."""
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -8,15 +9,17 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from mltswitch import deploy
+from mltswitch.capabilities import Unverified
 from mltswitch.cli.output import json_option, print_json, stderr_console
-from mltswitch.cli.render import print_roundings, unverified
-from mltswitch.deploy import DeviceReport, FleetReport, Status
-from mltswitch.documents import load_document
+from mltswitch.cli.render import inventory_options, print_roundings, print_shortfalls, unverified
+from mltswitch.deploy import DeviceDifference, DeviceReport, FleetReport, Status
 from mltswitch.inventory import Inventory, load_inventory
-from mltswitch.plan import Plan
+from mltswitch.plan import Plan, load_plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_CONCURRENCY: Final = 20
+SHOWN_PORTS: Final = 3
+"""Of those that differ alike."""
 
 
 def _arguments(command: Command) -> Command:
@@ -29,8 +32,7 @@ def _arguments(command: Command) -> Command:
             type=click.IntRange(1, 500),
             help="Devices at once.",
         ),
-        click.option("--limit", help="Devices or groups, separated by commas."),
-        click.option("-i", "--inventory", "inventory_path", required=True, type=click.Path(path_type=Path)),
+        inventory_options,
         click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN"),
     ):
         command = decorate(command)
@@ -39,9 +41,11 @@ def _arguments(command: Command) -> Command:
 
 @click.command(epilog="\b\nExample:\n  mltswitch diff plan.yaml -i inventories/lab --limit leaf1")
 @_arguments
-def diff(plan_file: Path, inventory_path: Path, limit: str | None, concurrency: int, as_json: bool) -> int:
+def diff(
+    plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None, concurrency: int, as_json: bool
+) -> int:
     """Show, device by device, what a push of PLAN would send. Sends nothing."""
-    plan, inventory = _load(plan_file, inventory_path)
+    plan, inventory = _load(plan_file, inventory_paths, limit)
     with _Bar("comparing", len(inventory.select(limit))) as bar:
         report = deploy.diff(plan, inventory, limit=limit, concurrency=concurrency, progress=bar.done)
     return _print(report, as_json, with_changes=True, untested=unverified(plan, inventory.select(limit)))
@@ -60,7 +64,7 @@ def diff(plan_file: Path, inventory_path: Path, limit: str | None, concurrency: 
 )
 def push(
     plan_file: Path,
-    inventory_path: Path,
+    inventory_paths: tuple[Path, ...],
     limit: str | None,
     concurrency: int,
     as_json: bool,
@@ -68,7 +72,7 @@ def push(
     keep: Path | None,
 ) -> int:
     """Make the switches run PLAN: change, read back, compare, save."""
-    plan, inventory = _load(plan_file, inventory_path)
+    plan, inventory = _load(plan_file, inventory_paths, limit)
     with _Bar("pushing", len(inventory.select(limit))) as bar:
         report = deploy.push(
             plan,
@@ -84,16 +88,21 @@ def push(
 
 @click.command(epilog="\b\nExample:\n  mltswitch verify plan.yaml -i inventories/lab --json")
 @_arguments
-def verify(plan_file: Path, inventory_path: Path, limit: str | None, concurrency: int, as_json: bool) -> int:
+def verify(
+    plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None, concurrency: int, as_json: bool
+) -> int:
     """Compare what the switches run with PLAN; exit code 5 when something differs."""
-    plan, inventory = _load(plan_file, inventory_path)
+    plan, inventory = _load(plan_file, inventory_paths, limit)
     with _Bar("verifying", len(inventory.select(limit))) as bar:
         report = deploy.verify(plan, inventory, limit=limit, concurrency=concurrency, progress=bar.done)
-    return _print(report, as_json, with_changes=False, untested={})
+    return _print(report, as_json, with_changes=False, untested=unverified(plan, inventory.select(limit)))
 
 
-def _load(plan_file: Path, inventory_path: Path) -> tuple[Plan, Inventory]:
-    return load_document(plan_file, Plan), load_inventory(inventory_path)
+def _load(plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None) -> tuple[Plan, Inventory]:
+    plan, inventory = load_plan(plan_file), load_inventory(*inventory_paths)
+    if sys.stdin.isatty():  # passphrases are asked for before a progress bar takes the terminal
+        deploy.unlock_keys(inventory.select(limit))
+    return plan, inventory
 
 
 class _Bar:
@@ -122,7 +131,7 @@ class _Bar:
 
 
 def _print(
-    report: FleetReport, as_json: bool, *, with_changes: bool, untested: Mapping[str, tuple[str, ...]]
+    report: FleetReport, as_json: bool, *, with_changes: bool, untested: Mapping[str, tuple[Unverified, ...]]
 ) -> int:
     if as_json:
         counts = {status.value: len(report.with_status(status)) for status in Status}
@@ -137,25 +146,27 @@ def _print(
         return report.exit_code
     for warning in report.warnings:
         click.echo(f"warning: {warning}", err=True)
+    print_shortfalls({device.device: device.shortfalls for device in report.devices})
     for device in report.devices:
-        click.echo(f"{device.device} ({device.platform}): {device.status}, {device.seconds:.1f} s")
+        kind = f"{device.platform}, {device.hardware}" if device.hardware else device.platform
+        click.echo(f"{device.device} ({kind}): {device.status}, {device.seconds:.1f} s")
         if device.error:
             click.echo(f"  {device.error}")
         for note in device.notes:
             click.echo(f"  note: {note}")
-        for shortfall in device.shortfalls:
-            click.echo(f"  not done: {shortfall}")
         if device.way_back:
             click.echo(f"  way back: {device.way_back}")
         if device.before_file:
             click.echo(f"  before: {device.before_file}")
-        if device.status in (Status.DIFFERS, Status.FAILED):
-            for difference in device.differences:
-                click.echo(f"  {difference}")
+        if with_changes or device.status in (Status.DIFFERS, Status.FAILED):
+            for line in _grouped(device.differences):
+                click.echo(f"  {line}")
         if with_changes and device.change:
             click.echo("".join(f"    {line}\n" for line in device.change.splitlines()), nl=False)
     if with_changes:
-        print_roundings({device.device: device.roundings for device in report.devices})
+        print_roundings(
+            {device.device: (device.platform, device.hardware, device.roundings) for device in report.devices}
+        )
     _print_way_back(report)
     click.echo(
         ", ".join(
@@ -163,6 +174,17 @@ def _print(
         )
     )
     return report.exit_code
+
+
+def _grouped(differences: Iterable[DeviceDifference]) -> Iterator[str]:
+    """What runs → the plan, a line for all ports of a device that differ alike."""
+    ports: dict[tuple[str, str, str], list[str]] = {}
+    for found in differences:
+        ports.setdefault((found.device, found.queue_name, found.change), []).append(found.port)
+    for (device, queue, change), names in ports.items():
+        more = f" and {len(names) - SHOWN_PORTS} more ports" if len(names) > SHOWN_PORTS else ""
+        place = f"{device} {', '.join(names[:SHOWN_PORTS])}{more}".rstrip()
+        yield f"{place}, {queue}: {change}" if queue else f"{place}: {change}"
 
 
 def _print_way_back(report: FleetReport) -> None:

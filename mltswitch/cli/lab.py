@@ -25,7 +25,7 @@ from mltswitch.lab import (
     network_description,
 )
 from mltswitch.measure import judge, probe
-from mltswitch.plan import Fabric, Plan, Topology, resolve_fabric
+from mltswitch.plan import Fabric, Topology, load_plan, resolve_fabric
 from mltswitch.queueing import MODELS
 from mltswitch.targets import hardware_capabilities
 
@@ -204,7 +204,7 @@ def probe_command(
     as_json: bool,
 ) -> int:
     """Send tagged packets through one overloaded port; exit code 5 if it breaks a promise of PLAN."""
-    plan = load_document(plan_file, Plan)
+    plan = load_plan(plan_file)
     if output is not None and not output.absolute().parent.is_dir():
         raise UserInputError("no such folder", where=str(output.parent))
     bottleneck = lab_bottleneck(_lab(inventory_path), plan, receiver)

@@ -8,9 +8,8 @@ import click
 from rich.console import Group
 
 from mltswitch.cli.output import console, json_option, print_json, table
-from mltswitch.documents import load_document
 from mltswitch.errors import MltswitchError
-from mltswitch.plan import Plan, PortRole
+from mltswitch.plan import Plan, PortRole, load_plan
 from mltswitch.planning.evaluate import PortPrediction, class_rows, predict_ports
 from mltswitch.queueing import MODELS, QueuePrediction, QueueThresholds, SimulationSettings, kind_of, predict
 from mltswitch.sweep import parse_numbers
@@ -113,7 +112,7 @@ def loss(
         _bare_problem(spec_file, model, simulation_settings([model], packets, seed), as_json=as_json)
         return
     plan_path = Path(str(plan_file))
-    plan = load_document(plan_path, Plan)
+    plan = load_plan(plan_path)
     settings = simulation_settings([model], packets, seed)
     tables: list[PortPrediction] = []
     try:

@@ -11,10 +11,10 @@ from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.documents import dump_yaml, load_document, write_together
-from mltswitch.errors import MltswitchError, UserInputError
+from mltswitch.errors import MltswitchError, UserInputError, VerificationError
 from mltswitch.hostagent.configuration.document import AgentDocument
-from mltswitch.plan import Fabric, Plan, PortProfile, Prediction
-from mltswitch.planning import build_plan
+from mltswitch.plan import Fabric, Plan, PortProfile, Prediction, load_plan
+from mltswitch.planning import build_plan, predict_edited
 from mltswitch.profile import ModelProfile, resolve_profile
 from mltswitch.queueing import MODELS, SimulationSettings
 from mltswitch.targets import hardware_capabilities
@@ -37,14 +37,27 @@ LARGEST_SEED: Final = 2**31 - 1
     epilog="\b\nExamples:\n"
     "  mltswitch plan --profile resnet50 --fabric inventories/lab/fabric.yaml -o plan.yaml\n"
     "  mltswitch plan --profile resnet50 --fabric fabric.yaml --report report.html\n"
+    "  mltswitch plan --profile resnet50 --edited plan.yaml -o plan.yaml\n"
     "  mltswitch plan --profile mine.yaml --fabric fabric.yaml --refine simulate --json"
 )
 @click.option("--profile", "profile_name", required=True, help="A bundled profile's name, or a profile file.")
-@click.option(
-    "--fabric", "fabric_file", required=True, type=click.Path(path_type=Path), help="The fabric file."
-)
+@click.option("--fabric", "fabric_file", type=click.Path(path_type=Path), help="The fabric file.")
 @click.option(
     "--model", type=click.Choice(MODELS), default=MODELS[0], show_default=True, help="The loss model."
+)
+@click.option(
+    "--at-load",
+    type=click.FloatRange(0, 10, min_open=True),
+    help="Choose thresholds for this gradient load alone, not for the scenarios around the planned one.",
+)
+@click.option("--free-order", is_flag=True, help="A class of higher priority may have a larger S.")
+@click.option(
+    "--edited",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Take this plan, whose thresholds were changed by hand, predict it anew and mark it as edited.",
+)
+@click.option(
+    "--force", is_flag=True, help="Write a plan, too, that leaves a class beyond its loss tolerance."
 )
 @click.option(
     "--refine",
@@ -68,8 +81,12 @@ LARGEST_SEED: Final = 2**31 - 1
 @json_option
 def plan(
     profile_name: str,
-    fabric_file: Path,
+    fabric_file: Path | None,
     model: str,
+    at_load: float | None,
+    free_order: bool,
+    edited: Path | None,
+    force: bool,
     refine: str | None,
     packets: int | None,
     seed: int | None,
@@ -77,22 +94,42 @@ def plan(
     report: Path | None,
     as_json: bool,
 ) -> None:
-    """Derive queue thresholds, and print or write the plan."""
+    """Derive queue thresholds, and print or write the plan.
+
+    Where no thresholds keep a class within its loss tolerance at the planned load, the exit code is 5 and
+    nothing is written, unless --force says so.
+    """
     _check_options(model, refine, packets, seed, output, report)
     profile = resolve_profile(profile_name)
-    made = _build(profile, fabric_file, model)
+    if (fabric_file is None) == (edited is None):
+        raise UserInputError("one of --fabric and --edited is needed", where="--fabric")
+    if edited is not None:
+        if at_load is not None or free_order:
+            raise UserInputError("an edited plan has its thresholds", where="--edited")
+        made = predict_edited(load_plan(edited, accepts_edits=True), profile)
+    else:
+        assert fabric_file is not None  # noqa: S101  (for the type checker)
+        made = _build(profile, fabric_file, model, at_load, is_order_free=free_order)
     if refine is not None:
         made = _refined(made, profile, packets, seed)
+    is_written = force or not made.unmet
     files = {} if output is None else {output: dump_yaml(made)}
     if report is not None:
         files[report] = _report(made, profile, packets, seed)
-    write_together(files.items())
+    if is_written:
+        write_together(files.items())
     if as_json:
         print_json(made)
-        return
-    print_plan(made)
-    for file in files:
-        click.echo(f"Written: {file}")
+    else:
+        print_plan(made)
+        for file in files if is_written else ():
+            click.echo(f"Written: {file}")
+    if made.unmet:
+        kept = "; nothing was written, --force writes it all the same" if files and not is_written else ""
+        raise VerificationError(
+            f"the plan leaves {len(made.unmet)} losses beyond the tolerance at the planned load{kept}",
+            where=str(fabric_file or edited),
+        )
 
 
 @click.command(epilog="\b\nExample:\n  mltswitch schema plan > plan.schema.json")
@@ -130,10 +167,21 @@ def _check_options(
             raise UserInputError("cannot be written: no such folder", where=str(file))
 
 
-def _build(profile: ModelProfile, fabric_file: Path, model: str) -> Plan:
+def _build(
+    profile: ModelProfile, fabric_file: Path, model: str, at_load: float | None, *, is_order_free: bool
+) -> Plan:
     fabric = load_document(fabric_file, Fabric)
     try:
-        return build_plan(profile, fabric, hardware_capabilities, model)
+        with progress_bar() as advance:
+            return build_plan(
+                profile,
+                fabric,
+                hardware_capabilities,
+                model,
+                at_load=at_load,
+                is_order_free=is_order_free,
+                progress=lambda done, most: advance("thresholds", done, most),
+            )
     except MltswitchError as error:
         error.where = f"{fabric_file}: {error.where}" if error.where else str(fabric_file)
         raise
@@ -174,7 +222,6 @@ def print_plan(made: Plan) -> None:
     )
     for group in _alike(made.port_profiles):
         screen.print(_port_table(made, group))
-        screen.print(_optimum(group[0], how), markup=False)
     rows = [
         (
             p.traffic_class,
@@ -191,11 +238,22 @@ def print_plan(made: Plan) -> None:
             rows,
         )
     )
+    scenarios = [
+        (
+            entry.name,
+            f"{entry.weight:.2g}",
+            "-" if entry.extra_rounds is None else f"{entry.extra_rounds:.3g}",
+        )
+        for entry in made.scenarios
+    ]
+    screen.print(table(f"Scenarios ({how})", ("scenario", "weight #", "extra rounds #"), scenarios))
     screen.print(f"Loss tolerance: {provenance.sensitivity}", markup=False)
     for note in made.notes:
         click.echo(f"note: {note}")
     for warning in made.warnings:
         click.echo(f"warning: {warning}")
+    for missed in made.unmet:
+        click.echo(f"not met: {missed}")
 
 
 def origin(made: Plan) -> str:
@@ -214,21 +272,9 @@ def _limit(limit: Limit) -> str:
     return f"{limit.size_bytes:,}" if isinstance(limit, BytesLimit) else str(limit)
 
 
-def _optimum(profile: PortProfile, how: str) -> str:
-    """How good the thresholds are known to be."""
-    text = "thresholds: " + (
-        "best under this model" if profile.optimum == "global" else "best that was found"
-    )
-    if profile.extra_rounds is not None:
-        text += f"; {profile.extra_rounds:.3g} extra rounds ({how})"
-    if profile.gap is not None:
-        text += f", gap to the bound {format_ratio(profile.gap)}"
-    return text if profile.method is None else f"{text}; method: {profile.method}"
-
-
 def _port_table(made: Plan, group: list[PortProfile]) -> Group:
     first = group[0]
-    names = ", ".join(f"{profile.platform} {profile.role}" for profile in group)
+    names = ", ".join(f"{profile.platform} {profile.hardware} {profile.role}" for profile in group)
     has_delays = any(
         queue.prediction and queue.prediction.mean_delay_seconds is not None for queue in first.queues
     )
@@ -247,7 +293,7 @@ def _port_table(made: Plan, group: list[PortProfile]) -> Group:
             )
         )
     columns = ("class", "DSCP", "layers", "S [B]", "L [B]", "loss unimportant #", "loss important #")
-    delays = ("mean delay [ms]", "p99 delay [ms]") if has_delays else ()
+    delays = ("mean delay [µs]", "p99 delay [µs]") if has_delays else ()
     return table(
         f"{names}: {format_bps(first.rate_bps)}, load {first.load:g}, buffer {first.buffer_bytes:,} B",
         (*columns, *delays),
@@ -265,7 +311,7 @@ def _predicted(found: Prediction | None, *, has_delays: bool) -> tuple[str, ...]
     if not has_delays:
         return losses
     delays = (found.mean_delay_seconds, found.p99_delay_seconds)
-    return (*losses, *("-" if delay is None else f"{delay * 1e3:.3g}" for delay in delays))
+    return (*losses, *("-" if delay is None else f"{delay * 1e6:.3g}" for delay in delays))
 
 
 def _loss(ratio: float, error: float | None) -> str:

@@ -1,19 +1,38 @@
 """`mltswitch render`: a plan in the language of every switch."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
+from mltswitch.capabilities import Unverified
 from mltswitch.cli.output import console, json_option, print_json, progress, table
-from mltswitch.documents import load_document, write_together
+from mltswitch.documents import write_together
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Device, load_inventory
-from mltswitch.plan import Plan
+from mltswitch.plan import Plan, load_plan
 from mltswitch.targets import Quantised, Rounding, target_for
-from mltswitch.targets.template import using_templates
-from mltswitch.targets.user_templates import UserTemplates, load_templates
-from mltswitch.units import format_ratio
+from mltswitch.targets.state import FIELD_WORDS
+from mltswitch.units import format_bytes
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def inventory_options(command: Command) -> Command:
+    """`-i`, as often as there are inventories, and `--limit`."""
+    command = click.option("--limit", help="Devices or groups, by Ansible's patterns: leafs:!leaf3,spine*.")(
+        command
+    )
+    return click.option(
+        "-i",
+        "--inventory",
+        "inventory_paths",
+        required=True,
+        multiple=True,
+        type=click.Path(path_type=Path),
+        help="File or folder, as Ansible reads it; may be given several times.",
+    )(command)
 
 
 @click.command(
@@ -21,40 +40,29 @@ from mltswitch.units import format_ratio
     "  mltswitch render plan.yaml -i inventories/lab -o configs --limit leaf1,onyx"
 )
 @click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN")
-@click.option("-i", "--inventory", "inventory_path", required=True, type=click.Path(path_type=Path))
+@inventory_options
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False))
-@click.option("--limit", help="Devices or groups, separated by commas.")
-@click.option(
-    "--templates",
-    "templates_folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of templates <platform>/<file>.j2 that replace mltswitch's own.",
-)
 @json_option
 def render(
     plan_file: Path,
-    inventory_path: Path,
+    inventory_paths: tuple[Path, ...],
     output: Path,
     limit: str | None,
-    templates_folder: Path | None,
     as_json: bool,
 ) -> None:
     """Write each device's configuration below OUTPUT, and report what a device cannot express exactly."""
-    plan = load_document(plan_file, Plan)
-    inventory = load_inventory(inventory_path)
-    templates = None if templates_folder is None else load_templates(templates_folder)
+    plan = load_plan(plan_file)
+    inventory = load_inventory(*inventory_paths)
     devices = inventory.select(limit)
     absent = set(plan.topology.by_name) - {device.switch for device in inventory.devices}
     if absent:
         progress(f"warning: in the plan, not in the inventory: {', '.join(sorted(absent))}")
     paths: list[Path] = []
-    roundings: dict[str, tuple[Rounding, ...]] = {}
-    shortfalls: dict[str, tuple[str, ...]] = {}
+    fitted: dict[str, Quantised] = {}
 
     def texts() -> Iterator[tuple[Path, str]]:
         for device in devices:
-            quantised, files = render_device(plan, device, templates)
-            roundings[device.name], shortfalls[device.name] = quantised.roundings, quantised.shortfalls
+            fitted[device.name], files = render_device(plan, device)
             for name, text in files.items():
                 paths.append(output / device.name / name)
                 yield paths[-1], text
@@ -65,26 +73,32 @@ def render(
         print_json(
             {
                 "files": sorted(str(path) for path in paths),
-                "roundings": roundings,
-                "shortfalls": {name: found for name, found in shortfalls.items() if found},
+                "roundings": {name: entry.roundings for name, entry in fitted.items()},
+                "shortfalls": {name: entry.shortfalls for name, entry in fitted.items() if entry.shortfalls},
                 "unverified": untested,
             }
         )
         return
+    print_shortfalls({name: entry.shortfalls for name, entry in fitted.items()})
+    print_roundings(
+        {
+            name: (entry.capabilities.platform, entry.capabilities.hardware, entry.roundings)
+            for name, entry in fitted.items()
+        }
+    )
+    _print_configurations(fitted)
+    for hardware, items in untested.items():
+        names = ", ".join(item.id for item in items)
+        click.echo(f"unverified on {hardware} (mltswitch targets --unverified explains): {names}")
     for path in paths:
         click.echo(path)
-    print_roundings(roundings)
-    print_shortfalls(shortfalls)
-    print_unverified(untested)
 
 
-def render_device(
-    plan: Plan, device: Device, templates: UserTemplates | None = None
-) -> tuple[Quantised, dict[str, str]]:
+def render_device(plan: Plan, device: Device) -> tuple[Quantised, dict[str, str]]:
     """The plan as one device can express it, and its files: name → text.
 
     Raises:
-        UserInputError: the inventory contradicts the plan, or a template of the user does.
+        UserInputError: the inventory contradicts the plan.
         UnsupportedPlanError: the device cannot express the plan.
     """
     switch = plan.topology.switch(device.switch)
@@ -95,13 +109,12 @@ def render_device(
         )
     target = target_for(device.platform, where=device.name)
     quantised = target.quantise(plan, device.switch)
-    with using_templates(templates):
-        return quantised, target.render(quantised.state)
+    return quantised, target.render(quantised.state, quantised.capabilities)
 
 
-def unverified(plan: Plan, devices: Iterable[Device]) -> dict[str, tuple[str, ...]]:
+def unverified(plan: Plan, devices: Iterable[Device]) -> dict[str, tuple[Unverified, ...]]:
     """`platform/hardware` → what nobody has tested on the real device, for the devices in use."""
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, tuple[Unverified, ...]] = {}
     for device in devices:
         capabilities = target_for(device.platform, where=device.name).hardware(
             plan.topology.switch(device.switch).hardware
@@ -118,58 +131,87 @@ def print_shortfalls(shortfalls: Mapping[str, Iterable[str]]) -> None:
         for sentence in sentences:
             devices.setdefault(sentence, []).append(device)
     for sentence, names in devices.items():
-        click.echo(f"not done: {sentence} ({', '.join(names)})")
+        click.echo(f"not done: {sentence} ({name_ranges(names)})")
 
 
-def print_unverified(untested: Mapping[str, Iterable[str]]) -> None:
-    """One line for each thing that nobody has tested on real hardware."""
-    for hardware, items in untested.items():
-        for item in items:
-            click.echo(f"unverified on {hardware}: {item}")
+def print_roundings(roundings: Mapping[str, tuple[str, str, tuple[Rounding, ...]]]) -> None:
+    """What devices cannot express exactly, from device → (platform, hardware, roundings).
 
-
-def print_roundings(roundings: dict[str, tuple[Rounding, ...]]) -> None:
-    """What devices cannot express exactly, alike ports in one row."""
-    rows: dict[tuple[object, ...], list[str]] = {}
-    for device, entries in roundings.items():
+    One row for all ports, of all devices, that are rounded alike.
+    """
+    rows: dict[tuple[str, ...], dict[str, int]] = {}
+    for device, (platform, hardware, entries) in roundings.items():
+        of_port: dict[str, list[Rounding]] = {}
         for entry in entries:
-            key = (
-                device,
-                entry.queue,
-                entry.traffic_class,
-                entry.field,
-                entry.wanted,
-                entry.given,
-                _effect(entry.loss_unimportant),
-                _effect(entry.loss_important),
-            )
-            rows.setdefault(key, []).append(entry.port)
+            of_port.setdefault(entry.port, []).append(entry)
+        for found in of_port.values():
+            ports = rows.setdefault((platform, hardware, _in_words(found)), {})
+            ports[device] = ports.get(device, 0) + 1
     if not rows:
         click.echo("Every device expresses the plan exactly.")
         return
-    columns = (
-        "device",
-        "queue #",
-        "class",
-        "field",
-        "planned",
-        "rendered",
-        "loss unimportant",
-        "loss important",
-        "ports",
-    )
-    console().print(
-        table(
-            "What devices cannot express exactly (losses predicted, planned → rendered)",
-            columns,
-            [(*key, _ports(ports)) for key, ports in rows.items()],
-        )
+    columns = ("ports", "platform", "hardware", "planned → rendered")
+    console().print(table("Rounded", columns, [(_places(ports), *key) for key, ports in rows.items()]))
+
+
+def _in_words(roundings: Iterable[Rounding]) -> str:
+    """A line for each field; classes that get the same are told by what that is."""
+    lines: dict[str, list[Rounding]] = {}
+    for entry in roundings:
+        lines.setdefault(FIELD_WORDS.get(entry.field, entry.field), []).append(entry)
+    return "\n".join(
+        f"{field}: {found[0].given} for {', '.join(entry.traffic_class for entry in found)}"
+        if len(found) > 1 and len({entry.given for entry in found}) == 1
+        else f"{field}: " + ", ".join(f"{each.traffic_class} {each.wanted} → {each.given}" for each in found)
+        for field, found in lines.items()
     )
 
 
-def _ports(ports: list[str]) -> str:
-    return ", ".join(ports) if len(ports) <= 3 else f"{len(ports)} ports"
+def _print_configurations(fitted: Mapping[str, Quantised]) -> None:
+    """One row for all ports, of all devices, whose queues are configured alike."""
+    rows: dict[tuple[str, ...], dict[str, int]] = {}
+    for device, quantised in fitted.items():
+        class_of = {queue: name for name, queue in quantised.class_queues.items()}
+        for port in quantised.state.ports:
+            thresholds = ", ".join(
+                f"{class_of.get(queue.queue, queue.queue)} {format_bytes(queue.ecn_threshold_bytes)}"
+                for queue in port.queues
+                if queue.ecn_threshold_bytes is not None
+            )
+            limits = ", ".join(dict.fromkeys(str(queue.limit) for queue in port.queues))
+            can = quantised.capabilities
+            trust = "yes" if port.trusted else "no"
+            ports = rows.setdefault((can.platform, can.hardware, thresholds, limits, trust), {})
+            ports[device] = ports.get(device, 0) + 1
+    columns = ("ports", "platform", "hardware", "ECN thresholds", "limits", "DSCP trusted")
+    console().print(table("Configurations", columns, [(_places(ports), *key) for key, ports in rows.items()]))
 
 
-def _effect(losses: tuple[float, float] | None) -> str:
-    return "-" if losses is None else f"{format_ratio(losses[0])} → {format_ratio(losses[1])}"
+def _places(ports: Mapping[str, int]) -> str:
+    """Devices and their ports, `leaf1, 20 ports each`; devices with other numbers of ports apart."""
+    groups: dict[int, list[str]] = {}
+    for device, count in ports.items():
+        groups.setdefault(count, []).append(device)
+    return "; ".join(
+        f"{name_ranges(names)}, {count} port{'s' * (count > 1)}{' each' * (len(names) > 1)}"
+        for count, names in groups.items()
+    )
+
+
+def name_ranges(names: Iterable[str]) -> str:
+    """Names, joined to a range where they count up."""
+    runs: list[list[tuple[str, int | None]]] = []
+    for name in names:
+        stem = name.rstrip("0123456789")
+        number = int(name[len(stem) :]) if name != stem else None
+        if runs and number is not None and runs[-1][-1] == (stem, number - 1):
+            runs[-1].append((stem, number))
+        else:
+            runs.append([(stem, number)])
+    ends = (
+        [f"{stem}{'' if number is None else number}" for stem, number in (run[0], run[-1])] for run in runs
+    )
+    return ", ".join(
+        first if first == last else f"{first}–{last}"  # noqa: RUF001  (a range)
+        for first, last in ends
+    )

@@ -20,7 +20,7 @@ from mltswitch.cli.loss import BURSTS, LOADS, Numbers, simulation_options, simul
 from mltswitch.cli.output import json_option, print_json, progress, stderr_console
 from mltswitch.documents import load_document, sha256
 from mltswitch.errors import MltswitchError, UserInputError
-from mltswitch.plan import Fabric, Plan, PortRole
+from mltswitch.plan import Fabric, Plan, PortRole, load_plan
 from mltswitch.planning import build_plan
 from mltswitch.planning.evaluate import PlanCells, with_buffer
 from mltswitch.profile import profile_sha256, resolve_profile
@@ -227,7 +227,7 @@ def _plan_cells(
 
 def _scaled_plans(plan_file: Path) -> tuple[PlanOf, str]:
     """The same thresholds in proportion to each buffer, and what identifies them."""
-    plan = load_document(plan_file, Plan)
+    plan = load_plan(plan_file)
     return lambda size: plan if size is None else with_buffer(plan, size), sha256(plan)
 
 
@@ -237,7 +237,7 @@ def _new_plans(profile_name: str, fabric_file: Path) -> tuple[PlanOf, str]:
 
     def plan_of(size: int | None) -> Plan:
         given = fabric if size is None else _with_ports_buffer(fabric, size)
-        return build_plan(profile, given, hardware_capabilities, MODELS[0])
+        return build_plan(profile, given, hardware_capabilities)
 
     return plan_of, profile_sha256(profile) + sha256(fabric)
 

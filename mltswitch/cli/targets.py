@@ -2,6 +2,7 @@
 
 import click
 
+from mltswitch.capabilities import Unverified
 from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.cli.targets_page import (
     MATRIX_COLUMNS,
@@ -51,17 +52,22 @@ def _print_matrix(*, as_json: bool) -> None:
 
 
 def _print_unverified(*, as_json: bool) -> None:
-    """Each sentence once for a platform, with the hardware that it concerns."""
-    found: dict[str, dict[str, list[str]]] = {}
+    """Each item once for a platform, with the hardware that it concerns."""
+    found: dict[str, dict[Unverified, list[str]]] = {}
     for entry in known_hardware()[0]:
-        for sentence in entry.unverified:
-            found.setdefault(entry.platform, {}).setdefault(sentence, []).append(entry.hardware)
+        for item in entry.unverified:
+            found.setdefault(entry.platform, {}).setdefault(item, []).append(entry.hardware)
     if as_json:
-        print_json(found)
+        print_json(
+            {
+                platform: [{**item._asdict(), "hardware": hardware} for item, hardware in items.items()]
+                for platform, items in found.items()
+            }
+        )
         return
-    for platform, sentences in found.items():
-        for sentence, hardware in sentences.items():
-            click.echo(f"{platform} ({', '.join(hardware)}): {sentence}")
+    for items in found.values():
+        for item, hardware in items.items():
+            click.echo(f"{item.id} ({', '.join(hardware)}): {item.sentence}")
 
 
 def _print_figures(name: str, *, as_json: bool) -> None:

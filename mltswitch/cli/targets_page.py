@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from mltswitch.capabilities import BandwidthCapability, Capabilities
+from mltswitch.capabilities import BandwidthCapability, Capabilities, PortGroup, Unverified
 from mltswitch.capabilities.hardware import Box, Chip, Figure, System, hardware_data
-from mltswitch.capabilities.hardware_document import PortGroup
 from mltswitch.errors import UserInputError
 from mltswitch.targets import RefusedHardware, known_hardware
 from mltswitch.units import format_bps, format_bytes
@@ -18,7 +17,7 @@ PAGE_HEAD: Final = """\
 
 What a switch can do, as planning and rendering see it. This page is made from the same data:
 `mltswitch targets --markdown > docs/targets.md`. A plan that a device cannot express exactly is rounded, and
-`render` reports each rounding with its effect on the predicted loss; one that it cannot express is refused.
+`render` reports each rounding; one that it cannot express is refused.
 
 *Unverified* is what the sources leave open and nobody has tested on that hardware. Test it before you rely on
 it.
@@ -130,17 +129,21 @@ def _overview(usable: Iterable[Capabilities], refused: tuple[RefusedHardware, ..
 def _platforms(usable: Iterable[Capabilities]) -> Iterator[str]:
     for platform, group in groupby(usable, key=lambda entry: entry.platform):
         entries = list(group)
-        shared = [text for text in entries[0].unverified if all(text in e.unverified for e in entries)]
+        shared = [item for item in entries[0].unverified if all(item in e.unverified for e in entries)]
         yield f"\n## `{platform}`\n"
         for entry in entries:
             yield from _hardware_section(entry)
-            own = [text for text in entry.unverified if text not in shared]
+            own = [item for item in entry.unverified if item not in shared]
             if own:
                 yield f"\nUnverified on {entry.hardware}:\n\n"
-                yield from (f"- {text}\n" for text in own)
+                yield from map(_item, own)
         if shared:
             yield f"\n### Unverified under `{platform}`\n\n"
-            yield from (f"- {text}\n" for text in shared)
+            yield from map(_item, shared)
+
+
+def _item(item: Unverified) -> str:
+    return f"- `{item.id}`: {item.sentence}\n"
 
 
 def _hardware_section(entry: Capabilities) -> Iterator[str]:

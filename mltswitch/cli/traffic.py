@@ -10,10 +10,10 @@ import click
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
 from mltswitch.cli.output import console, json_option, print_json, stderr_console, table
-from mltswitch.documents import dump_yaml, load_document, write_atomically
+from mltswitch.documents import dump_yaml, write_atomically
 from mltswitch.errors import UserInputError
-from mltswitch.plan import ClassKind, Plan, PortProfile
-from mltswitch.plan.fabric import PortRole
+from mltswitch.plan import ClassKind, Plan, PortProfile, load_plan
+from mltswitch.plan.topology_document import PortRole
 from mltswitch.traffic.capture import Progress as OnProgress
 from mltswitch.traffic.document import ClassTraffic, Traffic
 from mltswitch.traffic.fit import Classes, FitSettings
@@ -81,7 +81,7 @@ def fit(
     as_json: bool,
 ) -> None:
     """Fit arrivals to FILE: pcap, pcapng, or queue counters (CSV, JSON lines)."""
-    plan = None if plan_file is None else load_document(plan_file, Plan)
+    plan = None if plan_file is None else load_plan(plan_file)
     settings = _settings(rate, mtu, gap, plan, port_role)
     with _progress_of(file) as on_progress:
         made = fit_traffic(file, settings, on_progress)

@@ -3,7 +3,7 @@
 from mltswitch.deploy.conversation import Connector, Conversation
 from mltswitch.deploy.operations import diff, push, verify
 from mltswitch.deploy.results import DeviceDifference, DeviceReport, FleetReport, Status
-from mltswitch.deploy.ssh import connect
+from mltswitch.deploy.ssh import connect, unlock_keys
 
 __all__ = [
     "Connector",
@@ -15,5 +15,6 @@ __all__ = [
     "connect",
     "diff",
     "push",
+    "unlock_keys",
     "verify",
 ]

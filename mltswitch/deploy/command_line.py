@@ -6,14 +6,16 @@ from contextlib import contextmanager
 from typing import Final
 
 from netmiko import BaseConnection, ConnectHandler, ReadTimeout
+from paramiko import Channel
 
 from mltswitch.deploy.conversation import place, quoted, refusal, too_late
 from mltswitch.deploy.ssh import (
     AUTHENTICATION_SECONDS,
     BANNER_SECONDS,
-    CONNECT_SECONDS,
     KEEPALIVE_SECONDS,
     bounded,
+    credentials,
+    route,
     translated,
 )
 from mltswitch.errors import DeviceError
@@ -108,38 +110,39 @@ def _spoken(device: Device) -> Iterator[None]:
 @contextmanager
 def open_command_line(device: Device, netmiko_type: str) -> Iterator[CommandLineConversation]:
     """Connect, check the host key, authenticate, enter privileged mode; disconnects afterwards."""
-    connection = _unconnected(device, netmiko_type)
-    late = DeviceError(f"has not opened a session after {OPEN_SECONDS:g} s", where=place(device))
+    with route(device) as channel:
+        connection = _unconnected(device, netmiko_type, channel)
+        late = DeviceError(f"has not opened a session after {OPEN_SECONDS:g} s", where=place(device))
 
-    def hang_up() -> None:
-        if connection.remote_conn_pre is not None:
-            connection.remote_conn_pre.close()
+        def hang_up() -> None:
+            if connection.remote_conn_pre is not None:
+                connection.remote_conn_pre.close()
 
-    try:
-        with _spoken(device), bounded(OPEN_SECONDS, hang_up, late):
-            connection._open()
-            connection.enable()
-        yield CommandLineConversation(device, connection)
-    finally:
-        connection.disconnect()
+        try:
+            with _spoken(device), bounded(OPEN_SECONDS, hang_up, late):
+                connection._open()
+                connection.enable()
+            yield CommandLineConversation(device, connection)
+        finally:
+            connection.disconnect()
 
 
-def _unconnected(device: Device, netmiko_type: str) -> BaseConnection:
-    password = device.password()
+def _unconnected(device: Device, netmiko_type: str, channel: Channel | None) -> BaseConnection:
+    secret = None if device.become_password is None else device.become_password.read(device.name)
     return ConnectHandler(
         device_type=netmiko_type,
         host=device.address,
         port=device.port,
         username=device.user,
-        password=None if password is None else password.get_secret_value(),
-        use_keys=False,  # with True, netmiko offers the operator's personal keys besides `key_file`
-        key_file=None if device.key_file is None else str(device.key_file),
-        allow_agent=False,
+        **credentials(device),
+        use_keys=False,  # with True, netmiko offers the operator's personal keys, too
+        secret="" if secret is None else secret.get_secret_value(),
+        sock=channel,
         ssh_strict=True,
         system_host_keys=False,
         alt_host_keys=True,
         alt_key_file=str(device.known_hosts_file),
-        conn_timeout=CONNECT_SECONDS,
+        conn_timeout=device.connect_seconds,
         banner_timeout=BANNER_SECONDS,
         auth_timeout=AUTHENTICATION_SECONDS,
         keepalive=KEEPALIVE_SECONDS,

@@ -95,7 +95,7 @@ class _Diff:
         started = time.monotonic()
         with self.connector(job.device, job.target) as conversation:
             running = _read(conversation, job)
-        change = job.target.diff(running, job.quantised.state)
+        change = job.target.diff(running, job.quantised.state, job.quantised.capabilities)
         found = (*_differences(job, running), *_unconfirmed(job, running))
         status = Status.WOULD_CHANGE
         if change.is_empty:
@@ -126,7 +126,7 @@ class _Push:
         with self.connector(job.device, job.target) as conversation:
             running = _read(conversation, job)
             before = _differences(job, running)
-            change = job.target.diff(running, job.quantised.state)
+            change = job.target.diff(running, job.quantised.state, job.quantised.capabilities)
             record = None if self.keep is None else kept(self.keep, job.device, running.answers)
             left, error = _change(conversation, job, change, before, record)
         file = "" if record is None or change.is_empty or not record.path.is_file() else str(record.path)
@@ -187,7 +187,7 @@ def _check_steps(steps: Iterable[Step]) -> None:
 def _read(conversation: Conversation, job: Job) -> RunningState:
     wanted = job.quantised.state
     answers = {query: conversation.ask(query) for query in job.target.queries(wanted)}
-    return job.target.read(answers, wanted)
+    return job.target.read(answers, wanted, job.quantised.capabilities)
 
 
 def _all_differences(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
@@ -196,7 +196,7 @@ def _all_differences(job: Job, running: RunningState) -> tuple[DeviceDifference,
     if found:
         return found
     try:
-        change = job.target.diff(running, job.quantised.state)
+        change = job.target.diff(running, job.quantised.state, job.quantised.capabilities)
     except DeviceError as error:
         unstated = f"a refusal: {quoted(str(error))}"
     else:
@@ -251,16 +251,17 @@ def _report(
     file: str = "",
 ) -> DeviceReport:
     return DeviceReport(
-        job.device.name,
-        job.device.platform,
-        status,
-        time.monotonic() - started,
-        change,
-        differences,
-        job.quantised.roundings,
-        error,
-        notes,
-        job.quantised.shortfalls,
-        way_back,
-        file,
+        device=job.device.name,
+        platform=job.device.platform,
+        hardware=job.quantised.capabilities.hardware,
+        status=status,
+        seconds=time.monotonic() - started,
+        change=change,
+        differences=differences,
+        roundings=job.quantised.roundings,
+        error=error,
+        notes=notes,
+        shortfalls=job.quantised.shortfalls,
+        way_back=way_back,
+        before_file=file,
     )

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mltswitch.deploy.p4runtime import check_p4runtime
-from mltswitch.deploy.ssh import require_packages
-from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.deploy.ssh import require_packages, unlock_keys
+from mltswitch.errors import UserInputError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.plan import Plan
 from mltswitch.targets import Quantised, Session, Target, target_for
@@ -31,7 +31,9 @@ def prepare(plan: Plan, inventory: Inventory, limit: str | None) -> tuple[tuple[
     devices = inventory.select(limit)
     by_ssh = [device for device in devices if not _is_p4runtime(device)]
     for device in by_ssh:
-        _check_credentials(device)
+        for secret in device.secrets:
+            secret.read(device.name)
+    unlock_keys(by_ssh)
     _check_known_hosts(by_ssh)
     if len(by_ssh) < len(devices):
         check_p4runtime()
@@ -63,23 +65,6 @@ def _is_p4runtime(device: Device) -> bool:
     return target_for(device.platform, where=device.name).session is Session.P4RUNTIME
 
 
-def _check_credentials(device: Device) -> None:
-    if device.key_file is None and device.password() is None:
-        raise UserInputError(
-            "has neither a key nor a password",
-            where=device.name,
-            hint="set ansible_ssh_private_key_file or mltswitch_password_env",
-        )
-    if device.key_file is not None:
-        try:
-            with device.key_file.open("rb"):
-                pass
-        except OSError as error:
-            raise UserInputError(
-                f"the private key cannot be read: {error.strerror}", where=f"{device.name}: {device.key_file}"
-            ) from None
-
-
 def _check_known_hosts(devices: Iterable[Device]) -> None:
     from paramiko import HostKeys
     from paramiko.hostkeys import InvalidHostKey
@@ -99,10 +84,7 @@ def _check_known_hosts(devices: Iterable[Device]) -> None:
 def _job(plan: Plan, device: Device) -> Job:
     target = target_for(device.platform, where=device.name)
     quantised = target.quantise(plan, device.switch)
-    if target.parse(target.render(quantised.state)) != quantised.state:
-        raise UnsupportedPlanError(
-            "what is rendered for it does not say what the plan says", where=device.name
-        )
+    target.render(quantised.state, quantised.capabilities)  # raises where the text would say anything else
     return Job(device, target, quantised)
 
 

@@ -6,9 +6,14 @@ from typing import Final
 
 from mltswitch.errors import DeviceError, VerificationError, printable
 from mltswitch.targets import Rounding
+from mltswitch.targets.state import FIELD_WORDS
+from mltswitch.units import format_bps, format_bytes
 
 PUSH: Final = "push"
 """Field of a difference that no value says: what a push would still do where every value is the plan's."""
+
+
+_WORDS: Final = {"None": "none", "True": "yes", "False": "no", "()": "none"}
 
 
 class Status(StrEnum):
@@ -46,13 +51,32 @@ class DeviceDifference:
         for name in ("port", "expected", "found"):
             object.__setattr__(self, name, printable(getattr(self, name)))
 
+    @property
+    def change(self) -> str:
+        """What runs → what the plan has, in words."""
+        if self.field == PUSH:
+            return f"push expected {self.expected}, found {self.found}"
+        old, new = (_in_words(self.field, text) for text in (self.found, self.expected))
+        return f"{FIELD_WORDS.get(self.field, self.field)} {old} → {new}"
+
+    @property
+    def queue_name(self) -> str:
+        """The plan's class, or the hardware's number of a queue that has none."""
+        return self.traffic_class or ("" if self.queue is None else f"queue {self.queue}")
+
     def __str__(self) -> str:
-        place = [self.device]
-        if self.port or self.field != PUSH:
-            place.append(f"port {self.port}" if self.port else "routes")
-        if self.queue is not None:
-            place.append(f"queue {self.queue}" + (f" ({self.traffic_class})" if self.traffic_class else ""))
-        return f"{', '.join(place)}: {self.field} expected {self.expected}, found {self.found}"
+        place = ", ".join(filter(None, (f"{self.device} {self.port}".rstrip(), self.queue_name)))
+        return f"{place}: {self.change}"
+
+
+def _in_words(field: str, text: str) -> str:
+    if text in _WORDS:
+        return _WORDS[text]
+    if field == "ecn_threshold_bytes":
+        return format_bytes(int(text))
+    if field == "shaped_bps":
+        return format_bps(int(text))
+    return text.strip("(,)") if field == "dscps" else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +102,8 @@ class DeviceReport:
     """What the plan asks for and the device cannot do, a sentence each."""
     way_back: str = ""
     """After a change: what to enter on the device to undo it; empty: it keeps no state to return to."""
+    hardware: str = ""
+    """Model for which the plan was made."""
     before_file: str = ""
     """Where a push wrote what the device answered before the change; empty: nowhere."""
 

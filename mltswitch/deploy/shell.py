@@ -1,6 +1,7 @@
 """A conversation with a POSIX shell: one SSH exec channel per command."""
 
 import select
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -9,14 +10,7 @@ from typing import Final
 import paramiko
 
 from mltswitch.deploy.conversation import place, quoted, refusal, too_late
-from mltswitch.deploy.ssh import (
-    AUTHENTICATION_SECONDS,
-    BANNER_SECONDS,
-    CONNECT_SECONDS,
-    KEEPALIVE_SECONDS,
-    bounded,
-    translated,
-)
+from mltswitch.deploy.ssh import bounded, logged_in, route, translated
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device
 from mltswitch.targets import Step
@@ -25,6 +19,9 @@ COMMAND_SECONDS: Final = 120.0
 """For one command, from start to exit status, where its step says nothing else."""
 MAXIMUM_ANSWER_BYTES: Final = 32 * 2**20
 """Standard output, and as much standard error; the whole configuration of the largest switch is below it."""
+
+SUDO_BEGIN: Final = "mltswitch-input-begins"
+"""Line before a command's own input: sudo may or may not have read the line with the password before it."""
 
 _CHUNK_BYTES: Final = 1 << 16
 _TICK_MILLISECONDS: Final = 50
@@ -53,6 +50,8 @@ class ShellConversation:
     def __init__(self, device: Device, transport: paramiko.Transport) -> None:
         self._device = device
         self._transport = transport
+        secret = device.become_password if device.become else None
+        self._sudo_password = None if secret is None else secret.read(device.name)
 
     def ask(self, command: str) -> str:
         """Standard output of a command; raises DeviceError where it fails."""
@@ -78,10 +77,21 @@ class ShellConversation:
         with (
             translated(self._device),
             bounded(seconds, self._transport.close, late),
-            self._transport.open_session(timeout=CONNECT_SECONDS) as channel,
+            self._transport.open_session(timeout=self._device.connect_seconds) as channel,
         ):
+            if self._device.become:
+                command, stdin = self._as_root(command, stdin)
             channel.exec_command(command)
             return _Exchange(self._device, command, channel).finish(stdin)
+
+    def _as_root(self, command: str, stdin: bytes) -> tuple[str, bytes]:
+        """Command and input under sudo; a password goes by standard input, never by an argument."""
+        if self._sudo_password is None:
+            return f"sudo -n -- sh -c {shlex.quote(command)}", stdin
+        skip = f'while IFS= read -r line && [ "$line" != {SUDO_BEGIN} ]; do :; done; '
+        password = self._sudo_password.get_secret_value()
+        script = shlex.quote(skip + command)
+        return f"sudo -S -p '' -- sh -c {script}", f"{password}\n{SUDO_BEGIN}\n".encode() + stdin
 
 
 class _Exchange:
@@ -145,28 +155,5 @@ class _Exchange:
 @contextmanager
 def open_shell(device: Device) -> Iterator[ShellConversation]:
     """Connect, check the host key, authenticate; closes the connection afterwards."""
-    client = paramiko.SSHClient()
-    try:
-        if device.known_hosts_file.is_file():
-            client.load_host_keys(str(device.known_hosts_file))
-        client.set_missing_host_key_policy(paramiko.RejectPolicy())
-        password = device.password()
-        client.connect(
-            device.address,
-            port=device.port,
-            username=device.user,
-            password=None if password is None else password.get_secret_value(),
-            key_filename=None if device.key_file is None else str(device.key_file),
-            look_for_keys=False,
-            allow_agent=False,
-            timeout=CONNECT_SECONDS,
-            banner_timeout=BANNER_SECONDS,
-            auth_timeout=AUTHENTICATION_SECONDS,
-        )
-        transport = client.get_transport()
-        if transport is None:
-            raise EOFError
-        transport.set_keepalive(KEEPALIVE_SECONDS)
+    with route(device) as channel, logged_in(device, channel) as transport:
         yield ShellConversation(device, transport)
-    finally:
-        client.close()

@@ -1,28 +1,34 @@
 """Opening a session with a device: host keys are checked, credentials never shown."""
 
+import getpass
 import logging
 import socket
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from mltswitch.deploy.conversation import Conversation, place, quoted
-from mltswitch.errors import DeviceError, MachineError
+from mltswitch.errors import DeviceError, MachineError, UserInputError
 from mltswitch.inventory import Device
 from mltswitch.targets import Session, Target
 
 if TYPE_CHECKING:
     import paramiko
 
-CONNECT_SECONDS: Final = 10.0
-"""For the TCP connection."""
 BANNER_SECONDS: Final = 60.0
-"""From there to the SSH version line and the key exchange."""
+"""From the TCP connection to the SSH version line and the key exchange."""
 AUTHENTICATION_SECONDS: Final = 60.0
 KEEPALIVE_SECONDS: Final = 15
 """Firewalls forget a connection on which nothing is said while the switch works on a long step."""
+
+_unlocked: "dict[Path, paramiko.PKey]" = {}
+"""Private keys that a passphrase opened: nobody is asked twice, nor while devices are worked on."""
 
 for _name in ("paramiko", "netmiko", "nornir"):
     # Without a handler of its own, Python prints their tracebacks on the user's screen.
@@ -67,6 +73,137 @@ def connect(device: Device, target: Target) -> Iterator[Conversation]:
 
             with open_command_line(device, target.netmiko_type) as conversation:
                 yield conversation
+
+
+def unlock_keys(devices: Iterable[Device]) -> None:
+    """Open the private keys of these devices, asking for passphrases where nothing else gives them.
+
+    Raises UserInputError for a key that cannot be opened, and where a device has neither key nor password.
+    """
+    require_packages()
+    import paramiko
+
+    for device in devices:
+        if device.key_file is not None:
+            _private_key(device.key_file, device)
+        elif device.password is None and device.user and not paramiko.Agent().get_keys():
+            raise UserInputError(
+                "has neither a key nor a password, and no SSH agent holds a key",
+                where=device.name,
+                hint="set ansible_ssh_private_key_file or mltswitch_password_env",
+            )
+
+
+def credentials(device: Device, *, is_jump_host: bool = False) -> dict[str, Any]:
+    """What authenticates the user, by the names that paramiko and netmiko share.
+
+    A key or password that the inventory names is offered alone, else all keys of the SSH agent. A jump host
+    is offered both kinds of key, and never the device's password.
+    """
+    secret = None if is_jump_host or device.password is None else device.password.read(device.name)
+    return {
+        "password": None if secret is None else secret.get_secret_value(),
+        "pkey": None if device.key_file is None else _private_key(device.key_file, device),
+        "allow_agent": is_jump_host or (device.key_file is None and secret is None),
+    }
+
+
+@contextmanager
+def route(device: Device) -> "Iterator[paramiko.Channel | None]":
+    """A channel to the device through its jump hosts, whose host keys are checked, too; None without any."""
+    import paramiko
+
+    hops = [
+        replace(device, name=f"jump host of {device.name}", address=hop.address, port=hop.port, user=hop.user)
+        for hop in device.jump_hosts
+    ]
+    with ExitStack() as stack:
+        channel = None
+        for hop, following in pairwise((*hops, device)):
+            with translated(hop):
+                transport = stack.enter_context(logged_in(hop, channel, is_jump_host=True))
+                ends = (following.address, following.port), ("127.0.0.1", 0)
+                try:
+                    channel = transport.open_channel("direct-tcpip", *ends, timeout=hop.connect_seconds)
+                except paramiko.ChannelException as error:
+                    what = f"does not reach {following.endpoint}: {error.text}"
+                    raise DeviceError(what, where=place(hop)) from None
+        yield channel
+
+
+@contextmanager
+def logged_in(
+    device: Device, channel: "paramiko.Channel | None", *, is_jump_host: bool = False
+) -> "Iterator[paramiko.Transport]":
+    """An SSH connection, through the channel where there is one; its host key is checked first."""
+    import paramiko
+
+    with closing(paramiko.SSHClient()) as client:
+        if device.known_hosts_file.is_file():
+            client.load_host_keys(str(device.known_hosts_file))
+        client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        client.connect(
+            device.address,
+            port=device.port,
+            username=device.user,
+            look_for_keys=False,
+            timeout=device.connect_seconds,
+            banner_timeout=BANNER_SECONDS,
+            auth_timeout=AUTHENTICATION_SECONDS,
+            sock=channel,
+            **credentials(device, is_jump_host=is_jump_host),
+        )
+        transport = client.get_transport()
+        if transport is None:
+            raise EOFError
+        transport.set_keepalive(KEEPALIVE_SECONDS)
+        yield transport
+
+
+def _private_key(path: Path, device: Device) -> "paramiko.PKey":
+    """The key of a file; an encrypted one from the agent, or by the inventory's or the user's passphrase."""
+    import paramiko
+
+    where = f"{device.name}: {path}"
+    if path in _unlocked:
+        return _unlocked[path]
+    try:
+        return _loaded(path, None)
+    except OSError as error:
+        raise UserInputError(f"the private key cannot be read: {error.strerror}", where=where) from None
+    except paramiko.PasswordRequiredException:
+        public = path.with_name(f"{path.name}.pub")
+        blob = public.read_text().split()[1:2] if public.is_file() else []
+        for held in paramiko.Agent().get_keys():
+            if [held.get_base64()] == blob:
+                return held
+    except (paramiko.SSHException, ValueError):
+        raise UserInputError("holds no private key of a known kind", where=where) from None
+    if device.passphrase is not None:
+        passphrase = device.passphrase.read(device.name).get_secret_value()
+    elif sys.stdin.isatty():
+        passphrase = getpass.getpass(f"Passphrase of {path}: ")
+    else:
+        hint = "add it to ssh-agent, or set mltswitch_key_passphrase_env"
+        raise UserInputError("the private key is encrypted", where=where, hint=hint)
+    try:
+        return _unlocked.setdefault(path, _loaded(path, passphrase))
+    except (paramiko.SSHException, ValueError):
+        raise UserInputError("the passphrase does not open it", where=where) from None
+
+
+def _loaded(path: Path, passphrase: str | None) -> "paramiko.PKey":
+    import paramiko
+
+    kinds: tuple[type[paramiko.PKey], ...] = (paramiko.Ed25519Key, paramiko.ECDSAKey)
+    for kind in kinds:
+        try:
+            return kind.from_private_key_file(str(path), passphrase)
+        except paramiko.PasswordRequiredException:
+            raise
+        except (paramiko.SSHException, ValueError):
+            continue
+    return paramiko.RSAKey.from_private_key_file(str(path), passphrase)
 
 
 @contextmanager
@@ -116,7 +253,7 @@ def _explained(device: Device, error: Exception) -> DeviceError:
     if isinstance(error, paramiko.BadHostKeyException):
         return _wrong_host_key(device, error)
     if isinstance(error, paramiko.AuthenticationException):
-        return _refused_credentials(device, error)
+        return _refused_credentials(device)
     if "not found in known_hosts" in str(error):
         return _unknown_host_key(device)
     what, hint = _reason(error)
@@ -163,19 +300,11 @@ def _unknown_host_key(device: Device) -> DeviceError:
     )
 
 
-def _refused_credentials(device: Device, error: "paramiko.AuthenticationException") -> DeviceError:
-    import paramiko
-
-    if isinstance(error, paramiko.PasswordRequiredException):
-        return DeviceError(
-            f"its private key {device.key_file} is encrypted",
-            where=place(device),
-            expected="a key without passphrase",
-        )
+def _refused_credentials(device: Device) -> DeviceError:
     offered = [f"the key {device.key_file}"] if device.key_file is not None else []
-    offered += ["a password"] if device.password_variable is not None else []
+    offered += ["a password"] if device.password is not None else []
     return DeviceError(
-        f"refuses user {device.user} with {' and '.join(offered)}",
+        f"refuses user {device.user} with {' and '.join(offered) or 'the keys of the SSH agent'}",
         where=place(device),
         hint="check ansible_user, and what the switch accepts for this user",
     )

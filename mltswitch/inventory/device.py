@@ -8,9 +8,41 @@ from typing import Final
 from pydantic import SecretStr
 
 from mltswitch.errors import UserInputError
+from mltswitch.inventory.ansible import VAULT, decrypted
+from mltswitch.inventory.patterns import matching
 
 UNIX_SOCKET: Final = "unix:"
 """Begins an address that is a path, in gRPC's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Where a secret is kept; it is read when it is needed, and never kept here."""
+
+    variable: str
+    """Of the inventory, that says so."""
+    source: str = field(repr=False)
+    """Name of an environment variable, or what Ansible Vault encrypted; by mistake, the secret itself."""
+
+    def read(self, device: str) -> SecretStr:
+        """The secret; raises UserInputError when the environment variable is not set, or Vault fails."""
+        if self.source.startswith(VAULT):
+            return SecretStr(decrypted(self.source, where=f"{device}: {self.variable}"))
+        value = os.environ.get(self.source)
+        if not value:
+            raise UserInputError(
+                f"the environment variable that {self.variable} names is not set", where=device
+            )
+        return SecretStr(value)
+
+
+@dataclass(frozen=True, slots=True)
+class JumpHost:
+    """An SSH server through which one reaches the next."""
+
+    address: str
+    port: int
+    user: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +59,29 @@ class Device:
     user: str
     """Empty where nobody logs in."""
     key_file: Path | None
+    """None: the password, else the keys of the SSH agent."""
     known_hosts_file: Path
-    password_variable: str | None = field(repr=False)
-    """Environment variable with the password; never shown, lest somebody put the password itself there."""
+    password: Secret | None
     groups: tuple[str, ...]
-    """Every group that it is in, `all` first, nearer groups later."""
+    """Every group that it is in, sorted."""
     device_id: int = 1
     """What P4Runtime calls it; other sessions do not ask."""
     thrift_port: int = 0
     """BMv2's own port for what P4Runtime has no words for, at the same address; 0: nobody reaches it."""
+    passphrase: Secret | None = None
+    """Of the private key."""
+    jump_hosts: tuple[JumpHost, ...] = ()
+    """From here to the device."""
+    connect_seconds: float = 10.0
+    """For each TCP connection."""
+    become: bool = False
+    """Whether commands in a shell run as root, by sudo; a command line always enters its privileged mode."""
+    become_password: Secret | None = None
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """Passwords that a session will need."""
+        return tuple(filter(None, (self.password, self.become_password)))
 
     @property
     def endpoint(self) -> str:
@@ -45,50 +91,21 @@ class Device:
         address = f"[{self.address}]" if ":" in self.address else self.address
         return f"{address}:{self.port}"
 
-    def password(self) -> SecretStr | None:
-        """The password, read from the environment now; raises UserInputError when the variable is not set."""
-        if self.password_variable is None:
-            return None
-        value = os.environ.get(self.password_variable)
-        if not value:
-            raise UserInputError(
-                "the environment variable that mltswitch_password_env names is not set", where=self.name
-            )
-        return SecretStr(value)
-
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All devices of one inventory, in the order in which its file first names them."""
+    """All devices of one or more inventories."""
 
     devices: tuple[Device, ...]
     path: Path
 
     def select(self, limit: str | None = None) -> tuple[Device, ...]:
-        """Devices named by `limit`, or in a group that it names (separated by commas); None: all.
+        """Devices that match `limit`, by Ansible's patterns of names and groups; None: all.
 
-        Raises UserInputError for a name that is neither, and where nothing is selected.
+        Raises UserInputError for a pattern that matches nothing, and where nothing is selected.
         """
-        if limit is None:
-            return self._some(self.devices)
-        known = {name for device in self.devices for name in (device.name, *device.groups)}
-        wanted = {name.strip() for name in limit.split(",")} - {""}
-        for name in sorted(wanted - known):
-            raise UserInputError(
-                f"no device or group {name!r} in {self.path}",
-                where="--limit",
-                expected=f"some of {_listing(sorted(known))}",
-            )
-        return self._some(
-            tuple(device for device in self.devices if not wanted.isdisjoint((device.name, *device.groups)))
-        )
-
-    def _some(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        if not devices:
+        groups = {device.name: device.groups for device in self.devices}
+        chosen = groups if limit is None else matching(limit, groups)
+        if not chosen:
             raise UserInputError("no device is selected", where=str(self.path))
-        return devices
-
-
-def _listing(names: list[str]) -> str:
-    shown = ", ".join(names[:12])
-    return shown if len(names) <= 12 else f"{shown} and {len(names) - 12} more"
+        return tuple(device for device in self.devices if device.name in chosen)

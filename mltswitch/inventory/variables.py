@@ -1,66 +1,79 @@
 """The variables that mltswitch uses, checked, as a `Device`."""
 
-from collections.abc import Mapping
+import getpass
+import re
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from mltswitch.errors import UserInputError
-from mltswitch.inventory.device import UNIX_SOCKET, Device
-from mltswitch.inventory.tree import Value, shown
+from mltswitch.inventory.ansible import VAULT
+from mltswitch.inventory.device import UNIX_SOCKET, Device, JumpHost, Secret
+from mltswitch.inventory.listing import MAXIMUM_QUOTED_CHARACTERS, Listed, Variables, shown
+from mltswitch.inventory.ssh_arguments import ssh_options
 from mltswitch.targets import Session, targets
 
-DEFAULT_KNOWN_HOSTS: Final = "~/.ssh/known_hosts"
 SSH_PORT: Final = 22
 GRPC_PORT: Final = 9559
 """P4Runtime's (IANA, p4runtime)."""
 THRIFT_PORT: Final = 9090
 """BMv2's default."""
 OWN_PREFIX: Final = "mltswitch_"
-CLEAR_TEXT_PASSWORDS: Final = (
-    "ansible_password",
-    "ansible_ssh_pass",
-    "ansible_become_password",
-    "ansible_become_pass",
-    "ansible_sudo_pass",
+ALIASES: Final = {
+    "ansible_ssh_host": "ansible_host",
+    "ansible_ssh_port": "ansible_port",
+    "ansible_ssh_user": "ansible_user",
+    "ansible_private_key_file": "ansible_ssh_private_key_file",
+    "ansible_ssh_pass": "ansible_password",
+    "ansible_ssh_password": "ansible_password",
+    "ansible_become_pass": "ansible_become_password",
+    "ansible_sudo_pass": "ansible_become_password",
+    "ansible_ssh_host_key_checking": "ansible_host_key_checking",
+    "ansible_paramiko_host_key_checking": "ansible_host_key_checking",
+}
+"""Other spellings of one variable; two that say different things are refused."""
+NETWORK_OS: Final = {
+    "arista.eos.eos": "eos",
+    "mellanox.onyx.onyx": "onyx",
+    "dellemc.enterprise_sonic.sonic": "dell-sonic",
+}
+"""Full names by which Ansible's collections call our platforms."""
+ABOUT_CONNECTING: Final = re.compile(
+    r"ansible_(ssh|become|sudo|su|paramiko|libssh|connection|proxy|private_key|host_key|remote_user|remote_port)(_|$)"
 )
-UNSUPPORTED: Final = ("ansible_group_priority",)
-"""Would change the precedence that this loader documents."""
+"""Variables of these names change how one connects; one that is not used is refused."""
+NO_MATTER: Final = ("ansible_ssh_pipelining", "ansible_ssh_retries", "ansible_ssh_transfer_method")
+NEVER_SHOWN: Final = ("_env", "_password")
+"""Ends of names; people put a password where its variable's name belongs, so no error prints the value."""
+SSH_ARGUMENTS: Final = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
 MAXIMUM_PATH_CHARACTERS: Final = 4096
 SHELL_CHARACTERS: Final = frozenset("\"'`$;&|<>")
 """No file is found by them here: mltswitch asks no shell, and a variable stays as it is written."""
-NEVER_SHOWN: Final = ("mltswitch_password_env",)
-"""People put a password where its variable's name belongs; an error message must not print it."""
 
 
-def _plain_text(value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError("is not text")  # noqa: TRY004  (pydantic wants ValueError)
-    if "{{" in value or "{%" in value:
+def _plain(value: object) -> object:
+    """No structure, no Jinja, one line; `!vault` values are listed as structures."""
+    if isinstance(value, dict | list | float) or value is None:
+        raise ValueError("is neither text nor a whole number")
+    if isinstance(value, str) and ("{{" in value or "{%" in value):
         raise ValueError("is a Jinja expression, which mltswitch does not evaluate")
-    if not value.isprintable():
+    if isinstance(value, str) and not value.isprintable():
         raise ValueError("has a control character or a line end in it")
     return value
 
 
 def _whole_number(value: object) -> object:
-    if isinstance(value, bool | float):
+    if isinstance(value, bool):
         raise ValueError("is no whole number")  # noqa: TRY004  (pydantic wants ValueError)
-    return value if isinstance(value, int) else _plain_text(value)
+    return _plain(value)
 
 
 def _whole_path(text: str) -> str:
     if text.startswith(UNIX_SOCKET) and not text.startswith(f"{UNIX_SOCKET}/"):
         raise ValueError("is no Unix socket by its whole path")
     return text
-
-
-def _yes_or_no(value: object) -> object:
-    if not isinstance(value, bool):
-        raise ValueError("is neither true nor false")  # noqa: TRY004  (pydantic wants ValueError)
-    return value
 
 
 def _file_name(text: str) -> str:
@@ -74,89 +87,213 @@ def _file_name(text: str) -> str:
         raise ValueError("names a home directory that is not known") from None
 
 
-_Name = Annotated[str, BeforeValidator(_plain_text), Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+def _encrypted(value: object) -> object:
+    """Ansible lists a value under `!vault` so; one in clear text looks like any other text."""
+    if isinstance(value, dict) and str(value.get("__ansible_vault", "")).startswith(VAULT):
+        return value["__ansible_vault"]
+    raise ValueError(
+        "a password in clear text does not belong into an inventory: use a key, name an environment variable "
+        "in mltswitch_password_env or mltswitch_become_password_env, or use ansible-vault encrypt_string"
+    )
+
+
+_Text = Annotated[str, BeforeValidator(_plain)]
+_Name = Annotated[_Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
 _Address = Annotated[
-    str,
-    BeforeValidator(_plain_text),
+    _Text,
     Field(pattern=r"^(?:[A-Za-z0-9:][A-Za-z0-9:._%-]{0,252}|unix:/[A-Za-z0-9/._-]{1,106})$"),
     AfterValidator(_whole_path),
 ]
 """Or gRPC's name for a Unix socket (unix(7): a path of at most 107 bytes)."""
-_User = Annotated[str, BeforeValidator(_plain_text), Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}$")]
-_Port = Annotated[int, BeforeValidator(_whole_number), Field(ge=1, le=65535)]
-_PortOrNone = Annotated[int, BeforeValidator(_whole_number), Field(ge=0, le=65535)]
-_DeviceId = Annotated[int, BeforeValidator(_whole_number), Field(ge=1, le=2**64 - 1)]
-_YesOrNo = Annotated[bool, BeforeValidator(_yes_or_no)]
-_File = Annotated[str, BeforeValidator(_plain_text), AfterValidator(_file_name)]
-_VariableName = Annotated[str, BeforeValidator(_plain_text), Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+_User = Annotated[_Text, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}$")]
+_Number = Annotated[int, BeforeValidator(_whole_number)]
+_Port = Annotated[_Number, Field(ge=1, le=65535)]
+_YesOrNo = Annotated[bool, BeforeValidator(_plain)]
+_File = Annotated[_Text, AfterValidator(_file_name)]
+_VariableName = Annotated[_Text, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+_Encrypted = Annotated[str, BeforeValidator(_encrypted)]
 
 
 class Used(BaseModel):
-    """Every variable that mltswitch reads; all others may hold anything."""
+    """Every variable that mltswitch reads; all others may hold anything, unless they are about connecting."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
+    inventory_hostname: _Name
     ansible_host: _Address | None = None
     ansible_port: _Port | None = None
     ansible_user: _User | None = None
     ansible_ssh_private_key_file: _File | None = None
+    ansible_password: _Encrypted | None = None
     ansible_network_os: _Name | None = None
+    ansible_connection: Literal[
+        "ssh",
+        "smart",
+        "paramiko",
+        "paramiko_ssh",
+        "network_cli",
+        "ansible.builtin.ssh",
+        "ansible.builtin.paramiko_ssh",
+        "ansible.netcommon.network_cli",
+        "ansible.netcommon.libssh",
+    ] = "ssh"
+    ansible_host_key_checking: Literal[True] = True
+    ansible_ssh_timeout: Annotated[_Number, Field(ge=1, le=600)] = 10
+    ansible_become: _YesOrNo = False
+    ansible_become_method: Literal["sudo", "ansible.builtin.sudo", "enable", "ansible.netcommon.enable"] = (
+        "sudo"
+    )
+    ansible_become_user: Literal["root"] = "root"
+    ansible_become_password: _Encrypted | None = None
+    jump_hosts: tuple[tuple[_Address, _Port, _User | Literal[""]], ...] = ()
     mltswitch_platform: _Name | None = None
-    mltswitch_known_hosts_file: _File = Field(default=DEFAULT_KNOWN_HOSTS, validate_default=True)
+    mltswitch_known_hosts_file: _File = Field(default="~/.ssh/known_hosts", validate_default=True)
     mltswitch_switch: _Name | None = None
     mltswitch_password_env: _VariableName | None = None
-    mltswitch_device_id: _DeviceId = 1
-    mltswitch_thrift_port: _PortOrNone | None = None
+    mltswitch_key_passphrase_env: _VariableName | None = None
+    mltswitch_become_password_env: _VariableName | None = None
+    mltswitch_device_id: Annotated[_Number, Field(ge=1, le=2**64 - 1)] = 1
+    mltswitch_thrift_port: Annotated[_Number, Field(ge=0, le=65535)] | None = None
     mltswitch_plaintext_grpc: _YesOrNo = False
 
 
-def device_from(
-    host: str, variables: Mapping[str, Value], groups: tuple[str, ...], main_file: Path
-) -> Device:
-    """One device from its variables; raises UserInputError naming file, host and variable."""
-    _refuse(host, variables)
-    used = _checked(host, variables, main_file)
-    platform = used.mltswitch_platform or used.ansible_network_os
-    if platform is None:
-        raise UserInputError(
-            "has no platform: neither mltswitch_platform nor ansible_network_os is set",
-            where=f"{main_file}: {host}",
-            expected=f"one of {', '.join(targets())}",
-            hint="set mltswitch_platform for the host or for one of its groups",
-        )
-    if platform not in targets():
-        name = "mltswitch_platform" if used.mltswitch_platform else "ansible_network_os"
-        raise UserInputError(
-            f"unknown platform {platform!r}",
-            where=f"{variables[name].file}: {host}: {name}",
-            expected=f"one of {', '.join(targets())}",
-            hint="" if used.mltswitch_platform else "set mltswitch_platform beside it",
-        )
-    grpc = targets()[platform].session is Session.P4RUNTIME
-    if used.ansible_user is None and not grpc:
-        raise UserInputError("is missing", where=f"{main_file}: {host}: ansible_user")
+def device_from(host: str, listed: Listed, source: Path, folder: Path | None) -> Device:
+    """One device from its variables; raises UserInputError naming inventory, host and variable.
+
+    Relative paths start at `folder`; where there are several inventories, None, they are refused.
+    """
+    where = f"{source}: {host[:MAXIMUM_QUOTED_CHARACTERS]}"
+    used = _checked(where, _gathered(where, listed.variables) | {"inventory_hostname": host})
+    platform = _platform(where, used)
+    session = targets()[platform].session
     address = used.ansible_host or host
-    where = f"{variables['ansible_host'].file if used.ansible_host else main_file}: {host}: ansible_host"
-    if grpc:
+    is_grpc = session is Session.P4RUNTIME
+    if is_grpc:
         _check_plaintext(address, used, where)
-    elif address.startswith(UNIX_SOCKET):
-        raise UserInputError(f"is a Unix socket, and platform {platform} is reached by SSH", where=where)
-    folder = main_file.parent
-    key_file = used.ansible_ssh_private_key_file
+    else:
+        _check_ssh(address, platform, session, used, where)
+    key_file = None if is_grpc else used.ansible_ssh_private_key_file
     return Device(
         name=host,
         platform=platform,
         switch=used.mltswitch_switch or host,
         address=address,
-        port=used.ansible_port or (GRPC_PORT if grpc else SSH_PORT),
-        user=used.ansible_user or "",
-        key_file=None if key_file is None else folder / key_file,
-        known_hosts_file=folder / used.mltswitch_known_hosts_file,
-        password_variable=used.mltswitch_password_env,
-        groups=groups,
+        port=used.ansible_port or (GRPC_PORT if is_grpc else SSH_PORT),
+        user="" if is_grpc else used.ansible_user or "",
+        key_file=None if key_file is None else _absolute(key_file, folder, where),
+        known_hosts_file=_absolute(used.mltswitch_known_hosts_file, folder, where),
+        password=_secret(used, "mltswitch_password_env", "ansible_password", where),
+        groups=listed.groups,
         device_id=used.mltswitch_device_id,
-        thrift_port=_thrift_port(address, used) if grpc else 0,
+        thrift_port=_thrift_port(address, used) if is_grpc else 0,
+        passphrase=_secret(used, "mltswitch_key_passphrase_env", "", where),
+        jump_hosts=tuple(
+            JumpHost(hop, port, user or getpass.getuser()) for hop, port, user in used.jump_hosts
+        ),
+        connect_seconds=used.ansible_ssh_timeout,
+        become=used.ansible_become,
+        become_password=_secret(used, "mltswitch_become_password_env", "ansible_become_password", where),
     )
+
+
+def _gathered(where: str, variables: Variables) -> Variables:
+    """The variables that are used, by one spelling each, with what the arguments of ssh say."""
+    given: Variables = {}
+    for name, value in variables.items():
+        canonical = ALIASES.get(name, name)
+        if canonical.startswith(("ansible_", OWN_PREFIX)) and canonical in Used.model_fields:
+            if value is not None and given.setdefault(canonical, value) != value:
+                raise UserInputError("contradicts another spelling of it", where=f"{where}: {name}")
+        elif name.startswith(OWN_PREFIX):
+            own = ", ".join(field for field in Used.model_fields if field.startswith(OWN_PREFIX))
+            raise UserInputError(
+                "is not a variable that mltswitch knows",
+                where=f"{where}: {shown(name)}",
+                expected=f"one of {own}",
+            )
+        elif ABOUT_CONNECTING.match(name) and name not in (*NO_MATTER, *SSH_ARGUMENTS):
+            raise UserInputError(
+                "is about connecting, and mltswitch does not honour it", where=f"{where}: {name}"
+            )
+    for name in SSH_ARGUMENTS:
+        try:
+            said = ssh_options(str(_plain(variables.get(name) or "")))
+        except ValueError as error:
+            raise UserInputError(str(error), where=f"{where}: {name}") from None
+        for variable, value in said.items():
+            if str(given.setdefault(variable, value)) != str(value):
+                raise UserInputError(f"contradicts {variable}", where=f"{where}: {name}")
+    return given
+
+
+def _checked(where: str, given: Variables) -> Used:
+    problems: dict[str, str] = {}
+    try:
+        return Used.model_validate(given)
+    except ValidationError as error:
+        for problem in error.errors(include_url=False):
+            name = str(problem["loc"][0])
+            problems.setdefault(name, _report(name, problem["type"], problem["msg"], given))
+    name, first = next(iter(problems.items()))
+    others = [": ".join(problem) for problem in problems.items()][1:]
+    raise UserInputError("; ".join([first, *others]), where=f"{where}: {name}")
+
+
+def _report(name: str, kind: str, message: str, given: Variables) -> str:
+    if kind == "string_pattern_mismatch":
+        message = "has characters that have no place there, or is too long"
+    text = message.removeprefix("Value error, ")
+    return text if name.endswith(NEVER_SHOWN) else f"{text}, not {shown(given.get(name))}"
+
+
+def _platform(where: str, used: Used) -> str:
+    given = used.ansible_network_os or ""
+    name = used.mltswitch_platform or NETWORK_OS.get(given, given)
+    if name in targets():
+        return name
+    known = f"one of {', '.join(targets())}"
+    if not name:
+        raise UserInputError(
+            "has no platform: neither mltswitch_platform nor ansible_network_os is set",
+            where=where,
+            expected=known,
+        )
+    variable = "mltswitch_platform" if used.mltswitch_platform else "ansible_network_os"
+    hint = "" if used.mltswitch_platform else "set mltswitch_platform beside it"
+    raise UserInputError(
+        f"unknown platform {name!r}", where=f"{where}: {variable}", expected=known, hint=hint
+    )
+
+
+def _check_ssh(address: str, platform: str, session: Session, used: Used, where: str) -> None:
+    if used.ansible_user is None:
+        raise UserInputError("is missing", where=f"{where}: ansible_user")
+    if address.startswith(UNIX_SOCKET):
+        raise UserInputError(
+            f"is a Unix socket, and platform {platform} is reached by SSH", where=f"{where}: ansible_host"
+        )
+    method = "sudo" if session is Session.SHELL else "enable"
+    if used.ansible_become and used.ansible_become_method.rpartition(".")[2] != method:
+        raise UserInputError(
+            f"is {used.ansible_become_method} on platform {platform}",
+            where=f"{where}: ansible_become_method",
+            expected=method,
+        )
+
+
+def _secret(used: Used, by_name: str, encrypted: str, where: str) -> Secret | None:
+    name, text = getattr(used, by_name), getattr(used, encrypted, None)
+    if name and text:
+        raise UserInputError(
+            f"stands beside {encrypted}", where=f"{where}: {by_name}", expected="one of them"
+        )
+    return Secret(by_name, name) if name else Secret(encrypted, text) if text else None
+
+
+def _absolute(name: str, folder: Path | None, where: str) -> Path:
+    if folder is None and not Path(name).is_absolute():
+        raise UserInputError(f"{shown(name)} is relative to an inventory, and there are several", where=where)
+    return Path(folder or "/") / name
 
 
 def _check_plaintext(address: str, used: Used, where: str) -> None:
@@ -165,7 +302,7 @@ def _check_plaintext(address: str, used: Used, where: str) -> None:
         return
     raise UserInputError(
         f"{address} is another machine, and P4Runtime is spoken without TLS or any password",
-        where=where,
+        where=f"{where}: ansible_host",
         expected="an address of 127.0.0.0/8, ::1, localhost or unix:/path",
         hint="where nobody else reaches the link between: mltswitch_plaintext_grpc: true",
     )
@@ -183,41 +320,3 @@ def _thrift_port(address: str, used: Used) -> int:
     if used.mltswitch_thrift_port is not None:
         return used.mltswitch_thrift_port
     return 0 if address.startswith(UNIX_SOCKET) else THRIFT_PORT
-
-
-def _refuse(host: str, variables: Mapping[str, Value]) -> None:
-    for name in CLEAR_TEXT_PASSWORDS:
-        if name in variables:
-            raise UserInputError(
-                "a password does not belong into an inventory",
-                where=f"{variables[name].file}: {host}: {name}",
-                hint="use a key, or name an environment variable in mltswitch_password_env",
-            )
-    for name, value in variables.items():
-        if name in UNSUPPORTED or (name.startswith(OWN_PREFIX) and name not in Used.model_fields):
-            own = [field for field in Used.model_fields if field.startswith(OWN_PREFIX)]
-            raise UserInputError(
-                "is not a variable that mltswitch knows",
-                where=f"{value.file}: {host}: {shown(name)}",
-                expected=f"one of {', '.join(own)}" if name.startswith(OWN_PREFIX) else "",
-            )
-
-
-def _checked(host: str, variables: Mapping[str, Value], main_file: Path) -> Used:
-    given = {name: variables[name].value for name in Used.model_fields if name in variables}
-    try:
-        return Used.model_validate(given)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        name = str(problem["loc"][0])
-        file = variables[name].file if name in variables else main_file
-        raise UserInputError(
-            _told(name, problem["type"], problem["msg"], given), where=f"{file}: {host}: {name}"
-        ) from None
-
-
-def _told(name: str, kind: str, message: str, given: Mapping[str, object]) -> str:
-    if kind == "string_pattern_mismatch":
-        message = "has characters that have no place there, or is too long"
-    text = message.removeprefix("Value error, ")
-    return text if name in NEVER_SHOWN else f"{text}, not {shown(given[name])}"

@@ -31,7 +31,7 @@ def lab_bottleneck(lab: Lab, plan: Plan, receiver: str | None) -> Bottleneck:
     if not near:
         raise UserInputError(f"no other host stands on {target.leaf}", where="--receiver")
     leaf = plan.topology.switch(target.leaf)
-    profile = plan.port_profile(leaf.platform, str(leaf.hardware), leaf.port(target.leaf_port).role)
+    profile = plan.port_profile(leaf, leaf.port(target.leaf_port))
     probe_hosts = {host.name: _probe_host(lab, host) for host in hosts}
     return Bottleneck(
         port=f"{target.leaf}:{target.leaf_port}",

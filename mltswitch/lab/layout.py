@@ -116,6 +116,7 @@ def lay_out(fabric: Fabric, devices: Sequence[DeviceAddress], *, with_switches: 
     """
     topology = Topology(fabric)
     _check_devices(topology, devices)
+    _check_addresses(topology)
     platform = forwarding_platform(fabric)
     forwarding = [switch for switch in topology.switches if switch.platform == platform]
     real = {switch.name for switch in forwarding} if with_switches else set[str]()
@@ -125,7 +126,7 @@ def lay_out(fabric: Fabric, devices: Sequence[DeviceAddress], *, with_switches: 
             name=switch.name,
             namespace=PREFIX + switch.name,
             management_address=MANAGEMENT_NETWORK.network_address + 0x100 + position,
-            ports=tuple(_lab_ports(fabric, switch, real | real_hosts)),
+            ports=tuple(_lab_ports(switch, real | real_hosts)),
             routes=_underlay(fabric, topology, switch, real),
         )
         for position, switch in enumerate(forwarding, start=1)
@@ -161,6 +162,20 @@ def forwarding_platform(fabric: Fabric) -> str:
     return BMV2_PLATFORM if BMV2_PLATFORM in platforms else LINUX_PLATFORM
 
 
+def _check_addresses(topology: Topology) -> None:
+    for host in topology.hosts:
+        if host.is_explicit or host.address.is_unspecified:
+            raise UserInputError(
+                f"the lab builds hosts whose addresses follow the rule, not {host.name}",
+                where="addressing.hosts",
+            )
+    for switch in topology.switches:
+        for port in switch.ports:
+            if port.lag or port.address.is_unspecified:
+                problem = f"in the link aggregation group {port.lag}" if port.lag else "without an address"
+                raise UserInputError(f"the lab builds no port {problem}", where=f"{switch.name}:{port.name}")
+
+
 def _check_devices(topology: Topology, devices: Sequence[DeviceAddress]) -> None:
     places: dict[tuple[str, int], str] = {}
     for device in devices:
@@ -192,14 +207,14 @@ def _check_loopback(device: DeviceAddress) -> None:
         )
 
 
-def _lab_ports(fabric: Fabric, switch: Switch, real: set[str]) -> Iterator[LabPort]:
+def _lab_ports(switch: Switch, real: set[str]) -> Iterator[LabPort]:
     is_bmv2 = switch.platform == BMV2_PLATFORM
     numbers = numbered(port.name for port in switch.ports) if is_bmv2 else {}
     for port in switch.ports:
-        yield _lab_port(fabric, switch, port, numbers.get(port.name, 0), real)
+        yield _lab_port(switch, port, numbers.get(port.name, 0), real)
 
 
-def _lab_port(fabric: Fabric, switch: Switch, port: Port, number: int, real: set[str]) -> LabPort:
+def _lab_port(switch: Switch, port: Port, number: int, real: set[str]) -> LabPort:
     where = f"{switch.name}:{port.name}"
     if len(port.name) > _MAXIMUM_INTERFACE_NAME or "/" in port.name or port.name in {MANAGEMENT_PORT, "lo"}:
         raise UserInputError(
@@ -208,11 +223,10 @@ def _lab_port(fabric: Fabric, switch: Switch, port: Port, number: int, real: set
             expected=f"at most {_MAXIMUM_INTERFACE_NAME} characters, no '/', not lo or {MANAGEMENT_PORT}",
         )
     peer = PREFIX + port.peer if port.peer in real else ""
-    override = fabric.ports.overrides.get(port.role)
     return LabPort(
         name=port.name,
         number=number,
-        rate_bps=(override and override.rate_bps) or fabric.ports.rate_bps,
+        rate_bps=port.rate_bps,
         address=port.address,
         peer_address=port.peer_address,
         peer_namespace=peer,

@@ -1,5 +1,6 @@
 """The Plan: built from a model profile and a fabric, read by every renderer and agent."""
 
+from mltswitch.plan.device_checks import check_lossless, check_spray_mode
 from mltswitch.plan.document import (
     ClassKind,
     LayerRange,
@@ -10,14 +11,17 @@ from mltswitch.plan.document import (
     Prediction,
     Provenance,
     QueueSettings,
+    ScenarioPrediction,
     TrafficClass,
 )
-from mltswitch.plan.fabric import Fabric, PortRole, SwitchRole
-from mltswitch.plan.port_numbers import trailing_number
+from mltswitch.plan.elements import Host, PathName, Port, Route, Switch
+from mltswitch.plan.fabric import Fabric
+from mltswitch.plan.port_numbers import check_ports, trailing_number
 from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
+from mltswitch.plan.seal import load_plan, sealed
 from mltswitch.plan.segments import SegmentRoute, Segments
-from mltswitch.plan.spraying import check_spray_mode
-from mltswitch.plan.topology import Host, Port, Route, Switch, Topology
+from mltswitch.plan.topology import Topology
+from mltswitch.plan.topology_document import PortRole, SwitchRole
 from mltswitch.plan.underlay import attached_hosts, underlay
 
 __all__ = [
@@ -26,6 +30,7 @@ __all__ = [
     "Fabric",
     "Host",
     "LayerRange",
+    "PathName",
     "PathPrediction",
     "Paths",
     "Plan",
@@ -36,6 +41,7 @@ __all__ = [
     "Provenance",
     "QueueSettings",
     "Route",
+    "ScenarioPrediction",
     "SegmentRoute",
     "Segments",
     "Switch",
@@ -43,8 +49,12 @@ __all__ = [
     "Topology",
     "TrafficClass",
     "attached_hosts",
+    "check_lossless",
+    "check_ports",
     "check_spray_mode",
+    "load_plan",
     "resolve_fabric",
+    "sealed",
     "trailing_number",
     "underlay",
 ]

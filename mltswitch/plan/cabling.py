@@ -1,17 +1,26 @@
 """Nodes and cables of a topology document, generated and listed alike, before they have addresses."""
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from mltswitch.capabilities import PortNumbering
 from mltswitch.errors import UserInputError
-from mltswitch.plan.fabric import Fabric, SwitchGroup, SwitchRole
+from mltswitch.plan.topology_document import (
+    HostEntry,
+    LeafSpine,
+    SwitchGroup,
+    SwitchModel,
+    SwitchRole,
+    TierLinks,
+    TopologyDocument,
+)
 
 MAXIMUM_LINKS: Final = 2**18
 """Cables that are expanded: 2048 leaves with 64 spines and 64 hosts each."""
-_TIERS: Final = (("host", SwitchRole.LEAF), (SwitchRole.LEAF, SwitchRole.SPINE))
-_JOINED: Final = frozenset(_TIERS) | {(upper, lower) for lower, upper in _TIERS}
-"""What a cable joins, either end first."""
+TIERS: Final = ("host", SwitchRole.LEAF, SwitchRole.SPINE, SwitchRole.CORE)
+"""From below; a cable joins two neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,79 +38,184 @@ class Link(NamedTuple):
 
     a: tuple[str, str]
     b: tuple[str, str]
+    rate_bps: int | None = None
+    """None: as `ports` says for the ports' role."""
+    breakouts: tuple[int, int] = (1, 1)
+    """How the ports of the boxes are broken out, a's and b's."""
+    lags: tuple[str, str] = ("", "")
+    """Link aggregation groups, a's and b's."""
 
 
-def collect(fabric: Fabric) -> tuple[list[Node], list[str], list[Link]]:
-    """(switches, hosts, cables): first what is generated, then what is listed.
+class Cabling(NamedTuple):
+    """What a topology document cables, in its order."""
+
+    nodes: list[Node]
+    hosts: list[str]
+    links: list[Link]
+    entries: dict[str, HostEntry]
+    """Listed hosts by name, of generated ones those whose addresses are given."""
+
+
+def collect(document: TopologyDocument) -> Cabling:
+    """First what is generated, then what is listed.
 
     Raises:
-        UserInputError: more than MAXIMUM_LINKS cables, told before one of them is made.
+        UserInputError: more than MAXIMUM_LINKS cables, told before one of them is made; or a generated switch
+            has no model, or ports without names.
     """
-    document = fabric.topology
-    nodes: list[Node] = []
-    hosts: list[str] = []
-    links: list[Link] = []
+    cabling = Cabling([], [], [], {entry.name: entry for entry in document.hosts})
+    generated: set[str] = set()
     if document.leaf_spine is not None:
-        shape = document.leaf_spine
-        count = shape.leaves.count * (shape.hosts_per_leaf + shape.spines.count)
-        if count > MAXIMUM_LINKS:
-            raise UserInputError(
-                f"{shape.leaves.count} leaves, each with {shape.hosts_per_leaf} hosts and "
-                f"{shape.spines.count} spines, have {count} links",
-                where="topology.leaf_spine",
-                expected=f"at most {MAXIMUM_LINKS}",
-            )
-        spines = _group_nodes(shape.spines, SwitchRole.SPINE)
-        leaves = _group_nodes(shape.leaves, SwitchRole.LEAF)
-        nodes += spines + leaves
-        for leaf_number, leaf in enumerate(leaves):
-            for place in range(shape.hosts_per_leaf):
-                host = f"host{leaf_number * shape.hosts_per_leaf + place + 1}"
-                hosts.append(host)
-                links.append(Link((leaf.name, _port_name(shape.leaves, place)), (host, "eth0")))
-            for spine_number, spine in enumerate(spines):
-                leaf_port = _port_name(shape.leaves, shape.hosts_per_leaf + spine_number)
-                links.append(
-                    Link((leaf.name, leaf_port), (spine.name, _port_name(shape.spines, leaf_number)))
-                )
-    nodes += [Node(entry.name, entry.role, entry.platform, entry.hardware) for entry in document.switches]
-    hosts += [entry.name for entry in document.hosts]
+        _generate(document.leaf_spine, cabling)
+        generated = set(cabling.hosts)
+    cabling.nodes.extend(
+        Node(entry.name, entry.role, entry.platform, entry.hardware) for entry in document.switches
+    )
+    cabling.hosts.extend(entry.name for entry in document.hosts if entry.name not in generated)
     for link in document.links:
         a_node, _, a_port = link.a.partition(":")
         b_node, _, b_port = link.b.partition(":")
-        links.append(Link((a_node, a_port), (b_node, b_port)))
-    return nodes, hosts, links
-
-
-def _group_nodes(group: SwitchGroup, role: SwitchRole) -> list[Node]:
-    prefix = group.name or role.value
-    return [Node(f"{prefix}{n + 1}", role, group.platform, group.hardware) for n in range(group.count)]
-
-
-def _port_name(group: SwitchGroup, index: int) -> str:
-    if group.port_names is None:
-        raise UserInputError(
-            f"port_names is missing for platform {group.platform}",
-            where="topology.leaf_spine",
-            hint="name the pattern",
+        cabling.links.append(
+            Link(
+                (a_node, a_port),
+                (b_node, b_port),
+                link.rate_bps,
+                (link.breakout_a, link.breakout_b),
+                (link.lag_a or "", link.lag_b or ""),
+            )
         )
-    return group.port_names.name(index)
+    return cabling
 
 
-def check_names(nodes: list[Node], hosts: list[str]) -> None:
+def _generate(shape: LeafSpine, cabling: Cabling) -> None:
+    leaf_count, spine_count = shape.leaves.count * shape.pods, shape.spines.count * shape.pods
+    uplinks = shape.spines.count * shape.uplinks.parallel
+    core_count = 0 if shape.cores is None else shape.cores.count
+    core_uplinks = core_count // shape.spines.count * shape.core_links.parallel
+    count = leaf_count * (shape.hosts_per_leaf + uplinks) + spine_count * core_uplinks
+    if count > MAXIMUM_LINKS:
+        raise UserInputError(
+            f"{leaf_count} leaves, each with {shape.hosts_per_leaf} hosts and {uplinks} links to spines, "
+            f"have {count} links",
+            where="topology.leaf_spine",
+            expected=f"at most {MAXIMUM_LINKS}",
+        )
+    spines = _group(shape.spines, SwitchRole.SPINE, spine_count, cabling)
+    leaves = _group(shape.leaves, SwitchRole.LEAF, leaf_count, cabling)
+    cores = [] if shape.cores is None else _group(shape.cores, SwitchRole.CORE, core_count, cabling)
+    hosts, rate_bps = shape.hosts_per_leaf, shape.host_ports.rate_bps
+    down = [leaf.take(hosts, shape.host_ports.breakout) for leaf in leaves]
+    for number, leaf in enumerate(leaves):
+        pod, rail = number // shape.leaves.count, number % shape.rails
+        for place, (port, parts) in enumerate(down[number]):
+            host = f"host{number // shape.rails * hosts + place + 1}"
+            if rail == 0:
+                cabling.hosts.append(host)
+            cabling.links.append(Link((leaf.name, port), (host, f"eth{rail}"), rate_bps, (parts, 1)))
+        uppers = spines[pod * shape.spines.count : (pod + 1) * shape.spines.count]
+        cabling.links.extend(_joined(leaf, uppers, shape.uplinks, number % shape.leaves.count))
+    planes = len(cores) // shape.spines.count
+    for number, spine in enumerate(spines):
+        pod, place = divmod(number, shape.spines.count)
+        uppers = cores[place * planes : (place + 1) * planes]
+        cabling.links.extend(_joined(spine, uppers, shape.core_links, pod))
+
+
+class _Box:
+    """A generated switch that hands out its ports in their order."""
+
+    def __init__(self, name: str, model: SwitchModel) -> None:
+        if model.port_names is None:
+            raise UserInputError(
+                f"port_names is missing for platform {model.platform}",
+                where="topology.leaf_spine",
+                hint="name the pattern",
+            )
+        self.name = name
+        self.numbering: PortNumbering = model.port_names
+        self.groups = 0
+        """Link aggregation groups so far."""
+        self._next = 0
+        self._down: list[tuple[str, int]] = []
+
+    def take(self, count: int, breakout: int) -> list[tuple[str, int]]:
+        """The next ports, broken out where the box's can be; what is left of the last one stays unused."""
+        names = self.numbering
+        parts = breakout if names.lanes else 1
+        if parts > 1 and names.lanes % parts:
+            raise UserInputError(
+                f"no source names the ports of {self.name} that are broken out in {parts}",
+                where="topology.leaf_spine",
+                expected=", ".join(str(each) for each in (1, 2, 4, 8) if names.lanes % each == 0),
+            )
+        width = names.width(parts) if parts > 1 else 1
+        first = -(-self._next // width) * width
+        self._next = first + -(-count // parts) * width
+        return [
+            (names.name(first + number // parts * width, number % parts, parts), parts)
+            for number in range(count)
+        ]
+
+    def towards(self, place: int, shape: TierLinks) -> list[tuple[str, int]]:
+        """Of an upper switch: ports to the lower switch of this place; places come in their order."""
+        wanted = (place + 1) * shape.parallel
+        while len(self._down) < wanted:
+            self._down += self.take(shape.breakout_above, shape.breakout_above)
+        return self._down[wanted - shape.parallel : wanted]
+
+    def lag(self) -> str:
+        """Name of the next link aggregation group."""
+        if self.numbering.lag_pattern is None:
+            raise UserInputError(
+                f"no source names link aggregation groups of {self.name} as routes need them",
+                where="topology.leaf_spine",
+                hint="list its links, or take parallel ones without lag",
+            )
+        self.groups += 1
+        return self.numbering.lag_pattern.replace("{n}", str(self.groups))
+
+
+def _joined(lower: _Box, uppers: Sequence[_Box], shape: TierLinks, place: int) -> Iterator[Link]:
+    ports = lower.take(len(uppers) * shape.parallel, shape.breakout)
+    for number, upper in enumerate(uppers):
+        lags = (lower.lag(), upper.lag()) if shape.lag and shape.parallel > 1 else ("", "")
+        near = ports[number * shape.parallel : (number + 1) * shape.parallel]
+        for (one, parts), (other, others) in zip(near, upper.towards(place, shape), strict=True):
+            yield Link((lower.name, one), (upper.name, other), shape.rate_bps, (parts, others), lags)
+
+
+def _group(group: SwitchGroup, role: SwitchRole, count: int, cabling: Cabling) -> list[_Box]:
+    prefix, named, default = group.name or role.value, group.models_by_name(), group.default_model
+    boxes: list[_Box] = []
+    for number in range(1, count + 1):
+        name = f"{prefix}{number}"
+        model = named.get(name, default)
+        if model is None:
+            raise UserInputError(
+                f"no pattern names {name}",
+                where="topology.leaf_spine",
+                expected=f"models for {prefix}1 to {prefix}{count}",
+            )
+        cabling.nodes.append(Node(name, role, model.platform, model.hardware))
+        boxes.append(_Box(name, model))
+    return boxes
+
+
+def check_names(names: Iterable[str]) -> None:
     """Raise UserInputError for a name given twice."""
-    for name, count in Counter([node.name for node in nodes] + hosts).items():
+    for name, count in Counter(names).items():
         if count > 1:
             raise UserInputError(f"the name {name!r} is given {count} times", where="topology")
 
 
-def check_links(links: list[Link], roles: dict[str, SwitchRole], hosts: set[str]) -> None:
-    """Raise UserInputError for a cable that does not join leaf and spine, or host and leaf, once."""
+def upward_links(links: list[Link], tiers: dict[str, str]) -> list[Link]:
+    """The cables, the lower end first; raises UserInputError for one that joins no neighbouring tiers."""
+    upward: list[Link] = []
     used: set[tuple[str, str]] = set()
-    pairs: set[frozenset[str]] = set()
-    tiers = roles | dict.fromkeys(hosts, "host")
+    groups: dict[tuple[str, str], tuple[str, str]] = {}
     for link in links:
-        for end in link:
+        (one, _), (other, _) = ends = link[:2]
+        for end in ends:
             if end[0] not in tiers:
                 raise UserInputError(
                     f"unknown switch or host {end[0]!r}",
@@ -111,50 +225,84 @@ def check_links(links: list[Link], roles: dict[str, SwitchRole], hosts: set[str]
             if end in used:
                 raise UserInputError(f"port {':'.join(end)} has two cables", where=_place(link))
             used.add(end)
-        (one, _), (other, _) = link
-        if (tiers[one], tiers[other]) not in _JOINED:
-            lower, upper = sorted((tiers[one], tiers[other]))
+        rise = TIERS.index(tiers[other]) - TIERS.index(tiers[one])
+        if abs(rise) != 1:
             raise UserInputError(
-                f"the link joins {lower} and {upper}",
+                f"the link joins {' and '.join(sorted((tiers[one], tiers[other]), key=TIERS.index))}",
                 where=_place(link),
-                expected="host to leaf, or leaf to spine",
+                expected="host to leaf, leaf to spine, or spine to core",
             )
-        pair = frozenset((one, other))
-        if pair in pairs:
-            raise UserInputError(
-                "a second link between the same two",
-                where=_place(link),
-                expected="one link per pair: a path is named by its spine",
-            )
-        pairs.add(pair)
+        if link.lags[0]:
+            if TIERS[0] in (tiers[one], tiers[other]):
+                raise UserInputError("a host has no link aggregation group", where=_place(link))
+            near, far = (one, link.lags[0]), (other, link.lags[1])
+            if groups.setdefault(near, far) != far or groups.setdefault(far, near) != near:
+                raise UserInputError("a link aggregation group has one other end", where=_place(link))
+        upward.append(
+            link if rise > 0 else Link(link.b, link.a, link.rate_bps, link.breakouts[::-1], link.lags[::-1])
+        )
+    for group in groups:
+        if group in used:
+            raise UserInputError(f"{':'.join(group)} is a port, not a group of links", where="topology.links")
+    return upward
 
 
 def _place(link: Link) -> str:
     return f"topology.links: {':'.join(link.a)} - {':'.join(link.b)}"
 
 
-def check_complete(nodes: list[Node], links: list[Link]) -> None:
-    """Raise UserInputError where a path would not exist: each leaf needs a link to each spine."""
-    spines = [node.name for node in nodes if node.role is SwitchRole.SPINE]
-    leaves = [node.name for node in nodes if node.role is SwitchRole.LEAF]
+def find_pods(nodes: list[Node], links: list[Link]) -> dict[str, int]:
+    """Leaf or spine → its pod; a pod is what stays joined without the cores."""
+    role_of = {node.name: node.role for node in nodes}
+    below = [node.name for node in nodes if node.role is not SwitchRole.CORE]
+    if len(below) == len(nodes):
+        return dict.fromkeys(below, 0)
+    neighbours: defaultdict[str, set[str]] = defaultdict(set)
+    for (one, _), (other, _), *_ in links:
+        if {role_of.get(one), role_of.get(other)} == {SwitchRole.LEAF, SwitchRole.SPINE}:
+            neighbours[one].add(other)
+            neighbours[other].add(one)
+    pods: dict[str, int] = {}
+    count = 0
+    for name in below:
+        waiting = [] if name in pods else [name]
+        count += len(waiting)
+        while waiting:
+            place = waiting.pop()
+            if place not in pods:
+                pods[place] = count - 1
+                waiting += neighbours[place] - pods.keys()
+    return pods
+
+
+def check_complete(nodes: list[Node], joined: Container[tuple[str, str]], pods: dict[str, int]) -> None:
+    """Raise UserInputError where a path would not exist: `joined` has (lower, upper) of every link.
+
+    Each leaf needs a link to each spine of its pod, and each core one to a spine of each pod.
+    """
+    of_role = {role: [node.name for node in nodes if node.role is role] for role in SwitchRole}
+    leaves, spines = of_role[SwitchRole.LEAF], of_role[SwitchRole.SPINE]
     if not leaves:
         raise UserInputError("the fabric has no leaf", where="topology")
-    joined = {pair for link in links for pair in ((link.a[0], link.b[0]), (link.b[0], link.a[0]))}
+    if not spines and len(leaves) > 1:
+        raise UserInputError(f"no spine joins {len(leaves)} leaves", where="topology")
+    spines_of: defaultdict[int, list[str]] = defaultdict(list)
+    for spine in spines:
+        spines_of[pods[spine]].append(spine)
     for leaf in leaves:
-        for spine in spines:
+        for spine in spines_of[pods[leaf]]:
             if (leaf, spine) not in joined:
                 raise UserInputError(
                     f"leaf {leaf} has no link to {spine}",
                     where="topology.links",
                     hint="each spine is a path to every host, so each leaf needs a link to each spine",
                 )
-
-
-def tier_indices(nodes: list[Node]) -> dict[str, int]:
-    """Place of each switch among those of its role, from 0."""
-    seen: Counter[SwitchRole] = Counter()
-    indices: dict[str, int] = {}
-    for node in nodes:
-        indices[node.name] = seen[node.role]
-        seen[node.role] += 1
-    return indices
+    for core in of_role[SwitchRole.CORE]:
+        for pod in sorted(set(pods.values())):
+            if not any((spine, core) in joined for spine in spines_of[pod]):
+                first = next(name for name in pods if pods[name] == pod)
+                raise UserInputError(
+                    f"core {core} has no link to a spine of {first}'s pod",
+                    where="topology.links",
+                    hint="each core is a path to every host of another pod",
+                )

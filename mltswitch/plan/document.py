@@ -4,26 +4,26 @@ from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mltswitch.capabilities import BytesLimit, Limit
+from mltswitch.capabilities import BytesLimit, Limit, Unlimited
 from mltswitch.errors import UserInputError
-from mltswitch.plan.fabric import DscpValue, Fabric, Name, PortRole, SprayMode
+from mltswitch.plan.class_document import DscpValue
+from mltswitch.plan.elements import Port, Switch
+from mltswitch.plan.fabric import Fabric, SprayMode
 from mltswitch.plan.topology import Topology
-from mltswitch.units import BITS_PER_BYTE
+from mltswitch.plan.topology_document import Name, PortRole
+from mltswitch.units import BITS_PER_BYTE, format_bps
 from mltswitch.wire import CS6, CS7
 
-PLAN_SCHEMA: Literal["mltswitch/plan/v1"] = "mltswitch/plan/v1"
+PLAN_SCHEMA: Literal["mltswitch/plan/v2"] = "mltswitch/plan/v2"
 
 Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=4000)]
 """What people read; no renderer does."""
-
-
-Buffer = Literal["static", "shared"]
 
 
 class _Document(BaseModel):
@@ -35,8 +35,19 @@ class ClassKind(StrEnum):
 
     NETWORK_CONTROL = "network-control"
     CONTROL = "control"
+    ABOVE_GRADIENTS = "above-gradients"
     GRADIENT = "gradient"
+    BELOW_GRADIENTS = "below-gradients"
+    WEIGHTED = "weighted"
+    """Guaranteed a share of the port, as background is."""
+    LOSSLESS = "lossless"
+    """Its queue is the operator's: switches go on leading its code points there, and no more."""
     BACKGROUND = "background"
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a plan may have several classes of this kind."""
+        return self not in (ClassKind.NETWORK_CONTROL, ClassKind.CONTROL, ClassKind.BACKGROUND)
 
 
 class LayerRange(_Document):
@@ -69,7 +80,7 @@ class TrafficClass(_Document):
     """Gradients: senders keep all of them together below this share of the port, so that background lives.
     Control: switches hold the class to this share of a port."""
     guaranteed_share: Ratio | None = None
-    """Background alone: the share of a port that it gets however much waits in the classes above."""
+    """Weighted classes and background: the share of a port that it gets however much waits in those above."""
     loss_bound_unimportant: Ratio | None = None
     """End-to-end loss up to which training takes no extra round; None: not known, or no gradients."""
     loss_bound_important: Ratio | None = None
@@ -80,8 +91,8 @@ class TrafficClass(_Document):
             raise ValueError(f"{self.name}: gradient classes carry layers, and no others do")
         if self.kind is not ClassKind.NETWORK_CONTROL and {CS6, CS7} & set(self.dscp):
             raise ValueError(f"{self.name}: CS6 and CS7 belong to routing protocols (RFC 4594)")
-        if self.guaranteed_share is not None and self.kind is not ClassKind.BACKGROUND:
-            raise ValueError(f"{self.name}: background has a guaranteed share, and no other class does")
+        if self.guaranteed_share is not None and self.kind not in (ClassKind.WEIGHTED, ClassKind.BACKGROUND):
+            raise ValueError(f"{self.name}: a {self.kind} class has no guaranteed share")
         return self
 
 
@@ -136,30 +147,42 @@ class PortProfile(_Document):
     packet_bytes: int = Field(ge=64)
     """A full-size packet as a queue counts it."""
     buffer_bytes: int = Field(gt=0)
-    buffer: Buffer = "static"
-    """`static`: the limits together fit into the buffer; `shared`: each fits into it alone."""
+    """What the queues may hold together where limits are in bytes, else what one congested queue may."""
     pool_bytes: int | None = Field(default=None, gt=0)
     """Shared packet memory, whose free part an alpha multiplies; None: not shared, or not known."""
+    congested_queues: int = Field(default=1, ge=1)
+    """Queues of the switch that are taken for congested at once, each with the same alpha."""
     load: float = Field(gt=0, allow_inf_nan=False)
+    source_rate_ratio: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Rate of a sender's link over that of the port: how fast a burst arrives."""
     queues: tuple[QueueSettings, ...] = Field(min_length=1)
     extra_rounds: Amount | None = None
-    """Objective of this port's thresholds, loss counted over `hops` equal ports: extra training rounds."""
-    optimum: Literal["global", "refined"] = "refined"
-    """Nothing better exists under this model, or nothing better was found."""
-    lower_bound_rounds: Amount | None = None
-    """No choice does better under this model; None: no bound was computed."""
-    gap: Ratio | None = None
-    """(extra_rounds - lower_bound_rounds) / extra_rounds."""
-    method: Text | None = None
-    """How the thresholds were found, in a few words."""
+    """Objective of this port's thresholds: extra training rounds expected over the plan's scenarios, loss
+    counted over `hops` equal ports."""
 
     @model_validator(mode="after")
     def _fits_the_port(self) -> Self:
-        limits = [queue.limit.size_bytes for queue in self.queues if isinstance(queue.limit, BytesLimit)]
-        held = max(limits, default=0) if self.buffer == "shared" else sum(limits)
+        held = sum(queue.limit.size_bytes for queue in self.queues if isinstance(queue.limit, BytesLimit))
         if held > self.buffer_bytes:
             raise ValueError(f"limits of {held} B in a buffer of {self.buffer_bytes} B")
         return self
+
+    def length_bytes(self, limit: Limit) -> int:
+        """Waiting bytes at which a queue with this limit drops everything, while others are congested too.
+
+        Raises:
+            UserInputError: an alpha multiplies a pool whose size the plan does not know.
+        """
+        if isinstance(limit, BytesLimit):
+            return limit.size_bytes
+        if isinstance(limit, Unlimited):
+            return self.buffer_bytes
+        if self.pool_bytes is None:
+            raise UserInputError(
+                f"{limit} has no length: the pool's size is not known",
+                where=f"port_profiles: {self.platform} {self.role}",
+            )
+        return limit.resting_bytes(self.pool_bytes, self.congested_queues)
 
     @property
     def packet_seconds(self) -> float:
@@ -167,9 +190,9 @@ class PortProfile(_Document):
         return self.packet_bytes * BITS_PER_BYTE / self.rate_bps
 
     @property
-    def key(self) -> tuple[str, str, PortRole]:
+    def key(self) -> tuple[str, str, PortRole, int]:
         """What finds the profile of a port."""
-        return self.platform, self.hardware, self.role
+        return self.platform, self.hardware, self.role, self.rate_bps
 
 
 class PathPrediction(_Document):
@@ -179,6 +202,25 @@ class PathPrediction(_Document):
     loss_unimportant: Ratio
     loss_important: Ratio
     extra_rounds: float = Field(ge=0, allow_inf_nan=False)
+
+
+class ScenarioPrediction(_Document):
+    """A situation that the thresholds were chosen for, and what it costs from end to end."""
+
+    name: Text
+    load_factor: float = Field(gt=0, allow_inf_nan=False)
+    """Times the planned load."""
+    senders: int = Field(default=1, ge=1)
+    """Senders whose bursts meet at a port."""
+    burst_packets: int | None = Field(default=None, ge=1)
+    """Burst of every gradient class; None: each class's own."""
+    weight: Ratio
+    """Its share of the objective."""
+    extra_rounds: Amount | None = None
+    """Training rounds beyond lossless training, over the worst path; None: not yet predicted."""
+
+
+PLANNED_LOAD: Final = ScenarioPrediction(name="planned load", load_factor=1.0, weight=1.0)
 
 
 class Paths(_Document):
@@ -200,18 +242,25 @@ class Provenance(_Document):
     fabric_sha256: Text
     sensitivity: Text
     """Whether the loss tolerance was measured or is a default."""
+    is_edited: bool = False
+    """Thresholds were changed by hand after they had been chosen, and predicted anew."""
+    content_sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
+    """Of all that the plan says but this; empty until the plan is complete."""
 
 
 class Plan(_Document):
     """Thresholds, classes and paths for one model on one fabric."""
 
-    schema_version: Literal["mltswitch/plan/v1"] = Field(alias="schema")
+    schema_version: Literal["mltswitch/plan/v2"] = Field(alias="schema")
     provenance: Provenance
     unimportant_share: Ratio
     classes: tuple[TrafficClass, ...] = Field(min_length=1)
     """In order of service."""
     port_profiles: tuple[PortProfile, ...] = Field(min_length=1)
+    scenarios: tuple[ScenarioPrediction, ...] = Field(default=(PLANNED_LOAD,), min_length=1)
+    """What the thresholds were chosen for, the planned load first."""
     end_to_end: tuple[PathPrediction, ...]
+    """At the planned load."""
     hops: int = Field(ge=1)
     """Queues on the longest path."""
     paths: Paths
@@ -220,13 +269,16 @@ class Plan(_Document):
     """What a reader of the thresholds should know, a sentence each."""
     warnings: tuple[Text, ...] = ()
     """Why the thresholds may not do what they should, a sentence each."""
+    unmet: tuple[Text, ...] = ()
+    """Gradient classes that no thresholds keep within their tolerance at the planned load, and
+    what they need, a sentence each."""
 
     @model_validator(mode="after")
     def _classes_in_order_of_service(self) -> Self:
         _refuse_twice("class", (entry.name for entry in self.classes))
         _refuse_twice("DSCP", (dscp for entry in self.classes for dscp in entry.dscp))
         kinds = [entry.kind for entry in self.classes]
-        _refuse_twice("class of kind", (kind for kind in kinds if kind is not ClassKind.GRADIENT))
+        _refuse_twice("class of kind", (kind for kind in kinds if not kind.is_repeatable))
         if kinds != sorted(kinds, key=list(ClassKind).index):
             raise ValueError(f"classes: out of the order of service {', '.join(ClassKind)}")
         if kinds[-1] is not ClassKind.BACKGROUND:
@@ -235,7 +287,7 @@ class Plan(_Document):
 
     @model_validator(mode="after")
     def _profiles_cover_the_classes(self) -> Self:
-        _refuse_twice("port profile", ("/".join(profile.key) for profile in self.port_profiles))
+        _refuse_twice("port profile", ("/".join(map(str, profile.key)) for profile in self.port_profiles))
         marking = [(entry.name, entry.kind is ClassKind.GRADIENT) for entry in self.classes]
         for profile in self.port_profiles:
             where = f"port_profiles: {profile.platform} {profile.role}"
@@ -247,15 +299,13 @@ class Plan(_Document):
 
     @model_validator(mode="after")
     def _thresholds_rise_where_they_must(self) -> Self:
-        if not self.fabric.classes.gradients.is_ordered(self.provenance.queueing_model):
+        if not self.fabric.classes.gradients.ordered_thresholds:
             return self
         for profile in self.port_profiles:
             marking = [queue for queue in profile.queues if queue.ecn_threshold_bytes is not None]
             for above, below in pairwise(marking):
-                if (above.ecn_threshold_bytes or 0) >= (below.ecn_threshold_bytes or 0):
-                    raise ValueError(
-                        f"S of {below.traffic_class} does not lie above that of {above.traffic_class}"
-                    )
+                if (above.ecn_threshold_bytes or 0) > (below.ecn_threshold_bytes or 0):
+                    raise ValueError(f"S of {above.traffic_class} lies above that of {below.traffic_class}")
         return self
 
     @cached_property
@@ -273,13 +323,15 @@ class Plan(_Document):
         """Gradient classes, front layers first."""
         return tuple(entry for entry in self.classes if entry.kind is ClassKind.GRADIENT)
 
-    def port_profile(self, platform: str, hardware: str, role: PortRole) -> PortProfile:
-        """Profile of one port; raises UserInputError when the plan has none."""
+    def port_profile(self, switch: Switch, port: Port) -> PortProfile:
+        """Profile of one port of a switch; raises UserInputError when the plan has none."""
         for profile in self.port_profiles:
-            if profile.key == (platform, hardware, role):
+            if profile.key == (switch.platform, switch.hardware, port.role, port.rate_bps):
                 return profile
         raise UserInputError(
-            f"the plan has no port profile for {platform}/{hardware} {role}", where="port_profiles"
+            f"the plan has no port profile for {switch.platform}/{switch.hardware} {port.role} of "
+            f"{format_bps(port.rate_bps)}",
+            where="port_profiles",
         )
 
 

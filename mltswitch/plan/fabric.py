@@ -1,186 +1,26 @@
 """The fabric file: topology, addressing, ports, traffic and classes, checked as it is read."""
 
-from collections.abc import Iterable
-from contextlib import suppress
-from enum import StrEnum
-from ipaddress import IPv4Network, IPv6Network
-from typing import Annotated, Any, Final, Literal, Self
+from math import log2
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from mltswitch.units import parse_bps, parse_bytes
-from mltswitch.wire import CS6, CS7
+from mltswitch.plan.class_document import BurstPackets, Classes
+from mltswitch.plan.topology_document import (
+    Addressing,
+    Name,
+    PortReference,
+    PortRole,
+    RateBps,
+    TopologyDocument,
+)
+from mltswitch.units import parse_bytes
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
-PortName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}$")]
-PortReference = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}:[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}$")
-]
-DscpValue = Annotated[int, Field(ge=0, le=63)]
-RateBps = Annotated[int, BeforeValidator(parse_bps), Field(gt=0)]
 SizeBytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
-
-
-def _check_prefix(value: Any) -> Any:
-    if isinstance(value, str | IPv4Network):
-        return value
-    raise ValueError("is no prefix, write for example 10.10.0.0/16")
-
-
-Prefix = Annotated[IPv4Network, BeforeValidator(_check_prefix)]
-
-
-def _is_unicast(prefix: IPv6Network) -> bool:
-    return any(map(prefix.subnet_of, UNICAST))
-
-
-def _check_block(value: Any) -> Any:
-    with suppress(ValueError):
-        block = IPv6Network(value) if isinstance(value, str) else value
-        if isinstance(block, IPv6Network) and block.prefixlen == SEGMENT_BLOCK_BITS and _is_unicast(block):
-            return block
-    raise ValueError("is no unicast IPv6 prefix of 32 bits, write for example fd00:6d6c::/32")
-
-
-SegmentBlock = Annotated[IPv6Network, BeforeValidator(_check_block)]
-LimitPackets = Annotated[int, Field(ge=1, le=1_000_000)]
-BurstPackets = Annotated[int, Field(ge=1, le=1024)]
-DelaySeconds = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
-
-SEGMENT_BLOCK_BITS: Final = 32
-UNICAST: Final = (IPv6Network("fc00::/7"), IPv6Network("2000::/3"))
-"""Unique local (RFC 4193) and global (RFC 4291)."""
-UNUSABLE_PREFIXES: Final = {
-    IPv4Network("0.0.0.0/8"): "this network",
-    IPv4Network("127.0.0.0/8"): "loopback",
-    IPv4Network("169.254.0.0/16"): "link-local",
-    IPv4Network("224.0.0.0/3"): "multicast and reserved",
-}
-"""What no link and no host can have for an address (RFC 6890)."""
 
 
 class _Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SwitchRole(StrEnum):
-    """Where a switch stands in a leaf-spine fabric."""
-
-    LEAF = "leaf"
-    SPINE = "spine"
-
-
-class PortRole(StrEnum):
-    """What an egress port serves; ports of one role share their thresholds."""
-
-    LEAF_DOWN = "leaf-down"
-    """Leaf to host: where incast meets."""
-    LEAF_UP = "leaf-up"
-    SPINE_DOWN = "spine-down"
-
-
-class PortNames(_Document):
-    """How a device numbers its ports: `Ethernet{n}` with first 0 and step 4 gives Ethernet0, Ethernet4, ….
-
-    The bounds make every generated name a PortName.
-    """
-
-    pattern: Annotated[
-        str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9/_.-]*)?\{n\}[A-Za-z0-9/_.-]*$", max_length=24)
-    ]
-    first: int = Field(default=1, ge=0, le=10_000)
-    step: int = Field(default=1, ge=1, le=1000)
-
-    def name(self, index: int) -> str:
-        """Name of the port with this 0-based index."""
-        return self.pattern.replace("{n}", str(self.first + index * self.step))
-
-
-class SwitchGroup(_Document):
-    """Switches of one tier that differ in their number only."""
-
-    count: int = Field(ge=1, le=4096)
-    platform: Name
-    hardware: Name | None = None
-    name: Annotated[Name, Field(max_length=32)] | None = None
-    """Prefix of the names; the tier's own name by default: leaf1, leaf2, …."""
-    port_names: PortNames | None = None
-
-
-class LeafSpine(_Document):
-    """Every leaf has one link to every spine; every leaf has the same number of hosts."""
-
-    spines: SwitchGroup
-    leaves: SwitchGroup
-    hosts_per_leaf: int = Field(ge=0, le=4096)
-
-
-class SwitchEntry(_Document):
-    """One switch, listed by name."""
-
-    name: Name
-    role: SwitchRole
-    platform: Name
-    hardware: Name | None = None
-
-
-class HostEntry(_Document):
-    """One host, listed by name."""
-
-    name: Name
-
-
-class LinkEntry(_Document):
-    """One cable; a host's end needs no port name of a switch, but has one all the same (its interface)."""
-
-    a: PortReference
-    b: PortReference
-
-
-class TopologyDocument(_Document):
-    """A generated leaf-spine, listed switches and links, or both: lists extend what is generated."""
-
-    leaf_spine: LeafSpine | None = None
-    switches: tuple[SwitchEntry, ...] = ()
-    hosts: tuple[HostEntry, ...] = ()
-    links: tuple[LinkEntry, ...] = ()
-
-    @model_validator(mode="after")
-    def _has_switches(self) -> Self:
-        if self.leaf_spine is None and not self.switches:
-            raise ValueError("needs leaf_spine, or switches and links")
-        return self
-
-
-class Addressing(_Document):
-    """Address rules: `address = prefix + host index`; a host's index is leaf number · leaf_stride + place."""
-
-    hosts: Prefix
-    """One /30 per host: leaf port .1, host .2."""
-    links: Prefix
-    """One /30 per leaf-spine link: leaf .1, spine .2."""
-    alias: dict[Name, Prefix] = Field(min_length=1)
-    """Spine → prefix; an address below it reaches its host through that spine."""
-    segments: SegmentBlock | None = None
-    """SRv6 locators, hosts and links (plan/segments.py): an IPv6 /32, for `spraying.mode: srv6` alone."""
-    leaf_stride: int = Field(default=64, ge=2)
-    """Host indices reserved for each leaf, a power of two, so that a spine needs one route per leaf."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.leaf_stride & (self.leaf_stride - 1):
-            raise ValueError(f"leaf_stride {self.leaf_stride} is not a power of two")
-        named = [("hosts", self.hosts), ("links", self.links)]
-        named += [(f"alias.{spine}", prefix) for spine, prefix in self.alias.items()]
-        for name, prefix in named:
-            for unusable, meaning in UNUSABLE_PREFIXES.items():
-                if prefix.overlaps(unusable):
-                    raise ValueError(f"{name} {prefix} overlaps {unusable}, which is {meaning}")
-        for position, (name, prefix) in enumerate(named):
-            for other_name, other in named[:position]:
-                if prefix.overlaps(other):
-                    raise ValueError(f"{name} {prefix} overlaps {other_name} {other}")
-        return self
 
 
 class RolePorts(_Document):
@@ -195,12 +35,68 @@ class Ports(_Document):
     """Rate, packet size and buffer of every port; `overrides` names the roles that differ."""
 
     rate_bps: RateBps = Field(alias="rate")
-    buffer_bytes: SizeBytes = Field(alias="buffer")
-    """What one port may fill of the switch's packet memory, all classes together."""
+    buffer_bytes: SizeBytes | None = Field(default=None, alias="buffer")
+    """What one port may fill of the switch's packet memory; by default what `memory` leaves it."""
     mtu_bytes: int = Field(default=1500, ge=576, le=9216)
     shaped: bool = False
     """Linux only: the port has no rate of its own (veth, tap), so the switch shapes it to `rate`."""
-    overrides: dict[PortRole, RolePorts] = {}
+    overrides: dict[PortRole, RolePorts] = Field(default={})
+
+
+class Memory(_Document):
+    """Packet memory that the ports of one switch share, as its vendor describes it.
+
+    A queue with a dynamic threshold comes to rest at alpha · (what is free): with n others as long as itself,
+    at alpha · pool / (1 + n · alpha) (Choudhury and Hahne 1998).
+    """
+
+    total_bytes: SizeBytes = Field(alias="total")
+    """The chip's buffer, or the part of it that one queue's packets can lie in."""
+    reserved_bytes: Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)] = Field(
+        default=0, alias="reserved"
+    )
+    """Guaranteed to ports and queues, whether they use it or not."""
+    headroom_bytes: Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)] = Field(
+        default=0, alias="headroom"
+    )
+    """Kept for lossless classes."""
+    ports: int | None = Field(default=None, ge=1, le=4096)
+    """Ports that share it; by default the box's."""
+    busy_ports: int | None = Field(default=None, ge=1, le=4096)
+    """Ports that are congested at once; by default a quarter of all."""
+    alpha: float | None = Field(default=None, gt=0, le=128, allow_inf_nan=False)
+    """Of a lossy queue, a power of two; by default the box's."""
+
+    @property
+    def pool_bytes(self) -> int:
+        """What lossy queues share."""
+        return self.total_bytes - self.reserved_bytes - self.headroom_bytes
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        if self.pool_bytes <= 0:
+            raise ValueError(
+                f"reserved and headroom, {self.reserved_bytes + self.headroom_bytes} B, leave nothing of the "
+                f"total {self.total_bytes} B"
+            )
+        if self.busy_ports and self.ports and self.busy_ports > self.ports:
+            raise ValueError(f"{self.busy_ports} busy_ports are more than the {self.ports} ports")
+        if self.alpha is not None and log2(self.alpha) % 1:
+            raise ValueError(f"alpha {self.alpha:g} is no power of two")
+        return self
+
+
+class ScenarioEntry(_Document):
+    """One situation that thresholds are chosen for, beside others."""
+
+    load_factor: float = Field(default=1.0, gt=0, le=10, allow_inf_nan=False)
+    """Times the planned load."""
+    senders: int = Field(default=1, ge=1, le=1024)
+    """Senders whose bursts meet at a port: an incast of this degree."""
+    burst_packets: BurstPackets | None = None
+    """Burst of every gradient class; by default the agents'."""
+    weight: float = Field(gt=0, le=1000, allow_inf_nan=False)
+    """Its part of the objective, relative to the other scenarios."""
 
 
 class Traffic(_Document):
@@ -210,8 +106,8 @@ class Traffic(_Document):
     """Gradient bits offered to a port over its rate, in the busy phase; above 1 is overload."""
     burst_packets: BurstPackets = 1
     """Packets that a sender emits back to back with one tag (its segmentation offload)."""
-    source_rate_ratio: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
-    """Rate of a sender's link over the rate of the port: how fast a burst arrives.
+    source_rate_ratio: float | None = Field(default=None, gt=0, le=1000, allow_inf_nan=False)
+    """Rate of a sender's link over the rate of the port, how fast a burst arrives; by default a host's.
 
     The loss model `simulate` follows it; `completion` lets a burst arrive at once, which loses more.
     """
@@ -229,6 +125,12 @@ class Traffic(_Document):
     jitter_seconds: float | None = Field(default=None, ge=0, le=1000, allow_inf_nan=False)
     """Incast: senders start up to so much late."""
 
+    scenarios: tuple[ScenarioEntry, ...] = Field(default=(), max_length=16)
+    """Situations beside the planned load for which thresholds are chosen; by default three quarters of the
+    load, 1.15 times the load, and the bursts of four senders at once."""
+    planned_weight: float = Field(default=0.6, gt=0, le=1000, allow_inf_nan=False)
+    """Part of the objective that the planned load has beside the scenarios."""
+
     @model_validator(mode="after")
     def _incast_is_complete(self) -> Self:
         for name in ("senders", "round_packets", "jitter_seconds"):
@@ -244,113 +146,6 @@ class Traffic(_Document):
         if self.importance is not None:
             return self.importance
         return "burst" if burst_packets > 1 and self.arrivals != "geometric" else "packet"
-
-
-class NetworkControlClass(_Document):
-    """Routing protocols; served first, never dropped early."""
-
-    dscp: tuple[DscpValue, ...] = Field(default=(CS6, CS7), min_length=1)
-    load: float = Field(default=0.001, ge=0, lt=1, allow_inf_nan=False)
-    limit_packets: LimitPackets = 16
-
-
-class ControlClass(_Document):
-    """The agents' control channel: stop, probe, bitmap."""
-
-    dscp: tuple[DscpValue, ...] = Field(min_length=1)
-    load: float = Field(default=0.005, ge=0, lt=1, allow_inf_nan=False)
-    limit_packets: LimitPackets = 32
-    rate_cap_share: float = Field(default=0.1, gt=0, le=1, allow_inf_nan=False)
-    """Share of a port to which switches hold it: it is served before gradients, whoever sends it."""
-
-    @model_validator(mode="after")
-    def _load_below_cap(self) -> Self:
-        if self.load >= self.rate_cap_share:
-            raise ValueError(f"the load {self.load} is not below rate_cap_share {self.rate_cap_share}")
-        return self
-
-
-class GradientClasses(_Document):
-    """The DSCPs of the gradient classes, front layers first."""
-
-    dscp: tuple[DscpValue, ...] = Field(min_length=1)
-    queues: int | None = Field(default=None, ge=1)
-    """How many gradient classes; by default as many as every device and the DSCP list allow."""
-    burst_packets: tuple[BurstPackets, ...] | None = None
-    """Burst of each class, front layers first, where they differ from `traffic.burst_packets`."""
-    delay_bound_seconds: DelaySeconds | tuple[DelaySeconds, ...] | None = Field(
-        default=None, alias="delay_bound"
-    )
-    """Bound of the 99th percentile of a port's queueing delay; one for all classes, or one for each."""
-    ordered_thresholds: bool | None = None
-    """Whether S must rise from class to class; by default for the loss model `paper` alone."""
-
-    def is_ordered(self, model: str) -> bool:
-        """Whether a plan of this loss model keeps S rising from class to class (MLT, section 5.2)."""
-        return model == "paper" if self.ordered_thresholds is None else self.ordered_thresholds
-
-    @model_validator(mode="after")
-    def _one_for_each_class(self) -> Self:
-        most = len(self.dscp)
-        for name, values in (
-            ("burst_packets", self.burst_packets),
-            ("delay_bound", self.delay_bound_seconds),
-        ):
-            least = self.queues if self.queues is not None else most
-            if isinstance(values, tuple) and not least <= len(values) <= most:
-                raise ValueError(f"{name} lists {len(values)} values for {least} gradient classes")
-        return self
-
-
-class BackgroundClass(_Document):
-    """Everything else, and what carries no DSCP of the plan."""
-
-    dscp: tuple[DscpValue, ...] = Field(default=(0,), min_length=1)
-    load: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
-    guaranteed_share: float = Field(default=0.05, ge=0, lt=1, allow_inf_nan=False)
-    """Share of the port that strict gradients may not take: switches guarantee it where they can, and senders
-    cap their gradient rate by it."""
-    limit_packets: LimitPackets = 32
-
-
-class Classes(_Document):
-    """Traffic classes in order of service, with the fabric's DSCPs."""
-
-    network_control: NetworkControlClass = NetworkControlClass()
-    control: ControlClass
-    gradients: GradientClasses
-    background: BackgroundClass = BackgroundClass()
-
-    @model_validator(mode="after")
-    def _code_points(self) -> Self:
-        for name in ("control", "gradients", "background"):
-            reserved = set(getattr(self, name).dscp) & {CS6, CS7}
-            if reserved:
-                raise ValueError(
-                    f"{name}.dscp: {min(reserved)} is {'CS6' if CS6 in reserved else 'CS7'}, "
-                    "which belongs to routing protocols (RFC 4594)"
-                )
-        _refuse_shared(
-            ("network_control", self.network_control.dscp),
-            ("control", self.control.dscp),
-            ("gradients", self.gradients.dscp),
-            ("background", self.background.dscp),
-        )
-        wanted = self.gradients.queues
-        if wanted is not None and wanted > len(self.gradients.dscp):
-            raise ValueError(
-                f"gradients.queues is {wanted}, gradients.dscp lists {len(self.gradients.dscp)} code points"
-            )
-        return self
-
-
-def _refuse_shared(*classes: tuple[str, Iterable[int]]) -> None:
-    owner: dict[int, str] = {}
-    for name, code_points in classes:
-        for dscp in code_points:
-            if dscp in owner:
-                raise ValueError(f"DSCP {dscp} is given to {owner[dscp]} and to {name}")
-            owner[dscp] = name
 
 
 SprayMode = Literal["alias", "srv6", "packet", "p4", "entropy"]
@@ -380,8 +175,12 @@ class Fabric(_Document):
     schema_version: Literal["mltswitch/fabric/v1"] = Field(alias="schema")
     name: Name
     topology: TopologyDocument
-    addressing: Addressing
+    addressing: Addressing = Addressing()
+    qos_only: bool = False
+    """Plan and push queues alone, on a network whose routes and addresses belong to somebody else."""
     ports: Ports
+    memory: dict[Name, Memory] = {}
+    """Shared packet memory by hardware model; the name `default` stands for every other one."""
     trusted_ports: Annotated[
         Literal["all"] | tuple[PortReference, ...], BeforeValidator(_check_trusted_ports)
     ] = "all"
@@ -394,6 +193,15 @@ class Fabric(_Document):
     def _segments_where_they_are_used(self) -> Self:
         if (self.addressing.segments is not None) != (self.spraying.mode == "srv6"):
             raise ValueError("addressing.segments and spraying.mode srv6 belong together")
+        return self
+
+    @model_validator(mode="after")
+    def _routes_where_they_are_needed(self) -> Self:
+        mode = self.spraying.mode
+        if self.qos_only and mode != "entropy":
+            raise ValueError(f"qos_only: spraying.mode {mode} needs routes; entropy needs none")
+        if mode == "alias" and self.addressing.alias is None:
+            raise ValueError("addressing.alias is missing, which spraying.mode alias needs")
         return self
 
     def gradient_bursts(self, count: int) -> tuple[int, ...]:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.plan.fabric import Fabric, PortNames, SwitchGroup
+from mltswitch.plan.fabric import Fabric
+from mltswitch.plan.topology_document import SwitchGroup, SwitchModel
 
 CapabilityLookup = Callable[[str, str | None], Capabilities]
 """(platform, hardware or None for its default) → capabilities; raises UserInputError for unknown ones."""
@@ -18,16 +19,22 @@ def resolve_fabric(fabric: Fabric, capabilities: CapabilityLookup) -> Fabric:
     )
     shape = topology.leaf_spine
     if shape is not None:
-        spines, leaves = (_resolve_group(group, capabilities) for group in (shape.spines, shape.leaves))
-        shape = shape.model_copy(update={"spines": spines, "leaves": leaves})
+        groups = {"spines": shape.spines, "leaves": shape.leaves, "cores": shape.cores}
+        shape = shape.model_copy(
+            update={tier: group and _resolve_group(group, capabilities) for tier, group in groups.items()}
+        )
     resolved = topology.model_copy(update={"switches": switches, "leaf_spine": shape})
     return fabric.model_copy(update={"topology": resolved})
 
 
 def _resolve_group(group: SwitchGroup, capabilities: CapabilityLookup) -> SwitchGroup:
-    device = capabilities(group.platform, group.hardware)
-    numbering = device.port_numbering
-    names = group.port_names or PortNames(
-        pattern=numbering.pattern, first=numbering.first, step=numbering.step
-    )
-    return group.model_copy(update={"hardware": device.hardware, "port_names": names})
+    models = {pattern: _resolve_model(model, capabilities) for pattern, model in group.models.items()}
+    default = group.default_model
+    update = {} if default is None else dict(_resolve_model(default, capabilities))
+    return group.model_copy(update=update | {"models": models})
+
+
+def _resolve_model(model: SwitchModel, capabilities: CapabilityLookup) -> SwitchModel:
+    device = capabilities(model.platform, model.hardware)
+    names = model.port_names or device.port_numbering
+    return model.model_copy(update={"hardware": device.hardware, "port_names": names})

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network
 from typing import Final
 
-from mltswitch.plan.fabric import Addressing, PortRole, SwitchRole
-from mltswitch.plan.topology import ADDRESSES_OF_A_LINK, Host, Port, Switch
+from mltswitch.plan.elements import Host, Port, Switch
+from mltswitch.plan.topology_document import Addressing, PortRole, SwitchRole
 
 LOCATOR_BITS: Final = 48
 LINK_BITS: Final = 64
@@ -56,12 +56,9 @@ class Segments:
     def port_addresses(self, port: Port) -> tuple[IPv6Address, IPv6Address]:
         """(own, peer's) address of a switch port; leaves have the first of a link."""
         if port.peer_is_host:
-            first = int(self.addressing.hosts.network_address)
-            link = self._host_link((int(port.address) - first) // ADDRESSES_OF_A_LINK)
+            link = self._host_link(port.number)
         else:
-            first = int(self.addressing.links.network_address)
-            number = (int(port.address) - first) // ADDRESSES_OF_A_LINK
-            base = int(self._part(_LINKS).network_address) + (number << (128 - LINK_BITS))
+            base = int(self._part(_LINKS).network_address) + (port.number << (128 - LINK_BITS))
             link = IPv6Network((base, LINK_BITS))
         own, peer = (2, 1) if port.role is PortRole.SPINE_DOWN else (1, 2)
         return link.network_address + own, link.network_address + peer
@@ -74,8 +71,8 @@ class Segments:
         """A leaf reaches every spine's segment, a spine the hosts of every leaf."""
         reach = self.locator if switch.role is SwitchRole.LEAF else self.hosts
         return tuple(
-            SegmentRoute(reach(tier_index[port.peer]), self.port_addresses(port)[1], port.name)
-            for port in switch.ports
+            SegmentRoute(reach(tier_index[port.peer]), self.port_addresses(port)[1], port.interface)
+            for port in switch.links
             if not port.peer_is_host
         )
 

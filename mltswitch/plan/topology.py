@@ -1,80 +1,39 @@
-"""A fabric document expanded into switches, ports, hosts and addresses."""
+"""A fabric document expanded into switches, ports, hosts and addresses.
+
+A path is named by the highest switch that it crosses: its spine, or its core where it leaves the pod. Of
+parallel links between two switches each is a path of its own, unless they are one link aggregation group: the
+first has the switch's name, the next ones `spine1.2`, `spine1.3`, ….
+"""
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPV4LENGTH, IPv4Address, IPv4Network
-from typing import Final, NamedTuple
+from itertools import count
+from typing import Final
 
 from mltswitch.errors import UserInputError
 from mltswitch.plan.addresses import address_at, prefix_at
-from mltswitch.plan.cabling import Link, check_complete, check_links, check_names, collect, tier_indices
-from mltswitch.plan.fabric import Fabric, PortRole, SwitchRole
+from mltswitch.plan.cabling import (
+    TIERS,
+    Cabling,
+    Link,
+    check_complete,
+    check_names,
+    collect,
+    find_pods,
+    upward_links,
+)
+from mltswitch.plan.elements import ADDRESSES_OF_A_LINK, NO_ADDRESS, Host, PathName, Port, Route, Switch
+from mltswitch.plan.fabric import Fabric
+from mltswitch.plan.topology_document import HostAddress, PortRole, SwitchRole
 
-ADDRESSES_OF_A_LINK: Final = 4
-"""A /30: the leaf has the first address, the spine or the host the second."""
-
-
-class Port(NamedTuple):
-    """One switch port of the fabric, with both ends' addresses."""
-
-    name: str
-    role: PortRole
-    peer: str
-    peer_port: str
-    peer_is_host: bool
-    address: IPv4Address
-    peer_address: IPv4Address
-    trusted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Switch:
-    """One switch and its ports in the order in which the device numbers them."""
-
-    name: str
-    role: SwitchRole
-    platform: str
-    hardware: str | None
-    index: int
-    """0-based place within its tier."""
-    ports: tuple[Port, ...]
-
-    def port(self, name: str) -> Port:
-        """The port of this name; raises KeyError."""
-        for port in self.ports:
-            if port.name == name:
-                return port
-        raise KeyError(name)
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """One host: its index decides all its addresses."""
-
-    name: str
-    interface: str
-    leaf: str
-    leaf_port: str
-    index: int
-    address: IPv4Address
-    gateway: IPv4Address
-    alias_prefixes: tuple[tuple[str, IPv4Network], ...]
-    """(spine, its alias prefix), the same for all hosts."""
-
-    @property
-    def aliases(self) -> tuple[tuple[str, IPv4Address], ...]:
-        """(spine, address): sending to the address crosses that spine."""
-        return tuple((spine, prefix.network_address + self.index) for spine, prefix in self.alias_prefixes)
-
-
-class Route(NamedTuple):
-    """One static route of the plan: an alias prefix and the next hop that makes it one path."""
-
-    prefix: IPv4Network
-    next_hop: IPv4Address
-    port: str
+_ROLES: Final[dict[tuple[str, str], tuple[PortRole, PortRole]]] = {
+    ("host", SwitchRole.LEAF): (PortRole.LEAF_DOWN, PortRole.LEAF_DOWN),
+    (SwitchRole.LEAF, SwitchRole.SPINE): (PortRole.LEAF_UP, PortRole.SPINE_DOWN),
+    (SwitchRole.SPINE, SwitchRole.CORE): (PortRole.SPINE_UP, PortRole.CORE_DOWN),
+}
+"""(lower, upper) tier → roles of their ports."""
 
 
 class Topology:
@@ -84,16 +43,25 @@ class Topology:
         """Expand the document; raises UserInputError naming the link, switch or prefix that does not fit."""
         self._fabric = fabric
         self._addressing = fabric.addressing
-        self._alias_prefixes = tuple(fabric.addressing.alias.items())
-        nodes, hosts, links = collect(fabric)
-        self._nodes = {node.name: node for node in nodes}
-        check_names(nodes, hosts)
-        check_links(links, {node.name: node.role for node in nodes}, set(hosts))
-        self._tier_index = tier_indices(nodes)
-        self._check_alias_spines()
-        check_complete(nodes, links)
-        self._host_index = self._number_hosts(hosts, links)
-        self.switches, self.hosts = self._connect(links)
+        cabling = collect(fabric.topology)
+        self._nodes = {node.name: node for node in cabling.nodes}
+        check_names([*(node.name for node in cabling.nodes), *cabling.hosts])
+        self._tiers: dict[str, str] = {name: node.role for name, node in self._nodes.items()}
+        self._tiers |= dict.fromkeys(cabling.hosts, TIERS[0])
+        links = upward_links(cabling.links, self._tiers)
+        counts = {tier: count() for tier in TIERS}
+        self.tier_index = {name: next(counts[node.role]) for name, node in self._nodes.items()}
+        """Switch → 0-based place within its tier."""
+        self.pods = find_pods(cabling.nodes, links)
+        """Leaf or spine → number of its pod."""
+        self._joined = self._join(links)
+        check_complete(cabling.nodes, self._joined, self.pods)
+        self._via = {pod: self._choose_spines(pod) for pod in sorted(set(self.pods.values()))}
+        self.paths = self._name_paths()
+        """All paths, those of `addressing.alias` in its order."""
+        self._alias = self._alias_prefixes()
+        self._check_room()
+        self.switches, self.hosts = self._connect(cabling, links)
         self._check_trusted()
 
     @cached_property
@@ -111,140 +79,341 @@ class Topology:
                 expected=f"one of {', '.join(self.by_name)}",
             ) from None
 
+    @property
+    def hops(self) -> int:
+        """Queues on the longest path."""
+        if len(self._via) > 1:
+            return 5
+        return 3 if any(role is SwitchRole.SPINE for role in self._tiers.values()) else 1
+
+    @cached_property
+    def senders(self) -> dict[PortRole, int]:
+        """Role of a port → the most hosts' ports that send through one; to a host, those of other hosts."""
+        total = len(self.hosts)
+        on_leaf = Counter(host.leaf for host in self.hosts)
+        in_pod = Counter(self.pods[host.leaf] for host in self.hosts)
+        machines = Counter(host.machine for host in self.hosts)
+        return {
+            PortRole.LEAF_DOWN: total - min(machines.values(), default=0),
+            PortRole.LEAF_UP: max(on_leaf.values(), default=0),
+            PortRole.SPINE_DOWN: total - min(on_leaf.values(), default=0),
+            PortRole.SPINE_UP: max(in_pod.values(), default=0),
+            PortRole.CORE_DOWN: total - min(in_pod.values(), default=0),
+        }
+
+    def paths_between(self, source: Host, destination: Host) -> tuple[PathName, ...]:
+        """The paths from one leaf to another: by the spines of one pod, or by the cores."""
+        pod = self.pods[source.leaf]
+        wanted = pod if pod == self.pods[destination.leaf] else None
+        return tuple(path for path in self.paths if self.pods.get(path.top) == wanted)
+
+    def walk(self, source: Host, destination: Host, path: PathName) -> tuple[tuple[str, Port], ...]:
+        """(switch, port by which it sends) on one path; of a link aggregation group the first port."""
+        last = (destination.leaf, self.switch(destination.leaf).port(destination.leaf_port))
+        if source.leaf == destination.leaf:
+            return (last,)
+        up, down = (self._spine(self.pods[host.leaf], path) for host in (source, destination))
+        hops = [(source.leaf, self._link(source.leaf, up, path)[0])]
+        if up != down:
+            hops.append((up, self._link(up, path.top, path)[0]))
+            hops.append((path.top, self._link(down, path.top, path)[1]))
+        hops.append((down, self._link(destination.leaf, down, path)[1]))
+        return (*hops, last)
+
     def routes(self, switch_name: str) -> tuple[Route, ...]:
         """Alias routes of one switch, expanded on demand: the path rule, not a list of host pairs."""
         switch = self.switch(switch_name)
-        return tuple(
-            self._leaf_routes(switch) if switch.role is SwitchRole.LEAF else self._spine_routes(switch)
-        )
-
-    @property
-    def tier_index(self) -> dict[str, int]:
-        """Switch → 0-based place within its tier."""
-        return self._tier_index
+        if not self._alias or self._fabric.qos_only:
+            return ()
+        if switch.role is SwitchRole.LEAF:
+            return tuple(self._leaf_routes(switch))
+        return tuple(self._upper_routes(switch))
 
     def _leaf_routes(self, leaf: Switch) -> Iterator[Route]:
-        for port in leaf.ports:
-            if not port.peer_is_host:
-                yield Route(self._addressing.alias[port.peer], port.peer_address, port.name)
-        spines = [int(prefix.network_address) for prefix in self._addressing.alias.values()]
+        pod = self.pods[leaf.name]
+        paths = [path for path in self.paths if self._spine(pod, path)]
+        for path in paths:
+            port, _ = self._link(leaf.name, self._spine(pod, path), path)
+            yield Route(self._alias[path.name], port.peer_address, port.interface)
+        prefixes = [int(self._alias[path.name].network_address) for path in paths]
         for port in leaf.ports:
             if port.peer_is_host:
-                index = self._host_index[port.peer]
-                for alias in spines:
-                    yield Route(prefix_at(alias + index, IPV4LENGTH), port.peer_address, port.name)
+                for prefix in prefixes:
+                    yield Route(prefix_at(prefix + port.number, IPV4LENGTH), port.peer_address, port.name)
 
-    def _spine_routes(self, spine: Switch) -> Iterator[Route]:
+    def _upper_routes(self, switch: Switch) -> Iterator[Route]:
+        """A prefix for each leaf below, and the way to the core for the rest."""
         stride = self._addressing.leaf_stride
-        prefix_length = IPV4LENGTH - (stride.bit_length() - 1)
-        alias = int(self._addressing.alias[spine.name].network_address)
-        for port in spine.ports:
-            first = alias + self._tier_index[port.peer] * stride
-            yield Route(prefix_at(first, prefix_length), port.peer_address, port.name)
+        length = IPV4LENGTH - (stride.bit_length() - 1)
+        is_core, pod = switch.role is SwitchRole.CORE, self.pods.get(switch.name, -1)
+        for path in self.paths:
+            if switch.name != (path.top if is_core else self._spine(pod, path)):
+                continue
+            first = int(self._alias[path.name].network_address)
+            for leaf in self._leaves:
+                if is_core:
+                    _, port = self._link(self._spine(self.pods[leaf], path), path.top, path)
+                elif self.pods[leaf] == pod:
+                    _, port = self._link(leaf, switch.name, path)
+                else:
+                    continue
+                prefix = prefix_at(first + self.tier_index[leaf] * stride, length)
+                yield Route(prefix, port.peer_address, port.interface)
+            if path.top != switch.name:
+                port, _ = self._link(switch.name, path.top, path)
+                yield Route(self._alias[path.name], port.peer_address, port.interface)
 
-    def _check_alias_spines(self) -> None:
-        spines = {node.name for node in self._nodes.values() if node.role is SwitchRole.SPINE}
-        for name in self._addressing.alias:
-            if name not in spines:
-                raise UserInputError(
-                    f"{name!r} is no spine of the topology",
-                    where="addressing.alias",
-                    expected=f"one of {', '.join(sorted(spines)) or 'no spine exists'}",
-                )
-        for name in sorted(spines - self._addressing.alias.keys()):
-            raise UserInputError(f"spine {name} has no alias prefix", where="addressing.alias")
-        leaves = sum(node.role is SwitchRole.LEAF for node in self._nodes.values())
-        needed = leaves * self._addressing.leaf_stride
-        prefixes = [
-            (f"addressing.alias.{name}", prefix, 1) for name, prefix in self._addressing.alias.items()
+    @cached_property
+    def _leaves(self) -> tuple[str, ...]:
+        return tuple(name for name, node in self._nodes.items() if node.role is SwitchRole.LEAF)
+
+    def _spine(self, pod: int, path: PathName) -> str:
+        """The spine by which a path enters and leaves a pod; "": it does not."""
+        return self._via.get(pod, {}).get(path.top, "")
+
+    def _link(self, lower: str, upper: str, path: PathName) -> tuple[Port, Port]:
+        """Both ports of the link that a path takes between two switches."""
+        ends = self._joined[lower, upper]
+        return self._ports[ends[path.link % len(ends)]]
+
+    def _choose_spines(self, pod: int) -> dict[str, str]:
+        """Top of a path → the pod's spine that it crosses: itself, or the one that is cabled to the core.
+
+        Of several spines that are cabled to one core, cores take turns.
+        """
+        spines = [
+            name
+            for name, other in self.pods.items()
+            if other == pod and self._tiers[name] == SwitchRole.SPINE
         ]
-        hosts = ("addressing.hosts", self._addressing.hosts, ADDRESSES_OF_A_LINK)
-        for where, prefix, addresses_each in [*prefixes, hosts]:
+        via = {spine: spine for spine in spines}
+        for name, node in self._nodes.items():
+            if node.role is SwitchRole.CORE:
+                cabled = [spine for spine in spines if (spine, name) in self._joined]
+                via[name] = cabled[self.tier_index[name] % len(cabled)]
+        return via
+
+    def _join(self, links: list[Link]) -> dict[tuple[str, str], list[tuple[str, str]]]:
+        """(lower, upper) switch → lower ends of their links, one for each link aggregation group."""
+        joined: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        known: set[tuple[str, str]] = set()
+        for link in links:
+            if self._tiers[link.a[0]] == TIERS[0]:
+                continue
+            end = (link.a[0], link.lags[0] or link.a[1])
+            if end not in known:
+                known.add(end)
+                joined.setdefault((link.a[0], link.b[0]), []).append(end)
+        return joined
+
+    def _name_paths(self) -> tuple[PathName, ...]:
+        most: Counter[str] = Counter()
+        for (_, upper), ends in self._joined.items():
+            most[upper] = max(most[upper], len(ends))
+        for via in self._via.values():
+            for top, spine in via.items():
+                most[top] = max(most[top], most[spine])
+        tops = [name for name, tier in self._tiers.items() if tier in TIERS[2:]]
+        paths = [
+            PathName(top if link == 0 else f"{top}.{link + 1}", top, link)
+            for top in sorted(tops, key=lambda name: TIERS.index(self._tiers[name]))
+            for link in range(most[top])
+        ]
+        check_names([*self._tiers, *(path.name for path in paths if path.link)])
+        if isinstance(self._addressing.alias, dict):
+            order = {name: place for place, name in enumerate(self._addressing.alias)}
+            paths.sort(key=lambda path: order.get(path.name, len(order)))
+        if self._fabric.spraying.mode == "srv6" and any(path.link or len(self._via) > 1 for path in paths):
+            raise UserInputError(
+                "srv6 has one segment for each spine",
+                where="spraying.mode",
+                expected="two tiers, and of parallel links a link aggregation group",
+            )
+        return tuple(paths)
+
+    def _alias_prefixes(self) -> dict[str, IPv4Network]:
+        """Path → its prefix, listed or as a part of the one block; {} where there is none."""
+        given, names = self._addressing.alias, [path.name for path in self.paths]
+        if given is None:
+            return {}
+        if isinstance(given, dict):
+            for name in given.keys() - set(names):
+                raise UserInputError(
+                    f"{name!r} is no spine, core or parallel link of the topology",
+                    where="addressing.alias",
+                    expected=f"one of {', '.join(names) or 'no spine exists'}",
+                )
+            for name in names:
+                if name not in given:
+                    raise UserInputError(f"path {name} has no alias prefix", where="addressing.alias")
+            return given
+        bits = (len(self._leaves) * self._addressing.leaf_stride - 1).bit_length()
+        if given.num_addresses < len(names) << bits:
+            raise UserInputError(
+                f"{given} holds {given.num_addresses} addresses, {len(names)} paths need "
+                f"{len(names) << bits}",
+                where="addressing.alias",
+            )
+        first = int(given.network_address)
+        return {
+            name: prefix_at(first + (place << bits), IPV4LENGTH - bits) for place, name in enumerate(names)
+        }
+
+    def _check_room(self) -> None:
+        needed = len(self._leaves) * self._addressing.leaf_stride
+        prefixes = [(f"addressing.alias.{name}", prefix, 1) for name, prefix in self._alias.items()]
+        if self._addressing.hosts is not None:
+            prefixes.append(("addressing.hosts", self._addressing.hosts, ADDRESSES_OF_A_LINK))
+        for where, prefix, addresses_each in prefixes:
             if prefix.num_addresses < needed * addresses_each:
                 raise UserInputError(
-                    f"{prefix} holds {prefix.num_addresses} addresses, {leaves} leaves with leaf_stride "
-                    f"{self._addressing.leaf_stride} need {needed * addresses_each}",
+                    f"{prefix} holds {prefix.num_addresses} addresses, {len(self._leaves)} leaves with "
+                    f"leaf_stride {self._addressing.leaf_stride} need {needed * addresses_each}",
                     where=where,
                 )
 
-    def _number_hosts(self, hosts: list[str], links: list[Link]) -> dict[str, int]:
-        leaf_of: dict[str, str] = {}
-        known = set(hosts)
-        for link in links:
-            for (name, _), (peer, _) in ((link.a, link.b), (link.b, link.a)):
-                if name in known:
-                    if name in leaf_of:
-                        raise UserInputError(f"host {name} has two links", where="topology.links")
-                    leaf_of[name] = peer
-        index: dict[str, int] = {}
-        seen: Counter[str] = Counter()
-        for host in hosts:
-            if host not in leaf_of:
-                raise UserInputError(f"host {host} has no link", where="topology.links")
-            leaf = leaf_of[host]
-            seen[leaf] += 1
-            if seen[leaf] >= self._addressing.leaf_stride:
-                raise UserInputError(
-                    f"leaf {leaf} has {seen[leaf]} hosts or more",
-                    where="addressing.leaf_stride",
-                    expected=f"fewer than leaf_stride {self._addressing.leaf_stride}",
-                )
-            index[host] = self._tier_index[leaf] * self._addressing.leaf_stride + seen[leaf]
-        return index
-
-    def _connect(self, links: list[Link]) -> tuple[tuple[Switch, ...], tuple[Host, ...]]:
+    def _connect(self, cabling: Cabling, links: list[Link]) -> tuple[tuple[Switch, ...], tuple[Host, ...]]:
         ports: dict[str, list[Port]] = {name: [] for name in self._nodes}
-        hosts: list[Host] = []
+        self._ports: dict[tuple[str, str], tuple[Port, Port]] = {}
         trusted = None if self._fabric.trusted_ports == "all" else frozenset(self._fabric.trusted_ports)
+        rates = {
+            role: (override and override.rate_bps) or self._fabric.ports.rate_bps
+            for role in PortRole
+            for override in [self._fabric.ports.overrides.get(role)]
+        }
+        hosts = self._number_hosts(cabling, links)
         fabric_links = 0
-
-        def add(
-            end: tuple[str, str],
-            peer: tuple[str, str],
-            role: PortRole,
-            address: IPv4Address,
-            far: IPv4Address,
-        ) -> None:
-            is_trusted = trusted is None or ":".join(end) in trusted
-            is_host = role is PortRole.LEAF_DOWN
-            ports[end[0]].append(Port(end[1], role, peer[0], peer[1], is_host, address, far, is_trusted))
-
-        # Numbers: an address is added to by making one of the sum.
-        first_host = int(self._addressing.hosts.network_address)
-        first_link = int(self._addressing.links.network_address)
-        end_of_links = first_link + self._addressing.links.num_addresses
         for link in links:
-            near, far = link.a, link.b
-            if near[0] in self._host_index or self._role(near) is SwitchRole.SPINE:
-                near, far = far, near
-            if far[0] in self._host_index:
-                index = self._host_index[far[0]]
-                base = first_host + ADDRESSES_OF_A_LINK * index
-                gateway, address = address_at(base + 1), address_at(base + 2)
-                add(near, far, PortRole.LEAF_DOWN, gateway, address)
-                hosts.append(
-                    Host(far[0], far[1], near[0], near[1], index, address, gateway, self._alias_prefixes)
-                )
+            (lower, lower_port), (upper, upper_port) = link.a, link.b
+            lower_role, upper_role = _ROLES[self._tiers[lower], self._tiers[upper]]
+            rate_bps = link.rate_bps or rates[upper_role]
+            is_trusted = trusted is None or ":".join(link.b) in trusted
+            if lower_role is upper_role:
+                host = hosts[link.a]
+                ports[upper].append(
+                    Port(
+                        upper_port, upper_role, host.name, lower_port, True, host.gateway, host.address,
+                        is_trusted, rate_bps, host.index, link.breakouts[1], "", host.vlan,
+                    )
+                )  # fmt: skip
                 continue
-            base = first_link + ADDRESSES_OF_A_LINK * fabric_links
-            fabric_links += 1
-            if base + ADDRESSES_OF_A_LINK > end_of_links:
-                raise UserInputError(
-                    f"{self._addressing.links} has no room for link {fabric_links}", where="addressing.links"
-                )
-            leaf, spine = address_at(base + 1), address_at(base + 2)
-            add(near, far, PortRole.LEAF_UP, leaf, spine)
-            add(far, near, PortRole.SPINE_DOWN, spine, leaf)
+            end = (lower, link.lags[0] or lower_port)
+            if end in self._ports:
+                known = self._ports[end][0]
+                number, low, high = known.number, known.address, known.peer_address
+            else:
+                number = fabric_links
+                low, high = self._link_addresses(number)
+                fabric_links += 1
+            below = Port(
+                lower_port, lower_role, upper, upper_port, False, low, high,
+                trusted is None or ":".join(link.a) in trusted,
+                link.rate_bps or rates[lower_role], number, link.breakouts[0], link.lags[0],
+            )  # fmt: skip
+            above = Port(
+                upper_port, upper_role, lower, lower_port, False, high, low,
+                is_trusted, rate_bps, number, link.breakouts[1], link.lags[1],
+            )  # fmt: skip
+            ports[lower].append(below)
+            ports[upper].append(above)
+            self._ports.setdefault(end, (below, above))
         switches = tuple(
             Switch(
-                node.name, node.role, node.platform, node.hardware, self._tier_index[name], tuple(ports[name])
+                node.name, node.role, node.platform, node.hardware, self.tier_index[name], tuple(ports[name])
             )
             for name, node in self._nodes.items()
         )
-        return switches, tuple(sorted(hosts, key=lambda host: host.index))
+        return switches, tuple(sorted(hosts.values(), key=lambda host: host.index))
 
-    def _role(self, end: tuple[str, str]) -> SwitchRole:
-        return self._nodes[end[0]].role
+    def _link_addresses(self, number: int) -> tuple[IPv4Address, IPv4Address]:
+        """(lower, upper) switch's address of a link between two switches."""
+        if self._addressing.links is None:
+            if self._fabric.qos_only:
+                return NO_ADDRESS, NO_ADDRESS
+            raise UserInputError("is missing", where="addressing.links", expected="a prefix for links")
+        offset = ADDRESSES_OF_A_LINK * number
+        if offset >= 1 << (IPV4LENGTH - self._addressing.links.prefixlen):
+            raise UserInputError(
+                f"{self._addressing.links} has no room for link {number + 1}", where="addressing.links"
+            )
+        base = int(self._addressing.links.network_address) + offset
+        return address_at(base + 1), address_at(base + 2)
+
+    def _number_hosts(self, cabling: Cabling, links: list[Link]) -> dict[tuple[str, str], Host]:
+        """(host, interface) → the host's port; places on a leaf are counted in the order of the hosts."""
+        of_machine: dict[str, list[Link]] = {name: [] for name in cabling.hosts}
+        for link in links:
+            if link.a[0] in of_machine:
+                of_machine[link.a[0]].append(link)
+        aliases = {
+            pod: tuple(
+                (path.name, self._alias[path.name])
+                for path in self.paths
+                if path.name in self._alias and self._spine(pod, path)
+            )
+            for pod in self._via
+        }
+        stride, seen, rule = self._addressing.leaf_stride, Counter[str](), HostAddress()
+        hosts: dict[tuple[str, str], Host] = {}
+        for machine, cables in of_machine.items():
+            if not cables:
+                raise UserInputError(f"host {machine} has no link", where="topology.links")
+            for link in cables:
+                interface, (leaf, leaf_port) = link.a[1], link.b
+                seen[leaf] += 1
+                if seen[leaf] >= stride and (self._alias or self._addressing.hosts is not None):
+                    raise UserInputError(
+                        f"leaf {leaf} has {seen[leaf]} hosts or more",
+                        where="addressing.leaf_stride",
+                        expected=f"fewer than leaf_stride {stride}",
+                    )
+                index = self.tier_index[leaf] * stride + seen[leaf]
+                name = machine if len(cables) == 1 else f"{machine}.{interface}"
+                entry = cabling.entries.get(machine)
+                given = entry.address_of(interface) if entry else rule
+                address, gateway = self._host_addresses(name, given, index)
+                hosts[link.a] = Host(
+                    name, interface, leaf, leaf_port, index, address, gateway, aliases[self.pods[leaf]],
+                    machine, given.address is not None, given.vlan,
+                )  # fmt: skip
+        self._check_hosts(list(hosts.values()))
+        return hosts
+
+    def _host_addresses(self, name: str, given: HostAddress, index: int) -> tuple[IPv4Address, IPv4Address]:
+        """(host's, leaf's) address of the link of one host's port."""
+        block, is_ours = self._addressing.hosts, not self._fabric.qos_only
+        if is_ours and given.vlan is not None:
+            raise UserInputError(f"vlan {given.vlan} needs qos_only: true", where=f"topology.hosts: {name}")
+        if given.address is not None:
+            if is_ours and given.gateway is None:
+                raise UserInputError("an address, but no gateway", where=f"topology.hosts: {name}")
+            return given.address.ip, given.gateway or NO_ADDRESS
+        if block is None:
+            if is_ours:
+                raise UserInputError(
+                    f"host {name} has no address",
+                    where="addressing.hosts",
+                    expected="a prefix for hosts, or an address of each host",
+                )
+            return NO_ADDRESS, NO_ADDRESS
+        base = int(block.network_address) + ADDRESSES_OF_A_LINK * index
+        return address_at(base + 2), address_at(base + 1)
+
+    def _check_hosts(self, hosts: list[Host]) -> None:
+        """Names are given once, and addresses that the file gives are no others'."""
+        check_names([*self._nodes, *(host.name for host in hosts)])
+        reserved = (self._addressing.hosts, self._addressing.links, *self._alias.values())
+        given = [host for host in hosts if host.is_explicit]
+        twice = Counter(host.address for host in given)
+        for host in given:
+            where = f"topology.hosts: {host.name}"
+            if twice[host.address] > 1:
+                raise UserInputError(f"{host.address} is given twice", where=where)
+            for prefix in reserved:
+                if prefix is not None and host.address in prefix:
+                    raise UserInputError(
+                        f"{host.address} lies in {prefix}, whose addresses follow a rule", where=where
+                    )
 
     def _check_trusted(self) -> None:
         if self._fabric.trusted_ports == "all":

@@ -3,12 +3,15 @@
 Routes with one prefix share its packets.
 """
 
-from collections.abc import Callable
-from ipaddress import IPV4LENGTH
+from collections.abc import Callable, Iterator
+from ipaddress import IPV4LENGTH, IPv4Network
 
 from mltswitch.plan.addresses import prefix_at
-from mltswitch.plan.fabric import Addressing, SwitchRole
-from mltswitch.plan.topology import ADDRESSES_OF_A_LINK, Port, Route, Switch, Topology
+from mltswitch.plan.elements import ADDRESSES_OF_A_LINK, Port, Route, Switch
+from mltswitch.plan.topology import Topology
+from mltswitch.plan.topology_document import Addressing, SwitchRole
+
+_UP = {SwitchRole.LEAF: SwitchRole.SPINE, SwitchRole.SPINE: SwitchRole.CORE}
 
 
 def _every(_: Port) -> bool:
@@ -18,24 +21,47 @@ def _every(_: Port) -> bool:
 def underlay(
     addressing: Addressing, topology: Topology, switch: Switch, leads: Callable[[Port], bool] = _every
 ) -> tuple[Route, ...]:
-    """Between leaves: a leaf sends to every host over all spines, a spine to each leaf.
+    """A switch sends down what is below it, to each leaf, and all else up, over all links.
 
     Links of which `leads` says that nothing is forwarded behind them are left out.
     """
-    up = [port for port in switch.ports if not port.peer_is_host and leads(port)]
-    if switch.role is SwitchRole.LEAF:
-        return tuple(Route(addressing.hosts, port.peer_address, port.name) for port in up)
-    addresses_each = ADDRESSES_OF_A_LINK * addressing.leaf_stride
-    prefix_length = IPV4LENGTH - (addresses_each.bit_length() - 1)
-    first = int(addressing.hosts.network_address)
-    return tuple(
-        Route(
-            prefix_at(first + addresses_each * topology.tier_index[port.peer], prefix_length),
-            port.peer_address,
-            port.name,
-        )
-        for port in up
-    )
+    ports = [port for port in switch.links if not port.peer_is_host and leads(port)]
+    above = _UP.get(switch.role)
+    up = [port for port in ports if topology.switch(port.peer).role is above]
+    down: dict[str, list[Port]] = {}
+    for port in ports:
+        if topology.switch(port.peer).role is SwitchRole.LEAF:
+            down.setdefault(port.peer, []).append(port)
+    if switch.role is SwitchRole.CORE:
+        for leaf in (each.name for each in topology.switches if each.role is SwitchRole.LEAF):
+            pod = topology.pods[leaf]
+            down[leaf] = [port for port in ports if topology.pods[port.peer] == pod]
+    ways = [
+        (prefix, port)
+        for leaf, links in down.items()
+        for prefix in _below(addressing, topology, leaf)
+        for port in links
+    ]
+    if up:
+        rest = [] if addressing.hosts is None else [addressing.hosts]
+        rest += [
+            prefix_at(int(host.address), IPV4LENGTH)
+            for host in topology.hosts
+            if host.is_explicit and host.leaf not in down and host.leaf != switch.name
+        ]
+        ways += [(prefix, port) for prefix in rest for port in up]
+    return tuple(Route(prefix, port.peer_address, port.interface) for prefix, port in ways)
+
+
+def _below(addressing: Addressing, topology: Topology, leaf: str) -> Iterator[IPv4Network]:
+    """What is sent to a leaf: the block of its hosts, and hosts with addresses of their own."""
+    if addressing.hosts is not None:
+        size = ADDRESSES_OF_A_LINK * addressing.leaf_stride
+        first = int(addressing.hosts.network_address) + size * topology.tier_index[leaf]
+        yield prefix_at(first, IPV4LENGTH - (size.bit_length() - 1))
+    for host in topology.hosts:
+        if host.is_explicit and host.leaf == leaf:
+            yield prefix_at(int(host.address), IPV4LENGTH)
 
 
 def attached_hosts(switch: Switch) -> tuple[Route, ...]:

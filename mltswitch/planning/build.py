@@ -1,34 +1,46 @@
 """From a model profile and a fabric to a Plan: the compiler's middle."""
 
-from math import prod
 from typing import Any
 
 from mltswitch import __version__
 from mltswitch.capabilities import Capabilities
 from mltswitch.documents import sha256
-from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.errors import UserInputError
+from mltswitch.plan.device_checks import check_lossless, check_spray_mode
 from mltswitch.plan.document import (
     PLAN_SCHEMA,
+    PLANNED_LOAD,
     ClassKind,
     PathPrediction,
     Paths,
     Plan,
     PortProfile,
-    Prediction,
     Provenance,
+    ScenarioPrediction,
     TrafficClass,
 )
-from mltswitch.plan.fabric import Fabric, PortRole
+from mltswitch.plan.fabric import Fabric
+from mltswitch.plan.port_numbers import check_ports
 from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
-from mltswitch.plan.spraying import check_spray_mode
+from mltswitch.plan.seal import sealed
 from mltswitch.plan.topology import Topology
+from mltswitch.plan.topology_document import PortRole
 from mltswitch.planning.classes import gradient_class_count, traffic_classes
 from mltswitch.planning.lint import lint, loss_bound
+from mltswitch.planning.memory import port_memory
 from mltswitch.planning.notes import plan_notes
-from mltswitch.planning.predict import predict_port, rounded
-from mltswitch.planning.thresholds import ClassCurves, PortSolver, provisional_queues
+from mltswitch.planning.predict import Losses, path_losses, predict_port, rounded
+from mltswitch.planning.scenarios import planned_scenarios
+from mltswitch.planning.thresholds import (
+    ClassCurves,
+    PortSolver,
+    SolveProgress,
+    provisional_queues,
+    solve_ports,
+)
 from mltswitch.profile import ModelProfile, profile_sha256
 from mltswitch.queueing import MODELS, SimulationSettings
+from mltswitch.queueing.models import ANALYTIC
 from mltswitch.units import frame_bytes
 
 ALIAS_RULE = "address = alias prefix of the spine + host index"
@@ -40,7 +52,9 @@ def build_plan(
     capabilities: CapabilityLookup,
     model: str = MODELS[0],
     *,
-    simulation: SimulationSettings | None = None,
+    at_load: float | None = None,
+    is_order_free: bool = False,
+    progress: SolveProgress | None = None,
 ) -> Plan:
     """The plan of one model on one fabric; the same input gives the same plan.
 
@@ -49,34 +63,39 @@ def build_plan(
         fabric: switches, ports and traffic.
         capabilities: what the devices can do.
         model: the loss model.
-        simulation: for the loss model `simulate` alone.
+        at_load: choose for this gradient load alone, without room for anything else; None: for all scenarios.
+        is_order_free: a class of higher priority may have a larger S.
+        progress: told after each call of the loss model.
 
     Raises:
         UserInputError: a value of the fabric does not fit, or the loss model is unknown, cannot express the
             fabric's traffic, or finds no thresholds that keep the delay bounds.
-        UnsupportedPlanError: a device has too few queues.
+        UnsupportedPlanError: a device has too few queues, ports or steps.
     """
-    if model not in MODELS:
-        raise UserInputError(f"unknown loss model {model!r}", expected=f"one of {', '.join(MODELS)}")
-    resolved = resolve_fabric(fabric, capabilities)
+    if model not in ANALYTIC:
+        raise UserInputError(
+            f"the loss model {model!r} chooses no thresholds", expected=f"one of {', '.join(ANALYTIC)}"
+        )
+    resolved = _with_options(resolve_fabric(fabric, capabilities), at_load, is_order_free=is_order_free)
     topology = Topology(resolved)
-    _check_devices(topology, capabilities, resolved.spraying.mode)
+    _check_devices(topology, capabilities, resolved)
     free_queues = [
-        (switch.name, len(capabilities(switch.platform, switch.hardware).queues), str(switch.hardware))
+        (switch.name, len(device.queues_beside(len(resolved.classes.lossless))), device.hardware)
         for switch in topology.switches
+        for device in [capabilities(switch.platform, switch.hardware)]
     ]
     count = gradient_class_count(resolved, free_queues, len(profile.layers))
     unbounded = traffic_classes(profile, resolved, count)
     curves = ClassCurves(profile, unbounded)
     classes = _with_bounds(unbounded, curves)
-    roles = sorted(
+    kinds = sorted(
         {
-            (switch.platform, str(switch.hardware), port.role)
+            (switch.platform, str(switch.hardware), port.role, port.rate_bps)
             for switch in topology.switches
             for port in switch.ports
         }
     )
-    hops = 3 if any(role is PortRole.LEAF_UP for _, _, role in roles) else 1
+    is_robust = at_load is None
     fields: dict[str, Any] = {
         "schema": PLAN_SCHEMA,
         "provenance": Provenance(
@@ -84,41 +103,109 @@ def build_plan(
             queueing_model=model,
             profile_name=profile.name,
             profile_sha256=profile_sha256(profile),
-            fabric_sha256=sha256(fabric),
+            fabric_sha256=sha256(resolved),
             sensitivity=profile.sensitivity.provenance,
         ),
         "unimportant_share": profile.sensitivity.unimportant_share,
         "classes": classes,
         "port_profiles": tuple(
-            _draft_profile(resolved, classes, capabilities(platform, hardware), role)
-            for platform, hardware, role in roles
+            _draft_profile(topology, resolved, classes, capabilities(platform, hardware), role, rate_bps)
+            for platform, hardware, role, rate_bps in kinds
         ),
+        "scenarios": planned_scenarios(resolved, topology.senders[PortRole.LEAF_DOWN])
+        if is_robust
+        else (PLANNED_LOAD,),
         "end_to_end": (),
-        "hops": hops,
+        "hops": topology.hops,
         "paths": Paths(
             mode=resolved.spraying.mode, rule=ALIAS_RULE, burst_packets=resolved.traffic.burst_packets
         ),
         "fabric": resolved,
     }
-    # Thresholds that are still to be chosen keep no constraint, so the draft is not checked; the plan is.
+    # Two packets a class may be more than the buffer has, which is told better where thresholds are chosen.
     draft = Plan.model_construct(**fields)
-    solver = PortSolver(draft, curves, simulation)
-    solved = tuple(
-        solver.solve(entry, capabilities(entry.platform, entry.hardware)) for entry in draft.port_profiles
+    solved = solve_ports(
+        PortSolver(draft, curves, is_robust),
+        draft.port_profiles,
+        lambda entry: capabilities(entry.platform, entry.hardware),
+        progress,
     )
-    return completed(Plan(**fields | {"port_profiles": solved}), curves, simulation)
+    return completed(Plan(**fields | {"port_profiles": solved}), curves)
 
 
-def completed(plan: Plan, curves: ClassCurves, simulation: SimulationSettings | None = None) -> Plan:
-    """The plan with what its loss model predicts of its thresholds, notes and warnings."""
+def _with_options(fabric: Fabric, at_load: float | None, *, is_order_free: bool) -> Fabric:
+    """The fabric as the options have it, so that the plan says what it was made for."""
+    if at_load is not None:
+        traffic = fabric.traffic.model_copy(update={"load": at_load})
+        ports = fabric.ports.model_copy(
+            update={
+                "overrides": {
+                    role: entry.model_copy(update={"load": None})
+                    for role, entry in fabric.ports.overrides.items()
+                }
+            }
+        )
+        fabric = fabric.model_copy(update={"traffic": traffic, "ports": ports})
+    if is_order_free:
+        gradients = fabric.classes.gradients.model_copy(update={"ordered_thresholds": False})
+        classes = fabric.classes.model_copy(update={"gradients": gradients})
+        fabric = fabric.model_copy(update={"classes": classes})
+    return fabric
+
+
+def completed(
+    plan: Plan,
+    curves: ClassCurves,
+    simulation: SimulationSettings | None = None,
+    notes: tuple[str, ...] = (),
+) -> Plan:
+    """The plan with what its loss model predicts of its thresholds, notes, warnings, and its own hash."""
     profiles = _with_predictions(plan, simulation)
     predicted = plan.model_copy(
-        update={"port_profiles": profiles, "end_to_end": _end_to_end(curves, plan.classes, profiles)}
+        update={
+            "port_profiles": profiles,
+            "end_to_end": _end_to_end(curves, plan.classes, path_losses(plan, plan.scenarios[0], simulation)),
+            "scenarios": tuple(
+                entry.model_copy(update={"extra_rounds": _rounds_of(plan, curves, entry, simulation)})
+                for entry in plan.scenarios
+            ),
+        }
     )
     doubts = lint(predicted)
-    return predicted.model_copy(
-        update={"notes": (*plan_notes(predicted), *doubts.notes), "warnings": doubts.warnings}
+    return sealed(
+        predicted.model_copy(
+            update={
+                "notes": (*plan_notes(predicted), *doubts.notes, *notes),
+                "warnings": doubts.warnings,
+                "unmet": doubts.unmet,
+            }
+        )
     )
+
+
+def predict_edited(plan: Plan, profile: ModelProfile) -> Plan:
+    """A plan whose thresholds were changed by hand, with predictions of what they are now.
+
+    Raises:
+        UserInputError: another profile than the one that the plan was made for, or the loss model cannot
+            express the traffic.
+    """
+    if profile_sha256(profile) != plan.provenance.profile_sha256:
+        raise UserInputError(
+            f"{profile.name} is not the profile that the plan was made for", where="--profile"
+        )
+    provenance = plan.provenance.model_copy(update={"is_edited": True, "fabric_sha256": sha256(plan.fabric)})
+    profiles = tuple(entry.model_copy(update={"extra_rounds": None}) for entry in plan.port_profiles)
+    changed = plan.model_copy(update={"provenance": provenance, "port_profiles": profiles})
+    return completed(changed, ClassCurves(profile, plan.classes), SimulationSettings())
+
+
+def _rounds_of(
+    plan: Plan, curves: ClassCurves, entry: ScenarioPrediction, simulation: SimulationSettings | None
+) -> float:
+    """Extra rounds from end to end in one scenario."""
+    losses = path_losses(plan, entry, simulation)
+    return rounded(sum(found.extra_rounds for found in _end_to_end(curves, plan.classes, losses)))
 
 
 def _with_bounds(classes: tuple[TrafficClass, ...], curves: ClassCurves) -> tuple[TrafficClass, ...]:
@@ -134,56 +221,60 @@ def _with_bounds(classes: tuple[TrafficClass, ...], curves: ClassCurves) -> tupl
     return tuple(bounded)
 
 
-def _check_devices(topology: Topology, capabilities: CapabilityLookup, spray_mode: str) -> None:
+def _check_devices(topology: Topology, capabilities: CapabilityLookup, fabric: Fabric) -> None:
+    lossless = [entry.name for entry in fabric.classes.lossless]
     for switch in topology.switches:
         device = capabilities(switch.platform, switch.hardware)
-        if device.port_count is not None and len(switch.ports) > device.port_count:
-            raise UnsupportedPlanError(
-                f"the fabric gives it {len(switch.ports)} ports, {device.hardware} has {device.port_count}",
-                where=f"{switch.name}: topology",
-            )
-        check_spray_mode(spray_mode, device, switch.name)
+        check_ports(switch, device)
+        check_spray_mode(fabric.spraying.mode, device, switch.name)
+        check_lossless(lossless, device, switch.name)
 
 
 def _draft_profile(
-    fabric: Fabric, classes: tuple[TrafficClass, ...], device: Capabilities, role: PortRole
+    topology: Topology,
+    fabric: Fabric,
+    classes: tuple[TrafficClass, ...],
+    device: Capabilities,
+    role: PortRole,
+    rate_bps: int,
 ) -> PortProfile:
     """The port profile before its thresholds are chosen."""
     ports = fabric.ports
     override = ports.overrides.get(role)
-    buffer_bytes = (override and override.buffer_bytes) or ports.buffer_bytes
-    pool_bytes = device.limit.pool_bytes
-    if pool_bytes is not None and buffer_bytes > pool_bytes:
-        raise UnsupportedPlanError(
-            f"{buffer_bytes} B for one port is more than the whole pool of {device.hardware}, {pool_bytes} B",
-            where=f"ports.buffer: {role} ports",
-        )
+    used = max(len(switch.ports) for switch in topology.switches if switch.hardware == device.hardware)
+    memory = port_memory(fabric, device, role, used)
     packet_bytes = frame_bytes(ports.mtu_bytes)
-    queues = provisional_queues(classes, fabric.classes, packet_bytes)
     return PortProfile.model_construct(
         platform=device.platform,
         hardware=device.hardware,
         role=role,
-        rate_bps=(override and override.rate_bps) or ports.rate_bps,
+        rate_bps=rate_bps,
         shaped=ports.shaped and device.can_shape,
         packet_bytes=packet_bytes,
-        buffer_bytes=buffer_bytes,
-        pool_bytes=pool_bytes if device.limit.kind == "alpha" else None,
+        buffer_bytes=memory.buffer_bytes,
+        pool_bytes=memory.pool_bytes,
+        congested_queues=memory.congested_queues,
         load=(override and override.load) or fabric.traffic.load,
-        queues=queues,
+        source_rate_ratio=fabric.traffic.source_rate_ratio or _host_rate_bps(topology, rate_bps) / rate_bps,
+        queues=provisional_queues(classes, fabric.classes, packet_bytes, memory),
     )
 
 
+def _host_rate_bps(topology: Topology, default_bps: int) -> int:
+    """Rate of the fastest link of a host."""
+    rates = [port.rate_bps for switch in topology.switches for port in switch.ports if port.peer_is_host]
+    return max(rates, default=default_bps)
+
+
 def _with_predictions(plan: Plan, simulation: SimulationSettings | None) -> tuple[PortProfile, ...]:
-    """The port profiles with predictions; alike ones are predicted once."""
-    known: dict[object, dict[str, Prediction]] = {}
+    """The port profiles with predictions; equal ports are predicted once."""
     profiles: list[PortProfile] = []
     for profile in plan.port_profiles:
-        key = (profile.rate_bps, profile.load, profile.pool_bytes, profile.buffer, profile.queues)
-        if key not in known:
-            known[key] = predict_port(plan, profile, simulation=simulation)
+        known = predict_port(plan, profile, simulation=simulation)
         queues = tuple(
-            queue.model_copy(update={"prediction": known[key][queue.traffic_class]})
+            queue
+            if plan.class_by_name[queue.traffic_class].kind is ClassKind.LOSSLESS
+            else queue.model_copy(update={"prediction": known[queue.traffic_class]})
             for queue in profile.queues
         )
         profiles.append(profile.model_copy(update={"queues": queues}))
@@ -191,17 +282,16 @@ def _with_predictions(plan: Plan, simulation: SimulationSettings | None) -> tupl
 
 
 def _end_to_end(
-    curves: ClassCurves, classes: tuple[TrafficClass, ...], port_profiles: tuple[PortProfile, ...]
+    curves: ClassCurves, classes: tuple[TrafficClass, ...], losses: Losses
 ) -> tuple[PathPrediction, ...]:
-    """Loss over one port of each role, on the worst platform: 1 - Π(1 - r)."""
+    """What losses from end to end cost each gradient class."""
     predictions: list[PathPrediction] = []
     for entry in classes:
         if entry.kind is not ClassKind.GRADIENT:
             continue
-        unimportant = _path_loss(port_profiles, entry.name, "loss_unimportant")
-        important = _path_loss(port_profiles, entry.name, "loss_important")
         costs = curves[entry.name]
-        rounds = float(costs[0](unimportant)) + float(costs[1](important))
+        rounds = sum(float(cost(loss)) for cost, loss in zip(costs, losses[entry.name], strict=True))
+        unimportant, important = losses[entry.name]
         predictions.append(
             PathPrediction(
                 traffic_class=entry.name,
@@ -211,13 +301,3 @@ def _end_to_end(
             )
         )
     return tuple(predictions)
-
-
-def _path_loss(port_profiles: tuple[PortProfile, ...], traffic_class: str, field: str) -> float:
-    worst: dict[PortRole, float] = {}
-    for profile in port_profiles:
-        for queue in profile.queues:
-            if queue.traffic_class == traffic_class and queue.prediction is not None:
-                loss: float = getattr(queue.prediction, field)
-                worst[profile.role] = max(worst.get(profile.role, 0.0), loss)
-    return 1.0 - prod(1.0 - loss for loss in worst.values())

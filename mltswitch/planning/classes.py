@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.plan.class_document import Classes, OtherClass
 from mltswitch.plan.document import ClassKind, LayerRange, TrafficClass
-from mltswitch.plan.fabric import Classes, Fabric
+from mltswitch.plan.fabric import Fabric
+from mltswitch.planning.thresholds import fixed_limits_packets
 from mltswitch.profile import ModelProfile
-
-OTHER_CLASSES = 3
-"""Classes that are no gradients: network control, control, background."""
 
 
 def gradient_class_count(fabric: Fabric, free_queues: Sequence[tuple[str, int, str]], layers: int) -> int:
@@ -16,21 +15,24 @@ def gradient_class_count(fabric: Fabric, free_queues: Sequence[tuple[str, int, s
 
     Args:
         fabric: may ask for fewer, or for more than a device has, which is refused.
-        free_queues: (switch, queues that a plan may use, hardware).
+        free_queues: (switch, queues that a plan may use beside lossless classes, hardware).
         layers: of the model; a class needs at least one.
     """
     switch, queues, hardware = min(free_queues, key=lambda entry: entry[1])
-    most = queues - OTHER_CLASSES
+    classes = fabric.classes
+    others = len(fixed_limits_packets(classes))
+    most = queues - others
     if most < 1:
         raise UnsupportedPlanError(
-            f"{hardware} has {queues} usable queues, {OTHER_CLASSES} other classes and a gradient need more",
+            f"{hardware} has {queues} usable queues, {others} other classes and a gradient need more",
             where=switch,
+            hint="leave out some of classes.others" if classes.others else "",
         )
-    wanted = fabric.classes.gradients.queues
+    wanted = classes.gradients.queues
     if wanted is not None:
         if wanted > most:
             raise UnsupportedPlanError(
-                f"{wanted} gradient queues and {OTHER_CLASSES} other classes do not fit the {queues} queues "
+                f"{wanted} gradient queues and {others} other classes do not fit the {queues} queues "
                 f"that a plan may use on {hardware}",
                 where=f"{switch}: classes.gradients.queues",
                 expected=f"at most {most}",
@@ -40,12 +42,13 @@ def gradient_class_count(fabric: Fabric, free_queues: Sequence[tuple[str, int, s
                 f"{wanted} gradient queues for a model of {layers} layers", where="classes.gradients.queues"
             )
         return wanted
-    return min(most, len(fabric.classes.gradients.dscp), layers)
+    return min(most, len(classes.gradients.dscp), layers)
 
 
 def traffic_classes(profile: ModelProfile, fabric: Fabric, count: int) -> tuple[TrafficClass, ...]:
     """All classes in order of service; layer i of L goes to gradient class i·P // L."""
     given = fabric.classes
+    cap = _gradient_rate_cap(given)
     entries = [
         TrafficClass(
             name="network-control",
@@ -60,8 +63,14 @@ def traffic_classes(profile: ModelProfile, fabric: Fabric, count: int) -> tuple[
             load=given.control.load,
             rate_cap_share=given.control.rate_cap_share,
         ),
+        TrafficClass(
+            name="background",
+            kind=ClassKind.BACKGROUND,
+            dscp=given.background.dscp,
+            load=given.background.load,
+            guaranteed_share=given.background.guaranteed_share or None,
+        ),
     ]
-    cap = _gradient_rate_cap(given)
     for number in range(count):
         layers = _layer_range(profile, number, count)
         entries.append(
@@ -74,25 +83,33 @@ def traffic_classes(profile: ModelProfile, fabric: Fabric, count: int) -> tuple[
                 rate_cap_share=cap,
             )
         )
-    background = given.background
-    entries.append(
+    entries += [
         TrafficClass(
-            name="background",
-            kind=ClassKind.BACKGROUND,
-            dscp=background.dscp,
-            load=background.load,
-            guaranteed_share=background.guaranteed_share or None,
+            name=entry.name,
+            kind=_kind_of(entry),
+            dscp=entry.dscp,
+            load=entry.load,
+            guaranteed_share=entry.guaranteed_share,
         )
-    )
-    return tuple(entries)
+        for entry in given.others
+    ]
+    # The sort is stable: classes of one kind keep the order in which the fabric file lists them.
+    return tuple(sorted(entries, key=lambda entry: list(ClassKind).index(entry.kind)))
+
+
+def _kind_of(entry: OtherClass) -> ClassKind:
+    if entry.lossless:
+        return ClassKind.LOSSLESS
+    return ClassKind.WEIGHTED if entry.place is None else ClassKind(entry.place)
 
 
 def _gradient_rate_cap(given: Classes) -> float:
-    """What senders may use for all gradients together, so that background keeps its guaranteed share."""
+    """What senders may use for all gradients together, so that every other class keeps its load or share."""
     cap = 1.0 - given.network_control.load - given.control.load - given.background.guaranteed_share
+    cap -= sum(max(entry.load, entry.guaranteed_share or 0.0) for entry in given.others)
     if cap <= 0:
         raise UserInputError(
-            "network control, control and the guaranteed share of background leave nothing for gradients",
+            "the loads and guaranteed shares of the other classes leave nothing for gradients",
             where="classes",
         )
     return round(cap, 6)

@@ -7,7 +7,7 @@ from typing import Any
 from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.errors import UserInputError
 from mltswitch.plan.document import ClassKind, Plan, PortProfile, Prediction, QueueSettings
-from mltswitch.plan.fabric import PortRole
+from mltswitch.plan.topology_document import PortRole
 from mltswitch.planning.predict import predict_port, rounded
 from mltswitch.queueing import SimulationSettings, kind_of
 from mltswitch.sweep import Cell
@@ -129,8 +129,9 @@ def alike(plan: Plan, role: PortRole | None = None) -> list[tuple[PortProfile, .
                 profile.rate_bps,
                 profile.packet_bytes,
                 profile.load,
+                profile.source_rate_ratio,
                 profile.buffer_bytes,
-                profile.buffer,
+                profile.congested_queues,
                 profile.pool_bytes,
                 *((queue.ecn_threshold_bytes, queue.limit) for queue in profile.queues),
             )
@@ -144,22 +145,29 @@ def alike(plan: Plan, role: PortRole | None = None) -> list[tuple[PortProfile, .
 def with_buffer(plan: Plan, buffer_bytes: int) -> Plan:
     """The plan on ports of another buffer: every S, L and pool in proportion to it, in whole bytes.
 
-    Nothing is planned anew; predictions and optima of the old buffer are left out.
+    Nothing is planned anew; predictions of the old buffer are left out.
 
     Raises:
         UserInputError: an S or L would be smaller than one byte.
     """
-    profiles = tuple(_rescaled(profile, buffer_bytes) for profile in plan.port_profiles)
+    profiles = tuple(
+        _rescaled(profile, buffer_bytes / profile.buffer_bytes) for profile in plan.port_profiles
+    )
     return plan.model_copy(update={"port_profiles": profiles, "end_to_end": (), "notes": (), "warnings": ()})
 
 
-def _rescaled(profile: PortProfile, buffer_bytes: int) -> PortProfile:
-    factor = buffer_bytes / profile.buffer_bytes
+def scaled_buffer(plan: Plan, factor: float) -> Plan:
+    """`with_buffer` for ports of different buffers, each times `factor`."""
+    profiles = tuple(_rescaled(profile, factor) for profile in plan.port_profiles)
+    return plan.model_copy(update={"port_profiles": profiles})
 
+
+def _rescaled(profile: PortProfile, factor: float) -> PortProfile:
     def scaled(size: int) -> int:
         if int(size * factor) < 1:
             raise UserInputError(
-                f"{buffer_bytes} B leave {profile.role} ports thresholds below one byte", where="buffer"
+                f"{profile.buffer_bytes * factor:.0f} B leave {profile.role} ports thresholds below one byte",
+                where="buffer",
             )
         return int(size * factor)
 
@@ -176,13 +184,9 @@ def _rescaled(profile: PortProfile, buffer_bytes: int) -> PortProfile:
     )
     return profile.model_copy(
         update={
-            "buffer_bytes": buffer_bytes,
+            "buffer_bytes": scaled(profile.buffer_bytes),
             "pool_bytes": profile.pool_bytes and scaled(profile.pool_bytes),
             "queues": queues,
             "extra_rounds": None,
-            "optimum": "refined",
-            "lower_bound_rounds": None,
-            "gap": None,
-            "method": None,
         }
     )

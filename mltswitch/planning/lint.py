@@ -3,30 +3,25 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
 from typing import Final
 
-from mltswitch.capabilities import AlphaLimit, BytesLimit
-from mltswitch.plan.document import Plan, PortProfile, QueueSettings, TrafficClass
-from mltswitch.plan.fabric import PortRole
-from mltswitch.planning.evaluate import alike
+from mltswitch.plan.document import Plan, PortProfile, QueueSettings, ScenarioPrediction, TrafficClass
+from mltswitch.planning.evaluate import scaled_buffer
 from mltswitch.planning.notes import port_names
-from mltswitch.planning.predict import predict_port
+from mltswitch.planning.predict import Losses, path_losses
 from mltswitch.profile import Curve
 from mltswitch.queueing import SimulationSettings, kind_of
 from mltswitch.units import format_bytes, format_ratio
 
-MOST_PREDICTIONS: Final = 20
-"""Of one port each; what a plan may wait for."""
 FARTHEST: Final = 2.0
 """Times the planned load; nobody asks what lies beyond."""
-BISECTIONS: Final = 6
-"""Halvings of the interval between the planned load and 0 or FARTHEST: to 3 % of the planned load."""
+BISECTIONS: Final = 4
+"""Halvings of the interval between the planned load and 0 or FARTHEST: to 6 % of the planned load."""
+LARGER_BUFFERS: Final = (1.5, 2.0, 3.0, 4.0)
+"""Times the buffer, tried for what a class would need."""
 SIMULATION: Final = SimulationSettings(packets=400_000, replications=8)
 """Short, for a plan whose own model is the simulation."""
 
-Losses = dict[str, tuple[float, float]]
-"""Gradient class → end-to-end loss of unimportant and of important packets."""
 Concern = Callable[[PortProfile, QueueSettings], str]
 """Why one queue's thresholds are doubtful; empty where they are not."""
 
@@ -37,6 +32,8 @@ class Findings:
 
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    unmet: tuple[str, ...] = ()
+    """Classes beyond their tolerance at the planned load, and what they would need."""
 
 
 def loss_bound(curve: Curve) -> float | None:
@@ -50,19 +47,16 @@ def loss_bound(curve: Curve) -> float | None:
 
 def lint(plan: Plan) -> Findings:
     """What to doubt in a plan whose ports have predictions, under its own loss model."""
-    warnings = [
-        *_by_queue(plan, _never_full),
-        *_by_queue(plan, _below_a_burst(plan)),
-        *_by_queue(plan, _unsegmented(plan)),
-    ]
+    concerns = (_never_full, _below_a_burst(plan), _unsegmented(plan))
+    warnings = tuple(text for concern in concerns for text in _by_queue(plan, concern))
     bounded = [entry for entry in plan.gradient_classes if _has_bound(entry)]
     if not bounded:
-        return Findings((), tuple(warnings))
-    losses = _worst_path(plan, 1.0)
-    broken = list(_broken(plan, bounded, losses))
-    warnings += [f"{text}: training may need extra rounds" for text in broken]
-    operating_point = _operating_point(plan, bounded, is_broken=bool(broken))
-    return Findings(() if broken else (operating_point,), (*warnings, *([operating_point] if broken else [])))
+        return Findings((), warnings)
+    broken = list(_broken(plan, bounded, _losses(plan)))
+    if not broken:
+        return Findings((_operating_point(plan, bounded),), warnings)
+    needed = _needed(plan, bounded)
+    return Findings((), warnings, tuple(f"{text}; {needed}" for text in broken))
 
 
 def _by_queue(plan: Plan, concern: Concern) -> Iterator[str]:
@@ -79,19 +73,12 @@ def _by_queue(plan: Plan, concern: Concern) -> Iterator[str]:
 
 def _never_full(profile: PortProfile, queue: QueueSettings) -> str:
     """A queue that comes to rest below its S never marks."""
-    threshold, pool = queue.ecn_threshold_bytes or 0, profile.pool_bytes
-    if isinstance(queue.limit, AlphaLimit):
-        most = pool and queue.limit.resting_bytes(pool)
-        what = f"{queue.limit} of a pool of {format_bytes(pool or 0)}"
-    elif isinstance(queue.limit, BytesLimit):
-        most, what = pool, "the whole shared pool"
-    else:
-        most, what = profile.buffer_bytes, "the port's buffer"
-    if most is None or threshold < most:
+    threshold, most = queue.ecn_threshold_bytes or 0, profile.length_bytes(queue.limit)
+    if threshold < most:
         return ""
     return (
-        f"S of {queue.traffic_class}, {format_bytes(threshold)}, lies above what the queue can fill: {what} "
-        f"holds it at {format_bytes(most)}, so nothing is marked and importance does not count"
+        f"S of {queue.traffic_class}, {format_bytes(threshold)}, lies above what the queue can fill, "
+        f"{format_bytes(most)} ({queue.limit}), so nothing is marked and importance does not count"
     )
 
 
@@ -142,56 +129,63 @@ def _broken(plan: Plan, bounded: list[TrafficClass], losses: Losses) -> Iterator
             if bound is not None and loss > bound:
                 yield (
                     f"{entry.name} loses {format_ratio(loss)} of its {what} packets from end to end "
-                    f"({kind}), more than its bound of {format_ratio(bound)}"
+                    f"({kind}), more than its tolerance of {format_ratio(bound)}"
                 )
 
 
-def _operating_point(plan: Plan, bounded: list[TrafficClass], *, is_broken: bool) -> str:
-    """Bisects the load, all ports together, for the least at which a class exceeds its bound."""
+def _losses(plan: Plan, load_factor: float = 1.0, burst_packets: int | None = None) -> Losses:
+    scenario = ScenarioPrediction(name="", load_factor=load_factor, burst_packets=burst_packets, weight=1.0)
+    return path_losses(plan, scenario, SIMULATION)
+
+
+def _operating_point(plan: Plan, bounded: list[TrafficClass]) -> str:
+    """The least load, of all ports together, at which a class exceeds its tolerance."""
     planned = plan.fabric.traffic.load
-    steps = min(BISECTIONS, MOST_PREDICTIONS // len(_distinct(plan)) - 1)
-    holds, fails = (0.0, 1.0) if is_broken else (1.0, FARTHEST)
-    first = next(_broken(plan, bounded, _worst_path(plan, fails)), None)
+    first = next(_broken(plan, bounded, _losses(plan, FARTHEST)), None)
     if first is None:
         kind = kind_of(plan.provenance.queueing_model)
-        return f"no class exceeds its loss bound up to {FARTHEST:g} times the planned load ({kind})"
-    for _ in range(steps):
+        return f"no class exceeds its tolerance up to {FARTHEST:g} times the planned load ({kind})"
+    holds, fails = 1.0, FARTHEST
+    for _ in range(BISECTIONS):
         middle = (holds + fails) / 2
-        there = next(_broken(plan, bounded, _worst_path(plan, middle)), None)
+        there = next(_broken(plan, bounded, _losses(plan, middle)), None)
         if there is None:
             holds = middle
         else:
             fails, first = middle, there
-    end = f"{fails * planned:.3g} ({fails:.3g} times the planned {planned:g})"
-    if holds == 0.0:
-        return f"the plan holds at no load that was tried, down to {end}"
-    return f"the plan holds below gradient load {end}: there {first}"
+    return (
+        f"the plan holds below gradient load {fails * planned:.3g} ({fails:.3g} times the planned "
+        f"{planned:g}): there {first}"
+    )
 
 
-def _distinct(plan: Plan) -> list[tuple[PortProfile, ...]]:
-    """Ports whose losses differ; where there are too many, those with the most load."""
-    by_load = sorted(alike(plan), key=lambda group: group[0].load, reverse=True)
-    return by_load[: MOST_PREDICTIONS // 2]
+def _needed(plan: Plan, bounded: list[TrafficClass]) -> str:
+    """What would keep every class within its tolerance, each alone: another buffer, burst or load."""
 
+    def holds(losses: Losses) -> bool:
+        return next(_broken(plan, bounded, losses), None) is None
 
-def _worst_path(plan: Plan, scale: float) -> Losses:
-    """End-to-end losses with all gradient loads scaled: 1 - Π(1 - r) over one worst port of each role."""
-    worst: dict[str, dict[PortRole, tuple[float, float]]] = {}
-    for group in _distinct(plan):
-        first = group[0]
-        if scale == 1.0 and all(queue.prediction is not None for queue in first.queues):
-            figures = {queue.traffic_class: queue.prediction for queue in first.queues if queue.prediction}
-        else:
-            figures = predict_port(plan, first, load=first.load * scale, simulation=SIMULATION)
-        for role in {profile.role for profile in group}:
-            for name, figure in figures.items():
-                seen = worst.setdefault(name, {}).get(role, (0.0, 0.0))
-                losses = (max(seen[0], figure.loss_unimportant), max(seen[1], figure.loss_important))
-                worst[name][role] = losses
-    return {
-        name: (
-            1 - prod(1 - loss for loss, _ in by_role.values()),
-            1 - prod(1 - loss for _, loss in by_role.values()),
-        )
-        for name, by_role in worst.items()
-    }
+    ways: list[str] = []
+    for factor in LARGER_BUFFERS:
+        larger = scaled_buffer(plan, factor)
+        if holds(_losses(larger)):
+            most = max(profile.buffer_bytes for profile in larger.port_profiles)
+            ways.append(f"{factor:g} times the buffer ({format_bytes(most)} a port)")
+            break
+    burst = max(plan.fabric.gradient_bursts(len(plan.gradient_classes)), default=1)
+    while burst > 1:
+        burst //= 2
+        if holds(_losses(plan, burst_packets=burst)):
+            ways.append(f"bursts of {burst} packet{'s' if burst > 1 else ''}")
+            break
+    low, high = 0.0, 1.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(_losses(plan, middle)) else (low, middle)
+    if low:
+        ways.append(f"a gradient load of {low * plan.fabric.traffic.load:.2g}")
+    return (
+        f"it would hold with {', or '.join(ways)}"
+        if ways
+        else "no buffer, burst or load that was tried helps"
+    )

@@ -3,25 +3,17 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from mltswitch.capabilities import BytesLimit
-from mltswitch.plan.document import Plan, PortProfile, QueueSettings
-from mltswitch.queueing import kind_of
+from mltswitch.plan.document import Plan, PortProfile
 from mltswitch.units import format_ratio
 
 MODELS_WITHOUT_BURSTS: Final = ("paper", "mm1k")
 """For them packets come singly, at random."""
-WITHOUT_MARKS: Final = (
-    "where no class exceeds its tolerance at the planned load, every choice needs equally many rounds, and "
-    "S = L lets the most through; plan for the load at which you want importance to decide (see the note on "
-    "the load at which the plan stops holding)"
-)
 
 
 def plan_notes(plan: Plan) -> Iterator[str]:
-    """What the model ignores, loads above the cap, classes that never mark, optima that are local."""
+    """What the model ignores, loads above the cap, unused code points."""
     yield from _ignored_traffic(plan)
     yield from _loads_above_cap(plan)
-    yield from _classes_without_marks(plan)
     unused = plan.fabric.classes.gradients.dscp[len(plan.gradient_classes) :]
     if unused:
         yield (
@@ -29,7 +21,6 @@ def plan_notes(plan: Plan) -> Iterator[str]:
             "classes.gradients are not used and count as background"
         )
     yield from _guaranteed_background(plan)
-    yield from _refined(plan)
 
 
 def _guaranteed_background(plan: Plan) -> Iterator[str]:
@@ -43,23 +34,6 @@ def _guaranteed_background(plan: Plan) -> Iterator[str]:
             )
 
 
-def _refined(plan: Plan) -> Iterator[str]:
-    """How far thresholds may lie from the best, as far as it is known."""
-    found: dict[str, list[PortProfile]] = {}
-    kind = kind_of(plan.provenance.queueing_model)
-    for profile in plan.port_profiles:
-        if profile.optimum != "refined":
-            continue
-        if profile.gap is None:
-            text = "thresholds are the best that were found; how much better others may be is not known"
-        else:
-            most = format_ratio(profile.gap)
-            text = f"better thresholds may exist, by at most {most} of the extra rounds ({kind})"
-        found.setdefault(text, []).append(profile)
-    for text, profiles in found.items():
-        yield f"{port_names(plan, profiles)}: {text}"
-
-
 def _ignored_traffic(plan: Plan) -> Iterator[str]:
     """`simulate` follows everything; `completion` is exact only for bursts that come at once."""
     traffic, model = plan.fabric.traffic, plan.provenance.queueing_model
@@ -71,7 +45,7 @@ def _ignored_traffic(plan: Plan) -> Iterator[str]:
         )
     elif model == "completion" and largest > 1:
         yield (
-            f"bursts that arrive at source_rate_ratio {traffic.source_rate_ratio:g} are an approximation in "
+            "bursts that take time to arrive are an approximation in "
             "the loss model 'completion', good to about a factor of 2; `--refine simulate` plays them exactly"
         )
     if model not in MODELS_WITHOUT_BURSTS:
@@ -79,7 +53,10 @@ def _ignored_traffic(plan: Plan) -> Iterator[str]:
     given = [f"arrivals {traffic.arrivals}"] if traffic.arrivals != "bursts" else []
     given += [
         f"{name} {value:g}"
-        for name, value in (("burst_packets", largest), ("source_rate_ratio", traffic.source_rate_ratio))
+        for name, value in (
+            ("burst_packets", largest),
+            ("source_rate_ratio", traffic.source_rate_ratio or 1.0),
+        )
         if value != 1
     ]
     if given:
@@ -99,25 +76,6 @@ def _loads_above_cap(plan: Plan) -> Iterator[str]:
             f"{ports}: gradients are planned at load {load:g}, above the cap {cap:g} that senders should "
             "keep for background's sake"
         )
-
-
-def _classes_without_marks(plan: Plan) -> Iterator[str]:
-    is_any = False
-    for entry in plan.gradient_classes:
-        unmarked = [
-            profile
-            for profile in plan.port_profiles
-            if any(queue.traffic_class == entry.name and _never_marks(queue) for queue in profile.queues)
-        ]
-        if unmarked:
-            is_any = True
-            yield f"{port_names(plan, unmarked)}: {entry.name} has S = L, nothing is marked"
-    if is_any:
-        yield WITHOUT_MARKS
-
-
-def _never_marks(queue: QueueSettings) -> bool:
-    return isinstance(queue.limit, BytesLimit) and queue.limit.size_bytes == queue.ecn_threshold_bytes
 
 
 def port_names(plan: Plan, profiles: Iterable[PortProfile]) -> str:

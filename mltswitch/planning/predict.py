@@ -1,15 +1,23 @@
 """What a loss model says of one port's thresholds; the one place that turns packet times into seconds."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
-from math import isfinite
+from math import isfinite, prod
 from typing import Final
 
-from mltswitch.capabilities import AlphaLimit, BytesLimit
-from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.plan.document import ClassKind, Plan, PortProfile, Prediction, QueueSettings, TrafficClass
+from mltswitch.capabilities import BytesLimit
+from mltswitch.errors import UserInputError
+from mltswitch.plan.document import (
+    ClassKind,
+    Plan,
+    PortProfile,
+    Prediction,
+    QueueSettings,
+    ScenarioPrediction,
+    TrafficClass,
+)
 from mltswitch.plan.fabric import Traffic
+from mltswitch.plan.topology_document import PortRole
 from mltswitch.queueing import (
     Arrivals,
     Batch,
@@ -22,14 +30,21 @@ from mltswitch.queueing import (
     SimulationSettings,
     predict,
 )
+from mltswitch.queueing.models import predict_losses
 
 REMEMBERED_PORTS: Final = 128
 """Kinds of port whose figures are kept: platforms times roles of a large fabric, planned and rounded."""
+LONGEST_OTHER_PACKETS: Final = 64.0
+"""Of a class without gradients and without a limit: single packets at small loads fill no more."""
 SIGNIFICANT_DIGITS = 6
 """Digits kept of a prediction: few enough that every machine writes the same bytes."""
 
 PortProblem = tuple[Port, tuple[QueueTraffic, ...], tuple[QueueThresholds, ...]]
 """What `mltswitch.queueing.predict` takes."""
+
+
+Losses = dict[str, tuple[float, float]]
+"""Gradient class → end-to-end loss of unimportant and of important packets."""
 
 
 def rounded(value: float) -> float:
@@ -45,52 +60,49 @@ def class_loads(classes: Sequence[TrafficClass], planned_load: float, load: floa
     ]
 
 
-def gradient_arrivals(traffic: Traffic, burst_packets: int, packet_seconds: float) -> Arrivals:
-    """How the packets of a gradient class come to a port."""
-    ratio = traffic.source_rate_ratio
+def gradient_arrivals(
+    traffic: Traffic, profile: PortProfile, burst_packets: int, senders: int = 1
+) -> Arrivals:
+    """How the packets of a gradient class come to a port, the bursts of so many senders at once."""
+    ratio = profile.source_rate_ratio
     if traffic.arrivals == "incast" and traffic.senders and traffic.round_packets:
-        jitter = (traffic.jitter_seconds or 0.0) / packet_seconds
+        jitter = (traffic.jitter_seconds or 0.0) / profile.packet_seconds
         return Incast(traffic.senders, traffic.round_packets, jitter, burst_packets, ratio)
-    if burst_packets == 1:
+    if burst_packets * senders == 1:
         return Poisson()
-    return Batch(burst_packets, "geometric" if traffic.arrivals == "geometric" else "fixed", ratio)
+    size = burst_packets * senders
+    return Batch(size, "geometric" if traffic.arrivals == "geometric" else "fixed", ratio * senders)
 
 
 def class_traffic(
-    plan: Plan, *, load: float, packet_seconds: float, burst_packets: int | None = None
-) -> tuple[QueueTraffic, ...]:
-    """What each class of the plan offers a port; all but gradients are single packets at random."""
-    return offered_traffic(
-        plan.classes,
-        plan.fabric.traffic,
-        plan.unimportant_share,
-        load=load,
-        packet_seconds=packet_seconds,
-        bursts=[burst_packets] * len(plan.gradient_classes)
-        if burst_packets is not None
-        else plan.fabric.gradient_bursts(len(plan.gradient_classes)),
-    )
-
-
-def offered_traffic(
-    classes: Sequence[TrafficClass],
-    traffic: Traffic,
-    unimportant_share: float,
+    plan: Plan,
+    profile: PortProfile,
     *,
     load: float,
-    packet_seconds: float,
-    bursts: Sequence[int],
+    burst_packets: int | None = None,
+    senders: int = 1,
 ) -> tuple[QueueTraffic, ...]:
-    """The same before there is a plan; `bursts` has one size for each gradient class."""
-    remaining = iter(bursts)
+    """What each class of the plan offers a port; all but gradients are single packets at random.
+
+    Args:
+        plan: classes and traffic.
+        load: of all gradients together.
+        profile: of the port.
+        burst_packets: of all gradient classes; by default the fabric's.
+        senders: whose bursts come at once.
+    """
+    count, traffic = len(plan.gradient_classes), plan.fabric.traffic
+    bursts = iter(plan.fabric.gradient_bursts(count) if burst_packets is None else (burst_packets,) * count)
     offered: list[QueueTraffic] = []
-    for entry, class_load in zip(classes, class_loads(classes, traffic.load, load), strict=True):
+    for entry, class_load in zip(plan.classes, class_loads(plan.classes, traffic.load, load), strict=True):
         if entry.kind is not ClassKind.GRADIENT:
-            offered.append(QueueTraffic(class_load, unimportant_share))
+            offered.append(QueueTraffic(class_load, plan.unimportant_share))
             continue
-        burst = next(remaining)
-        arrivals = gradient_arrivals(traffic, burst, packet_seconds)
-        offered.append(QueueTraffic(class_load, unimportant_share, arrivals, traffic.importance_of(burst)))
+        burst = next(bursts)
+        arrivals = gradient_arrivals(traffic, profile, burst, senders)
+        # Every sender tags its own burst.
+        importance = traffic.importance_of(burst) if senders == 1 else "packet"
+        offered.append(QueueTraffic(class_load, plan.unimportant_share, arrivals, importance))
     return tuple(offered)
 
 
@@ -100,35 +112,35 @@ def port_problem(
     *,
     load: float | None = None,
     burst_packets: int | None = None,
+    senders: int = 1,
     model: str | None = None,
 ) -> PortProblem:
     """The port as a loss model takes it, all classes, highest priority first.
 
-    A queue bounded by an alpha has both the alpha and, as its L, the length at which it rests when it alone
-    is congested: the dynamic limit never lets it grow beyond.
+    L of a queue that an alpha or nothing bounds is what the shared memory leaves it while other ports are
+    congested, too (`PortProfile.length_bytes`).
 
     Args:
         plan: classes and traffic.
         profile: thresholds, rate and buffer.
         load: of all gradients together; by default the profile's.
         burst_packets: of all gradient classes; by default the fabric's.
+        senders: whose bursts come at once.
         model: that it is for; by default the plan's.
 
     Raises:
         UserInputError: the fabric tags bursts of random size, which this model does not know.
-        UnsupportedPlanError: a queue's limit has no length.
     """
     traffic = class_traffic(
         plan,
+        profile,
         load=profile.load if load is None else load,
-        packet_seconds=profile.packet_seconds,
         burst_packets=burst_packets,
+        senders=senders,
     )
     if (model or plan.provenance.queueing_model) == "completion":
         _refuse_random_bursts_of_one_importance(traffic)
-    held_bytes = profile.pool_bytes or (profile.buffer_bytes if profile.buffer == "shared" else None)
-    port = Port(buffer_packets=None if held_bytes is None else held_bytes / profile.packet_bytes)
-    return port, traffic, tuple(_thresholds(queue, profile) for queue in profile.queues)
+    return Port(), traffic, tuple(_thresholds(queue, profile) for queue in profile.queues)
 
 
 def _refuse_random_bursts_of_one_importance(traffic: Sequence[QueueTraffic]) -> None:
@@ -151,6 +163,7 @@ def predict_port(
     *,
     load: float | None = None,
     burst_packets: int | None = None,
+    senders: int = 1,
     model: str | None = None,
     simulation: SimulationSettings | None = None,
 ) -> dict[str, Prediction]:
@@ -158,45 +171,51 @@ def predict_port(
 
     Raises:
         UserInputError: a number is impossible, or the model cannot express the traffic.
-        UnsupportedPlanError: a queue's limit has no length.
     """
-    figures = _figures(plan, profile, load, burst_packets, model, simulation)
+    model = model or plan.provenance.queueing_model
+    port, traffic, thresholds = port_problem(
+        plan, profile, load=load, burst_packets=burst_packets, senders=senders, model=model
+    )
+    figures = _remembered(port, traffic, thresholds, model, simulation)
     return {
         queue.traffic_class: _prediction(figure, profile)
         for queue, figure in zip(profile.queues, figures, strict=True)
     }
 
 
-def predict_port_losses(plan: Plan, profile: PortProfile) -> dict[str, tuple[float, float]]:
-    """Class → (loss of unimportant packets, of important ones), as `predict_port` has them, and no more."""
-    figures = _figures(plan, profile)
-    return {
-        queue.traffic_class: (rounded(figure.loss_unimportant), rounded(figure.loss_important))
-        for queue, figure in zip(profile.queues, figures, strict=True)
-    }
+def path_losses(
+    plan: Plan, scenario: ScenarioPrediction, simulation: SimulationSettings | None = None
+) -> Losses:
+    """End-to-end losses of the gradient classes in one situation: 1 - Π(1 - r), worst ports of each role.
 
-
-def _figures(
-    plan: Plan,
-    profile: PortProfile,
-    load: float | None = None,
-    burst_packets: int | None = None,
-    model: str | None = None,
-    simulation: SimulationSettings | None = None,
-) -> tuple[QueuePrediction, ...]:
-    """What the model says, queue by queue."""
-    model = model or plan.provenance.queueing_model
-    port, traffic, thresholds = port_problem(
-        plan, profile, load=load, burst_packets=burst_packets, model=model
-    )
-    if model != "simulate":
-        # What the other models know of a shared buffer is what one congested queue may fill of it.
-        if port.buffer_packets is not None:
-            port = replace(port, buffer_packets=None)
-        thresholds = tuple(
-            entry if entry.alpha is None else replace(entry, alpha=None) for entry in thresholds
+    Args:
+        plan: thresholds, traffic and loss model.
+        scenario: load, burst and senders.
+        simulation: for plans of the loss model `simulate`.
+    """
+    worst: dict[str, dict[PortRole, tuple[float, float]]] = {}
+    for profile in plan.port_profiles:
+        model = plan.provenance.queueing_model
+        problem = port_problem(
+            plan,
+            profile,
+            load=profile.load * scenario.load_factor,
+            burst_packets=scenario.burst_packets,
+            senders=scenario.senders,
         )
-    return _remembered(port, traffic, thresholds, model, simulation)
+        for queue, figure in zip(
+            profile.queues, _remembered(*problem, model, simulation, losses_only=True), strict=True
+        ):
+            seen = worst.setdefault(queue.traffic_class, {}).get(profile.role, (0.0, 0.0))
+            losses = (max(seen[0], figure.loss_unimportant), max(seen[1], figure.loss_important))
+            worst[queue.traffic_class][profile.role] = losses
+    return {
+        entry.name: (
+            1 - prod(1 - loss for loss, _ in worst[entry.name].values()),
+            1 - prod(1 - loss for _, loss in worst[entry.name].values()),
+        )
+        for entry in plan.gradient_classes
+    }
 
 
 @lru_cache(maxsize=REMEMBERED_PORTS)
@@ -206,8 +225,12 @@ def _remembered(
     thresholds: tuple[QueueThresholds, ...],
     model: str,
     simulation: SimulationSettings | None,
+    *,
+    losses_only: bool = False,
 ) -> tuple[QueuePrediction, ...]:
     """The same port has the same figures: many switches of a fabric ask for the few kinds that it has."""
+    if losses_only and model != "simulate":
+        return predict_losses(port, traffic, thresholds, model)
     return predict(port, traffic, thresholds, model=model, simulation=simulation)
 
 
@@ -233,25 +256,9 @@ def _scaled(value: float | None, unit: float) -> float | None:
 
 
 def _thresholds(queue: QueueSettings, profile: PortProfile) -> QueueThresholds:
-    threshold = queue.ecn_threshold_bytes
-    limit_bytes, alpha = _limit(queue, profile)
-    return QueueThresholds(
-        None if threshold is None else threshold / profile.packet_bytes,
-        max(limit_bytes, threshold or 0) / profile.packet_bytes,
-        alpha=alpha,
-    )
-
-
-def _limit(queue: QueueSettings, profile: PortProfile) -> tuple[int, float | None]:
-    """(greatest length in bytes, alpha)."""
-    limit = queue.limit
-    if isinstance(limit, BytesLimit):
-        return limit.size_bytes, None
-    if isinstance(limit, AlphaLimit):
-        if profile.pool_bytes is None:
-            raise UnsupportedPlanError(
-                f"limit {limit} of {queue.traffic_class} has no length: the pool's size is not known",
-                where=f"{profile.platform} {profile.role}",
-            )
-        return limit.resting_bytes(profile.pool_bytes), 2.0**limit.exponent
-    return profile.buffer_bytes, None
+    threshold, length = queue.ecn_threshold_bytes, profile.length_bytes(queue.limit) / profile.packet_bytes
+    if threshold is None:
+        is_set = isinstance(queue.limit, BytesLimit)
+        return QueueThresholds(None, length if is_set else min(length, LONGEST_OTHER_PACKETS))
+    threshold_packets = threshold / profile.packet_bytes
+    return QueueThresholds(threshold_packets, max(length, threshold_packets))

@@ -1,60 +1,46 @@
 """Thresholds of a plan's ports: the optimisation problem of each, solved once for all ports that share it."""
 
-from dataclasses import replace
-from functools import cached_property
-from itertools import count
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
-from mltswitch.capabilities import AlphaLimit, BytesLimit, Capabilities
-from mltswitch.errors import UserInputError
+from mltswitch.capabilities import BytesLimit, Capabilities, Unlimited
+from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.plan.class_document import Classes
 from mltswitch.plan.document import ClassKind, Plan, PortProfile, QueueSettings, TrafficClass
-from mltswitch.plan.fabric import Classes
+from mltswitch.planning.memory import PortMemory
 from mltswitch.planning.predict import port_problem, rounded
 from mltswitch.profile import Curve, ModelProfile, queue_curves
-from mltswitch.queueing import Optimum, QueueObjective, ThresholdProblem, least_buffer_packets, optimise
-from mltswitch.queueing.refine import refine
-from mltswitch.queueing.settings import SimulationSettings
-from mltswitch.units import bytes_to_packets, packets_to_bytes
-
-GLOBAL_GAP: Final = 0.005
-"""Relative gap up to which an optimum counts as global."""
-START_MODEL: Final = "completion"
-"""Finds the thresholds that the simulator then refines, for the model `simulate`."""
+from mltswitch.queueing import (
+    Optimum,
+    QueueObjective,
+    QueueThresholds,
+    Scenario,
+    ThresholdProblem,
+    optimise,
+)
+from mltswitch.units import packets_to_bytes
 
 Curves = tuple[Curve, Curve]
+Key = tuple[object, ...]
+"""What tells one problem from another."""
+
+CALLS_EXPECTED: Final = 24
+"""Calls of a loss model for one problem, about: for a progress bar."""
+
+SolveProgress = Callable[[int, int], None]
+"""(calls of the loss model so far, calls that are expected)."""
 
 
-def fixed_limits_packets(classes: Classes) -> dict[ClassKind, int]:
-    """Limits of the classes that are no gradients."""
+def fixed_limits_packets(classes: Classes) -> dict[str, int]:
+    """Limits of the classes that are no gradients, by name; a lossless class has the operator's."""
     return {
-        ClassKind.NETWORK_CONTROL: classes.network_control.limit_packets,
-        ClassKind.CONTROL: classes.control.limit_packets,
-        ClassKind.BACKGROUND: classes.background.limit_packets,
+        "network-control": classes.network_control.limit_packets,
+        "control": classes.control.limit_packets,
+        "background": classes.background.limit_packets,
+        **{entry.name: entry.limit_packets for entry in classes.others if not entry.lossless},
     }
-
-
-def granularity_packets(device: Capabilities, packet_bytes: int) -> int:
-    """Whole packets that the device's threshold step holds.
-
-    Rounded down: the device rounds a threshold up to its step, and so takes no more steps than were planned.
-    """
-    return max(1, device.threshold.step_bytes // packet_bytes)
-
-
-def usable_alphas(device: Capabilities, gradient_bytes: int) -> tuple[float, ...]:
-    """Alphas at which a queue alone comes to rest within the port's part of the pool, rising.
-
-    Empty where the device has no alphas, the pool is unknown, or even the least alpha takes more: then bytes
-    are planned, and the device's nearest alpha is a rounding that is reported.
-    """
-    can = device.limit
-    if can.kind != "alpha" or can.pool_bytes is None:
-        return ()
-    return tuple(
-        2.0**exponent
-        for exponent in sorted(can.alpha_exponents)
-        if AlphaLimit(exponent).resting_bytes(can.pool_bytes) <= gradient_bytes
-    )
 
 
 class ClassCurves:
@@ -72,149 +58,206 @@ class ClassCurves:
         return self._curves[traffic_class]
 
 
+def provisional_queues(
+    classes: tuple[TrafficClass, ...], given: Classes, packet_bytes: int, memory: PortMemory
+) -> tuple[QueueSettings, ...]:
+    """Settings of all classes before thresholds are chosen: gradients have a packet below S and one above."""
+    fixed = fixed_limits_packets(given)
+    return tuple(
+        QueueSettings(
+            traffic_class=entry.name,
+            ecn_threshold_bytes=packet_bytes if entry.kind is ClassKind.GRADIENT else None,
+            limit=Unlimited()
+            if entry.kind is ClassKind.LOSSLESS
+            else memory.fixed_limit(packets_to_bytes(fixed.get(entry.name, 2), packet_bytes)),
+        )
+        for entry in classes
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class PortSolver:
     """Thresholds of the port profiles of one plan."""
 
-    def __init__(self, plan: Plan, curves: ClassCurves, simulation: SimulationSettings | None = None) -> None:
-        self._plan = plan
-        self._simulation = simulation
-        self._curves = curves
-        self._solved: dict[ThresholdProblem, Optimum] = {}
+    plan: Plan
+    curves: ClassCurves
+    is_robust: bool
+    """S holds a burst and the class's share of an incast, and L lies a burst above; else a packet each."""
 
-    def problem(self, profile: PortProfile, device: Capabilities) -> ThresholdProblem:
+    def problem(self, profile: PortProfile) -> ThresholdProblem:
         """What is to be chosen on these ports, and within which bounds.
 
         Raises:
             UserInputError: the buffer is too small for the gradient classes.
         """
-        plan = self._plan
-        port, traffic, thresholds = port_problem(plan, profile)
-        alphas, buffer_packets = self._buffer(profile, device)
+        plan = self.plan
+        scenarios = []
+        for entry in plan.scenarios:
+            port, traffic, thresholds = port_problem(
+                plan,
+                profile,
+                load=profile.load * entry.load_factor,
+                burst_packets=entry.burst_packets,
+                senders=entry.senders,
+            )
+            scenarios.append(Scenario(entry.weight, traffic))
         fixed = tuple(
             None if entry.kind is ClassKind.GRADIENT else limits
             for entry, limits in zip(plan.classes, thresholds, strict=True)
         )
-        return ThresholdProblem(
-            # The limits alone bound the queues: a pool is far larger than what one port may fill of it.
-            port=replace(port, buffer_packets=None),
-            traffic=traffic,
-            fixed=fixed,
-            objectives=self._objectives(profile),
-            buffer_packets=buffer_packets,
-            hops=plan.hops,
-            buffer="shared" if alphas else "static",
-            alphas=alphas,
-            granularity_packets=granularity_packets(device, profile.packet_bytes),
-            is_ordered=self._is_ordered,
+        first = next(queue for queue in profile.queues if queue.ecn_threshold_bytes is not None)
+        is_bytes = isinstance(first.limit, BytesLimit)
+        taken = sum(
+            ceil(queue.limit.size_bytes / profile.packet_bytes)
+            for queue in profile.queues
+            if queue.ecn_threshold_bytes is None and isinstance(queue.limit, BytesLimit)
         )
-
-    def solve(self, profile: PortProfile, device: Capabilities) -> PortProfile:
-        """The profile with its best thresholds; raises as `problem` does."""
-        problem = self.problem(profile, device)
-        if problem not in self._solved:
-            self._solved[problem] = self._optimum(problem)
-        return with_optimum(profile, self._solved[problem], problem)
-
-    def _optimum(self, problem: ThresholdProblem) -> Optimum:
-        model = self._plan.provenance.queueing_model
-        if model != "simulate":
-            return optimise(problem, model)
-        return refine(problem, optimise(problem, START_MODEL), self._simulation).optimum
-
-    @cached_property
-    def _is_ordered(self) -> bool:
-        plan = self._plan
-        return plan.fabric.classes.gradients.is_ordered(plan.provenance.queueing_model)
-
-    def _objectives(self, profile: PortProfile) -> tuple[QueueObjective, ...]:
-        entries = self._plan.gradient_classes
-        bounds = self._plan.fabric.delay_bounds_seconds(len(entries))
-        sizes = [entry.layers.size_bytes for entry in entries if entry.layers is not None]
-        return tuple(
-            QueueObjective(
-                byte_share=size / max(1, sum(sizes)),
-                rounds_unimportant=self._curves[entry.name][0],
-                rounds_important=self._curves[entry.name][1],
-                delay_bound_packet_times=None if bound is None else bound / profile.packet_seconds,
-            )
-            for entry, size, bound in zip(entries, sizes, bounds, strict=True)
-        )
-
-    def _buffer(self, profile: PortProfile, device: Capabilities) -> tuple[tuple[float, ...], int]:
-        """(alphas, packets): the pool, where queues share it by alpha, else what the port has left."""
-        queues = len(self._plan.gradient_classes)
-        fixed = sum(fixed_limits_packets(self._plan.fabric.classes).values())
-        free = max(0, bytes_to_packets(profile.buffer_bytes, profile.packet_bytes) - fixed)
-        alphas = usable_alphas(device, packets_to_bytes(free, profile.packet_bytes))
-        step = granularity_packets(device, profile.packet_bytes)
-        if alphas and device.limit.pool_bytes is not None:
-            pool = bytes_to_packets(device.limit.pool_bytes, profile.packet_bytes)
-            needed = least_buffer_packets(queues, step, is_ordered=self._is_ordered, is_shared=True)
-            if int(pool * alphas[-1] / (1 + alphas[-1])) >= needed:
-                return alphas, pool
-        least = least_buffer_packets(queues, step, is_ordered=self._is_ordered)
+        free = profile.buffer_bytes // profile.packet_bytes - taken
+        queues = len(plan.gradient_classes)
+        least = 2 * queues if is_bytes else 2
         if free < least:
             raise UserInputError(
-                f"{profile.buffer_bytes} B on {profile.role} ports leave {free} packets of "
-                f"{profile.packet_bytes} B for {queues} gradient queues after {fixed} packets for the other "
+                f"{profile.buffer_bytes} B on {profile.role} ports leave {max(0, free)} packets of "
+                f"{profile.packet_bytes} B for {queues} gradient queues after {taken} packets for the other "
                 "classes",
                 where="ports.buffer",
-                expected=f"at least {packets_to_bytes(least + fixed, profile.packet_bytes)} B",
+                expected=f"at least {packets_to_bytes(least + taken, profile.packet_bytes)} B",
             )
-        return (), free
-
-
-def provisional_queues(
-    classes: tuple[TrafficClass, ...], given: Classes, packet_bytes: int
-) -> tuple[QueueSettings, ...]:
-    """Settings of all classes before thresholds are chosen: those of gradients rise packet by packet."""
-    fixed = fixed_limits_packets(given)
-    least = count(1)
-    settings: list[QueueSettings] = []
-    for entry in classes:
-        if entry.kind is ClassKind.GRADIENT:
-            length = next(least)
-            settings.append(_settings(entry.name, length, length, packet_bytes))
-        else:
-            settings.append(_settings(entry.name, None, fixed[entry.kind], packet_bytes))
-    return tuple(settings)
-
-
-def with_optimum(profile: PortProfile, optimum: Optimum, problem: ThresholdProblem) -> PortProfile:
-    """The profile with these thresholds, in bytes, and what is known of them.
-
-    A plan says what a queue may hold; where the device has alphas, the target finds the one that rests there.
-    """
-    chosen = iter(optimum.thresholds)
-    queues: list[QueueSettings] = []
-    for queue in profile.queues:
-        if queue.ecn_threshold_bytes is None:
-            queues.append(queue)
-            continue
-        limits = next(chosen)
-        threshold = int(limits.ecn_threshold_packets or 0)
-        queues.append(
-            _settings(queue.traffic_class, threshold, int(limits.limit_packets), profile.packet_bytes)
+        return ThresholdProblem(
+            port=port,
+            scenarios=tuple(scenarios),
+            fixed=fixed,
+            objectives=self.objectives(profile),
+            buffer_packets=free,
+            hops=plan.hops,
+            shared_limit_packets=None
+            if is_bytes
+            else profile.length_bytes(first.limit) // profile.packet_bytes,
+            is_ordered=plan.fabric.classes.gradients.ordered_thresholds,
         )
-    is_bounded = optimum.lower_bound_rounds > 0 or optimum.gap == 0
-    found = {
-        "queues": tuple(queues),
-        "buffer": problem.buffer,
-        "extra_rounds": rounded(optimum.extra_rounds),
-        "optimum": "global" if optimum.gap <= GLOBAL_GAP else "refined",
-        "lower_bound_rounds": rounded(optimum.lower_bound_rounds) if is_bounded else None,
-        "gap": rounded(optimum.gap) if is_bounded else None,
-        "method": optimum.method,
-    }
-    return PortProfile(**dict(profile) | found)
+
+    def key(self, profile: PortProfile) -> Key:
+        """Equal for port profiles that one solution serves."""
+        return (
+            profile.packet_seconds if self.plan.fabric.traffic.jitter_seconds else None,
+            profile.packet_bytes,
+            profile.load,
+            profile.buffer_bytes,
+            tuple(
+                (profile.length_bytes(queue.limit), queue.limit.kind == "bytes") for queue in profile.queues
+            ),
+            self._delay_bounds(profile),
+        )
+
+    def _delay_bounds(self, profile: PortProfile) -> tuple[float | None, ...]:
+        bounds = self.plan.fabric.delay_bounds_seconds(len(self.plan.gradient_classes))
+        return tuple(None if bound is None else bound / profile.packet_seconds for bound in bounds)
+
+    def objectives(self, profile: PortProfile) -> tuple[QueueObjective, ...]:
+        """What losses of each gradient class cost, and what its thresholds hold at least."""
+        plan = self.plan
+        entries = plan.gradient_classes
+        bursts = plan.fabric.gradient_bursts(len(entries))
+        total = sum(entry.load for entry in entries) or 1.0
+        senders = max(entry.senders for entry in plan.scenarios)
+        made: list[QueueObjective] = []
+        for entry, burst, bound in zip(entries, bursts, self._delay_bounds(profile), strict=True):
+            unimportant, important = self.curves[entry.name]
+            # A burst of each further sender, of which this class has its part.
+            others = ceil((senders - 1) * burst * entry.load / total)
+            # A bound of the delay leaves no room that would break it.
+            most = burst + others if bound is None else max(1, int(bound) // 2)
+            made.append(
+                QueueObjective(
+                    rounds_unimportant=unimportant,
+                    rounds_important=important,
+                    tolerances=(entry.loss_bound_unimportant or 0.0, entry.loss_bound_important or 0.0),
+                    least_threshold_packets=min(most, burst + others) if self.is_robust else 1,
+                    least_margin_packets=min(most, burst) if self.is_robust else 1,
+                    delay_bound_packet_times=bound,
+                )
+            )
+        return tuple(made)
 
 
-def _settings(
-    name: str, threshold_packets: int | None, limit_packets: int, packet_bytes: int
-) -> QueueSettings:
-    threshold = None if threshold_packets is None else packets_to_bytes(threshold_packets, packet_bytes)
-    return QueueSettings(
-        traffic_class=name,
-        ecn_threshold_bytes=threshold,
-        limit=BytesLimit(packets_to_bytes(limit_packets, packet_bytes)),
+def solve_ports(
+    solver: PortSolver,
+    profiles: tuple[PortProfile, ...],
+    devices: Callable[[PortProfile], Capabilities],
+    progress: SolveProgress | None = None,
+) -> tuple[PortProfile, ...]:
+    """The profiles with their best thresholds, in the device's steps.
+
+    Raises:
+        UserInputError: a buffer is too small, or no thresholds keep the delay bounds.
+        UnsupportedPlanError: a device's thresholds cannot be so large or so small.
+    """
+    model = solver.plan.provenance.queueing_model
+    groups: dict[Key, list[PortProfile]] = {}
+    for profile in profiles:
+        groups.setdefault(solver.key(profile), []).append(profile)
+    solved: dict[Key, Optimum] = {}
+    done = 0
+    for place, (key, group) in enumerate(groups.items()):
+        most = done + CALLS_EXPECTED * (len(groups) - place)
+
+        def told(calls: int, done: int = done, most: int = most) -> None:
+            if progress is not None:
+                progress(done + calls, max(most, done + calls))
+
+        # Where bursts arrive fastest they lose most: what serves there serves the others.
+        hardest = max(group, key=lambda entry: entry.source_rate_ratio)
+        solved[key] = optimise(solver.problem(hardest), model, progress=told)
+        done += solved[key].evaluations
+    margins = tuple(objective.least_margin_packets for objective in solver.objectives(profiles[0]))
+    return tuple(
+        with_optimum(entry, solved[solver.key(entry)], devices(entry), margins) for entry in profiles
     )
+
+
+def with_optimum(
+    profile: PortProfile, optimum: Optimum, device: Capabilities, margins: Sequence[int]
+) -> PortProfile:
+    """The profile with these thresholds, in bytes that the device can be set to, and what they cost.
+
+    S is rounded up to the device's step, and down where fewer than `margins` packets would be left above it.
+
+    Raises:
+        UnsupportedPlanError: the device's largest threshold is smaller.
+    """
+    chosen = zip(optimum.thresholds, margins, strict=True)
+    queues = tuple(
+        queue if queue.ecn_threshold_bytes is None else _fitted(queue, *next(chosen), profile, device)
+        for queue in profile.queues
+    )
+    return PortProfile(**dict(profile) | {"queues": queues, "extra_rounds": rounded(optimum.extra_rounds)})
+
+
+def _fitted(
+    queue: QueueSettings,
+    limits: QueueThresholds,
+    margin_packets: int,
+    profile: PortProfile,
+    device: Capabilities,
+) -> QueueSettings:
+    """S and L of a queue in the device's steps."""
+    can, packet_bytes, limit = device.threshold, profile.packet_bytes, queue.limit
+    if isinstance(limit, BytesLimit):
+        size = min(int(limits.limit_packets) * packet_bytes, device.limit.maximum_bytes)
+        limit = BytesLimit(max(1, size // device.limit.step_bytes) * device.limit.step_bytes)
+    most = (
+        profile.length_bytes(limit) - min(margin_packets, 1 + int(limits.limit_packets) // 2) * packet_bytes
+    )
+    threshold = int(limits.ecn_threshold_packets or 0) * packet_bytes
+    steps = -(-threshold // can.step_bytes)
+    if steps * can.step_bytes > most:
+        steps = threshold // can.step_bytes
+    threshold = min(max(steps * can.step_bytes, can.minimum_bytes), can.maximum_bytes)
+    if threshold > profile.length_bytes(limit):
+        raise UnsupportedPlanError(
+            f"the least ECN threshold of {device.hardware}, {can.minimum_bytes} B, lies above the limit of "
+            f"{queue.traffic_class}, {limit}",
+            where=f"{profile.platform} {profile.role}",
+            hint="a larger buffer or fewer gradient classes",
+        )
+    return queue.model_copy(update={"ecn_threshold_bytes": threshold, "limit": limit, "prediction": None})

@@ -2,9 +2,9 @@
 
 from mltswitch.queueing.arrivals import Arrivals, Batch, Incast, Poisson, Trace, mean_burst_packets
 from mltswitch.queueing.decision import Decision, decide
-from mltswitch.queueing.descent import optimise
 from mltswitch.queueing.models import MODELS, kind_of, predict
-from mltswitch.queueing.objective import Optimum, QueueObjective, ThresholdProblem, least_buffer_packets
+from mltswitch.queueing.objective import Optimum, QueueObjective, Scenario, ThresholdProblem
+from mltswitch.queueing.optimise import optimise
 from mltswitch.queueing.paper import blocking, utilisations
 from mltswitch.queueing.problem import (
     Importance,
@@ -30,6 +30,7 @@ __all__ = [
     "QueuePrediction",
     "QueueThresholds",
     "QueueTraffic",
+    "Scenario",
     "SimulationSettings",
     "ThresholdProblem",
     "Trace",
@@ -37,7 +38,6 @@ __all__ = [
     "check_problem",
     "decide",
     "kind_of",
-    "least_buffer_packets",
     "mean_burst_packets",
     "optimise",
     "predict",

@@ -1,113 +1,93 @@
-"""The optimisation problem of one port, and what a solution of it says of itself."""
+"""The optimisation problem of one port: what its queues are offered in each scenario, what is chosen."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from functools import cached_property
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from mltswitch.queueing.problem import Port, QueueThresholds, QueueTraffic
 
-TOLERANCE_ROUNDS: Final = 2e-6
-"""Extra rounds that nobody can measure: tie-breaks weigh less, and a bound this near is reached."""
-LOSS_WEIGHT: Final = 1e-6
-"""Tie-break: what a byte-weighted loss of 1 counts in extra rounds; far below what anybody can measure."""
-PACKET_WEIGHT: Final = LOSS_WEIGHT * 1e-9
-"""Tie-break: a packet of buffer is spent where it saves at least one packet in 10^9."""
-
 FloatArray = npt.NDArray[np.float64]
 RoundsCurve = Callable[[FloatArray], FloatArray]
 """Loss ratio (any shape) → extra training rounds (same shape)."""
 
-Buffer = Literal["static", "shared"]
-"""`static`: the limits together fit into the buffer. `shared`: each limit is the length at which a queue with
-one of the alphas (dynamic threshold) comes to rest when it alone is congested, alpha / (1 + alpha) · buffer.
-That leaves out that queues which are full at once hold less, alpha · buffer / (1 + sum of their alphas); the
-model `simulate` follows the free buffer packet by packet, and a refinement by it does, too."""
+LEAST_TOLERANCE: Final = 1e-6
+"""Stands for a tolerance of 0 where losses are compared with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One situation that thresholds are chosen for."""
+
+    weight: float
+    """Its share of the objective; the weights of a problem are relative to each other."""
+    traffic: tuple[QueueTraffic, ...]
+    """All queues of the port, highest priority first."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueObjective:
-    """What losses of one gradient class cost, and what bounds its delay."""
+    """What losses of one gradient class cost, and what bounds its thresholds."""
 
-    byte_share: float
-    """Part of the model's bytes that the class carries."""
     rounds_unimportant: RoundsCurve
     rounds_important: RoundsCurve
+    tolerances: tuple[float, float]
+    """End-to-end loss of (unimportant, important) packets up to which training takes no extra round."""
+    least_threshold_packets: int = 1
+    """S holds at least a sender's largest burst and the class's share of an incast."""
+    least_margin_packets: int = 1
+    """L lies so far above S, so that important packets survive what no scenario foresees."""
     delay_bound_packet_times: float | None = None
     """Bound of the 99th percentile of the delay (of the worst case L where the model predicts no delay)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ThresholdProblem:
-    """Choose S and L of the gradient queues of a port."""
+    """Choose S, and L where the device has one, of the gradient queues of a port."""
 
     port: Port
-    traffic: tuple[QueueTraffic, ...]
-    """All queues of the port, highest priority first."""
+    scenarios: tuple[Scenario, ...]
+    """The planned one first."""
     fixed: tuple[QueueThresholds | None, ...]
     """Per queue: thresholds that are given (control, background), or None: a gradient queue, to be chosen."""
     objectives: tuple[QueueObjective, ...]
     """One for each None in `fixed`, in the same order."""
     buffer_packets: int
-    """What the chosen queues may hold."""
+    """What the chosen queues may hold together; with `shared_limit_packets` nothing depends on it."""
     hops: int = 1
     """Equal ports in a row over which the loss counts: 1 - (1 - r)^hops."""
-    buffer: Buffer = "static"
-    alphas: tuple[float, ...] = ()
-    """Values of alpha that the device knows, rising; for a shared buffer."""
-    granularity_packets: int = 1
-    """S and L are multiples of this (the device's cells, in whole packets)."""
-    is_ordered: bool = False
-    """Higher priority has the smaller S (MLT, section 5.2)."""
+    shared_limit_packets: int | None = None
+    """L of every chosen queue where the device lets nobody set one: what the chip's shared memory leaves a
+    congested queue. None: L is chosen, and all of them fit into the buffer together."""
+    is_ordered: bool = True
+    """A class of higher priority has a smaller or equal S (MLT, section 5.2)."""
+
+    @cached_property
+    def chosen(self) -> tuple[int, ...]:
+        """Positions of the gradient queues among all."""
+        return tuple(position for position, given in enumerate(self.fixed) if given is None)
+
+    def full(self, thresholds: tuple[QueueThresholds, ...]) -> tuple[QueueThresholds, ...]:
+        """Thresholds of all queues of the port, from those of the gradient queues."""
+        remaining = iter(thresholds)
+        return tuple(next(remaining) if given is None else given for given in self.fixed)
 
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """Thresholds of the chosen queues, highest priority first, and how good they are known to be."""
+    """Thresholds of the chosen queues, highest priority first, and what they cost."""
 
     thresholds: tuple[QueueThresholds, ...]
     extra_rounds: float
-    """The objective: sum of f^S(r^S) + f^L(r^L) over the chosen queues."""
-    byte_weighted_loss: float
-    """Tie-break where the objective is flat."""
-    lower_bound_rounds: float
-    """No choice within the constraints does better, under this model; 0 where nothing better is known."""
-    method: str
-    """How it was found, in a few words for the reader of a plan."""
-
-    @property
-    def gap(self) -> float:
-        """Relative distance to the bound: (found - bound) / found; 0 is a global optimum.
-
-        0, too, where the two are within `TOLERANCE_ROUNDS`.
-        """
-        distance = self.extra_rounds - self.lower_bound_rounds
-        return distance / self.extra_rounds if distance > TOLERANCE_ROUNDS else 0.0
+    """Expected over the scenarios: Σ weight · Σ f^S(r^S) + f^L(r^L)."""
+    evaluations: int
+    """Calls of the loss model that the search made."""
 
 
-def resting_packets(alpha: float, buffer_packets: int) -> int:
-    """Where a queue alone in a shared buffer B comes to rest: q = alpha (B - q).
-
-    Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.
-    """
-    return int(buffer_packets * alpha / (1 + alpha))
-
-
-def admissible_limits(problem: ThresholdProblem) -> tuple[int, ...]:
-    """Every L that a queue could have alone: in the device's steps, or the resting length at each alpha."""
-    most, step = problem.buffer_packets, problem.granularity_packets
-    if problem.buffer == "shared" and problem.alphas:
-        resting = {resting_packets(alpha, most) for alpha in problem.alphas}
-        return tuple(sorted(length for length in resting if length >= step))
-    return tuple(range(step, most + 1, step))
-
-
-def least_buffer_packets(
-    queues: int, step_packets: int = 1, *, is_ordered: bool = True, is_shared: bool = False
-) -> int:
-    """Smallest buffer that has a feasible choice: 1 + 2 + … + n steps where S rises from queue to queue."""
-    if is_shared:
-        return step_packets * (queues if is_ordered else 1)
-    return step_packets * (queues * (queues + 1) // 2 if is_ordered else queues)
+def end_to_end(loss: npt.ArrayLike, hops: int) -> FloatArray:
+    """Loss over `hops` ports in a row that lose `loss` each."""
+    ratio = np.clip(np.asarray(loss, dtype=np.float64), 0.0, 1 - 1e-16)
+    return np.asarray(-np.expm1(hops * np.log1p(-ratio)))

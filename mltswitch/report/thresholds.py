@@ -103,7 +103,7 @@ def _split(group: PortGroup, name: str) -> Figure:
         if size:
             gradient = queue.ecn_threshold_bytes is not None
             traces.append(_segment(queue.traffic_class, size, BLUE if gradient else GREY, profile))
-    free = 0.0 if profile.buffer == "shared" else kilobytes(free_bytes(profile))
+    free = kilobytes(free_bytes(profile)) if any(map(limit_bytes, profile.queues)) else 0.0
     if free > LEAST_SEGMENT * kilobytes(profile.buffer_bytes):
         traces.append(_segment("not assigned", free, "rgba(0,0,0,0)", profile))
     parts = "; ".join(f"{trace['name']} {trace['x'][0]:.4g} kB" for trace in traces)

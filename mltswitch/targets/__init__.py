@@ -1,6 +1,6 @@
 """One module per switch OS: a plan in its own language, and back."""
 
-from mltswitch.targets.base import Change, Quantised, Rounding, RunningState, Session, Step, Target
+from mltswitch.targets.base import Change, Quantised, Rounding, RunningState, Session, Step
 from mltswitch.targets.registry import (
     RefusedHardware,
     hardware_capabilities,
@@ -16,6 +16,7 @@ from mltswitch.targets.state import (
     SegmentRouting,
     SwitchState,
 )
+from mltswitch.targets.target import Target
 
 __all__ = [
     "Change",

@@ -1,12 +1,11 @@
-"""What a target is: the contract between one switch OS and everything above it."""
+"""What a target takes and gives: steps, changes, what runs, and a plan rounded to a device."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.plan import Plan
 from mltswitch.targets.state import SwitchState
 
 
@@ -68,7 +67,7 @@ class RunningState:
 
 
 class Rounding(NamedTuple):
-    """One value that the device cannot express exactly, and what that does to the predicted loss."""
+    """One value that the device cannot express exactly."""
 
     port: str
     queue: int
@@ -76,9 +75,6 @@ class Rounding(NamedTuple):
     field: str
     wanted: str
     given: str
-    loss_unimportant: tuple[float, float] | None = None
-    """(wanted, given), predicted; None where nothing is predicted."""
-    loss_important: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,37 +85,27 @@ class Quantised:
     roundings: tuple[Rounding, ...]
     class_queues: Mapping[str, int]
     """Traffic class → hardware queue."""
+    capabilities: Capabilities
+    """What the state was rounded to."""
     shortfalls: tuple[str, ...] = ()
     """What the plan asks for and the device cannot do, a sentence each; the rest is rendered without it."""
 
 
-class Target(Protocol):
-    """One switch OS. Stateless; the same plan always gives the same text."""
+class LineError(Exception):
+    """A line of a file outside a target's grammar.
 
-    platform: str
-    session: Session
-    netmiko_type: str
-    """netmiko's name for the device type; empty without SSH."""
-    hardware_names: tuple[str, ...]
-    """Every model that `hardware` knows by name, those too that it refuses."""
+    `number` counts from 1, 0 where no line is to blame; `file` is empty where the target has only one.
+    """
 
-    def hardware(self, name: str | None) -> Capabilities:
-        """Capabilities of a hardware model (None: the default); raises UserInputError for unknown ones."""
+    def __init__(self, number: int, line: str, problem: str, file: str = "") -> None:
+        super().__init__(f"{problem}: {line[:120]!r}" if line else problem)
+        self.number = number
+        self.file = file
 
-    def quantise(self, plan: Plan, switch: str) -> Quantised:
-        """The plan for one switch in the device's units; raises UnsupportedPlanError."""
 
-    def render(self, state: SwitchState) -> dict[str, str]:
-        """File name → text: the whole state in the device's own language."""
+class FileError(Exception):
+    """Several of them, in the order of the file."""
 
-    def parse(self, files: Mapping[str, str]) -> SwitchState:
-        """Inverse of `render`; raises UserInputError for a line outside the target's own grammar."""
-
-    def queries(self, wanted: SwitchState) -> tuple[str, ...]:
-        """Commands whose answers `read` needs, in order."""
-
-    def read(self, answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
-        """State of `wanted`'s ports from the device's answers; raises DeviceError for what cannot be read."""
-
-    def diff(self, running: RunningState, wanted: SwitchState) -> Change:
-        """What takes the device from `running` to `wanted`, touching only what we own."""
+    def __init__(self, errors: list[LineError]) -> None:
+        super().__init__()
+        self.errors = errors

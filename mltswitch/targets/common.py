@@ -1,27 +1,27 @@
-"""What every target does in the same way."""
+"""What several targets do in the same way: lines of a file, answers of a device, routes."""
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv4Network
+from typing import Any, Final, TypeVar
 
-from mltswitch.capabilities import Capabilities
-from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.targets.base import Quantised
-from mltswitch.targets.state import SwitchState
-from mltswitch.targets.template import used_templates, using_templates
-from mltswitch.targets.user_templates import UserTemplates
+from mltswitch.errors import DeviceError
+from mltswitch.plan import Plan, Switch
+from mltswitch.targets.base import FileError, LineError, Quantised
+from mltswitch.targets.state import RouteState
 
 _Value = TypeVar("_Value")
-_LINE: Final = re.compile(r"(?P<file>[^:]+):(?P<line>[1-9][0-9]*)(?::[0-9]+)?")
-"""How an error names a line of a rendered file, some with a column."""
-
-
-class LineError(Exception):
-    """A line outside a target's grammar; `number` counts from 1."""
-
-    def __init__(self, number: int, line: str, problem: str) -> None:
-        super().__init__(f"{problem}: {line[:120]!r}")
-        self.number = number
+_Item = TypeVar("_Item")
+UNKNOWN: Final = "not a line that mltswitch writes"
+NO_PORT: Final = re.compile("")
+"""The port of a route on a device whose routes name the next hop alone."""
+NO_NEXT_HOP: Final = IPv4Address(0)
+"""Of a route that leads to no neighbour, such as one that drops."""
+Key = tuple[tuple[str, ...], str]
+"""A line with the modes in which it stands, outermost first."""
 
 
 def with_item(values: tuple[_Value, ...], index: int, value: _Value) -> tuple[_Value, ...]:
@@ -29,59 +29,92 @@ def with_item(values: tuple[_Value, ...], index: int, value: _Value) -> tuple[_V
     return (*values[:index], value, *values[index + 1 :])
 
 
-def lookup(models: Mapping[str, Capabilities], name: str, platform: str) -> Capabilities:
-    """Capabilities of a hardware model; raises UserInputError listing the models."""
+@dataclass(frozen=True, slots=True)
+class PortSetting:
+    """A line that sets one field of a port's settings."""
+
+    field: str
+    value: Any
+
+    def apply(self, port: Any) -> Any:
+        """The port with this set."""
+        return replace(port, **{self.field: self.value})
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSetting:
+    """A line that sets one field of a queue's settings."""
+
+    queue: int
+    field: str
+    value: Any
+
+    def apply(self, port: Any) -> Any:
+        """The port with this set."""
+        queue = replace(port.queues[self.queue], **{self.field: self.value})
+        return replace(port, queues=with_item(port.queues, self.queue, queue))
+
+
+def each_line(text: str, parse: Callable[[str], _Item | None]) -> Iterator[tuple[int, _Item]]:
+    """Number and meaning of each line that has one; raises FileError after the last, of all ValueErrors."""
+    errors: list[LineError] = []
+    # Not splitlines: what is pasted into a command line ends a line at a line feed only.
+    for number, line in enumerate(text.split("\n"), start=1):
+        try:
+            meaning = parse(line)
+        except ValueError as error:
+            errors.append(LineError(number, line, str(error)))
+            continue
+        if meaning is not None:
+            yield number, meaning
+    if errors:
+        raise FileError(errors)
+
+
+def check_lines(found: Iterable[tuple[int, Key]], rendered: Iterable[tuple[int, Key]]) -> None:
+    """Raise FileError for every line that is not rendered for the state, and every one that is missing."""
+    needed = Counter(key for _, key in rendered)
+    errors: list[LineError] = []
+    for number, key in found:
+        if not needed[key]:
+            errors.append(LineError(number, key[1], "does not fit the other lines"))
+        needed[key] -= 1
+    for modes, text in sorted(+needed):
+        errors.append(LineError(0, "", f"lacks the line {' / '.join((*modes, text))!r}"))
+    if errors:
+        raise FileError(errors)
+
+
+@contextmanager
+def known_form(query: str) -> Iterator[None]:
+    """Raises DeviceError where what is done with an answer shows that it has another form."""
     try:
-        return models[name]
-    except KeyError:
-        raise UserInputError(
-            f"unknown hardware {name!r} for platform {platform}", expected=f"one of {', '.join(models)}"
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise DeviceError(
+            f"the answer to {query!r} has another form than known ({type(error).__name__}: {error})"
         ) from None
 
 
-def checked_render(
-    files: dict[str, str], parse: Callable[[Mapping[str, str]], SwitchState], state: SwitchState
-) -> dict[str, str]:
-    """The rendered files, parsed again before they leave; raises UserInputError if they say anything else.
+def static_route(line: str, where: str, prefix: str, target: str, others: str) -> RouteState:
+    """A route of a running configuration that names its next hop and no port.
 
-    What they are compared with is never a user's template; an error names the line of the one that caused it.
+    What stands behind the next hop, such as a distance, is the port; a word in the place of the next hop,
+    such as null0, is the port of the next hop 0.0.0.0. Raises DeviceError.
     """
-    templates = used_templates()
     try:
-        with using_templates(None):
-            is_same = parse(files) == state
-    except UserInputError as error:
-        if templates is None:
-            raise
-        raise _of_template(error, files, templates) from None
-    if not is_same:
-        where = templates.used if templates is not None else ()
-        raise UserInputError(
-            "what is rendered does not say what the plan says", where=", ".join(where or files)
-        )
-    return files
-
-
-def _of_template(error: UserInputError, files: Mapping[str, str], templates: UserTemplates) -> UserInputError:
-    """The same error at the line of the template that wrote the line, or at the templates that were used."""
-    place = _LINE.fullmatch(error.where)
-    if place is not None and place["file"] in files:
-        file, lines = place["file"], files[place["file"]].split("\n")
-        number = min(int(place["line"]), len(lines))  # YAML may miss something behind the end
-        origin = templates.origin(lines[number - 1])
-        if origin is not None:
-            return UserInputError(
-                f"writes what {file} cannot have: {error.what}", where=origin, expected=error.expected
-            )
-    where = ", ".join(templates.used) or error.where
-    return UserInputError(f"{error.where}: {error.what}", where=where, expected=error.expected)
-
-
-def expressible(quantised: Quantised, switch: str, check: Callable[[SwitchState], object]) -> Quantised:
-    """The same, if the target's language has words for it; raises UnsupportedPlanError naming the switch."""
+        network = IPv4Network(prefix, strict=False)
+    except ValueError as error:
+        raise DeviceError(f"cannot read {line!r}: {error}", where=where) from None
+    words = others.split()
     try:
-        check(quantised.state)
-    except UnsupportedPlanError as error:
-        error.where = f"{switch}: {error.where}" if error.where else switch
-        raise
-    return quantised
+        next_hop = IPv4Address(target)
+    except ValueError:
+        next_hop, words = NO_NEXT_HOP, [target, *words]
+    return RouteState(network, next_hop, " ".join(words))
+
+
+def without_route_ports(quantised: Quantised, _plan: Plan, _switch: Switch) -> Quantised:
+    """The same for a device whose routes name the next hop alone."""
+    routes = tuple(RouteState(route.prefix, route.next_hop, "") for route in quantised.state.routes)
+    return replace(quantised, state=replace(quantised.state, routes=routes))

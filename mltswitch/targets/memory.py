@@ -3,28 +3,28 @@
 from collections.abc import Callable
 from functools import wraps
 from operator import eq
-from typing import TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-_Argument = TypeVar("_Argument")
+_P = ParamSpec("_P")
 _Value = TypeVar("_Value")
 
 
 def remembering_last(
-    function: Callable[[_Argument], _Value], same: Callable[[_Argument, _Argument], bool] = eq
-) -> Callable[[_Argument], _Value]:
+    function: Callable[_P, _Value], same: Callable[[Any, Any], bool] = eq
+) -> Callable[_P, _Value]:
     """The same function, which keeps its last result: a state is checked, rendered and parsed in one go.
 
-    Arguments are compared by `same`, not hashed, which would take as long as many a result. Nobody may change
-    the result.
+    Positional arguments are compared by `same`, not hashed, which would take as long as many a result. Nobody
+    may change the result.
     """
-    last: tuple[_Argument, _Value] | None = None
+    last: tuple[tuple[Any, ...], _Value] | None = None
 
     @wraps(function)
-    def remembered(argument: _Argument) -> _Value:
+    def remembered(*arguments: _P.args, **named: _P.kwargs) -> _Value:
         nonlocal last
         known = last  # another thread may replace it meanwhile
-        if known is None or not (known[0] is argument or same(known[0], argument)):
-            known = last = (argument, function(argument))
+        if known is None or not all(a is b or same(a, b) for a, b in zip(known[0], arguments, strict=True)):
+            known = last = (arguments, function(*arguments, **named))
         return known[1]
 
     return remembered

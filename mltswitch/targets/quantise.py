@@ -21,9 +21,9 @@ from mltswitch.plan import (
     PortRole,
     QueueSettings,
     TrafficClass,
+    check_lossless,
     check_spray_mode,
 )
-from mltswitch.planning import predict_port_losses
 from mltswitch.targets.base import Quantised, Rounding
 from mltswitch.targets.paths import segment_routing
 from mltswitch.targets.shortfalls import shortfalls_of
@@ -49,13 +49,13 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
     host_dscps = _without_network_control(plan, dscps) if capabilities.remaps_host_control else dscps
     ports: list[PortState] = []
     roundings: list[Rounding] = []
-    rounded: dict[PortRole, _Rounded] = {}
+    rounded: dict[tuple[PortRole, int], _Rounded] = {}
     for port in switch.ports:
-        if port.role not in rounded:
-            profile = plan.port_profile(capabilities.platform, capabilities.hardware, port.role)
-            rounder = _Rounder(plan, profile, capabilities, switch_name)
-            rounded[port.role] = rounder.port(class_queues, host_dscps if port.peer_is_host else dscps)
-        alike = rounded[port.role]
+        alike_ports = (port.role, port.rate_bps)
+        if alike_ports not in rounded:
+            rounder = _Rounder(plan, plan.port_profile(switch, port), capabilities, switch_name)
+            rounded[alike_ports] = rounder.port(class_queues, host_dscps if port.peer_is_host else dscps)
+        alike = rounded[alike_ports]
         ports.append(PortState(port.name, port.trusted, alike.shaped_bps, alike.queues))
         roundings += [Rounding(port.name, *changed) for changed in alike.changes]
     state = SwitchState(
@@ -63,32 +63,41 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
         plan.topology.routes(switch_name),
         segment_routing(plan, switch),
         plan.paths.mode == "packet",
-        hardware=capabilities.hardware,
     )
     shortfalls = tuple(shortfalls_of(plan, switch, capabilities))
-    return Quantised(state, tuple(roundings), class_queues, shortfalls)
+    return Quantised(state, tuple(roundings), class_queues, capabilities, shortfalls)
 
 
 def assign_queues(plan: Plan, switch_name: str, capabilities: Capabilities) -> dict[str, int]:
-    """Traffic class → hardware queue: the first classes the first-served queues, background the last."""
-    available = capabilities.queues
-    if len(plan.classes) > len(available):
+    """Traffic class → hardware queue: the first classes the first-served queues, background the last.
+
+    Lossless classes have the queues that the device keeps for such, in the order of both.
+    """
+    lossless = [entry.name for entry in plan.classes if entry.kind is ClassKind.LOSSLESS]
+    check_lossless(lossless, capabilities, switch_name)
+    names = [entry.name for entry in plan.classes if entry.kind is not ClassKind.LOSSLESS]
+    available = capabilities.queues_beside(len(lossless))
+    if len(names) > len(available):
         kept = "".join(f"; queue {queue}: {why}" for queue, why in capabilities.reserved_queues)
         spare = _spare_queues(plan, len(available))
         raise UnsupportedPlanError(
-            f"the plan has {len(plan.classes)} classes, {capabilities.hardware} has {len(available)} queues "
+            f"the plan has {len(names)} classes, {capabilities.hardware} has {len(available)} queues "
             f"that a plan may use{kept}",
             where=f"{switch_name}: classes",
             hint=f"set classes.gradients.queues to {spare} or fewer" if spare else "",
         )
     if capabilities.creates_queues:
-        available = available[: len(plan.classes)]
-    names = [entry.name for entry in plan.classes]
-    return dict(zip(names[:-1], available, strict=False)) | {names[-1]: available[-1]}
+        available = available[: len(names)]
+    return {
+        **dict(zip(names[:-1], available, strict=False)),
+        **dict(zip(lossless, capabilities.lossless_queues, strict=False)),
+        names[-1]: available[-1],
+    }
 
 
 def _spare_queues(plan: Plan, available: int) -> int:
-    others = sum(entry.kind is not ClassKind.GRADIENT for entry in plan.classes)
+    beside = (ClassKind.GRADIENT, ClassKind.LOSSLESS)
+    others = sum(entry.kind not in beside for entry in plan.classes)
     return max(0, available - others)
 
 
@@ -157,9 +166,14 @@ class _Rounder:
         states: list[QueueState] = []
         bandwidths: list[Rounding] = []
         for settings in self.profile.queues:
+            name = settings.traffic_class
+            if self.plan.class_by_name[name].kind is ClassKind.LOSSLESS:
+                states.append(
+                    QueueState(class_queues[name], dscps[name], None, Unlimited(), is_lossless=True)
+                )
+                continue
             threshold = self._threshold(settings)
             limit = self._limit(settings, threshold or 0)
-            name = settings.traffic_class
             minimum, maximum = self._bandwidths(class_queues[name], self.plan.class_by_name[name], bandwidths)
             states.append(QueueState(class_queues[name], dscps[name], threshold, limit, minimum, maximum))
         changes = self._compare(states) + bandwidths
@@ -176,7 +190,8 @@ class _Rounder:
         minimum: Bandwidth | None = None
         maximum: Bandwidth | None = None
         lower, upper = self.capabilities.minimum_bandwidth, self.capabilities.maximum_bandwidth
-        if entry.guaranteed_share is not None and lower is not None:
+        can_guarantee = self.capabilities.can_guarantee(is_last=entry.kind is ClassKind.BACKGROUND)
+        if entry.guaranteed_share is not None and lower is not None and can_guarantee:
             minimum = lower.at_least(entry.guaranteed_share, self.profile.rate_bps)
             changes += self._inexact("minimum", queue, entry.name, entry.guaranteed_share, minimum)
         if entry.kind is ClassKind.CONTROL and entry.rate_cap_share is not None and upper is not None:
@@ -211,9 +226,12 @@ class _Rounder:
         wanted, can = settings.limit, self.capabilities.limit
         if can.kind == "none":
             return Unlimited()
+        if can.kind == "alpha" and isinstance(wanted, AlphaLimit) and wanted.exponent in can.alpha_exponents:
+            return wanted
         if not isinstance(wanted, BytesLimit):
             raise UnsupportedPlanError(
-                f"limit {wanted} of {settings.traffic_class} is not in bytes", where=self._where
+                f"limit {wanted} of {settings.traffic_class} is none that {self.capabilities.hardware} has",
+                where=self._where,
             )
         if can.kind == "bytes":
             steps = min(wanted.size_bytes, can.maximum_bytes) // can.step_bytes
@@ -246,61 +264,23 @@ class _Rounder:
             )
         return min(above, key=lambda step: abs(step.resting_bytes(pool_bytes) - wanted.size_bytes))
 
-    def _effective_bytes(self, limit: Limit) -> int:
-        """What a limit amounts to when this queue alone is congested."""
-        if isinstance(limit, BytesLimit):
-            return limit.size_bytes
-        if isinstance(limit, AlphaLimit) and self.capabilities.limit.pool_bytes is not None:
-            return limit.resting_bytes(self.capabilities.limit.pool_bytes)
-        return self.profile.buffer_bytes
-
     def _compare(self, given: Sequence[QueueState]) -> list[Rounding]:
-        """Every threshold and limit that changed, and what that does to the predicted loss."""
-        planned = self.profile.queues
-        if all(
-            (wanted.ecn_threshold_bytes, wanted.limit) == (got.ecn_threshold_bytes, got.limit)
-            for wanted, got in zip(planned, given, strict=True)
-        ):
-            return []
-        effective = tuple(
-            wanted.model_copy(
-                update={
-                    "ecn_threshold_bytes": got.ecn_threshold_bytes,
-                    "limit": BytesLimit(self._effective_bytes(got.limit)),
-                }
-            )
-            for wanted, got in zip(planned, given, strict=True)
-        )
-        after = predict_port_losses(self.plan, self.profile.model_copy(update={"queues": effective}))
-        roundings: list[Rounding] = []
-        for wanted, got in zip(planned, given, strict=True):
-            name = wanted.traffic_class
-            old, (unimportant, important) = wanted.prediction, after[name]
+        """Every threshold and limit that changed."""
+        return [
+            Rounding("", got.queue, wanted.traffic_class, field, self._text(before), self._text(possible))
+            for wanted, got in zip(self.profile.queues, given, strict=True)
             for field, before, possible in (
                 ("ecn_threshold_bytes", wanted.ecn_threshold_bytes, got.ecn_threshold_bytes),
                 ("limit", wanted.limit, got.limit),
-            ):
-                if before == possible:
-                    continue
-                roundings.append(
-                    Rounding(
-                        port="",
-                        queue=got.queue,
-                        traffic_class=name,
-                        field=field,
-                        wanted=self._text(before),
-                        given=self._text(possible),
-                        loss_unimportant=(old.loss_unimportant, unimportant) if old else None,
-                        loss_important=(old.loss_important, important) if old else None,
-                    )
-                )
-        return roundings
+            )
+            if before != possible
+        ]
 
     def _text(self, value: int | Limit | None) -> str:
         if isinstance(value, BytesLimit):
             value = value.size_bytes
         if isinstance(value, int):
             return format_bytes(value)
-        if isinstance(value, AlphaLimit):
-            return f"{value} (about {format_bytes(self._effective_bytes(value))})"
+        if isinstance(value, AlphaLimit) and self.capabilities.limit.pool_bytes is not None:
+            return f"{value} (about {format_bytes(value.resting_bytes(self.capabilities.limit.pool_bytes))})"
         return str(value)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import mltswitch.targets as room
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import UserInputError
-from mltswitch.targets.base import Target
+from mltswitch.targets.target import Target
 
 ENTRY_POINT_GROUP = "mltswitch.targets"
 """An installed package adds a target by an entry point of this group that names a `Target` object."""
@@ -58,16 +58,9 @@ class RefusedHardware:
 
 def known_hardware() -> tuple[tuple[Capabilities, ...], tuple[RefusedHardware, ...]]:
     """Every hardware model of every target, a platform's default first, and what is refused and why."""
-    usable: list[Capabilities] = []
-    refused: list[RefusedHardware] = []
-    for platform, target in targets().items():
-        default = target.hardware(None)
-        usable.append(default)
-        for name in target.hardware_names:
-            if name == default.hardware:
-                continue
-            try:
-                usable.append(target.hardware(name))
-            except UserInputError as error:
-                refused.append(RefusedHardware(platform=platform, hardware=name, reason=error.what))
-    return tuple(usable), tuple(refused)
+    usable = tuple(model for target in targets().values() for model in target.models.values())
+    return usable, tuple(
+        RefusedHardware(platform=target.platform, hardware=name, reason=target.reason(name))
+        for target in targets().values()
+        for name in target.refused
+    )

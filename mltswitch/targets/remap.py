@@ -4,7 +4,7 @@ Where the map belongs to the switch, a port's own classification can still be an
 entrance moves a few code points. States name every port's code points; this says which of both a port has.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -43,6 +43,14 @@ def code_points(queue_of: Iterable[int]) -> dict[int, tuple[int, ...]]:
     for dscp, queue in enumerate(queue_of):
         found.setdefault(queue, []).append(dscp)
     return {queue: tuple(dscps) for queue, dscps in found.items()}
+
+
+def lossless_queues(
+    possible: Iterable[int], configured: Collection[int], queue_of: Iterable[int]
+) -> tuple[int, ...]:
+    """Of the possible ones those to which a map leads although no line of the file configures them."""
+    led = set(queue_of)
+    return tuple(queue for queue in possible if queue in led and queue not in configured)
 
 
 def switch_map(ports: Sequence[PortState], system: str) -> SwitchMap:

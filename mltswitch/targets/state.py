@@ -1,13 +1,15 @@
 """What one switch runs, as far as mltswitch owns it: what is rendered, read back and compared."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network
+from typing import Final
 
 from mltswitch.capabilities import Bandwidth, Limit
 from mltswitch.plan import Route as RouteState  # a plan says it as a device runs it
 
 __all__ = [
+    "FIELD_WORDS",
     "Difference",
     "PortState",
     "QueueState",
@@ -35,6 +37,8 @@ class QueueState:
     """What the queue gets however much waits in stricter ones (background); None: nothing."""
     maximum: Bandwidth | None = None
     """What the queue may not exceed (control); None: the port's rate."""
+    is_lossless: bool = False
+    """Code points lead here, and nothing else of the queue is ours; such queues stand before the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +89,10 @@ class SwitchState:  # noqa: PLW1641  (the decorator makes the hash)
     """None: the plan does not use it."""
     packet_spraying: bool = False
     """Equal-cost routes are chosen packet by packet."""
-    hardware: str = field(default="", compare=False)
-    """Model that the plan was rounded to, for `read` to compare with the device's; no text says it."""
 
     def __eq__(self, other: object) -> bool:
-        """Whether all but the hardware is the same, the kind of state too."""
-        if other.__class__ is not self.__class__ or not isinstance(other, SwitchState):
+        """Whether everything is the same; ports that share their queues are compared once."""
+        if not isinstance(other, SwitchState):
             return NotImplemented
         return (
             self.routes == other.routes
@@ -116,6 +118,17 @@ def same_ports(ones: tuple[PortState, ...], others: tuple[PortState, ...]) -> bo
             return False
         equal.add(pair)
     return len(ones) == len(others)
+
+
+FIELD_WORDS: Final = {
+    "ecn_threshold_bytes": "ECN threshold",
+    "dscps": "code points",
+    "shaped_bps": "rate",
+    "trusted": "DSCP trusted",
+    "minimum": "guarantee",
+    "maximum": "rate cap",
+}
+"""Field of a difference or a rounding → how people call it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +212,7 @@ def _by_prefix(state: SwitchState) -> dict[IPv4Network, list[RouteState]]:
 
 
 def _all_via(routes: Iterable[RouteState]) -> str:
-    return " and ".join(f"via {route.next_hop} {route.port}" for route in routes)
+    return " and ".join(map(_via, routes))
 
 
 def _path_differences(expected: SwitchState, found: SwitchState) -> Iterator[Difference]:
@@ -223,5 +236,5 @@ def _path_differences(expected: SwitchState, found: SwitchState) -> Iterator[Dif
             yield Difference("", None, f"route {route.prefix}", "absent", _via(route))
 
 
-def _via(route: SegmentRouteState) -> str:
-    return f"via {route.next_hop} {route.port}"
+def _via(route: RouteState | SegmentRouteState) -> str:
+    return f"via {route.next_hop} {route.port}".rstrip()

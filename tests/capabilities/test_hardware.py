@@ -21,7 +21,6 @@ from mltswitch.capabilities.hardware import (
     chip,
     hardware_data,
     largest_queue_bytes,
-    port_count,
     read_hardware,
     require,
     threshold_capability,
@@ -125,7 +124,6 @@ def test_figures_of_a_box_agree_with_those_of_its_chip(name: str) -> None:
     assert (entry.lossy_pool_bytes.value is None) == (entry.lossy_alpha_exponent.value is None)
     if entry.ports.value is not None:
         rates = [group.rate_bps for group in entry.ports.value]
-        assert port_count(entry) == entry.ports.value[0].count
         assert rates == sorted(rates, reverse=True)
 
 
@@ -151,7 +149,7 @@ def test_known_figures() -> None:
         256,
         254,
     ]
-    assert [port_count(box(name)) for name in ("sn2100", "sn2700", "7260cx3-64")] == [16, 32, 64]
+    assert [require(box(name).ports)[0].count for name in ("sn2100", "sn2700", "7260cx3-64")] == [16, 32, 64]
     assert require(box("sn3700").ports)[0].rate_bps == 200 * 10**9
     # A pool is whole cells of the chip: what SONiC gives Trident and Tomahawk was counted in them.
     for name in ("trident2", "trident3", "tomahawk", "tomahawk2", "tomahawk3"):
@@ -166,7 +164,7 @@ def test_jericho_is_refused_for_what_a_plan_depends_on() -> None:
     with pytest.raises(UserInputError, match="hardware jericho: no source is known for "):
         threshold_capability(chip("jericho"))
     with pytest.raises(UserInputError, match="hardware 7280r: no source is known for ports"):
-        port_count(box("7280r"))
+        require(box("7280r").ports)
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mltswitch.capabilities.meter_rate import rate_kept
 from mltswitch.p4 import entries, messages
-from mltswitch.targets.bmv2 import target
+from mltswitch.targets.bmv2 import adapt
 
 
 def bmv2_reads_back(bytes_per_second: int) -> int:
@@ -34,4 +34,4 @@ def test_the_least_rates_and_that_of_control_are_kept(rate: int) -> None:
 
 
 def test_a_plan_is_rounded_by_the_rule_by_which_a_rate_is_sent() -> None:
-    assert vars(target)["rate_kept"] is vars(messages)["rate_kept"] is rate_kept
+    assert vars(adapt)["rate_kept"] is vars(messages)["rate_kept"] is rate_kept

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mltswitch.capabilities import Unverified
 from mltswitch.cli import main
 from mltswitch.cli.acceptance import _parse_hosts, _print, ssh_prefix
 from mltswitch.documents import dump_yaml
@@ -98,8 +99,8 @@ def outcome(checks: tuple[Check, ...]) -> AcceptanceResult:
         1e-4,
         2e-3,
         checks,
-        ("what was open",),
-        ("what is",),
+        (Unverified("onyx.a", "what was open"),),
+        (Unverified("onyx.b", "what is"),),
     )
 
 
@@ -117,8 +118,8 @@ def test_a_failure_is_explained_and_open_questions_are_listed(capsys: pytest.Cap
     reason = "mltswitch reads no counters of onyx"
     question = "the device's counters agree"
     assert f"not checked: gradient-0 {question}, gradient-1 {question}: {reason}" in lines
-    assert "settled on this port of onyx/sn2100: what was open" in lines
-    assert "still open on onyx/sn2100: what is" in lines
+    assert "settled on this port of onyx/sn2100: what was open (onyx.a)" in lines
+    assert "still open on onyx/sn2100: what is (onyx.b)" in lines
     assert lines[-1] == "failed: 1 pass, 1 FAIL, 2 not checked"
 
 

@@ -222,8 +222,12 @@ def test_render_says_what_nobody_has_tested(
     _, text, _ = ended(capsys, *render(plan_file, tmp_path / "out"))
     _, document, _ = ended(capsys, *render(plan_file, tmp_path / "out"), "--json")
     untested = json.loads(document)["unverified"]
-    assert untested["onyx/sn2100"] == list(target_for("onyx").hardware("sn2100").unverified)
+    assert untested["onyx/sn2100"] == [
+        item._asdict() for item in target_for("onyx").hardware("sn2100").unverified
+    ]
     assert untested["sonic/sn2700"]
     for hardware, items in untested.items():
-        for item in items:
-            assert text.count(f"unverified on {hardware}: {item}\n") == 1
+        names = ", ".join(item["id"] for item in items)
+        assert (
+            text.count(f"unverified on {hardware} (mltswitch targets --unverified explains): {names}\n") == 1
+        )

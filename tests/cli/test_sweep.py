@@ -157,7 +157,7 @@ def test_buffers_that_are_finished_are_not_planned_again(
     data = yaml.safe_load(LAB_FABRIC.read_text())
     data["classes"]["gradients"]["queues"] = 1
     (tmp_path / "fabric.yaml").write_text(yaml.safe_dump(data))
-    planned: list[int] = []
+    planned: list[int | None] = []
 
     def same_plan(profile: object, fabric: Fabric, *others: object) -> Plan:
         planned.append(fabric.ports.buffer_bytes)
@@ -165,7 +165,7 @@ def test_buffers_that_are_finished_are_not_planned_again(
 
     monkeypatch.setattr("mltswitch.cli.sweep.build_plan", same_plan)
 
-    def sweep(buffers: str) -> list[int]:
+    def sweep(buffers: str) -> list[int | None]:
         planned.clear()
         outcome = run(
             "sweep", "--profile", "vgg16", "--fabric", "fabric.yaml", "--buffer", buffers, "--load", "0.9",

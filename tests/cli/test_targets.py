@@ -30,7 +30,9 @@ def test_every_pair_is_known_or_refused_with_its_reason() -> None:
     pairs = _pairs(usable, refusals)
     assert len(pairs) == len(set(pairs))
     assert sorted(pairs) == sorted(
-        (platform, name) for platform, target in targets().items() for name in target.hardware_names
+        (platform, name)
+        for platform, target in targets().items()
+        for name in (*target.models, *target.refused)
     )
     for platform, target in targets().items():
         first = next(entry for entry in usable if entry.platform == platform)
@@ -67,7 +69,7 @@ def test_json_has_the_capabilities_and_what_is_refused(run: Run) -> None:
     ]
     for written, entry in zip(document["hardware"], usable, strict=True):
         assert written["threshold"]["step_bytes"] == entry.threshold.step_bytes
-        assert tuple(written["unverified"]) == entry.unverified
+        assert written["unverified"] == [item._asdict() for item in entry.unverified]
     assert document["refused"] == [
         {"platform": entry.platform, "hardware": entry.hardware, "reason": entry.reason} for entry in refusals
     ]
@@ -114,8 +116,8 @@ def test_the_page_has_every_pair_figure_and_reason(run: Run) -> None:
     sections = _sections(page)
     for entry in usable:
         assert f"`{entry.platform}`: {entry.hardware}" in sections
-        for text in entry.unverified:
-            assert page.count(f"- {text}\n") >= 1
+        for item in entry.unverified:
+            assert page.count(f"- `{item.id}`: {item.sentence}\n") >= 1
     for refusal in refusals:
         assert f"| {refusal.platform} | {refusal.hardware} | {refusal.reason} |\n" in page
     data = hardware_data()
@@ -135,8 +137,8 @@ def test_what_is_unverified_on_all_hardware_of_a_platform_stands_once() -> None:
     shared = set(cumulus[0].unverified).intersection(*(entry.unverified for entry in cumulus))
     assert shared
     section = page.split("\n## `cumulus`\n")[1].split("\n## ")[0]
-    for text in shared:
-        assert section.count(f"- {text}\n") == 1
+    for item in shared:
+        assert section.count(f"- `{item.id}`: {item.sentence}\n") == 1
 
 
 def test_every_table_of_the_page_has_as_many_cells_in_each_line() -> None:
@@ -154,6 +156,14 @@ def test_what_is_unverified_is_listed_in_full(run: Run) -> None:
     shown = run("targets", "--unverified")
     listed = json.loads(run("targets", "--unverified", "--json").out)
     for entry in known_hardware()[0]:
-        for sentence in entry.unverified:
-            assert entry.hardware in listed[entry.platform][sentence]
-            assert sentence in shown.out
+        for item in entry.unverified:
+            [found] = [each for each in listed[entry.platform] if (each["id"], each["sentence"]) == item]
+            assert entry.hardware in found["hardware"]
+            assert f"{item.id} (" in shown.out
+
+
+def test_ids_of_unverified_items_are_unique_on_each_hardware() -> None:
+    for entry in known_hardware()[0]:
+        ids = [item.id for item in entry.unverified]
+        assert len(ids) == len(set(ids))
+        assert all(identifier.startswith(f"{entry.platform}.") for identifier in ids)

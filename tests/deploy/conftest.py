@@ -17,6 +17,12 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
         yield running
 
 
+@pytest.fixture(autouse=True)
+def _no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent of whoever runs the tests opens nothing here."""
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
 @pytest.fixture
 def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileTarget:
     """The only platform that `prepare` knows in this test."""

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from mltswitch.capabilities import BytesLimit, Capabilities
 from mltswitch.errors import DeviceError, UnsupportedPlanError
-from mltswitch.inventory import Device, Inventory
+from mltswitch.inventory import Device, Inventory, Secret
 from mltswitch.plan import ClassKind, Fabric, Paths, Plan, Provenance, QueueSettings, TrafficClass
 from mltswitch.plan.document import PortProfile
-from mltswitch.plan.fabric import PortRole
+from mltswitch.plan.topology_document import PortRole
 from mltswitch.targets import (
     Change,
     PortState,
@@ -23,11 +24,13 @@ from mltswitch.targets import (
     Step,
     SwitchState,
     Target,
+    hardware_capabilities,
 )
 from tests.plan.examples import SMALL
 
 SWITCHES = ("spine1", "spine2", "leaf1", "leaf2")
 PLANNED_LIMIT_BYTES = 60_000
+CAPABILITIES = hardware_capabilities("linux", None)
 ROUNDING = Rounding("eth1", 0, "background", "limit", "60001", "60000")
 
 
@@ -74,7 +77,7 @@ def small_plan() -> Plan:
 
 
 def device(name: str, **changes: object) -> Device:
-    """A device that nobody connects to; its key file is any readable file."""
+    """A device that nobody connects to; its password is any variable that is set."""
     fields: dict[str, object] = {
         "name": name,
         "platform": "file",
@@ -82,9 +85,9 @@ def device(name: str, **changes: object) -> Device:
         "address": "127.0.0.1",
         "port": 22,
         "user": "admin",
-        "key_file": Path(__file__),
+        "key_file": None,
         "known_hosts_file": Path("/nonexistent/known_hosts"),
-        "password_variable": None,
+        "password": Secret("mltswitch_password_env", "PATH"),
         "groups": ("all",),
     }
     return Device(**(fields | changes))  # type: ignore[arg-type]  # the fields' types are those above
@@ -112,7 +115,6 @@ class FileTarget:
     platform = "file"
     session = Session.SHELL
     netmiko_type = "linux"
-    hardware_names: tuple[str, ...] = ("file",)
 
     def running(self, switch: str) -> Path:
         """Where a switch keeps what it runs."""
@@ -131,13 +133,14 @@ class FileTarget:
         self.quantised.append(switch)
         if switch in self.unable:
             raise UnsupportedPlanError("no such queue", where=switch)
-        return Quantised(state_of(switch, PLANNED_LIMIT_BYTES), (ROUNDING,), {"background": 0})
+        state = state_of(switch, PLANNED_LIMIT_BYTES)
+        return Quantised(state, (ROUNDING,), {"background": 0}, CAPABILITIES)
 
-    def render(self, state: SwitchState) -> dict[str, str]:
+    def render(self, state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
         """One file, one number."""
         return {state.ports[0].name: f"{_limit_bytes(state)}\n"}
 
-    def parse(self, files: Mapping[str, str]) -> SwitchState:
+    def parse(self, files: Mapping[str, str], capabilities: Capabilities) -> SwitchState:
         """Inverse of `render`."""
         [(name, text)] = files.items()
         return state_of(name, int(text))
@@ -146,7 +149,9 @@ class FileTarget:
         """Read the file."""
         return (f"cat {shlex.quote(str(self.running(wanted.ports[0].name)))}",)
 
-    def read(self, answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+    def read(
+        self, answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities
+    ) -> RunningState:
         """The file's number; anything else is not readable."""
         [text] = answers.values()
         try:
@@ -154,7 +159,7 @@ class FileTarget:
         except ValueError:
             raise DeviceError(f"answers {text!r}", where=wanted.ports[0].name) from None
 
-    def diff(self, running: RunningState, wanted: SwitchState) -> Change:
+    def diff(self, running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
         """Write the file, and copy it to save it."""
         name = wanted.ports[0].name
         old, new = _limit_bytes(running.state), _limit_bytes(wanted)
@@ -167,6 +172,11 @@ class FileTarget:
             save,
             f"-limit {old}\n+limit {new}\n",
         )
+
+
+def as_target(target: FileTarget) -> Target:
+    """The same for who asks for a `Target`: it has all that operations use."""
+    return cast(Target, target)
 
 
 def _limit_bytes(state: SwitchState) -> int:

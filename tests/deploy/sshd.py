@@ -40,7 +40,7 @@ class Sshd:
             "user": getpass.getuser(),
             "key_file": self.folder / "id",
             "known_hosts_file": self.folder / "known_hosts",
-            "password_variable": None,
+            "password": None,
             "groups": ("all",),
         }
         return Device(**(fields | changes))  # type: ignore[arg-type]  # the fields' types are those above
@@ -64,6 +64,7 @@ def running_sshd(folder: Path) -> Iterator[Sshd]:
         f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {folder}/host\nPidFile none\n"
         f"AuthorizedKeysFile {folder}/authorized\nStrictModes no\nUsePAM no\n"
         "PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n"
+        f"SetEnv PATH={folder}:{os.defpath}\n"
     )
     if os.geteuid() == 0:  # sshd insists on it there, and the system makes it anew at each boot
         PRIVILEGE_SEPARATION_FOLDER.mkdir(mode=0o755, exist_ok=True)

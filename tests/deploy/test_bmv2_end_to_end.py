@@ -19,7 +19,7 @@ from mltswitch.plan import Fabric, Plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import Step, hardware_capabilities
-from mltswitch.targets.bmv2.target import Bmv2Target
+from mltswitch.targets.bmv2 import TARGET
 from tests.p4.switches import DEVICE_ID, RunningSwitch, running_switch
 from tests.plan.examples import SMALL
 
@@ -103,8 +103,8 @@ def test_push_fills_an_empty_switch_and_changes_nothing_the_second_time(tmp_path
         assert entries(fresh) == before
         assert verify(plan, rack).exit_code == 0
         # What is read is what was rendered, but for comments, the names of ports and the queues' depth.
-        quantised = Bmv2Target().quantise(plan, "leaf1")
-        rendered = Bmv2Target().render(quantised.state)["mltswitch.txt"].splitlines()
+        quantised = TARGET.quantise(plan, "leaf1")
+        rendered = TARGET.render(quantised.state, quantised.capabilities)["mltswitch.txt"].splitlines()
         assert set(before) == {line for line in rendered if line.startswith(("table_add", "meter_set_rates"))}
 
 
@@ -288,7 +288,7 @@ def test_a_question_that_p4runtime_does_not_answer_is_an_error(
 ) -> None:
     from mltswitch.deploy import connect
 
-    with connect(rack.devices[0], Bmv2Target()) as conversation:
+    with connect(rack.devices[0], TARGET) as conversation:
         with pytest.raises(DeviceError, match="has no answer to 'show version'"):
             conversation.ask("show version")
         with pytest.raises(DeviceError, match="refuses step 1 of 1, 'no such line'"):

@@ -15,13 +15,13 @@ from mltswitch.deploy import command_line
 from mltswitch.deploy.command_line import CommandLineConversation, open_command_line
 from mltswitch.deploy.ssh import connect
 from mltswitch.errors import DeviceError
-from mltswitch.inventory import Device
+from mltswitch.inventory import Device, Secret
 from mltswitch.lab.emulators.faults import DropBeforeLine, Faults, RefuseLine
 from mltswitch.lab.emulators.keys import load_authorized_keys, load_host_key
 from mltswitch.lab.emulators.onyx import OnyxDevice
 from mltswitch.lab.emulators.ssh_server import EmulatorServer
 from mltswitch.targets import Session, Step
-from tests.deploy.doubles import FileTarget, device
+from tests.deploy.doubles import FileTarget, as_target, device
 from tests.deploy.silent import silent_server
 from tests.deploy.sshd import make_key
 
@@ -138,7 +138,7 @@ def test_a_lost_connection_is_a_device_error(tmp_path: Path, monkeypatch: pytest
 def refused(reached: Device, target: FileTarget) -> str:
     """The one line with which a connection fails."""
     target.session, target.netmiko_type = Session.CLI, NETMIKO_TYPE
-    with pytest.raises(DeviceError) as caught, connect(reached, target):
+    with pytest.raises(DeviceError) as caught, connect(reached, as_target(target)):
         pass
     text = str(caught.value)
     assert "\n" not in text
@@ -227,10 +227,10 @@ def test_a_password_comes_from_the_environment_and_is_never_shown(
 ) -> None:
     monkeypatch.setenv("RACK_SECRET", PASSWORD if correct else f"not-{PASSWORD}")
     with onyx(tmp_path, password=PASSWORD) as (_, with_key), caplog.at_level(logging.DEBUG):
-        reached = changed(with_key, key_file=None, password_variable="RACK_SECRET")  # noqa: S106 (a name)
+        reached = changed(with_key, key_file=None, password=Secret("mltswitch_password_env", "RACK_SECRET"))
         if correct:
             target.session, target.netmiko_type = Session.CLI, NETMIKO_TYPE
-            with connect(reached, target) as conversation:
+            with connect(reached, as_target(target)) as conversation:
                 text = conversation.ask("show version")
         else:
             text = refused(reached, target)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.deploy import (
     Conversation,
     DeviceDifference,
@@ -70,7 +71,7 @@ def test_a_report_says_what_was_changed_and_rounded(target: FileTarget) -> None:
     assert report.roundings == (ROUNDING,)
     [found] = report.differences
     assert (found.traffic_class, found.queue, found.field) == ("background", 0, "limit")
-    assert str(found).startswith("leaf1, port leaf1, queue 0 (background): limit expected ")
+    assert str(found).startswith("leaf1 leaf1, background: limit 7 B → ")
 
 
 def test_what_a_device_says_does_not_steer_the_terminal() -> None:
@@ -133,7 +134,7 @@ def test_what_reads_back_wrong_is_not_saved(target: FileTarget) -> None:
 
 
 def test_a_bug_of_ours_concerns_one_device(target: FileTarget, monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(answers: object, wanted: SwitchState) -> RunningState:
+    def read(answers: object, wanted: SwitchState, capabilities: object) -> RunningState:
         raise KeyError(wanted.ports[0].name)
 
     monkeypatch.setattr(target, "read", read)
@@ -171,7 +172,7 @@ def test_what_no_value_says_is_noted_until_it_is_mended(
     monkeypatch.setattr(
         target,
         "read",
-        lambda answers, wanted: dataclasses.replace(read(answers, wanted), notes=("unsaved\x1b",)),
+        lambda answers, wanted, can: dataclasses.replace(read(answers, wanted, can), notes=("unsaved\x1b",)),
     )
     switches = ScriptedSwitches({"leaf1": 1})
     for operation in (diff, verify):
@@ -180,7 +181,9 @@ def test_what_no_value_says_is_noted_until_it_is_mended(
     [report] = push(PLAN, inventory("leaf1"), connector=switches.connect).devices
     assert (report.status, report.notes) == (Status.CHANGED, ())
     monkeypatch.setattr(
-        target, "diff", lambda running, wanted: dataclasses.replace(change(running, wanted), save=())
+        target,
+        "diff",
+        lambda running, wanted, can: dataclasses.replace(change(running, wanted, can), save=()),
     )
     [report] = push(PLAN, inventory("leaf1"), connector=switches.connect).devices
     assert (report.status, report.notes) == (Status.OK, ("unsaved\\x1b",))
@@ -189,7 +192,7 @@ def test_what_no_value_says_is_noted_until_it_is_mended(
 def test_what_no_step_mends_is_neither_ok_nor_saved(
     target: FileTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target, "diff", lambda running, wanted: Change((), (Step("cp a b"),)))
+    monkeypatch.setattr(target, "diff", lambda *given: Change((), (Step("cp a b"),)))
     switches = ScriptedSwitches({"leaf1": 1})
     [report] = push(PLAN, inventory("leaf1"), connector=switches.connect).devices
     assert report.status is Status.FAILED
@@ -204,13 +207,13 @@ def test_verify_names_what_a_push_would_send_though_every_value_is_right(
     lines = "".join(f"  line {number}\n" for number in range(5))
     unstated = Change((Step("cat > conf"),), text=lines)
     switches = ScriptedSwitches({"leaf1": PLANNED_LIMIT_BYTES})
-    monkeypatch.setattr(target, "diff", lambda running, wanted: unstated)
+    monkeypatch.setattr(target, "diff", lambda *given: unstated)
     report = verify(PLAN, inventory("leaf1"), connector=switches.connect)
     [device_report] = report.devices
     assert (device_report.status, report.exit_code) == (Status.DIFFERS, VerificationError.exit_code)
     [found] = device_report.differences
     assert str(found) == ("leaf1: push expected nothing to send, found line 0; line 1; line 2; and 2 more")
-    monkeypatch.setattr(target, "diff", lambda running, wanted: dataclasses.replace(unstated, text=""))
+    monkeypatch.setattr(target, "diff", lambda *given: dataclasses.replace(unstated, text=""))
     [device_report] = verify(PLAN, inventory("leaf1"), connector=switches.connect).devices
     assert [found.found for found in device_report.differences] == ["cat > conf"]
     assert "changed" not in switches.said("leaf1")
@@ -219,7 +222,7 @@ def test_verify_names_what_a_push_would_send_though_every_value_is_right(
 def test_verify_names_why_a_push_would_be_refused(
     target: FileTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(running: RunningState, wanted: SwitchState) -> Change:
+    def refuse(running: RunningState, wanted: SwitchState, capabilities: object) -> Change:
         raise DeviceError("somebody else\nwrote it", where="/etc/unit")
 
     monkeypatch.setattr(target, "diff", refuse)
@@ -237,8 +240,10 @@ def test_a_push_that_would_send_something_again_is_not_saved(
 ) -> None:
     change = target.diff
 
-    def never_done(running: RunningState, wanted: SwitchState) -> Change:
-        return dataclasses.replace(change(running, wanted), steps=(Step("cat > conf"),), text="again\n")
+    def never_done(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
+        return dataclasses.replace(
+            change(running, wanted, capabilities), steps=(Step("cat > conf"),), text="again\n"
+        )
 
     monkeypatch.setattr(target, "diff", never_done)
     switches = ScriptedSwitches({"leaf1": PLANNED_LIMIT_BYTES})
@@ -271,7 +276,9 @@ def test_the_way_back_is_told_after_a_change_alone(
     monkeypatch.setattr(
         target,
         "diff",
-        lambda running, wanted: dataclasses.replace(change(running, wanted), way_back="rollback \x1b"),
+        lambda running, wanted, can: dataclasses.replace(
+            change(running, wanted, can), way_back="rollback \x1b"
+        ),
     )
     switches = ScriptedSwitches({"leaf1": 1})
     told = [
@@ -315,10 +322,12 @@ def test_nothing_is_sent_where_what_ran_before_cannot_be_kept(target: FileTarget
 def test_a_bug_after_the_change_does_not_hide_it(target: FileTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     read = target.read
 
-    def read_once(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+    def read_once(
+        answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities
+    ) -> RunningState:
         if answers != dict.fromkeys(answers, "1\n"):
             raise KeyError("tc says\n" + "x" * 10_000)
-        return read(answers, wanted)
+        return read(answers, wanted, capabilities)
 
     monkeypatch.setattr(target, "read", read_once)
     switches = ScriptedSwitches({"leaf1": 1})
@@ -339,19 +348,9 @@ def test_nothing_is_sent_where_one_device_cannot_express_the_plan(target: FileTa
     assert switches.log == []
 
 
-def test_nothing_is_sent_where_a_rendering_does_not_parse_back(
-    target: FileTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(target, "render", lambda state: {state.ports[0].name: "1\n"})
-    switches = ScriptedSwitches(dict.fromkeys(SWITCHES, 1))
-    with pytest.raises(UnsupportedPlanError, match="spine1: what is rendered"):
-        push(PLAN, inventory(*SWITCHES), connector=switches.connect)
-    assert switches.log == []
-
-
 def test_a_step_with_a_line_end_is_not_sent(target: FileTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     smuggled = Change((Step("true\nreboot"),), text="true\n")
-    monkeypatch.setattr(target, "diff", lambda running, wanted: smuggled)
+    monkeypatch.setattr(target, "diff", lambda *given: smuggled)
     switches = ScriptedSwitches({"leaf1": 1})
     [report] = push(PLAN, inventory("leaf1"), connector=switches.connect).devices
     assert report.status is Status.FAILED
@@ -377,7 +376,7 @@ def rack_of(*devices: Device) -> Inventory:
             rack_of(device("leaf1"), device("tor", switch="leaf1")),
             "inventory: tor: is switch leaf1, as leaf1 is",
         ),
-        (rack_of(device("leaf1", key_file=None)), "leaf1: has neither a key nor a password"),
+        (rack_of(device("leaf1", password=None)), "leaf1: has neither a key nor a password"),
     ],
 )
 def test_inventory_and_fabric_must_agree(target: FileTarget, rack: Inventory, line: str) -> None:

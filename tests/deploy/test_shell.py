@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from mltswitch.deploy import Status, connect, push, shell, verify
+from mltswitch.deploy import Status, connect, push, shell, ssh, verify
 from mltswitch.deploy.shell import open_shell
 from mltswitch.errors import DeviceError, UserInputError
-from mltswitch.inventory import Device, Inventory
+from mltswitch.inventory import Device, Inventory, Secret
 from mltswitch.targets import Step
-from tests.deploy.doubles import PLANNED_LIMIT_BYTES, FileTarget, small_plan
+from tests.deploy.doubles import PLANNED_LIMIT_BYTES, FileTarget, as_target, small_plan
 from tests.deploy.silent import silent_server
 from tests.deploy.sshd import Sshd, make_key
 
 
 def line(device: Device, target: FileTarget) -> str:
     """The one line with which a connection fails."""
-    with pytest.raises(DeviceError) as caught, connect(device, target):
+    with pytest.raises(DeviceError) as caught, connect(device, as_target(target)):
         pass
     text = str(caught.value)
     assert "\n" not in text
@@ -172,7 +172,7 @@ def test_a_closed_port_is_unreachable(sshd: Sshd, target: FileTarget) -> None:
 def test_a_port_that_never_answers_times_out(
     sshd: Sshd, target: FileTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shell, "BANNER_SECONDS", 0.5)
+    monkeypatch.setattr(ssh, "BANNER_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         line(sshd.device(port=silent.getsockname()[1]), target)
 
@@ -180,7 +180,7 @@ def test_a_port_that_never_answers_times_out(
 def test_a_name_that_does_not_resolve(sshd: Sshd, target: FileTarget) -> None:
     with (
         pytest.raises(DeviceError, match="cannot be resolved"),
-        connect(sshd.device(address="no-such-host.invalid"), target),
+        connect(sshd.device(address="no-such-host.invalid"), as_target(target)),
     ):
         pass
 
@@ -191,15 +191,10 @@ def test_a_key_that_the_device_does_not_know(sshd: Sshd, target: FileTarget, tmp
     assert f"with the key {tmp_path / 'stranger'}" in text
 
 
-def test_an_encrypted_key_is_said_to_be_one(sshd: Sshd, target: FileTarget, tmp_path: Path) -> None:
-    make_key(tmp_path / "locked", "correct horse")
-    text = line(sshd.device(key_file=tmp_path / "locked"), target)
-    assert "is encrypted (expected a key without passphrase)" in text
-
-
 def test_a_key_file_that_holds_no_key(sshd: Sshd, target: FileTarget, tmp_path: Path) -> None:
     (tmp_path / "garbage").write_text("no key\n")
-    line(sshd.device(key_file=tmp_path / "garbage"), target)
+    with pytest.raises(UserInputError, match=r"leaf1: .*garbage: holds no private key"):
+        push(small_plan(), Inventory((sshd.device(key_file=tmp_path / "garbage"),), Path("inventory")))
 
 
 def test_a_password_reaches_no_message_and_no_log(
@@ -207,7 +202,7 @@ def test_a_password_reaches_no_message_and_no_log(
 ) -> None:
     secret = SecretStr("tr0ub4dor&3")
     monkeypatch.setenv("RACK_PASSWORD", secret.get_secret_value())
-    device = sshd.device(key_file=None, password_variable="RACK_PASSWORD")  # noqa: S106 (a name, no password)
+    device = sshd.device(key_file=None, password=Secret("mltswitch_password_env", "RACK_PASSWORD"))
     with caplog.at_level(logging.DEBUG):
         text = line(device, target)
     assert "refuses user" in text

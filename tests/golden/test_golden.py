@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from mltswitch.cli.targets_page import targets_page
-from mltswitch.documents import dump_yaml
+from mltswitch.documents import dump_yaml, load_document
 from mltswitch.inventory import load_inventory
-from mltswitch.plan import Plan
-from mltswitch.targets import target_for, targets
+from mltswitch.plan import Fabric, Plan, Topology, check_lossless, check_ports, resolve_fabric
+from mltswitch.targets import hardware_capabilities, target_for, targets
 from tests.conftest import INVENTORIES
+from tests.golden.fabric_fields import table
 
+FIELDS = "## Fields"
+"""What stands below this heading of docs/fabric.md is made from the models."""
+RACKS = INVENTORIES.parent / "docs" / "racks"
 GOLDEN = {"lab": Path(__file__).parent / "files", "mixed": Path(__file__).parent / "mixed"}
 
 
@@ -22,7 +26,8 @@ def rendered(plan: Plan, inventory: Path) -> dict[str, str]:
     files = {"plan.yaml": dump_yaml(plan)}
     for device in load_inventory(inventory).devices:
         target = target_for(device.platform)
-        texts = target.render(target.quantise(plan, device.switch).state)
+        quantised = target.quantise(plan, device.switch)
+        texts = target.render(quantised.state, quantised.capabilities)
         files |= {f"{device.name}/{name}": text for name, text in texts.items()}
     return files
 
@@ -33,6 +38,26 @@ def test_the_page_of_targets_is_current(update_golden: bool) -> None:
     if update_golden:
         file.write_text(page, encoding="utf-8")
     assert file.read_text(encoding="utf-8") == page, "docs/targets.md is out of date: make golden"
+
+
+def test_the_table_of_the_fabric_file_is_current(update_golden: bool) -> None:
+    file = INVENTORIES.parent / "docs" / "fabric.md"
+    page = file.read_text(encoding="utf-8")
+    head = page[: page.index(FIELDS) + len(FIELDS)]
+    if update_golden:
+        page = f"{head}\n\n{table()}"
+        file.write_text(page, encoding="utf-8")
+    assert page == f"{head}\n\n{table()}", "docs/fabric.md is out of date: make golden"
+
+
+@pytest.mark.parametrize("file", sorted(RACKS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_racks_to_copy_are_racks(file: Path) -> None:
+    fabric = resolve_fabric(load_document(file, Fabric), hardware_capabilities)
+    for switch in Topology(fabric).switches:
+        device = hardware_capabilities(switch.platform, switch.hardware)
+        check_ports(switch, device)
+        check_lossless([entry.name for entry in fabric.classes.lossless], device, switch.name)
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 60
 
 
 @pytest.mark.parametrize("name", GOLDEN)

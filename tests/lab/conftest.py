@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from mltswitch.capabilities import PortNumbering
 from mltswitch.documents import load_document
 from mltswitch.lab import DeviceAddress, Lab, LabMode
 from mltswitch.lab.kernel import examine
 from mltswitch.lab.layout import Layout, lay_out
 from mltswitch.lab.state import claimed_by_another, read_state
 from mltswitch.plan import Fabric
-from mltswitch.plan.fabric import PortNames
 
 LAB_FABRIC = Path(__file__).parents[2] / "inventories" / "lab" / "fabric.yaml"
 COMMAND_SECONDS = 180.0
@@ -69,7 +69,7 @@ def lab_fabric() -> Fabric:
     shape = fabric.topology.leaf_spine
     assert shape is not None
     named = {
-        tier: getattr(shape, tier).model_copy(update={"port_names": PortNames(pattern="eth{n}")})
+        tier: getattr(shape, tier).model_copy(update={"port_names": PortNumbering(pattern="eth{n}")})
         for tier in ("spines", "leaves")
     }
     topology = fabric.topology.model_copy(update={"leaf_spine": shape.model_copy(update=named)})

@@ -47,7 +47,7 @@ class Pushed:
     def change(self, *edits: Callable[[str], str]) -> None:
         """Build the port under test anew from what the plan renders, changed by hand."""
         quantised = target_for("linux").quantise(self.plan, SWITCH)
-        text = target_for("linux").render(quantised.state)["qdiscs.tc"]
+        text = target_for("linux").render(quantised.state, quantised.capabilities)["qdiscs.tc"]
         text = "".join(f"{line}\n" for line in text.splitlines() if f" dev {PORT} " in line)
         for edit in edits:
             changed = edit(text)
@@ -123,7 +123,8 @@ def pushed(session_lab: SessionLab, lab_plan: Plan) -> Iterator[Pushed]:
     linux = target_for("linux")
     for device in devices:
         if device.name != SWITCH:
-            routes = linux.render(linux.quantise(found.plan, device.name).state)["routes.ip"]
+            quantised = linux.quantise(found.plan, device.name)
+            routes = linux.render(quantised.state, quantised.capabilities)["routes.ip"]
             done = lab.ssh(device.name, "ip -batch -", text=routes)
             assert done.returncode == 0, done.stderr
     yield found

@@ -40,7 +40,8 @@ from mltswitch.lab.mininet_bmv2 import (
 from mltswitch.lab.relay import RelayServer, connecting_user
 from mltswitch.lab.state import Relay, describe
 from mltswitch.plan import Fabric, resolve_fabric
-from mltswitch.plan.fabric import PortRole, RolePorts
+from mltswitch.plan.fabric import RolePorts
+from mltswitch.plan.topology_document import PortRole
 from mltswitch.targets import hardware_capabilities
 
 FABRIC = Path(__file__).parents[2] / "inventories" / "bmv2" / "fabric.yaml"

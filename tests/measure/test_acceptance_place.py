@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from mltswitch.capabilities import AlphaLimit, BytesLimit, Unlimited
+from mltswitch.capabilities import AlphaLimit, BytesLimit, Unlimited, Unverified
 from mltswitch.errors import UserInputError
 from mltswitch.measure.acceptance import (
     Check,
@@ -18,7 +18,7 @@ from mltswitch.measure.acceptance import (
     find_place,
 )
 from mltswitch.measure.acceptance.checks import HostControl
-from mltswitch.measure.acceptance.report import AcceptanceResult, open_sentences
+from mltswitch.measure.acceptance.report import SETTLED_BY, AcceptanceResult, open_items
 from mltswitch.measure.acceptance.schedule import (
     HOLD_LOAD,
     Marking,
@@ -121,25 +121,25 @@ def test_no_run_is_long_or_more_than_its_hosts_can_send(rate: int, senders: int)
 GOOD = tuple(Check(question, "gradient-0", True, "", "") for question in Question)
 
 
-def test_sentences_are_settled_by_the_questions_that_bear_on_them() -> None:
-    known = {sentence for target in targets().values() for sentence in target.hardware(None).unverified}
-    settled, still_open = open_sentences(sorted(known), GOOD)
-    assert "strict traffic classes: the higher number is served first" in settled
-    assert "marks at enqueue" in still_open
-    assert any("marks ECN-capable packets and drops the others" in sentence for sentence in settled)
-    assert not [sentence for sentence in settled if "round robin" in sentence or "weight 0" in sentence]
+def test_items_are_settled_by_the_questions_that_bear_on_them() -> None:
+    known = {item for target in targets().values() for item in target.hardware(None).unverified}
+    settled, still_open = open_items(sorted(known), GOOD)
+    ids = {item.id for item in settled}
+    assert {"onyx.strict-order", "icos.red-per-packet", "cumulus.queue-length"} <= ids
+    assert not {"icos.marking-point", "eos.strict-order", "eos.queue-length"} & ids
     assert set(settled) | set(still_open) == known
+    assert ids == set(SETTLED_BY)
 
 
 @pytest.mark.parametrize("holds", [False, None])
-def test_a_sentence_whose_question_did_not_pass_stays_open(holds: bool | None) -> None:
-    sentence = "strict queues: the higher number is served first"
+def test_an_item_whose_question_did_not_pass_stays_open(holds: bool | None) -> None:
+    item = Unverified("sonic.strict-order", "strict queues: the higher number is served first")
     checks = [
         Check(check.question, "", holds if check.question is Question.ORDER else True, "", "")
         for check in GOOD
     ]
-    assert open_sentences([sentence], GOOD) == ((sentence,), ())
-    assert open_sentences([sentence], checks) == ((), (sentence,))
+    assert open_items([item], GOOD) == ((item,), ())
+    assert open_items([item], checks) == ((), (item,))
 
 
 def result(*checks: Check) -> AcceptanceResult:

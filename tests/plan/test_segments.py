@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mltswitch.plan import Fabric, PortRole, Segments, Topology
-from mltswitch.plan.fabric import SwitchRole
+from mltswitch.plan.topology_document import SwitchRole
 from tests.plan.examples import SMALL
 
 

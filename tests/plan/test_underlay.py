@@ -39,6 +39,7 @@ def test_a_spine_sends_a_block_of_hosts_to_each_leaf() -> None:
     fabric = Fabric.model_validate(SMALL)
     routes = underlay(fabric.addressing, Topology(fabric), Topology(fabric).switch("spine1"))
     stride = fabric.addressing.leaf_stride
+    assert fabric.addressing.hosts is not None
     first = fabric.addressing.hosts.network_address
     assert [route.prefix for route in routes] == [
         IPv4Network((int(first) + 4 * stride * place, 32 - (4 * stride).bit_length() + 1))

@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from mltswitch.capabilities import BytesLimit
-from mltswitch.plan import Plan
-from mltswitch.planning.notes import WITHOUT_MARKS, plan_notes
+from mltswitch.planning.notes import plan_notes
 from tests.planning.test_build import plan_for
 
 QUIET: dict[str, Any] = {"traffic__burst_packets": 1, "classes__gradients__queues": 1}
@@ -38,49 +36,6 @@ def test_loads_above_the_cap() -> None:
     below = plan_for(**QUIET, ports__overrides={"leaf-down": {"load": 1.5}}).notes
     assert any(note.startswith(f"leaf-down ports: {tail}") for note in below)
     assert not any("above the cap" in note for note in plan_for(**QUIET, traffic__load=0.9).notes)
-
-
-def test_classes_that_never_mark_are_named() -> None:
-    plan = plan_for("resnet50", ports__buffer="256kB", classes__gradients__queues=3)
-    unmarked = [
-        queue.traffic_class
-        for queue in plan.port_profiles[0].queues
-        if queue.limit == BytesLimit(queue.ecn_threshold_bytes or 0)
-    ]
-    assert 0 < len(unmarked) < 3
-    assert [note for note in plan.notes if "S = L" in note] == [
-        *(f"all ports: {name} has S = L, nothing is marked" for name in unmarked),
-        WITHOUT_MARKS,
-    ]
-
-
-def test_a_plan_that_marks_needs_no_word_on_it() -> None:
-    plan = plan_for(**QUIET)
-    queues = tuple(
-        queue
-        if queue.ecn_threshold_bytes is None
-        else queue.model_copy(update={"limit": BytesLimit(queue.ecn_threshold_bytes + 1)})
-        for queue in plan.port_profiles[0].queues
-    )
-    assert WITHOUT_MARKS not in _noted(plan, queues=queues)
-
-
-def _noted(plan: Plan, **profile_fields: Any) -> list[str]:
-    profiles = tuple(profile.model_copy(update=profile_fields) for profile in plan.port_profiles)
-    return list(plan_notes(plan.model_copy(update={"port_profiles": profiles})))
-
-
-def test_how_far_from_the_best_is_said() -> None:
-    plan = plan_for(**QUIET)
-    assert not any("thresholds" in note for note in _noted(plan, optimum="global", gap=0.0))
-    assert (
-        "all ports: thresholds are the best that were found; how much better others may be is not known"
-        in _noted(plan, optimum="refined", gap=None)
-    )
-    assert (
-        "all ports: better thresholds may exist, by at most 3.2 % of the extra rounds (predicted)"
-        in _noted(plan, optimum="refined", gap=0.032)
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,132 +1,195 @@
-"""The optimisation problem of a port: buffer, steps, alphas and curves as fabric and device give them."""
+"""Thresholds of a plan's ports: what memory leaves them, room for bursts, steps of the device."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from mltswitch.capabilities import AlphaLimit, BytesLimit, Capabilities, LimitCapability, ThresholdCapability
-from mltswitch.errors import UserInputError
+from mltswitch.capabilities import (
+    AlphaLimit,
+    BytesLimit,
+    Capabilities,
+    LimitCapability,
+    PortGroup,
+    PortNumbering,
+    ThresholdCapability,
+    Unlimited,
+)
+from mltswitch.errors import MltswitchError, UnsupportedPlanError, UserInputError
 from mltswitch.plan import Plan
 from mltswitch.planning import build_plan
-from mltswitch.planning.thresholds import ClassCurves, PortSolver, granularity_packets, usable_alphas
+from mltswitch.planning.scenarios import planned_scenarios
+from mltswitch.planning.thresholds import ClassCurves, PortSolver
 from mltswitch.profile import ModelProfile, bundled_profile, queue_curves
 from mltswitch.profile.default import default_sensitivity
 from mltswitch.profile.document import PROFILE_SCHEMA
 from mltswitch.profile.layers import Layer, Tensor
-from mltswitch.queueing.descent import optimise
-from mltswitch.queueing.objective import Optimum, ThresholdProblem
+from mltswitch.queueing import Optimum, ThresholdProblem, optimise
 from tests.planning.test_build import capabilities, fabric, plan_for
 
-POOL = 2_000_000
+POOL = 4_000_000
+THREE: dict[str, Any] = {"classes__gradients__queues": 3}
 
 
-def stepped(platform: str, hardware: str | None) -> Capabilities:
-    """A switch chip: thresholds in cells, limits by alpha."""
-    return replace(
-        capabilities(platform, hardware),
-        threshold=ThresholdCapability(
-            step_bytes=6144, minimum_bytes=6144, maximum_bytes=2**31 - 1, source="test"
-        ),
-        limit=LimitCapability(
-            kind="alpha", source="test", alpha_exponents=tuple(range(-7, 4)), pool_bytes=POOL
-        ),
-    )
+def device(kind: str, step_bytes: int = 6144) -> Any:
+    """A switch chip of 16 ports: thresholds in cells, limits by alpha, or none at all."""
+
+    def lookup(platform: str, hardware: str | None) -> Capabilities:
+        return replace(
+            capabilities(platform, hardware),
+            threshold=ThresholdCapability(
+                step_bytes=step_bytes, minimum_bytes=step_bytes, maximum_bytes=2**31 - 1, source="test"
+            ),
+            limit=LimitCapability(
+                kind=kind,  # type: ignore[arg-type]  # one of the three
+                source="test",
+                alpha_exponents=tuple(range(-7, 4)) if kind == "alpha" else (),
+                pool_bytes=POOL,
+            ),
+            ports=(PortGroup(16, 100_000_000_000),),
+            port_numbering=PortNumbering(pattern="eth{n}"),
+        )
+
+    return lookup
 
 
-def stepped_plan(model: str = "mm1k", **changes: Any) -> Plan:
-    return build_plan(bundled_profile("vgg16"), fabric(**changes), stepped, model)
+def plan_on(lookup: Any, model: str = "mm1k", **changes: Any) -> Plan:
+    return build_plan(bundled_profile("vgg16"), fabric(**(THREE | changes)), lookup, model)
 
 
 def test_a_static_buffer_is_what_the_other_classes_leave() -> None:
-    plan = plan_for("vgg16", "mm1k", classes__gradients__queues=3)
+    plan = plan_for("vgg16", "mm1k", **THREE)
     port = plan.port_profiles[0]
-    device = capabilities(port.platform, port.hardware)
-    problem = PortSolver(plan, ClassCurves(bundled_profile("vgg16"), plan.classes)).problem(port, device)
-    assert problem.buffer == "static"
+    problem = PortSolver(plan, ClassCurves(bundled_profile("vgg16"), plan.classes), True).problem(port)
+    assert problem.shared_limit_packets is None
     assert problem.buffer_packets == 384_000 // 1514 - (16 + 32 + 32)
     assert problem.hops == plan.hops == 3
     assert [given is None for given in problem.fixed] == [False, False, True, True, True, False]
     assert [given.limit_packets for given in problem.fixed if given] == [16, 32, 32]
-    assert sum(objective.byte_share for objective in problem.objectives) == pytest.approx(1)
-    assert problem.granularity_packets == 1
-    assert not problem.is_ordered
+    assert problem.is_ordered
 
 
-def test_thresholds_are_whole_steps_of_the_device() -> None:
-    plan = stepped_plan(classes__gradients__queues=3)
+@pytest.mark.parametrize("burst", [1, 8])
+@pytest.mark.parametrize("kind", ["bytes", "alpha", "none"])
+def test_room_for_bursts_below_and_above_every_threshold(kind: str, burst: int) -> None:
+    """S holds a burst, L lies a burst above it, S is in order, the buffer is used."""
+    lookup = capabilities if kind == "bytes" else device(kind)
+    changes = {"ports__buffer": 384_000} if kind == "bytes" else {"ports__buffer": None}
+    plan = plan_on(lookup, traffic__burst_packets=burst, traffic__load=0.7, **changes)
     for port in plan.port_profiles:
-        for queue in port.queues:
-            if queue.ecn_threshold_bytes is not None:
-                packets = queue.ecn_threshold_bytes // port.packet_bytes
-                assert packets * port.packet_bytes == queue.ecn_threshold_bytes
-                assert packets % 4 == 0
-                # The device rounds up, and takes no more steps than were planned.
-                assert -(-queue.ecn_threshold_bytes // 6144) <= packets // 4
+        gradients = [queue for queue in port.queues if queue.ecn_threshold_bytes is not None]
+        thresholds = [queue.ecn_threshold_bytes or 0 for queue in gradients]
+        lengths = [port.length_bytes(queue.limit) for queue in gradients]
+        assert all(above <= below for above, below in pairwise(thresholds))
+        assert min(thresholds) >= burst * port.packet_bytes
+        assert all(
+            limit - s >= burst * port.packet_bytes for s, limit in zip(thresholds, lengths, strict=True)
+        )
+        if kind == "bytes":
+            held = [queue.limit.size_bytes for queue in port.queues if isinstance(queue.limit, BytesLimit)]
+            assert sum(held) >= 0.98 * port.buffer_bytes
+        else:
+            assert all(s % 6144 == 0 for s in thresholds)
+            wanted = AlphaLimit(3) if kind == "alpha" else Unlimited()
+            assert {queue.limit for queue in port.queues} == {wanted}
 
 
-def test_a_step_smaller_than_a_packet_does_not_bind() -> None:
-    device = stepped("linux", None)
-    assert granularity_packets(device, 9230) == 1
-    assert granularity_packets(device, 1514) == 4
-    assert granularity_packets(capabilities("linux", None), 1514) == 1
+def test_shared_memory_is_divided_among_the_congested_ports() -> None:
+    """A quarter of the ports, each with one queue at rest: alpha (pool - n q) = q."""
+    port = plan_on(device("alpha"), ports__buffer=None).port_profiles[0]
+    assert (port.pool_bytes, port.congested_queues) == (POOL, 4)
+    assert port.buffer_bytes == int(POOL * 8 / (1 + 4 * 8))
+    memory = {"default": {"total": "6MB", "reserved": "1MB", "headroom": "1MB", "alpha": 2, "busy_ports": 2}}
+    port = plan_on(device("alpha"), ports__buffer=None, memory=memory).port_profiles[0]
+    assert port.pool_bytes == 4_000_000
+    assert port.buffer_bytes == int(4_000_000 * 2 / (1 + 2 * 2))
+    assert {queue.limit for queue in port.queues} == {AlphaLimit(1)}
 
 
-def test_limits_by_alpha_are_where_the_queue_rests() -> None:
-    plan = stepped_plan(classes__gradients__queues=3)
-    device = stepped("linux", None)
-    resting = [AlphaLimit(exponent).resting_bytes(POOL) for exponent in device.limit.alpha_exponents]
-    for port in plan.port_profiles:
-        assert port.buffer == "shared"
-        assert port.pool_bytes == POOL
-        for queue in port.queues:
-            if queue.ecn_threshold_bytes is None:
-                continue
-            assert isinstance(queue.limit, BytesLimit)
-            planned = queue.limit.size_bytes
-            nearest = min(resting, key=lambda length: abs(length - planned))
-            assert 0 <= nearest - planned < 2 * port.packet_bytes
-            assert nearest <= port.buffer_bytes
+def test_a_buffer_named_for_the_port_bounds_its_alpha() -> None:
+    port = plan_on(device("alpha"), ports__buffer="500kB").port_profiles[0]
+    limits = {queue.limit for queue in port.queues}
+    assert limits == {AlphaLimit(-3)}
+    assert AlphaLimit(-3).resting_bytes(POOL) <= 500_000 < AlphaLimit(-2).resting_bytes(POOL)
 
 
-def test_alphas_stay_within_the_ports_part_of_the_pool() -> None:
-    device = stepped("linux", None)
-    assert usable_alphas(device, 15_000) == ()
-    assert usable_alphas(device, 16_000) == (2.0**-7,)
-    assert usable_alphas(device, POOL // 2) == tuple(2.0**n for n in range(-7, 1))
-    unknown = replace(device, limit=replace(device.limit, pool_bytes=None))
-    assert usable_alphas(unknown, 10**9) == ()
-    assert usable_alphas(capabilities("linux", None), 10**9) == ()
+@pytest.mark.parametrize(
+    ("kind", "changes", "told"),
+    [
+        ("bytes", {"ports__buffer": (80 + 5) * 1514}, f"expected at least {(80 + 6) * 1514} B"),
+        ("alpha", {"ports__buffer": "5MB"}, "more than the whole pool"),
+        ("alpha", {"ports__buffer": 10_000}, "the least alpha"),
+        (
+            "alpha",
+            {"ports__buffer": None, "memory": {"default": {"total": "4MB", "alpha": 64}}},
+            "no alpha of 64",
+        ),
+        (
+            "none",
+            {"ports__buffer": None, "memory": {"default": {"total": "4MB", "reserved": "4MB"}}},
+            "leave nothing",
+        ),
+        (
+            "none",
+            {"ports__buffer": None, "memory": {"default": {"total": "4MB", "alpha": 3}}},
+            "no power of two",
+        ),
+    ],
+)
+def test_memory_that_does_not_add_up_is_refused(kind: str, changes: dict[str, Any], told: str) -> None:
+    lookup = capabilities if kind == "bytes" else device(kind)
+    with pytest.raises(MltswitchError, match=told):
+        plan_on(lookup, **changes)
 
 
-def test_alphas_too_coarse_for_the_port_leave_bytes() -> None:
-    def coarse(platform: str, hardware: str | None) -> Capabilities:
-        device = stepped(platform, hardware)
-        return replace(device, limit=replace(device.limit, alpha_exponents=(0, 1)))
-
-    plan = build_plan(bundled_profile("vgg16"), fabric(classes__gradients__queues=2), coarse, "mm1k")
-    assert {port.buffer for port in plan.port_profiles} == {"static"}
-    total = sum(q.limit.size_bytes for q in plan.port_profiles[0].queues if isinstance(q.limit, BytesLimit))
-    assert total <= plan.port_profiles[0].buffer_bytes
+def test_memory_that_nobody_knows_is_asked_for() -> None:
+    unknown = replace(device("none")("linux", None), limit=LimitCapability(kind="none", source="test"))
+    with pytest.raises(UserInputError, match="nobody says how much packet memory"):
+        plan_on(lambda _platform, _hardware: unknown, ports__buffer=None)
 
 
-def test_too_small_a_buffer_for_the_devices_steps() -> None:
-    def bytes_limited(platform: str, hardware: str | None) -> Capabilities:
-        return replace(stepped(platform, hardware), limit=capabilities(platform, hardware).limit)
+def test_steps_larger_than_the_queue_are_refused() -> None:
+    with pytest.raises(UnsupportedPlanError, match="the least ECN threshold"):
+        plan_on(device("none", step_bytes=600_000), ports__buffer="300kB")
 
-    small = fabric(ports__buffer=(80 + 11) * 1514, classes__gradients__queues=3)
-    with pytest.raises(UserInputError, match=f"expected at least {(80 + 12) * 1514} B"):
-        build_plan(bundled_profile("vgg16"), small, bytes_limited, "mm1k")
-    enough = fabric(ports__buffer=(80 + 12) * 1514, classes__gradients__queues=3)
-    assert build_plan(bundled_profile("vgg16"), enough, bytes_limited, "mm1k").port_profiles
+
+def test_scenarios_are_the_fabrics_or_the_default_ones() -> None:
+    default = planned_scenarios(fabric(), 3)
+    assert [entry.load_factor for entry in default] == [1.0, 0.75, 1.15, 1.0]
+    assert [entry.senders for entry in default] == [1, 1, 1, 3]
+    assert sum(entry.weight for entry in default) == pytest.approx(1)
+    own = fabric(traffic__scenarios=[{"load_factor": 1.4, "weight": 0.6}])
+    assert [(entry.load_factor, entry.weight) for entry in planned_scenarios(own, 4)] == [
+        (1.0, 0.5),
+        (1.4, 0.5),
+    ]
+    assert len(planned_scenarios(fabric(), 0)) == 3
+
+
+def test_for_one_load_alone_there_is_no_other_scenario() -> None:
+    fabric_of_plan = fabric(**THREE)
+    profile = bundled_profile("vgg16")
+    at = build_plan(profile, fabric_of_plan, capabilities, "mm1k", at_load=0.95)
+    assert [entry.load_factor for entry in at.scenarios] == [1.0]
+    assert at.fabric.traffic.load == at.port_profiles[0].load == 0.95
+    robust = build_plan(profile, fabric(**THREE, traffic__load=0.95), capabilities, "mm1k")
+    assert at.scenarios[0].extra_rounds is not None
+    assert robust.scenarios[0].extra_rounds is not None
+    assert at.scenarios[0].extra_rounds <= robust.scenarios[0].extra_rounds + 1e-6
+
+
+def test_the_order_may_be_left_free() -> None:
+    plan = build_plan(bundled_profile("vgg16"), fabric(**THREE), capabilities, "mm1k", is_order_free=True)
+    assert not plan.fabric.classes.gradients.ordered_thresholds
 
 
 def test_ports_that_share_a_problem_are_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[ThresholdProblem] = []
 
-    def counted(problem: ThresholdProblem, model: str) -> Optimum:
+    def counted(problem: ThresholdProblem, model: str, **options: Any) -> Optimum:
         asked.append(problem)
-        return optimise(problem, model)
+        return optimise(problem, model, **options)
 
     monkeypatch.setattr("mltswitch.planning.thresholds.optimise", counted)
     same = plan_for("vgg16", classes__gradients__queues=2)
@@ -136,11 +199,11 @@ def test_ports_that_share_a_problem_are_solved_once(monkeypatch: pytest.MonkeyPa
     assert len(asked) == 3
 
 
-def test_an_optimum_says_how_good_it_is() -> None:
-    for port in plan_for("vgg16", "paper", classes__gradients__queues=2).port_profiles:
-        assert port.method
-        if port.gap is not None and port.gap <= 0.005:
-            assert port.optimum == "global"
+def test_a_class_beyond_its_tolerance_says_what_it_needs() -> None:
+    plan = plan_for("vgg16", "completion", classes__gradients__queues=2, ports__buffer=140_000)
+    assert plan.unmet
+    assert all("more than its tolerance" in text and "it would hold with" in text for text in plan.unmet)
+    assert not plan_for("vgg16", "completion", classes__gradients__queues=2, traffic__load=0.5).unmet
 
 
 def thousand_layers() -> ModelProfile:

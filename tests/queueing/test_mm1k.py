@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from mltswitch.errors import UserInputError
 from mltswitch.queueing import Port, QueuePrediction, QueueThresholds, QueueTraffic, blocking, mm1k, predict
 from mltswitch.queueing.mm1k import ClassService, ServicesWaited, class_services, predict_class
-from mltswitch.queueing.optimiser.losses import mm1k_losses
 
 COUNTS = st.booleans()
 SERVICES = st.builds(
@@ -122,33 +121,12 @@ def test_losses_move_with_the_thresholds(
     )
     assert higher.loss_unimportant <= now.loss_unimportant * (1 + 1e-9)
     assert longer.loss_important <= now.loss_important * (1 + 1e-9)
-    # The optimiser's bounds rest on these.
     assert longer.loss_unimportant >= now.loss_unimportant * (1 - 1e-9)
     assert both.loss_unimportant <= now.loss_unimportant * (1 + 1e-9)
     assert both.loss_important <= now.loss_important * (1 + 1e-9)
     # With S not quite: at a load of 2 it fell by a hundredth, from S = 1 to 2 of L = 2.
     assert (higher.p99_delay_packet_times or 0) >= (now.p99_delay_packet_times or 0) * (1 - 1 / 16)
     assert (longer.p99_delay_packet_times or 0) >= (now.p99_delay_packet_times or 0) * (1 - 1e-6)
-
-
-@settings(deadline=None)
-@given(
-    service=SERVICES,
-    share=SHARES | st.just(1.0) | st.just(0.0),
-    threshold=st.integers(1, 300),
-    spare=st.integers(0, 300),
-    count=COUNTS,
-)
-def test_closed_form_of_the_optimiser(
-    service: ClassService, share: float, threshold: int, spare: int, count: bool
-) -> None:
-    losses = mm1k_losses(service, share, count_in_service=count)
-    unimportant, important = losses(np.array([float(threshold)]), np.array([float(spare)]))
-    found = predict_class(
-        service, share, QueueThresholds(threshold, threshold + spare), count_in_service=count
-    )
-    assert unimportant[0] == pytest.approx(found.loss_unimportant, rel=1e-8, abs=1e-15)
-    assert important[0] == pytest.approx(found.loss_important, rel=1e-8, abs=1e-15)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
@@ -201,11 +179,6 @@ def test_extremes_stay_finite(load: float, count: bool) -> None:
         assert sum(found.queue_probabilities) == pytest.approx(1, abs=1e-9)
         assert found.p999_delay_packet_times is not None
         assert np.isfinite(found.p999_delay_packet_times)
-        closed = mm1k_losses(ClassService(0.8, load, 0.4), share, count_in_service=count)(
-            np.array([40_000.0]), np.array([60_000.0])
-        )
-        assert closed[0][0] == pytest.approx(found.loss_unimportant, rel=1e-6, abs=1e-12)
-        assert closed[1][0] == pytest.approx(found.loss_important, rel=1e-6, abs=1e-12)
 
 
 def test_classes_above_slow_down_and_all_others_delay() -> None:

@@ -1,15 +1,15 @@
 """Random valid plans for one hardware model, built as documents: no profile, no optimiser."""
 
 import os
+from collections.abc import Sequence
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from mltswitch.capabilities import AlphaLimit, BytesLimit, Capabilities
+from mltswitch.capabilities import AlphaLimit, BytesLimit, Capabilities, Limit, Unlimited
 from mltswitch.plan import (
     ClassKind,
     Fabric,
-    LayerRange,
     Paths,
     Plan,
     PortProfile,
@@ -19,6 +19,8 @@ from mltswitch.plan import (
     Topology,
     TrafficClass,
 )
+from mltswitch.planning.classes import traffic_classes
+from mltswitch.profile import resolve_profile
 from mltswitch.units import frame_bytes
 
 LAW_EXAMPLES = int(os.environ.get("MLTSWITCH_LAW_EXAMPLES", "25"))
@@ -27,17 +29,29 @@ MAXIMUM_GRADIENT_CLASSES = 8
 OTHER_CLASSES = 3
 LARGEST_BUFFER_BYTES = 16_000_000
 CONTROL_CODE_POINTS = (48, 56)
+MODEL = resolve_profile("resnet50")
 
 
 @st.composite
-def plans(draw: DrawFn, capabilities: Capabilities) -> Plan:
+def plans(
+    draw: DrawFn,
+    capabilities: Capabilities,
+    gradients: int | None = None,
+    others: list[dict[str, object]] | None = None,
+    has_lossless: bool = True,
+) -> Plan:
     """A leaf-spine of 1-3 spines and 1-4 leaves of this hardware, with random classes and thresholds."""
-    gradients = draw(st.integers(1, min(MAXIMUM_GRADIENT_CLASSES, len(capabilities.queues) - OTHER_CLASSES)))
-    fabric = draw(fabrics(capabilities, gradients))
+    if others is None:
+        others = [entry for entry in draw(_others(capabilities)) if has_lossless or "lossless" not in entry]
+    lossless = sum("lossless" in entry for entry in others)
+    room = len(capabilities.queues_beside(lossless)) - OTHER_CLASSES - (len(others) - lossless)
+    if gradients is None:
+        gradients = draw(st.integers(1, min(MAXIMUM_GRADIENT_CLASSES, room)))
+    fabric = draw(fabrics(capabilities, gradients, others))
     classes = _classes(fabric)
     roles = sorted({port.role for switch in Topology(fabric).switches for port in switch.ports})
     return Plan(
-        schema="mltswitch/plan/v1",
+        schema="mltswitch/plan/v2",
         provenance=Provenance(
             tool_version="0",
             queueing_model="paper",
@@ -66,14 +80,16 @@ def switch_names(plan: Plan) -> SearchStrategy[str]:
 
 
 @st.composite
-def fabrics(draw: DrawFn, capabilities: Capabilities, gradients: int) -> Fabric:
+def fabrics(
+    draw: DrawFn, capabilities: Capabilities, gradients: int, others: Sequence[dict[str, object]] = ()
+) -> Fabric:
     """Fabric with `gradients` gradient DSCPs, some of its ports untrusted."""
     spines, leaves = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     numbering = capabilities.port_numbering
     group = {
         "platform": capabilities.platform,
         "hardware": capabilities.hardware,
-        "port_names": {"pattern": numbering.pattern, "first": numbering.first, "step": numbering.step},
+        "port_names": numbering,
     }
     addressing: dict[str, object] = {
         "hosts": "10.0.0.0/16",
@@ -102,7 +118,7 @@ def fabrics(draw: DrawFn, capabilities: Capabilities, gradients: int) -> Fabric:
             "shaped": capabilities.can_shape and draw(st.booleans()),
         },
         "traffic": {"load": draw(st.floats(0.1, 1.5))},
-        "classes": draw(_code_points(gradients)),
+        "classes": draw(_code_points(gradients, others)),
         "spraying": {"mode": mode},
     }
     fabric = Fabric.model_validate(document)
@@ -112,11 +128,29 @@ def fabrics(draw: DrawFn, capabilities: Capabilities, gradients: int) -> Fabric:
 
 
 @st.composite
-def _code_points(draw: DrawFn, gradients: int) -> dict[str, dict[str, object]]:
+def _others(draw: DrawFn, capabilities: Capabilities) -> list[dict[str, object]]:
+    """Up to two classes of the user's own, as far as the hardware has queues for them; without DSCPs."""
+    services: list[dict[str, object]] = [
+        {},
+        {"place": "above-gradients"},
+        {"place": "below-gradients"},
+        {"guaranteed_share": draw(st.integers(1, 300)) / 1000},
+        {"guaranteed_share": draw(st.integers(1, 300)) / 1000},
+    ]
+    if capabilities.lossless_queues:
+        services.append({"lossless": True})
+    chosen = draw(st.permutations(services))[: min(2, len(capabilities.queues) - OTHER_CLASSES - 1)]
+    return [{"name": f"other-{n}", "load": 0, **service} for n, service in enumerate(chosen) if service]
+
+
+@st.composite
+def _code_points(draw: DrawFn, gradients: int, others: Sequence[dict[str, object]]) -> dict[str, object]:
     free = [dscp for dscp in range(64) if dscp not in CONTROL_CODE_POINTS]
     shuffled = draw(st.permutations(free))
     control, background = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    cap, share = draw(st.integers(6, 1000)), draw(st.integers(0, 300))
+    cap = draw(st.integers(6, 1000))
+    share = draw(st.integers(int(any("guaranteed_share" in entry for entry in others)), 300))
+    first = control + background
     return {
         "control": {"dscp": shuffled[:control], "rate_cap_share": cap / 1000},
         "background": {
@@ -124,44 +158,13 @@ def _code_points(draw: DrawFn, gradients: int) -> dict[str, dict[str, object]]:
             "guaranteed_share": share / 1000,
         },
         "gradients": {"dscp": shuffled[-gradients:]},
+        "others": [{**entry, "dscp": [shuffled[first + n]]} for n, entry in enumerate(others)],
     }
 
 
 def _classes(fabric: Fabric) -> tuple[TrafficClass, ...]:
-    given = fabric.classes
-    gradients = [
-        TrafficClass(
-            name=f"gradient-{n}",
-            kind=ClassKind.GRADIENT,
-            dscp=(dscp,),
-            layers=LayerRange(first=n, last=n, first_name=f"l{n}", last_name=f"l{n}", size_bytes=1),
-            load=fabric.traffic.load / len(given.gradients.dscp),
-        )
-        for n, dscp in enumerate(given.gradients.dscp)
-    ]
-    return (
-        TrafficClass(
-            name="network-control",
-            kind=ClassKind.NETWORK_CONTROL,
-            dscp=given.network_control.dscp,
-            load=given.network_control.load,
-        ),
-        TrafficClass(
-            name="control",
-            kind=ClassKind.CONTROL,
-            dscp=given.control.dscp,
-            load=given.control.load,
-            rate_cap_share=given.control.rate_cap_share,
-        ),
-        *gradients,
-        TrafficClass(
-            name="background",
-            kind=ClassKind.BACKGROUND,
-            dscp=given.background.dscp,
-            load=given.background.load,
-            guaranteed_share=given.background.guaranteed_share or None,
-        ),
-    )
+    """As a plan has them, for any model."""
+    return traffic_classes(MODEL, fabric, len(fabric.classes.gradients.dscp))
 
 
 @st.composite
@@ -181,12 +184,10 @@ def _port_profiles(
     queues: list[QueueSettings] = []
     for entry in classes:
         threshold = next(rising) if entry.kind is ClassKind.GRADIENT else None
-        limit = draw(st.integers(threshold or packet_bytes, share_bytes))
-        queues.append(
-            QueueSettings(
-                traffic_class=entry.name, ecn_threshold_bytes=threshold, limit=BytesLimit(size_bytes=limit)
-            )
-        )
+        limit: Limit = BytesLimit(size_bytes=draw(st.integers(threshold or packet_bytes, share_bytes)))
+        if entry.kind is ClassKind.LOSSLESS:
+            limit = Unlimited()
+        queues.append(QueueSettings(traffic_class=entry.name, ecn_threshold_bytes=threshold, limit=limit))
     return PortProfile(
         platform=capabilities.platform,
         hardware=capabilities.hardware,

@@ -61,7 +61,7 @@ def test_values_are_multiples_of_the_steps_and_near_the_plan(plan: Plan, data: s
     switch = plan.topology.switch(name)
     state = quantise(plan, name, COARSE).state
     for port, place in zip(state.ports, switch.ports, strict=True):
-        wanted = plan.port_profile("coarse", "chip", place.role).queues
+        wanted = plan.port_profile(plan.topology.switch(name), place).queues
         for queue, settings_of_queue in zip(port.queues, wanted, strict=True):
             threshold, planned = queue.ecn_threshold_bytes, settings_of_queue.ecn_threshold_bytes
             assert (threshold is None) == (planned is None)
@@ -93,7 +93,7 @@ def test_what_differs_from_the_plan_is_reported_and_nothing_else(plan: Plan, dat
     differing = set()
     for port, place in zip(quantised.state.ports, plan.topology.switch(name).ports, strict=True):
         for queue, wanted in zip(
-            port.queues, plan.port_profile("coarse", "chip", place.role).queues, strict=True
+            port.queues, plan.port_profile(plan.topology.switch(name), place).queues, strict=True
         ):
             for field in ("ecn_threshold_bytes", "limit"):
                 if getattr(queue, field) != getattr(wanted, field):
@@ -108,7 +108,7 @@ def test_alpha_is_the_nearest_step_that_rests_above_the_threshold(plan: Plan, da
     state = quantise(plan, name, SHARED).state
     steps = [AlphaLimit(exponent) for exponent in SHARED.limit.alpha_exponents]
     for port, place in zip(state.ports, plan.topology.switch(name).ports, strict=True):
-        wanted = plan.port_profile("coarse", "chip", place.role).queues
+        wanted = plan.port_profile(plan.topology.switch(name), place).queues
         for queue, planned in zip(port.queues, wanted, strict=True):
             assert isinstance(queue.limit, AlphaLimit)
             assert isinstance(planned.limit, BytesLimit)
@@ -120,13 +120,23 @@ def test_alpha_is_the_nearest_step_that_rests_above_the_threshold(plan: Plan, da
             assert error == min(abs(step.resting_bytes(POOL_BYTES) - target) for step in above)
 
 
-FIRST_FOUND = settings(phases=(Phase.generate,), derandomize=True, database=None)
+FIRST_FOUND = settings(
+    phases=(Phase.generate,),
+    derandomize=True,
+    database=None,
+    max_examples=2000,
+    suppress_health_check=list(HealthCheck),
+)
 """Any plan will do: to look for the smallest takes twenty seconds."""
 
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return find(plans(COARSE), lambda plan: bool(plan.topology.switch("leaf1").ports), settings=FIRST_FOUND)
+    return find(
+        plans(COARSE, gradients=1, others=[]),
+        lambda plan: bool(plan.topology.switch("leaf1").ports),
+        settings=FIRST_FOUND,
+    )
 
 
 def test_background_takes_the_last_queue_of_a_chip(plan: Plan) -> None:
@@ -209,7 +219,7 @@ def test_background_is_guaranteed_and_control_held_to_its_share(plan: Plan, data
     name = data.draw(switch_names(plan))
     result = quantise(plan, name, SHARING)
     for port, place in zip(result.state.ports, plan.topology.switch(name).ports, strict=True):
-        rate_bps = plan.port_profile("coarse", "chip", place.role).rate_bps
+        rate_bps = plan.port_profile(plan.topology.switch(name), place).rate_bps
         for queue, entry in zip(port.queues, plan.classes, strict=True):
             if entry.kind is ClassKind.CONTROL:
                 assert isinstance(queue.maximum, BitRate)

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from mltswitch.documents import load_document, read_text
+from mltswitch.documents import read_text
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.configuration.document import AgentDocument, ListedClasses, idle_fields
 from mltswitch.hostagent.configuration.places import PeerPlaces, look_up, parse_endpoint, parse_place
@@ -334,9 +334,9 @@ def _with_plan(
 ) -> AgentConfiguration:
     from mltswitch.hostagent.configuration.planned import planned_agent
     from mltswitch.hostagent.transport.planned_rate import rate_settings
-    from mltswitch.plan import Plan
+    from mltswitch.plan import load_plan
 
-    plan = load_document(folder / str(document.plan), Plan)
+    plan = load_plan(folder / str(document.plan))
     if name not in {host.name for host in plan.topology.hosts}:
         raise _no_host_of_plan(document, security, name, plan, source)
     planned = planned_agent(plan, name, document.spraying)

@@ -1,8 +1,8 @@
 """The paths between two hosts of a plan, in its spray mode: one type, whatever names the path on the wire.
 
-Hosts below one leaf have one path, by that leaf alone. Between leaves there is one for each spine, in the
-order of `addressing.alias`; the mode `entropy` has one for each UDP source port, and the switches' hash
-decides which spine it is; the mode `packet` has one, because the switches choose.
+Hosts below one leaf have one path, by that leaf alone. Between leaves there is one for each spine, between
+pods one for each core, in the order of `addressing.alias`. The mode `entropy` has one for each UDP source
+port, and the switches' hash decides where it leads; `packet` has one, because the switches choose.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.plan import Host, Plan, Segments, Switch, trailing_number
+from mltswitch.plan import Host, PathName, Plan, Segments, Switch, trailing_number
 from mltswitch.wire import ETHERTYPE_IPV4, SourceRoute
 
 MAXIMUM_PATHS: Final = 64
@@ -109,42 +109,53 @@ def paths_between(
     """All paths, as the source names them.
 
     Raises:
-        UserInputError: no such host, or both are one.
+        UserInputError: no such host, both are one, or the fabric file says no address of one.
         UnsupportedPlanError: more paths than an agent keeps, or ports without the numbers that `p4` needs.
     """
     source, destination = host_of(plan, source_name), host_of(plan, destination_name)
     if source is destination:
         raise UserInputError(f"{source.name} needs no path to itself", expected="two different hosts")
+    for host in (source, destination):
+        if host.address.is_unspecified:
+            raise UserInputError(
+                f"host {host.name} has no address in fabric {plan.fabric.name}",
+                hint="give addressing.hosts, or list the host under topology.hosts with its address",
+            )
     mode = plan.paths.mode
     if source.leaf == destination.leaf:
         return (_below_one_leaf(plan, source, destination),)
     if mode == "packet":
         return (Path(0, "any spine", source.address, destination.address, None),)
+    names = plan.topology.paths_between(source, destination)
     if mode == "entropy":
-        return _by_source_port(source, destination, settings)
-    spines = [plan.topology.switch(name) for name, _ in source.aliases]
-    _check_count(len(spines))
+        return _by_source_port(source, destination, len(names), settings)
+    _check_count(len(names))
     if mode == "p4":
         return tuple(
             Path(
                 number,
-                spine.name,
+                path.name,
                 source.address,
                 destination.address,
-                _route(plan, source, spine, destination),
+                _route(plan, source, path, destination),
             )
-            for number, spine in enumerate(spines)
+            for number, path in enumerate(names)
         )
     if mode == "srv6":
         return tuple(
-            _by_segments(plan, source, destination, number, spine, is_sticky=settings.is_sticky)
-            for number, spine in enumerate(spines)
+            _by_segments(
+                plan,
+                source,
+                destination,
+                number,
+                plan.topology.switch(path.top),
+                is_sticky=settings.is_sticky,
+            )
+            for number, path in enumerate(names)
         )
+    own, theirs = dict(source.aliases), dict(destination.aliases)
     return tuple(
-        Path(number, spine, own, theirs, None)
-        for number, ((spine, own), (_, theirs)) in enumerate(
-            zip(source.aliases, destination.aliases, strict=True)
-        )
+        Path(number, path.name, own[path.name], theirs[path.name], None) for number, path in enumerate(names)
     )
 
 
@@ -168,10 +179,9 @@ def _below_one_leaf(plan: Plan, source: Host, destination: Host) -> Path:
     return Path(0, source.leaf, source.address, destination.address, way)
 
 
-def _by_source_port(source: Host, destination: Host, settings: PathSettings) -> tuple[Path, ...]:
-    spines = len(source.alias_prefixes)
+def _by_source_port(source: Host, destination: Host, paths: int, settings: PathSettings) -> tuple[Path, ...]:
     count = settings.source_ports or min(
-        max(LEAST_SOURCE_PORTS, SOURCE_PORTS_PER_SPINE * spines), MAXIMUM_PATHS
+        max(LEAST_SOURCE_PORTS, SOURCE_PORTS_PER_SPINE * paths), MAXIMUM_PATHS
     )
     ports = range(settings.first_source_port, settings.first_source_port + count)
     return tuple(
@@ -190,18 +200,11 @@ def _by_segments(
     return Path(number, spine.name, own, theirs, SegmentList((segment, theirs), is_sticky))
 
 
-def _route(plan: Plan, source: Host, spine: Switch, destination: Host) -> SourceRoute:
-    near, far = plan.topology.switch(source.leaf), plan.topology.switch(destination.leaf)
-    ports = (
-        _number(near, _port_towards(near, spine.name)),
-        _number(spine, _port_towards(spine, far.name)),
-        _number(far, destination.leaf_port),
+def _route(plan: Plan, source: Host, path: PathName, destination: Host) -> SourceRoute:
+    hops = plan.topology.walk(source, destination, path)
+    return SourceRoute(
+        tuple(_number(plan.topology.switch(switch), port.name) for switch, port in hops), ETHERTYPE_IPV4
     )
-    return SourceRoute(ports, ETHERTYPE_IPV4)
-
-
-def _port_towards(switch: Switch, neighbour: str) -> str:
-    return next(port.name for port in switch.ports if port.peer == neighbour)
 
 
 def _number(switch: Switch, port: str) -> int:

@@ -29,7 +29,7 @@ class PlannedSpray:
 
 
 def planned_spray(plan: Plan, name: str, settings: PathSettings = DEFAULT_SETTINGS) -> PlannedSpray:
-    """Paths to peers below other leaves; those below its own leaf are reached by way of the same addresses.
+    """Paths to the peers that are farthest; nearer ones are reached by way of the same addresses.
 
     Raises:
         UserInputError: no such host.
@@ -37,9 +37,10 @@ def planned_spray(plan: Plan, name: str, settings: PathSettings = DEFAULT_SETTIN
     """
     host = host_of(plan, name)
     peers = [entry for entry in plan.topology.hosts if entry.name != name]
-    peers.sort(key=lambda entry: entry.leaf == host.leaf)
+    pods = plan.topology.pods
+    peers.sort(key=lambda entry: (entry.leaf == host.leaf, pods[entry.leaf] == pods[host.leaf]))
     paths_to = {peer.name: paths_between(plan, name, peer.name, settings) for peer in peers}
-    most = max(paths_to.values(), key=len, default=())
+    most = next(iter(paths_to.values()), ())
     addresses = tuple(str(path.source) for path in most) or (str(host.address),)
     ways = [path.way for path in most]
     if isinstance(next(iter(ways), None), SourceRoute):

@@ -67,8 +67,8 @@ def _segment_addresses(plan: Plan, host: Host) -> Iterator[str]:
     # Of a host, the kernel takes a packet with a segment routing header only where both say so.
     yield "sysctl -w net.ipv6.conf.all.seg6_enabled=1"
     yield f"sysctl -w net.ipv6.conf.{name.replace('.', '/')}.seg6_enabled=1"
-    for spine, _ in host.aliases:
-        address = rules.path_address(host, plan.topology.switch(spine).index)
+    for path in plan.topology.paths:
+        address = rules.path_address(host, plan.topology.switch(path.top).index)
         yield f"ip -6 addr replace {address}/64 dev {name} nodad"
     port = plan.topology.switch(host.leaf).port(host.leaf_port)
     yield f"ip -6 route replace {rules.block} via {rules.port_addresses(port)[0]} dev {name}"

@@ -3,7 +3,7 @@
 from mltswitch.capabilities import BytesLimit
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.transport.rate import USER_SPACE_ROUND_TRIP_NS, RateSettings
-from mltswitch.plan import Plan, PortProfile, PortRole
+from mltswitch.plan import Plan, PortProfile
 
 
 def rate_settings(plan: Plan, host: str, base_round_trip_ns: int = USER_SPACE_ROUND_TRIP_NS) -> RateSettings:
@@ -31,7 +31,7 @@ def _downlink(plan: Plan, host: str) -> PortProfile:
     for entry in plan.topology.hosts:
         if entry.name == host:
             leaf = plan.topology.switch(entry.leaf)
-            return plan.port_profile(leaf.platform, str(leaf.hardware), PortRole.LEAF_DOWN)
+            return plan.port_profile(leaf, leaf.port(entry.leaf_port))
     raise UserInputError(
         f"no host {host!r} in fabric {plan.fabric.name}",
         expected=f"one of {', '.join(entry.name for entry in plan.topology.hosts)}",

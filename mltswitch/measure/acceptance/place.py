@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Final
 
-from mltswitch.capabilities import AlphaLimit, Bandwidth, BytesLimit, Capabilities, Limit, PortShare
+from mltswitch.capabilities import (
+    AlphaLimit,
+    Bandwidth,
+    BytesLimit,
+    Capabilities,
+    Limit,
+    PortShare,
+    Unverified,
+)
 from mltswitch.errors import UserInputError
 from mltswitch.measure.acceptance.checks import (
     BackgroundClass,
@@ -48,7 +56,7 @@ class Place:
     background: BackgroundClass
     host_control: HostControl | None
     """None: the plan has no network control."""
-    unverified: tuple[str, ...]
+    unverified: tuple[Unverified, ...]
     """What the device's capabilities leave open."""
 
 
@@ -65,8 +73,8 @@ def find_place(
         )
     target = _receiver(chosen, switch, receiver)
     senders = [host for host in chosen if host is not target]
-    tested = _port(switch, target, port)
-    destinations = tuple(_destinations(switch, tested, sender, target) for sender in senders)
+    tested = _port(plan, switch, senders[0], target, port)
+    destinations = tuple(_destinations(plan, switch, tested, sender, target) for sender in senders)
     near = tuple(
         number
         for number, sender in enumerate(senders)
@@ -74,10 +82,10 @@ def find_place(
     )
     target_os = target_for(switch.platform, where=switch.name)
     capabilities = target_os.hardware(switch.hardware)
-    profile = plan.port_profile(capabilities.platform, capabilities.hardware, tested.role)
+    profile = plan.port_profile(switch, tested)
     _require_overload(senders, near, destinations, shaped=profile.shaped)
     quantised = target_os.quantise(plan, switch.name)
-    state = next(entry for entry in quantised.state.ports if entry.name == tested.name)
+    state = quantised.state.ports[switch.ports.index(tested)]
     queues = {queue.queue: queue for queue in state.queues}
     gradients = tuple(
         _expected(
@@ -123,7 +131,7 @@ def find_place(
             _bps(queues[quantised.class_queues[last.name]].minimum, profile.rate_bps),
             _length(queues[quantised.class_queues[last.name]].limit),
         ),
-        host_control=_host_control(plan, quantised, senders, near),
+        host_control=_host_control(plan, switch, quantised, senders, near),
         unverified=capabilities.unverified,
     )
 
@@ -149,7 +157,7 @@ def _receiver(hosts: Sequence[Host], switch: Switch, name: str | None) -> Host:
     return (behind or list(hosts))[-1]
 
 
-def _port(switch: Switch, receiver: Host, name: str | None) -> Port:
+def _port(plan: Plan, switch: Switch, sender: Host, receiver: Host, name: str | None) -> Port:
     """The named port, else the one that the device sends through to the receiver."""
     for port in switch.ports:
         if name is not None:
@@ -158,10 +166,7 @@ def _port(switch: Switch, receiver: Host, name: str | None) -> Port:
         elif receiver.leaf == switch.name:
             if port.name == receiver.leaf_port:
                 return port
-        elif switch.role is SwitchRole.LEAF:
-            if not port.peer_is_host:
-                return port
-        elif port.peer == receiver.leaf:
+        elif _crossing(plan, switch, port, sender, receiver):
             return port
     if name is not None:
         raise UserInputError(
@@ -169,10 +174,26 @@ def _port(switch: Switch, receiver: Host, name: str | None) -> Port:
             where="--port",
             expected=f"one of {', '.join(port.name for port in switch.ports)}",
         )
-    raise UserInputError(f"no port of {switch.name} leads to {receiver.name}", where="--hosts")
+    raise UserInputError(
+        f"what {sender.name} sends to {receiver.name} does not leave {switch.name}", where="--hosts"
+    )
 
 
-def _destinations(switch: Switch, port: Port, sender: Host, receiver: Host) -> tuple[IPv4Address, ...]:
+def _crossing(plan: Plan, switch: Switch, port: Port, sender: Host, receiver: Host) -> tuple[str, ...]:
+    """Names of the paths from the sender to the receiver that cross the port, or its group of links."""
+    return tuple(
+        path.name
+        for path in plan.topology.paths_between(sender, receiver)
+        if any(
+            (switch.name, port.interface) == (name, hop.interface)
+            for name, hop in plan.topology.walk(sender, receiver, path)
+        )
+    )
+
+
+def _destinations(
+    plan: Plan, switch: Switch, port: Port, sender: Host, receiver: Host
+) -> tuple[IPv4Address, ...]:
     """Addresses of the receiver that lead from the sender through the port."""
     aliases = dict(receiver.aliases)
     everywhere = tuple(aliases.values()) or (receiver.address,)
@@ -183,20 +204,15 @@ def _destinations(switch: Switch, port: Port, sender: Host, receiver: Host) -> t
             f"port {port.name} of {switch.name} leads to {port.peer}, not to {receiver.name}",
             where="--receiver",
         )
-    spine = port.peer if switch.role is SwitchRole.LEAF else switch.name
-    if spine not in aliases:
-        raise UserInputError(f"{receiver.name} has no address that crosses {spine}", where="--port")
-    crosses = (
-        sender.leaf == switch.name and receiver.leaf != switch.name
-        if switch.role is SwitchRole.LEAF
-        else receiver.leaf == port.peer and sender.leaf != port.peer
-    )
-    if not crosses:
+    paths = _crossing(plan, switch, port, sender, receiver)
+    if not paths:
         raise UserInputError(
             f"what {sender.name} sends to {receiver.name} does not leave {switch.name} by {port.name}",
             where="--hosts",
         )
-    return (aliases[spine],)
+    if not aliases:
+        raise UserInputError(f"{receiver.name} has no address that crosses {port.name}", where="--port")
+    return tuple(aliases[path] for path in paths)
 
 
 def _require_overload(
@@ -238,7 +254,7 @@ def _expected(
 
 
 def _host_control(
-    plan: Plan, quantised: Quantised, senders: Sequence[Host], near: Sequence[int]
+    plan: Plan, switch: Switch, quantised: Quantised, senders: Sequence[Host], near: Sequence[int]
 ) -> HostControl | None:
     """Who can send network control that the device should take for background."""
     found = [(i, entry) for i, entry in enumerate(plan.classes) if entry.kind is ClassKind.NETWORK_CONTROL]
@@ -248,8 +264,8 @@ def _host_control(
     dscp = entry.dscp[0]
     background = quantised.class_queues[plan.classes[-1].name]
     leads_to = {
-        port.name: next(queue.queue for queue in port.queues if dscp in queue.dscps)
-        for port in quantised.state.ports
+        port.name: next(queue.queue for queue in state.queues if dscp in queue.dscps)
+        for port, state in zip(switch.ports, quantised.state.ports, strict=True)
     }
     remapped = tuple(number for number in near if leads_to[senders[number].leaf_port] == background)
     why_not = ""

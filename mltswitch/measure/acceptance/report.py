@@ -1,34 +1,23 @@
 """The result of an acceptance test, and what it says about a capability's open questions."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from mltswitch.capabilities import Unverified
 from mltswitch.measure.acceptance.checks import Check, Question
 
-SETTLED_BY: Final = (
-    (
-        re.compile(r".*\bmarks ECN-capable packets and drops the others above the threshold( \(.*\))?"),
-        (Question.MARKED_ABOVE, Question.DROPPED_ABOVE, Question.MARKS_BEGIN),
-    ),
-    (
-        re.compile(r".*\bat the threshold every ECN-capable packet is marked and every other one dropped"),
-        (Question.MARKED_ABOVE, Question.DROPPED_ABOVE, Question.MARKS_BEGIN),
-    ),
-    (
-        re.compile(r".*\b(the switch acts on )?the instantaneous queue length( by default)?"),
-        (Question.MARKS_BEGIN, Question.MARKED_ABOVE, Question.KEPT_BELOW),
-    ),
-    (
-        re.compile(r"[^:,]*\bstrict[^:,]*: the higher (queue )?number is served first"),
-        (Question.ORDER,),
-    ),
-)
-"""Open sentences of the capabilities (the whole of one must match) → the questions that settle it.
+_RED: Final = (Question.MARKED_ABOVE, Question.DROPPED_ABOVE, Question.MARKS_BEGIN)
+_LENGTH: Final = (Question.MARKS_BEGIN, Question.MARKED_ABOVE, Question.KEPT_BELOW)
+SETTLED_BY: Final[Mapping[str, tuple[Question, ...]]] = {
+    **{f"{platform}.red-per-packet": _RED for platform in ("onyx", "cumulus", "eos", "icos")},
+    **{f"{platform}.queue-length": _LENGTH for platform in ("onyx", "cumulus", "icos")},
+    **{f"{platform}.strict-order": (Question.ORDER,) for platform in ("onyx", "cumulus", "sonic", "icos")},
+}
+"""Unverified item of a capability → the questions that settle it.
 
-A sentence that says more than these checks see stays open, whatever they find.
+An item that says more than these checks see is not here, and stays open whatever they find.
 """
 
 REQUIRED: Final = (Question.MARKED_ABOVE, Question.DROPPED_ABOVE)
@@ -63,9 +52,9 @@ class AcceptanceResult:
     late_seconds: float
     """How far the slowest sender fell behind its schedule."""
     checks: tuple[Check, ...]
-    settled: tuple[str, ...]
-    """Sentences of the capability's `unverified` that these checks prove, on this port."""
-    still_open: tuple[str, ...]
+    settled: tuple[Unverified, ...]
+    """Items of the capability's `unverified` that these checks prove, on this port."""
+    still_open: tuple[Unverified, ...]
     """The others."""
 
     @property
@@ -83,20 +72,17 @@ class AcceptanceResult:
         return tuple(check for check in self.checks if check.question in REQUIRED and check.holds is None)
 
 
-def open_sentences(
-    unverified: Sequence[str], checks: Sequence[Check]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def open_items(
+    unverified: Sequence[Unverified], checks: Sequence[Check]
+) -> tuple[tuple[Unverified, ...], tuple[Unverified, ...]]:
     """(settled, still open): settled is what each question that bears on it passed, and none failed."""
-    settled = tuple(sentence for sentence in unverified if _is_settled(sentence, checks))
-    return settled, tuple(sentence for sentence in unverified if sentence not in settled)
+    settled = tuple(item for item in unverified if _is_settled(item, checks))
+    return settled, tuple(item for item in unverified if item not in settled)
 
 
-def _is_settled(sentence: str, checks: Sequence[Check]) -> bool:
-    for pattern, questions in SETTLED_BY:
-        if pattern.fullmatch(sentence):
-            answers = {
-                question: {check.holds for check in checks if check.question is question}
-                for question in questions
-            }
-            return all(True in found and False not in found for found in answers.values())
-    return False
+def _is_settled(item: Unverified, checks: Sequence[Check]) -> bool:
+    answers = [
+        {check.holds for check in checks if check.question is question}
+        for question in SETTLED_BY.get(item.id, ())
+    ]
+    return bool(answers) and all(True in found and False not in found for found in answers)

@@ -19,7 +19,7 @@ from mltswitch.measure.acceptance.counters import NOT_READ, READERS, QueueCounte
 from mltswitch.measure.acceptance.judge import judge_class
 from mltswitch.measure.acceptance.observe import Trace, observe
 from mltswitch.measure.acceptance.place import Place
-from mltswitch.measure.acceptance.report import AcceptanceResult, open_sentences
+from mltswitch.measure.acceptance.report import AcceptanceResult, open_items
 from mltswitch.measure.acceptance.schedule import (
     Marking,
     Port,
@@ -87,7 +87,7 @@ class _Acceptance:
             for control in place.controls:
                 checks += (*self._control(control), *self._cap(control))
             checks += self._background()
-        settled, left = open_sentences(place.unverified, checks)
+        settled, left = open_items(place.unverified, checks)
         return AcceptanceResult(
             switch=place.switch,
             port=place.port,

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil, inf
+from math import ceil, inf, log
 from typing import Final
 
 import numpy as np
 
 from mltswitch.errors import UserInputError
-from mltswitch.queueing.arrivals import Batch
+from mltswitch.queueing.arrivals import Batch, Incast, mean_burst_packets
 from mltswitch.queueing.completion.counted import solve_counted_port
 from mltswitch.queueing.completion.delays import percentiles
 from mltswitch.queueing.completion.durations import Slot
@@ -26,6 +26,8 @@ from mltswitch.queueing.problem import Port, QueuePrediction, QueueThresholds, Q
 DELAYS: Final = (0.5, 0.99, 0.999)
 LEAST_TOLD: Final = 0.1
 """Part of the queue that must have arrived for its mean to be more than a difference of approximations."""
+REACHED_DECAYS: Final = 28.0
+"""Natural logarithm of 1e12: so many times shorter by e."""
 MOST_COUNTED: Final = 512
 """Packets of one queue up to which thresholds that count the packet in transmission are solved."""
 HINT: Final = "the model simulate knows it"
@@ -70,6 +72,7 @@ def predict_losses(
     if port.count_in_service:
         return predict(port, traffic, thresholds)
     _check(port, traffic, thresholds)
+    thresholds = _reachable(traffic, thresholds)
     classes = _classes(traffic, thresholds)
     with one_thread():
         found = dict(zip(classes, port_losses([entry.queue for entry in classes.values()]), strict=True))
@@ -77,6 +80,36 @@ def predict_losses(
         _only_losses(found[index], classes[index], offered, limits) if index in classes else _unused(limits)
         for index, (offered, limits) in enumerate(zip(traffic, thresholds, strict=True))
     )
+
+
+def _reachable(
+    traffic: Sequence[QueueTraffic], thresholds: Sequence[QueueThresholds]
+) -> list[QueueThresholds]:
+    """Thresholds cut to lengths that a queue exceeds with a probability of 1e-12 at most.
+
+    With the classes above it a queue falls off by at least (1 - load) / (load · burst) a packet, half of what
+    it does in heavy traffic (Kingman 1962), or by log(1 / load) at small loads, whichever is slower.
+    """
+    cut: list[QueueThresholds] = []
+    load, burst = 0.0, 1.0
+    for offered, limits in zip(traffic, thresholds, strict=True):
+        load += offered.load
+        burst = max(burst, mean_burst_packets(offered.arrivals))
+        if load >= 1 or isinstance(offered.arrivals, Incast):
+            return [*cut, *thresholds[len(cut) :]]
+        length = max(load * burst / (1 - load), -1 / log(load)) if load else 0.0
+        most = float(ceil(REACHED_DECAYS * length + burst))
+        threshold = limits.ecn_threshold_packets
+        short = 0.0 if threshold is None else min(threshold, most)
+        above = min(limits.limit_packets - (threshold or 0.0), most)
+        cut.append(
+            replace(
+                limits,
+                ecn_threshold_packets=None if threshold is None else short,
+                limit_packets=short + above,
+            )
+        )
+    return cut
 
 
 def _classes(traffic: Sequence[QueueTraffic], thresholds: Sequence[QueueThresholds]) -> dict[int, Reduced]:

@@ -199,7 +199,8 @@ def _means(level: Level) -> tuple[float, float]:
     unit = level.visits.unit
     if not unit:
         return float("inf"), float("inf")
-    turns = level.turn.mean * (level.visits.turns.sum(axis=1) / unit)
+    with np.errstate(over="ignore"):  # a class that hardly ever gets a turn: infinity says so
+        turns = level.turn.mean * (level.visits.turns.sum(axis=1) / unit)
     vacation, own = level.turn.mean + turns[VACATION], level.turn.mean + turns[OWN]
     if level.high is None:
         return float(vacation), float(own)

@@ -1,5 +1,33 @@
-"""BMv2's simple_switch with our own P4 program: table entries over P4Runtime."""
+"""simple_switch_grpc with our program, over P4Runtime; an entry takes effect at once, nothing is saved.
 
-from mltswitch.targets.bmv2.target import Bmv2Target
+Ours on a device: the program; queues, meters, trust and neighbours of the plan's ports; routes within its
+prefixes; `spraying`; every DSCP map and group that no other entry refers to. The switch has no routing but
+what these tables say, so a state also holds the routes that other switches learn by themselves.
+"""
 
-TARGET = Bmv2Target()
+from mltswitch.targets.base import Session
+from mltswitch.targets.bmv2.adapt import as_programmed
+from mltswitch.targets.bmv2.capabilities import HARDWARE, PLATFORM
+from mltswitch.targets.bmv2.contents import contents_of
+from mltswitch.targets.bmv2.diff import change_between
+from mltswitch.targets.bmv2.parse import read_files
+from mltswitch.targets.bmv2.ports import STATE_NAME
+from mltswitch.targets.bmv2.read import queries_for, read_answers
+from mltswitch.targets.bmv2.render import FILE, write_files
+from mltswitch.targets.target import Target
+
+TARGET = Target(
+    platform=PLATFORM,
+    session=Session.P4RUNTIME,
+    models=HARDWARE,
+    files=(FILE,),
+    port_name=STATE_NAME,
+    port_examples="eth3",
+    adapt=as_programmed,
+    check=contents_of,
+    write=write_files,
+    read_files=read_files,
+    queries=queries_for,
+    read=read_answers,
+    diff=change_between,
+)

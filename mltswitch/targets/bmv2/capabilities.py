@@ -45,7 +45,7 @@ SIMPLE_SWITCH = Capabilities(
     ),
     averaging="none: the bytes that wait when the packet arrives",
     marks_at="enqueue",
-    port_numbering=PortNumbering(pattern="eth{n}"),
+    port_numbering=PortNumbering(pattern="eth{n}", lanes=0),
     maximum_bandwidth=BandwidthCapability(
         kind="rate",
         step_bps=8,

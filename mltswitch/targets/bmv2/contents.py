@@ -15,7 +15,7 @@ from mltswitch.targets.bmv2.capabilities import (
     MAXIMUM_ROUTES,
     QUEUE_COUNT,
 )
-from mltswitch.targets.bmv2.entries import Meter
+from mltswitch.targets.bmv2.entries import Entry, Meter, Tables, place_of
 from mltswitch.targets.bmv2.ports import numbered
 from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
@@ -72,21 +72,21 @@ class Contents:
     packet_spraying: bool
 
 
+def level_in(tables: Tables, entry: Entry) -> Level:
+    """What a queue takes; a policed queue whose meter has no rates is not bounded by it."""
+    *threshold, limit, policed = map(int, entry.parameters)
+    meter = tables.meters.get(place_of(*entry.numbers())) if policed else None
+    return Level(threshold[0] if threshold else None, limit, meter)
+
+
 def level_of(queue: QueueState) -> Level:
     """A queue's thresholds and rate; raises UnsupportedPlanError."""
-    if not isinstance(queue.limit, BytesLimit) or not 0 < queue.limit.size_bytes <= MAXIMUM_LIMIT_BYTES:
-        raise UnsupportedPlanError(
-            f"a queue has a limit in bytes, not {queue.limit}", expected=f"at most {MAXIMUM_LIMIT_BYTES} B"
-        )
-    limit, threshold = queue.limit.size_bytes, queue.ecn_threshold_bytes
-    if threshold is not None and not 0 < threshold <= limit:
-        raise UnsupportedPlanError(f"the ECN threshold {threshold} B lies above the limit {limit} B, or at 0")
-    if queue.minimum is not None:
-        raise UnsupportedPlanError("queues are strictly prior: none can be guaranteed a bandwidth")
-    if queue.maximum is None:
+    limit = queue.limit.size_bytes if isinstance(queue.limit, BytesLimit) else MAXIMUM_LIMIT_BYTES
+    threshold = queue.ecn_threshold_bytes
+    if threshold is not None and threshold > limit:
+        raise UnsupportedPlanError(f"the ECN threshold {threshold} B lies above the limit {limit} B")
+    if not isinstance(queue.maximum, BitRate):
         return Level(threshold, limit, None)
-    if not isinstance(queue.maximum, BitRate) or queue.maximum.bps % BITS_PER_BYTE or queue.maximum.bps <= 0:
-        raise UnsupportedPlanError(f"a meter takes whole bytes a second, not {queue.maximum}")
     rate = queue.maximum.bps // BITS_PER_BYTE
     # The burst that the queue itself could hold: one that finds the queue empty loses nothing by the meter.
     return Level(threshold, limit, Meter(rate, limit, rate, limit))
@@ -95,15 +95,12 @@ def level_of(queue: QueueState) -> Level:
 @remembering_last
 def contents_of(state: SwitchState) -> Contents:
     """What the tables have to hold; raises UnsupportedPlanError for what they cannot say."""
-    if state.segment_routing is not None:
-        raise UnsupportedPlanError("the P4 program has no SRv6", expected="another spraying.mode")
     numbers = numbered(port.name for port in state.ports)
     levels: dict[tuple[int, int], Level] = {}
     maps: dict[int, DscpMap | None] = {}
-    for (queues, trusted, shaped_bps), ports in groupby(state.ports, _alike):
+    for (queues, trusted), ports in groupby(state.ports, _alike):
         names = [port.name for port in ports]
         try:
-            _check_unshaped(shaped_bps)
             alike = {queue.queue: level_of(queue) for queue in queues}
             dscp_map = _map_of(queues, trusted)
         except UnsupportedPlanError as error:
@@ -118,13 +115,8 @@ def contents_of(state: SwitchState) -> Contents:
     return Contents(numbers, levels, maps, _neighbours(routes), routes, state.packet_spraying)
 
 
-def _alike(port: PortState) -> tuple[tuple[QueueState, ...], bool, int | None]:
-    return port.queues, port.trusted, port.shaped_bps
-
-
-def _check_unshaped(shaped_bps: int | None) -> None:
-    if shaped_bps is not None:
-        raise UnsupportedPlanError("BMv2 does not shape: the link has a rate of its own")
+def _alike(port: PortState) -> tuple[tuple[QueueState, ...], bool]:
+    return port.queues, port.trusted
 
 
 def _map_of(queues: Sequence[QueueState], trusted: bool) -> DscpMap | None:

@@ -15,13 +15,14 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Final
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.addresses import ipv4_network, network_text
 from mltswitch.targets.base import Change, RunningState, Step
 from mltswitch.targets.bmv2.capabilities import MAXIMUM_GROUPS, QUEUE_DEPTH_PACKETS
-from mltswitch.targets.bmv2.contents import Contents, DscpMap, Hop, Level, contents_of
+from mltswitch.targets.bmv2.contents import Contents, DscpMap, Hop, Level, contents_of, level_in
 from mltswitch.targets.bmv2.entries import Entry, Tables, meter_line, place_of, queue_entry
-from mltswitch.targets.bmv2.read import level_in, tables_in
+from mltswitch.targets.bmv2.read import tables_in
 from mltswitch.targets.p4runtime import LOAD_PROGRAM, OUR_PROGRAM, PIPELINE, SET_QUEUE_DEPTH
 from mltswitch.targets.routes import OwnPrefixes
 from mltswitch.targets.state import SwitchState
@@ -29,11 +30,12 @@ from mltswitch.targets.state import SwitchState
 _SPRAYING: Final = Entry("spraying", "spray_packets", ("0",), ())
 
 
-def change_between(running: RunningState, wanted: SwitchState) -> Change:
+def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
     """The program where ours does not run, the depth of BMv2's queues where none of ours is, then entries.
 
     Nothing can be saved. Raises DeviceError where foreign entries leave no number for a map or a group.
     """
+    del capabilities
     program = running.answers[PIPELINE].strip()
     tables, contents = tables_in(running.answers), contents_of(wanted)
     lines: list[str] = []

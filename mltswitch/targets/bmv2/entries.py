@@ -205,15 +205,19 @@ class Tables:
     def of_lines(cls, lines: Iterable[str]) -> "Tables":
         """What a device answers; of two lines for one place, which none holds, the last."""
         tables = cls()
-        for line in lines:
-            entry = parse_entry(line)
-            if entry is not None:
-                tables.entries[entry.table, entry.key] = entry
-            elif (meter := parse_meter(line)) is not None:
-                tables.meters[meter[0]] = meter[1]
-            elif line:
-                tables.foreign.append(line)
+        tables.foreign = [line for line in lines if not tables.add(line) and line]
         return tables
+
+    def add(self, line: str) -> bool:
+        """Take what a line sets; whether it is one of our tables or meters."""
+        entry = parse_entry(line)
+        if entry is not None:
+            self.entries[entry.table, entry.key] = entry
+        elif (meter := parse_meter(line)) is not None:
+            self.meters[meter[0]] = meter[1]
+        else:
+            return False
+        return True
 
     def of(self, table: str) -> Iterator[Entry]:
         """The entries of one table, in order."""

@@ -1,4 +1,7 @@
-"""BMv2 knows ports by numbers, a fabric by names: the number is what the name ends with."""
+"""BMv2 knows ports by numbers, a fabric by names: the number is what the name ends with.
+
+A state names them after their number, as its text does: `eth3`, whatever stood before the 3 in the fabric.
+"""
 
 import re
 from collections.abc import Iterable
@@ -7,8 +10,9 @@ from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.plan import trailing_number
-from mltswitch.targets.bmv2.capabilities import CPU_PORT, PORTS
+from mltswitch.targets.bmv2.capabilities import CPU_PORT, PORTS, SIMPLE_SWITCH
 
+STATE_NAME: Final = re.compile(r"eth(?:0|[1-9][0-9]{0,2})")
 PORT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}")
 
 
@@ -23,6 +27,11 @@ def port_number(name: str) -> int:
             expected=f"0 to {PORTS - 1}, but not {CPU_PORT}, such as eth3",
         )
     return number
+
+
+def port_name(number: int) -> str:
+    """The name of a port in a state."""
+    return SIMPLE_SWITCH.port_numbering.pattern.format(n=number)
 
 
 def numbered(names: Iterable[str]) -> dict[str, int]:

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network
 from typing import Final
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.targets.addresses import ipv4_network
 from mltswitch.targets.base import RunningState
-from mltswitch.targets.bmv2.contents import NOWHERE, Contents, Level, contents_of, port_state
+from mltswitch.targets.bmv2.contents import NOWHERE, Contents, contents_of, level_in, port_state
 from mltswitch.targets.bmv2.entries import Entry, Meter, Tables, place_of
 from mltswitch.targets.p4runtime import ENTRIES, METERS, NO_PROGRAM, OUR_PROGRAM, PIPELINE
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
@@ -14,7 +15,6 @@ from mltswitch.targets.state import PortState, RouteState, SwitchState
 from mltswitch.units import BITS_PER_BYTE
 from mltswitch.wire.hardware_address import address_of
 
-QUERIES: Final = (PIPELINE, ENTRIES, METERS)
 NOTHING_LASTS: Final = "nothing survives a restart of the switch: push again then"
 
 
@@ -25,21 +25,21 @@ def tables_in(answers: Mapping[str, str]) -> Tables:
     return Tables.of_lines([*answers[ENTRIES].splitlines(), *answers[METERS].splitlines()])
 
 
-def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+def queries_for(wanted: SwitchState) -> tuple[str, ...]:
+    """Program, entries and meters."""
+    del wanted
+    return (PIPELINE, ENTRIES, METERS)
+
+
+def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
     """State of the wanted ports, and our routes; without our program there are none."""
+    del capabilities
     tables, contents = tables_in(answers), contents_of(wanted)
     ports = tuple(filter(None, (_port(name, tables, contents) for name in contents.numbers)))
     routes = in_order_of(wanted.routes, _routes(tables, wanted, contents.numbers))
     spraying = any(True for _ in tables.of("spraying"))
     state = SwitchState(ports, routes, packet_spraying=spraying)
     return RunningState(state, answers, tuple(_notes(answers[PIPELINE].strip(), tables, wanted, contents)))
-
-
-def level_in(tables: Tables, entry: Entry) -> Level:
-    """What a queue takes; a policed queue whose meter has no rates is not bounded by it."""
-    *threshold, limit, policed = map(int, entry.parameters)
-    meter = tables.meters.get(place_of(*entry.numbers())) if policed else None
-    return Level(threshold[0] if threshold else None, limit, meter)
 
 
 def is_of_plan(entry: Entry, ports: frozenset[int], own: OwnPrefixes) -> bool:

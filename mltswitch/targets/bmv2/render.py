@@ -3,17 +3,25 @@
 from itertools import count
 from typing import Final
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.targets.addresses import network_text
 from mltswitch.targets.bmv2.capabilities import QUEUE_DEPTH_PACKETS
 from mltswitch.targets.bmv2.contents import DscpMap, contents_of
 from mltswitch.targets.bmv2.entries import meter_line, place_of
+from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import SwitchState
-from mltswitch.targets.template import remember_last, render_template
+from mltswitch.targets.template import render_template
 
 FILE: Final = "mltswitch.txt"
 
 
-@remember_last
+def write_files(state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
+    """`mltswitch.txt`."""
+    del capabilities
+    return {FILE: render_text(state)}
+
+
+@remembering_last
 def render_text(state: SwitchState) -> str:
     """All lines, in an order that is safe to enter: queues, then what leads to them, routes last.
 
@@ -31,7 +39,6 @@ def render_text(state: SwitchState) -> str:
     return render_template(
         "bmv2/mltswitch.txt.j2",
         depth=QUEUE_DEPTH_PACKETS,
-        ports=[(number, name) for name, number in contents.numbers.items()],
         queues=[
             (port, queue, level.threshold_bytes, level.limit_bytes, int(level.meter is not None))
             for (port, queue), level in contents.levels.items()

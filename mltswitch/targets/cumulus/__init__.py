@@ -1,5 +1,35 @@
-"""NVIDIA Cumulus Linux 5.4 and later: NVUE commands over a shell, applied as one revision."""
+"""Cumulus Linux over a shell; the user needs the right to run `nv config apply`, as `cumulus` has.
 
-from mltswitch.targets.cumulus.target import CumulusTarget
+Ours on a device: the profiles named mlt…, which of them the plan's ports have, the traffic classes of the
+plan's switch priorities, and static routes within the plan's prefixes. Buffers, PFC, addresses and all other
+profiles stay as they are.
+"""
 
-TARGET = CumulusTarget()
+from mltswitch.targets.base import Session
+from mltswitch.targets.common import NO_PORT, without_route_ports
+from mltswitch.targets.cumulus.capabilities import HARDWARE
+from mltswitch.targets.cumulus.commands import PORT_NAME
+from mltswitch.targets.cumulus.diff import change_between
+from mltswitch.targets.cumulus.document import check_expressible
+from mltswitch.targets.cumulus.parse import read_files
+from mltswitch.targets.cumulus.read import queries_for, read_answers
+from mltswitch.targets.cumulus.render import COMMANDS, YAML, write_files
+from mltswitch.targets.target import Target
+
+TARGET = Target(
+    platform="cumulus",
+    session=Session.SHELL,
+    netmiko_type="cumulus_linux",
+    models=HARDWARE,
+    files=(COMMANDS, YAML),
+    port_name=PORT_NAME,
+    port_examples="swp1 or swp1s0",
+    route_port_name=NO_PORT,
+    adapt=without_route_ports,
+    check=check_expressible,
+    write=write_files,
+    read_files=read_files,
+    queries=queries_for,
+    read=read_answers,
+    diff=change_between,
+)

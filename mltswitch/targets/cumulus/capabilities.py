@@ -14,8 +14,9 @@ from mltswitch.capabilities import (
     Capabilities,
     LimitCapability,
     PortNumbering,
+    unverified,
 )
-from mltswitch.capabilities.hardware import box, chip, port_count, threshold_capability
+from mltswitch.capabilities.hardware import box, chip, require, threshold_capability
 
 TRAFFIC_CLASSES: Final = 8
 CPU_PRIORITY: Final = 3
@@ -24,28 +25,33 @@ KILOBIT: Final = 1000
 LARGEST_RATE_KBPS: Final = 2**31 - 1
 SMALLEST_RATE_BPS: Final = 200 * 10**6
 _STRICT_QUEUES: Final = tuple(queue for queue in reversed(range(TRAFFIC_CLASSES)) if queue != CPU_PRIORITY)
-_UNVERIFIED: Final = (
-    "congestion-control with ecn enable and red enable: marks ECN-capable packets and drops the others above "
-    "the threshold (the flags of the chip say so, the user guide does not)",
-    "congestion-control: NVUE takes a min-threshold that equals the max-threshold",
-    "congestion-control: a traffic class with ecn disable and red disable needs no thresholds",
-    "congestion-control: the switch acts on the instantaneous queue length",
-    "congestion-control: thresholds read back as they were set, not as the chip rounds them",
-    "egress-shaper min-rate: a class is served at it ahead of strict classes above it (CL-D calls it a "
-    "bandwidth guarantee, and says elsewhere that strict classes can starve others)",
-    "egress-shaper min-rate and max-rate: which headers of a frame count",
-    "egress-shaper: a class that names one of both rates has the default of the other",
-    "strict traffic classes: the higher number is served first",
-    "marks at dequeue, drops at enqueue",
-    "trust port: every packet gets port-default-sp, whatever its VLAN tag or DSCP says",
-    "queue 3: which queue packets take that the switch itself sends; where it is this one, strict classes "
-    "above it can starve them",
-    "nv config apply: how long traffic is disturbed when QoS profiles change",
-    "nv config diff: shows what an earlier session of the same user left pending, and nv config detach "
-    "drops it",
-    "nv: a refused command ends with an exit status other than 0",
-    "nv config show -o json: where it joins equal ports to a range",
-    "releases above 5.14: the same options (the user guide was read up to 5.14)",
+_UNVERIFIED: Final = unverified(
+    "cumulus",
+    {
+        "red-per-packet": "congestion-control with ecn enable and red enable: marks ECN-capable packets and "
+        "drops the others above the threshold (the flags of the chip say so, the user guide does not)",
+        "equal-thresholds": "congestion-control: NVUE takes a min-threshold that equals the max-threshold",
+        "no-thresholds": "congestion-control: a traffic class with ecn disable and red disable needs no "
+        "thresholds",
+        "queue-length": "congestion-control: the switch acts on the instantaneous queue length",
+        "thresholds-shown": "congestion-control: thresholds read back as they were set, not as the chip "
+        "rounds them",
+        "minimum-rate": "egress-shaper min-rate: a class is served at it ahead of strict classes above it "
+        "(CL-D calls it a bandwidth guarantee, and says elsewhere that strict classes can starve others)",
+        "rate-headers": "egress-shaper min-rate and max-rate: which headers of a frame count",
+        "one-rate": "egress-shaper: a class that names one of both rates has the default of the other",
+        "strict-order": "strict traffic classes: the higher number is served first",
+        "marking-point": "marks at dequeue, drops at enqueue",
+        "trust-port": "trust port: every packet gets port-default-sp, whatever its VLAN tag or DSCP says",
+        "cpu-queue": "queue 3: which queue packets take that the switch itself sends; where it is this one, "
+        "strict classes above it can starve them",
+        "apply-disturbance": "nv config apply: how long traffic is disturbed when QoS profiles change",
+        "pending-revision": "nv config diff: shows what an earlier session of the same user left pending, "
+        "and nv config detach drops it",
+        "refusal-status": "nv: a refused command ends with an exit status other than 0",
+        "equal-ports-shown": "nv config show -o json: where it joins equal ports to a range",
+        "newer-releases": "releases above 5.14: the same options (the user guide was read up to 5.14)",
+    },
 )
 
 
@@ -71,8 +77,16 @@ def _spectrum(hardware: str, description: str) -> Capabilities:
         averaging="none, the instantaneous queue length (Mellanox SAI, averaging weight 0; inferred for "
         "Cumulus Linux)",
         marks_at="dequeue",
-        port_numbering=PortNumbering(pattern="swp{n}"),
-        port_count=port_count(of),
+        # Cumulus Linux 5.6 user guide, Switch Port Attributes: of the SN2700, only upper ports in four.
+        port_numbering=PortNumbering(
+            pattern="swp{n}",
+            lanes=4,
+            lane_pattern="swp{n}s{lane}",
+            first_lane=0,
+            full_breakout_ports=2 if hardware == "sn2700" else 1,
+            lag_pattern="bond{n}",
+        ),
+        ports=require(of.ports),
         minimum_bandwidth=BandwidthCapability(
             kind="rate",
             source="CL-D, Shaping: egress-shaper, min-rate in kbit/s; smallest: QEEC, 200 Mbit/s",
@@ -96,4 +110,4 @@ def _spectrum(hardware: str, description: str) -> Capabilities:
 SN2100 = _spectrum("sn2100", "NVIDIA SN2100 (Spectrum, 16 x 100G)")
 SN2700 = _spectrum("sn2700", "NVIDIA SN2700 (Spectrum, 32 x 100G)")
 SN3700 = _spectrum("sn3700", "NVIDIA SN3700 (Spectrum-2, 32 x 200G)")
-HARDWARE = MappingProxyType({model.hardware: model for model in (SN2100, SN2700, SN3700)})
+HARDWARE = MappingProxyType({model.hardware: model for model in (SN2700, SN2100, SN3700)})

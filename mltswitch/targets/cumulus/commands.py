@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
+from mltswitch.targets.common import UNKNOWN, each_line
 from mltswitch.targets.cumulus.document import STATIC
 from mltswitch.targets.cumulus.leaves import Path
 from mltswitch.wire.tos import DSCP_COUNT
@@ -96,36 +97,24 @@ _ADDRESS: Final = "[0-9.]{7,15}"
 _LENGTH: Final = "(?:[12]?[0-9]|3[0-2])"
 _ROUTE: Final = re.compile(rf"nv set {' '.join(STATIC)} ({_ADDRESS}/{_LENGTH}) via ({_ADDRESS})")
 _COMMENT: Final = re.compile(r"#[ -~]*|")
-_ROUTE_PORT: Final = re.compile(rf"# routes through ({PORT_NAME.pattern})")
 
 
-class CommandError(Exception):
-    """A line outside the grammar; `number` counts from 1."""
-
-    def __init__(self, number: int, problem: str) -> None:
-        super().__init__(problem)
-        self.number = number
+def parse_commands(text: str) -> Iterator[tuple[int, list[tuple[Path, str]]]]:
+    """Number and leaves, (path, value) each, of every command; raises FileError."""
+    return each_line(text, _parse_command)
 
 
-def parse_commands(text: str) -> Iterator[tuple[int, str, Path, str]]:
-    """(line, port, path, value) of every leaf; the port is the one that the last comment about routes named.
-
-    Raises CommandError.
-    """
-    port = ""
-    # Not splitlines: what is pasted into a shell ends a line at a line feed only.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if match := _ROUTE.fullmatch(line):
-            yield number, port, (*STATIC, match[1], "via", match[2]), ""
-        elif match := _ROUTE_PORT.fullmatch(line):
-            port = match[1]
-        elif not _COMMENT.fullmatch(line):
-            if not any(pattern.fullmatch(line) for pattern in _GRAMMAR):
-                raise CommandError(number, f"not a line that mltswitch writes: {line[:120]!r}")
-            for path, value in _leaves(line.split(" ")[2:]):
-                if not _is_possible(path):
-                    raise CommandError(number, f"no such number: {line[:120]!r}")
-                yield number, port, path, value
+def _parse_command(line: str) -> list[tuple[Path, str]] | None:
+    if match := _ROUTE.fullmatch(line):
+        return [((*STATIC, match[1], "via", match[2]), "")]
+    if _COMMENT.fullmatch(line):
+        return None
+    if not any(pattern.fullmatch(line) for pattern in _GRAMMAR):
+        raise ValueError(UNKNOWN)
+    leaves = list(_leaves(line.split(" ")[2:]))
+    if not all(_is_possible(path) for path, _ in leaves):
+        raise ValueError("no such number")
+    return leaves
 
 
 def _leaves(words: list[str]) -> Iterator[tuple[Path, str]]:

@@ -9,14 +9,21 @@ is pending is ours, it is dropped first.
 from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError, printable
 from mltswitch.targets.base import Change, RunningState, Step
 from mltswitch.targets.cumulus.commands import set_commands, unset_commands
-from mltswitch.targets.cumulus.document import MAP_OF, PROFILE, STATIC, binding_path, queue_map_path
+from mltswitch.targets.cumulus.document import (
+    MAP_OF,
+    PROFILE,
+    STATIC,
+    binding_path,
+    leaves_of,
+    queue_map_path,
+)
 from mltswitch.targets.cumulus.interpret import OWN_PROFILE, static_routes
 from mltswitch.targets.cumulus.leaves import Leaves, Path, Tree, flatten
 from mltswitch.targets.cumulus.read import PENDING, pending_changes, running_config
-from mltswitch.targets.cumulus.render import checked_leaves
 from mltswitch.targets.routes import OwnPrefixes
 from mltswitch.targets.state import SwitchState
 
@@ -34,8 +41,9 @@ _ADDED_BY_NVUE: Final = frozenset({"address-family", "type"})
 """Attributes of a route that `nv set` adds by itself, in some releases."""
 
 
-def change_between(running: RunningState, wanted: SwitchState) -> Change:
+def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
     """Commands for our objects alone; raises DeviceError where changes are pending that are not all ours."""
+    del capabilities
     config = running_config(running.answers)
     before = _known_leaves(config)
     after = _merged(config, before, wanted)
@@ -116,7 +124,7 @@ def _known_leaves(config: Tree) -> Leaves:
 
 
 def _merged(config: Tree, before: Leaves, wanted: SwitchState) -> Leaves:
-    needed = checked_leaves(wanted)
+    needed = leaves_of(wanted)
     for path in _default_queue_map(wanted):
         if path not in before:
             del needed[path]

@@ -17,13 +17,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from mltswitch.capabilities import Bandwidth, BitRate, Unlimited
+from mltswitch.capabilities import Bandwidth, BitRate
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.addresses import address_text, network_text
-from mltswitch.targets.cumulus.capabilities import KILOBIT, LARGEST_RATE_KBPS, TRAFFIC_CLASSES
+from mltswitch.targets.cumulus.capabilities import KILOBIT, TRAFFIC_CLASSES
 from mltswitch.targets.cumulus.leaves import Leaves, Path
 from mltswitch.targets.memory import remembering_last
-from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState, same_ports
+from mltswitch.targets.state import PortState, RouteState, SwitchState, same_ports
 from mltswitch.wire.tos import DSCP_COUNT
 
 PROFILE: Final = "mlt"
@@ -32,12 +32,16 @@ MAP_OF: Final = MappingProxyType(
     {PROFILE: PROFILE, HOSTS: HOSTS, f"{PROFILE}-untrusted": PROFILE, f"{HOSTS}-untrusted": HOSTS}
 )
 """Mapping profile → the one that has its map: a profile that believes nothing has none of its own."""
-LARGEST_THRESHOLD_BYTES: Final = 2**31 - 1
 CERTAIN: Final = "100"
 """Probability, in percent."""
 
 _QUEUE_MAP: Final = ("qos", "egress-queue-mapping", "default-global", "switch-priority")
 STATIC: Final = ("vrf", "default", "router", "static")
+
+
+def check_expressible(state: SwitchState) -> None:
+    """Refuse what one map, or one profile, cannot say for all ports; raises UnsupportedPlanError."""
+    port_leaves(state.ports)
 
 
 def leaves_of(state: SwitchState) -> Leaves:
@@ -152,7 +156,7 @@ def _profiles(ports: tuple[PortState, ...], groups: dict[str, str]) -> Iterator[
         if groups[port.name] != f"mlt-{port.name}":
             continue
         for queue in port.queues:
-            fields = congestion_fields(_checked_threshold(port, queue))
+            fields = congestion_fields(queue.ecn_threshold_bytes)
             for name, value in fields.items():
                 yield (
                     ("qos", "congestion-control", groups[port.name], "traffic-class", str(queue.queue), name),
@@ -167,8 +171,8 @@ def _shapers(ports: tuple[PortState, ...], groups: dict[str, str]) -> Iterator[t
             continue
         for queue in port.queues:
             for field, bandwidth in (("min-rate", queue.minimum), ("max-rate", queue.maximum)):
-                if bandwidth is not None:
-                    kbps = _checked_kbps(bandwidth, f"port {port.name}, queue {queue.queue}")
+                if isinstance(bandwidth, BitRate):
+                    kbps = bandwidth.bps // KILOBIT
                     yield (
                         ("qos", "egress-shaper", name, "traffic-class", str(queue.queue), field),
                         str(kbps),
@@ -208,29 +212,3 @@ def _bindings(
 def binding_path(port: str, kind: str) -> Path:
     """Which profile a port has."""
     return ("interface", port, "qos", kind, "profile")
-
-
-def _checked_threshold(port: PortState, queue: QueueState) -> int | None:
-    where = f"port {port.name}, queue {queue.queue}"
-    threshold = queue.ecn_threshold_bytes
-    if threshold is not None and not 0 < threshold <= LARGEST_THRESHOLD_BYTES:
-        raise UnsupportedPlanError(
-            f"ECN threshold {threshold} B", where=where, expected=f"1 to {LARGEST_THRESHOLD_BYTES} B"
-        )
-    if not isinstance(queue.limit, Unlimited):
-        raise UnsupportedPlanError(
-            f"a queue of one port has no limit of its own, not {queue.limit}", where=where
-        )
-    return threshold
-
-
-def _checked_kbps(bandwidth: Bandwidth, where: str) -> int:
-    if (
-        not isinstance(bandwidth, BitRate)
-        or bandwidth.bps % KILOBIT
-        or not 0 < bandwidth.bps // KILOBIT <= LARGEST_RATE_KBPS
-    ):
-        raise UnsupportedPlanError(
-            f"bandwidth {bandwidth}", where=where, expected=f"whole kbit/s, 1 to {LARGEST_RATE_KBPS}"
-        )
-    return bandwidth.bps // KILOBIT

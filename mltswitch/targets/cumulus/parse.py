@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.documents import parse_yaml
-from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.errors import UserInputError
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
-from mltswitch.targets.cumulus.commands import CommandError, parse_commands
+from mltswitch.targets.base import FileError, LineError
+from mltswitch.targets.cumulus.commands import parse_commands
 from mltswitch.targets.cumulus.document import leaves_of, port_leaves
 from mltswitch.targets.cumulus.interpret import Interpreter, queues_of
 from mltswitch.targets.cumulus.leaves import Leaves, Path, Tree, expanded, nest
@@ -13,38 +15,30 @@ from mltswitch.targets.cumulus.render import COMMANDS, YAML, yaml_lines, yaml_tr
 from mltswitch.targets.state import PortState, RouteState, SwitchState
 
 
-def parse_files(files: Mapping[str, str]) -> SwitchState:
-    """Inverse of `render`; raises UserInputError naming the file, and the line or the object."""
-    if set(files) != {COMMANDS, YAML}:
-        raise UserInputError(
-            f"the files are {', '.join(sorted(files)) or 'none'}", expected=f"{COMMANDS} and {YAML}"
-        )
+def read_files(files: Mapping[str, str], capabilities: Capabilities) -> SwitchState:
+    """Inverse of `write_files`."""
+    del capabilities
     leaves: Leaves = {}
     lines: dict[Path, int] = {}
     routes: list[RouteState] = []
-    try:
-        for number, port, path, value in parse_commands(files[COMMANDS]):
-            if path in lines:
-                raise UserInputError(f"{' '.join(path)} is set twice", where=f"{COMMANDS}:{number}")
-            lines[path] = number
-            if path[0] == "vrf":
-                routes.append(_route(path[4], path[6], port, number))
-            else:
-                leaves[path] = value
-    except CommandError as error:
-        raise UserInputError(str(error), where=f"{COMMANDS}:{error.number}") from None
+    for number, path, value in (
+        (number, *leaf) for number, found in parse_commands(files[COMMANDS]) for leaf in found
+    ):
+        if path in lines:
+            raise LineError(number, "", f"{' '.join(path)} is set twice")
+        lines[path] = number
+        if path[0] != "vrf":
+            leaves[path] = value
+            continue
+        try:
+            routes.append(RouteState(ipv4_network(path[4]), ipv4_address(path[6]), ""))
+        except ValueError as error:
+            raise LineError(number, "", str(error)) from None
     state = SwitchState(_ports(leaves), tuple(routes))
     # Routes have one form only, so what was read of one says it all.
-    _compare(leaves, _needed(state.ports), lines)
+    _compare(leaves, port_leaves(state.ports), lines)
     _check_yaml(files[YAML], state)
     return state
-
-
-def _route(prefix: str, hop: str, port: str, number: int) -> RouteState:
-    try:
-        return RouteState(ipv4_network(prefix), ipv4_address(hop), port)
-    except ValueError as error:
-        raise UserInputError(str(error), where=f"{COMMANDS}:{number}") from None
 
 
 def _ports(leaves: Leaves) -> tuple[PortState, ...]:
@@ -55,30 +49,21 @@ def _ports(leaves: Leaves) -> tuple[PortState, ...]:
     )
     for port in ports:
         if port.unexpected:
-            raise UserInputError(f"{port.unexpected[0]}", where=f"{COMMANDS}: port {port.name}")
+            raise LineError(0, "", f"port {port.name}: {port.unexpected[0]}")
     return ports
-
-
-def _needed(ports: tuple[PortState, ...]) -> Mapping[Path, str]:
-    try:
-        return port_leaves(ports)
-    except UnsupportedPlanError as error:
-        raise UserInputError(
-            error.what, where=f"{COMMANDS}: {error.where}", expected=error.expected
-        ) from None
 
 
 def _compare(found: Leaves, needed: Mapping[Path, str], lines: Mapping[Path, int]) -> None:
     if found == needed:
         return
-    for path, value in found.items():
-        if needed.get(path) != value:
-            raise UserInputError(
-                f"does not fit the other lines: {' '.join(path)} {value}", where=f"{COMMANDS}:{lines[path]}"
-            )
-    for path, value in needed.items():
-        if path not in found:
-            raise UserInputError(f"lacks {' '.join(path)} {value}", where=COMMANDS)
+    errors = [
+        LineError(lines[path], "", f"does not fit the other lines: {' '.join(path)} {value}")
+        for path, value in found.items()
+        if needed.get(path) != value
+    ]
+    missing = (path for path in needed if path not in found)
+    errors += (LineError(0, "", f"lacks {' '.join(path)} {needed[path]}") for path in missing)
+    raise FileError(errors)
 
 
 def _check_yaml(text: str, state: SwitchState) -> None:

@@ -7,11 +7,12 @@ into the files below NVUE by hand does not show here: `nv config apply` overwrit
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, Final
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
+from mltswitch.targets.common import known_form
 from mltswitch.targets.cumulus.interpret import Interpreter, lossless_priorities, routes_of, static_routes
 from mltswitch.targets.cumulus.leaves import Tree, expanded
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
@@ -19,7 +20,6 @@ from mltswitch.targets.state import RouteState, SwitchState
 
 CONFIG: Final = "nv config show -o json"
 PENDING: Final = "nv config diff -o json"
-QUERIES: Final = (CONFIG, PENDING)
 OLDEST_RELEASE: Final = (5, 4)
 """Its successors say `profile` where a port is bound, and `min-threshold` without `-bytes`."""
 
@@ -28,7 +28,7 @@ _RELEASE: Final = re.compile(r"Cumulus Linux ([0-9]{1,3})\.([0-9]{1,3})")
 
 def running_config(answers: Mapping[str, str]) -> Tree:
     """The applied configuration, ranges expanded; raises DeviceError."""
-    with _known_form(CONFIG):
+    with known_form(CONFIG):
         shown = json.loads(answers[CONFIG])
         parts = [shown] if isinstance(shown, dict) else shown
         sets = [part["set"] for part in parts if "set" in part]
@@ -41,7 +41,7 @@ def running_config(answers: Mapping[str, str]) -> Tree:
 
 def pending_changes(answers: Mapping[str, str]) -> tuple[Tree, Tree]:
     """(what is set, what is unset) in a revision that nobody has applied; raises DeviceError."""
-    with _known_form(PENDING):
+    with known_form(PENDING):
         text = answers[PENDING].strip()
         shown = json.loads(text) if text else []
         trees: dict[str, Tree] = {"set": {}, "unset": {}}
@@ -55,14 +55,21 @@ def pending_changes(answers: Mapping[str, str]) -> tuple[Tree, Tree]:
         return trees["set"], trees["unset"]
 
 
-def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+def queries_for(wanted: SwitchState) -> tuple[str, ...]:
+    """The applied configuration, and what is pending."""
+    del wanted
+    return (CONFIG, PENDING)
+
+
+def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
     """State of the wanted ports and queues, and our routes.
 
     Raises DeviceError for what cannot be read, for a release that speaks otherwise, and for PFC on a switch
     priority that the plan uses or that leads to a traffic class of the plan.
     """
+    del capabilities
     config = running_config(answers)
-    with _known_form(CONFIG):
+    with known_form(CONFIG):
         interpreter = Interpreter(config)
         _check_flow_control(config, interpreter, wanted)
         ports = tuple(
@@ -73,14 +80,10 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
 
 
 def _read_routes(config: Tree, wanted: SwitchState) -> Iterator[RouteState]:
-    """NVUE names no port in a route: the next hop stands for the plan's."""
     own = OwnPrefixes(wanted.routes)
-    port_of = {route.next_hop: route.port for route in wanted.routes}
     for prefix, _, route in static_routes(config):
         if prefix in own:
-            for found in routes_of(prefix, route):
-                port = " ".join(word for word in (port_of.get(found.next_hop, ""), found.port) if word)
-                yield found._replace(port=port)
+            yield from routes_of(prefix, route)
 
 
 def _check_flow_control(config: Tree, interpreter: Interpreter, wanted: SwitchState) -> None:
@@ -110,13 +113,3 @@ def _check_release(header: Mapping[str, Any]) -> None:
             f"runs {match[0]}, whose NVUE has other names for these settings",
             expected=f"Cumulus Linux {OLDEST_RELEASE[0]}.{OLDEST_RELEASE[1]} or later",
         )
-
-
-@contextmanager
-def _known_form(query: str) -> Iterator[None]:
-    try:
-        yield
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise DeviceError(
-            f"the answer to {query!r} has another form than known ({type(error).__name__}: {error})"
-        ) from None

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from typing import Final
 
-from mltswitch.errors import UnsupportedPlanError
-from mltswitch.targets.cumulus.commands import PORT_NAME, route_commands, set_commands
-from mltswitch.targets.cumulus.document import STATIC, leaves_of, port_leaves, route_texts
+from mltswitch.capabilities import Capabilities
+from mltswitch.targets.cumulus.commands import route_commands, set_commands
+from mltswitch.targets.cumulus.document import STATIC, port_leaves, route_texts
 from mltswitch.targets.cumulus.leaves import Leaves, Path, Tree, nest
 from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import PortState, RouteState, SwitchState, same_ports
@@ -34,15 +33,19 @@ class _Section:
     commands: list[str]
 
 
+def write_files(state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
+    """`mltswitch.txt` and `mltswitch.yaml`."""
+    del capabilities
+    return {COMMANDS: render_commands(state), YAML: render_yaml(state)}
+
+
 def render_commands(state: SwitchState) -> str:
-    """`nv set` commands of all leaves; of routes, a comment names the port."""
+    """`nv set` commands of all leaves."""
     by_title: dict[str, Leaves] = {"queues": {}, "classification": {}, "ports": {}}
     for path, value in port_leaves(state.ports).items():
         by_title[_SECTION_OF[path[1]] if path[0] == "qos" else "ports"][path] = value
     sections = [_Section(title, set_commands(leaves)) for title, leaves in by_title.items()]
-    texts = iter(route_texts(state.routes))
-    for port, routes in groupby(state.routes, key=lambda route: route.port):
-        sections.append(_Section(f"routes through {port}", route_commands(next(texts) for _ in routes)))
+    sections.append(_Section("routes", route_commands(route_texts(state.routes))))
     return render_template("cumulus/mltswitch.txt.j2", sections=sections)
 
 
@@ -107,33 +110,3 @@ def _add_type(tree: Tree, path: Path) -> None:
     for name in path:
         node = node[name]
     node["type"] = "ipv4-address"
-
-
-def check_expressible(state: SwitchState) -> None:
-    """Raise UnsupportedPlanError for what NVUE cannot express."""
-    if state.segment_routing is not None:
-        raise UnsupportedPlanError(
-            "SRv6 of Cumulus Linux is for Spectrum-4 alone, and ends compressed segments only",
-            expected="spraying by alias addresses",
-        )
-    if state.packet_spraying:
-        raise UnsupportedPlanError(
-            "adaptive routing of Cumulus Linux takes RoCE packets alone",
-            expected="spraying by alias addresses",
-        )
-    for port in state.ports:
-        where = f"port {port.name}"
-        if not PORT_NAME.fullmatch(port.name):
-            raise UnsupportedPlanError("is no name for a port", where=where, expected="swp1 or swp1s0")
-        if port.shaped_bps is not None:
-            raise UnsupportedPlanError(
-                f"ports have the rate of their link here, they are not shaped to {port.shaped_bps} bit/s",
-                where=where,
-            )
-    port_leaves(state.ports)
-
-
-def checked_leaves(state: SwitchState) -> Leaves:
-    """Every leaf that the state needs; raises UnsupportedPlanError for what NVUE cannot express."""
-    check_expressible(state)
-    return leaves_of(state)

@@ -1,5 +1,31 @@
-"""Dell Enterprise SONiC, and Broadcom's, whose command line is the same: klish, started by `sonic-cli`."""
+"""Enterprise SONiC over `sonic-cli`; a line takes effect at once, `write memory` keeps it.
 
-from mltswitch.targets.dell_sonic.target import DellSonicTarget
+Ours on a device: the policies and maps whose names begin with `mltswitch-`; on the plan's ports the bound
+scheduler policy, dscp-tc and tc-queue map, and the wred-policies of the plan's queues; static routes within
+the plan's prefixes. Buffers, tc-pg and flow control maps and all else stay as they are.
+"""
 
-TARGET = DellSonicTarget()
+from mltswitch.targets.base import Session
+from mltswitch.targets.dell_sonic.capabilities import HARDWARE, PLATFORM, REFUSED
+from mltswitch.targets.dell_sonic.diff import change_between
+from mltswitch.targets.dell_sonic.parse import read_files
+from mltswitch.targets.dell_sonic.read import queries_for, read_answers
+from mltswitch.targets.dell_sonic.render import FILE, PORT_NAME, check_expressible, write_files
+from mltswitch.targets.target import Target
+
+TARGET = Target(
+    platform=PLATFORM,
+    session=Session.CLI,
+    netmiko_type="dell_sonic",
+    models=HARDWARE,
+    refused=REFUSED,
+    files=(FILE,),
+    port_name=PORT_NAME,
+    port_examples="Eth1/1, Eth1/1/1 or Ethernet0",
+    check=check_expressible,
+    write=write_files,
+    read_files=read_files,
+    queries=queries_for,
+    read=read_answers,
+    diff=change_between,
+)

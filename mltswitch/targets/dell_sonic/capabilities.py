@@ -20,6 +20,7 @@ from mltswitch.capabilities import (
     LimitCapability,
     PortNumbering,
     ThresholdCapability,
+    unverified,
 )
 from mltswitch.capabilities.hardware import chip, threshold_step_source
 
@@ -60,33 +61,46 @@ _MAXIMUM: Final = BandwidthCapability(
     minimum_bps=SMALLEST_KBPS * BITS_OF_KBPS,
     maximum_bps=LARGEST_KBPS * BITS_OF_KBPS,
 )
-_UNVERIFIED: Final = (
-    "wred-policy with `ecn all` and green alone: marks ECN-capable packets and drops the others at the "
-    "threshold (sonic-mgmt tests it with ecn_green)",
-    "wred-policy: every release takes `ecn all`, and it needs no yellow or red thresholds (no policer "
-    "colours packets here)",
-    "wred-policy: minimum-threshold may equal maximum-threshold on the chip (the command line takes it)",
-    "wred-policy: the chip rounds a threshold to its cell, less than a packet; in which direction is open",
-    "wred-policy: a threshold beyond what one queue may hold never acts; what it may hold has no source here",
-    "averaging: none, as in community SONiC",
-    "marks at dequeue",
-    "scheduler-policy: `type strict` serves the higher queue first, and strict queues before those that a "
-    "policy does not name (3 and 4)",
-    "scheduler-policy: cir of a strict queue is served before stricter queues",
-    "scheduler-policy: the burst that cir and pir allow where cbs and pbs are not given",
-    "scheduler-policy: a port takes the new policy in place of the old one without dropping packets",
-    "qos-map dscp-tc: a port with a new map classifies no packet by neither map meanwhile",
-    "a port without qos-map dscp-tc: every packet is traffic class 0; that of a tagged packet that is not IP",
-    "a port without qos-map tc-queue: traffic class N goes to queue N",
-    "the priority group of a traffic class without qos-map tc-pg is lossy",
-    "packets to several receivers have queues of their own, which nobody configures here",
-    "a port whose scheduler policy is replaced: queues 3 and 4 get the chip's default",
-    "the chip: nothing that is read names it, so compare `show version` with the plan's hardware by hand",
-    "routes: a second next hop of a prefix shares its traffic until the first one goes",
-    "flowcontrol receive on: the form in which a switch shows it",
-    "show running-configuration: the form that Broadcom's 3.x and Dell's 4.x print; thresholds in whole KB",
-    "interface-naming: Eth1/1 (standard) or Ethernet0 (native), as the switch is set",
-    "write memory: saves without a question",
+_UNVERIFIED: Final = unverified(
+    PLATFORM,
+    {
+        "red-per-packet": "wred-policy with `ecn all` and green alone: marks ECN-capable packets and drops "
+        "the others at the threshold (sonic-mgmt tests it with ecn_green)",
+        "ecn-all": "wred-policy: every release takes `ecn all`, and it needs no yellow or red thresholds "
+        "(no policer colours packets here)",
+        "equal-thresholds": "wred-policy: minimum-threshold may equal maximum-threshold on the chip (the "
+        "command line takes it)",
+        "threshold-cell": "wred-policy: the chip rounds a threshold to its cell, less than a packet; in "
+        "which direction is open",
+        "threshold-reach": "wred-policy: a threshold beyond what one queue may hold never acts; what it may "
+        "hold has no source here",
+        "queue-length": "averaging: none, as in community SONiC",
+        "marking-point": "marks at dequeue",
+        "strict-order": "scheduler-policy: `type strict` serves the higher queue first, and strict queues "
+        "before those that a policy does not name (3 and 4)",
+        "minimum-rate": "scheduler-policy: cir of a strict queue is served before stricter queues",
+        "rate-bursts": "scheduler-policy: the burst that cir and pir allow where cbs and pbs are not given",
+        "scheduler-replacement": "scheduler-policy: a port takes the new policy in place of the old one "
+        "without dropping packets",
+        "map-replacement": "qos-map dscp-tc: a port with a new map classifies no packet by neither map "
+        "meanwhile",
+        "no-dscp-map": "a port without qos-map dscp-tc: every packet is traffic class 0; that of a tagged "
+        "packet that is not IP",
+        "no-queue-map": "a port without qos-map tc-queue: traffic class N goes to queue N",
+        "priority-group": "the priority group of a traffic class without qos-map tc-pg is lossy",
+        "multicast-queues": "packets to several receivers have queues of their own, which nobody configures "
+        "here",
+        "unnamed-queues": "a port whose scheduler policy is replaced: queues 3 and 4 get the chip's default",
+        "chip-name": "the chip: nothing that is read names it, so compare `show version` with the plan's "
+        "hardware by hand",
+        "second-next-hop": "routes: a second next hop of a prefix shares its traffic until the first one "
+        "goes",
+        "flow-control-shown": "flowcontrol receive on: the form in which a switch shows it",
+        "configuration-shown": "show running-configuration: the form that Broadcom's 3.x and Dell's 4.x "
+        "print; thresholds in whole KB",
+        "port-naming": "interface-naming: Eth1/1 (standard) or Ethernet0 (native), as the switch is set",
+        "save-question": "write memory: saves without a question",
+    },
 )
 
 
@@ -94,7 +108,6 @@ def _chip(
     *,
     hardware: str,
     description: str,
-    unverified: tuple[str, ...] = (),
 ) -> Capabilities:
     return Capabilities(
         platform=PLATFORM,
@@ -102,6 +115,7 @@ def _chip(
         description=description,
         queues=tuple(queue for queue in reversed(range(QUEUE_COUNT)) if queue not in LOSSLESS),
         reserved_queues=tuple((queue, _LOSSLESS_REASON) for queue in LOSSLESS),
+        lossless_queues=LOSSLESS,
         threshold=ThresholdCapability(
             step_bytes=KILOBYTE,
             minimum_bytes=KILOBYTE,
@@ -112,11 +126,17 @@ def _chip(
         limit=_LIMIT,
         averaging="none, the instantaneous queue length (orchagent of community SONiC sets the weight 0)",
         marks_at="dequeue",
-        port_numbering=PortNumbering(pattern="Eth1/{n}"),
+        # Names of the mode `interface-naming standard` (KLISH); a switch in the native mode has others.
+        port_numbering=PortNumbering(
+            pattern="Eth1/{n}",
+            lanes=8 if hardware == "tomahawk3" else 4,
+            lane_pattern="Eth1/{n}/{lane}",
+            lag_pattern="PortChannel{n}",
+        ),
         minimum_bandwidth=_MINIMUM,
         maximum_bandwidth=_MAXIMUM,
         remaps_host_control=True,
-        unverified=(*unverified, *_UNVERIFIED),
+        unverified=_UNVERIFIED,
     )
 
 

@@ -25,6 +25,7 @@ from enum import IntEnum
 from ipaddress import IPv4Network
 from typing import Final
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
 from mltswitch.targets.dell_sonic.names import PREFIX, QUEUE_MAP, UNTRUSTED, between_policy_name
@@ -88,8 +89,9 @@ class _Line:
     words: str
 
 
-def change_between(running: RunningState, wanted: SwitchState) -> Change:
+def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
     """Lines that would change something; raises DeviceError where the switch lacks a port."""
+    del capabilities
     now = read_configuration(running.answers)
     then = configuration_of(line for _, line in file_lines(render_text(wanted)))
     for name in then.ports:

@@ -38,7 +38,9 @@ def trusted_twin(untrusted_name: str) -> str:
 
 def scheduler_policy_name(queues: Sequence[QueueState]) -> str:
     """Policy of the queues' order, minimum and maximum."""
-    return _scheduler_name(tuple((queue.queue, queue.minimum, queue.maximum) for queue in queues))
+    return _scheduler_name(
+        tuple((queue.queue, queue.minimum, queue.maximum) for queue in queues if not queue.is_lossless)
+    )
 
 
 @lru_cache(maxsize=256)

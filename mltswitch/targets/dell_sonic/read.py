@@ -9,6 +9,7 @@ somebody else's and stay. A route keeps what stands behind its next hop, such as
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
 from mltswitch.targets.dell_sonic.capabilities import QUEUE_COUNT
@@ -40,18 +41,26 @@ def read_configuration(answers: Mapping[str, str]) -> Configuration:
     return configuration
 
 
-def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+def queries_for(wanted: SwitchState) -> tuple[str, ...]:
+    """The one command whose answer `read_answers` needs."""
+    del wanted
+    return (QUERY,)
+
+
+def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
     """State of the wanted ports and queues that exist, and our routes.
 
     Raises DeviceError for what cannot be read, and for flow control on a queue of ours.
     """
+    del capabilities
     configuration = read_configuration(answers)
     interpreter = Interpreter(configuration)
     ports: list[PortState] = []
     for port in wanted.ports:
         if port.name in configuration.ports:
             queues = [queue.queue for queue in port.queues]
-            _check_flow_control(configuration, port.name, queues)
+            managed = [queue.queue for queue in port.queues if not queue.is_lossless]
+            _check_flow_control(configuration, port.name, managed)
             ports.append(interpreter.port_state(port.name, queues))
     own = OwnPrefixes(wanted.routes)
     routes = (route_state(route) for route in configuration.routes if route.prefix in own)

@@ -1,22 +1,19 @@
 """State in the language of Enterprise SONiC: one file, each mode between its line and `exit`."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from mltswitch.capabilities import Bandwidth, BitRate, Unlimited
+from mltswitch.capabilities import Bandwidth, BitRate, Capabilities
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.addresses import address_text, network_text
 from mltswitch.targets.dell_sonic.capabilities import (
     BITS_OF_KBPS,
     KILOBYTE,
-    LARGEST_KBPS,
-    LARGEST_KILOBYTES,
     LOSSLESS,
     QUEUE_COUNT,
-    SMALLEST_KBPS,
 )
 from mltswitch.targets.dell_sonic.names import (
     QUEUE_MAP,
@@ -26,9 +23,10 @@ from mltswitch.targets.dell_sonic.names import (
 )
 from mltswitch.targets.dell_sonic.sections import number_list
 from mltswitch.targets.dell_sonic.settings import IDENTITY, classification_of, untrusted_entries
+from mltswitch.targets.expressible import queues_of
 from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
-from mltswitch.targets.template import remember_last, render_template
+from mltswitch.targets.template import render_template
 from mltswitch.wire.tos import DSCP_COUNT
 
 FILE: Final = "mltswitch.txt"
@@ -97,7 +95,13 @@ _Kind = tuple[bool, tuple[QueueState, ...]]
 _QUEUES: Final = _Map(QUEUE_MAP, tuple(_QueueEntry(*entry) for entry in IDENTITY.items()))
 
 
-@remember_last
+def write_files(state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
+    """`mltswitch.txt`."""
+    del capabilities
+    return {FILE: render_text(state)}
+
+
+@remembering_last
 def render_text(state: SwitchState) -> str:
     """All lines, in an order that is safe to enter: objects before the ports that refer to them, then routes.
 
@@ -114,7 +118,8 @@ def render_text(state: SwitchState) -> str:
             for threshold in sorted(threshold for threshold in thresholds if threshold)
         ],
         scheduler_policies=[
-            _SchedulerPolicy(name, tuple(map(_scheduler, queues))) for name, queues in schedulers.items()
+            _SchedulerPolicy(name, tuple(_scheduler(queue) for queue in queues if not queue.is_lossless))
+            for name, queues in schedulers.items()
         ],
         dscp_maps=list(_dscp_maps(kinds)),
         queue_map=_QUEUES if state.ports else None,
@@ -132,7 +137,7 @@ def _kinds(ports: Iterable[PortState]) -> tuple[list[_Kind], list[int]]:
     kinds: list[_Kind] = []
     bodies: list[int] = []
     known: dict[tuple[QueueState, ...], dict[bool, int]] = {}
-    for queues, alike in groupby(ports, _queues_of):
+    for queues, alike in groupby(ports, queues_of):
         bodies_of = known.setdefault(queues, {})
         for port in alike:
             if port.trusted not in bodies_of:
@@ -140,14 +145,6 @@ def _kinds(ports: Iterable[PortState]) -> tuple[list[_Kind], list[int]]:
                 kinds.append((port.trusted, queues))
             bodies.append(bodies_of[port.trusted])
     return kinds, bodies
-
-
-def _queues_of(port: PortState) -> tuple[QueueState, ...]:
-    return port.queues
-
-
-def _port_of(route: RouteState) -> str:
-    return route.port
 
 
 def _route(route: RouteState) -> _Route:
@@ -197,77 +194,15 @@ def _kbps(rate: Bandwidth | None) -> int | None:
 @remembering_last
 def check_expressible(state: SwitchState) -> None:
     """Refuse what this system cannot express at all; raises UnsupportedPlanError."""
-    if state.segment_routing is not None:
-        raise UnsupportedPlanError("SRv6 is not documented for this system's command line")
-    if state.packet_spraying:
-        raise UnsupportedPlanError("equal-cost routes cannot be chosen packet by packet")
-    for queues, alike in groupby(state.ports, _queues_of):
-        ports = list(alike)
-        for port in ports:
-            _check_port(port)
-        _check_queues(queues, f"port {ports[0].name}")
-    for name, routes in groupby(state.routes, _port_of):
-        if not PORT_NAME.fullmatch(name):
+    for queues, ports in groupby(state.ports, queues_of):
+        where = f"port {next(ports).name}"
+        numbers = [queue.queue for queue in queues if not queue.is_lossless]
+        usable = [number for number in reversed(range(QUEUE_COUNT)) if number not in LOSSLESS]
+        if not numbers or [number for number in usable if number in numbers] != numbers:
             raise UnsupportedPlanError(
-                f"its port {name!r} is no name for a port", where=f"route {next(routes).prefix}"
-            )
-
-
-def _check_port(port: PortState) -> None:
-    where = f"port {port.name}"
-    if not PORT_NAME.fullmatch(port.name):
-        raise UnsupportedPlanError(
-            "is no name for a port", where=where, expected="Eth1/1, Eth1/1/1 or Ethernet0"
-        )
-    if port.shaped_bps is not None:
-        raise UnsupportedPlanError(
-            f"ports have the rate of their link, they are not shaped to {port.shaped_bps} bit/s", where=where
-        )
-
-
-def _check_queues(queues: Sequence[QueueState], where: str) -> None:
-    numbers = [queue.queue for queue in queues]
-    usable = [number for number in reversed(range(QUEUE_COUNT)) if number not in LOSSLESS]
-    if not numbers or [number for number in usable if number in numbers] != numbers:
-        raise UnsupportedPlanError(
-            f"its queues are {', '.join(map(str, numbers)) or 'none'}",
-            where=where,
-            expected=f"some of {', '.join(map(str, usable))}, the higher served first",
-        )
-    if sorted(dscp for queue in queues for dscp in queue.dscps) != list(range(DSCP_COUNT)):
-        raise UnsupportedPlanError("not every code point leads to one queue", where=where)
-    for queue in queues:
-        _check_queue(queue, f"{where}, queue {queue.queue}")
-
-
-def _check_queue(queue: QueueState, where: str) -> None:
-    if not isinstance(queue.limit, Unlimited):
-        raise UnsupportedPlanError(
-            f"a queue of this system has no limit of its own, not {queue.limit}", where=where
-        )
-    threshold = queue.ecn_threshold_bytes
-    if threshold is not None and (
-        threshold % KILOBYTE or not KILOBYTE <= threshold <= LARGEST_KILOBYTES * KILOBYTE
-    ):
-        raise UnsupportedPlanError(
-            f"ECN threshold {threshold} B",
-            where=where,
-            expected=f"whole KB of {KILOBYTE} B, 1 to {LARGEST_KILOBYTES}",
-        )
-    for rate in (queue.minimum, queue.maximum):
-        if rate is not None and not _is_rate(rate):
-            raise UnsupportedPlanError(
-                f"{rate} is no rate of a scheduler",
+                f"its queues are {', '.join(map(str, numbers)) or 'none'}",
                 where=where,
-                expected=f"whole kbit/s, {SMALLEST_KBPS} to {LARGEST_KBPS}",
+                expected=f"some of {', '.join(map(str, usable))}, the higher served first",
             )
-    low, high = _kbps(queue.minimum), _kbps(queue.maximum)
-    if low is not None and high is not None and low > high:
-        raise UnsupportedPlanError(f"its minimum {queue.minimum} is above its maximum", where=where)
-
-
-def _is_rate(rate: Bandwidth) -> bool:
-    if not isinstance(rate, BitRate):
-        return False
-    kbps, rest = divmod(rate.bps, BITS_OF_KBPS)
-    return not rest and SMALLEST_KBPS <= kbps <= LARGEST_KBPS
+        if sorted(dscp for queue in queues for dscp in queue.dscps) != list(range(DSCP_COUNT)):
+            raise UnsupportedPlanError("not every code point leads to one queue", where=where)

@@ -17,7 +17,7 @@ from typing import Final
 
 from mltswitch.errors import DeviceError
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
-from mltswitch.targets.common import LineError
+from mltswitch.targets.base import LineError
 from mltswitch.targets.dell_sonic.names import PREFIX
 from mltswitch.targets.dell_sonic.settings import (
     NO_NEXT_HOP,

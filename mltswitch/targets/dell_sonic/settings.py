@@ -6,14 +6,14 @@ policy serves. All four are named objects that ports share.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
 from mltswitch.capabilities import BitRate, Unlimited
-from mltswitch.targets.dell_sonic.capabilities import BITS_OF_KBPS, KILOBYTE, QUEUE_COUNT
+from mltswitch.targets.dell_sonic.capabilities import BITS_OF_KBPS, KILOBYTE, LOSSLESS, QUEUE_COUNT
 from mltswitch.targets.dell_sonic.names import (
     PREFIX,
     QUEUE_MAP,
@@ -23,6 +23,7 @@ from mltswitch.targets.dell_sonic.names import (
     trusted_twin,
     wred_policy_name,
 )
+from mltswitch.targets.remap import lossless_queues
 from mltswitch.targets.state import PortState, QueueState
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -174,6 +175,13 @@ class Interpreter:
         self._configuration = configuration
         self._known: dict[tuple[str, str], Mapping[int, tuple[int, ...]]] = {}
 
+    def lossless_queues(self, name: str, configured: Collection[int]) -> tuple[int, ...]:
+        """Queues to which a port's map leads, and that its scheduler policy does not name."""
+        bound = self._configuration.ports[name].maps.get(DSCP_MAP_KIND, "")
+        if bound.startswith(UNTRUSTED):
+            bound = trusted_twin(bound)
+        return lossless_queues(LOSSLESS, configured, self.dscps_of(bound, QUEUE_MAP))
+
     def port_state(self, name: str, queues: Sequence[int]) -> PortState:
         """State of some queues of one port; what no plan asks for is in `unexpected`, in klish's words."""
         return _PortReader(self, self._configuration, self._configuration.ports[name]).state(name, queues)
@@ -210,6 +218,8 @@ class _PortReader:
                 rate_of(schedulers.get(queue, {}), "cir"),
                 rate_of(schedulers.get(queue, {}), "pir"),
             )
+            if queue not in LOSSLESS
+            else QueueState(queue, leads_to.get(queue, ()), None, Unlimited(), is_lossless=True)
             for queue in queues
         )
         self._check_names(states, trusted=trusted)
@@ -251,13 +261,13 @@ class _PortReader:
             return {}
         for queue in queues:
             scheduler = policy.queues.get(queue, {})
-            if not is_strict(scheduler):
+            if queue not in LOSSLESS and not is_strict(scheduler):
                 self._unexpected.append(f"scheduler-policy {bound}: queue {queue} {_words(scheduler)}")
         if bound.startswith(PREFIX):
             self._unexpected += (
                 f"scheduler-policy {bound}: queue {queue} {_words(policy.queues[queue])}"
                 for queue in policy.queues
-                if queue not in queues
+                if queue not in queues or queue in LOSSLESS
             )
         if policy.port is not None:
             self._unexpected.append(f"scheduler-policy {bound}: port {_words(policy.port)}")
@@ -283,7 +293,7 @@ class _PortReader:
         scheduler = self._port.scheduler
         if scheduler in self._configuration.schedulers and scheduler != scheduler_policy_name(states):
             self._unexpected.append(f"scheduler-policy {scheduler}")
-        planned = {state.queue for state in states}
+        planned = {state.queue for state in states if not state.is_lossless}
         self._unexpected += (
             f"queue {queue} wred-policy {name}"
             for queue, name in self._port.wred.items()

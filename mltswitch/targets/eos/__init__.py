@@ -1,5 +1,34 @@
-"""Arista EOS on Broadcom XGS chips (Trident, Tomahawk): a config session over its command line."""
+"""EOS over its command line: one config session with a commit timer, confirmed after it was read back.
 
-from mltswitch.targets.eos.target import EosTarget
+Ours on a device: the DSCP map of the whole switch, and how traffic classes 0 to 6 that the plan uses map to
+queues; trust, RED/ECN with its counter, priority, guarantee and rate of the used queues on the plan's ports;
+CoS and DSCP of ports that are not trusted; the policy map of hosts' ports with all that it names; static
+routes within the plan's prefixes. QoS profiles, the CoS map, buffers, queue 7, PFC, addresses and `ip
+routing` stay as they are.
+"""
 
-TARGET = EosTarget()
+from mltswitch.targets.base import Session
+from mltswitch.targets.eos.capabilities import HARDWARE, REFUSED
+from mltswitch.targets.eos.diff import change_between
+from mltswitch.targets.eos.grammar import PORT_NAME
+from mltswitch.targets.eos.parse import read_files
+from mltswitch.targets.eos.read import queries_for, read_answers
+from mltswitch.targets.eos.render import FILE, check_expressible, write_files
+from mltswitch.targets.target import Target
+
+TARGET = Target(
+    platform="eos",
+    session=Session.CLI,
+    netmiko_type="arista_eos",
+    models=HARDWARE,
+    refused=REFUSED,
+    files=(FILE,),
+    port_name=PORT_NAME,
+    port_examples="Ethernet1 or Ethernet1/1",
+    check=check_expressible,
+    write=write_files,
+    read_files=read_files,
+    queries=queries_for,
+    read=read_answers,
+    diff=change_between,
+)

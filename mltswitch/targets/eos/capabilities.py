@@ -5,6 +5,7 @@ feature abstracts (arista.com/en/support/toi); sonic-mgmt and sonic-buildimage d
 SONiC.
 """
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -13,17 +14,20 @@ from mltswitch.capabilities import (
     Capabilities,
     LimitCapability,
     PortNumbering,
+    unverified,
 )
 from mltswitch.capabilities.hardware import (
     Chip,
     box,
     chip,
     hardware_data,
-    port_count,
+    require,
     threshold_capability,
 )
 
 TRAFFIC_CLASSES: Final = 8
+LOSSLESS: Final = (3, 4)
+"""Queues that a plan leaves to lossless classes: the priorities for which RoCE guides switch PFC on."""
 UNICAST_QUEUE: Final = "uc-tx-queue"
 SHARED_QUEUE: Final = "tx-queue"
 LARGEST_VALUE: Final = 256_000_000
@@ -53,33 +57,44 @@ _MAXIMUM: Final = BandwidthCapability(
 _RESERVED: Final = (
     (7, "EOS binds traffic class 7 to queue 7 and keeps both for control traffic (Arista TOI, QoS manual)"),
 )
-_UNVERIFIED: Final = (
-    "random-detect ecn alone: marks ECN-capable packets and drops the others above the threshold",
-    "random-detect ecn: minimum-threshold may equal maximum-threshold on this chip (AVD's tests have it)",
-    "random-detect ecn: a threshold in whole cells is what the chip runs",
-    "random-detect ecn: weight 0 is the instantaneous queue length; weight and max-mark-probability that "
-    "show running-config leaves out are 0 and 100",
-    "marks at dequeue: shown for Trident 3 under SONiC, whose test expects it of the other chips, too "
-    "(sonic-mgmt, test_dequeue_ecn_with_snappi.py)",
-    "strict queues: the higher number is served first, strict is the default, and round robin in queue 7 "
-    "would be round robin in all below it",
-    "no qos trust: traffic class from the port's own `qos cos` or `qos dscp`, whatever the packet says",
-    "qos map traffic-class: the word before the queue is tx-queue on this chip too; sent only where the map "
-    "was changed by hand",
-    "show running-config: one line for several code points is a list or ranges; thresholds in the unit typed",
-    "configure session: a commit timer that runs out restores what ran before; a name is not used twice",
-    "bandwidth guaranteed: background gets it however much waits in the strict queues above it; on a strict "
-    "queue it stands in AVD's tests",
-    "bandwidth guaranteed, shape rate: in which steps the chip takes them, and how greatly a queue that is "
-    "held to its rate may burst; shape rate in kbps and not in percents on this chip",
-    "no bandwidth guaranteed, no shape rate: the words that take them back",
-    "random-detect ecn count: this chip has the counter (public for Tomahawk, in AVD's tests without a "
-    "chip); where it has not, it refuses the session's line and nothing is in effect",
-    "policy-map on a port that trusts DSCP: its traffic class comes before that of the DSCP, and packets of "
-    "no class are treated as without it",
-    "policy-map: the chip's tables have room for it without another TCAM profile",
-    "ip access-list: an entry keeps the number that it was given",
-    "packets to several receivers (mc-tx-queue) have queues of their own, which nobody configures here",
+_UNVERIFIED: Final = unverified(
+    "eos",
+    {
+        "red-per-packet": "random-detect ecn alone: marks ECN-capable packets and drops the others above "
+        "the threshold",
+        "equal-thresholds": "random-detect ecn: minimum-threshold may equal maximum-threshold on this chip "
+        "(AVD's tests have it)",
+        "threshold-cells": "random-detect ecn: a threshold in whole cells is what the chip runs",
+        "queue-length": "random-detect ecn: weight 0 is the instantaneous queue length; weight and "
+        "max-mark-probability that show running-config leaves out are 0 and 100",
+        "marking-point": "marks at dequeue: shown for Trident 3 under SONiC, whose test expects it of the "
+        "other chips, too (sonic-mgmt, test_dequeue_ecn_with_snappi.py)",
+        "strict-order": "strict queues: the higher number is served first, strict is the default, and round "
+        "robin in queue 7 would be round robin in all below it",
+        "no-trust": "no qos trust: traffic class from the port's own `qos cos` or `qos dscp`, whatever the "
+        "packet says",
+        "class-map-word": "qos map traffic-class: the word before the queue is tx-queue on this chip too; "
+        "sent only where the map was changed by hand",
+        "configuration-shown": "show running-config: one line for several code points is a list or ranges; "
+        "thresholds in the unit typed",
+        "commit-timer": "configure session: a commit timer that runs out restores what ran before; a name "
+        "is not used twice",
+        "minimum-bandwidth": "bandwidth guaranteed: background gets it however much waits in the strict "
+        "queues above it; on a strict queue it stands in AVD's tests",
+        "bandwidth-steps": "bandwidth guaranteed, shape rate: in which steps the chip takes them, and how "
+        "greatly a queue that is held to its rate may burst; shape rate in kbps and not in percents on this "
+        "chip",
+        "bandwidth-removal": "no bandwidth guaranteed, no shape rate: the words that take them back",
+        "marked-counter": "random-detect ecn count: this chip has the counter (public for Tomahawk, in "
+        "AVD's tests without a chip); where it has not, it refuses the session's line and nothing is in "
+        "effect",
+        "policy-precedence": "policy-map on a port that trusts DSCP: its traffic class comes before that of "
+        "the DSCP, and packets of no class are treated as without it",
+        "policy-space": "policy-map: the chip's tables have room for it without another TCAM profile",
+        "list-numbers": "ip access-list: an entry keeps the number that it was given",
+        "multicast-queues": "packets to several receivers (mc-tx-queue) have queues of their own, which "
+        "nobody configures here",
+    },
 )
 
 
@@ -88,7 +103,7 @@ def _chip(
     hardware: str,
     description: str,
     of: str,
-    unverified: tuple[str, ...] = (),
+    own: Mapping[str, str] = MappingProxyType({}),
 ) -> Capabilities:
     typical = box(of)
     return Capabilities(
@@ -97,16 +112,25 @@ def _chip(
         description=description,
         queues=tuple(reversed(range(TRAFFIC_CLASSES - 1))),
         reserved_queues=_RESERVED,
+        lossless_queues=LOSSLESS,
         threshold=threshold_capability(chip(typical.chip)),
         limit=_LIMIT,
         averaging="none, the instantaneous queue length (weight 0, public field configurations)",
         marks_at="dequeue",
-        port_numbering=PortNumbering(pattern="Ethernet{n}/1"),
-        port_count=port_count(typical),
+        # SB 7050CX3-32S, port_config.ini, whose aliases are EOS's names: Ethernet1/1 to 1/4, and Ethernet33.
+        port_numbering=PortNumbering(
+            pattern="Ethernet{n}/1",
+            lanes=8 if require(typical.ports)[0].rate_bps >= 400 * 10**9 else 4,
+            lane_pattern="Ethernet{n}/{lane}",
+            skips_lanes=True,
+            other_pattern="Ethernet{n}",
+            lag_pattern="Port-Channel{n}",
+        ),
+        ports=require(typical.ports),
         minimum_bandwidth=_MINIMUM,
         maximum_bandwidth=_MAXIMUM,
         remaps_host_control=True,
-        unverified=(*unverified, *_UNVERIFIED),
+        unverified=(*unverified("eos", own), *_UNVERIFIED),
     )
 
 
@@ -114,34 +138,41 @@ TRIDENT3: Final = _chip(
     hardware="trident3",
     description="Arista 7050CX3-32S (Trident 3, 32 x 100G) under EOS",
     of="7050cx3-32s",
-    unverified=("the queues' mode is uc-tx-queue on this chip (shown in public for Tomahawk 4)",),
+    own={
+        "queue-mode": "the queues' mode is uc-tx-queue on this chip (shown in public for Tomahawk 4)",
+    },
 )
 TRIDENT2: Final = _chip(
     hardware="trident2",
     description="Arista 7050QX-32 (Trident 2, 32 x 40G) under EOS",
     of="7050qx-32",
-    unverified=("the queues' mode is tx-queue on this chip: no public configuration of one was found",),
+    own={
+        "queue-mode": "the queues' mode is tx-queue on this chip: no public configuration of one was found",
+    },
 )
-_NEVER_ACTS: Final = (
-    "a threshold beyond what one queue may hold never acts; what EOS lets it hold by default has no source"
+_NEVER_ACTS: Final = MappingProxyType(
+    {
+        "threshold-reach": "a threshold beyond what one queue may hold never acts; what EOS lets it hold by "
+        "default has no source",
+    }
 )
 TOMAHAWK: Final = _chip(
     hardware="tomahawk",
     description="Arista 7060CX-32S (Tomahawk, 32 x 100G) under EOS",
     of="7060cx-32s",
-    unverified=(_NEVER_ACTS,),
+    own=_NEVER_ACTS,
 )
 TOMAHAWK2: Final = _chip(
     hardware="tomahawk2",
     description="Arista 7260CX3-64 (Tomahawk 2, 64 x 100G) under EOS",
     of="7260cx3-64",
-    unverified=(_NEVER_ACTS,),
+    own=_NEVER_ACTS,
 )
 TOMAHAWK3: Final = _chip(
     hardware="tomahawk3",
     description="Arista 7060PX4-32 and 7060DX4-32 (Tomahawk 3, 32 x 400G) under EOS",
     of="7060px4-32",
-    unverified=(_NEVER_ACTS,),
+    own=_NEVER_ACTS,
 )
 
 HARDWARE: Final = MappingProxyType(
@@ -166,5 +197,8 @@ BOX_CHIPS: Final = MappingProxyType(
     {name: each.chip for name, each in hardware_data().boxes.items()} | {"7060dx4-32": TOMAHAWK3.hardware}
 )
 """Name of a box in small letters, without the `DCS-` that Arista's begin with → chip."""
-SHARED_QUEUE_CHIPS: Final = frozenset({TRIDENT2.hardware})
-"""Chips whose queues are configured in mode `tx-queue`."""
+
+
+def queue_word(capabilities: Capabilities) -> str:
+    """The command that opens a queue's mode: chips with one kind of queue have their own."""
+    return SHARED_QUEUE if capabilities.hardware == TRIDENT2.hardware else UNICAST_QUEUE

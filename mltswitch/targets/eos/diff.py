@@ -16,25 +16,12 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Final
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
-from mltswitch.targets.eos.grammar import (
-    Attach,
-    Count,
-    Detect,
-    Line,
-    MapClass,
-    MapDscp,
-    Maximum,
-    Minimum,
-    PolicyText,
-    PortCos,
-    PortDscp,
-    PortSetting,
-    Strict,
-    Trust,
-    parse_lines,
-)
+from mltswitch.targets.common import NO_NEXT_HOP, PortSetting, QueueSetting
+from mltswitch.targets.eos.capabilities import queue_word
+from mltswitch.targets.eos.grammar import Line, MapClass, MapDscp, OwnSetting, PolicyText, parse_lines
 from mltswitch.targets.eos.policy import (
     CLASS_HEADS,
     LIST_HEADS,
@@ -44,7 +31,6 @@ from mltswitch.targets.eos.policy import (
     sequence_number,
 )
 from mltswitch.targets.eos.read import (
-    NO_NEXT_HOP,
     OWN_SESSION,
     RunningSettings,
     read_sessions,
@@ -52,8 +38,7 @@ from mltswitch.targets.eos.read import (
     waiting_sessions,
 )
 from mltswitch.targets.eos.render import render_text
-from mltswitch.targets.eos.settings import TRUSTED, PortSettings
-from mltswitch.targets.eos.state import queue_word
+from mltswitch.targets.eos.settings import TRUSTED, Detection, PortSettings
 from mltswitch.targets.eos.text import indented
 from mltswitch.targets.state import RouteState, SwitchState
 
@@ -85,11 +70,16 @@ _Ranked = tuple[_Phase, int, _Placed]
 """Phase, rank within it, line with its modes."""
 
 
-def change_between(running: RunningState, wanted: SwitchState) -> Change:
+def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
     """Lines of the rendered file that would change something, and removals of routes that are not planned."""
     sessions = read_sessions(running.answers)
     waiting = waiting_sessions(sessions)
-    lines = [*_settings(running, wanted), *(((), text) for text in _routes(running.state, wanted))]
+    planned = list(parse_lines(render_text(wanted, capabilities)))
+    settings = read_settings(running.answers, wanted, capabilities)
+    lines = [
+        *_settings(planned, settings, wanted, queue_word(capabilities)),
+        *(((), text) for text in _routes(running.state, wanted, planned)),
+    ]
     if not lines:
         return Change((), _save(waiting))
     if waiting:
@@ -124,10 +114,10 @@ def _next_name(sessions: Iterable[str]) -> str:
     return f"mltswitch-{max(numbers, default=0) + 1}"
 
 
-def _settings(running: RunningState, wanted: SwitchState) -> Iterator[_Placed]:
-    found = read_settings(running.answers, wanted)
-    lines = list(parse_lines(render_text(wanted)))
-    ranked = [*_additions(lines, found), *_removals(lines, found, wanted)]
+def _settings(
+    lines: Iterable[Line], found: RunningSettings, wanted: SwitchState, word: str
+) -> Iterator[_Placed]:
+    ranked = [*_additions(lines, found), *_removals(lines, found, wanted, word)]
     # The sort is stable: within a phase the ports keep their order.
     for _, _, placed in sorted(ranked, key=lambda entry: entry[:2]):
         yield placed
@@ -157,28 +147,26 @@ def _policy_phase(line: Line, found: HostPolicy) -> _Phase:
     return _Phase.MAP if found.classes and line.text.startswith("set ") else _Phase.POLICY
 
 
-def _place(setting: PortSetting, port: PortSettings) -> tuple[_Phase, int]:
+def _place(setting: OwnSetting, port: PortSettings) -> tuple[_Phase, int]:
     match setting:
-        case Detect():
-            phase, rank = _Phase.LOOSEN if _loosens(setting, port) else _Phase.TIGHTEN, 0
-        case Maximum():
+        case QueueSetting(queue, "detection", detection):
+            loosens = _loosens(detection, port.queues[queue].detection)
+            phase, rank = _Phase.LOOSEN if loosens else _Phase.TIGHTEN, 0
+        case QueueSetting(_, "maximum", _):
             phase, rank = _Phase.TIGHTEN, 0
-        case Strict(queue):
-            phase, rank = _Phase.SCHEDULE, -queue
-        case Minimum() | Count():
-            phase, rank = _Phase.SCHEDULE, 0
-        case Attach():
+        case QueueSetting(queue, field, _):
+            phase, rank = _Phase.SCHEDULE, -queue if field == "strict" else 0
+        case PortSetting("policy", _):
             phase, rank = _Phase.ATTACH, 0
-        case PortCos() | PortDscp():
-            phase, rank = _Phase.DISTRUST, 0
-        case Trust(mode):
+        case PortSetting("trust", mode):
             phase, rank = _Phase.TRUST if mode == TRUSTED else _Phase.DISTRUST, 1
+        case PortSetting():
+            phase, rank = _Phase.DISTRUST, 0
     return phase, rank
 
 
-def _loosens(setting: Detect, port: PortSettings) -> bool:
+def _loosens(new: Detection | None, old: Detection | None) -> bool:
     """Whether the queue drops no packet that it keeps now."""
-    new, old = setting.detection, port.queues[setting.queue].detection
     if new is None:
         return True
     if old is None or old.unit != new.unit:
@@ -186,14 +174,21 @@ def _loosens(setting: Detect, port: PortSettings) -> bool:
     return new.minimum >= old.maximum
 
 
-def _removals(lines: Iterable[Line], found: RunningSettings, wanted: SwitchState) -> Iterator[_Ranked]:
+def _removals(
+    lines: Iterable[Line], found: RunningSettings, wanted: SwitchState, word: str
+) -> Iterator[_Ranked]:
     """What ports have and should not: guarantees, rates, our policy; and what that one moves too much."""
-    attached = {line.port for line in lines if isinstance(line.setting, Attach)}
-    word = queue_word(wanted)
+    attached = {
+        line.port
+        for line in lines
+        if isinstance(line.setting, PortSetting) and line.setting.field == "policy"
+    }
     for port in wanted.ports:
         settings = found.ports[port.name]
         interface = f"interface {port.name}"
         for queue in port.queues:
+            if queue.is_lossless:
+                continue
             modes = (interface, f"{word} {queue.queue}")
             if queue.maximum is None and settings.queues[queue.queue].maximum is not None:
                 yield _Phase.LOOSEN, 0, (modes, "no shape rate")
@@ -231,7 +226,7 @@ def _named(text: str) -> str:
     return " ".join(words[:2] if words[0] == "set" else words)
 
 
-def _routes(running: SwitchState, wanted: SwitchState) -> Iterator[str]:
+def _routes(running: SwitchState, wanted: SwitchState, lines: Iterable[Line]) -> Iterator[str]:
     """A route of ours with another distance, say, goes before it is added again; other routes go last."""
     planned = {(route.prefix, route.next_hop) for route in wanted.routes}
     removed = [route for route in running.routes if route not in wanted.routes]
@@ -239,7 +234,7 @@ def _routes(running: SwitchState, wanted: SwitchState) -> Iterator[str]:
         if (route.prefix, route.next_hop) in planned:
             yield f"no {_spelled(route)}"
     present = set(running.routes)
-    for line in parse_lines(render_text(wanted)):
+    for line in lines:
         if isinstance(line.setting, RouteState) and line.setting not in present:
             yield line.text
     for route in removed:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from mltswitch.capabilities import Bandwidth, BitRate, PortShare
+from mltswitch.capabilities import BitRate, PortShare
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
-from mltswitch.targets.common import LineError, with_item
+from mltswitch.targets.base import LineError
+from mltswitch.targets.common import UNKNOWN, PortSetting, QueueSetting, with_item
 from mltswitch.targets.eos import policy as own
 from mltswitch.targets.eos.capabilities import (
     LARGEST_VALUE,
@@ -22,7 +23,7 @@ from mltswitch.targets.eos.capabilities import (
     UNICAST_QUEUE,
 )
 from mltswitch.targets.eos.policy import HostPolicy, with_line
-from mltswitch.targets.eos.settings import TRUSTED, UNTRUSTED, Detection, Maps, PortSettings, QueueSettings
+from mltswitch.targets.eos.settings import TRUSTED, UNTRUSTED, Detection, Maps
 from mltswitch.targets.eos.text import INDENTATION
 from mltswitch.targets.state import RouteState
 from mltswitch.wire.tos import DSCP_COUNT
@@ -62,106 +63,6 @@ class MapClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
-    """`qos trust dscp`, or `no qos trust`."""
-
-    mode: str
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return replace(port, trust=self.mode)
-
-
-@dataclass(frozen=True, slots=True)
-class PortCos:
-    """`qos cos`."""
-
-    cos: int
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return replace(port, cos=self.cos)
-
-
-@dataclass(frozen=True, slots=True)
-class PortDscp:
-    """`qos dscp`."""
-
-    dscp: int
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return replace(port, dscp=self.dscp)
-
-
-@dataclass(frozen=True, slots=True)
-class Attach:
-    """`service-policy type qos input`, with our policy."""
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return replace(port, policy=own.POLICY)
-
-
-@dataclass(frozen=True, slots=True)
-class Strict:
-    """`priority strict`."""
-
-    queue: int
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return _with_queue(port, self.queue, replace(port.queues[self.queue], strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Minimum:
-    """`bandwidth guaranteed`."""
-
-    queue: int
-    bandwidth: Bandwidth
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return _with_queue(port, self.queue, replace(port.queues[self.queue], minimum=self.bandwidth))
-
-
-@dataclass(frozen=True, slots=True)
-class Maximum:
-    """`shape rate` of a queue."""
-
-    queue: int
-    bandwidth: Bandwidth
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return _with_queue(port, self.queue, replace(port.queues[self.queue], maximum=self.bandwidth))
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """`random-detect ecn count`."""
-
-    queue: int
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return _with_queue(port, self.queue, replace(port.queues[self.queue], counts=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Detect:
-    """`random-detect ecn`, or none."""
-
-    queue: int
-    detection: Detection | None
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return _with_queue(port, self.queue, replace(port.queues[self.queue], detection=self.detection))
-
-
-@dataclass(frozen=True, slots=True)
 class PolicyText:
     """One line in our access lists, class maps or policy map."""
 
@@ -173,13 +74,9 @@ class PolicyText:
         return with_line(policy, self.modes, self.text)
 
 
-def _with_queue(port: PortSettings, number: int, queue: QueueSettings) -> PortSettings:
-    return replace(port, queues=with_item(port.queues, number, queue))
-
-
 MapSetting = MapDscp | MapClass
-PortSetting = Trust | PortCos | PortDscp | Attach | Strict | Minimum | Maximum | Count | Detect
-Setting = MapSetting | PortSetting | PolicyText | RouteState
+OwnSetting = PortSetting | QueueSetting
+Setting = MapSetting | OwnSetting | PolicyText | RouteState
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +88,7 @@ class BodyLine:
     inner: tuple[str, ...]
     """The mode within the mode, such as a queue of a port."""
     text: str
-    setting: PortSetting | PolicyText
+    setting: OwnSetting | PolicyText
 
 
 class Entry(NamedTuple):
@@ -245,13 +142,13 @@ def _map_dscp(match: re.Match[str]) -> MapSetting:
     return MapDscp(dscps, int(match[2]))
 
 
-def _detect(match: re.Match[str], queue: int) -> PortSetting:
+def _detect(match: re.Match[str]) -> Detection:
     if match[1] != match[2]:
         raise ValueError("minimum and maximum differ")
     threshold_bytes = int(match[1])
     if threshold_bytes > LARGEST_VALUE:
         raise ValueError(f"no threshold is above {LARGEST_VALUE}")
-    return Detect(queue, Detection(threshold_bytes, threshold_bytes, "bytes"))
+    return Detection(threshold_bytes, threshold_bytes, "bytes")
 
 
 _MAP_LINES: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], MapSetting]], ...]] = (
@@ -261,37 +158,40 @@ _MAP_LINES: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], MapSett
         lambda match: MapClass(int(match[1]), int(match[2])),
     ),
 )
-_PORT_LINES: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], PortSetting]], ...]] = (
-    (re.compile("qos trust dscp"), lambda _: Trust(TRUSTED)),
-    (re.compile("no qos trust"), lambda _: Trust(UNTRUSTED)),
-    (re.compile("qos cos ([0-7])"), lambda match: PortCos(int(match[1]))),
-    (re.compile(f"qos dscp {_DSCPS}"), lambda match: PortDscp(int(match[1]))),
-    (re.compile(f"service-policy type qos input {own.POLICY}"), lambda _: Attach()),
+_Meaning = Callable[[re.Match[str]], object]
+_PORT_LINES: Final[tuple[tuple[re.Pattern[str], str, _Meaning], ...]] = (
+    (re.compile("qos trust dscp"), "trust", lambda _: TRUSTED),
+    (re.compile("no qos trust"), "trust", lambda _: UNTRUSTED),
+    (re.compile("qos cos ([0-7])"), "cos", lambda match: int(match[1])),
+    (re.compile(f"qos dscp {_DSCPS}"), "dscp", lambda match: int(match[1])),
+    (re.compile(f"service-policy type qos input {own.POLICY}"), "policy", lambda _: own.POLICY),
 )
-_QUEUE_LINES: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], int], PortSetting]], ...]] = (
-    (re.compile("priority strict"), lambda _, queue: Strict(queue)),
+_QUEUE_LINES: Final[tuple[tuple[re.Pattern[str], str, _Meaning], ...]] = (
+    (re.compile("priority strict"), "strict", lambda _: True),
     (
         re.compile("bandwidth guaranteed percent ([1-9][0-9]?|100)"),
-        lambda match, queue: Minimum(queue, PortShare(int(match[1]))),
+        "minimum",
+        lambda match: PortShare(int(match[1])),
     ),
     (
         re.compile(rf"shape rate {_NUMBER} kbps"),
-        lambda match, queue: Maximum(queue, BitRate(int(match[1]) * RATE_STEP_BPS)),
+        "maximum",
+        lambda match: BitRate(int(match[1]) * RATE_STEP_BPS),
     ),
-    (re.compile("random-detect ecn count"), lambda _, queue: Count(queue)),
-    (re.compile("no random-detect ecn"), lambda _, queue: Detect(queue, None)),
+    (re.compile("random-detect ecn count"), "counts", lambda _: True),
+    (re.compile("no random-detect ecn"), "detection", lambda _: None),
     (
         re.compile(
             rf"random-detect ecn minimum-threshold {_NUMBER} bytes maximum-threshold {_NUMBER} bytes "
             "max-mark-probability 100 weight 0"
         ),
+        "detection",
         _detect,
     ),
 )
 _PERMIT: Final = re.compile(rf"{_NUMBER} permit (?:ip|ipv6) any any dscp {_DSCPS}")
 _MATCH: Final = re.compile(rf"match (?:ip|ipv6) access-group (?:{'|'.join(own.CLASS_NAMES.values())})")
 _SET: Final = re.compile(r"set traffic-class [0-6]")
-_UNKNOWN: Final = "not a line that mltswitch writes"
 
 
 def parse_entries(text: str) -> Iterator[Entry]:
@@ -308,7 +208,7 @@ def parse_entries(text: str) -> Iterator[Entry]:
             yield _entry(number, head, body)
         elif stray := next(_uncommented(part), None):
             offset, line = stray
-            raise LineError(number + offset, line, _UNKNOWN)
+            raise LineError(number + offset, line, UNKNOWN)
         number += part.count("\n") + 1
 
 
@@ -350,14 +250,14 @@ def _entry(number: int, text: str, body: str) -> Entry:
     except ValueError as error:
         raise LineError(number, text, str(error)) from None
     if body and (stray := next(_uncommented(body), None)):
-        raise LineError(number + 1 + stray[0], stray[1], _UNKNOWN)
+        raise LineError(number + 1 + stray[0], stray[1], UNKNOWN)
     return Entry(number, text, setting)
 
 
 def _route(text: str) -> RouteState:
     match = _ROUTE.fullmatch(text)
     if match is None:
-        raise ValueError(_UNKNOWN)
+        raise ValueError(UNKNOWN)
     prefix, port, next_hop = match.groups()
     return RouteState(ipv4_network(prefix), ipv4_address(next_hop), port)
 
@@ -366,7 +266,7 @@ def _map_setting(text: str) -> MapSetting:
     for pattern, make in _MAP_LINES:
         if match := pattern.fullmatch(text):
             return make(match)
-    raise ValueError(_UNKNOWN)
+    raise ValueError(UNKNOWN)
 
 
 @lru_cache(maxsize=REMEMBERED_BODIES)
@@ -392,20 +292,20 @@ def _body(head: str, body: str) -> tuple[BodyLine, ...]:
 
 
 @lru_cache(maxsize=REMEMBERED_LINES)
-def _port_line(inner: tuple[str, ...], text: str) -> PortSetting | None:
+def _port_line(inner: tuple[str, ...], text: str) -> OwnSetting | None:
     """The line's meaning; None where it opens a queue's mode."""
     if inner:
         queue = int(inner[0].rpartition(" ")[2])
-        for queue_pattern, make_queue in _QUEUE_LINES:
-            if match := queue_pattern.fullmatch(text):
-                return make_queue(match, queue)
+        for pattern, field, value in _QUEUE_LINES:
+            if match := pattern.fullmatch(text):
+                return QueueSetting(queue, field, value(match))
     elif _QUEUE.fullmatch(text):
         return None
     else:
-        for port_pattern, make_port in _PORT_LINES:
-            if match := port_pattern.fullmatch(text):
-                return make_port(match)
-    raise ValueError(_UNKNOWN)
+        for pattern, field, value in _PORT_LINES:
+            if match := pattern.fullmatch(text):
+                return PortSetting(field, value(match))
+    raise ValueError(UNKNOWN)
 
 
 @lru_cache(maxsize=REMEMBERED_LINES)
@@ -416,5 +316,5 @@ def _policy_line(head: str, inner: tuple[str, ...], text: str) -> PolicyText | N
     pattern = _PERMIT if head in own.LIST_HEADS else _MATCH if head in own.CLASS_HEADS else _SET
     setting = PolicyText((head, *inner), text)
     if not pattern.fullmatch(text) or setting.apply(HostPolicy()).others:
-        raise ValueError(_UNKNOWN)
+        raise ValueError(UNKNOWN)
     return setting

@@ -50,7 +50,7 @@ def check_hazards(
     if any(line.text == _ALL_OFF and not line.modes for line in lines):
         return
     for port in wanted.ports:
-        used = {queue.queue for queue in port.queues}
+        used = {queue.queue for queue in port.queues if not queue.is_lossless}
         for priority in sorted(_lossless(lines, f"interface {port.name}")):
             if priority in used:
                 raise DeviceError(

@@ -8,15 +8,15 @@ of config sessions and the model are read from JSON.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any, Final
 
-from mltswitch.capabilities import Bandwidth, BitRate, PortShare
+from mltswitch.capabilities import Bandwidth, BitRate, Capabilities, PortShare
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
-from mltswitch.targets.eos.capabilities import BOX_CHIPS, RATE_STEP_BPS, TRAFFIC_CLASSES
+from mltswitch.targets.common import NO_NEXT_HOP, known_form
+from mltswitch.targets.eos.capabilities import BOX_CHIPS, RATE_STEP_BPS, TRAFFIC_CLASSES, queue_word
 from mltswitch.targets.eos.hazards import check_hazards
 from mltswitch.targets.eos.policy import HEADS, NAMED, POLICY, HostPolicy, with_line
 from mltswitch.targets.eos.settings import (
@@ -28,7 +28,6 @@ from mltswitch.targets.eos.settings import (
     QueueSettings,
     port_state,
 )
-from mltswitch.targets.eos.state import queue_word, switch_state
 from mltswitch.targets.eos.text import PlacedLine, placed_lines
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.state import RouteState, SwitchState
@@ -39,7 +38,6 @@ SESSIONS: Final = "show configuration sessions detail | json"
 VERSION: Final = "show version | json"
 UNSAVED: Final = "show running-config diffs"
 """What runs and is not in the startup configuration; nothing where all is saved."""
-NO_NEXT_HOP: Final = IPv4Address(0)
 OWN_SESSION: Final = re.compile(r"mltswitch-([0-9]{1,6})")
 _WAITING: Final = "pendingCommitTimer"
 
@@ -96,31 +94,32 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
     return (RUNNING_CONFIG, UNSAVED, SESSIONS, VERSION)
 
 
-def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
     """State of the wanted ports and queues, and our routes.
 
     Raises DeviceError for what cannot be read, for a port that is not there or is a member of a port channel,
     for settings of the whole switch or PFC that break what the plan promises, and for a model with another
     chip than the plan was rounded to.
     """
-    notes = [*_hardware_notes(answers, wanted), *_unsaved_notes(answers)]
+    notes = [*_hardware_notes(answers, capabilities.hardware), *_unsaved_notes(answers)]
     lines = tuple(placed_lines(answers[RUNNING_CONFIG]))
     waiting = waiting_sessions(read_sessions(answers))
-    settings = read_settings(answers, wanted)
+    settings = read_settings(answers, wanted, capabilities)
     check_hazards(lines, wanted, settings.ports)
     moved = settings.policy.moved
-    states = (
+    ports = tuple(
         port_state(
             port.name,
             settings.ports[port.name],
             settings.maps,
             moved,
             [queue.queue for queue in port.queues],
+            [queue.queue for queue in port.queues if queue.is_lossless],
         )
         for port in wanted.ports
     )
     return RunningState(
-        switch_state(queue_word(wanted), states, read_routes(answers, wanted)),
+        SwitchState(ports, read_routes(answers, wanted)),
         answers,
         tuple(notes),
         tuple(map(_unconfirmed, waiting)),
@@ -140,25 +139,25 @@ def _unsaved_notes(answers: Mapping[str, str]) -> Iterator[str]:
         yield "what runs is not all saved, a reboot would undo it: see `show running-config diffs`"
 
 
-def _hardware_notes(answers: Mapping[str, str], wanted: SwitchState) -> Iterator[str]:
+def _hardware_notes(answers: Mapping[str, str], wanted: str) -> Iterator[str]:
     """A sentence where nothing tells the chip; raises DeviceError where it is another one."""
-    if not wanted.hardware:
-        return
-    with _known_form(VERSION):
+    with known_form(VERSION):
         model = str(_json(answers[VERSION])["modelName"])
     name = model.lower().removeprefix("dcs-")
     # Behind the box's name stands how it is cooled and equipped: DCS-7050CX3-32S-F.
     chips = {chip for box, chip in BOX_CHIPS.items() if name == box or name.startswith(f"{box}-")}
     if not chips:
-        yield f"whether {model} has the chip {wanted.hardware}, for which the plan was made, is not known"
-    elif wanted.hardware not in chips:
+        yield f"whether {model} has the chip {wanted}, for which the plan was made, is not known"
+    elif wanted not in chips:
         raise DeviceError(
-            f"{model} has the chip {', '.join(sorted(chips))}, and the plan was made for {wanted.hardware}",
+            f"{model} has the chip {', '.join(sorted(chips))}, and the plan was made for {wanted}",
             hint="set `hardware` of the switch in the fabric file",
         )
 
 
-def read_settings(answers: Mapping[str, str], wanted: SwitchState) -> RunningSettings:
+def read_settings(
+    answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities
+) -> RunningSettings:
     """The switch's maps, our policy, and the settings of the wanted ports."""
     maps, policy = Maps(), HostPolicy()
     own: dict[str, list[PlacedLine]] = {f"interface {port.name}": [] for port in wanted.ports}
@@ -178,7 +177,7 @@ def read_settings(answers: Mapping[str, str], wanted: SwitchState) -> RunningSet
     for name in own:
         if name not in present:
             raise DeviceError(f"there is no {name}", where=RUNNING_CONFIG)
-    word = queue_word(wanted)
+    word = queue_word(capabilities)
     return RunningSettings(
         maps,
         replace(policy, heads=frozenset(present.intersection(HEADS))),
@@ -317,7 +316,7 @@ def read_routes(answers: Mapping[str, str], wanted: SwitchState) -> tuple[RouteS
 
 def read_sessions(answers: Mapping[str, str]) -> dict[str, str]:
     """Config session → its state; raises DeviceError for an answer of another form."""
-    with _known_form(SESSIONS):
+    with known_form(SESSIONS):
         shown = _json(answers[SESSIONS])["sessions"]
         return {str(name): str(entry["state"]) for name, entry in shown.items()}
 
@@ -330,13 +329,3 @@ def waiting_sessions(sessions: Mapping[str, str]) -> list[str]:
 def _json(text: str) -> dict[str, Any]:
     shown, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
     return dict(shown)
-
-
-@contextmanager
-def _known_form(query: str) -> Iterator[None]:
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DeviceError(
-            f"the answer to {query!r} has another form than known ({type(error).__name__}: {error})"
-        ) from None

@@ -6,7 +6,7 @@ untrusted port gives all packets the traffic class of its own CoS or DSCP; both 
 policy map on a port's entrance comes before either.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -103,11 +103,17 @@ class Maps:
 
 
 def port_state(
-    name: str, port: PortSettings, maps: Maps, moved: Moved | None, queues: Sequence[int]
+    name: str,
+    port: PortSettings,
+    maps: Maps,
+    moved: Moved | None,
+    queues: Sequence[int],
+    lossless: Collection[int] = (),
 ) -> PortState:
     """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in EOS's words.
 
-    `moved` is what our policy does; None where its lines are not a plan's.
+    `moved` is what our policy does; None where its lines are not a plan's. Of the queues in `lossless` the
+    code points alone count.
     """
     remap = _remap(port, maps, moved)
     unexpected: list[str] = []
@@ -131,6 +137,9 @@ def port_state(
         queue_of = remap.applied(queue_of)
     dscps = code_points(queue_of)
     for queue in queues:
+        if queue in lossless:
+            states.append(QueueState(queue, dscps.get(queue, ()), None, Unlimited(), is_lossless=True))
+            continue
         entry = port.queues[queue]
         threshold = None if entry.detection is None else entry.detection.threshold_bytes
         states.append(

@@ -1,5 +1,36 @@
-"""Broadcom FASTPATH and what is built on it (ICOS, Dell EMC Networking N-series): its command line."""
+"""FASTPATH over its command line; a line takes effect at once, `write memory` keeps it.
 
-from mltswitch.targets.icos.target import IcosTarget
+Ours on a device: trust, queue of priority 0, scheduling, guarantees and RED/ECN with its averaging on the
+plan's ports; the DSCP map of the whole switch (it has one, and a foreign port that trusts ip-dscp follows
+it); the DiffServ policy of hosts' ports with its classes; static routes within the plan's prefixes.
+Addresses, `ip routing`, PFC, other policies and all else stay as they are.
+"""
 
-TARGET = IcosTarget()
+from mltswitch.targets.base import Session
+from mltswitch.targets.common import NO_PORT, without_route_ports
+from mltswitch.targets.icos.capabilities import HARDWARE, PLATFORM, REFUSED
+from mltswitch.targets.icos.diff import change_between
+from mltswitch.targets.icos.grammar import PORT_NAME
+from mltswitch.targets.icos.parse import read_files
+from mltswitch.targets.icos.read import queries_for, read_answers
+from mltswitch.targets.icos.render import FILE, check_expressible, write_files
+from mltswitch.targets.target import Target
+
+TARGET = Target(
+    platform=PLATFORM,
+    session=Session.CLI,
+    netmiko_type="broadcom_icos",
+    models=HARDWARE,
+    refused=REFUSED,
+    files=(FILE,),
+    port_name=PORT_NAME,
+    port_examples="0/1, 1/0/1 or te1/0/1 (unit/slot/port)",
+    route_port_name=NO_PORT,
+    adapt=without_route_ports,
+    check=check_expressible,
+    write=write_files,
+    read_files=read_files,
+    queries=queries_for,
+    read=read_answers,
+    diff=change_between,
+)

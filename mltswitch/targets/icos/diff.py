@@ -22,20 +22,18 @@ from enum import IntEnum
 from itertools import groupby
 from typing import Final
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
+from mltswitch.targets.common import NO_NEXT_HOP, PortSetting, QueueSetting
 from mltswitch.targets.icos.capabilities import QUEUE_COUNT
 from mltswitch.targets.icos.grammar import (
-    Attach,
-    Curve,
     MapLine,
     MapPriority,
     Minimums,
     PortLine,
-    RandomDetect,
     RouteLine,
-    Strict,
-    Trust,
+    Setting,
     enter,
     parse_lines,
 )
@@ -50,7 +48,6 @@ from mltswitch.targets.icos.policy import (
     dscp_of,
 )
 from mltswitch.targets.icos.read import (
-    NO_NEXT_HOP,
     ports_with_policy,
     read_dscp_map,
     read_host_policy,
@@ -104,10 +101,10 @@ class _Placed:
     """Of the moves: the map's first, then the policy's, which hides it."""
 
 
-def change_between(running: RunningState, wanted: SwitchState) -> Change:
+def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
     """Lines of the rendered file that would change something, and removals of routes that are not planned."""
     ports = {port.name: read_port(running.answers, port.name) for port in wanted.ports}
-    lines = [line for _, line in parse_lines(render_text(wanted))]
+    lines = [line for _, line in parse_lines(render_text(wanted, capabilities))]
     classification = _Classification(
         ports,
         read_dscp_map(running.answers),
@@ -120,7 +117,7 @@ def change_between(running: RunningState, wanted: SwitchState) -> Change:
         _Placed(_phase(line, ports[line.port]), line.text, line.port)
         for line in lines
         if isinstance(line, PortLine)
-        and not isinstance(line.setting, Minimums | Strict | Attach)
+        and not _is_placed_apart(line.setting)
         and line.setting.apply(ports[line.port]) != ports[line.port]
     )
     moves = classification.moves() if any(each.phase is _Phase.MOVE for each in placed) else set()
@@ -133,6 +130,13 @@ def change_between(running: RunningState, wanted: SwitchState) -> Change:
     if not commands:
         return Change((), SAVE)
     return Change(tuple(map(Step, commands)), SAVE, "\n".join(commands) + "\n")
+
+
+def _is_placed_apart(setting: Setting) -> bool:
+    """Whether other lines are sent for it: of guarantees, of scheduling, and of the policy."""
+    return isinstance(setting, Minimums) or (
+        isinstance(setting, PortSetting | QueueSetting) and setting.field in {"strict", "policy"}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,15 +352,15 @@ def _removal(route: RouteState) -> str:
 
 def _phase(line: PortLine, port: PortSettings) -> _Phase:
     match line.setting:
-        case Curve(queue, curve):
+        case QueueSetting(queue, "curve", curve):
             old = port.queues[queue]
             loosens = old.random_detect and _loosens(curve, old.curve)
             return _Phase.LOOSEN if loosens else _Phase.TIGHTEN
-        case RandomDetect(on=on):
+        case QueueSetting(_, "random_detect", on):
             return _Phase.DETECT if on else _Phase.LOOSEN
         case MapPriority():
             return _Phase.BACKGROUND
-        case Trust(mode):
+        case PortSetting("trust", mode):
             return _Phase.TRUST if mode == TRUSTED else _Phase.DISTRUST
     return _Phase.AVERAGE
 

@@ -12,8 +12,9 @@ from ipaddress import IPV4LENGTH, IPv4Network
 from typing import Final, NamedTuple
 
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
-from mltswitch.targets.common import LineError, with_item
-from mltswitch.targets.icos.capabilities import QUEUE_COUNT, SCALES
+from mltswitch.targets.base import LineError
+from mltswitch.targets.common import UNKNOWN, PortSetting, QueueSetting, with_item
+from mltswitch.targets.icos.capabilities import QUEUE_COUNT
 from mltswitch.targets.icos.policy import (
     ATTACH_LINE,
     CLASS,
@@ -62,29 +63,6 @@ class MapPriority:
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
-    """`classofservice trust`."""
-
-    mode: str
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return replace(port, trust=self.mode)
-
-
-@dataclass(frozen=True, slots=True)
-class Strict:
-    """`cos-queue strict`, or without it weighted."""
-
-    queue: int
-    on: bool
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return port.with_queue(self.queue, replace(port.queues[self.queue], strict=self.on))
-
-
-@dataclass(frozen=True, slots=True)
 class Minimums:
     """`cos-queue min-bandwidth`: of all queues, in percent."""
 
@@ -100,49 +78,7 @@ class Minimums:
         return f"cos-queue min-bandwidth {' '.join(map(str, self.percents))}"
 
 
-@dataclass(frozen=True, slots=True)
-class Attach:
-    """`service-policy in`, with our policy."""
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return replace(port, policy=POLICY)
-
-
-@dataclass(frozen=True, slots=True)
-class RandomDetect:
-    """`cos-queue random-detect`, or without it tail drop."""
-
-    queue: int
-    on: bool
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return port.with_queue(self.queue, replace(port.queues[self.queue], random_detect=self.on))
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """`random-detect queue-parms`."""
-
-    queue: int
-    curve: DropCurve
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return port.with_queue(self.queue, replace(port.queues[self.queue], curve=self.curve))
-
-
-@dataclass(frozen=True, slots=True)
-class Instantaneous:
-    """`random-detect exponential-weighting-constant 0`."""
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return replace(port, weighting_exponent=INSTANTANEOUS)
-
-
-Setting = MapPriority | Trust | Strict | Minimums | RandomDetect | Curve | Instantaneous | Attach
+Setting = PortSetting | QueueSetting | MapPriority | Minimums
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +100,7 @@ class MapLine:
 
 
 class RouteLine(NamedTuple):
-    """One line that adds a route; its port is the one that the last comment about routes named."""
+    """One line that adds a route."""
 
     text: str
     route: RouteState
@@ -177,15 +113,7 @@ class PolicyLine:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleLine:
-    """The comment that tells how many bytes 100 % are: the switch's lines do not say it."""
-
-    text: str
-    full_scale_bytes: int
-
-
-Line = PortLine | MapLine | RouteLine | PolicyLine | ScaleLine
+Line = PortLine | MapLine | RouteLine | PolicyLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +126,7 @@ class Block:
     body: tuple[str, ...]
 
 
-_SCALE: Final = re.compile(r"! a threshold of 100 % is ([1-9][0-9]{0,9}) B")
 _COMMENT: Final = re.compile(r"![ -~]*|")
-_ROUTE_PORT: Final = re.compile(rf"! routes through ({PORT_NAME.pattern})")
 _INTERFACE: Final = re.compile(rf"interface ({PORT_NAME.pattern})")
 _MAP: Final = re.compile(r"classofservice ip-dscp-mapping ([1-9]?[0-9]) ([0-6])")
 _ROUTE_START: Final = "ip route "
@@ -214,7 +140,7 @@ def _curve(match: re.Match[str]) -> Setting:
     curve = DropCurve(rows[0], rows[1], rows[2], marks=True)
     if curve.percent is None:
         raise ValueError("not one certain step for all colours")
-    return Curve(int(match[1]), step_at(curve.percent))
+    return QueueSetting(int(match[1]), "curve", step_at(curve.percent))
 
 
 def _minimums(match: re.Match[str]) -> Setting:
@@ -226,13 +152,22 @@ def _minimums(match: re.Match[str]) -> Setting:
 
 _SETTINGS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Setting]], ...]] = (
     (re.compile(r"classofservice dot1p-mapping 0 ([0-6])"), lambda match: MapPriority(int(match[1]))),
-    (re.compile(f"classofservice trust ({TRUSTED}|{UNTRUSTED})"), lambda match: Trust(match[1])),
-    (re.compile(r"cos-queue strict ([0-6])"), lambda match: Strict(int(match[1]), on=True)),
-    (re.compile(r"no cos-queue strict ([0-6])"), lambda match: Strict(int(match[1]), on=False)),
+    (
+        re.compile(f"classofservice trust ({TRUSTED}|{UNTRUSTED})"),
+        lambda match: PortSetting("trust", match[1]),
+    ),
+    (re.compile(r"cos-queue strict ([0-6])"), lambda match: QueueSetting(int(match[1]), "strict", True)),
+    (re.compile(r"no cos-queue strict ([0-6])"), lambda match: QueueSetting(int(match[1]), "strict", False)),
     (re.compile(rf"cos-queue min-bandwidth((?: (?:[1-9]?[0-9]|100)){{{QUEUE_COUNT}}})"), _minimums),
-    (re.compile(ATTACH_LINE), lambda _: Attach()),
-    (re.compile(r"cos-queue random-detect ([0-6])"), lambda match: RandomDetect(int(match[1]), on=True)),
-    (re.compile(r"no cos-queue random-detect ([0-6])"), lambda match: RandomDetect(int(match[1]), on=False)),
+    (re.compile(ATTACH_LINE), lambda _: PortSetting("policy", POLICY)),
+    (
+        re.compile(r"cos-queue random-detect ([0-6])"),
+        lambda match: QueueSetting(int(match[1]), "random_detect", True),
+    ),
+    (
+        re.compile(r"no cos-queue random-detect ([0-6])"),
+        lambda match: QueueSetting(int(match[1]), "random_detect", False),
+    ),
     (
         re.compile(
             rf"random-detect queue-parms ([0-6]) min-thresh {_PERCENTS}max-thresh {_PERCENTS}"
@@ -242,14 +177,14 @@ _SETTINGS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Setting]
     ),
     (
         re.compile(f"random-detect exponential-weighting-constant {INSTANTANEOUS}"),
-        lambda _: Instantaneous(),
+        lambda _: PortSetting("weighting_exponent", INSTANTANEOUS),
     ),
 )
 
 
 def parse_entries(text: str) -> Iterator[tuple[int, Line | Block]]:
     """Blocks of ports and single lines with their numbers, comments left out; raises LineError."""
-    route_port = open_mode = ""
+    open_mode = ""
     # Not splitlines: what is pasted into the command line ends a line at a line feed only.
     lines = text.split("\n")
     index = 0
@@ -259,20 +194,16 @@ def parse_entries(text: str) -> Iterator[tuple[int, Line | Block]]:
         if open_mode:
             mode = _mode_after(open_mode, line)
             if mode is None:
-                raise LineError(number, line, "not a line that mltswitch writes")
+                raise LineError(number, line, UNKNOWN)
             open_mode = mode
             yield number, PolicyLine(line)
         elif line.startswith(_ROUTE_START):  # most are
-            yield number, _route_line(number, line, route_port)
+            yield number, _route_line(number, line)
         elif block := _block(lines, index):
             yield block.number, block
             index += len(block.body) + 1
         elif not line or line.startswith("!"):
             _check_comment(number, line)
-            if match := _ROUTE_PORT.fullmatch(line):
-                route_port = match[1]
-            elif match := _SCALE.fullmatch(line):
-                yield number, _scale_line(number, line, int(match[1]))
         elif _opens_policy(line):
             open_mode = line
             yield number, PolicyLine(line)
@@ -330,12 +261,6 @@ def _settings(body: tuple[str, ...]) -> tuple[tuple[int, str, Setting], ...]:
     return tuple(found)
 
 
-def _scale_line(number: int, line: str, full_scale_bytes: int) -> ScaleLine:
-    if full_scale_bytes not in SCALES:
-        raise LineError(number, line, "not a scale that any document gives")
-    return ScaleLine(line, full_scale_bytes)
-
-
 def _check_comment(number: int, line: str) -> None:
     if not _COMMENT.fullmatch(line):
         raise LineError(number, line, "not a comment that mltswitch writes")
@@ -371,30 +296,30 @@ def _mode_after(mode: str, line: str) -> str | None:
     return mode if is_known else None
 
 
-def _route_line(number: int, line: str, port: str) -> RouteLine:
+def _route_line(number: int, line: str) -> RouteLine:
     """The route; raises LineError."""
     try:
-        return RouteLine(line, _route(line, port))
+        return RouteLine(line, _route(line))
     except ValueError as error:
         raise LineError(number, line, str(error)) from None
 
 
-def _route(line: str, port: str) -> RouteState:
+def _route(line: str) -> RouteState:
     match = _ROUTE.fullmatch(line)
     if match is None:
-        raise ValueError("not a line that mltswitch writes")
+        raise ValueError(UNKNOWN)
     address, mask, next_hop = match.groups()
     prefix = ipv4_network(f"{address}/{mask}")
     if mask != NETMASKS[prefix.prefixlen]:
         raise ValueError("not a network mask")
-    return RouteState(prefix, ipv4_address(next_hop), port)
+    return RouteState(prefix, ipv4_address(next_hop), "")
 
 
 @lru_cache(maxsize=REMEMBERED_LINES)
 def _map_line(line: str) -> MapLine:
     match = _MAP.fullmatch(line)
     if match is None:
-        raise ValueError("not a line that mltswitch writes")
+        raise ValueError(UNKNOWN)
     if int(match[1]) >= DSCP_COUNT:
         raise ValueError("not a code point below 64")
     return MapLine(line, int(match[1]), int(match[2]))

@@ -1,24 +1,21 @@
 """FASTPATH lines back into state: nothing but the lines that this state needs, and all of them."""
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.targets.common import LineError
-from mltswitch.targets.icos.capabilities import DEFAULT_SCALE
+from mltswitch.capabilities import Capabilities
+from mltswitch.targets.base import LineError
+from mltswitch.targets.common import Key, QueueSetting, check_lines
 from mltswitch.targets.icos.grammar import (
     REMEMBERED_BODIES,
     Block,
-    Line,
     MapLine,
     PolicyLine,
     PortLine,
     RouteLine,
-    ScaleLine,
-    Strict,
+    enter,
     parse_entries,
     parse_lines,
     settings_of,
@@ -33,38 +30,19 @@ REMEMBERED_POLICIES: Final = 64
 """All switches of a fabric have the same."""
 
 
-def parse_files(files: Mapping[str, str]) -> SwitchState:
-    """Inverse of `render`, in any order of lines; raises UserInputError naming file and line."""
-    if set(files) != {FILE}:
-        raise UserInputError(f"the files are {', '.join(sorted(files)) or 'none'}", expected=FILE)
+def read_files(files: Mapping[str, str], capabilities: Capabilities) -> SwitchState:
+    """Inverse of `write_files`, in any order of lines."""
     text = files[FILE]
-    try:
-        state = _state(text)
-        rendered = render_text(state)
-        if rendered == text:
-            return state
-        lines = list(parse_lines(text))
-        needed = Counter(_key(line) for _, line in parse_lines(rendered))
-    except LineError as error:
-        raise UserInputError(str(error), where=f"{FILE}:{error.number}") from None
-    except UnsupportedPlanError as error:
-        raise UserInputError(str(error), where=FILE) from None
-    for number, line in lines:
-        if not needed[_key(line)]:
-            raise UserInputError(f"does not fit the other lines: {_name(line)}", where=f"{FILE}:{number}")
-        needed[_key(line)] -= 1
-    if missing := sorted(+needed):
-        port, text = missing[0]
-        raise UserInputError(f"lacks the line {text!r}{f' of interface {port}' if port else ''}", where=FILE)
+    state = _state(text, capabilities.threshold.step_bytes)
+    rendered = render_text(state, capabilities)
+    if rendered != text:
+        check_lines(_keys(text), _keys(rendered))
     return state
 
 
-def _key(line: Line) -> tuple[str, str]:
-    return (line.port if isinstance(line, PortLine) else "", line.text)
-
-
-def _name(line: Line) -> str:
-    return repr(line.text[:120])
+def _keys(text: str) -> Iterator[tuple[int, Key]]:
+    for number, line in parse_lines(text):
+        yield number, ((enter(line.port),) if isinstance(line, PortLine) else (), line.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +54,16 @@ class _Port:
     """In the order of service."""
 
 
-def _state(text: str) -> SwitchState:
+def _state(text: str, step_bytes: int) -> SwitchState:
     bodies: dict[str, tuple[tuple[str, ...], ...]] = {}
     policy_lines: list[str] = []
     dscp_map = list(DEFAULT_DSCP_MAP)
-    scale = DEFAULT_SCALE
     routes: list[RouteState] = []
     for _, entry in parse_entries(text):
         match entry:
             case Block():
                 settings_of(entry)
                 bodies[entry.port] = (*bodies.get(entry.port, ()), entry.body)
-            case ScaleLine():
-                scale = entry.full_scale_bytes
             case RouteLine():
                 routes.append(entry.route)
             case MapLine():
@@ -101,8 +76,8 @@ def _state(text: str) -> SwitchState:
         if body not in states:
             port = _port(body)
             if not port.queues:
-                raise UserInputError(f"lacks the line 'cos-queue strict' of interface {name}", where=FILE)
-            states[body] = port_state("", port.settings, dscp_map, remap, port.queues, scale)
+                raise LineError(0, "", f"lacks the line 'cos-queue strict' of interface {name}")
+            states[body] = port_state("", port.settings, dscp_map, remap, port.queues, step_bytes)
     return SwitchState(
         tuple(replace(states[body], name=name) for name, body in bodies.items()), tuple(routes)
     )
@@ -121,6 +96,6 @@ def _port(bodies: tuple[tuple[str, ...], ...]) -> _Port:
     for body in bodies:
         for _, _, setting in settings_of(Block(0, "", body)):
             settings = setting.apply(settings)
-            if isinstance(setting, Strict):
+            if isinstance(setting, QueueSetting) and setting.field == "strict":
                 queues.add(setting.queue)
     return _Port(settings, tuple(sorted(queues, reverse=True)))

@@ -9,16 +9,15 @@ in `RouteState.port`; a route without the address of a next hop has the next hop
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
-from mltswitch.targets.icos.capabilities import MODELS, QUEUE_COUNT, USER_PRIORITIES, model_of
+from mltswitch.targets.common import known_form, static_route
+from mltswitch.targets.icos.capabilities import HARDWARE, QUEUE_COUNT, USER_PRIORITIES, model_of
 from mltswitch.targets.icos.policy import ATTACH_LINE, POLICY, HostPolicy, read_policy
-from mltswitch.targets.icos.render import scale_of_state
 from mltswitch.targets.icos.settings import DropCurve, PortSettings, QueueSettings, port_state
 from mltswitch.targets.remap import switch_map
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
@@ -26,7 +25,6 @@ from mltswitch.targets.state import RouteState, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
 
 RUNNING_CONFIG: Final = "show running-config"
-NO_NEXT_HOP: Final = IPv4Address(0)
 _VERSION: Final = "show version"
 _MODEL_FIELDS: Final = ("system model id", "machine model")
 """Of Dell's N-series, and of other FASTPATHs."""
@@ -73,15 +71,14 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
     )
 
 
-def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
     """State of the wanted ports and queues, and our routes.
 
     Raises DeviceError for what cannot be read, for PFC on a priority that leads to a queue of ours, for
     what stands where our DiffServ policy has to, and for another model than the plan was rounded to: its
     percents are other bytes.
     """
-    notes = tuple(_model_notes(answers, wanted))
-    scale = scale_of_state(wanted)
+    notes = tuple(_model_notes(answers, capabilities))
     dscp_map, remap = read_dscp_map(answers), read_host_policy(answers).remap
     remapped = switch_map(wanted.ports, "FASTPATH").remapped
     if remapped and "no diffserv" in map(str.strip, answers[RUNNING_CONFIG].splitlines()):
@@ -100,16 +97,14 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
                 where=f"port {port.name}",
                 hint=f"take it off first: `no service-policy in {settings.policy}`",
             )
-        state = port_state(port.name, settings, dscp_map, remap, queues, scale)
+        state = port_state(port.name, settings, dscp_map, remap, queues, capabilities.threshold.step_bytes)
         paused = tuple(_flow_control_lines(answers, port.name))
         ports.append(replace(state, unexpected=(*state.unexpected, *paused)))
     return RunningState(SwitchState(tuple(ports), read_routes(answers, wanted)), answers, notes)
 
 
-def _model_notes(answers: Mapping[str, str], wanted: SwitchState) -> Iterator[str]:
+def _model_notes(answers: Mapping[str, str], wanted: Capabilities) -> Iterator[str]:
     """A sentence where nothing tells the scale; raises DeviceError where it is another one."""
-    if not wanted.hardware:
-        return
     fields = _fields(answers[_VERSION])
     name = next((fields[field] for field in _MODEL_FIELDS if field in fields), "")
     model = model_of(name)
@@ -118,13 +113,10 @@ def _model_notes(answers: Mapping[str, str], wanted: SwitchState) -> Iterator[st
             f"whether {name or 'this switch'} is the model {wanted.hardware}, for which the plan was made, "
             "is not known: a percent of a threshold may be another number of bytes"
         )
-    elif model.name != wanted.hardware:
-        scales = " and ".join(
-            f"{each.full_scale_bytes} B on {each.name}" for each in (model, MODELS[wanted.hardware])
-        )
+    elif model != wanted.hardware:
         raise DeviceError(
-            f"{name} is the model {model.name}, and the plan was made for {wanted.hardware}: 100 % of a "
-            f"threshold is {scales}",
+            f"{name} is the model {model}, and the plan was made for {wanted.hardware}: 1 % of a threshold "
+            f"is {HARDWARE[model].threshold.step_bytes} B there, not {wanted.threshold.step_bytes} B",
             hint="set `hardware` of the switch in the fabric file",
         )
 
@@ -144,7 +136,7 @@ def _flow_control_lines(answers: Mapping[str, str], name: str) -> Iterator[str]:
 
 def read_dscp_map(answers: Mapping[str, str]) -> tuple[int, ...]:
     """Queue of every code point; raises DeviceError for an answer of another form."""
-    with _known_form(_DSCP_MAP):
+    with known_form(_DSCP_MAP):
         rows = dict(_rows(answers[_DSCP_MAP]))
         return tuple(rows[dscp] for dscp in range(DSCP_COUNT))
 
@@ -169,17 +161,17 @@ def ports_with_policy(answers: Mapping[str, str]) -> set[str]:
 def read_port(answers: Mapping[str, str], name: str) -> PortSettings:
     """Settings of one port; raises DeviceError for an answer of another form."""
     trust, priorities, queues, curves = (show.format(name) for show in _PORT_SHOWS)
-    with _known_form(trust):
+    with known_form(trust):
         mode = _TRUST_MODES[_fields(answers[trust])["class of service trust mode"].lower()]
-    with _known_form(priorities):
+    with known_form(priorities):
         rows = dict(_rows(answers[priorities]))
         mapped = tuple(rows[priority] for priority in range(USER_PRIORITIES))
-    with _known_form(queues):
+    with known_form(queues):
         fields = _fields(answers[queues])
         shown = dict(_queue_rows(answers[queues]))
         settings = [shown[number] for number in range(QUEUE_COUNT)]
         shaping, exponent = fields["interface shaping rate"], int(fields["wred decay exponent"])
-    with _known_form(curves):
+    with known_form(curves):
         shown_curves = dict(_curve_rows(answers[curves]))
         settings = [replace(entry, curve=shown_curves[number]) for number, entry in enumerate(settings)]
     block = _block(answers, name)
@@ -193,16 +185,6 @@ def read_port(answers: Mapping[str, str], name: str) -> PortSettings:
         policy=next((match[1] for match in map(_POLICY.fullmatch, block) if match), ""),
         own_map=tuple(line for line in block if line.startswith("classofservice ip-dscp-mapping ")),
     )
-
-
-@contextmanager
-def _known_form(query: str) -> Iterator[None]:
-    try:
-        yield
-    except (KeyError, IndexError, ValueError) as error:
-        raise DeviceError(
-            f"the answer to {query!r} has another form than known ({type(error).__name__}: {error})"
-        ) from None
 
 
 def _fields(answer: str) -> dict[str, str]:
@@ -290,9 +272,8 @@ def _check_flow_control(
 
 
 def read_routes(answers: Mapping[str, str], wanted: SwitchState) -> tuple[RouteState, ...]:
-    """Our static routes. Ours name no port: the next hop stands for the plan's."""
+    """Our static routes."""
     own = OwnPrefixes(wanted.routes)
-    port_of = {route.next_hop: route.port for route in wanted.routes}
     found: list[RouteState] = []
     for line in map(str.strip, answers[RUNNING_CONFIG].splitlines()):
         if not line.startswith("ip route ") or line.startswith(("ip route default ", "ip route vrf ")):
@@ -302,21 +283,8 @@ def read_routes(answers: Mapping[str, str], wanted: SwitchState) -> tuple[RouteS
             if line.startswith(("ip route distance ", "ip route static ")):
                 continue
             raise DeviceError(f"cannot read {line!r}", where=RUNNING_CONFIG)
-        try:
-            prefix = IPv4Network(f"{match[1]}/{match[2] or match[3]}", strict=False)
-        except ValueError as error:
-            raise DeviceError(f"cannot read {line!r}: {error}", where=RUNNING_CONFIG) from None
-        if prefix in own:
-            first, *others = match[4].split()
-            next_hop, words = _next_hop(first)
-            port = " ".join((port_of.get(next_hop, ""), *words, *others)).strip()
-            found.append(RouteState(prefix, next_hop, port))
+        target, _, others = match[4].partition(" ")
+        route = static_route(line, RUNNING_CONFIG, f"{match[1]}/{match[2] or match[3]}", target, others)
+        if route.prefix in own:
+            found.append(route)
     return in_order_of(wanted.routes, found)
-
-
-def _next_hop(word: str) -> tuple[IPv4Address, list[str]]:
-    """Next hop, and the word itself where it is none, such as Null0."""
-    try:
-        return IPv4Address(word), []
-    except ValueError:
-        return NO_NEXT_HOP, [word]

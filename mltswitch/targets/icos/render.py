@@ -4,16 +4,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from mltswitch.capabilities import PortShare, Unlimited
+from mltswitch.capabilities import Capabilities, PortShare
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.addresses import address_text
-from mltswitch.targets.icos.capabilities import QUEUE_COUNT, percent_of, scale_of
-from mltswitch.targets.icos.grammar import NETMASKS, PORT_NAME
+from mltswitch.targets.expressible import queues_of
+from mltswitch.targets.icos.capabilities import QUEUE_COUNT
+from mltswitch.targets.icos.grammar import NETMASKS
 from mltswitch.targets.icos.policy import FAMILIES, class_name
-from mltswitch.targets.icos.settings import CERTAIN
+from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.remap import SwitchMap, switch_map
-from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
-from mltswitch.targets.template import remember_last, render_template
+from mltswitch.targets.state import QueueState, RouteState, SwitchState
+from mltswitch.targets.template import render_template
 
 FILE: Final = "mltswitch.txt"
 
@@ -42,7 +43,6 @@ class _Port:
     trusted: bool
     remapped: bool
     background: int
-    queues: tuple[_Queue, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,34 +60,36 @@ class _Route(NamedTuple):
     next_hop: str
 
 
-@remember_last
-def render_text(state: SwitchState) -> str:
+def write_files(state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
+    """`mltswitch.txt`."""
+    return {FILE: render_text(state, capabilities)}
+
+
+@remembering_last
+def render_text(state: SwitchState, capabilities: Capabilities) -> str:
     """All lines, in an order that is safe to enter: queues, then what leads to them, trust, routes."""
-    check_expressible(state)
+    step_bytes = capabilities.threshold.step_bytes
     own = switch_map(state.ports, "FASTPATH")
     alike = [
-        _Alike(tuple(port.name for port in ports), tuple(map(_queue, queues)), guaranteed_percents(queues))
-        for queues, ports in groupby(state.ports, _queues_of)
+        _Alike(
+            tuple(port.name for port in ports),
+            tuple(_queue(queue, step_bytes) for queue in queues),
+            guaranteed_percents(queues),
+        )
+        for queues, ports in groupby(state.ports, queues_of)
     ]
-    queues_of = {name: run.queues for run in alike for name in run.names}
     return render_template(
         "icos/mltswitch.txt.j2",
-        full_scale_bytes=scale_of_state(state),
+        percent_bytes=step_bytes,
         ports=[
-            _Port(
-                port.name,
-                port.trusted,
-                port.name in own.remapped,
-                port.queues[-1].queue,
-                queues_of[port.name],
-            )
+            _Port(port.name, port.trusted, port.name in own.remapped, port.queues[-1].queue)
             for port in state.ports
         ],
         alike=alike,
         dscp_map=_dscp_map(own),
         denied=_denied(own),
         background=own.remap.queue if own.remap else None,
-        routes=[(port, list(map(_route, routes))) for port, routes in groupby(state.routes, _port_of)],
+        routes=list(map(_route, state.routes)),
     )
 
 
@@ -100,32 +102,19 @@ def guaranteed_percents(queues: tuple[QueueState, ...]) -> tuple[int, ...]:
     return tuple(percents) if any(percents) else ()
 
 
-def scale_of_state(state: SwitchState) -> int:
-    """Bytes that 100 % stand for; raises UnsupportedPlanError where the thresholds fit no one model."""
-    return scale_of(
-        {queue.ecn_threshold_bytes for queues, _ in groupby(state.ports, _queues_of) for queue in queues}
-    )
-
-
+@remembering_last
 def check_expressible(state: SwitchState) -> None:
     """Refuse what FASTPATH cannot express at all; raises UnsupportedPlanError."""
-    for queues, ports in groupby(state.ports, _queues_of):
-        for port in ports:
-            _check_port(port)
-        for queue in queues:
-            _check_queue(queue, f"port {port.name}, queue {queue.queue}", is_last=queue is queues[-1])
-    scale_of_state(state)
+    for queues, ports in groupby(state.ports, queues_of):
+        names = [port.name for port in ports]
+        for queue in queues[:-1]:
+            # A guaranteed queue is weighted, and a weighted one is served after all strict ones.
+            if queue.minimum is not None:
+                raise UnsupportedPlanError(
+                    "only background, the last queue, can have a guarantee",
+                    where=f"port {names[0]}, queue {queue.queue}",
+                )
     switch_map(state.ports, "FASTPATH")
-    if state.segment_routing is not None or state.packet_spraying:
-        raise UnsupportedPlanError("no SRv6 and no choice of paths packet by packet is known of FASTPATH")
-
-
-def _queues_of(port: PortState) -> tuple[QueueState, ...]:
-    return port.queues
-
-
-def _port_of(route: RouteState) -> str:
-    return route.port
 
 
 def _route(route: RouteState) -> _Route:
@@ -135,48 +124,10 @@ def _route(route: RouteState) -> _Route:
     )
 
 
-def _queue(queue: QueueState) -> _Queue:
-    return _Queue(queue.queue, _percent(queue.ecn_threshold_bytes), queue.minimum is not None)
-
-
-def _check_port(port: PortState) -> None:
-    where = f"port {port.name}"
-    if not PORT_NAME.fullmatch(port.name):
-        raise UnsupportedPlanError(
-            "is no name for a port", where=where, expected="0/1, 1/0/1 or te1/0/1 (unit/slot/port)"
-        )
-    if port.shaped_bps is not None:
-        raise UnsupportedPlanError(
-            f"ports have the rate of their link, they are not shaped to {port.shaped_bps} bit/s", where=where
-        )
-    if not port.queues:
-        raise UnsupportedPlanError("has no queues", where=where)
-
-
-def _check_queue(queue: QueueState, where: str, *, is_last: bool) -> None:
-    if not 0 <= queue.queue < QUEUE_COUNT:
-        raise UnsupportedPlanError(
-            "FASTPATH keeps it for itself, or has none", where=where, expected=f"0 to {QUEUE_COUNT - 1}"
-        )
-    if not isinstance(queue.limit, Unlimited):
-        raise UnsupportedPlanError(
-            f"a queue of FASTPATH has no limit of its own, not {queue.limit}", where=where
-        )
-    if queue.maximum is not None:
-        raise UnsupportedPlanError(f"FASTPATH holds no queue to {queue.maximum}", where=where)
-    minimum = queue.minimum
-    if minimum is None:
-        return
-    if not (isinstance(minimum, PortShare) and 1 <= minimum.percent <= CERTAIN):
-        raise UnsupportedPlanError(f"a guarantee of {minimum}", where=where, expected="1 to 100 %")
-    if not is_last:
-        # A guaranteed queue is weighted, and a weighted one is served after all strict ones.
-        raise UnsupportedPlanError("only background, the last queue, can have a guarantee", where=where)
-
-
-def _percent(threshold_bytes: int | None) -> int | None:
-    percent = None if threshold_bytes is None else percent_of(threshold_bytes)
-    return None if percent is None else percent.percent
+def _queue(queue: QueueState, step_bytes: int) -> _Queue:
+    threshold = queue.ecn_threshold_bytes
+    percent = None if threshold is None else threshold // step_bytes
+    return _Queue(queue.queue, percent, queue.minimum is not None)
 
 
 def _dscp_map(own: SwitchMap) -> tuple[tuple[int, int], ...]:

@@ -11,12 +11,11 @@ only one of the plan, stays last, and both documents agree on what it gets.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from mltswitch.capabilities import PortShare, Unlimited
-from mltswitch.targets.common import with_item
-from mltswitch.targets.icos.capabilities import COLOURS, QUEUE_COUNT, Percent
+from mltswitch.targets.icos.capabilities import COLOURS, QUEUE_COUNT
 from mltswitch.targets.icos.policy import POLICY
 from mltswitch.targets.remap import Remap, code_points
 from mltswitch.targets.state import PortState, QueueState
@@ -91,10 +90,6 @@ class PortSettings:
     own_map: tuple[str, ...] = ()
     """`classofservice ip-dscp-mapping` lines of this port alone, which some FASTPATHs take."""
 
-    def with_queue(self, number: int, queue: QueueSettings) -> "PortSettings":
-        """The port with one queue replaced."""
-        return replace(self, queues=with_item(self.queues, number, queue))
-
 
 DEFAULT_DSCP_MAP: Final = tuple(
     1 if dscp < 8 else 0 if dscp < 24 else 1 if dscp < 32 else 2 if dscp < 48 else 3
@@ -109,11 +104,11 @@ def port_state(
     dscp_map: Sequence[int],
     remap: Remap | None,
     queues: Sequence[int],
-    full_scale_bytes: int,
+    step_bytes: int,
 ) -> PortState:
     """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in FASTPATH's words.
 
-    `remap` is what our policy does; None where its lines are not a plan's.
+    `remap` is what our policy does; None where its lines are not a plan's. A percent is `step_bytes`.
     """
     unexpected = [*_unexpected_classification(settings, queues[-1]), *settings.own_map]
     if settings.shaping:
@@ -136,7 +131,7 @@ def port_state(
             if percent is None:
                 unexpected.append(f"random-detect queue-parms {number} {queue.curve}")
             else:
-                threshold = Percent(full_scale_bytes, percent).size_bytes
+                threshold = percent * step_bytes
         minimum = PortShare(queue.minimum_percent) if queue.minimum_percent else None
         states.append(QueueState(number, dscps.get(number, ()), threshold, Unlimited(), minimum))
     return PortState(name, settings.trust == TRUSTED, None, tuple(states), tuple(unexpected))

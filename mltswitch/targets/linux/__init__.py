@@ -1,5 +1,31 @@
-"""Linux as a switch: prio, red and flower by tc, routes by ip."""
+"""Linux with tc and ip, over a shell as root.
 
-from mltswitch.targets.linux.target import LinuxTarget
+Ours on a device: every qdisc that sends packets by the plan's ports, whoever made it, routes with our
+protocol number, and the files that systemd runs at the next start (`save`). Ingress and clsact qdiscs of
+these ports and routes of others within a prefix of the plan are reported, never removed. Where another init
+than systemd runs, nothing survives a reboot, and verify and push say so.
+"""
 
-TARGET = LinuxTarget()
+from mltswitch.targets.base import Session
+from mltswitch.targets.linux.capabilities import HARDWARE, PLATFORM
+from mltswitch.targets.linux.diff import change_between
+from mltswitch.targets.linux.parse import PORT_NAME, read_files
+from mltswitch.targets.linux.read import queries_for, read_answers
+from mltswitch.targets.linux.render import QDISC_FILE, ROUTE_FILE, check_expressible, write_files
+from mltswitch.targets.target import Target
+
+TARGET = Target(
+    platform=PLATFORM,
+    session=Session.SHELL,
+    netmiko_type="linux",
+    models=HARDWARE,
+    files=(QDISC_FILE, ROUTE_FILE),
+    port_name=PORT_NAME,
+    port_examples="at most 15 letters, digits, '.', '_' or '-'",
+    check=check_expressible,
+    write=write_files,
+    read_files=read_files,
+    queries=queries_for,
+    read=read_answers,
+    diff=change_between,
+)

@@ -6,10 +6,12 @@ from mltswitch.capabilities import (
     LimitCapability,
     PortNumbering,
     ThresholdCapability,
+    unverified,
 )
 
+PLATFORM = "linux"
 SOFTWARE = Capabilities(
-    platform="linux",
+    platform=PLATFORM,
     hardware="software",
     description="Linux queueing disciplines: prio and drr, one red or bfifo for each queue, flower filters",
     queues=tuple(range(1, 17)),
@@ -29,7 +31,7 @@ SOFTWARE = Capabilities(
     "(two where it was six times S; measured on Linux 6.1)",
     averaging_packets=4,
     marks_at="enqueue",
-    port_numbering=PortNumbering(pattern="eth{n}"),
+    port_numbering=PortNumbering(pattern="eth{n}", lanes=0, lag_pattern="bond{n}"),
     can_shape=True,
     minimum_bandwidth=BandwidthCapability(
         kind="percent",
@@ -44,9 +46,14 @@ SOFTWARE = Capabilities(
     ),
     remaps_host_control=True,
     segment_routing="linux Documentation/networking/seg6-sysctl.rst, ip-route(8): encap seg6local action End",
-    unverified=(
-        "whether a driver that offloads prio and red (mlxsw) keeps these thresholds; drr it does not offload",
-        "SRv6 on a kernel with these queues: routes and packets were tried on Linux 6.18, the queues on 6.1",
+    unverified=unverified(
+        PLATFORM,
+        {
+            "offload": "whether a driver that offloads prio and red (mlxsw) keeps these thresholds; drr it "
+            "does not offload",
+            "srv6-queues": "SRv6 on a kernel with these queues: routes and packets were tried on Linux "
+            "6.18, the queues on 6.1",
+        },
     ),
 )
 HARDWARE = {SOFTWARE.hardware: SOFTWARE}

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import unified_diff
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
 from mltswitch.targets.linux.answers import FORWARDING_QUERY, INGRESS_PARENT, QDISC_QUERY, Qdisc
@@ -14,7 +15,7 @@ from mltswitch.targets.linux.tree import Band, Tree, absent_trust, trees
 from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRouting, SwitchState
 
 
-def change_between(running: RunningState, wanted: SwitchState) -> Change:
+def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
     """Queues first, then the routes that lead traffic to them; empty when nothing differs.
 
     A changed threshold replaces one queue. The kernel gives red a new inner queue whenever it is set, by
@@ -24,6 +25,7 @@ def change_between(running: RunningState, wanted: SwitchState) -> Change:
     Raises DeviceError for an ingress or clsact qdisc, which replacing the root leaves, and for saved files
     that are somebody else's.
     """
+    del capabilities
     present = [port.name for port in running.state.ports]
     old = trees(running.state, absent_trust(wanted, present))
     new = trees(wanted)

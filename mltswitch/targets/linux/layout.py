@@ -4,12 +4,14 @@ Without a guaranteed share, one prio holds all queues:
 
     10: prio > queue 1, 2, …, n
 
-With one, strict priority goes on to rule among the gradients, but a deficit round robin divides what the
-control classes leave between all of them and background. Below it nothing may be held back (drr stops
-for a child that has packets and gives none), so that a queue with a rate cap has to stand before it:
+With some, strict priority goes on to rule among the gradients, but a deficit round robin divides what the
+control classes leave between all of them and each of the last queues, which are guaranteed a share. Below it
+nothing may be held back (drr stops for a child that has packets and gives none), so that a queue with a rate
+cap has to stand before it:
 
     10: prio > control queues
              > 20: drr > 30: prio > gradient queues
+                       > weighted queues
                        > background
 
 A prio that would have one band is left out.
@@ -29,8 +31,7 @@ INNER: Final = "30:"
 LEVELS: Final = (OUTER, SHARE, INNER)
 """Handles of the qdiscs that have filters, as packets meet them."""
 GRADIENT_CLASS: Final = 1
-BACKGROUND_CLASS: Final = 2
-"""Minor numbers of the round robin's classes."""
+"""Minor number in the round robin; each queue with a share of its own has the next one."""
 
 Hop = tuple[str, int]
 """(handle of a qdisc, minor number of its band or class)."""
@@ -43,6 +44,8 @@ class Layout:
     count: int
     ahead: int | None
     """Queues served before the rest is shared; None: nothing is shared."""
+    shares: int = 0
+    """The last queues, each of which has a share of its own."""
 
     @property
     def top(self) -> str:
@@ -61,12 +64,12 @@ class Layout:
         """Bands of the gradients' own prio; 0: there is none."""
         if self.ahead is None:
             return 0
-        gradients = self.count - self.ahead - 1
+        gradients = self.count - self.ahead - self.shares
         return gradients if gradients > 1 else 0
 
     def default(self, handle: str) -> int:
         """Minor number for packets that no filter of a qdisc names."""
-        return {OUTER: self.outer, SHARE: BACKGROUND_CLASS, INNER: self.inner}[handle]
+        return {OUTER: self.outer, SHARE: GRADIENT_CLASS + self.shares, INNER: self.inner}[handle]
 
 
 @lru_cache(maxsize=64)
@@ -79,7 +82,8 @@ def paths(layout: Layout) -> tuple[tuple[Hop, ...], ...]:
     gradients: tuple[tuple[Hop, ...], ...] = ((*shared, (SHARE, GRADIENT_CLASS)),)
     if layout.inner:
         gradients = tuple((*gradients[0], (INNER, number)) for number in range(1, layout.inner + 1))
-    return (*first, *gradients, (*shared, (SHARE, BACKGROUND_CLASS)))
+    own = (GRADIENT_CLASS + number for number in range(1, layout.shares + 1))
+    return (*first, *gradients, *((*shared, (SHARE, minor)) for minor in own))
 
 
 def place(hop: Hop) -> str:
@@ -87,16 +91,19 @@ def place(hop: Hop) -> str:
     return f"{hop[0]}{hop[1]:x}"
 
 
-def queues_ahead(queues: Sequence[QueueState]) -> int | None:
-    """How many queues stand before the share: those before the first threshold, and every capped one.
+def layout_of(queues: Sequence[QueueState]) -> Layout:
+    """Where these queues hang.
 
-    None: the last queue is guaranteed nothing.
+    Before the share stand the queues before the first threshold, and every capped one.
     """
-    if queues[-1].minimum is None:
-        return None
+    shares = len(queues) - next(
+        (place for place, queue in enumerate(queues) if queue.minimum is not None), len(queues)
+    )
+    if not shares:
+        return Layout(len(queues), None)
     before = next(
         (place for place, queue in enumerate(queues) if queue.ecn_threshold_bytes is not None),
-        len(queues) - 2,
+        len(queues) - shares - 1,
     )
     capped = [place + 1 for place, queue in enumerate(queues) if queue.maximum is not None]
-    return max([before, *capped])
+    return Layout(len(queues), max([before, *capped]), shares)

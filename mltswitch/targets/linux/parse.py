@@ -6,12 +6,13 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from typing import Final
 
-from mltswitch.capabilities import BytesLimit
+from mltswitch.capabilities import BytesLimit, Capabilities
 from mltswitch.errors import UserInputError
 from mltswitch.plan.segments import LOCATOR_BITS
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
-from mltswitch.targets.common import LineError
-from mltswitch.targets.linux.layout import BACKGROUND_CLASS, Layout
+from mltswitch.targets.base import LineError
+from mltswitch.targets.common import UNKNOWN
+from mltswitch.targets.linux.layout import GRADIENT_CLASS, Layout
 from mltswitch.targets.linux.render import (
     ANY_PORT,
     PORT_MARK,
@@ -29,10 +30,10 @@ from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRoutin
 
 _COMMENT: Final = re.compile(r"#[\t -~]*|")
 _PORT: Final = r"(?P<port>[A-Za-z0-9][A-Za-z0-9_.-]{0,14})"
-_NAME: Final = re.compile(_PORT)
+PORT_NAME: Final = re.compile(_PORT)
 _NUMBER: Final = r"[1-9][0-9]{0,18}"
 _MINOR: Final = "(?:[1-9a-f]|10)"
-_BAND: Final = rf"parent (?:(?:10|30):{_MINOR}|20:[12]|1[0-9a-f]{{2}}:1)"
+_BAND: Final = rf"parent (?:(?:10|30):{_MINOR}|20:{_MINOR}|1[0-9a-f]{{2}}:1)"
 _HANDLE: Final = r"handle [12][0-9a-f]{2}:"
 _RESET: Final = re.compile(rf"qdisc replace dev {_PORT} root handle ffef: pfifo")
 _LINE: Final = re.compile(rf"(qdisc replace|class replace|filter add) dev {_PORT} [ -~]+")
@@ -44,7 +45,7 @@ _GRAMMAR: Final = {
         rf"prio bands (?P<bands>{_NUMBER}) priomap( [0-9]+){{16}}"
     ),
     "drr": re.compile(rf"(?:root|parent 1:1|parent 10:{_MINOR}) handle 20: drr"),
-    "class": re.compile(rf"parent 20: classid 20:(?P<minor>[12]) drr quantum (?P<quantum>{_NUMBER})"),
+    "class": re.compile(rf"parent 20: classid 20:(?P<minor>{_MINOR}) drr quantum (?P<quantum>{_NUMBER})"),
     "cap": re.compile(rf"{_BAND} {_HANDLE} tbf rate (?P<rate>{_NUMBER})bit burst {_NUMBER} limit {_NUMBER}"),
     "red": re.compile(
         rf"{_BAND} {_HANDLE} red limit (?P<limit>{_NUMBER}) "
@@ -76,12 +77,9 @@ _SEGMENT: Final = re.compile(
 )
 
 
-def parse_files(files: Mapping[str, str]) -> SwitchState:
-    """Inverse of `render_files`; raises UserInputError naming file and line."""
-    if set(files) != {QDISC_FILE, ROUTE_FILE}:
-        raise UserInputError(
-            f"the files are {', '.join(sorted(files)) or 'none'}", expected=f"{QDISC_FILE} and {ROUTE_FILE}"
-        )
+def read_files(files: Mapping[str, str], capabilities: Capabilities) -> SwitchState:
+    """Inverse of `write_files`."""
+    del capabilities
     text = files[QDISC_FILE]
     found = _ports_as_written(text)
     if found is None:
@@ -105,7 +103,7 @@ def _lines(text: str) -> Iterator[_Line]:
             yield number, line
 
 
-def _refuse(file: str, line: _Line, problem: str = "not a line that mltswitch writes") -> UserInputError:
+def _refuse(file: str, line: _Line, problem: str = UNKNOWN) -> UserInputError:
     return UserInputError(f"{problem}: {line[1][:120]!r}", where=f"{file}:{line[0]}")
 
 
@@ -125,7 +123,7 @@ def _ports_as_written(text: str) -> dict[str, Tree] | None:
     while end < len(text):
         start = text.find("\n", end + len(_SECTION)) + 1
         name = text[end + len(_SECTION) : start - 1]
-        if not start or name in found or not _NAME.fullmatch(name):
+        if not start or name in found or not PORT_NAME.fullmatch(name):
             return None
         # Most sections are the one before with another name: they are compared where they stand.
         expected = named(pieces, name)
@@ -227,7 +225,7 @@ class _PortLines:
             if match is not None:
                 self._add(kind, match)
                 return
-        raise LineError(number, line, "not a line that mltswitch writes")
+        raise LineError(number, line, UNKNOWN)
 
     def _add(self, kind: str, match: re.Match[str]) -> None:
         match kind:
@@ -236,7 +234,7 @@ class _PortLines:
             case "prio":
                 self._prios[match["handle"]] = int(match["bands"])
             case "class":
-                self._quanta[int(match["minor"])] = int(match["quantum"])
+                self._quanta[int(match["minor"], 16)] = int(match["quantum"])
             case "cap":
                 self._cap_bps = int(match["rate"])
             case "red" | "bfifo":
@@ -249,14 +247,15 @@ class _PortLines:
 
     def tree(self, lines: list[str]) -> Tree:
         count, outer, inner = len(self._bands), self._prios.get("10", 0), self._prios.get("30", 0)
-        share = self._quanta.get(BACKGROUND_CLASS)
-        ahead = None if share is None else max(outer - 1, 0)
-        layout = Layout(count, ahead)
-        least = 1 if ahead is None else ahead + 2
+        shares = tuple(
+            quantum // QUANTUM_BYTES for minor, quantum in self._quanta.items() if minor != GRADIENT_CLASS
+        )
+        ahead = max(outer - 1, 0) if shares else None
+        layout = Layout(count, ahead, len(shares))
+        least = 1 if ahead is None else ahead + 1 + len(shares)
         if count < least or (layout.outer, layout.inner) != (outer, inner):
             raise LineError(1, lines[0], f"{count} queues do not fit prios of {outer} and {inner} bands")
-        percent = None if share is None else share // QUANTUM_BYTES
-        return Tree(self._shaped_bps, tuple(self._bands), layout, percent, frozenset(self._filters))
+        return Tree(self._shaped_bps, tuple(self._bands), layout, shares, frozenset(self._filters))
 
 
 def _check_canonical(tree: Tree, lines: list[str]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.targets.base import RunningState
 from mltswitch.targets.linux.answers import (
     FORWARDING_QUERY,
@@ -40,8 +41,9 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
     return tuple(queries)
 
 
-def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
     """State of `wanted`'s ports, without those that lack our tree; raises DeviceError if unreadable."""
+    del capabilities
     qdiscs = load(QDISCS, answers, QDISC_QUERY)
     found: dict[str, Tree] = {}
     if wanted.ports:

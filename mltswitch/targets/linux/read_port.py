@@ -9,7 +9,6 @@ from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.errors import DeviceError
 from mltswitch.targets.linux.answers import FILTERS, FilterAnswer, FilterOptions, Qdisc, entries_of
 from mltswitch.targets.linux.layout import (
-    BACKGROUND_CLASS,
     GRADIENT_CLASS,
     INNER,
     OUTER,
@@ -50,6 +49,9 @@ class _Found:
         return entry
 
 
+_NO_SHARES: Final[tuple[int, ...]] = ()
+
+
 def tree_of(qdiscs: Sequence[Qdisc], filters: Mapping[str, frozenset[Filter]], classes: str) -> Tree | None:
     """The port's tree; None where it is not ours from the top."""
     found = _Found(
@@ -71,17 +73,16 @@ def tree_of(qdiscs: Sequence[Qdisc], filters: Mapping[str, frozenset[Filter]], c
     inner = _bands_of(found, INNER, f"{SHARE}{GRADIENT_CLASS}") if share else 0
     if share is None and not outer:
         return None
-    layout = (
-        Layout(outer, None)
-        if share is None
-        else Layout(max(outer - 1, 0) + max(inner, 1) + 1, max(outer - 1, 0))
-    )
-    percent = None if share is None else _share_percent(classes, found.faults)
+    layout, shares = Layout(outer, None), _NO_SHARES
+    if share is not None:
+        shares = _shares(classes, found.faults)
+        ahead = max(outer - 1, 0)
+        layout = Layout(ahead + max(inner, 1) + len(shares), ahead, len(shares))
     bands = tuple(_band(number, place(way[-1]), found) for number, way in enumerate(paths(layout), start=1))
     found.faults += [str(entry) for entry in qdiscs if entry not in found.ours]
     levels = {handle for way in paths(layout) for handle, _ in way}
     kept = frozenset(entry for handle in levels for entry in filters[handle])
-    return Tree(shaped_bps, bands, layout, percent, kept, tuple(found.faults))
+    return Tree(shaped_bps, bands, layout, shares, kept, tuple(found.faults))
 
 
 def _rate(entry: Qdisc) -> int:
@@ -104,16 +105,19 @@ def _bands_of(found: _Found, handle: str, parent: str) -> int:
 _CLASS: Final = re.compile(r"class drr (?P<place>20:[0-9a-f]+) .*?quantum (?P<quantum>[0-9]+[KM]?b)\s*")
 
 
-def _share_percent(classes: str, faults: list[str]) -> int:
-    """Background's part of the quanta, which add up to the same in every tree of ours."""
+def _shares(classes: str, faults: list[str]) -> tuple[int, ...]:
+    """Parts of the last queues in the quanta, which add up to the same in every tree of ours."""
     quanta = {match["place"]: match["quantum"] for match in _CLASS.finditer(classes)}
-    printed = quanta.pop(f"{SHARE}{BACKGROUND_CLASS}", "0b")
-    percent = next((n for n in range(1, 100) if _is_size(printed, n * QUANTUM_BYTES)), 0)
-    other = quanta.pop(f"{SHARE}{GRADIENT_CLASS}", "0b")
-    if not percent or not _is_size(other, (100 - percent) * QUANTUM_BYTES):
-        faults.append(f"{SHARE} quanta {other} and {printed}")
+    rest = quanta.pop(f"{SHARE}{GRADIENT_CLASS}", "0b")
+    shares: list[int] = []
+    while printed := quanta.pop(f"{SHARE}{GRADIENT_CLASS + len(shares) + 1:x}", None):
+        shares.append(next((n for n in range(1, 100) if _is_size(printed, n * QUANTUM_BYTES)), 1))
+        if not _is_size(printed, shares[-1] * QUANTUM_BYTES):
+            faults.append(f"{SHARE} quantum {printed}")
+    if not shares or not _is_size(rest, (100 - sum(shares)) * QUANTUM_BYTES):
+        faults.append(f"{SHARE} quanta {rest} and {shares} %")
     faults += [f"class {name}" for name in sorted(quanta)]
-    return percent or 1
+    return tuple(shares) or (1,)
 
 
 _SIZE: Final = re.compile(r"(?P<number>[0-9]{1,18})(?P<unit>b|Kb|Mb|)(/[0-9]+)?")

@@ -6,11 +6,11 @@ from ipaddress import IPv4Address, IPv6Address
 from math import ceil
 from typing import Final
 
-from mltswitch.capabilities import BitRate, BytesLimit, PortShare
+from mltswitch.capabilities import Capabilities
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.addresses import network_text
-from mltswitch.targets.linux.layout import SHAPER, paths, place, queues_ahead
-from mltswitch.targets.linux.tree import Tree, filter_order, rest_of_share, trees, trust_of
+from mltswitch.targets.linux.layout import SHAPER, layout_of, paths, place
+from mltswitch.targets.linux.tree import Tree, filter_order, rest_of_share, shares_of, trees, trust_of
 from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import (
     QueueState,
@@ -19,7 +19,7 @@ from mltswitch.targets.state import (
     SegmentRouting,
     SwitchState,
 )
-from mltswitch.targets.template import render_template, used_templates, using_templates
+from mltswitch.targets.template import render_template
 from mltswitch.units import BITS_PER_BYTE, ETHERNET_HEADER_BYTES
 
 QDISC_FILE: Final = "qdiscs.tc"
@@ -36,11 +36,20 @@ SHAPER_SLACK_SECONDS: Final = 100e-6
 """How late a timer may wake tbf without loss of rate."""
 QUANTUM_BYTES: Final = 300
 """Of drr for each percent: 5 % is about one frame of 1,500 bytes a round."""
+LEAST_BANDS: Final = 2
+"""prio refuses fewer (linux net/sched/sch_prio.c, prio_tune)."""
+LARGEST_SHARE: Final = 99
+"""Percents of a port that drr can give the last queues together."""
 PORT_MARK: Final = "@"
 """Stands for a port's name in text that is the same for several; no name of ours has it."""
 ANY_PORT: Final = f" dev {PORT_MARK} "
 """How each line names its port."""
-_PORT_TEMPLATE: Final = "linux/port.tc.j2"
+
+
+def write_files(state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
+    """`qdiscs.tc` and `routes.ip`."""
+    del capabilities
+    return render_files(state)
 
 
 def render_files(state: SwitchState) -> dict[str, str]:
@@ -63,17 +72,29 @@ def check_expressible(state: SwitchState) -> None:
     """Refuse what no filter and no qdisc can do; raises UnsupportedPlanError naming port and queue."""
     for port in {id(port.queues): port for port in state.ports}.values():
         queues = port.queues
-        for queue in queues:
-            problem = _problem(queue, is_last=queue is queues[-1])
+        layout = layout_of(queues)
+        for place_of, queue in enumerate(queues):
+            problem = _problem(queue, has_share=place_of >= layout.count - layout.shares)
             if problem:
                 raise UnsupportedPlanError(problem, where=f"port {port.name}, queue {queue.queue}")
+        if len(queues) < LEAST_BANDS:
+            raise UnsupportedPlanError(
+                f"prio needs {LEAST_BANDS} bands or more", where=f"port {port.name}: classes"
+            )
+        if port.shaped_bps is not None and port.shaped_bps % BITS_PER_BYTE:
+            raise UnsupportedPlanError(
+                f"tc shapes to whole bytes per second, not to {port.shaped_bps} bit/s",
+                where=f"port {port.name}: ports.rate",
+                expected=f"a multiple of {BITS_PER_BYTE} bit/s",
+            )
         if [queue.queue for queue in queues] != list(range(1, len(queues) + 1)):
             raise UnsupportedPlanError("queues are not numbered 1, 2, …", where=f"port {port.name}")
-        ahead = queues_ahead(queues)
-        if ahead is not None and ahead > len(queues) - 2:
+        if layout.ahead is not None and layout.ahead >= layout.count - layout.shares:
             raise UnsupportedPlanError(
-                "no queue is left that could share with the last one", where=f"port {port.name}"
+                "no queue is left that could share with the last ones", where=f"port {port.name}"
             )
+        if sum(shares_of(queues)) > LARGEST_SHARE:
+            raise UnsupportedPlanError("the guarantees leave nothing to share", where=f"port {port.name}")
     _check_maps(state)
     segments = state.segment_routing
     if segments is not None and not segments.routes:
@@ -82,18 +103,11 @@ def check_expressible(state: SwitchState) -> None:
         )
 
 
-def _problem(queue: QueueState, *, is_last: bool) -> str:
-    if not isinstance(queue.limit, BytesLimit):
-        return f"limit {queue.limit} is not in bytes"
-    if queue.minimum is not None and not is_last:
-        return "only the last queue can be guaranteed a share"
-    if queue.maximum is not None and is_last:
-        return "the last queue cannot be held to a rate"
-    minimum, maximum = queue.minimum, queue.maximum
-    if minimum is not None and not (isinstance(minimum, PortShare) and 1 <= minimum.percent <= 99):
-        return f"a guarantee of {minimum} is none of 1 % to 99 %"
-    if maximum is not None and not (isinstance(maximum, BitRate) and maximum.bps % BITS_PER_BYTE == 0):
-        return f"tbf holds to whole bytes per second, not to {maximum}"
+def _problem(queue: QueueState, *, has_share: bool) -> str:
+    if queue.minimum is None and has_share:
+        return "stands below a queue with a guarantee, and has none"
+    if queue.maximum is not None and has_share:
+        return "a queue with a guarantee cannot be held to a rate"
     return ""
 
 
@@ -113,8 +127,6 @@ def _check_maps(state: SwitchState) -> None:
 def _port_texts(state: SwitchState) -> dict[str, str]:
     """Port → its lines; ports of one kind share their tree, and all but the name."""
     ports = trees(state)
-    if _has_users_template():
-        return {name: _rendered(name, tree) for name, tree in ports.items()}
     kinds = {id(tree): tree for tree in ports.values()}
     pieces = {key: port_pieces(tree) for key, tree in kinds.items()}
     return {name: named(pieces[id(tree)], name) for name, tree in ports.items()}
@@ -122,13 +134,7 @@ def _port_texts(state: SwitchState) -> dict[str, str]:
 
 def port_text(name: str, tree: Tree) -> str:
     """Lines for `tc -batch` that build one port, whatever stood there before."""
-    return _rendered(name, tree) if _has_users_template() else named(port_pieces(tree), name)
-
-
-def _has_users_template() -> bool:
-    """Whether a user's template stands in for that of a port."""
-    templates = used_templates()
-    return templates is not None and _PORT_TEMPLATE in templates
+    return named(port_pieces(tree), name)
 
 
 def named(pieces: Sequence[str], name: str) -> str:
@@ -143,16 +149,11 @@ def port_pieces(tree: Tree) -> list[str]:
 
 @lru_cache(maxsize=64)
 def port_body(tree: Tree) -> str:
-    """The same for any port, by mltswitch's own template whatever a user's says."""
-    with using_templates(None):
-        return _rendered(PORT_MARK, tree)
-
-
-def _rendered(name: str, tree: Tree) -> str:
+    """The same for any port."""
     rest = rest_of_share(tree.layout)
     return render_template(
-        _PORT_TEMPLATE,
-        name=name,
+        "linux/port.tc.j2",
+        name=PORT_MARK,
         tree=tree,
         top="root" if tree.shaped_bps is None else f"parent {SHAPER}1",
         bands=list(zip(tree.bands, band_places(tree), strict=True)),

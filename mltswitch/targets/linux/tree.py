@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from mltswitch.capabilities import BitRate, Limit, PortShare, Unlimited
-from mltswitch.targets.linux.layout import SHARE, Hop, Layout, paths, queues_ahead
+from mltswitch.targets.linux.layout import SHARE, Hop, Layout, layout_of, paths
 from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import PortState, QueueState, RouteState, SegmentRouting, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT, Ecn, TrafficClassByte
@@ -65,8 +65,8 @@ class Tree:
     shaped_bps: int | None
     bands: tuple[Band, ...]
     layout: Layout
-    share_percent: int | None
-    """Of the last queue, against those that share with it."""
+    shares: tuple[int, ...]
+    """Percents of the last queues, each against all that share with it."""
     filters: frozenset[Filter]
     unexpected: tuple[str, ...] = ()
     """Settings of its qdiscs that no plan asks for."""
@@ -191,11 +191,14 @@ def _tree(port: PortState, base: _Places, trust: Trust) -> Tree:
         )
         for queue in port.queues
     )
-    minimum = port.queues[-1].minimum
-    layout = Layout(len(bands), queues_ahead(port.queues))
-    share = minimum.percent if isinstance(minimum, PortShare) else None
+    layout = layout_of(port.queues)
     filters = filters_of(layout, base, trust)
-    return Tree(port.shaped_bps, bands, layout, share, filters, port.unexpected)
+    return Tree(port.shaped_bps, bands, layout, shares_of(port.queues), filters, port.unexpected)
+
+
+def shares_of(queues: Iterable[QueueState]) -> tuple[int, ...]:
+    """Percents of the queues that are guaranteed some."""
+    return tuple(queue.minimum.percent for queue in queues if isinstance(queue.minimum, PortShare))
 
 
 def absent_trust(wanted: SwitchState, present: Collection[str]) -> Trust:
@@ -250,6 +253,7 @@ def _queues_of(
     """(queues, what they do not say)."""
     base = _places_in(tree)
     last = len(tree.bands) - 1
+    shares = (*(None for _ in tree.bands[: len(tree.bands) - len(tree.shares)]), *map(PortShare, tree.shares))
     places = [last if dscp in demoted else place for dscp, place in enumerate(base)]
     dscps_at: dict[int, list[int]] = {}
     for dscp, place in enumerate(places):
@@ -260,7 +264,7 @@ def _queues_of(
             tuple(dscps_at.get(place, ())),
             band.ecn_threshold_bytes,
             band.limit,
-            PortShare(tree.share_percent) if place == last and tree.share_percent is not None else None,
+            shares[place],
             None if band.maximum_bps is None else BitRate(band.maximum_bps),
         )
         for place, band in enumerate(tree.bands)
@@ -271,8 +275,8 @@ def _queues_of(
         *(f"no filter {text}" for text in _texts(expected - tree.filters)),
         *(f"filter {text}" for text in _texts(tree.filters - expected)),
     ]
-    ahead = queues_ahead(queues)
-    if tree.layout.ahead != ahead and tree.share_percent is not None and not tree.unexpected:
+    ahead = layout_of(queues).ahead
+    if tree.layout.ahead != ahead and tree.shares and not tree.unexpected:
         faults.append(f"a share after {tree.layout.ahead} queues, not after {ahead}")
     return queues, tuple(faults)
 

@@ -1,5 +1,34 @@
-"""NVIDIA/Mellanox Onyx (MLNX-OS) 3.7-3.10: one-line commands over its command line."""
+"""Onyx over its command line; a line takes effect at once, `configuration write` keeps it.
 
-from mltswitch.targets.onyx.target import OnyxTarget
+Ours on a device: trust, DSCP map, bindings, RED/ECN and scheduling of the used traffic classes on the plan's
+ports, and static routes within the plan's prefixes. Unused traffic classes, bandwidths, buffers, addresses,
+PFC and `ip routing` stay as they are. One setting that is not ours changes: prefix modes are switched off for
+the whole switch, and stay so (`grammar.PREAMBLE`).
+"""
 
-TARGET = OnyxTarget()
+from mltswitch.targets.base import Session
+from mltswitch.targets.common import NO_PORT, without_route_ports
+from mltswitch.targets.onyx.capabilities import HARDWARE
+from mltswitch.targets.onyx.diff import change_between
+from mltswitch.targets.onyx.grammar import PORT_NAME
+from mltswitch.targets.onyx.parse import read_files
+from mltswitch.targets.onyx.read import queries_for, read_answers
+from mltswitch.targets.onyx.render import FILE, write_files
+from mltswitch.targets.target import Target
+
+TARGET = Target(
+    platform="onyx",
+    session=Session.CLI,
+    netmiko_type="mellanox_mlnxos",
+    models=HARDWARE,
+    files=(FILE,),
+    port_name=PORT_NAME,
+    port_examples="1/1 or 1/1/1",
+    route_port_name=NO_PORT,
+    adapt=without_route_ports,
+    write=write_files,
+    read_files=read_files,
+    queries=queries_for,
+    read=read_answers,
+    diff=change_between,
+)

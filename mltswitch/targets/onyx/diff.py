@@ -20,21 +20,19 @@ from enum import IntEnum
 from ipaddress import IPv4Network
 from typing import Final
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.targets.base import Change, RunningState, Step
+from mltswitch.targets.common import NO_NEXT_HOP, PortSetting, QueueSetting
 from mltswitch.targets.onyx.capabilities import TRAFFIC_CLASSES
 from mltswitch.targets.onyx.grammar import (
     PREAMBLE,
     Bind,
-    Congestion,
-    KeepDscp,
     MapDscp,
     PortLine,
     RouteLine,
-    Strict,
-    Trust,
     parse_lines,
 )
-from mltswitch.targets.onyx.read import NO_NEXT_HOP, read_port
+from mltswitch.targets.onyx.read import read_port
 from mltswitch.targets.onyx.render import render_text
 from mltswitch.targets.onyx.settings import ABSOLUTE, TRUSTED, CongestionControl, PortSettings
 from mltswitch.targets.service_order import boundary
@@ -58,8 +56,9 @@ _Placed = tuple[_Phase, int, str]
 """Phase, rank within it, line."""
 
 
-def change_between(running: RunningState, wanted: SwitchState) -> Change:
+def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
     """Lines of the rendered file that would change something, and removals of routes that are not planned."""
+    del capabilities
     present = set(running.state.routes)
     planned = set(wanted.routes)
     # A removal names no distance, so one line removes whatever goes to this next hop.
@@ -114,19 +113,19 @@ def _order(wanted: SwitchState, ports: Mapping[str, PortSettings]) -> _Order:
     boundaries: dict[str, int] = {}
     for port in wanted.ports:
         settings = ports[port.name]
-        strict = {number for number, entry in enumerate(settings.classes) if entry.is_strict}
+        strict = {number for number, entry in enumerate(settings.queues) if entry.is_strict}
         occupied = {settings.bindings[priority] for priority in priorities}
-        planned = {queue.queue for queue in port.queues}
+        planned = {queue.queue for queue in port.queues if not queue.is_lossless}
         # Where all service is weighted nobody loses by waiting for strict service.
         is_weighted = not strict & occupied
         boundaries[port.name] = max(planned) if is_weighted else boundary(strict, occupied, planned, ())
-    return _Order(boundaries, any(entry.is_strict for port in ports.values() for entry in port.classes))
+    return _Order(boundaries, any(entry.is_strict for port in ports.values() for entry in port.queues))
 
 
 def _place(line: PortLine, port: PortSettings, order: _Order) -> Iterator[_Placed]:
     rank = 0
     match line.setting:
-        case Strict(traffic_class):
+        case QueueSetting(traffic_class, "scheduling", _):
             is_late = traffic_class <= order.boundaries[line.port]
             phase, rank = _Phase.SCHEDULE_LAST if is_late else _Phase.SCHEDULE_FIRST, -traffic_class
         case Bind():
@@ -136,12 +135,12 @@ def _place(line: PortLine, port: PortSettings, order: _Order) -> Iterator[_Place
             return
         case MapDscp():
             phase = _Phase.MAP
-        case Trust(mode):
+        case PortSetting("trust", mode):
             phase = _Phase.TRUST if mode == TRUSTED else _Phase.DISTRUST
-        case KeepDscp():
+        case PortSetting():
             phase = _Phase.LOOSEN
-        case Congestion(traffic_class, new):
-            old = port.classes[traffic_class].congestion_control
+        case QueueSetting(traffic_class, _, new):
+            old = port.queues[traffic_class].congestion_control
             phase = _Phase.LOOSEN if _loosens(new, old) else _Phase.TIGHTEN
     yield phase, rank, line.text
 

@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
-from mltswitch.targets.common import LineError, with_item
+from mltswitch.targets.common import UNKNOWN, PortSetting, QueueSetting, each_line, with_item
 from mltswitch.targets.onyx.settings import (
     ABSOLUTE,
     PLANNED_CONTROL,
+    STRICT,
     TRUSTED,
     UNTRUSTED,
     CongestionControl,
@@ -26,26 +27,6 @@ Not ours, and saved with the rest: it changes the command line of all later sess
 """
 
 PORT_NAME: Final = re.compile(r"[1-9][0-9]?/[1-9][0-9]?(?:/[1-4])?")
-
-
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """`qos trust`."""
-
-    mode: str
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return replace(port, trust=self.mode)
-
-
-@dataclass(frozen=True, slots=True)
-class KeepDscp:
-    """`no qos rewrite dscp`."""
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        return replace(port, rewrites_dscp=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,41 +48,15 @@ class MapDscp:
 class Bind:
     """`traffic-class N bind switch-priority`."""
 
-    traffic_class: int
+    queue: int
     switch_priority: int
 
     def apply(self, port: PortSettings) -> PortSettings:
         """The port with this set."""
-        return replace(port, bindings=with_item(port.bindings, self.switch_priority, self.traffic_class))
+        return replace(port, bindings=with_item(port.bindings, self.switch_priority, self.queue))
 
 
-@dataclass(frozen=True, slots=True)
-class Congestion:
-    """`traffic-class N congestion-control`, or none."""
-
-    traffic_class: int
-    control: CongestionControl | None
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        entry = replace(port.classes[self.traffic_class], congestion_control=self.control)
-        return replace(port, classes=with_item(port.classes, self.traffic_class, entry))
-
-
-@dataclass(frozen=True, slots=True)
-class Strict:
-    """`traffic-class N dcb ets strict`."""
-
-    traffic_class: int
-
-    def apply(self, port: PortSettings) -> PortSettings:
-        """The port with this set."""
-        entry = replace(port.classes[self.traffic_class], scheduling="strict")
-        return replace(port, classes=with_item(port.classes, self.traffic_class, entry))
-
-
-ClassSetting = Bind | Congestion | Strict
-Setting = Trust | KeepDscp | MapDscp | ClassSetting
+Setting = PortSetting | QueueSetting | MapDscp | Bind
 
 
 class PortLine(NamedTuple):
@@ -115,7 +70,7 @@ class PortLine(NamedTuple):
 
 
 class RouteLine(NamedTuple):
-    """One line that adds a route; its port is the one that the last comment about routes named."""
+    """One line that adds a route."""
 
     text: str
     route: RouteState
@@ -123,11 +78,8 @@ class RouteLine(NamedTuple):
 
 _INTERFACE: Final = "interface ethernet "
 _ROUTE: Final = re.compile(r"ip route vrf default ([0-9.]{7,15}/[0-9]{1,2}) ([0-9.]{7,15})")
-_ROUTE_START: Final = "ip route "
-_ROUTE_PORT: Final = re.compile(rf"## routes through ethernet ({PORT_NAME.pattern})")
 _COMMENT: Final = re.compile(r"##[ -~]*|")
 _NUMBER: Final = r"([1-9][0-9]{0,6})"
-_UNKNOWN: Final = "not a line that mltswitch writes"
 _MEMORY: Final = 4096
 """Lines remembered: those of one port come again with the next."""
 
@@ -143,12 +95,13 @@ def _congestion(match: re.Match[str]) -> Setting:
     if match[2] != match[3]:
         raise ValueError("minimum and maximum differ")
     threshold_kb = int(match[2])
-    return Congestion(int(match[1]), CongestionControl(PLANNED_CONTROL, ABSOLUTE, threshold_kb, threshold_kb))
+    control = CongestionControl(PLANNED_CONTROL, ABSOLUTE, threshold_kb, threshold_kb)
+    return QueueSetting(int(match[1]), "congestion_control", control)
 
 
 _SETTINGS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Setting]], ...]] = (
-    (re.compile(f"qos trust ({TRUSTED}|{UNTRUSTED})"), lambda match: Trust(match[1])),
-    (re.compile("no qos rewrite dscp"), lambda _: KeepDscp()),
+    (re.compile(f"qos trust ({TRUSTED}|{UNTRUSTED})"), lambda match: PortSetting("trust", match[1])),
+    (re.compile("no qos rewrite dscp"), lambda _: PortSetting("rewrites_dscp", False)),
     (re.compile(r"qos map dscp ((?:[0-9]{1,2} )+)to switch-priority ([0-7])"), _map_dscp),
     (
         re.compile(r"traffic-class ([0-7]) bind switch-priority ([0-7])"),
@@ -163,35 +116,31 @@ _SETTINGS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Setting]
     ),
     (
         re.compile(r"no traffic-class ([0-7]) congestion-control"),
-        lambda match: Congestion(int(match[1]), None),
+        lambda match: QueueSetting(int(match[1]), "congestion_control", None),
     ),
-    (re.compile(r"traffic-class ([0-7]) dcb ets strict"), lambda match: Strict(int(match[1]))),
+    (
+        re.compile(r"traffic-class ([0-7]) dcb ets strict"),
+        lambda match: QueueSetting(int(match[1]), "scheduling", STRICT),
+    ),
 )
 
 
 def parse_lines(text: str) -> Iterator[tuple[int, PortLine | RouteLine]]:
-    """Lines with their numbers, comments and the preamble left out; raises LineError."""
-    route_port = ""
-    # Not splitlines: what is pasted into the command line ends a line at a line feed only.
-    for number, line in enumerate(text.split("\n"), start=1):
-        try:
-            if line.startswith(_INTERFACE):
-                port, _, words = line[len(_INTERFACE) :].partition(" ")
-                if not _is_port(port):
-                    raise LineError(number, line, _UNKNOWN)
-                yield number, PortLine(line, port, words, parse_setting(words))
-            elif line.startswith(_ROUTE_START):
-                match = _ROUTE.fullmatch(line)
-                if match is None:
-                    raise LineError(number, line, _UNKNOWN)
-                route = RouteState(ipv4_network(match[1]), ipv4_address(match[2]), route_port)
-                yield number, RouteLine(line, route)
-            elif match := _ROUTE_PORT.fullmatch(line):
-                route_port = match[1]
-            elif line and line != PREAMBLE and not _COMMENT.fullmatch(line):
-                raise LineError(number, line, _UNKNOWN)
-        except ValueError as error:
-            raise LineError(number, line, str(error)) from None
+    """Lines with their numbers, comments and the preamble left out; raises FileError."""
+    return each_line(text, _parse_line)
+
+
+def _parse_line(line: str) -> PortLine | RouteLine | None:
+    if line.startswith(_INTERFACE):
+        port, _, words = line[len(_INTERFACE) :].partition(" ")
+        if not _is_port(port):
+            raise ValueError(UNKNOWN)
+        return PortLine(line, port, words, parse_setting(words))
+    if match := _ROUTE.fullmatch(line):
+        return RouteLine(line, RouteState(ipv4_network(match[1]), ipv4_address(match[2]), ""))
+    if line and line != PREAMBLE and not _COMMENT.fullmatch(line):
+        raise ValueError(UNKNOWN)
+    return None
 
 
 @lru_cache(maxsize=_MEMORY)
@@ -205,4 +154,4 @@ def parse_setting(words: str) -> Setting:
     for pattern, make in _SETTINGS:
         if match := pattern.fullmatch(words):
             return make(match)
-    raise ValueError(_UNKNOWN)
+    raise ValueError(UNKNOWN)

@@ -12,20 +12,20 @@ of members are those of public saved configurations and of the Ansible collectio
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv4Network
 from typing import Any, Final, NamedTuple
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
+from mltswitch.targets.common import known_form, static_route
 from mltswitch.targets.onyx.capabilities import TRAFFIC_CLASSES
 from mltswitch.targets.onyx.grammar import PORT_NAME
 from mltswitch.targets.onyx.settings import (
     NOT_OURS,
-    ClassSettings,
     CongestionControl,
     PortSettings,
+    QueueSettings,
     port_state,
 )
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
@@ -33,7 +33,6 @@ from mltswitch.targets.state import PortState, RouteState, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
 
 RUNNING_CONFIG: Final = "show running-config"
-NO_NEXT_HOP: Final = IPv4Address(0)
 _QOS: Final = "show qos interface ethernet {} | json-print"
 _SCHEDULING: Final = "show dcb ets interface ethernet {} | json-print"
 _CONGESTION: Final = "show interfaces ethernet {} congestion-control | json-print"
@@ -83,17 +82,23 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
     )
 
 
-def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
     """State of the wanted ports and queues, and our routes.
 
     Raises DeviceError for what cannot be read, for a port in a LAG, and for PFC on a switch-priority that the
     plan uses or that leads to a traffic class of the plan.
     """
+    del capabilities
     _check_members(answers[RUNNING_CONFIG], wanted)
     settings = {port.name: read_port(answers, port.name) for port in wanted.ports}
     _check_flow_control(answers, wanted, settings)
     ports = (
-        port_state(port.name, settings[port.name], [queue.queue for queue in port.queues])
+        port_state(
+            port.name,
+            settings[port.name],
+            [queue.queue for queue in port.queues],
+            [queue.queue for queue in port.queues if queue.is_lossless],
+        )
         for port in wanted.ports
     )
     lines = tuple(_foreign_lines(answers[RUNNING_CONFIG]))
@@ -161,36 +166,25 @@ def _check_members(config: str, wanted: SwitchState) -> None:
 def read_port(answers: Mapping[str, str], name: str) -> PortSettings:
     """Settings of one port; raises DeviceError for an answer of another form."""
     qos, scheduling, congestion = (show.format(name) for show in (_QOS, _SCHEDULING, _CONGESTION))
-    with _known_form(qos):
+    with known_form(qos):
         settings = _qos(_json(answers, qos))
-    with _known_form(scheduling):
+    with known_form(scheduling):
         shown = _json(answers, scheduling)
         classes = _scheduling(shown)
         settings = replace(settings, shaper_mbps=_rate(_only(shown, "Interface Bandwidth Shape")))
-    with _known_form(congestion):
+    with known_form(congestion):
         controls = _congestion_controls(_json(answers, congestion))
     return replace(
         settings,
-        classes=tuple(
+        queues=tuple(
             replace(entry, congestion_control=controls.get(number)) for number, entry in enumerate(classes)
         ),
     )
 
 
-@contextmanager
-def _known_form(query: str) -> Iterator[None]:
-    try:
-        yield
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise DeviceError(
-            f"the answer to {query!r} has another form than known ({type(error).__name__}: {error})"
-        ) from None
-
-
 def read_routes(answers: Mapping[str, str], wanted: SwitchState) -> tuple[RouteState, ...]:
-    """Our static routes. Onyx names no port in a route: the next hop stands for the plan's."""
+    """Our static routes."""
     own = OwnPrefixes(wanted.routes)
-    port_of = {route.next_hop: route.port for route in wanted.routes}
     found: list[RouteState] = []
     for line in map(str.strip, answers[RUNNING_CONFIG].splitlines()):
         if not line.startswith("ip route "):
@@ -198,36 +192,24 @@ def read_routes(answers: Mapping[str, str], wanted: SwitchState) -> tuple[RouteS
         match = _ROUTE.fullmatch(line)
         if match is None:
             raise DeviceError(f"cannot read {line!r}", where=RUNNING_CONFIG)
-        try:
-            prefix = IPv4Network(f"{match['address']}/{match['length'] or match['mask']}", strict=False)
-        except ValueError as error:
-            raise DeviceError(f"cannot read {line!r}: {error}", where=RUNNING_CONFIG) from None
-        if prefix in own and match["vrf"] in {None, "default"}:
-            next_hop, words = _next_hop(match["target"])
-            port = " ".join((port_of.get(next_hop, ""), *words, *match["others"].split())).strip()
-            found.append(RouteState(prefix, next_hop, port))
+        prefix = f"{match['address']}/{match['length'] or match['mask']}"
+        route = static_route(line, RUNNING_CONFIG, prefix, match["target"], match["others"])
+        if route.prefix in own and match["vrf"] in {None, "default"}:
+            found.append(route)
     return in_order_of(wanted.routes, found)
-
-
-def _next_hop(word: str) -> tuple[IPv4Address, list[str]]:
-    """Next hop, and the word itself where it is none, such as null0."""
-    try:
-        return IPv4Address(word), []
-    except ValueError:
-        return NO_NEXT_HOP, [word]
 
 
 def _check_flow_control(
     answers: Mapping[str, str], wanted: SwitchState, settings: Mapping[str, PortSettings]
 ) -> None:
-    with _known_form(_FLOW_CONTROL):
+    with known_form(_FLOW_CONTROL):
         shown = {key: value for part in _json(answers, _FLOW_CONTROL) for key, value in part.items()}
         if shown["PFC"].lower() != "enabled":
             return
         lossless = {int(word) for word in shown["Priority Enabled List"].split()}
         ports = [port for port in wanted.ports if _has_flow_control(*shown[f"Eth{port.name}"])]
     for port in ports:
-        queues = {queue.queue for queue in port.queues}
+        queues = {queue.queue for queue in port.queues if not queue.is_lossless}
         for priority in sorted(lossless):
             # The plan leads its own switch-priorities to the classes of their numbers, and moves no other.
             traffic_class = settings[port.name].bindings[priority]
@@ -305,11 +287,11 @@ def _qos(shown: Any) -> PortSettings:
     )
 
 
-def _scheduling(shown: Any) -> list[ClassSettings]:
-    classes: dict[int, ClassSettings] = {}
+def _scheduling(shown: Any) -> list[QueueSettings]:
+    classes: dict[int, QueueSettings] = {}
     for key, row in _rows(_only(shown, "ETS per TC")):
         mode = row["S.Mode"].lower()
-        classes[int(key)] = ClassSettings(
+        classes[int(key)] = QueueSettings(
             mode if mode == "strict" else f"{mode} {row['W']}",
             tuple(f"{field} {row[field]}" for field in _BANDWIDTHS if _rate(row[field])),
         )

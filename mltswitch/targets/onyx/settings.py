@@ -9,7 +9,7 @@ both.
 Each port has its own map from DSCP: ports of hosts may lead CS6 and CS7 elsewhere than those of switches.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,7 @@ TRUSTED: Final = "L3"
 UNTRUSTED: Final = "port"
 PLANNED_CONTROL: Final = "both"
 ABSOLUTE: Final = "absolute"
+STRICT: Final = "strict"
 NOT_OURS: Final = "set by somebody else, not ours to remove"
 
 
@@ -53,7 +54,7 @@ class CongestionControl:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassSettings:
+class QueueSettings:
     """One traffic class: scheduling in the words of `dcb ets`, bandwidths, and RED/ECN."""
 
     scheduling: str = "wrr"
@@ -64,7 +65,7 @@ class ClassSettings:
     @property
     def is_strict(self) -> bool:
         """Whether it is served in strict priority."""
-        return self.scheduling == "strict"
+        return self.scheduling == STRICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class PortSettings:
     """DSCP → switch-priority."""
     bindings: tuple[int, ...] = tuple(range(TRAFFIC_CLASSES))
     """Switch-priority → traffic class."""
-    classes: tuple[ClassSettings, ...] = (ClassSettings(),) * TRAFFIC_CLASSES
+    queues: tuple[QueueSettings, ...] = (QueueSettings(),) * TRAFFIC_CLASSES
 
     def dscps_of(self, traffic_class: int) -> tuple[int, ...]:
         """Code points that lead to a traffic class."""
@@ -92,8 +93,13 @@ class PortSettings:
         )
 
 
-def port_state(name: str, settings: PortSettings, queues: Sequence[int]) -> PortState:
-    """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in Onyx's words."""
+def port_state(
+    name: str, settings: PortSettings, queues: Sequence[int], lossless: Collection[int] = ()
+) -> PortState:
+    """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in Onyx's words.
+
+    Of the queues in `lossless` the code points alone count.
+    """
     unexpected: list[str] = []
     if settings.trust not in {TRUSTED, UNTRUSTED}:
         unexpected.append(f"qos trust {settings.trust}")
@@ -105,7 +111,10 @@ def port_state(name: str, settings: PortSettings, queues: Sequence[int]) -> Port
         unexpected.append("qos rewrite dscp")
     states: list[QueueState] = []
     for queue in queues:
-        entry = settings.classes[queue]
+        if queue in lossless:
+            states.append(QueueState(queue, settings.dscps_of(queue), None, Unlimited(), is_lossless=True))
+            continue
+        entry = settings.queues[queue]
         if not entry.is_strict:
             unexpected.append(f"traffic-class {queue} dcb ets {entry.scheduling}")
         unexpected += (f"traffic-class {queue} {shown} ({NOT_OURS})" for shown in entry.bandwidths)

@@ -1,5 +1,32 @@
-"""Community SONiC: a JSON document merged into CONFIG_DB by its configuration updater."""
+"""Community SONiC over a shell; the user needs sudo without a password, as SONiC's admin has.
 
-from mltswitch.targets.sonic.target import SonicTarget
+Ours on a device: the objects named MLT…, the queues and maps of the plan's ports, the counters of marks and
+drops, and static routes within the plan's prefixes. `config qos clear` and `config qos reload` remove them:
+run those before, never after.
+"""
 
-TARGET = SonicTarget()
+import re
+
+from mltswitch.targets.base import Session
+from mltswitch.targets.sonic.capabilities import HARDWARE
+from mltswitch.targets.sonic.diff import change_between
+from mltswitch.targets.sonic.document import document
+from mltswitch.targets.sonic.parse import FILE, read_files, write_files
+from mltswitch.targets.sonic.read import queries_for, read_answers
+from mltswitch.targets.target import Target
+
+TARGET = Target(
+    platform="sonic",
+    session=Session.SHELL,
+    netmiko_type="linux",
+    models=HARDWARE,
+    files=(FILE,),
+    port_name=re.compile(r"Ethernet(0|[1-9][0-9]{0,3})"),
+    port_examples="Ethernet0, Ethernet4, …",
+    check=document,
+    write=write_files,
+    read_files=read_files,
+    queries=queries_for,
+    read=read_answers,
+    diff=change_between,
+)

@@ -16,11 +16,11 @@ from mltswitch.capabilities import (
     LimitCapability,
     PortNumbering,
     ThresholdCapability,
+    unverified,
 )
 from mltswitch.capabilities.hardware import (
     box,
     chip,
-    port_count,
     require,
     threshold_step_bytes,
     threshold_step_source,
@@ -43,31 +43,52 @@ _SRV6: Final = (
     "SB sonic-srv6.yang and bgpcfgd managers_srv6.py: SRV6_MY_LOCATORS and SRV6_MY_SIDS, behaviour uN; "
     "static routes: sonic-static-route.yang"
 )
-_UNVERIFIED: Final = (
-    "strict queues: the higher number is served first",
-    "code points that led to the lossless queues become background unless the fabric names them",
-    "config apply-patch takes a port down and up when it changes the port's queues or maps",
-    "SRv6: behaviour uN ends a segment like End only where the segment is the locator's address itself; "
-    "the chip takes uN at the port's rate",
-    "the pool of another buffer profile than that of a top-of-rack switch, and what other queues leave free",
+_UNVERIFIED: Final = unverified(
+    "sonic",
+    {
+        "strict-order": "strict queues: the higher number is served first",
+        "lossless-code-points": "code points that led to the lossless queues become background unless the "
+        "fabric names them",
+        "port-restart": "config apply-patch takes a port down and up when it changes the port's queues or "
+        "maps",
+        "srv6-end": "SRv6: behaviour uN ends a segment like End only where the segment is the locator's "
+        "address itself; the chip takes uN at the port's rate",
+        "pool-share": "the pool of another buffer profile than that of a top-of-rack switch, and what other "
+        "queues leave free",
+    },
 )
-_MELLANOX_UNVERIFIED: Final = (
-    "ecn_green with yellow and red off in the newest SAI of the vendor",
-    "a cap's cir of 1 byte a second guarantees nothing (MLNX-SAI takes less than 200 Mbit/s for 0)",
-    "no guarantee for background: MLNX-SAI mlnx_sai_scheduler.c computes a queue's minimum from a field that "
-    "is still 0, so `cir` never reaches the chip; nobody has looked at newer ones",
-    "how many RED profiles there are: the vendor's library knows (cos_redecn_profiles_max), no document says",
+_MELLANOX_UNVERIFIED: Final = unverified(
+    "sonic",
+    {
+        "green-alone": "ecn_green with yellow and red off in the newest SAI of the vendor",
+        "filler-minimum": "a cap's cir of 1 byte a second guarantees nothing (MLNX-SAI takes less than 200 "
+        "Mbit/s for 0)",
+        "no-minimum": "no guarantee for background: MLNX-SAI mlnx_sai_scheduler.c computes a queue's "
+        "minimum from a field that is still 0, so `cir` never reaches the chip; nobody has looked at newer "
+        "ones",
+        "red-profiles": "how many RED profiles there are: the vendor's library knows "
+        "(cos_redecn_profiles_max), no document says",
+    },
 )
-_BROADCOM_UNVERIFIED: Final = (
-    "the vendor's SAI, whose source is closed, rounds thresholds to whole cells",
-    "wred_green_enable with ecn_green marks ECN-capable packets and drops the others on this chip",
-    "a minimum is served before strict queues above it (the HLD says so of every chip)",
-    "to which steps the chip rounds cir and pir, and that a cap's cir of 1 byte a second guarantees nothing",
-    "alpha: which of dynamic_th -7 to 3 the vendor's SAI takes for a queue",
-    "how many RED profiles there are: no public document says",
+_BROADCOM_UNVERIFIED: Final = unverified(
+    "sonic",
+    {
+        "threshold-cells": "the vendor's SAI, whose source is closed, rounds thresholds to whole cells",
+        "red-per-packet": "wred_green_enable with ecn_green marks ECN-capable packets and drops the others "
+        "on this chip",
+        "minimum-before-strict": "a minimum is served before strict queues above it (the HLD says so of "
+        "every chip)",
+        "rate-steps": "to which steps the chip rounds cir and pir, and that a cap's cir of 1 byte a second "
+        "guarantees nothing",
+        "alpha-range": "alpha: which of dynamic_th -7 to 3 the vendor's SAI takes for a queue",
+        "red-profiles": "how many RED profiles there are: no public document says",
+    },
 )
-_PARTS: Final = (
-    "each of the buffer's four parts has a quarter of the pool, and a queue's packets lie in one part"
+_PARTS: Final = MappingProxyType(
+    {
+        "buffer-parts": "each of the buffer's four parts has a quarter of the pool, and a queue's packets "
+        "lie in one part",
+    }
 )
 
 
@@ -93,7 +114,7 @@ def _model(
     of: str,
     platforms: tuple[str, ...],
     hwskus: tuple[str, ...],
-    unverified: tuple[str, ...] = (),
+    own: Mapping[str, str] = MappingProxyType({}),
 ) -> Model:
     typical = box(of)
     inside = chip(typical.chip)
@@ -104,13 +125,14 @@ def _model(
         pool_source += f"; one of {parts} parts: {inside.buffer_parts.source}"
     step_bytes = threshold_step_bytes(inside)
     if inside.marks_at.value is None:
-        unverified += (f"marks at dequeue: {inside.marks_at.source}",)
+        own = {**own, "marking-point": f"marks at dequeue: {inside.marks_at.source}"}
     capabilities = Capabilities(
         platform="sonic",
         hardware=hardware,
         description=f"{description} under community SONiC",
         queues=tuple(queue for queue in reversed(range(TRAFFIC_CLASSES)) if queue not in LOSSLESS),
         reserved_queues=tuple((queue, _LOSSLESS_REASON) for queue in LOSSLESS),
+        lossless_queues=LOSSLESS,
         threshold=ThresholdCapability(
             step_bytes=step_bytes,
             minimum_bytes=step_bytes,
@@ -121,14 +143,23 @@ def _model(
         limit=_limit(maker, pool_bytes // parts, pool_source),
         averaging="none, the instantaneous queue length (SWSS orchagent/qosorch.cpp sets the weight 0)",
         marks_at="dequeue",
-        port_numbering=PortNumbering(pattern="Ethernet{n}", first=0, step=4),
-        port_count=port_count(typical),
+        # SB, platform.json and port_config.ini of these boxes: Ethernet0 to 3, or Ethernet0 and Ethernet2.
+        port_numbering=PortNumbering(
+            pattern="Ethernet{n}",
+            first=0,
+            step=4,
+            lanes=4,
+            skips_lanes=True,
+            full_breakout_ports=2 if hardware == "sn2700" else 1,
+            lag_pattern="PortChannel{n}",
+        ),
+        ports=require(typical.ports),
         minimum_bandwidth=_MINIMUM if maker == "broadcom" else None,
         maximum_bandwidth=_BROADCOM_MAXIMUM if maker == "broadcom" else _MELLANOX_MAXIMUM,
         remaps_host_control=True,
         segment_routing=_SRV6,
         unverified=(
-            *unverified,
+            *unverified("sonic", own),
             *_UNVERIFIED,
             *(_MELLANOX_UNVERIFIED if maker == "mellanox" else _BROADCOM_UNVERIFIED),
         ),
@@ -150,7 +181,10 @@ def _limit(maker: Maker, pool_bytes: int, pool_source: str) -> LimitCapability:
 _HLD: Final = "HLD, section 1: queues below their minimum (cir) are served first"
 _MINIMUM: Final = BandwidthCapability(kind="rate", source=_HLD, step_bps=BITS, minimum_bps=2 * BITS)
 _BROADCOM_MAXIMUM: Final = BandwidthCapability(
-    kind="rate", source="HLD, section 1: queues above their maximum (pir) are not served", step_bps=BITS
+    kind="rate",
+    source="HLD, section 1: queues above their maximum (pir) are not served",
+    step_bps=BITS,
+    minimum_bps=2 * BITS,
 )
 _MELLANOX_MAXIMUM: Final = BandwidthCapability(
     kind="rate",
@@ -198,7 +232,7 @@ TOMAHAWK: Final = _model(
     of="7060cx-32s",
     platforms=("x86_64-arista_7060_cx32s",),
     hwskus=("Arista-7060CX-32S",),
-    unverified=(_PARTS,),
+    own=_PARTS,
 )
 TOMAHAWK2: Final = _model(
     hardware="tomahawk2",
@@ -207,7 +241,7 @@ TOMAHAWK2: Final = _model(
     of="7260cx3-64",
     platforms=("x86_64-arista_7260cx3_64",),
     hwskus=("Arista-7260CX3",),
-    unverified=(_PARTS,),
+    own=_PARTS,
 )
 MODELS: Final = (SN2700, SN2100, SN3700, TRIDENT3, TOMAHAWK, TOMAHAWK2)
 HARDWARE: Final[Mapping[str, Capabilities]] = MappingProxyType(

@@ -4,6 +4,7 @@ import hashlib
 import json
 from typing import Final
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
 from mltswitch.targets.sonic.database import QUEUE_TABLES, Database
@@ -22,8 +23,9 @@ SAVE: Final = (Step("sudo config save -y"),)
 _PORT_TABLES: Final = (*QUEUE_TABLES, "PORT_QOS_MAP")
 
 
-def change_between(running: RunningState, wanted: SwitchState) -> Change:
+def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
     """Patch of our objects alone; raises DeviceError for what it lacks or would ignore."""
+    del capabilities
     before = running_database(running.answers)
     after = merged(before, wanted)
     _check(before, wanted)

@@ -17,13 +17,12 @@ refer to, but changes a profile in place.
 from functools import partial
 from typing import Final
 
-from mltswitch.capabilities import AlphaLimit, Bandwidth, BitRate
+from mltswitch.capabilities import AlphaLimit, BitRate
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.addresses import address_text, network_text
 from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.sonic.capabilities import (
     BITS,
-    LARGEST_THRESHOLD_BYTES,
     LOSSLESS,
     POOL,
     TRAFFIC_CLASSES,
@@ -189,9 +188,10 @@ def _queues(ports: tuple[PortState, ...]) -> Database:
     }
     first_of: dict[tuple[object, ...], list[tuple[int, Entry, Entry]]] = {}
     for port in ports:
-        alike = tuple((q.queue, q.ecn_threshold_bytes, q.limit, q.minimum, q.maximum) for q in port.queues)
+        own = [queue for queue in port.queues if not queue.is_lossless]
+        alike = tuple((q.queue, q.ecn_threshold_bytes, q.limit, q.minimum, q.maximum) for q in own)
         if alike not in first_of:
-            first_of[alike] = [_profiles(tables, port, queue) for queue in port.queues]
+            first_of[alike] = [_profiles(tables, port, queue) for queue in own]
         for queue, settings, buffers in first_of[alike]:
             key = f"{port.name}|{queue}"
             tables["QUEUE"][key], tables["BUFFER_QUEUE"][key] = settings, buffers
@@ -201,20 +201,18 @@ def _queues(ports: tuple[PortState, ...]) -> Database:
 def _profiles(tables: Database, port: PortState, queue: QueueState) -> tuple[int, Entry, Entry]:
     """The queue's number, its entry in QUEUE and in BUFFER_QUEUE; what they refer to goes into `tables`."""
     suffix = f"Q{queue.queue}_{port.name}"
-    minimum, maximum = _checked_rate(port, queue, queue.minimum), _checked_rate(port, queue, queue.maximum)
-    if minimum is not None and maximum is not None and minimum.bps > maximum.bps:
-        raise UnsupportedPlanError(
-            f"a guarantee of {minimum} is more than the cap of {maximum}",
-            where=f"port {port.name}, queue {queue.queue}",
-        )
+    minimum, maximum = (
+        rate if isinstance(rate, BitRate) else None for rate in (queue.minimum, queue.maximum)
+    )
     scheduler = scheduler_name(suffix, minimum, maximum)
     tables["SCHEDULER"][scheduler] = scheduler_fields(minimum, maximum)
     settings: Entry = {"scheduler": scheduler}
     profile = f"MLT_{suffix}"
     if queue.ecn_threshold_bytes is not None:
-        tables["WRED_PROFILE"][profile] = wred_fields(_checked_threshold(port, queue))
+        tables["WRED_PROFILE"][profile] = wred_fields(queue.ecn_threshold_bytes)
         settings["wred_profile"] = profile
-    tables["BUFFER_PROFILE"][profile] = buffer_fields(_checked_limit(port, queue))
+    if isinstance(queue.limit, AlphaLimit):
+        tables["BUFFER_PROFILE"][profile] = buffer_fields(queue.limit)
     return queue.queue, settings, {"profile": profile}
 
 
@@ -223,33 +221,3 @@ def scheduler_name(suffix: str, minimum: BitRate | None, maximum: BitRate | None
     if maximum is not None:
         return f"MLT_MAX_{suffix}"
     return SCHEDULER if minimum is None else f"MLT_MIN_{suffix}"
-
-
-def _checked_rate(port: PortState, queue: QueueState, rate: Bandwidth | None) -> BitRate | None:
-    if rate is None:
-        return None
-    if not isinstance(rate, BitRate) or rate.bps % BITS or rate.bps // BITS <= NO_MINIMUM_BYTES:
-        raise UnsupportedPlanError(
-            f"bandwidth {rate} is no whole number of bytes a second above {NO_MINIMUM_BYTES}",
-            where=f"port {port.name}, queue {queue.queue}",
-        )
-    return rate
-
-
-def _checked_threshold(port: PortState, queue: QueueState) -> int:
-    threshold = queue.ecn_threshold_bytes or 0
-    if not 0 < threshold <= LARGEST_THRESHOLD_BYTES:
-        raise UnsupportedPlanError(
-            f"ECN threshold {threshold} B",
-            where=f"port {port.name}, queue {queue.queue}",
-            expected=f"1 to {LARGEST_THRESHOLD_BYTES} B",
-        )
-    return threshold
-
-
-def _checked_limit(port: PortState, queue: QueueState) -> AlphaLimit:
-    if not isinstance(queue.limit, AlphaLimit):
-        raise UnsupportedPlanError(
-            f"limit {queue.limit} is no share of a pool", where=f"port {port.name}, queue {queue.queue}"
-        )
-    return queue.limit

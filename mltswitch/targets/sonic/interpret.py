@@ -6,7 +6,8 @@ from typing import Final
 
 from mltswitch.capabilities import AlphaLimit, BitRate, Limit, Unlimited
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
-from mltswitch.targets.sonic.capabilities import BITS, TRAFFIC_CLASSES
+from mltswitch.targets.remap import lossless_queues
+from mltswitch.targets.sonic.capabilities import BITS, LOSSLESS, TRAFFIC_CLASSES
 from mltswitch.targets.sonic.database import QUEUE_TABLES, Database, Entry, Value, keys_by_queue
 from mltswitch.targets.sonic.document import (
     MAP,
@@ -37,7 +38,7 @@ _NO_NEXT_HOP: Final = IPv4Address(0)
 Prefix = IPv4Network | IPv6Network
 
 
-def lossless_queues(database: Database, port: str) -> set[int]:
+def paused_queues(database: Database, port: str) -> set[int]:
     """Queues of a port in which PFC may hold packets back.
 
     Asymmetric PFC heeds pause frames of every priority, whatever `pfc_enable` says (sonic-swss,
@@ -116,8 +117,12 @@ class PortReader:
         """(what a port has, its state): few kinds, so that they are looked through."""
 
     def queues_of(self, port: str) -> list[int]:
-        """Queues of a port that QUEUE names, in the order in which it does."""
-        return list(self._keys["QUEUE"].get(port, {}))
+        """Queues of a port that QUEUE names, in the order in which it does; lossless ones before the last."""
+        named = [queue for queue in self._keys["QUEUE"].get(port, {}) if queue not in LOSSLESS]
+        bound = _text(self._database.get("PORT_QOS_MAP", {}).get(port, {}).get("dscp_to_tc_map", ""))
+        classes = self._object("DSCP_TO_TC_MAP", bound.removesuffix(UNTRUSTED)) or {}
+        led = (queue for dscp in classes if (queue := number(classes, dscp)) is not None)
+        return [*named[:-1], *lossless_queues(LOSSLESS, named, led), *named[-1:]]
 
     def port_state(self, port: str, queues: Sequence[int]) -> PortState:
         """State of some queues of one port; what no plan asks for is in `unexpected`, in SONiC's words."""
@@ -197,6 +202,8 @@ class PortReader:
         buffers: Entry,
         unexpected: list[str],
     ) -> QueueState:
+        if queue in LOSSLESS:
+            return QueueState(queue, dscps, None, Unlimited(), is_lossless=True)
         minimum, maximum = self._rates(queue, settings.get("scheduler"), unexpected)
         threshold = self._threshold(queue, settings.get("wred_profile"), unexpected)
         limit = self._limit(queue, buffers.get("profile"), unexpected)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.targets.sonic.database import Database, load
+from mltswitch.capabilities import Capabilities
+from mltswitch.errors import UserInputError
+from mltswitch.targets.sonic.database import Database, dump, load
 from mltswitch.targets.sonic.document import document
 from mltswitch.targets.sonic.interpret import PortReader, routes_of
 from mltswitch.targets.sonic.rules import refusals
@@ -14,10 +15,15 @@ from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRoutin
 FILE: Final = "mltswitch.json"
 
 
-def parse_files(files: Mapping[str, str]) -> SwitchState:
-    """Inverse of `render`; raises UserInputError naming the object that does not belong."""
-    if set(files) != {FILE}:
-        raise UserInputError(f"the files are {', '.join(sorted(files)) or 'none'}", expected=FILE)
+def write_files(state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
+    """`mltswitch.json`, a document for `config load`."""
+    del capabilities
+    return {FILE: dump(document(state))}
+
+
+def read_files(files: Mapping[str, str], capabilities: Capabilities) -> SwitchState:
+    """Inverse of `write_files`; raises UserInputError naming the object that does not belong."""
+    del capabilities
     try:
         database = load(files[FILE])
     except (ValueError, RecursionError) as error:
@@ -28,10 +34,7 @@ def parse_files(files: Mapping[str, str]) -> SwitchState:
     for port in state.ports:
         if port.unexpected:
             raise UserInputError(f"{port.unexpected[0]}", where=f"{FILE}: port {port.name}")
-    try:
-        _compare(database, document(state))
-    except UnsupportedPlanError as error:
-        raise UserInputError(error.what, where=f"{FILE}: {error.where}", expected=error.expected) from None
+    _compare(database, document(state))
     return state
 
 

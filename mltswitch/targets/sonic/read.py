@@ -4,16 +4,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
-from mltswitch.targets.sonic.capabilities import MODELS, POOL, Model, model_of
+from mltswitch.targets.sonic.capabilities import MODELS, POOL, model_of
 from mltswitch.targets.sonic.database import Database, load
 from mltswitch.targets.sonic.document import COUNTERS
 from mltswitch.targets.sonic.interpret import (
     PortReader,
     is_asymmetric,
-    lossless_queues,
+    paused_queues,
     route_of,
     routes_of,
 )
@@ -36,7 +37,13 @@ def running_database(answers: Mapping[str, str]) -> Database:
         raise DeviceError(f"cannot read the configuration: {error}", where=QUERY) from None
 
 
-def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningState:
+def queries_for(wanted: SwitchState) -> tuple[str, ...]:
+    """The one command whose answer `read_answers` needs."""
+    del wanted
+    return (QUERY,)
+
+
+def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
     """State of the wanted ports and queues that exist, and our routes.
 
     Raises DeviceError for what cannot be read, and for what the plan cannot stand on: another buffer pool,
@@ -44,7 +51,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
     """
     database = running_database(answers)
     if wanted.ports:
-        _check_hardware(database, wanted)
+        _check_hardware(database, capabilities.hardware)
     _check_flow_control(database, wanted)
     reader = PortReader(database)
     ports = tuple(
@@ -69,7 +76,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState) -> RunningStat
     return RunningState(SwitchState(ports, routes, routing if is_used else None), answers)
 
 
-def _check_hardware(database: Database, wanted: SwitchState) -> None:
+def _check_hardware(database: Database, hardware: str) -> None:
     """The predicted losses hold for one model and pool; the dynamic buffer model leaves the size out."""
     pool = database.get("BUFFER_POOL", {}).get(POOL, {})
     if pool.get("mode") != "dynamic":
@@ -80,24 +87,20 @@ def _check_hardware(database: Database, wanted: SwitchState) -> None:
         )
     metadata = database.get("DEVICE_METADATA", {}).get("localhost", {})
     model = model_of(*(str(metadata.get(name, "")) for name in ("platform", "hwsku")))
-    planned = next((each for each in MODELS if each.capabilities.hardware == wanted.hardware), None)
-    if model is not None and planned is not None and model is not planned:
+    planned = next(each for each in MODELS if each.capabilities.hardware == hardware)
+    if model is not None and model is not planned:
         raise DeviceError(
-            f"the device is a {model.capabilities.hardware}, and the plan is rounded to a {wanted.hardware}: "
+            f"the device is a {model.capabilities.hardware}, and the plan is rounded to a {hardware}: "
             "its thresholds, limits and predicted losses do not hold",
             where=f"DEVICE_METADATA, {metadata.get('platform', metadata.get('hwsku'))}",
             hint=f"give the device hardware {model.capabilities.hardware} in the fabric file",
         )
-    known = model or planned
-    expected = [str(each.pool_size_bytes) for each in ([known] if known is not None else MODELS)]
-    if "size" in pool and pool["size"] not in expected:
+    if "size" in pool and pool["size"] != str(planned.pool_size_bytes):
         raise DeviceError(
             f"buffer pool {POOL} has {pool['size']} B, so the plan's limits and predicted losses do not hold",
-            expected=" or ".join(f"{size} B" for size in dict.fromkeys(expected)),
+            expected=f"{planned.pool_size_bytes} B",
             hint="load the buffers of a top-of-rack switch, before mltswitch",
         )
-    if model is not None:
-        _check_thresholds(model, wanted)
 
 
 def _with_counters(database: Database, ports: tuple[PortState, ...]) -> tuple[PortState, ...]:
@@ -116,23 +119,12 @@ def _with_counters(database: Database, ports: tuple[PortState, ...]) -> tuple[Po
     return ports
 
 
-def _check_thresholds(model: Model, wanted: SwitchState) -> None:
-    step = model.capabilities.threshold.step_bytes
-    for port in wanted.ports:
-        for queue in port.queues:
-            if queue.ecn_threshold_bytes is not None and queue.ecn_threshold_bytes % step:
-                raise DeviceError(
-                    f"the device is a {model.capabilities.hardware}, whose thresholds are multiples of "
-                    f"{step} B, and the plan has {queue.ecn_threshold_bytes} B",
-                    where=f"port {port.name}, queue {queue.queue}",
-                    hint=f"give the device hardware {model.capabilities.hardware} in the fabric file",
-                )
-
-
 def _check_flow_control(database: Database, wanted: SwitchState) -> None:
     for port in wanted.ports:
-        lossless = lossless_queues(database, port.name)
+        lossless = paused_queues(database, port.name)
         for queue in port.queues:
+            if queue.is_lossless:
+                continue
             if queue.queue in lossless and is_asymmetric(database, port.name):
                 raise DeviceError(
                     f"asymmetric PFC heeds pause frames of every priority, for queue {queue.queue}, too, "

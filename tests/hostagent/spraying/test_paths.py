@@ -266,4 +266,4 @@ def test_prefixes_of_the_setup_are_the_plans() -> None:
     prefixes = [
         IPv4Network(line.split()[3]) for line in setup_commands(plan, "host1", "host3") if " route " in line
     ]
-    assert prefixes == list(plan.fabric.addressing.alias.values())
+    assert prefixes == [prefix for _, prefix in plan.topology.hosts[0].alias_prefixes]

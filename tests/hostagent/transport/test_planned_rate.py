@@ -5,13 +5,13 @@ import pytest
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.transport.planned_rate import rate_settings
 from mltswitch.hostagent.transport.rate import RateSettings
-from mltswitch.plan import Plan, PortRole
+from mltswitch.plan import Plan
 
 
 def test_settings_of_a_plan(lab_plan: Plan) -> None:
     host = lab_plan.topology.hosts[0]
     leaf = lab_plan.topology.switch(host.leaf)
-    port = lab_plan.port_profile(leaf.platform, str(leaf.hardware), PortRole.LEAF_DOWN)
+    port = lab_plan.port_profile(leaf, leaf.port(host.leaf_port))
     found = rate_settings(lab_plan, host.name)
     share = lab_plan.gradient_classes[0].rate_cap_share
     assert found.cap_bps == port.rate_bps * (share or 1)

@@ -5,8 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.targets import Change, RunningState, Step, SwitchState
 from mltswitch.targets.bmv2 import TARGET
+
+CAPABILITIES = TARGET.hardware(None)
 
 Bits = tuple[int, ...]
 BITS: dict[str, tuple[Bits, dict[str, Bits]]] = {
@@ -130,9 +133,9 @@ class Switch:
         return first, limit, min(rate, peak), min(burst, peak_burst)
 
 
-def read(switch: Switch, wanted: SwitchState) -> RunningState:
+def read(switch: Switch, wanted: SwitchState, capabilities: Capabilities = CAPABILITIES) -> RunningState:
     """What the target reads."""
-    return TARGET.read(switch.answers(), wanted)
+    return TARGET.read(switch.answers(), wanted, CAPABILITIES)
 
 
 def apply(switch: Switch, change: Change | Sequence[Step]) -> None:
@@ -144,7 +147,7 @@ def apply(switch: Switch, change: Change | Sequence[Step]) -> None:
 
 def rendered(switch: Switch, state: SwitchState) -> None:
     """Every rendered line, as one pastes them."""
-    for line in TARGET.render(state)["mltswitch.txt"].splitlines():
+    for line in TARGET.render(state, CAPABILITIES)["mltswitch.txt"].splitlines():
         assert line, "an empty line repeats the one before"
         if not line.startswith("#"):
             switch.enter(line)

@@ -15,6 +15,8 @@ from tests.targets.bmv2.device import Switch, apply, read, rendered
 from tests.targets.service_order import blurs, inversions
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
+CAPABILITIES = TARGET.hardware(None)
+
 PLANS = plans(TARGET.hardware(None))
 Ways = list[list[int]]
 few = settings(
@@ -30,21 +32,12 @@ def state_of(data: st.DataObject, plan: Plan) -> SwitchState:
 
 @few
 @given(st.data(), PLANS)
-def test_what_is_rendered_reads_back(data: st.DataObject, plan: Plan) -> None:
-    state = state_of(data, plan)
-    files = TARGET.render(state)
-    assert TARGET.parse(files) == state
-    assert TARGET.render(state) == files
-
-
-@few
-@given(st.data(), PLANS)
 def test_the_switch_takes_every_rendered_line(data: st.DataObject, plan: Plan) -> None:
     state, switch = state_of(data, plan), Switch()
     rendered(switch, state)
     running = read(switch, state)
     assert running.state == state
-    assert TARGET.diff(running, state).is_empty
+    assert TARGET.diff(running, state, CAPABILITIES).is_empty
 
 
 @few
@@ -62,11 +55,11 @@ def test_a_change_leads_from_any_plan_to_any_other(data: st.DataObject, first: P
     switch = Switch(program="none")
     for plan in (first, second):
         wanted = state_of(data, plan)
-        apply(switch, TARGET.diff(read(switch, wanted), wanted))
+        apply(switch, TARGET.diff(read(switch, wanted), wanted, CAPABILITIES))
         running = read(switch, wanted)
         assert running.state == wanted
         assert differences(wanted, running.state) == ()
-        assert TARGET.diff(running, wanted).is_empty
+        assert TARGET.diff(running, wanted, CAPABILITIES).is_empty
         assert switch.depth == 16384
 
 
@@ -81,14 +74,14 @@ def on_ports_of(state: SwitchState, other: SwitchState) -> SwitchState:
 @given(st.data(), PLANS, PLANS)
 def test_the_way_back_restores_what_was(data: st.DataObject, first: Plan, second: Plan) -> None:
     switch, before = Switch(), state_of(data, first)
-    apply(switch, TARGET.diff(read(switch, before), before))
+    apply(switch, TARGET.diff(read(switch, before), before, CAPABILITIES))
     # The second plan's routes lie where the first one's are, so that the way back finds all that it owns.
     after = replace(on_ports_of(state_of(data, second), before), routes=before.routes)
     if len(after.ports) < len(before.ports):
         return
     entries = switch.answers()["entries"]
-    apply(switch, TARGET.diff(read(switch, after), after))
-    apply(switch, TARGET.diff(read(switch, before), before))
+    apply(switch, TARGET.diff(read(switch, after), after, CAPABILITIES))
+    apply(switch, TARGET.diff(read(switch, before), before, CAPABILITIES))
     assert read(switch, before).state == before
     assert len(switch.answers()["entries"].splitlines()) == len(entries.splitlines())
 
@@ -99,14 +92,14 @@ def test_a_change_that_ends_midway_is_finished_by_the_next(
     data: st.DataObject, first: Plan, second: Plan
 ) -> None:
     switch, start, wanted = Switch("none"), state_of(data, first), state_of(data, second)
-    apply(switch, TARGET.diff(read(switch, start), start))
-    steps = TARGET.diff(read(switch, wanted), wanted).steps
+    apply(switch, TARGET.diff(read(switch, start), start, CAPABILITIES))
+    steps = TARGET.diff(read(switch, wanted), wanted, CAPABILITIES).steps
     apply(switch, steps[: data.draw(st.integers(0, len(steps)), "sent")])
-    apply(switch, TARGET.diff(read(switch, wanted), wanted))
+    apply(switch, TARGET.diff(read(switch, wanted), wanted, CAPABILITIES))
     assert read(switch, wanted).state == wanted
     clean = Switch("none")
-    apply(clean, TARGET.diff(read(clean, start), start))
-    apply(clean, TARGET.diff(read(clean, wanted), wanted))
+    apply(clean, TARGET.diff(read(clean, start), start, CAPABILITIES))
+    apply(clean, TARGET.diff(read(clean, wanted), wanted, CAPABILITIES))
     assert len(switch.answers()["entries"]) == len(clean.answers()["entries"])
 
 
@@ -129,7 +122,7 @@ def test_nothing_foreign_is_touched(data: st.DataObject, first: Plan, second: Pl
         wanted = state_of(data, plan)
         running = read(switch, wanted)
         assert any("entries that no plan of these ports" in note for note in running.notes)
-        apply(switch, TARGET.diff(running, wanted))
+        apply(switch, TARGET.diff(running, wanted, CAPABILITIES))
         assert set(foreign) <= set(switch.answers()["entries"].splitlines())
         assert switch.depth == 16384
 
@@ -142,7 +135,7 @@ def test_a_stray_neighbour_is_told_and_removed_on_ports_of_the_plan_only(
     wanted, switch = state_of(data, plan), Switch()
     name = data.draw(st.sampled_from([port.name for port in wanted.ports]), "without routes")
     wanted = replace(wanted, routes=tuple(route for route in wanted.routes if route.port != name))
-    apply(switch, TARGET.diff(read(switch, wanted), wanted))
+    apply(switch, TARGET.diff(read(switch, wanted), wanted, CAPABILITIES))
     clean = set(switch.answers()["entries"].splitlines())
     ports = {port_number(port.name) for port in wanted.ports}
     stray = "table_add neighbours set_neighbour {} => 02:4d:00:00:00:01"
@@ -153,7 +146,7 @@ def test_a_stray_neighbour_is_told_and_removed_on_ports_of_the_plan_only(
     assert [(found.port, found.field) for found in differences(wanted, running.state)] == [
         (name, "configuration")
     ]
-    change = TARGET.diff(running, wanted)
+    change = TARGET.diff(running, wanted, CAPABILITIES)
     assert [step.command for step in change.steps] == [f"table_delete_match neighbours {port_number(name)}"]
     apply(switch, change)
     assert read(switch, wanted).state == wanted
@@ -191,11 +184,11 @@ def test_no_step_serves_late_what_neither_end_does(
 ) -> None:
     switch, start, wanted = Switch(), state_of(data, first), state_of(data, second)
     names = [port.name for port in wanted.ports]
-    apply(switch, TARGET.diff(read(switch, start), start))
+    apply(switch, TARGET.diff(read(switch, start), start, CAPABILITIES))
     if is_strange:
         data.draw(strange(switch, names))
     seen = [queues_led_to(switch, names)]
-    for step in TARGET.diff(read(switch, wanted), wanted).steps:
+    for step in TARGET.diff(read(switch, wanted), wanted, CAPABILITIES).steps:
         switch.enter(step.command)
         seen.append(queues_led_to(switch, names))
     assert read(switch, wanted).state == wanted
@@ -209,7 +202,7 @@ def test_no_step_serves_late_what_neither_end_does(
 def test_no_step_drops_what_neither_end_drops(data: st.DataObject, first: Plan, second: Plan) -> None:
     """On each way through the switch, for each code point: S, L, rate and burst."""
     switch, start, wanted = Switch(), state_of(data, first), state_of(data, second)
-    apply(switch, TARGET.diff(read(switch, start), start))
+    apply(switch, TARGET.diff(read(switch, start), start, CAPABILITIES))
     ports = [port_number(port.name) for port in wanted.ports]
     queues = [queue for state in (start, wanted) for port in state.ports for queue in port.queues]
     code_points = sorted({queue.dscps[0] for queue in queues if queue.dscps})
@@ -222,7 +215,7 @@ def test_no_step_drops_what_neither_end_drops(data: st.DataObject, first: Plan, 
             for dscp in code_points
         ]
 
-    steps = TARGET.diff(read(switch, wanted), wanted).steps
+    steps = TARGET.diff(read(switch, wanted), wanted, CAPABILITIES).steps
     seen = [taken()]
     for step in steps:
         switch.enter(step.command)
@@ -242,10 +235,10 @@ def test_no_prefix_is_without_its_route_meanwhile(data: st.DataObject, plan: Pla
     gone = data.draw(st.lists(st.sampled_from(shared), unique=True)) if shared else []
     start = replace(wanted, routes=tuple(route for route in wanted.routes if route not in gone))
     for first, second in ((start, wanted), (wanted, start)):
-        apply(switch, TARGET.diff(read(switch, first), first))
+        apply(switch, TARGET.diff(read(switch, first), first, CAPABILITIES))
         present = set(switch.tables["ipv4_routes"])
         kept = {route.prefix for route in first.routes} & {route.prefix for route in second.routes}
-        for step in TARGET.diff(read(switch, second), second).steps:
+        for step in TARGET.diff(read(switch, second), second, CAPABILITIES).steps:
             switch.enter(step.command)
             assert len(present & set(switch.tables["ipv4_routes"])) >= len(kept)
             for action, values, _ in switch.tables["ipv4_routes"].values():
@@ -254,14 +247,14 @@ def test_no_prefix_is_without_its_route_meanwhile(data: st.DataObject, plan: Pla
                     assert members <= set(switch.tables["members_of"])
         running = read(switch, second)
         assert differences(second, running.state) == ()
-        assert TARGET.diff(running, second).is_empty
+        assert TARGET.diff(running, second, CAPABILITIES).is_empty
 
 
 @few
 @given(st.data(), PLANS)
 def test_one_threshold_is_one_line(data: st.DataObject, plan: Plan) -> None:
     state, switch = state_of(data, plan), Switch()
-    apply(switch, TARGET.diff(read(switch, state), state))
+    apply(switch, TARGET.diff(read(switch, state), state, CAPABILITIES))
     port = data.draw(st.sampled_from(state.ports))
     marking = [number for number, queue in enumerate(port.queues) if queue.ecn_threshold_bytes]
     index = data.draw(st.sampled_from(marking))
@@ -270,7 +263,7 @@ def test_one_threshold_is_one_line(data: st.DataObject, plan: Plan) -> None:
     changed = replace(queue, ecn_threshold_bytes=queue.ecn_threshold_bytes - 1)
     queues = (*port.queues[:index], changed, *port.queues[index + 1 :])
     ports = tuple(replace(other, queues=queues) if other is port else other for other in state.ports)
-    change = TARGET.diff(read(switch, state), replace(state, ports=ports))
+    change = TARGET.diff(read(switch, state), replace(state, ports=ports), CAPABILITIES)
     assert [step.command.split(" ")[:3] for step in change.steps] == [
         ["table_modify_match", "queues", "set_threshold_and_limit"]
     ]

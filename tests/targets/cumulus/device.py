@@ -1,17 +1,22 @@
 """The emulated switch without SSH: asks and applies what a target wants."""
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.lab.emulators.cumulus import CumulusDevice
 from mltswitch.targets import Change, RunningState, SwitchState
 from mltswitch.targets.cumulus import TARGET
 
+CAPABILITIES = TARGET.hardware(None)
 
-def read(device: CumulusDevice, wanted: SwitchState) -> RunningState:
+
+def read(
+    device: CumulusDevice, wanted: SwitchState, capabilities: Capabilities = CAPABILITIES
+) -> RunningState:
     answers = {}
     for query in TARGET.queries(wanted):
         result = device.execute("cumulus", query)
         assert result.status == 0, result
         answers[query] = result.stdout.decode()
-    return TARGET.read(answers, wanted)
+    return TARGET.read(answers, wanted, capabilities)
 
 
 def run(device: CumulusDevice, *commands: str) -> None:

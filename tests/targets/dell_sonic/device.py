@@ -1,8 +1,11 @@
 """The emulated switch without SSH: asks and applies what a target wants."""
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.lab.emulators.dell_sonic import DellSonicDevice, DellSonicSession
 from mltswitch.targets import Change, RunningState, SwitchState
 from mltswitch.targets.dell_sonic import TARGET
+
+CAPABILITIES = TARGET.hardware(None)
 
 
 def session_of(device: DellSonicDevice, *lines: str) -> DellSonicSession:
@@ -12,10 +15,12 @@ def session_of(device: DellSonicDevice, *lines: str) -> DellSonicSession:
     return session
 
 
-def read(device: DellSonicDevice, wanted: SwitchState) -> RunningState:
+def read(
+    device: DellSonicDevice, wanted: SwitchState, capabilities: Capabilities = CAPABILITIES
+) -> RunningState:
     session = session_of(device)
     answers = {query: session.enter(query).text for query in TARGET.queries(wanted)}
-    return TARGET.read(answers, wanted)
+    return TARGET.read(answers, wanted, capabilities)
 
 
 def apply(device: DellSonicDevice, change: Change) -> None:

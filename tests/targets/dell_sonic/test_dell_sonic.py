@@ -23,6 +23,8 @@ from mltswitch.targets.dell_sonic.settings import classification_of
 from mltswitch.targets.state import SegmentRouting, differences
 from tests.targets.dell_sonic.device import apply, read
 
+CAPABILITIES = TARGET.hardware(None)
+
 FILE = "mltswitch.txt"
 EXAMPLE = Path(__file__).parent / "example.txt"
 RUNNING = Path(__file__).parent / "z9664f.txt"
@@ -58,12 +60,12 @@ ON_PORT = "port Eth1/2: configuration expected as planned, found "
 
 def pushed() -> DellSonicDevice:
     device = DellSonicDevice(ports=8)
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     return device
 
 
 def commands(device: DellSonicDevice, wanted: SwitchState = STATE) -> list[str]:
-    return [step.command for step in TARGET.diff(read(device, wanted), wanted).steps]
+    return [step.command for step in TARGET.diff(read(device, wanted), wanted, CAPABILITIES).steps]
 
 
 def found(device: DellSonicDevice) -> set[str]:
@@ -79,55 +81,55 @@ def in_queue(queue: int, *lines: str) -> tuple[str, ...]:
 
 
 def test_text_of_three_ports() -> None:
-    assert TARGET.render(STATE)[FILE] == EXAMPLE.read_text(encoding="utf-8")
+    assert TARGET.render(STATE, CAPABILITIES)[FILE] == EXAMPLE.read_text(encoding="utf-8")
 
 
 def test_an_empty_switch() -> None:
     empty = SwitchState((), ())
-    assert TARGET.parse(TARGET.render(empty)) == empty
+    assert TARGET.parse(TARGET.render(empty, CAPABILITIES), CAPABILITIES) == empty
 
 
 def test_lines_in_another_order_with_other_comments_say_the_same() -> None:
-    head, *blocks = TARGET.render(STATE)[FILE].split("\n\n")
+    head, *blocks = TARGET.render(STATE, CAPABILITIES)[FILE].split("\n\n")
     ports, routes = blocks[:-1], blocks[-1]
     text = "\n\n".join((head.replace("! thresholds", "! of ours: thresholds"), *ports, "!", routes))
-    assert TARGET.parse({FILE: text.replace("\n ", "\n      ")}) == STATE
+    assert TARGET.parse({FILE: text.replace("\n ", "\n      ")}, CAPABILITIES) == STATE
     swapped = text.replace("  type strict\n  pir 5000000\n", "  pir 5000000\n  type strict\n")
-    assert TARGET.parse({FILE: swapped}) == STATE
+    assert TARGET.parse({FILE: swapped}, CAPABILITIES) == STATE
 
 
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("reload", "mltswitch.txt:2: not a line that mltswitch writes for what the others say: 'reload'"),
-        ("write erase", "mltswitch.txt:2: not a line that mltswitch writes"),
+        ("reload", "mltswitch.txt:2: does not fit the other lines: 'reload'"),
+        ("write erase", "mltswitch.txt:2: does not fit the other lines"),
         ("! fine\rreload", "mltswitch.txt:2: not a comment"),
         ("interface Eth1/9\nexit", "mltswitch.txt:3: a mode without a line: 'interface Eth1/9'"),
         ("qos wred-policy A\nexit", "mltswitch.txt:3: a mode without a line"),
         ("qos scheduler-policy A\nqueue 1\nexit\nexit", "mltswitch.txt:4: a mode without a line: 'queue 1'"),
         ("interface Eth1/9\nreload", "interface Eth1/9 lacks a scheduler-policy with queues"),
-        ("interface Eth1/2\nshutdown\nexit", "mltswitch.txt:3: not a line that mltswitch writes .*shutdown"),
-        ("interface Eth1/2\nqueue 1 wred-policy A\nexit", "mltswitch.txt:3: not a line"),
-        ("qos wred-policy A\ngreen 1\nexit", "mltswitch.txt:3: not a line"),
+        ("interface Eth1/2\nshutdown\nexit", "mltswitch.txt:3: does not fit the other lines: .shutdown"),
+        ("interface Eth1/2\nqueue 1 wred-policy A\nexit", "mltswitch.txt:3: does not fit"),
+        ("qos wred-policy A\ngreen 1\nexit", "mltswitch.txt:3: does not fit"),
         ("ip route \t", r"mltswitch.txt: cannot read 'ip route \\t': "),
         ("ip route  10.0.0.0/8 10.20.0.6", "mltswitch.txt: cannot read "),
         ("ip route 10.0.0.0/8 \t", "mltswitch.txt: cannot read .*: it has no next hop"),
         ("ip route 10.0.0.300/8 10.20.0.6", "mltswitch.txt: cannot read .*10.0.0.300"),
         ("qos wred-policy mltswitch-wred-60\nno green\nexit", "mltswitch.txt: .*: no green"),
         ("qos map tc-queue mltswitch-queues\ntraffic-class 8 queue 1\nexit", "mltswitch.txt"),
-        ("qos map dscp-tc x\ndscp 64 traffic-class 1\nexit", "mltswitch.txt:3: not a line"),
-        ("qos map dscp-tc x\ndscp 9-3 traffic-class 1\nexit", "mltswitch.txt:3: not a line"),
+        ("qos map dscp-tc x\ndscp 64 traffic-class 1\nexit", "mltswitch.txt:3: does not fit"),
+        ("qos map dscp-tc x\ndscp 9-3 traffic-class 1\nexit", "mltswitch.txt:3: does not fit"),
         ("ip route 10.0.0.0/33 10.0.0.1 interface Eth1/1", "mltswitch.txt: cannot read"),
         ("ip route 10.0.0.0/8", "mltswitch.txt: cannot read .*no next hop"),
         ("ip route 10.0.0.0/8 10.0.0.1 interface Eth1/1; reload", "mltswitch.txt"),
-        ("ip route 10.0.0.0/8 10.0.0.1", "mltswitch.txt: route 10.0.0.0/8: its port '' is no name"),
+        ("ip route 10.0.0.0/8 10.0.0.1", "mltswitch.txt:2: does not fit the other lines"),
         ("qos scheduler-policy x\nport\npir 9\nexit\nexit", "mltswitch.txt"),
     ],
 )
 def test_a_line_that_does_not_belong_is_refused(line: str, what: str) -> None:
-    first, *rest = TARGET.render(STATE)[FILE].split("\n")
+    first, *rest = TARGET.render(STATE, CAPABILITIES)[FILE].split("\n")
     with pytest.raises(UserInputError, match=what):
-        TARGET.parse({FILE: "\n".join([first, line, *rest])})
+        TARGET.parse({FILE: "\n".join([first, line, *rest])}, CAPABILITIES)
 
 
 @pytest.mark.parametrize(
@@ -146,10 +148,10 @@ def test_a_line_that_does_not_belong_is_refused(line: str, what: str) -> None:
     ],
 )
 def test_a_missing_line_is_missed(missing: str, what: str) -> None:
-    text = TARGET.render(STATE)[FILE]
+    text = TARGET.render(STATE, CAPABILITIES)[FILE]
     assert missing in text
     with pytest.raises(UserInputError, match=what):
-        TARGET.parse({FILE: text.replace(missing, "", 1)})
+        TARGET.parse({FILE: text.replace(missing, "", 1)}, CAPABILITIES)
 
 
 def test_what_this_system_cannot_express_is_refused() -> None:
@@ -162,29 +164,29 @@ def test_what_this_system_cannot_express_is_refused() -> None:
         ((replace(one, shaped_bps=10**9),), "not shaped"),
         ((replace(one, name="te1/0/1"),), "port te1/0/1: is no name for a port"),
         ((replace(one, name="Eth1/2\nreload"),), "is no name for a port"),
-        ((replace(one, queues=()),), "its queues are none"),
+        ((replace(one, queues=()),), "has no queues"),
         ((replace(one, queues=(QUEUES[1], QUEUES[0], *QUEUES[2:])),), "its queues are 6, 7, 5"),
-        ((with_queue(replace(QUEUES[2], queue=4)),), "its queues are 7, 6, 4"),
+        ((with_queue(replace(QUEUES[2], queue=4)),), "queue 4: is no queue that a plan may use"),
         ((with_queue(replace(QUEUES[2], dscps=())),), "not every code point leads to one queue"),
         ((with_queue(replace(QUEUES[2], ecn_threshold_bytes=60_001)),), "queue 5: ECN threshold 60001 B"),
         ((with_queue(replace(QUEUES[2], ecn_threshold_bytes=12_481_000)),), "ECN threshold 12481000 B"),
-        ((with_queue(replace(QUEUES[2], limit=BytesLimit(9))),), "no limit of its own, not 9 B"),
-        ((with_queue(replace(QUEUES[2], minimum=PortShare(3))),), "3 % is no rate of a scheduler"),
-        ((with_queue(replace(QUEUES[2], maximum=BitRate(31_000))),), "31000 bit/s is no rate"),
+        ((with_queue(replace(QUEUES[2], limit=BytesLimit(9))),), "the limit 9 B"),
+        ((with_queue(replace(QUEUES[2], minimum=PortShare(3))),), "a minimum of 3 %"),
+        ((with_queue(replace(QUEUES[2], maximum=BitRate(31_000))),), "a maximum of 31000 bit/s"),
         (
             (with_queue(replace(QUEUES[2], minimum=BitRate(64_000), maximum=BitRate(32_000))),),
             "its minimum 64000 bit/s is above its maximum",
         ),
     ]:
         with pytest.raises(UnsupportedPlanError, match=what):
-            TARGET.render(SwitchState(ports, ()))
+            TARGET.render(SwitchState(ports, ()), CAPABILITIES)
     for state, what in [
-        (replace(STATE, segment_routing=SegmentRouting(None, ())), "SRv6 is not documented"),
+        (replace(STATE, segment_routing=SegmentRouting(None, ())), "has no SRv6"),
         (replace(STATE, packet_spraying=True), "packet by packet"),
-        (replace(STATE, routes=(STATE.routes[0]._replace(port="eth0"),)), "its port 'eth0' is no name"),
+        (replace(STATE, routes=(STATE.routes[0]._replace(port="eth0"),)), "'eth0' is no name"),
     ]:
         with pytest.raises(UnsupportedPlanError, match=what):
-            TARGET.render(state)
+            TARGET.render(state, CAPABILITIES)
 
 
 def test_hardware() -> None:
@@ -373,7 +375,7 @@ def test_a_change_by_hand_is_found_and_mended(by_hand: tuple[str, ...], text: st
     before = device.configuration
     assert device.configure(*by_hand) == ""
     assert text in found(device)
-    change = TARGET.diff(read(device, STATE), STATE)
+    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
     openers = ("qos ", "interface ", "queue 5", "queue 6", "queue 0", "exit")
     sent = [step.command for step in change.steps]
     assert [line for line in sent if not line.startswith(openers) or " wred-policy mlt" in line[5:]] == [
@@ -395,7 +397,7 @@ def test_a_map_that_believes_something_is_found_and_mended() -> None:
         f"qos map dscp-tc {name} leads elsewhere than to background"
     )
     assert commands(device) == [f"qos map dscp-tc {name}", "dscp 10 traffic-class 0", "exit"]
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     assert found(device) == set()
 
 
@@ -431,7 +433,7 @@ def test_somebody_elses_objects_are_replaced_on_our_ports_and_stay() -> None:
     lines = commands(device)
     assert lines.index("no queue 5 wred-policy") < lines.index(f"qos-map tc-queue {QUEUE_MAP}")
     assert lines.index(f"qos-map dscp-tc {MAP}") < lines.index("queue 5 wred-policy mltswitch-wred-60")
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     assert read(device, STATE).state == STATE
     after = device.configuration
     assert after.ports["Eth1/2"].wred == {
@@ -454,7 +456,7 @@ def test_old_objects_of_ours_go_last_unless_a_port_uses_them() -> None:
     wanted = SwitchState(ports, STATE.routes)
     lines = commands(device, wanted)
     assert not [line for line in lines if line.startswith("no qos")]  # Eth1/1 has the old ones still
-    apply(device, TARGET.diff(read(device, wanted), wanted))
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     assert device.configure(*on_port("Eth1/1", "no queue 5 wred-policy", "no qos-map dscp-tc")) == ""
     assert commands(device, wanted) == [
         "no qos wred-policy mltswitch-wred-60",
@@ -471,14 +473,14 @@ def test_rates_never_cross_on_the_way() -> None:
         ) in {"", "%Error: PIR must be greater than or equal to CIR\n"}
         queues = (*QUEUES[:4], replace(QUEUES[4], minimum=low, maximum=high))
         wanted = replace(STATE, ports=(replace(STATE.ports[0], queues=queues),))
-        apply(device, TARGET.diff(read(device, wanted), wanted))
+        apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
         name = scheduler_policy_name(queues)
         for by_hand in (("no cir", "pir 100", "cir 90"), ("pir 900000", "cir 800000"), ("no cir", "no pir")):
             assert device.configure(f"qos scheduler-policy {name}", "queue 0", *by_hand) == ""
-            apply(device, TARGET.diff(read(device, wanted), wanted))
+            apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
             assert read(device, wanted).state == wanted
             assert device.configure(f"qos scheduler-policy {name}", "queue 0", "no cir") == ""
-            apply(device, TARGET.diff(read(device, wanted), wanted))
+            apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
 
 
 @pytest.mark.parametrize(
@@ -491,7 +493,7 @@ def test_rates_never_cross_on_the_way() -> None:
         ),
         (
             "ip route 10.101.3.0/24 10.20.0.6",
-            "via 10.20.0.6 ",
+            "via 10.20.0.6",
             ["no ip route 10.101.3.0/24 10.20.0.6"],
         ),
         (
@@ -519,7 +521,7 @@ def test_another_route_to_our_prefixes_is_found_and_mended(by_hand: str, text: s
     assert device.configure(by_hand, "ip route 0.0.0.0/0 10.20.0.9") == ""
     assert any(line.endswith(text) for line in found(device))
     assert commands(device) == lines
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     assert read(device, STATE).state == STATE
     assert str(device.configuration.routes[-1 if len(lines) == 1 else 1]) == "ip route 0.0.0.0/0 10.20.0.9"
 
@@ -553,7 +555,7 @@ def scheduling(device: DellSonicDevice, wanted: SwitchState) -> list[str]:
 def test_a_policy_that_lacks_a_queue_is_bound_when_no_packet_takes_it_any_more() -> None:
     four = (*QUEUES[:3], replace(QUEUES[4], dscps=tuple(sorted((*OTHERS, 12)))))
     device = DellSonicDevice(ports=8)
-    apply(device, TARGET.diff(read(device, served(QUEUES)), served(QUEUES)))
+    apply(device, TARGET.diff(read(device, served(QUEUES)), served(QUEUES), CAPABILITIES))
     to_four, back = (
         (dscp_map_name(classification_of(queues)), scheduler_policy_name(queues)) for queues in (four, QUEUES)
     )
@@ -561,7 +563,7 @@ def test_a_policy_that_lacks_a_queue_is_bound_when_no_packet_takes_it_any_more()
         f"qos-map dscp-tc {to_four[0]}",
         f"scheduler-policy {to_four[1]}",
     ]
-    apply(device, TARGET.diff(read(device, served(four)), served(four)))
+    apply(device, TARGET.diff(read(device, served(four)), served(four), CAPABILITIES))
     assert scheduling(device, served(QUEUES)) == [f"scheduler-policy {back[1]}", f"qos-map dscp-tc {back[0]}"]
 
 
@@ -573,7 +575,7 @@ def test_a_policy_stands_between_where_one_lacks_a_queue_and_the_other_has_a_cap
         replace(QUEUES[4], dscps=tuple(sorted((*OTHERS, 8)))),
     )
     device = DellSonicDevice(ports=8)
-    apply(device, TARGET.diff(read(device, served(five)), served(five)))
+    apply(device, TARGET.diff(read(device, served(five)), served(five), CAPABILITIES))
     before = device.configuration
     lines = commands(device, served(QUEUES))
     between = next(line for line in lines if line.startswith("qos scheduler-policy mltswitch-between-"))
@@ -591,7 +593,7 @@ def test_a_policy_stands_between_where_one_lacks_a_queue_and_the_other_has_a_cap
     for end in range(start, len(lines)):
         device.configuration = before
         assert device.configure(*lines[:end]) == ""
-        apply(device, TARGET.diff(read(device, served(QUEUES)), served(QUEUES)))
+        apply(device, TARGET.diff(read(device, served(QUEUES)), served(QUEUES), CAPABILITIES))
         assert list(device.configuration.schedulers) == [SCHEDULER]
         assert read(device, served(QUEUES)).state == served(QUEUES)
 
@@ -619,10 +621,10 @@ def test_every_form_of_a_route_is_read_and_can_be_removed(
 ) -> None:
     running = read(pushed(), STATE)
     config = f"{running.answers[CONFIG]}{line}\nip route vrf Vrf-red 10.101.4.0/24 10.20.0.2\n"
-    state = TARGET.read({CONFIG: config}, STATE)
+    state = TARGET.read({CONFIG: config}, STATE, CAPABILITIES)
     extra = RouteState(IPv4Network("10.101.3.0/24"), IPv4Address(hop), port)
     assert state.state.routes == (*STATE.routes, extra)
-    [step] = TARGET.diff(state, STATE).steps
+    [step] = TARGET.diff(state, STATE, CAPABILITIES).steps
     assert step.command == f"no ip route 10.101.3.0/24 {target or f'interface {port}'}"
 
 
@@ -630,7 +632,7 @@ def test_every_form_of_a_route_is_read_and_can_be_removed(
 def test_a_route_that_cannot_be_read_is_one_error(line: str) -> None:
     answers = read(pushed(), STATE).answers
     with pytest.raises(DeviceError, match=f"^show running-configuration: cannot read '{line}'"):
-        TARGET.read({CONFIG: f"{answers[CONFIG]}{line}\n"}, STATE)
+        TARGET.read({CONFIG: f"{answers[CONFIG]}{line}\n"}, STATE, CAPABILITIES)
 
 
 def test_flow_control_on_a_queue_of_ours_is_refused() -> None:
@@ -686,23 +688,27 @@ def test_a_line_of_another_release_in_an_object_of_ours_is_reported() -> None:
         (f"qos scheduler-policy {SCHEDULER}", " mode deep", f"{SCHEDULER}: mode deep"),
     ]:
         config = answers[CONFIG].replace(f"{after}\n", f"{after}\n{line}\n")
-        state = TARGET.read({CONFIG: config}, STATE).state
+        state = TARGET.read({CONFIG: config}, STATE, CAPABILITIES).state
         assert text in state.ports[0].unexpected
     config = answers[CONFIG].replace("interface Eth1/2\n", "interface Eth1/2\n ars bind port_pro\n")
-    assert TARGET.read({CONFIG: config}, STATE).state == STATE
+    assert TARGET.read({CONFIG: config}, STATE, CAPABILITIES).state == STATE
 
 
 def test_yellow_and_red_of_newer_releases_are_taken_away() -> None:
     answers = read(pushed(), STATE).answers
     red = " red minimum-threshold 1 maximum-threshold 5 drop-probability 25\n"
     header = "qos wred-policy mltswitch-wred-60\n"
-    running = TARGET.read({CONFIG: answers[CONFIG].replace(header, header + red)}, STATE)
+    running = TARGET.read({CONFIG: answers[CONFIG].replace(header, header + red)}, STATE, CAPABILITIES)
     assert running.state.ports[0].unexpected[0].startswith("queue 5 wred-policy mltswitch-wred-60: red min")
-    assert [step.command for step in TARGET.diff(running, STATE).steps] == [header.strip(), "no red", "exit"]
+    assert [step.command for step in TARGET.diff(running, STATE, CAPABILITIES).steps] == [
+        header.strip(),
+        "no red",
+        "exit",
+    ]
 
 
 def test_a_running_configuration_pasted_without_indentation() -> None:
-    running = TARGET.read({CONFIG: RUNNING.read_text(encoding="utf-8")}, STATE)
+    running = TARGET.read({CONFIG: RUNNING.read_text(encoding="utf-8")}, STATE, CAPABILITIES)
     one = running.state.ports[0]
     assert one.trusted
     assert "scheduler-policy ROCE: queue 6 type strict" not in one.unexpected
@@ -715,13 +721,13 @@ def test_a_running_configuration_pasted_without_indentation() -> None:
         line if line.startswith(("!", "qos ", "interface ", "line ", "hardware")) else f" {line}"
         for line in RUNNING.read_text(encoding="utf-8").splitlines()
     )
-    assert TARGET.read({CONFIG: config}, STATE).state == running.state
+    assert TARGET.read({CONFIG: config}, STATE, CAPABILITIES).state == running.state
 
 
 def test_names_of_ports_with_a_space() -> None:
     answers = read(pushed(), STATE).answers
     config = answers[CONFIG].replace("interface Eth1/", "interface Eth 1/")
-    assert TARGET.read({CONFIG: config}, STATE).state == STATE
+    assert TARGET.read({CONFIG: config}, STATE, CAPABILITIES).state == STATE
 
 
 def test_a_port_that_the_switch_lacks() -> None:
@@ -731,7 +737,7 @@ def test_a_port_that_the_switch_lacks() -> None:
     [absent] = differences(wanted, running.state)
     assert str(absent) == "port Eth1/99: configuration expected present, found absent"
     with pytest.raises(DeviceError, match=r"^port Eth1/99: the switch has no such port"):
-        TARGET.diff(running, wanted)
+        TARGET.diff(running, wanted, CAPABILITIES)
 
 
 @pytest.mark.parametrize(
@@ -739,13 +745,13 @@ def test_a_port_that_the_switch_lacks() -> None:
 )
 def test_an_answer_without_interfaces_is_one_error(answer: str) -> None:
     with pytest.raises(DeviceError, match="the answer has no interface"):
-        TARGET.read({CONFIG: answer}, STATE)
+        TARGET.read({CONFIG: answer}, STATE, CAPABILITIES)
 
 
 def test_what_already_runs_is_saved_again() -> None:
     device = pushed()
     device.saved = DellSonicDevice(ports=8).configuration
-    change = TARGET.diff(read(device, STATE), STATE)
+    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
     assert (change.steps, change.text) == ((), "")
     apply(device, change)
     assert device.saved == device.configuration
@@ -763,7 +769,7 @@ def test_what_is_not_ours_stays() -> None:
     before = device.configuration
     queues = (*QUEUES[:2], replace(QUEUES[2], ecn_threshold_bytes=61_000), *QUEUES[3:])
     wanted = SwitchState((PortState("Eth1/2", False, None, queues),), STATE.routes[:1])
-    apply(device, TARGET.diff(read(device, wanted), wanted))
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     assert read(device, wanted).state == wanted
     after = device.configuration
     assert {name: port for name, port in after.ports.items() if name != "Eth1/2"} == {

@@ -16,6 +16,8 @@ from mltswitch.targets.state import differences
 from tests.targets.dell_sonic.device import apply, read, session_of
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
+CAPABILITIES = TARGET.hardware(None)
+
 PLANS = st.sampled_from(list(HARDWARE.values())).flatmap(plans)
 NEVER = 10**9
 few = settings(max_examples=LAW_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -27,22 +29,13 @@ def state_of(data: st.DataObject, plan: Plan) -> SwitchState:
 
 @few
 @given(st.data(), PLANS)
-def test_what_is_rendered_reads_back(data: st.DataObject, plan: Plan) -> None:
-    state = state_of(data, plan)
-    files = TARGET.render(state)
-    assert TARGET.parse(files) == state
-    assert TARGET.render(state) == files
-
-
-@few
-@given(st.data(), PLANS)
 def test_the_switch_takes_every_rendered_line(data: st.DataObject, plan: Plan) -> None:
     state = state_of(data, plan)
     device = DellSonicDevice()
-    assert device.configure(*TARGET.render(state)["mltswitch.txt"].splitlines()) == ""
+    assert device.configure(*TARGET.render(state, CAPABILITIES)["mltswitch.txt"].splitlines()) == ""
     running = read(device, state)
     assert running.state == state
-    assert TARGET.diff(running, state).is_empty
+    assert TARGET.diff(running, state, CAPABILITIES).is_empty
 
 
 @few
@@ -51,10 +44,10 @@ def test_a_change_leads_from_any_plan_to_any_other(data: st.DataObject, first: P
     device = DellSonicDevice()
     for plan in (first, second):
         wanted = state_of(data, plan)
-        apply(device, TARGET.diff(read(device, wanted), wanted))
+        apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
         running = read(device, wanted)
         assert differences(wanted, running.state) == ()
-        assert TARGET.diff(running, wanted).is_empty
+        assert TARGET.diff(running, wanted, CAPABILITIES).is_empty
         assert device.saved == device.configuration
 
 
@@ -63,15 +56,15 @@ def test_a_change_leads_from_any_plan_to_any_other(data: st.DataObject, first: P
 def test_the_way_back_restores_what_was(data: st.DataObject, first: Plan, second: Plan) -> None:
     device = DellSonicDevice()
     before = state_of(data, first)
-    apply(device, TARGET.diff(read(device, before), before))
+    apply(device, TARGET.diff(read(device, before), before, CAPABILITIES))
     configuration = device.configuration
     # Ports and routes lie where the first plan's are, so that the way back finds all that it owns.
     names = {port.name for port in before.ports}
     after = SwitchState(
         tuple(port for port in state_of(data, second).ports if port.name in names), before.routes
     )
-    apply(device, TARGET.diff(read(device, after), after))
-    apply(device, TARGET.diff(read(device, before), before))
+    apply(device, TARGET.diff(read(device, after), after, CAPABILITIES))
+    apply(device, TARGET.diff(read(device, before), before, CAPABILITIES))
     assert read(device, before).state == before
     assert device.configuration == configuration
 
@@ -81,13 +74,13 @@ def test_the_way_back_restores_what_was(data: st.DataObject, first: Plan, second
 def test_no_object_of_an_old_plan_is_left(data: st.DataObject, first: Plan, second: Plan) -> None:
     device = DellSonicDevice()
     wanted = state_of(data, first)
-    apply(device, TARGET.diff(read(device, wanted), wanted))
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     after = state_of(data, second)
     names = {port.name for port in after.ports}
-    apply(device, TARGET.diff(read(device, after), after))
+    apply(device, TARGET.diff(read(device, after), after, CAPABILITIES))
     if {port.name for port in wanted.ports} <= names:
         fresh = DellSonicDevice()
-        apply(fresh, TARGET.diff(read(fresh, after), after))
+        apply(fresh, TARGET.diff(read(fresh, after), after, CAPABILITIES))
         assert objects(device.configuration) == objects(fresh.configuration)
 
 
@@ -182,7 +175,7 @@ def service(configuration: DellSonicConfiguration, policy: str, queue: int) -> t
 def steps_between(device: DellSonicDevice, wanted: SwitchState) -> list[list[Lot]]:
     names = [port.name for port in wanted.ports]
     used = frozenset(queue.queue for port in wanted.ports for queue in port.queues)
-    steps = TARGET.diff(read(device, wanted), wanted).steps
+    steps = TARGET.diff(read(device, wanted), wanted, CAPABILITIES).steps
     seen = [lots(device.configuration, names, used)]
     session = session_of(device, "configure terminal")
     for step in steps:
@@ -206,7 +199,7 @@ def no_step_is_worse(seen: list[list[Lot]]) -> bool:
 def test_no_step_treats_a_packet_worse_than_both_ends(data: st.DataObject, first: Plan, second: Plan) -> None:
     device = DellSonicDevice()
     start = state_of(data, first)
-    apply(device, TARGET.diff(read(device, start), start))
+    apply(device, TARGET.diff(read(device, start), start, CAPABILITIES))
     assert no_step_is_worse(steps_between(device, state_of(data, second)))
 
 
@@ -228,7 +221,7 @@ def test_no_step_from_objects_of_ours_that_somebody_changed_treats_a_packet_wors
     device = DellSonicDevice()
     start = state_of(data, first)
     wanted = data.draw(st.sampled_from([start, state_of(data, second)]))
-    apply(device, TARGET.diff(read(device, start), start))
+    apply(device, TARGET.diff(read(device, start), start, CAPABILITIES))
     bound = {name: port.scheduler for name, port in device.configuration.ports.items() if port.scheduler}
     assert device.configure(*lines[: data.draw(st.sampled_from([0, len(lines)]))]) == ""
     for name, policy in data.draw(st.sampled_from([{}, bound])).items():

@@ -1,8 +1,11 @@
 """The emulated switch without SSH: asks and applies what a target wants."""
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.lab.emulators.eos import EosDevice
 from mltswitch.targets import Change, RunningState, Step, SwitchState
 from mltswitch.targets.eos import TARGET
+
+CAPABILITIES = TARGET.hardware(None)
 
 MODELS = {
     "trident2": "DCS-7050QX-32-F",
@@ -14,11 +17,11 @@ MODELS = {
 """Chip → a model that has it, as `show version` names it."""
 
 
-def read(device: EosDevice, wanted: SwitchState) -> RunningState:
+def read(device: EosDevice, wanted: SwitchState, capabilities: Capabilities = CAPABILITIES) -> RunningState:
     session = device.open_session("admin")
     session.enter("enable")
     answers = {query: session.enter(query).text for query in TARGET.queries(wanted)}
-    return TARGET.read(answers, wanted)
+    return TARGET.read(answers, wanted, capabilities)
 
 
 def send(device: EosDevice, steps: tuple[Step, ...]) -> None:

@@ -14,9 +14,10 @@ from mltswitch.lab.emulators.eos import EosDevice
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.eos import TARGET
 from mltswitch.targets.eos.capabilities import HARDWARE, REFUSED
-from mltswitch.targets.eos.state import SharedQueueState
 from mltswitch.targets.state import differences
 from tests.targets.eos.device import MODELS, apply, read, send
+
+CAPABILITIES = TARGET.hardware(None)
 
 FILE = "mltswitch.txt"
 CONFIG = "show running-config"
@@ -46,13 +47,13 @@ def step_at(size: int) -> str:
 
 def pushed() -> EosDevice:
     device = EosDevice()
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     return device
 
 
 def commands(device: EosDevice, wanted: SwitchState = STATE) -> list[str]:
     """What is sent, without what opens and commits the session."""
-    steps = [step.command for step in TARGET.diff(read(device, wanted), wanted).steps]
+    steps = [step.command for step in TARGET.diff(read(device, wanted), wanted, CAPABILITIES).steps]
     return [step for step in steps if step != "end" and not step.startswith("configure session")]
 
 
@@ -62,29 +63,36 @@ def found(device: EosDevice) -> list[str]:
 
 def test_the_example_file() -> None:
     text = (Path(__file__).parent / "example.txt").read_text(encoding="utf-8")
-    assert TARGET.render(STATE) == {FILE: text}
+    assert TARGET.render(STATE, CAPABILITIES) == {FILE: text}
 
 
 def test_the_switch_takes_the_example_file_as_it_is_pasted() -> None:
     device = EosDevice()
-    assert device.configure(*TARGET.render(STATE)[FILE].splitlines()) == ""
+    assert device.configure(*TARGET.render(STATE, CAPABILITIES)[FILE].splitlines()) == ""
     assert read(device, STATE).state == STATE
 
 
 def test_a_chip_with_one_kind_of_queue() -> None:
-    state = SharedQueueState(STATE.ports, STATE.routes)
-    text = TARGET.render(state)[FILE]
+    capabilities = HARDWARE["trident2"]
+    queues = tuple(
+        replace(queue, ecn_threshold_bytes=queue.ecn_threshold_bytes and 208 * queue.queue)
+        for queue in QUEUES
+    )
+    state = replace(STATE, ports=tuple(replace(port, queues=queues) for port in STATE.ports))
+    text = TARGET.render(state, capabilities)[FILE]
     assert "   tx-queue 5\n" in text
     assert "uc-tx-queue" not in text
-    assert TARGET.parse({FILE: text}) == state
-    device = EosDevice(queue_word="tx-queue")
-    apply(device, TARGET.diff(read(device, state), state))
-    assert read(device, state).state == state
+    assert TARGET.parse({FILE: text}, capabilities) == state
+    with pytest.raises(UserInputError, match="does not fit the other lines: 'priority strict'"):
+        TARGET.parse({FILE: text}, CAPABILITIES)
+    device = EosDevice(queue_word="tx-queue", model=MODELS["trident2"])
+    apply(device, TARGET.diff(read(device, state, capabilities), state, capabilities))
+    assert read(device, state, capabilities).state == state
 
 
 def test_an_empty_switch() -> None:
     empty = SwitchState((), ())
-    assert TARGET.parse(TARGET.render(empty)) == empty
+    assert TARGET.parse(TARGET.render(empty, CAPABILITIES), CAPABILITIES) == empty
 
 
 @pytest.mark.parametrize(
@@ -116,20 +124,20 @@ def test_an_empty_switch() -> None:
     ],
 )
 def test_a_line_outside_the_grammar_is_refused(line: str, what: str) -> None:
-    first, *rest = TARGET.render(STATE)[FILE].split("\n")
+    first, *rest = TARGET.render(STATE, CAPABILITIES)[FILE].split("\n")
     with pytest.raises(UserInputError, match=what):
-        TARGET.parse({FILE: "\n".join([first, line, *rest])})
+        TARGET.parse({FILE: "\n".join([first, line, *rest])}, CAPABILITIES)
 
 
 def test_a_missing_line_is_refused() -> None:
-    text = TARGET.render(STATE)[FILE].replace("   qos cos 1\n", "")
+    text = TARGET.render(STATE, CAPABILITIES)[FILE].replace("   qos cos 1\n", "")
     with pytest.raises(UserInputError, match="lacks the line 'interface Ethernet1/1 / qos cos 1'"):
-        TARGET.parse({FILE: text})
-    text = TARGET.render(STATE)[FILE].replace("      priority strict\n", "", 1)
+        TARGET.parse({FILE: text}, CAPABILITIES)
+    text = TARGET.render(STATE, CAPABILITIES)[FILE].replace("      priority strict\n", "", 1)
     with pytest.raises(
         UserInputError, match="lacks the line 'interface Ethernet2/1 / uc-tx-queue 6 / priority"
     ):
-        TARGET.parse({FILE: text})
+        TARGET.parse({FILE: text}, CAPABILITIES)
 
 
 def test_what_eos_cannot_express_is_refused() -> None:
@@ -137,8 +145,11 @@ def test_what_eos_cannot_express_is_refused() -> None:
     for ports, what in [
         ((replace(port, shaped_bps=10**9),), "not shaped"),
         ((replace(port, name="eth1"),), "port eth1: is no name for a port"),
-        ((replace(port, queues=(replace(QUEUES[1], limit=BytesLimit(9)),)),), "no limit of its own"),
-        ((replace(port, queues=(replace(QUEUES[1], queue=7), QUEUES[3])),), "queue 7: EOS keeps it"),
+        ((replace(port, queues=(replace(QUEUES[1], limit=BytesLimit(9)),)),), "the limit 9 B"),
+        (
+            (replace(port, queues=(replace(QUEUES[1], queue=7), QUEUES[3])),),
+            "queue 7: is no queue that a plan may use",
+        ),
         ((replace(port, queues=(replace(QUEUES[1], ecn_threshold_bytes=0), QUEUES[3])),), "threshold 0"),
         ((replace(port, queues=(*QUEUES[:3], replace(QUEUES[3], dscps=()))),), "no code point leads"),
         (
@@ -147,7 +158,7 @@ def test_what_eos_cannot_express_is_refused() -> None:
         ),
     ]:
         with pytest.raises(UnsupportedPlanError, match=what):
-            TARGET.render(SwitchState(ports, ()))
+            TARGET.render(SwitchState(ports, ()), CAPABILITIES)
 
 
 def test_hardware() -> None:
@@ -193,7 +204,7 @@ def test_a_switch_as_delivered_is_changed_in_a_safe_order() -> None:
 
 def test_the_session_is_committed_with_a_timer_and_confirmed() -> None:
     device = EosDevice()
-    change = TARGET.diff(read(device, STATE), STATE)
+    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
     steps = [step.command for step in change.steps]
     assert steps[:2] == ["end", "configure session mltswitch-1"]
     assert steps[-2:] == ["end", "configure session mltswitch-1 commit timer 00:10:00"]
@@ -213,16 +224,20 @@ def test_the_session_is_committed_with_a_timer_and_confirmed() -> None:
 
 def test_a_change_that_waits_for_its_confirmation() -> None:
     device = EosDevice()
-    send(device, TARGET.diff(read(device, STATE), STATE).steps)
+    send(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES).steps)
     running = read(device, STATE)
-    assert [step.command for step in TARGET.diff(running, STATE).save] == [
+    assert [step.command for step in TARGET.diff(running, STATE, CAPABILITIES).save] == [
         "end",
         "configure session mltswitch-1 commit",
         "write memory",
     ]
     other = SwitchState(STATE.ports[:1], ())
     with pytest.raises(DeviceError, match="a push waits to be confirmed, in config session mltswitch-1"):
-        TARGET.diff(read(device, SwitchState((replace(other.ports[0], trusted=False),), ())), _distrusting())
+        TARGET.diff(
+            read(device, SwitchState((replace(other.ports[0], trusted=False),), ())),
+            _distrusting(),
+            CAPABILITIES,
+        )
 
 
 def _distrusting() -> SwitchState:
@@ -234,7 +249,7 @@ def test_sessions_of_others_are_left_alone() -> None:
     session = device.open_session("other")
     for line in ("enable", "configure session theirs", "ip routing", "end"):
         assert session.enter(line).text == ""
-    steps = [step.command for step in TARGET.diff(read(device, STATE), STATE).steps]
+    steps = [step.command for step in TARGET.diff(read(device, STATE), STATE, CAPABILITIES).steps]
     assert "configure session theirs abort" not in steps
     assert device.sessions.by_name["theirs"].state == "pending"
 
@@ -310,7 +325,7 @@ def test_sessions_of_others_are_left_alone() -> None:
         ),
         (
             ("ip route 10.101.0.0/16 10.20.0.6",),
-            "routes: route 10.101.0.0/16 expected via 10.20.0.2 Ethernet2/1, found via 10.20.0.6 ",
+            "routes: route 10.101.0.0/16 expected via 10.20.0.2 Ethernet2/1, found via 10.20.0.6",
         ),
         (
             ("ip route 10.101.3.0/24 Ethernet2/1 10.20.0.2 5",),
@@ -327,7 +342,7 @@ def test_a_change_by_hand_is_found_and_mended_by_one_line(by_hand: tuple[str, ..
     former = device.configuration
     assert device.configure(*by_hand) == ""
     assert difference in found(device)
-    change = TARGET.diff(read(device, STATE), STATE)
+    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
     setting = [line for line in commands(device) if not line.startswith(("interface ", "uc-tx-queue "))]
     assert len(setting) == 1
     apply(device, change)
@@ -343,7 +358,7 @@ def test_another_distance_of_our_route_is_found_and_mended() -> None:
         "no ip route 10.101.0.0/16 Ethernet2/1 10.20.0.2 5",
         "ip route 10.101.0.0/16 Ethernet2/1 10.20.0.2",
     ]
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     assert read(device, STATE).state == STATE
 
 
@@ -392,7 +407,7 @@ def test_lines_of_other_features_are_left_alone() -> None:
         "ip route vrf red 10.101.4.0/24 10.20.0.2\nend\n"
     )
     config = running.answers[CONFIG].removesuffix("end\n") + foreign
-    state = TARGET.read({**running.answers, CONFIG: config}, STATE).state
+    state = TARGET.read({**running.answers, CONFIG: config}, STATE, CAPABILITIES).state
     assert [str(difference) for difference in differences(STATE, state)] == [
         f"port Ethernet2/1: configuration expected as planned, found {line}"
         for line in ("traffic-policy input theirs", "tx-queue 5")
@@ -414,10 +429,10 @@ def test_lines_of_other_features_are_left_alone() -> None:
 def test_every_form_of_a_route_is_read_and_removed_as_it_stands(line: str, port: str) -> None:
     running = read(pushed(), STATE)
     config = running.answers[CONFIG] + f"{line}\n"
-    state = TARGET.read({**running.answers, CONFIG: config}, STATE)
+    state = TARGET.read({**running.answers, CONFIG: config}, STATE, CAPABILITIES)
     hop = IPv4Address("10.20.0.2" if "10.20" in line else "0.0.0.0")  # noqa: S104 (no address to listen on)
     assert state.state.routes == (*STATE.routes, RouteState(IPv4Network("10.101.3.0/24"), hop, port))
-    removal = TARGET.diff(state, STATE).steps[2].command
+    removal = TARGET.diff(state, STATE, CAPABILITIES).steps[2].command
     assert removal == f"no {line}".replace("vrf default ", "").replace(".0 255.255.255.0", ".0/24")
 
 
@@ -425,14 +440,14 @@ def test_every_form_of_a_route_is_read_and_removed_as_it_stands(line: str, port:
 def test_a_route_that_cannot_be_read_is_one_error(line: str) -> None:
     answers = read(pushed(), STATE).answers
     with pytest.raises(DeviceError, match=f"^show running-config: cannot read '{line}'"):
-        TARGET.read({**answers, CONFIG: answers[CONFIG] + line}, STATE)
+        TARGET.read({**answers, CONFIG: answers[CONFIG] + line}, STATE, CAPABILITIES)
 
 
 @pytest.mark.parametrize("text", ["10 12", "10,12", "10-12"])
 def test_every_form_of_a_list_of_code_points_is_read(text: str) -> None:
     running = read(pushed(), STATE)
     config = running.answers[CONFIG] + f"qos map dscp {text} to traffic-class 4\n"
-    state = TARGET.read({**running.answers, CONFIG: config}, STATE).state
+    state = TARGET.read({**running.answers, CONFIG: config}, STATE, CAPABILITIES).state
     assert state.ports[0].queues[2].dscps == ((10, 11, 12) if "-" in text else (10, 12))
 
 
@@ -440,7 +455,7 @@ def test_every_form_of_a_list_of_code_points_is_read(text: str) -> None:
 def test_code_points_by_name_are_read(text: str) -> None:
     running = read(pushed(), STATE)
     config = running.answers[CONFIG] + f"qos map dscp {text} to traffic-class 4\n"
-    state = TARGET.read({**running.answers, CONFIG: config}, STATE).state
+    state = TARGET.read({**running.answers, CONFIG: config}, STATE, CAPABILITIES).state
     assert state.ports[0].queues[2].dscps == (8, 10, 12)
 
 
@@ -460,7 +475,7 @@ def test_code_points_by_name_are_read(text: str) -> None:
 def test_a_map_that_cannot_be_read_is_one_error(line: str) -> None:
     answers = read(pushed(), STATE).answers
     with pytest.raises(DeviceError, match=f"^show running-config: cannot read '{line}'"):
-        TARGET.read({**answers, CONFIG: f"{answers[CONFIG]}{line}\n"}, STATE)
+        TARGET.read({**answers, CONFIG: f"{answers[CONFIG]}{line}\n"}, STATE, CAPABILITIES)
 
 
 def test_a_member_of_a_port_channel_is_refused() -> None:
@@ -475,21 +490,16 @@ def test_a_member_of_a_port_channel_is_refused() -> None:
         read(device, STATE)
 
 
-def on(chip: str) -> SwitchState:
-    return replace(STATE, hardware=chip)
-
-
 def test_a_model_with_another_chip_is_refused() -> None:
     for chip, model in MODELS.items():
-        assert read(EosDevice(model=model), on(chip)).notes == ()
+        assert read(EosDevice(model=model), STATE, HARDWARE[chip]).notes == ()
         for other in MODELS.keys() - {chip}:
             with pytest.raises(
                 DeviceError, match=f"^{model} has the chip {chip}, and the plan was .* {other}"
             ):
-                read(EosDevice(model=model), on(other))
-    [note] = read(EosDevice(model="DCS-7050QX-32S-F"), on("trident2")).notes
+                read(EosDevice(model=model), STATE, HARDWARE[other])
+    [note] = read(EosDevice(model="DCS-7050QX-32S-F"), STATE, HARDWARE["trident2"]).notes
     assert note == "whether DCS-7050QX-32S-F has the chip trident2, for which the plan was made, is not known"
-    assert read(EosDevice(model="DCS-7050QX-32-F"), on("")).notes == ()
 
 
 def test_what_is_not_saved_is_a_note() -> None:
@@ -502,7 +512,7 @@ def test_what_is_not_saved_is_a_note() -> None:
 
 def test_what_waits_for_its_confirmation_is_told() -> None:
     device = EosDevice()
-    change = TARGET.diff(read(device, STATE), STATE)
+    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
     send(device, change.steps)
     [sentence] = read(device, STATE).unconfirmed
     assert sentence.startswith("config session mltswitch-1 waits to be confirmed, and the switch undoes it")
@@ -594,14 +604,14 @@ POLICY_LINES = [
 
 def serving(state: SwitchState) -> EosDevice:
     device = EosDevice()
-    apply(device, TARGET.diff(read(device, state), state))
+    apply(device, TARGET.diff(read(device, state), state, CAPABILITIES))
     assert read(device, state).state == state
     assert commands(device, state) == []
     return device
 
 
 def test_what_hosts_may_not_use_is_background_on_their_ports() -> None:
-    text = TARGET.render(WITH_HOSTS)[FILE]
+    text = TARGET.render(WITH_HOSTS, CAPABILITIES)[FILE]
     section = text.partition("! what hosts may not use becomes background\n")[2].partition("interface ")[0]
     assert [line for line in section.splitlines() if line.strip() != "!"] == POLICY_LINES
     assert (
@@ -609,7 +619,7 @@ def test_what_hosts_may_not_use_is_background_on_their_ports() -> None:
     )
     assert text.count("service-policy") == 2
     assert "qos map dscp 48 56 to traffic-class 6\n" in text
-    assert TARGET.parse({FILE: text}) == WITH_HOSTS
+    assert TARGET.parse({FILE: text}, CAPABILITIES) == WITH_HOSTS
     running = serving(WITH_HOSTS).configuration
     ports = [running.ports[f"Ethernet{n}/1"].qos.policy for n in (1, 2, 5, 6)]
     for family in ("ip", "ipv6"):
@@ -619,20 +629,20 @@ def test_what_hosts_may_not_use_is_background_on_their_ports() -> None:
 
 
 def test_lines_may_stand_in_another_order_with_other_comments() -> None:
-    text = TARGET.render(WITH_HOSTS)[FILE]
+    text = TARGET.render(WITH_HOSTS, CAPABILITIES)[FILE]
     queues, classification, denied, ports, routes = re.split(
         r"! classification\n|! what hosts.*\n|(?<=!\n)(?=interface Ethernet2/1\n   qos)|! routes\n", text
     )
     moved = "".join([routes, "! ports\n", ports, "\n", denied, "   ! indented\n", classification, queues])
     assert moved != text
-    assert TARGET.parse({FILE: moved}) == WITH_HOSTS
+    assert TARGET.parse({FILE: moved}, CAPABILITIES) == WITH_HOSTS
 
 
 def test_a_switch_with_ports_of_hosts_alone_needs_no_policy() -> None:
     state = SwitchState((PortState("Ethernet5/1", True, None, HOST_QUEUES),), ())
-    text = TARGET.render(state)[FILE]
+    text = TARGET.render(state, CAPABILITIES)[FILE]
     assert "policy" not in text
-    assert TARGET.parse({FILE: text}) == state
+    assert TARGET.parse({FILE: text}, CAPABILITIES) == state
 
 
 def test_the_policy_goes_with_the_last_port_that_needs_it() -> None:
@@ -649,7 +659,7 @@ def test_the_policy_goes_with_the_last_port_that_needs_it() -> None:
     ]
     assert device.configure("interface Ethernet9/1", "service-policy type qos input mltswitch-host") == ""
     assert [line for line in commands(device, fabric) if line.startswith("no policy-map")] == []
-    apply(device, TARGET.diff(read(device, fabric), fabric))
+    apply(device, TARGET.diff(read(device, fabric), fabric, CAPABILITIES))
     assert read(device, fabric).state == fabric
     assert commands(device, fabric) == []
 
@@ -677,7 +687,7 @@ def test_other_code_points_change_single_entries() -> None:
         *("ip access-list mltswitch-control-ipv4", "no 57"),
         *("ipv6 access-list mltswitch-control-ipv6", "no 57"),
     ]
-    apply(device, TARGET.diff(read(device, wanted), wanted))
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     assert read(device, wanted).state == wanted
 
 
@@ -715,7 +725,7 @@ def test_a_change_of_our_policy_is_found_and_mended(by_hand: tuple[str, ...]) ->
         "port Ethernet5/1: configuration expected as planned, found service-policy type qos input "
         "mltswitch-host, whose lines are not the plan's" in found
     )
-    apply(device, TARGET.diff(read(device, WITH_HOSTS), WITH_HOSTS))
+    apply(device, TARGET.diff(read(device, WITH_HOSTS), WITH_HOSTS, CAPABILITIES))
     assert read(device, WITH_HOSTS).state == WITH_HOSTS
     assert set(device.configuration.policies.lines()) == set(before.policies.lines())
 
@@ -735,7 +745,7 @@ def test_ports_with_maps_of_their_own_are_refused() -> None:
     ):
         ports = (STATE.ports[0], replace(STATE.ports[1], queues=queues))
         with pytest.raises(UnsupportedPlanError, match="port Ethernet1/1: EOS has one DSCP map"):
-            TARGET.render(SwitchState(ports, ()))
+            TARGET.render(SwitchState(ports, ()), CAPABILITIES)
 
 
 BOUNDED = (
@@ -748,13 +758,13 @@ BOUNDED = (
 
 def test_a_guarantee_and_a_rate() -> None:
     state = SwitchState((PortState("Ethernet2/1", True, None, BOUNDED),), ())
-    text = TARGET.render(state)[FILE]
+    text = TARGET.render(state, CAPABILITIES)[FILE]
     assert (
         "   uc-tx-queue 0\n      priority strict\n      bandwidth guaranteed percent 5\n      no random"
         in text
     )
     assert "   uc-tx-queue 5\n      priority strict\n      shape rate 5000000 kbps\n      no random" in text
-    assert TARGET.parse({FILE: text}) == state
+    assert TARGET.parse({FILE: text}, CAPABILITIES) == state
     device = serving(state)
     queues = device.configuration.ports["Ethernet2/1"].qos.queues
     assert (queues[0].bandwidth, queues[5].shape) == ("guaranteed percent 5", "5000000 kbps")
@@ -762,21 +772,21 @@ def test_a_guarantee_and_a_rate() -> None:
     lines = commands(device, free)
     order = [lines.index(line) for line in ("no shape rate", step_at(18432), "no bandwidth guaranteed")]
     assert order == sorted(order)
-    apply(device, TARGET.diff(read(device, free), free))
+    apply(device, TARGET.diff(read(device, free), free, CAPABILITIES))
     assert read(device, free).state == free
 
 
 @pytest.mark.parametrize(
     ("queue", "what"),
     [
-        (replace(QUEUES[3], minimum=BitRate(1000)), "a guarantee of 1000 bit/s"),
-        (replace(QUEUES[3], maximum=PortShare(5)), "a rate of 5 %"),
-        (replace(QUEUES[3], maximum=BitRate(1500)), "a rate of 1500 bit/s"),
+        (replace(QUEUES[3], minimum=BitRate(1000)), "a minimum of 1000 bit/s"),
+        (replace(QUEUES[3], maximum=PortShare(5)), "a maximum of 5 %"),
+        (replace(QUEUES[3], maximum=BitRate(1500)), "a maximum of 1500 bit/s"),
     ],
 )
 def test_bandwidths_in_other_units_are_refused(queue: QueueState, what: str) -> None:
     with pytest.raises(UnsupportedPlanError, match=f"queue 0: {what}"):
-        TARGET.render(SwitchState((replace(STATE.ports[0], queues=(*QUEUES[:3], queue)),), ()))
+        TARGET.render(SwitchState((replace(STATE.ports[0], queues=(*QUEUES[:3], queue)),), ()), CAPABILITIES)
 
 
 def test_a_port_that_is_not_there() -> None:
@@ -787,7 +797,7 @@ def test_a_port_that_is_not_there() -> None:
 def test_what_already_runs_is_saved_again() -> None:
     device = pushed()
     device.startup = EosDevice().configuration
-    change = TARGET.diff(read(device, STATE), STATE)
+    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
     assert (change.steps, change.text) == ((), "")
     apply(device, change)
     assert device.startup == device.configuration
@@ -810,7 +820,7 @@ def test_what_is_not_ours_stays() -> None:
     before = device.configuration
     queues = (QUEUES[0], replace(QUEUES[1], ecn_threshold_bytes=6144), *QUEUES[2:])
     wanted = SwitchState((PortState("Ethernet2/1", True, None, queues),), STATE.routes[:1])
-    apply(device, TARGET.diff(read(device, wanted), wanted))
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     after = device.configuration
     assert read(device, wanted).state == wanted
     assert replace(after, ports=before.ports, routes=before.routes) == before
@@ -850,4 +860,4 @@ def test_an_answer_of_another_form_is_one_error(answer: str) -> None:
     answers = read(pushed(), STATE).answers
     for query in (SESSIONS, "show version | json"):
         with pytest.raises(DeviceError, match="another form"):
-            TARGET.read({**answers, query: answer}, on("trident3"))
+            TARGET.read({**answers, query: answer}, STATE, CAPABILITIES)

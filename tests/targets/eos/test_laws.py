@@ -7,10 +7,12 @@ from mltswitch.lab.emulators.eos import EosDevice
 from mltswitch.lab.emulators.eos_state import EosConfiguration, Trust
 from mltswitch.plan import Plan
 from mltswitch.targets.eos import TARGET
-from mltswitch.targets.eos.capabilities import HARDWARE, SHARED_QUEUE_CHIPS
+from mltswitch.targets.eos.capabilities import HARDWARE, queue_word
 from mltswitch.targets.state import differences
 from tests.targets.eos.device import MODELS, apply, read, send
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
+
+CAPABILITIES = TARGET.hardware(None)
 
 PLANS = st.sampled_from(list(HARDWARE.values())).flatmap(plans)
 TRIDENT3_PLANS = plans(TARGET.hardware(None))
@@ -20,28 +22,19 @@ few = settings(max_examples=LAW_EXAMPLES, deadline=None, suppress_health_check=[
 
 def switch_for(plan: Plan) -> EosDevice:
     [chip] = {switch.hardware or "trident3" for switch in plan.topology.switches}
-    word = "tx-queue" if chip in SHARED_QUEUE_CHIPS else "uc-tx-queue"
-    return EosDevice(queue_word=word, model=MODELS[chip])
-
-
-@few
-@given(st.data(), PLANS)
-def test_what_is_rendered_reads_back(data: st.DataObject, plan: Plan) -> None:
-    state = TARGET.quantise(plan, data.draw(switch_names(plan))).state
-    files = TARGET.render(state)
-    assert TARGET.parse(files) == state
-    assert TARGET.render(state) == files
+    return EosDevice(queue_word=queue_word(HARDWARE[chip]), model=MODELS[chip])
 
 
 @few
 @given(st.data(), PLANS)
 def test_the_switch_takes_every_rendered_line(data: st.DataObject, plan: Plan) -> None:
-    state = TARGET.quantise(plan, data.draw(switch_names(plan))).state
+    quantised = TARGET.quantise(plan, data.draw(switch_names(plan)))
+    state, capabilities = quantised.state, quantised.capabilities
     device = switch_for(plan)
-    assert device.configure(*TARGET.render(state)["mltswitch.txt"].splitlines()) == ""
-    running = read(device, state)
+    assert device.configure(*TARGET.render(state, capabilities)["mltswitch.txt"].splitlines()) == ""
+    running = read(device, state, capabilities)
     assert running.state == state
-    assert TARGET.diff(running, state).is_empty
+    assert TARGET.diff(running, state, capabilities).is_empty
 
 
 @few
@@ -50,10 +43,10 @@ def test_a_change_leads_from_any_plan_to_any_other(data: st.DataObject, first: P
     device = EosDevice()
     for plan in (first, second):
         wanted = TARGET.quantise(plan, data.draw(switch_names(plan))).state
-        apply(device, TARGET.diff(read(device, wanted), wanted))
+        apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
         running = read(device, wanted)
         assert differences(wanted, running.state) == ()
-        assert TARGET.diff(running, wanted).is_empty
+        assert TARGET.diff(running, wanted, CAPABILITIES).is_empty
         assert device.startup == device.configuration
 
 
@@ -63,10 +56,10 @@ def test_what_is_not_confirmed_is_rolled_back_exactly(data: st.DataObject, first
     now = [0.0]
     device = EosDevice(clock=lambda: now[0])
     start = TARGET.quantise(first, data.draw(switch_names(first))).state
-    apply(device, TARGET.diff(read(device, start), start))
+    apply(device, TARGET.diff(read(device, start), start, CAPABILITIES))
     former = device.configuration
     wanted = TARGET.quantise(second, data.draw(switch_names(second))).state
-    send(device, TARGET.diff(read(device, wanted), wanted).steps)
+    send(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES).steps)
     assert differences(wanted, read(device, wanted).state) == ()
     now[0] += 601.0
     assert device.configuration == former == device.startup
@@ -96,10 +89,10 @@ def test_no_line_drops_what_neither_end_drops(data: st.DataObject, first: Plan, 
     """Also where the lines are entered one by one, without the session."""
     device = EosDevice()
     start = TARGET.quantise(first, data.draw(switch_names(first))).state
-    apply(device, TARGET.diff(read(device, start), start))
+    apply(device, TARGET.diff(read(device, start), start, CAPABILITIES))
     wanted = TARGET.quantise(second, data.draw(switch_names(second))).state
     names = [port.name for port in wanted.ports]
-    steps = TARGET.diff(read(device, wanted), wanted).steps
+    steps = TARGET.diff(read(device, wanted), wanted, CAPABILITIES).steps
     session = device.open_session("admin")
     for line in ("enable", "configure terminal"):
         session.enter(line)

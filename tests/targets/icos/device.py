@@ -1,15 +1,18 @@
 """The emulated switch without SSH: asks and applies what a target wants."""
 
+from mltswitch.capabilities import Capabilities
 from mltswitch.lab.emulators.icos import SAVED, IcosDevice
 from mltswitch.targets import Change, RunningState, SwitchState
 from mltswitch.targets.icos import TARGET
 
+CAPABILITIES = TARGET.hardware(None)
 
-def read(device: IcosDevice, wanted: SwitchState) -> RunningState:
+
+def read(device: IcosDevice, wanted: SwitchState, capabilities: Capabilities = CAPABILITIES) -> RunningState:
     session = device.open_session("admin")
     session.enter("enable")
     answers = {query: session.enter(query).text for query in TARGET.queries(wanted)}
-    return TARGET.read(answers, wanted)
+    return TARGET.read(answers, wanted, capabilities)
 
 
 def apply(device: IcosDevice, change: Change) -> None:

@@ -52,7 +52,7 @@ CLASSES = (
 def small_plan() -> Plan:
     layers = LayerRange(first=0, last=0, first_name="a", last_name="a", size_bytes=1)
     return Plan(
-        schema="mltswitch/plan/v1",
+        schema="mltswitch/plan/v2",
         provenance=Provenance(
             tool_version="0",
             queueing_model="paper",

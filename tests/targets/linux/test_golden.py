@@ -12,11 +12,13 @@ from mltswitch.targets import SwitchState
 from mltswitch.targets.linux import TARGET
 from mltswitch.targets.linux.render import shaper_burst_bytes
 
+CAPABILITIES = TARGET.hardware(None)
+
 GOLDEN = Path(__file__).parent / "golden"
 
 
 def test_rendered_files(state: SwitchState) -> None:
-    rendered = TARGET.render(state)
+    rendered = TARGET.render(state, CAPABILITIES)
     assert rendered == {name: (GOLDEN / name).read_text() for name in rendered}
 
 
@@ -28,9 +30,9 @@ def answers() -> dict[str, str]:
 
 def test_recorded_answers_are_the_plan(state: SwitchState) -> None:
     assert tuple(answers()) == TARGET.queries(state)
-    found = TARGET.read(answers(), state)
+    found = TARGET.read(answers(), state, CAPABILITIES)
     assert found.state == state
-    assert TARGET.diff(found, state).is_empty
+    assert TARGET.diff(found, state, CAPABILITIES).is_empty
 
 
 def test_other_spellings_of_newer_tools_are_read(state: SwitchState) -> None:
@@ -41,7 +43,7 @@ def test_other_spellings_of_newer_tools_are_read(state: SwitchState) -> None:
         for query, text in answers().items()
     }
     assert spelled != answers()
-    assert TARGET.read(spelled, state).state == state
+    assert TARGET.read(spelled, state, CAPABILITIES).state == state
 
 
 @pytest.mark.parametrize(
@@ -56,23 +58,23 @@ def test_an_answer_that_is_no_list_of_queues_is_the_devices_fault(
     state: SwitchState, text: str, problem: str
 ) -> None:
     with pytest.raises(DeviceError, match=problem):
-        TARGET.read(answers() | {"tc -j -d qdisc show": text}, state)
+        TARGET.read(answers() | {"tc -j -d qdisc show": text}, state, CAPABILITIES)
 
 
 def test_a_query_that_was_never_answered(state: SwitchState) -> None:
     with pytest.raises(DeviceError, match="was not answered"):
-        TARGET.read({}, state)
+        TARGET.read({}, state, CAPABILITIES)
 
 
 def test_routes_of_another_family_are_refused(state: SwitchState) -> None:
     route = json.dumps([{"dst": "fd00::/64", "dev": "eth1", "gateway": "10.0.0.1", "protocol": "173"}])
     with pytest.raises(DeviceError, match="no IPv4 prefix"):
-        TARGET.read(answers() | {"ip -j -d -N route show": route}, state)
+        TARGET.read(answers() | {"ip -j -d -N route show": route}, state, CAPABILITIES)
 
 
 def test_a_default_route_of_ours_is_seen(state: SwitchState) -> None:
     route = json.dumps([{"dst": "default", "dev": "eth1", "gateway": "10.0.0.1", "protocol": "173"}])
-    found = TARGET.read(answers() | {"ip -j -d -N route show": route}, state)
+    found = TARGET.read(answers() | {"ip -j -d -N route show": route}, state, CAPABILITIES)
     assert str(found.state.routes[0].prefix) == "0.0.0.0/0"
 
 
@@ -84,7 +86,9 @@ def unexpected(state: SwitchState, old: str, new: str) -> list[str]:
     text = answers()["tc -j -d qdisc show"]
     assert old in text
     edited = answers() | {"tc -j -d qdisc show": text.replace(old, new, 1)}
-    return [fault for port in TARGET.read(edited, state).state.ports for fault in port.unexpected]
+    return [
+        fault for port in TARGET.read(edited, state, CAPABILITIES).state.ports for fault in port.unexpected
+    ]
 
 
 @pytest.mark.parametrize(
@@ -153,8 +157,8 @@ def test_queues_of_somebody_else_are_shown_before_they_go(state: SwitchState) ->
         {"kind": "fq_codel", "handle": "8002:", "dev": "eth1", "parent": "1:10"},
         {"kind": "fq_codel", "handle": "0:", "dev": "eth2", "root": True},
     ]
-    found = TARGET.read(answers() | {"tc -j -d qdisc show": json.dumps(entries)}, state)
-    shown = [line for line in TARGET.diff(found, state).text.splitlines() if "removes" in line]
+    found = TARGET.read(answers() | {"tc -j -d qdisc show": json.dumps(entries)}, state, CAPABILITIES)
+    shown = [line for line in TARGET.diff(found, state, CAPABILITIES).text.splitlines() if "removes" in line]
     assert shown == ["# eth1: removes root htb 1:", "# eth1: removes fq_codel 8002: below 1:10"]
 
 
@@ -162,9 +166,9 @@ def test_queues_of_somebody_else_are_shown_before_they_go(state: SwitchState) ->
 def test_a_filter_of_incoming_packets_is_not_ours_to_remove(state: SwitchState, stands: str) -> None:
     entry = {"kind": "clsact", "handle": "ffff:", "dev": "eth2", "parent": "ffff:fff1"}
     queues = json.dumps([*json.loads(stands), entry])
-    found = TARGET.read(answers() | {"tc -j -d qdisc show": queues}, state)
+    found = TARGET.read(answers() | {"tc -j -d qdisc show": queues}, state, CAPABILITIES)
     with pytest.raises(DeviceError, match="eth2 has clsact") as caught:
-        TARGET.diff(found, state)
+        TARGET.diff(found, state, CAPABILITIES)
     assert caught.value.hint.endswith("tc qdisc del dev eth2 clsact")
 
 
@@ -186,8 +190,8 @@ def test_a_route_of_somebody_else_counts_inside_an_alias_prefix(
     route = {"type": "6", "dst": prefix, "protocol": "4", "metric": 20, "nexthops": [{}]}
     found = answers() | {query: json.dumps([*json.loads(answers()[query]), route])}
     if not is_ours:
-        assert TARGET.read(found, state).state == state
+        assert TARGET.read(found, state, CAPABILITIES).state == state
         return
     with pytest.raises(DeviceError, match="lies within an alias prefix") as caught:
-        TARGET.read(found, state)
+        TARGET.read(found, state, CAPABILITIES)
     assert caught.value.hint.endswith(f"ip route del {prefix} proto 4")

@@ -20,6 +20,8 @@ from tests.measuring import measured
 from tests.targets.linux.uml import Machine, NoMachineError, machine
 from tests.targets.strategies import plans
 
+CAPABILITIES = TARGET.hardware(None)
+
 pytestmark = pytest.mark.lab
 
 
@@ -40,13 +42,13 @@ def do(linux: Machine, command: str, stdin: str = "") -> str:
 
 
 def load(linux: Machine, state: SwitchState) -> None:
-    files = TARGET.render(state)
+    files = TARGET.render(state, CAPABILITIES)
     do(linux, "tc -batch -", files["qdiscs.tc"])
     do(linux, "ip -batch -", files["routes.ip"])
 
 
 def read(linux: Machine, state: SwitchState) -> RunningState:
-    return TARGET.read({query: do(linux, query) for query in TARGET.queries(state)}, state)
+    return TARGET.read({query: do(linux, query) for query in TARGET.queries(state)}, state, CAPABILITIES)
 
 
 def apply(linux: Machine, change: Change) -> None:
@@ -85,7 +87,7 @@ def test_random_plans_are_read_back_exactly(linux: Machine, plan: Plan) -> None:
     found = read(linux, state)
     assert differences(state, found.state) == ()
     assert found.state == state
-    assert TARGET.diff(found, state).is_empty
+    assert TARGET.diff(found, state, CAPABILITIES).is_empty
 
 
 def test_a_second_load_changes_nothing(linux: Machine, running: SwitchState) -> None:
@@ -101,7 +103,7 @@ def test_an_empty_switch_is_built_by_a_change(linux: Machine, small_plan: Plan, 
         "port eth1: configuration expected present, found absent",
         "port eth2: configuration expected present, found absent",
     ]
-    apply(linux, TARGET.diff(found, state))
+    apply(linux, TARGET.diff(found, state, CAPABILITIES))
     assert read(linux, state).state == state
 
 
@@ -318,7 +320,7 @@ class TestByHand:
         found = read(linux, in_place)
         named = [str(entry) for entry in differences(in_place, found.state)]
         assert named == expected
-        change = TARGET.diff(found, in_place)
+        change = TARGET.diff(found, in_place, CAPABILITIES)
         if lines is not None:
             assert sum(step.stdin.count("\n") for step in change.steps) == lines
         apply(linux, change)
@@ -330,7 +332,7 @@ def test_a_route_of_somebody_else_is_never_replaced(
     linux: Machine, small_plan: Plan, state: SwitchState
 ) -> None:
     connect(linux, small_plan, "leaf1")
-    batch = TARGET.diff(read(linux, state), state).steps[1]
+    batch = TARGET.diff(read(linux, state), state, CAPABILITIES).steps[1]
     do(linux, "ip route add 10.100.0.0/16 dev eth1 proto static")
     answer = linux.run(batch.command, batch.stdin)
     assert answer.status != 0
@@ -368,7 +370,7 @@ def test_a_filter_of_incoming_packets_is_seen_and_not_removed(
         f"port eth2: configuration expected as planned, found {kind} ffff: below ffff:fff1"
     ]
     with pytest.raises(DeviceError, match=f"eth2 has {kind}") as caught:
-        TARGET.diff(found, running)
+        TARGET.diff(found, running, CAPABILITIES)
     do(linux, caught.value.hint.split("remove it: ")[1])
     assert read(linux, running).state == running
 
@@ -378,7 +380,7 @@ def test_queues_of_somebody_else_are_shown_before_they_go(
 ) -> None:
     connect(linux, small_plan, "leaf1")
     do(linux, "tc qdisc add dev eth1 root handle 77: htb")
-    change = TARGET.diff(read(linux, state), state)
+    change = TARGET.diff(read(linux, state), state, CAPABILITIES)
     assert change.text.startswith(
         "# eth1: built anew; all packets that wait in its queues are dropped\n# eth1: removes root htb 77:\n"
     )
@@ -400,11 +402,11 @@ def test_a_second_change_moves_only_what_differs(linux: Machine, running: Switch
         replace(queue, ecn_threshold_bytes=15140) if queue.queue == 4 else queue for queue in port.queues
     )
     wanted = SwitchState((replace(port, queues=queues), *running.ports[1:]), running.routes)
-    change = TARGET.diff(read(linux, wanted), wanted)
+    change = TARGET.diff(read(linux, wanted), wanted, CAPABILITIES)
     assert change.steps[0].stdin.count("\n") == 1
     apply(linux, change)
     assert read(linux, wanted).state == wanted
-    apply(linux, TARGET.diff(read(linux, running), running))
+    apply(linux, TARGET.diff(read(linux, running), running, CAPABILITIES))
     assert read(linux, running).state == running
 
 
@@ -414,7 +416,9 @@ def test_sixteen_queues(linux: Machine, small_plan: Plan, running: SwitchState) 
     last = replace(queues[-1], dscps=(0, *range(16, 64)))
     wanted = SwitchState((replace(port, trusted=True, queues=(*queues[:-1], last)),), ())
     load(linux, wanted)
-    found = TARGET.read({query: do(linux, query) for query in TARGET.queries(wanted)}, wanted).state
+    found = TARGET.read(
+        {query: do(linux, query) for query in TARGET.queries(wanted)}, wanted, CAPABILITIES
+    ).state
     assert found.ports == wanted.ports
 
 
@@ -423,7 +427,7 @@ def test_who_may_use_which_queue(linux: Machine, state: SwitchState) -> None:
     do(linux, "for port in $(ls /sys/class/net | grep eth); do ip link del $port; done")
     try:
         do(linux, HOSTS_UP)
-        do(linux, "tc -batch -", TARGET.render(state)["qdiscs.tc"])
+        do(linux, "tc -batch -", TARGET.render(state, CAPABILITIES)["qdiscs.tc"])
         do(linux, "nsenter -t $(cat near.pid) -n ping -c 3 -i 0.2 -Q 0x28 10.1.0.2")
         assert packets(linux, "eth2") == {1: 1, 2: 0, 3: 0, 4: 0, 5: 3}
         assert packets(linux, "eth1") == {1: 1, 2: 0, 3: 3, 4: 0, 5: 0}
@@ -481,7 +485,7 @@ def test_hosts_have_no_business_in_network_control(linux: Machine, state: Switch
     do(linux, "for port in $(ls /sys/class/net | grep eth); do ip link del $port; done")
     try:
         do(linux, HOSTS_UP)
-        do(linux, "tc -batch -", TARGET.render(all_trusted(state))["qdiscs.tc"])
+        do(linux, "tc -batch -", TARGET.render(all_trusted(state), CAPABILITIES)["qdiscs.tc"])
         do(linux, "nsenter -t $(cat near.pid) -n ping -c 3 -i 0.2 -Q 0xc0 10.1.0.2")
         assert packets(linux, "eth2") == {1: 1, 2: 0, 3: 0, 4: 0, 5: 3}
         assert packets(linux, "eth1") == {1: 4, 2: 0, 3: 0, 4: 0, 5: 0}
@@ -518,7 +522,7 @@ def test_tagged_frames_go_last_and_a_vlan_is_another_port(linux: Machine, state:
     try:
         do(linux, HOSTS_UP)
         do(linux, VLANS_UP)
-        do(linux, "tc -batch -", TARGET.render(all_trusted(state))["qdiscs.tc"])
+        do(linux, "tc -batch -", TARGET.render(all_trusted(state), CAPABILITIES)["qdiscs.tc"])
         do(linux, "nsenter -t $(cat near.pid) -n ping -c 3 -i 0.2 -Q 0x28 10.7.1.2")
         sent = packets(linux, "eth2")
         assert {number: sent[number] for number in (1, 2, 3, 4)} == dict.fromkeys((1, 2, 3, 4), 0)

@@ -17,6 +17,8 @@ from mltswitch.targets.linux.render import shaper_burst_bytes
 from mltswitch.targets.linux.tree import switch_state, trees
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
+CAPABILITIES = TARGET.hardware(None)
+
 SLOW = settings(
     deadline=None,
     max_examples=LAW_EXAMPLES,
@@ -29,7 +31,7 @@ class Host:
     """What tc and ip hold, as lines: enough of their meaning to apply a batch of ours."""
 
     def __init__(self, state: SwitchState) -> None:
-        files = TARGET.render(state)
+        files = TARGET.render(state, CAPABILITIES)
         self.ports: dict[str, list[str]] = {}
         self.routes: dict[str, str] = {}
         self._batch("tc -batch -", files["qdiscs.tc"])
@@ -82,7 +84,8 @@ class Host:
             {
                 "qdiscs.tc": "\n".join(line for name in ports for line in self.ports[name]),
                 "routes.ip": "\n".join(lines),
-            }
+            },
+            CAPABILITIES,
         )
 
 
@@ -90,9 +93,9 @@ class Host:
 @given(plans(SOFTWARE), st.data())
 def test_what_is_rendered_is_read_back(plan: Plan, data: st.DataObject) -> None:
     state = TARGET.quantise(plan, data.draw(switch_names(plan))).state
-    files = TARGET.render(state)
-    assert TARGET.parse(files) == state
-    assert TARGET.render(state) == files
+    files = TARGET.render(state, CAPABILITIES)
+    assert TARGET.parse(files, CAPABILITIES) == state
+    assert TARGET.render(state, CAPABILITIES) == files
     assert switch_state(trees(state), state.routes, state.segment_routing) == state
 
 
@@ -118,7 +121,7 @@ def test_linux_rounds_nothing_but_a_share(plan: Plan, data: st.DataObject) -> No
 @given(plans(SOFTWARE), st.data())
 def test_no_change_where_nothing_differs(plan: Plan, data: st.DataObject) -> None:
     state = TARGET.quantise(plan, data.draw(switch_names(plan))).state
-    change = TARGET.diff(RunningState(state, {}), state)
+    change = TARGET.diff(RunningState(state, {}), state, CAPABILITIES)
     assert change.is_empty
     assert change.text == ""
 
@@ -133,11 +136,11 @@ def test_a_change_leads_to_the_plan_and_back(before: Plan, after: Plan) -> None:
         for state in (old, new)
     )
     host = Host(old)
-    host.apply(TARGET.diff(RunningState(old, {}), new))
+    host.apply(TARGET.diff(RunningState(old, {}), new, CAPABILITIES))
     assert host.read(new) == new
-    host.apply(TARGET.diff(RunningState(new, {}), new))
+    host.apply(TARGET.diff(RunningState(new, {}), new, CAPABILITIES))
     assert host.read(new) == new
-    host.apply(TARGET.diff(RunningState(new, {}), old))
+    host.apply(TARGET.diff(RunningState(new, {}), old, CAPABILITIES))
     assert host.read(old) == old
 
 
@@ -145,8 +148,8 @@ def test_a_change_leads_to_the_plan_and_back(before: Plan, after: Plan) -> None:
 @given(plans(SOFTWARE), plans(SOFTWARE))
 def test_every_line_of_a_change_is_our_own(before: Plan, after: Plan) -> None:
     old, new = (TARGET.quantise(plan, plan.topology.switches[-1].name).state for plan in (before, after))
-    change = TARGET.diff(RunningState(old, {}), new)
-    files = TARGET.render(new)
+    change = TARGET.diff(RunningState(old, {}), new, CAPABILITIES)
+    files = TARGET.render(new, CAPABILITIES)
     known = {line for text in files.values() for line in text.splitlines()}
     for step in change.steps:
         for line in step.stdin.splitlines():
@@ -180,7 +183,7 @@ def _wrong_states(draw: st.DrawFn, good: SwitchState) -> SwitchState:
 def test_what_tc_has_no_words_for_is_refused(state: SwitchState, data: st.DataObject) -> None:
     wrong = data.draw(_wrong_states(state))
     with pytest.raises(UnsupportedPlanError) as caught:
-        TARGET.render(wrong)
+        TARGET.render(wrong, CAPABILITIES)
     assert caught.value.where.startswith("port eth1")
 
 
@@ -193,11 +196,11 @@ def test_a_code_point_may_differ_between_ports_only_by_leading_to_the_last_queue
     )
     wrong = replace(state, ports=(replace(port, queues=tuple(queues)), *state.ports[1:]))
     with pytest.raises(UnsupportedPlanError, match="leads elsewhere than at other ports"):
-        TARGET.render(wrong)
+        TARGET.render(wrong, CAPABILITIES)
 
 
 def test_a_plan_without_shares_and_caps_needs_one_prio(plain_state: SwitchState) -> None:
-    text = TARGET.render(plain_state)["qdiscs.tc"]
+    text = TARGET.render(plain_state, CAPABILITIES)["qdiscs.tc"]
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     handles = {match[1] for line in lines if (match := re.search(r"handle (\S+)", line))}
     assert handles == {"ffef:", "1:", "10:", *(f"10{number}:" for number in range(1, 6))}
@@ -213,8 +216,8 @@ def test_one_gradient_queue_needs_no_prio_of_its_own(state: SwitchState, gradien
     spare -= {dscp for queue in kept for dscp in queue.dscps}
     queues[-1] = replace(queues[-1], dscps=tuple(sorted({*queues[-1].dscps, *spare})))
     small = SwitchState((replace(port, queues=tuple(queues)),), ())
-    files = TARGET.render(small)
-    assert TARGET.parse(files) == small
+    files = TARGET.render(small, CAPABILITIES)
+    assert TARGET.parse(files, CAPABILITIES) == small
     assert ("handle 30: prio bands 2" in files["qdiscs.tc"]) is (gradients == 2)
     parent = "30:1" if gradients == 2 else "20:1"
     assert f"parent {parent} handle 103: red" in files["qdiscs.tc"]
@@ -228,8 +231,8 @@ def test_a_share_without_a_queue_ahead_of_it() -> None:
     )
     port = PortState("eth1", trusted=True, shaped_bps=None, queues=queues)
     small = SwitchState((port,), ())
-    files = TARGET.render(small)
-    assert TARGET.parse(files) == small
+    files = TARGET.render(small, CAPABILITIES)
+    assert TARGET.parse(files, CAPABILITIES) == small
     assert "qdisc replace dev eth1 root handle 20: drr" in files["qdiscs.tc"]
     assert "classid 20:2 drr quantum 2100" in files["qdiscs.tc"]
 
@@ -266,10 +269,10 @@ MUTATIONS = [
 
 @pytest.mark.parametrize(("old", "new"), MUTATIONS)
 def test_a_line_outside_the_grammar_is_refused(state: SwitchState, old: str, new: str) -> None:
-    files = TARGET.render(state)
+    files = TARGET.render(state, CAPABILITIES)
     assert old in files["qdiscs.tc"]
     with pytest.raises(UserInputError) as caught:
-        TARGET.parse(files | {"qdiscs.tc": files["qdiscs.tc"].replace(old, new, 1)})
+        TARGET.parse(files | {"qdiscs.tc": files["qdiscs.tc"].replace(old, new, 1)}, CAPABILITIES)
     assert "qdiscs.tc" in caught.value.where
 
 
@@ -283,10 +286,10 @@ def test_a_line_outside_the_grammar_is_refused(state: SwitchState, old: str, new
     ],
 )
 def test_a_route_of_somebody_else_is_refused(state: SwitchState, line: str) -> None:
-    files = TARGET.render(state)
+    files = TARGET.render(state, CAPABILITIES)
     lines = files["routes.ip"].count("\n") + 1
     with pytest.raises(UserInputError) as caught:
-        TARGET.parse(files | {"routes.ip": files["routes.ip"] + line + "\n"})
+        TARGET.parse(files | {"routes.ip": files["routes.ip"] + line + "\n"}, CAPABILITIES)
     assert caught.value.where == f"routes.ip:{lines}"
 
 
@@ -309,10 +312,10 @@ SEGMENT_ROUTE = "fd00:2::/48 via fd00:3::2 dev eth2 proto 173"
     ],
 )
 def test_a_segment_out_of_place_is_refused(state: SwitchState, lines: list[str]) -> None:
-    files = TARGET.render(state)
+    files = TARGET.render(state, CAPABILITIES)
     text = files["routes.ip"] + "".join(f"route replace {line}\n" for line in lines)
     with pytest.raises(UserInputError) as caught:
-        TARGET.parse(files | {"routes.ip": text})
+        TARGET.parse(files | {"routes.ip": text}, CAPABILITIES)
     assert caught.value.where == f"routes.ip:{text.count(chr(10))}"
 
 
@@ -320,12 +323,12 @@ def test_a_segment_out_of_place_is_refused(state: SwitchState, lines: list[str])
 def test_any_text_but_comments_is_refused(text: str) -> None:
     is_empty = all(re.fullmatch(r"#[\t -~]*|", line) for line in text.split("\n"))
     with contextlib.nullcontext() if is_empty else pytest.raises(UserInputError):
-        assert TARGET.parse({"qdiscs.tc": text, "routes.ip": ""}) == SwitchState((), ())
+        assert TARGET.parse({"qdiscs.tc": text, "routes.ip": ""}, CAPABILITIES) == SwitchState((), ())
 
 
 def test_missing_file_is_refused() -> None:
     with pytest.raises(UserInputError, match="the files are"):
-        TARGET.parse({"qdiscs.tc": ""})
+        TARGET.parse({"qdiscs.tc": ""}, CAPABILITIES)
 
 
 def test_a_changed_threshold_replaces_one_queue(state: SwitchState) -> None:
@@ -334,7 +337,7 @@ def test_a_changed_threshold_replaces_one_queue(state: SwitchState) -> None:
         replace(queue, ecn_threshold_bytes=5000) if queue.queue == 3 else queue for queue in port.queues
     )
     running = SwitchState((replace(port, queues=queues), *state.ports[1:]), state.routes)
-    change = TARGET.diff(RunningState(running, {}), state)
+    change = TARGET.diff(RunningState(running, {}), state, CAPABILITIES)
     assert [step.command for step in change.steps] == ["tc -batch -"]
     assert change.steps[0].stdin == (
         "qdisc replace dev eth1 parent 30:1 handle 103: red limit 200000 min 30280 max 30280 "
@@ -344,14 +347,14 @@ def test_a_changed_threshold_replaces_one_queue(state: SwitchState) -> None:
 
 
 def test_a_lost_port_is_built_anew_and_only_it(state: SwitchState) -> None:
-    change = TARGET.diff(RunningState(SwitchState(state.ports[1:], state.routes), {}), state)
+    change = TARGET.diff(RunningState(SwitchState(state.ports[1:], state.routes), {}), state, CAPABILITIES)
     lines = change.steps[0].stdin.splitlines()
     assert lines[0] == "qdisc replace dev eth1 root handle ffef: pfifo"
     assert {line.split(" dev ")[1].split()[0] for line in lines} == {"eth1"}
 
 
 def test_routes_that_are_no_longer_wanted_are_removed(state: SwitchState) -> None:
-    change = TARGET.diff(RunningState(state, {}), SwitchState(state.ports, state.routes[1:]))
+    change = TARGET.diff(RunningState(state, {}), SwitchState(state.ports, state.routes[1:]), CAPABILITIES)
     assert [step.stdin for step in change.steps] == [
         "route del 10.100.0.0/16 via 10.1.0.2 dev eth2 proto 173\n"
     ]
@@ -359,16 +362,17 @@ def test_routes_that_are_no_longer_wanted_are_removed(state: SwitchState) -> Non
 
 def test_names_that_linux_refuses_are_named(small_plan: Plan) -> None:
     plan = _with_pattern(small_plan, "Ethernet1/1/1/{n}")
-    with pytest.raises(UnsupportedPlanError, match="no name for an interface"):
+    with pytest.raises(UnsupportedPlanError, match="is no name for a port"):
         TARGET.quantise(plan, "leaf1")
 
 
 def test_a_rate_of_broken_bytes_is_refused(small_plan: Plan) -> None:
-    profiles = tuple(
-        entry.model_copy(update={"rate_bps": 1_000_001, "shaped": True}) for entry in small_plan.port_profiles
-    )
+    document = small_plan.model_dump(mode="json", by_alias=True)
+    document["fabric"]["ports"]["rate"] = 1_000_001
+    for profile in document["port_profiles"]:
+        profile |= {"rate_bps": 1_000_001, "shaped": True}
     with pytest.raises(UnsupportedPlanError, match="whole bytes per second"):
-        TARGET.quantise(small_plan.model_copy(update={"port_profiles": profiles}), "leaf1")
+        TARGET.quantise(Plan.model_validate(document), "leaf1")
 
 
 def test_unknown_hardware_is_refused() -> None:

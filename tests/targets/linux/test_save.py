@@ -24,6 +24,8 @@ from mltswitch.targets.linux.save import (
 )
 from mltswitch.targets.state import SegmentRouteState, SegmentRouting
 
+CAPABILITIES = TARGET.hardware(None)
+
 SYSTEMCTL = """#!/bin/sh
 case "$*" in
     "is-enabled mltswitch.service") test -e /run/enabled && echo enabled ;;
@@ -94,11 +96,11 @@ def test_what_is_saved_is_the_plan_and_is_saved_once(root: Path, shell: Shell, s
 def test_what_is_stale_is_saved_though_nothing_changes(shell: Shell, state: SwitchState) -> None:
     save(shell, state)
     other = SwitchState(state.ports, state.routes[1:])
-    change = TARGET.diff(RunningState(other, ask(shell)), other)
+    change = TARGET.diff(RunningState(other, ask(shell)), other, CAPABILITIES)
     assert change.is_empty
     assert len(change.save) == 5
     save(shell, other)
-    assert TARGET.diff(RunningState(other, ask(shell)), other).save == ()
+    assert TARGET.diff(RunningState(other, ask(shell)), other, CAPABILITIES).save == ()
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def test_a_file_of_somebody_else_is_left_alone(root: Path, shell: Shell, state: 
     unit = root / "etc/systemd/system/mltswitch.service"
     unit.write_text("[Unit]\nDescription=ours, too\n")
     with pytest.raises(DeviceError, match="somebody else wrote") as caught:
-        TARGET.diff(RunningState(state, ask(shell)), state)
+        TARGET.diff(RunningState(state, ask(shell)), state, CAPABILITIES)
     assert caught.value.where == "/etc/systemd/system/mltswitch.service"
     assert unit.read_text().startswith("[Unit]")
 

@@ -16,6 +16,8 @@ from mltswitch.targets.linux import TARGET
 from mltswitch.targets.linux.answers import FORWARDING_QUERY, ROUTE_QUERY, SEGMENT_QUERY
 from mltswitch.targets.state import differences
 
+CAPABILITIES = TARGET.hardware(None)
+
 SPINE, LEAVES, HOSTS = "spine1", ("leaf1", "leaf2"), ("host1", "host2")
 
 
@@ -60,11 +62,11 @@ class Rack:
 
     def read(self, switch: str, wanted: SwitchState) -> RunningState:
         answers = {query: self.do(switch, query) for query in TARGET.queries(wanted)}
-        return TARGET.read(answers, wanted)
+        return TARGET.read(answers, wanted, CAPABILITIES)
 
     def push(self, switch: str) -> None:
         wanted = self.state(switch)
-        for step in TARGET.diff(self.read(switch, wanted), wanted).steps:
+        for step in TARGET.diff(self.read(switch, wanted), wanted, CAPABILITIES).steps:
             self.do(switch, step.command, step.stdin)
 
 
@@ -118,7 +120,7 @@ def test_a_segment_list_leads_over_the_spine(rack: Rack) -> None:
         wanted = rack.state(switch)
         found = rack.read(switch, wanted)
         assert differences(wanted, found.state) == ()
-        assert TARGET.diff(found, wanted).is_empty
+        assert TARGET.diff(found, wanted, CAPABILITIES).is_empty
     segments = Segments(
         rack.plan.fabric.addressing.segments or pytest.fail("no block"), rack.plan.fabric.addressing
     )
@@ -143,7 +145,7 @@ def test_a_change_and_back_on_a_real_kernel(rack: Rack) -> None:
     assert wanted.segment_routing is not None
     fewer = replace(wanted, segment_routing=None)
     for goal in (fewer, fewer, wanted, wanted):
-        for step in TARGET.diff(rack.read(SPINE, goal), goal).steps:
+        for step in TARGET.diff(rack.read(SPINE, goal), goal, CAPABILITIES).steps:
             rack.do(SPINE, step.command, step.stdin)
         assert rack.read(SPINE, goal).state == goal
     segment = wanted.segment_routing.segment
@@ -192,7 +194,7 @@ def spine(plan: Plan) -> SwitchState:
 
 def test_recorded_routes_are_the_plan(spine: SwitchState) -> None:
     bare = replace(spine, ports=(), routes=())
-    found = TARGET.read(answered(bare, {}), bare)
+    found = TARGET.read(answered(bare, {}), bare, CAPABILITIES)
     assert found.state == bare
 
 
@@ -201,16 +203,16 @@ def test_recorded_routes_are_the_plan(spine: SwitchState) -> None:
 )
 def test_a_segment_that_is_not_the_plans_is_none(spine: SwitchState, changes: dict[str, object]) -> None:
     bare = replace(spine, ports=(), routes=())
-    found = TARGET.read(answered(bare, changes), bare)
+    found = TARGET.read(answered(bare, changes), bare, CAPABILITIES)
     assert found.state.segment_routing is not None
     assert found.state.segment_routing.locator is None
-    assert "action End dev eth1 proto 173" in TARGET.diff(found, bare).steps[-1].stdin
+    assert "action End dev eth1 proto 173" in TARGET.diff(found, bare, CAPABILITIES).steps[-1].stdin
 
 
 def test_a_metric_is_somebody_elses(spine: SwitchState) -> None:
     bare = replace(spine, ports=(), routes=())
     with pytest.raises(DeviceError, match="metric or several next hops"):
-        TARGET.read(answered(bare, {"metric": 7}), bare)
+        TARGET.read(answered(bare, {"metric": 7}), bare, CAPABILITIES)
 
 
 def test_a_switch_that_does_not_forward_is_told_to(spine: SwitchState) -> None:
@@ -218,5 +220,5 @@ def test_a_switch_that_does_not_forward_is_told_to(spine: SwitchState) -> None:
     running = replace(
         spine, ports=(replace(spine.ports[0], unexpected=("IPv6 is not forwarded",)), *spine.ports[1:])
     )
-    change = TARGET.diff(RunningState(running, {}), spine)
+    change = TARGET.diff(RunningState(running, {}), spine, CAPABILITIES)
     assert [step.command for step in change.steps] == ["sysctl -q -w net.ipv6.conf.all.forwarding=1"]

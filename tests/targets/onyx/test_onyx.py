@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
+from mltswitch.capabilities import BitRate, BytesLimit, PortGroup, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.lab.emulators.onyx import OnyxDevice
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.onyx import TARGET
 from mltswitch.targets.state import SegmentRouting, differences
 from tests.targets.onyx.device import apply, read
+
+CAPABILITIES = TARGET.hardware(None)
 
 FILE = "mltswitch.txt"
 CONFIG = "show running-config"
@@ -27,24 +29,24 @@ QUEUES = (
 STATE = SwitchState(
     (PortState("1/2", True, None, QUEUES), PortState("1/1", False, None, QUEUES)),
     (
-        RouteState(IPv4Network("10.101.0.0/16"), IPv4Address("10.20.0.2"), "1/2"),
-        RouteState(IPv4Network("10.101.0.1/32"), IPv4Address("10.10.0.2"), "1/1"),
+        RouteState(IPv4Network("10.101.0.0/16"), IPv4Address("10.20.0.2"), ""),
+        RouteState(IPv4Network("10.101.0.1/32"), IPv4Address("10.10.0.2"), ""),
     ),
 )
 
 
 def pushed() -> OnyxDevice:
     device = OnyxDevice()
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     return device
 
 
 def commands(device: OnyxDevice, wanted: SwitchState = STATE) -> list[str]:
-    return [step.command for step in TARGET.diff(read(device, wanted), wanted).steps]
+    return [step.command for step in TARGET.diff(read(device, wanted), wanted, CAPABILITIES).steps]
 
 
 def test_text_of_one_port() -> None:
-    lines = TARGET.render(STATE)[FILE].splitlines()
+    lines = TARGET.render(STATE, CAPABILITIES)[FILE].splitlines()
     assert lines[0] == "no cli default prefix-modes enable"
     assert (
         "interface ethernet 1/2 traffic-class 6 congestion-control both "
@@ -53,10 +55,9 @@ def test_text_of_one_port() -> None:
     assert "interface ethernet 1/2 no traffic-class 7 congestion-control" in lines
     assert "interface ethernet 1/2 qos trust L3" in lines
     assert "interface ethernet 1/1 qos trust port" in lines
-    assert lines[-4:] == [
+    assert lines[-3:] == [
+        "## routes",
         "ip route vrf default 10.101.0.0/16 10.20.0.2",
-        "",
-        "## routes through ethernet 1/1",
         "ip route vrf default 10.101.0.1/32 10.10.0.2",
     ]
 
@@ -70,7 +71,7 @@ HOSTS = SwitchState((PortState("1/3", True, None, HOST_QUEUES), PortState("1/4",
 
 
 def test_the_map_of_a_host_port() -> None:
-    lines = TARGET.render(HOSTS)[FILE].splitlines()
+    lines = TARGET.render(HOSTS, CAPABILITIES)[FILE].splitlines()
     assert not any(
         line.startswith("interface ethernet 1/3") and "switch-priority 7" in line
         for line in lines
@@ -78,14 +79,14 @@ def test_the_map_of_a_host_port() -> None:
     )
     assert "interface ethernet 1/4 qos map dscp 48 56 to switch-priority 7" in lines
     device = OnyxDevice()
-    apply(device, TARGET.diff(read(device, HOSTS), HOSTS))
+    apply(device, TARGET.diff(read(device, HOSTS), HOSTS, CAPABILITIES))
     assert read(device, HOSTS).state == HOSTS
     assert device.ports["1/3"].dscp_to_switch_priority[48] == 0
 
 
 def test_an_empty_switch() -> None:
     empty = SwitchState((), ())
-    assert TARGET.parse(TARGET.render(empty)) == empty
+    assert TARGET.parse(TARGET.render(empty, CAPABILITIES), CAPABILITIES) == empty
 
 
 @pytest.mark.parametrize(
@@ -120,24 +121,29 @@ def test_an_empty_switch() -> None:
     ],
 )
 def test_a_line_outside_the_grammar_is_refused(line: str, what: str) -> None:
-    first, *rest = TARGET.render(STATE)[FILE].split("\n")
+    first, *rest = TARGET.render(STATE, CAPABILITIES)[FILE].split("\n")
     with pytest.raises(UserInputError, match=what):
-        TARGET.parse({FILE: "\n".join([first, line, *rest])})
+        TARGET.parse({FILE: "\n".join([first, line, *rest])}, CAPABILITIES)
 
 
 def test_a_missing_line_is_refused() -> None:
-    text = TARGET.render(STATE)[FILE].replace("interface ethernet 1/1 traffic-class 6 dcb ets strict\n", "")
+    text = TARGET.render(STATE, CAPABILITIES)[FILE].replace(
+        "interface ethernet 1/1 traffic-class 6 dcb ets strict\n", ""
+    )
     with pytest.raises(UserInputError, match="lacks the line 'interface ethernet 1/1 traffic-class 6 dcb"):
-        TARGET.parse({FILE: text})
+        TARGET.parse({FILE: text}, CAPABILITIES)
 
 
 def test_what_onyx_cannot_express_is_refused() -> None:
     for port, what in [
         (replace(STATE.ports[0], shaped_bps=10**9), "not shaped"),
         (replace(STATE.ports[0], name="eth1"), "port eth1: is no name for a port"),
-        (replace(STATE.ports[0], queues=(replace(QUEUES[1], ecn_threshold_bytes=1000),)), "KB"),
-        (replace(STATE.ports[0], queues=(replace(QUEUES[1], ecn_threshold_bytes=0),)), "KB"),
-        (replace(STATE.ports[0], queues=(replace(QUEUES[1], limit=BytesLimit(9)),)), "no limit of its own"),
+        (
+            replace(STATE.ports[0], queues=(replace(QUEUES[1], ecn_threshold_bytes=1000),)),
+            "ECN threshold 1000 B",
+        ),
+        (replace(STATE.ports[0], queues=(replace(QUEUES[1], ecn_threshold_bytes=0),)), "ECN threshold 0 B"),
+        (replace(STATE.ports[0], queues=(replace(QUEUES[1], limit=BytesLimit(9)),)), "the limit 9 B"),
         (
             replace(STATE.ports[0], queues=(replace(QUEUES[3], minimum=PortShare(5)),)),
             "port 1/2, queue 0: no command is known",
@@ -148,13 +154,13 @@ def test_what_onyx_cannot_express_is_refused() -> None:
         ),
     ]:
         with pytest.raises(UnsupportedPlanError, match=what):
-            TARGET.render(SwitchState((port,), ()))
+            TARGET.render(SwitchState((port,), ()), CAPABILITIES)
     for state, what in [
         (replace(STATE, packet_spraying=True), "packet by packet"),
         (replace(STATE, segment_routing=SegmentRouting(None, ())), "no SRv6"),
     ]:
         with pytest.raises(UnsupportedPlanError, match=what):
-            TARGET.render(state)
+            TARGET.render(state, CAPABILITIES)
 
 
 def test_a_switch_as_delivered_is_read() -> None:
@@ -164,7 +170,7 @@ def test_a_switch_as_delivered_is_read() -> None:
     assert "port 1/2: configuration expected as planned, found qos trust L2" in found
     assert "port 1/2, queue 6: ecn_threshold_bytes expected 18432, found None" in found
     assert "port 1/2: configuration expected as planned, found traffic-class 6 dcb ets wrr 12" in found
-    assert "routes: route 10.101.0.0/16 expected via 10.20.0.2 1/2, found absent" in found
+    assert "routes: route 10.101.0.0/16 expected via 10.20.0.2, found absent" in found
 
 
 def test_a_switch_as_delivered_is_changed_in_a_safe_order() -> None:
@@ -224,15 +230,15 @@ def test_a_class_that_a_plan_adds_does_not_wait_behind_background() -> None:
         ),
         (
             "ip route vrf default 10.101.0.0/16 10.20.0.6",
-            "routes: route 10.101.0.0/16 expected via 10.20.0.2 1/2, found via 10.20.0.6 ",
+            "routes: route 10.101.0.0/16 expected via 10.20.0.2, found via 10.20.0.6",
         ),
         (
             "ip route vrf default 10.101.3.0/24 10.20.0.6",
-            "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.6 ",
+            "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.6",
         ),
         (
             "ip route vrf default 10.101.3.0/24 10.20.0.2 5",
-            "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.2 1/2 5",
+            "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.2 5",
         ),
         (
             "ip route vrf default 10.101.3.0/24 null0 9",
@@ -244,7 +250,7 @@ def test_a_change_by_hand_is_found_and_mended_by_one_line(by_hand: str, found: s
     device = pushed()
     assert device.configure(by_hand) == ""
     assert found in {str(difference) for difference in differences(STATE, read(device, STATE).state)}
-    change = TARGET.diff(read(device, STATE), STATE)
+    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
     assert len(change.steps) == 2  # the preamble, and the line
     apply(device, change)
     assert commands(device) == []
@@ -254,19 +260,19 @@ def test_another_distance_of_our_route_is_found_and_mended() -> None:
     device = pushed()
     assert device.configure("ip route vrf default 10.101.0.0/16 10.20.0.2 5") == ""
     assert [str(difference) for difference in differences(STATE, read(device, STATE).state)] == [
-        "routes: route 10.101.0.0/16 expected via 10.20.0.2 1/2, found via 10.20.0.2 1/2 5"
+        "routes: route 10.101.0.0/16 expected via 10.20.0.2, found via 10.20.0.2 5"
     ]
     assert commands(device)[1:] == [
         "no ip route vrf default 10.101.0.0/16 10.20.0.2",
         "ip route vrf default 10.101.0.0/16 10.20.0.2",
     ]
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     assert read(device, STATE).state == STATE
 
 
 def test_only_one_route_is_missing_at_a_time() -> None:
     routes = tuple(
-        RouteState(IPv4Network(f"10.101.{n}.0/24"), IPv4Address("10.20.0.2"), "1/2") for n in range(6)
+        RouteState(IPv4Network(f"10.101.{n}.0/24"), IPv4Address("10.20.0.2"), "") for n in range(6)
     )
     wanted = replace(STATE, routes=routes)
     device = OnyxDevice()
@@ -287,8 +293,8 @@ def test_a_second_distance_of_a_route_is_removed_and_the_route_kept() -> None:
     second = (
         "ip route vrf default 10.101.0.0/16 10.20.0.2 5\nip route vrf default 10.101.0.0/16 10.20.0.2 6\n"
     )
-    shown = TARGET.read({**running.answers, CONFIG: running.answers[CONFIG] + second}, STATE)
-    assert [step.command for step in TARGET.diff(shown, STATE).steps[1:]] == [
+    shown = TARGET.read({**running.answers, CONFIG: running.answers[CONFIG] + second}, STATE, CAPABILITIES)
+    assert [step.command for step in TARGET.diff(shown, STATE, CAPABILITIES).steps[1:]] == [
         "no ip route vrf default 10.101.0.0/16 10.20.0.2",
         "ip route vrf default 10.101.0.0/16 10.20.0.2",
     ]
@@ -297,15 +303,15 @@ def test_a_second_distance_of_a_route_is_removed_and_the_route_kept() -> None:
 @pytest.mark.parametrize(
     ("line", "port"),
     [
-        ("ip route 10.101.3.0 255.255.255.0 10.20.0.2", "1/2"),
-        ("   ip route vrf default 10.101.3.0 /24 10.20.0.2 10 ", "1/2 10"),
+        ("ip route 10.101.3.0 255.255.255.0 10.20.0.2", ""),
+        ("   ip route vrf default 10.101.3.0 /24 10.20.0.2 10 ", "10"),
         ("ip route vrf default 10.101.3.0 255.255.255.0 null0", "null0"),
     ],
 )
 def test_every_form_of_a_route_is_read(line: str, port: str) -> None:
     running = read(pushed(), STATE)
     config = running.answers[CONFIG] + f"{line}\nip route vrf red 10.101.4.0/24 10.20.0.2\n"
-    found = TARGET.read({**running.answers, CONFIG: config}, STATE).state.routes
+    found = TARGET.read({**running.answers, CONFIG: config}, STATE, CAPABILITIES).state.routes
     hop = IPv4Address("0.0.0.0" if port == "null0" else "10.20.0.2")  # noqa: S104 (no address to listen on)
     assert found == (*STATE.routes, RouteState(IPv4Network("10.101.3.0/24"), hop, port))
 
@@ -314,7 +320,7 @@ def test_every_form_of_a_route_is_read(line: str, port: str) -> None:
 def test_a_route_that_cannot_be_read_is_one_error(line: str) -> None:
     answers = read(pushed(), STATE).answers
     with pytest.raises(DeviceError, match=f"^show running-config: cannot read '{line}'"):
-        TARGET.read({**answers, CONFIG: answers[CONFIG] + line}, STATE)
+        TARGET.read({**answers, CONFIG: answers[CONFIG] + line}, STATE, CAPABILITIES)
 
 
 def by_hand(device: OnyxDevice, name: str, **changed: Any) -> None:
@@ -356,7 +362,7 @@ def test_a_bandwidth_of_a_class_of_the_plan_is_found_and_left_alone() -> None:
     lower = (QUEUES[0], replace(QUEUES[1], ecn_threshold_bytes=6144), *QUEUES[2:])
     wanted = replace(STATE, ports=(replace(STATE.ports[0], queues=lower), STATE.ports[1]))
     before = device.ports["1/2"].traffic_classes
-    apply(device, TARGET.diff(read(device, wanted), wanted))
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     after = device.ports["1/2"].traffic_classes
     assert after[6] == replace(before[6], congestion_control=after[6].congestion_control) != before[6]
     assert after[:6] + after[7:] == before[:6] + before[7:]
@@ -390,13 +396,13 @@ def test_a_bandwidth_of_a_class_of_the_plan_is_found_and_left_alone() -> None:
 def test_a_line_of_a_class_that_no_show_tells_is_found(line: str, ports: list[str]) -> None:
     running = read(pushed(), STATE)
     answers = {**running.answers, CONFIG: f"{running.answers[CONFIG]}{line}\n"}
-    found = TARGET.read(answers, STATE)
+    found = TARGET.read(answers, STATE, CAPABILITIES)
     assert [str(each) for each in differences(STATE, found.state)] == [
         f"port {port}: configuration expected as planned, found {line.strip()} "
         "(set by somebody else, not ours to remove)"
         for port in ports
     ]
-    assert TARGET.diff(found, STATE).is_empty
+    assert TARGET.diff(found, STATE, CAPABILITIES).is_empty
 
 
 def test_split_ports_are_in_the_range_of_their_whole() -> None:
@@ -418,7 +424,7 @@ def test_split_ports_are_in_the_range_of_their_whole() -> None:
         ("1/2/1", ["1/2/1"]),
     ]:
         line = f"   interface ethernet {first_last} traffic-class 6 red-profile bulk\n"
-        state = TARGET.read({**answers, CONFIG: line}, wanted).state
+        state = TARGET.read({**answers, CONFIG: line}, wanted, CAPABILITIES).state
         assert [port.name for port in state.ports if port.unexpected] == names
 
 
@@ -481,16 +487,16 @@ def test_a_member_of_a_lag_is_refused(line: str, refused: str | None) -> None:
     running = read(pushed(), STATE)
     answers = {**running.answers, CONFIG: f"{running.answers[CONFIG]}{line}\n"}
     if refused is None:
-        assert TARGET.read(answers, STATE).state == STATE
+        assert TARGET.read(answers, STATE, CAPABILITIES).state == STATE
     else:
         with pytest.raises(DeviceError, match=f"^{refused}.* Take it out of the LAG"):
-            TARGET.read(answers, STATE)
+            TARGET.read(answers, STATE, CAPABILITIES)
 
 
 def test_what_already_runs_is_saved_again() -> None:
     device = pushed()
     device.files["initial"] = OnyxDevice().configuration
-    change = TARGET.diff(read(device, STATE), STATE)
+    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
     assert (change.steps, change.text) == ((), "")
     apply(device, change)
     assert device.files["initial"] == device.configuration
@@ -515,7 +521,7 @@ def test_what_is_not_ours_stays() -> None:
     before = device.configuration
     queues = (QUEUES[0], replace(QUEUES[1], ecn_threshold_bytes=6144), *QUEUES[2:])
     wanted = SwitchState((PortState("1/2", False, None, queues),), STATE.routes[:1])
-    apply(device, TARGET.diff(read(device, wanted), wanted))
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     assert read(device, wanted).state == wanted
     after = device.configuration
     assert replace(after, ports=before.ports, routes=before.routes) == before
@@ -554,13 +560,13 @@ def test_answers_with_noise_and_other_words() -> None:
         )
         for query in TARGET.queries(STATE)
     }
-    assert TARGET.read(answers, STATE).state == STATE
+    assert TARGET.read(answers, STATE, CAPABILITIES).state == STATE
 
 
 @pytest.mark.parametrize("answer", ["", "% Unrecognized command", "{}", "[1, 2]", '[{"Trust mode": []}]'])
 def test_an_answer_of_another_form_is_one_error(answer: str) -> None:
     with pytest.raises(DeviceError, match="another form"):
-        TARGET.read(dict.fromkeys(TARGET.queries(STATE), answer), STATE)
+        TARGET.read(dict.fromkeys(TARGET.queries(STATE), answer), STATE, CAPABILITIES)
 
 
 def test_unknown_hardware() -> None:
@@ -571,6 +577,6 @@ def test_unknown_hardware() -> None:
 @pytest.mark.parametrize(("name", "ports"), [("sn2100", 16), ("sn2700", 32)])
 def test_models(name: str, ports: int) -> None:
     model = TARGET.hardware(name)
-    assert (model.port_count, model.remaps_host_control) == (ports, True)
+    assert (model.ports, model.remaps_host_control) == ((PortGroup(ports, 100 * 10**9),), True)
     assert (model.minimum_bandwidth, model.maximum_bandwidth) == (None, None)
     assert (model.packet_spraying, model.segment_routing) == (None, None)

@@ -11,13 +11,15 @@ from mltswitch.targets.sonic import TARGET
 from mltswitch.targets.sonic.database import Database, Entry
 from mltswitch.targets.sonic.rules import refusals, transition_refusals
 from tests.targets.sonic import yang
-from tests.targets.sonic.test_sonic import CAPPED, FILE
+from tests.targets.sonic.test_sonic import CAPPED, FILE, GUARANTEEING
+
+CAPABILITIES = TARGET.hardware(None)
 
 GREEN: Entry = {"wred_green_enable": "true", "green_min_threshold": "1", "green_max_threshold": "1"}
 
 
 def document() -> Database:
-    tables: Database = json.loads(TARGET.render(CAPPED)[FILE])
+    tables: Database = json.loads(TARGET.render(CAPPED, GUARANTEEING)[FILE])
     return tables
 
 
@@ -115,7 +117,7 @@ def test_a_file_that_says_so_is_one_error(table: str, key: str, fields: Entry, p
     tables = document()
     tables[table] = tables.get(table, {}) | {key: fields}
     with pytest.raises(UserInputError) as caught:
-        TARGET.parse({FILE: json.dumps(tables)})
+        TARGET.parse({FILE: json.dumps(tables)}, CAPABILITIES)
     assert caught.value.where.startswith(f"{FILE}: {table}")
     first = next(refusal.problem for refusal in refusals(tables))
     assert caught.value.what == first

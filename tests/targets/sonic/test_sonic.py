@@ -16,6 +16,8 @@ from mltswitch.targets.sonic.database import QueueKey, load, queue_keys
 from mltswitch.targets.state import SegmentRouteState, SegmentRouting, differences
 from tests.targets.sonic.device import apply, read
 
+CAPABILITIES = TARGET.hardware(None)
+
 FILE = "mltswitch.json"
 OTHERS = tuple(dscp for dscp in range(64) if dscp not in {48, 56, 10, 12})
 QUEUES = (
@@ -40,12 +42,12 @@ STATE = SwitchState(
 
 def pushed() -> SonicDevice:
     device = SonicDevice()
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     return device
 
 
 def operations(device: SonicDevice, wanted: SwitchState = STATE) -> list[tuple[str, str]]:
-    steps = TARGET.diff(read(device, wanted), wanted).steps
+    steps = TARGET.diff(read(device, wanted), wanted, CAPABILITIES).steps
     patches = [json.loads(step.stdin) for step in steps if step.stdin]
     return [(entry["op"], entry["path"]) for patch in patches for entry in patch]
 
@@ -55,7 +57,7 @@ def by_hand(device: SonicDevice, command: str) -> None:
 
 
 def test_document() -> None:
-    tables = json.loads(TARGET.render(STATE)[FILE])
+    tables = json.loads(TARGET.render(STATE, CAPABILITIES)[FILE])
     assert tables["DSCP_TO_TC_MAP"]["MLT"]["10"] == "6"
     assert set(tables["DSCP_TO_TC_MAP"]["MLT_UNTRUSTED"].values()) == {"0"}
     assert tables["TC_TO_PRIORITY_GROUP_MAP"]["MLT"]["3"] == "3"
@@ -75,7 +77,7 @@ def test_document() -> None:
 
 def test_an_empty_switch() -> None:
     empty = SwitchState((), ())
-    assert TARGET.parse(TARGET.render(empty)) == empty
+    assert TARGET.parse(TARGET.render(empty, CAPABILITIES), CAPABILITIES) == empty
 
 
 @pytest.mark.parametrize(
@@ -92,28 +94,28 @@ def test_an_empty_switch() -> None:
         (("SCHEDULER", "mlt_strict", "weight"), "5", "a strict queue has no weight"),
         (("SCHEDULER", "mlt_strict", "cir"), "5", "queue 7 scheduler mlt_strict"),
         (("QUEUE", "Ethernet4|5-6"), {}, "queue 6 is in Ethernet4"),
-        (("QUEUE", "Ethernet4|3"), {"scheduler": "mlt_strict"}, "queue 3 buffer profile none"),
+        (("QUEUE", "Ethernet4|3"), {"scheduler": "mlt_strict"}, r"QUEUE\|Ethernet4\|3: is nothing"),
         (("TC_TO_QUEUE_MAP", "MLT", "6"), "3", r"DSCP_TO_TC_MAP\|MLT: is \{"),
         (("STATIC_ROUTE", "10.9.0.0/16"), {"nexthop": "10.0.0.1", "ifname": "Ethernet4"}, "STATIC_ROUTE"),
         (("STATIC_ROUTE", "default|10.101.0.0/16", "blackhole"), "true", "STATIC_ROUTE"),
     ],
 )
 def test_an_object_that_does_not_belong_is_refused(path: tuple[str, ...], value: object, what: str) -> None:
-    tables = json.loads(TARGET.render(STATE)[FILE])
+    tables = json.loads(TARGET.render(STATE, CAPABILITIES)[FILE])
     place = tables
     for part in path[:-1]:
         place = place.setdefault(part, {})
     place[path[-1]] = value
     with pytest.raises(UserInputError, match=what):
-        TARGET.parse({FILE: json.dumps(tables)})
+        TARGET.parse({FILE: json.dumps(tables)}, CAPABILITIES)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"QUEUE": []}', '{"QUEUE": {"a": {"b": 1}}}', "[" * 100_000])
 def test_text_that_is_no_configuration_is_one_error(text: str) -> None:
     with pytest.raises(UserInputError, match="no configuration"):
-        TARGET.parse({FILE: text})
+        TARGET.parse({FILE: text}, CAPABILITIES)
     with pytest.raises(DeviceError, match="cannot read"):
-        TARGET.read({"show runningconfiguration all": text.replace("{}", "")}, STATE)
+        TARGET.read({"show runningconfiguration all": text.replace("{}", "")}, STATE, CAPABILITIES)
 
 
 def test_a_key_that_stands_twice_is_refused() -> None:
@@ -134,18 +136,24 @@ def test_what_sonic_cannot_express_is_refused() -> None:
         (replace(port, shaped_bps=10**9), "not shaped"),
         (replace(port, name="eth1"), "port eth1: is no name for a port"),
         (replace(port, queues=(replace(QUEUES[1], ecn_threshold_bytes=2**31),)), "ECN threshold 2147483648"),
-        (replace(port, queues=(replace(QUEUES[1], limit=Unlimited()),)), "no share of a pool"),
+        (
+            replace(port, queues=(replace(QUEUES[1], limit=Unlimited()),)),
+            "the limit none .expected a share of the pool",
+        ),
         (replace(port, queues=()), "port Ethernet4: has no queues"),
-        (replace(port, queues=(replace(QUEUES[0], minimum=PortShare(5)),)), "bandwidth 5 % is no whole"),
-        (replace(port, queues=(replace(QUEUES[0], minimum=BitRate(12)),)), "no whole number of bytes"),
-        (replace(port, queues=(replace(QUEUES[0], maximum=BitRate(8)),)), "a second above 1"),
+        (replace(port, queues=(replace(QUEUES[0], minimum=PortShare(5)),)), "a minimum of 5 %"),
+        (replace(port, queues=(replace(QUEUES[0], minimum=BitRate(12)),)), "in steps of 8 bit/s"),
+        (
+            replace(port, queues=(replace(QUEUES[0], maximum=BitRate(8)),)),
+            "a maximum of 8 bit/s .expected 16 to",
+        ),
         (
             replace(port, queues=(replace(QUEUES[0], minimum=BitRate(160), maximum=BitRate(80)),)),
-            "a guarantee of 160 bit/s is more than the cap of 80 bit/s",
+            "its minimum 160 bit/s is above its maximum 80 bit/s",
         ),
     ]:
         with pytest.raises(UnsupportedPlanError, match=what):
-            TARGET.render(SwitchState((changed,), ()))
+            TARGET.render(SwitchState((changed,), ()), GUARANTEEING)
 
 
 def test_ranges_of_the_vendor_are_split_and_lossless_queues_kept() -> None:
@@ -175,7 +183,7 @@ def test_ranges_of_the_vendor_are_split_and_lossless_queues_kept() -> None:
 def test_the_first_push_says_which_ports_go_down_and_leaves_a_checkpoint() -> None:
     device = SonicDevice()
     before = device.config_db
-    change = TARGET.diff(read(device, STATE), STATE)
+    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
     assert "takes down for a moment: Ethernet4, Ethernet0, Ethernet8" in change.text.splitlines()[0]
     apply(device, change)
     [name] = device.checkpoints
@@ -187,11 +195,11 @@ def test_the_first_push_says_which_ports_go_down_and_leaves_a_checkpoint() -> No
 def test_a_second_push_after_a_half_done_one_keeps_the_state_before_both() -> None:
     device = SonicDevice()
     before = copy.deepcopy(device.config_db)
-    change = TARGET.diff(read(device, STATE), STATE)
+    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
     apply(device, Change(change.steps[:1]))
     [first] = device.checkpoints
     by_hand(device, "hset 'SCHEDULER|mlt_strict' type STRICT")
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     assert len(device.checkpoints) == 2
     assert device.execute("admin", f"sudo config rollback {first}").status == 0
     assert device.config_db == before
@@ -199,7 +207,7 @@ def test_a_second_push_after_a_half_done_one_keeps_the_state_before_both() -> No
 
 def test_a_patch_leaves_no_file_behind_even_where_it_is_refused() -> None:
     device = SonicDevice()
-    steps = TARGET.diff(read(device, STATE), STATE).steps
+    steps = TARGET.diff(read(device, STATE), STATE, CAPABILITIES).steps
     assert [step.command for step in steps[1:]] == ["cat | sudo config apply-patch /dev/stdin"]
     assert all(step.seconds == 900 for step in steps[1:])
     device.config_db["PORT"]["Ethernet4"]["speed"] = "fast"
@@ -210,7 +218,7 @@ def test_a_patch_leaves_no_file_behind_even_where_it_is_refused() -> None:
 def test_a_patch_that_arrives_in_part_changes_nothing() -> None:
     device = SonicDevice()
     before = copy.deepcopy(device.config_db)
-    [step] = TARGET.diff(read(device, STATE), STATE).steps[1:]
+    [step] = TARGET.diff(read(device, STATE), STATE, CAPABILITIES).steps[1:]
     assert device.execute("admin", step.command, lambda: step.stdin.encode()[:-10]).status == 2
     assert device.config_db == before
 
@@ -218,7 +226,7 @@ def test_a_patch_that_arrives_in_part_changes_nothing() -> None:
 def test_what_already_runs_is_saved_again() -> None:
     device = pushed()
     device.files.remove("/etc/sonic/config_db.json", as_root=True)
-    change = TARGET.diff(read(device, STATE), STATE)
+    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
     assert (change.steps, change.text) == ((), "")
     apply(device, change)
     assert json.loads(device.files.read("/etc/sonic/config_db.json")) == device.config_db
@@ -229,7 +237,7 @@ def test_a_new_threshold_changes_the_profile_in_place() -> None:
     queues = (QUEUES[0], replace(QUEUES[1], ecn_threshold_bytes=6144), *QUEUES[2:])
     wanted = replace(STATE, ports=(STATE.ports[0], replace(STATE.ports[1], queues=queues), STATE.ports[2]))
     assert operations(device, wanted) == [("replace", "/WRED_PROFILE/MLT_Q6_Ethernet0")]
-    assert "takes down" not in TARGET.diff(read(device, wanted), wanted).text
+    assert "takes down" not in TARGET.diff(read(device, wanted), wanted, CAPABILITIES).text
 
 
 def test_an_unused_profile_is_removed_after_its_last_reference() -> None:
@@ -240,7 +248,7 @@ def test_an_unused_profile_is_removed_after_its_last_reference() -> None:
     assert found.index(("remove", "/WRED_PROFILE/MLT_Q6_Ethernet0")) > found.index(
         ("replace", "/QUEUE/Ethernet0|6")
     )
-    apply(device, TARGET.diff(read(device, wanted), wanted))
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     assert operations(device, wanted) == []
 
 
@@ -307,7 +315,7 @@ def test_a_change_by_hand_is_found_and_mended(command: str, found: str) -> None:
     device = pushed()
     by_hand(device, command)
     assert found in {str(difference) for difference in differences(STATE, read(device, STATE).state)}
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     assert read(device, STATE).state == STATE
     assert operations(device) == []
 
@@ -360,14 +368,14 @@ def test_asymmetric_flow_control_is_refused() -> None:
 
 def test_a_plan_for_another_model_is_refused() -> None:
     queues = tuple(replace(queue, ecn_threshold_bytes=None) for queue in QUEUES)
-    wanted = SwitchState((PortState("Ethernet4", True, None, queues),), (), hardware="sn2700")
+    wanted = SwitchState((PortState("Ethernet4", True, None, queues),), ())
     device = SonicDevice(box="trident3")
     what = (
         r"^DEVICE_METADATA, x86_64-arista_7050cx3_32s: the device is a trident3, and .* rounded to a sn2700"
     )
     with pytest.raises(DeviceError, match=what):
         read(device, wanted)
-    assert read(device, replace(wanted, hardware="trident3")).state.ports
+    assert read(device, wanted, TARGET.hardware("trident3")).state.ports
     metadata = device.config_db["DEVICE_METADATA"]["localhost"]
     del metadata["platform"]
     with pytest.raises(DeviceError, match=r"^DEVICE_METADATA, Arista-7050CX3-32S-C32: the device is a trid"):
@@ -376,7 +384,6 @@ def test_a_plan_for_another_model_is_refused() -> None:
     metadata["platform"] = "x86_64-somebody-r0"
     with pytest.raises(DeviceError, match=r"has 24709632 B, .* \(expected 4580864 B\)"):
         read(device, wanted)
-    assert read(device, replace(wanted, hardware="")).state.ports
 
 
 def test_another_buffer_pool_is_refused() -> None:
@@ -392,9 +399,9 @@ def test_another_buffer_pool_is_refused() -> None:
 
 def test_text_among_the_tables_is_left_out_of_an_answer_alone() -> None:
     answer = json.dumps(pushed().config_db | {"bgpraw": "!\n"})
-    assert TARGET.read({"show runningconfiguration all": answer}, STATE).state == STATE
+    assert TARGET.read({"show runningconfiguration all": answer}, STATE, CAPABILITIES).state == STATE
     with pytest.raises(UserInputError, match="bgpraw is no table"):
-        TARGET.parse({FILE: answer})
+        TARGET.parse({FILE: answer}, CAPABILITIES)
 
 
 def test_routes_of_others_stay() -> None:
@@ -408,7 +415,7 @@ def test_a_device_without_queues_of_its_own() -> None:
     device = SonicDevice()
     for table in ("QUEUE", "BUFFER_QUEUE", "PORT_QOS_MAP", "WRED_PROFILE", "SCHEDULER"):
         del device.config_db[table]
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     assert read(device, STATE).state == STATE
 
 
@@ -416,15 +423,20 @@ def test_what_the_device_lacks_is_named() -> None:
     wanted = SwitchState((replace(STATE.ports[0], name="Ethernet200"),), ())
     device = SonicDevice()
     with pytest.raises(DeviceError, match="no port Ethernet200"):
-        TARGET.diff(read(device, wanted), wanted)
+        TARGET.diff(read(device, wanted), wanted, CAPABILITIES)
     assert [str(each) for each in differences(wanted, read(device, wanted).state)] == [
         "port Ethernet200: configuration expected present, found absent"
     ]
     device.config_db["BUFFER_POOL"]["egress_lossy_pool"]["mode"] = "static"
     with pytest.raises(DeviceError, match="egress_lossy_pool is static"):
-        TARGET.diff(read(device, STATE), STATE)
+        TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
 
 
+GUARANTEEING = replace(
+    CAPABILITIES,
+    minimum_bandwidth=TARGET.hardware("trident3").minimum_bandwidth,
+    maximum_bandwidth=TARGET.hardware("trident3").maximum_bandwidth,
+)
 CAPPED = replace(
     STATE,
     ports=tuple(
@@ -443,7 +455,7 @@ CAPPED = replace(
 
 
 def test_bandwidths_are_bytes_a_second_of_strict_queues() -> None:
-    tables = json.loads(TARGET.render(CAPPED)[FILE])
+    tables = json.loads(TARGET.render(CAPPED, GUARANTEEING)[FILE])
     assert tables["QUEUE"]["Ethernet8|6"]["scheduler"] == "MLT_MAX_Q6_Ethernet4"
     assert tables["SCHEDULER"] == {
         "mlt_strict": {"type": "STRICT"},
@@ -464,12 +476,12 @@ def test_bandwidths_are_bytes_a_second_of_strict_queues() -> None:
     }
     both = replace(QUEUES[3], minimum=BitRate(800), maximum=BitRate(8000))
     state = SwitchState((replace(STATE.ports[0], queues=(*QUEUES[:3], both)),), ())
-    assert TARGET.parse(TARGET.render(state)) == state
+    assert TARGET.parse(TARGET.render(state, GUARANTEEING), GUARANTEEING) == state
 
 
 def test_bandwidths_come_change_in_place_and_go() -> None:
     device = pushed()
-    apply(device, TARGET.diff(read(device, CAPPED), CAPPED))
+    apply(device, TARGET.diff(read(device, CAPPED), CAPPED, CAPABILITIES))
     assert read(device, CAPPED).state == CAPPED
     by_hand(device, "hset 'SCHEDULER|MLT_MAX_Q6_Ethernet4' pir 2500000000")
     found = [str(each) for each in differences(CAPPED, read(device, CAPPED).state)]
@@ -479,7 +491,7 @@ def test_bandwidths_come_change_in_place_and_go() -> None:
     ]
     assert operations(device, CAPPED) == [("replace", "/SCHEDULER/MLT_MAX_Q6_Ethernet4")]
     assert ("remove", "/SCHEDULER/MLT_MAX_Q6_Ethernet4") in operations(device, STATE)
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     assert list(device.config_db["SCHEDULER"]) == ["scheduler.0", "scheduler.1", "mlt_strict"]
 
 
@@ -491,14 +503,14 @@ def test_ports_of_hosts_have_a_map_of_their_own() -> None:
     first, second, third = STATE.ports
     wanted = replace(STATE, ports=(first, replace(second, queues=HOST_QUEUES, trusted=True), third))
     device = pushed()
-    apply(device, TARGET.diff(read(device, wanted), wanted))
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     assert read(device, wanted).state == wanted
     maps = device.config_db["DSCP_TO_TC_MAP"]
     assert (maps["MLT"]["48"], maps["MLT_HOST"]["48"], maps["MLT_HOST"]["10"]) == ("7", "0", "6")
     assert device.config_db["PORT_QOS_MAP"]["Ethernet0"]["dscp_to_tc_map"] == "MLT_HOST"
     assert "MLT_UNTRUSTED" not in maps
     doubtful = replace(STATE, ports=(first, replace(second, queues=HOST_QUEUES), third))
-    apply(device, TARGET.diff(read(device, doubtful), doubtful))
+    apply(device, TARGET.diff(read(device, doubtful), doubtful, CAPABILITIES))
     assert read(device, doubtful).state == doubtful
     assert device.config_db["PORT_QOS_MAP"]["Ethernet0"]["dscp_to_tc_map"] == "MLT_HOST_UNTRUSTED"
     by_hand(device, "hset 'PORT_QOS_MAP|Ethernet0' dscp_to_tc_map MLT_UNTRUSTED")
@@ -515,7 +527,7 @@ SEGMENTS = SegmentRouting(
 
 def test_segment_routing_is_a_locator_its_segment_and_routes() -> None:
     wanted = replace(STATE, segment_routing=SEGMENTS)
-    tables = json.loads(TARGET.render(wanted)[FILE])
+    tables = json.loads(TARGET.render(wanted, CAPABILITIES)[FILE])
     assert tables["SRV6_MY_LOCATORS"] == {
         "MLT": {
             "prefix": "fd00:6d6c:1::",
@@ -532,7 +544,7 @@ def test_segment_routing_is_a_locator_its_segment_and_routes() -> None:
     }
     device = pushed()
     by_hand(device, "hset 'SRV6_MY_LOCATORS|other' prefix fd00:6d6c:9::")
-    apply(device, TARGET.diff(read(device, wanted), wanted))
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     assert read(device, wanted).state == wanted
     assert operations(device, wanted) == []
 
@@ -557,10 +569,10 @@ def test_segment_routing_is_a_locator_its_segment_and_routes() -> None:
 def test_a_change_of_segment_routing_by_hand_is_found_and_mended(command: str, found: str) -> None:
     wanted = replace(STATE, segment_routing=SEGMENTS)
     device = SonicDevice()
-    apply(device, TARGET.diff(read(device, wanted), wanted))
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     by_hand(device, command)
     assert found in {str(each) for each in differences(wanted, read(device, wanted).state)}
-    apply(device, TARGET.diff(read(device, wanted), wanted))
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     assert read(device, wanted).state == wanted
 
 
@@ -568,10 +580,10 @@ def test_a_plan_without_segments_takes_our_locator_away_and_no_other() -> None:
     device = pushed()
     by_hand(device, "hset 'SRV6_MY_LOCATORS|other' prefix fd00:6d6c:9::")
     routed = replace(STATE, segment_routing=SEGMENTS)
-    apply(device, TARGET.diff(read(device, routed), routed))
+    apply(device, TARGET.diff(read(device, routed), routed, CAPABILITIES))
     found = read(device, STATE).state
     assert found.segment_routing == SegmentRouting(SEGMENTS.locator, ())
-    apply(device, TARGET.diff(read(device, STATE), STATE))
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     assert read(device, STATE).state == STATE
     assert list(device.config_db["SRV6_MY_LOCATORS"]) == ["other"]
     assert "SRV6_MY_SIDS" not in device.config_db
@@ -598,8 +610,11 @@ def test_room_for_a_threshold_comes_before_it() -> None:
         ("replace", "/BUFFER_PROFILE/MLT_Q6_Ethernet0"),
         ("replace", "/WRED_PROFILE/MLT_Q6_Ethernet0"),
     ]
-    assert len([step for step in TARGET.diff(read(device, wanted), wanted).steps if step.stdin]) == 2
-    apply(device, TARGET.diff(read(device, wanted), wanted))
+    assert (
+        len([step for step in TARGET.diff(read(device, wanted), wanted, CAPABILITIES).steps if step.stdin])
+        == 2
+    )
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     assert operations(device) == [
         ("replace", "/WRED_PROFILE/MLT_Q6_Ethernet0"),
         ("replace", "/BUFFER_PROFILE/MLT_Q6_Ethernet0"),
@@ -608,13 +623,13 @@ def test_room_for_a_threshold_comes_before_it() -> None:
 
 def test_a_device_with_another_chip_is_refused() -> None:
     with pytest.raises(
-        DeviceError, match=r"multiples of 9216 B, and the plan has 24576 B. Give .* sn3700 in the"
+        DeviceError, match=r"is a sn3700, and the plan is rounded to a sn2700.* sn3700 in the"
     ):
         read(SonicDevice(box="sn3700"), STATE)
     device = SonicDevice(box="trident3")
     device.config_db["BUFFER_POOL"]["egress_lossy_pool"]["size"] = "4580864"
     with pytest.raises(DeviceError, match=r"has 4580864 B, .* \(expected 24709632 B\)"):
-        read(device, STATE)
+        read(device, STATE, TARGET.hardware("trident3"))
     device.config_db["DEVICE_METADATA"]["localhost"]["platform"] = "x86_64-somebody-r0"
     assert read(device, STATE).state.ports
 
@@ -626,8 +641,8 @@ def test_every_box_takes_its_own_plan(box: str) -> None:
     queues = (QUEUES[0], *(replace(q, ecn_threshold_bytes=step * 20) for q in QUEUES[1:3]), QUEUES[3])
     wanted = SwitchState((PortState("Ethernet4", True, None, queues),), ())
     device = SonicDevice(box=box)
-    apply(device, TARGET.diff(read(device, wanted), wanted))
-    assert read(device, wanted).state == wanted
+    apply(device, TARGET.diff(read(device, wanted, can), wanted, can))
+    assert read(device, wanted, can).state == wanted
 
 
 def test_what_a_live_object_would_keep_is_refused() -> None:
@@ -646,7 +661,7 @@ def test_the_way_back_goes_over_a_second_checkpoint_where_profiles_changed_names
     before = copy.deepcopy(device.config_db)
     first, second, third = STATE.ports
     wanted = replace(STATE, ports=(second, third, replace(first, queues=QUEUES)))
-    change = TARGET.diff(read(device, wanted), wanted)
+    change = TARGET.diff(read(device, wanted), wanted, CAPABILITIES)
     apply(device, change)
     [line] = [line for line in change.text.splitlines() if line.startswith("# back to the state")]
     back = line.partition(": ")[2]

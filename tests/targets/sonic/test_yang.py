@@ -16,6 +16,8 @@ from tests.targets.sonic import yang
 from tests.targets.sonic.test_sonic import FILE, SEGMENTS, STATE
 from tests.targets.strategies import plans, switch_names
 
+CAPABILITIES = TARGET.hardware(None)
+
 some = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 BOXES = st.sampled_from(list(HARDWARE.values()))
 WRED: Entry = {
@@ -39,7 +41,7 @@ def test_every_plan_is_valid_on_a_device(capabilities: Capabilities, data: st.Da
     database = merged(SonicDevice(ports=6, box=capabilities.hardware).config_db, state)
     assert yang.refusal(database) is None
     assert database.keys() - yang.tables() == set()
-    ours = json.loads(TARGET.render(state)[FILE])
+    ours = json.loads(TARGET.render(state, capabilities)[FILE])
     for table, entries in ours.items():
         assert entries.keys() <= database[table].keys()
 

@@ -1,0 +1,110 @@
+"""Switches, ports, hosts, paths and routes: of what a topology consists."""
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from typing import Final, NamedTuple
+
+from mltswitch.plan.topology_document import PortRole, SwitchRole
+
+ADDRESSES_OF_A_LINK: Final = 4
+"""A /30: the leaf has the first address, the spine or the host the second."""
+NO_ADDRESS: Final = IPv4Address(0)
+"""Of a port or a host whose address the fabric file does not say: `qos_only`."""
+
+
+class Port(NamedTuple):
+    """One switch port of the fabric, with both ends' addresses."""
+
+    name: str
+    role: PortRole
+    peer: str
+    peer_port: str
+    peer_is_host: bool
+    address: IPv4Address
+    peer_address: IPv4Address
+    trusted: bool
+    rate_bps: int
+    number: int
+    """Of the link between two switches, from 0; of a port to a host, the host's index."""
+    breakout: int = 1
+    """Ports into which the box's port is broken out, as far as the fabric file says."""
+    lag: str = ""
+    """Link aggregation group, which has the addresses; "": the port is in none."""
+    vlan: int | None = None
+
+    @property
+    def interface(self) -> str:
+        """What has the addresses: the port, or its link aggregation group."""
+        return self.lag or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One switch and its ports in the order in which the device numbers them."""
+
+    name: str
+    role: SwitchRole
+    platform: str
+    hardware: str | None
+    index: int
+    """0-based place within its tier."""
+    ports: tuple[Port, ...]
+
+    def port(self, name: str) -> Port:
+        """The port of this name; raises KeyError."""
+        for port in self.ports:
+            if port.name == name:
+                return port
+        raise KeyError(name)
+
+    @property
+    def links(self) -> tuple[Port, ...]:
+        """Ports that have addresses of their own: of each link aggregation group the first."""
+        return tuple({port.interface: port for port in reversed(self.ports)}.values())[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One port of a host: its index decides all its addresses, unless the fabric file gives its own one.
+
+    A host with several ports is several of these, each with a name of its own such as host1.eth0.
+    """
+
+    name: str
+    interface: str
+    leaf: str
+    leaf_port: str
+    index: int
+    address: IPv4Address
+    gateway: IPv4Address
+    alias_prefixes: tuple[tuple[str, IPv4Network], ...]
+    """(path, its alias prefix), the same for all hosts of a pod."""
+    machine: str = ""
+    """The host that the port belongs to."""
+    is_explicit: bool = False
+    """Whether the fabric file gives the address, and not the rule."""
+    vlan: int | None = None
+
+    @property
+    def aliases(self) -> tuple[tuple[str, IPv4Address], ...]:
+        """(path, address): what is sent to the address takes that path."""
+        return tuple((path, prefix.network_address + self.index) for path, prefix in self.alias_prefixes)
+
+
+class Route(NamedTuple):
+    """One static route of the plan: an alias prefix and the next hop that makes it one path."""
+
+    prefix: IPv4Network
+    next_hop: IPv4Address
+    port: str
+    """The port, or the link aggregation group."""
+
+
+class PathName(NamedTuple):
+    """One of the paths between hosts."""
+
+    name: str
+    top: str
+    """The spine, or between pods the core."""
+    link: int
+    """Which of parallel links it takes, from 0; where there are fewer, they are counted around."""

@@ -1,0 +1,511 @@
+"""Thresholds under any loss model: its answers on a coarse grid, and the best choice between them.
+
+A queue's losses depend mostly on its own S and L, and on the queues above only through what those drop. So
+one call of the model with the thresholds of every queue moved tells of every queue what its move is worth.
+Losses fall about exponentially in S and in L - S: their logarithms, known on a grid of few points, are
+interpolated. Between the points a dynamic programme finds the best S and L of all queues that fit into the
+buffer in order. The model is asked about that choice, the interpolation is corrected by what it says, and so
+once more.
+
+Where the objective is flat, the choice goes to what stands farthest from its tolerance in the scenarios,
+class by class: buffer that nobody else needs is used, and L - S grows with S.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import ceil, inf, isfinite
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from mltswitch.errors import UserInputError
+from mltswitch.queueing.models import predict, predict_losses
+from mltswitch.queueing.objective import (
+    LEAST_TOLERANCE,
+    FloatArray,
+    Optimum,
+    QueueObjective,
+    ThresholdProblem,
+    end_to_end,
+)
+from mltswitch.queueing.problem import QueuePrediction, QueueThresholds, QueueTraffic
+
+IntArray = npt.NDArray[np.int64]
+
+GRID_THRESHOLDS: Final = 4
+"""Values of S on the grid where L is chosen, too, and with GRID_MARGINS values of L - S for each."""
+GRID_MARGINS: Final = 3
+GRID_ALONE: Final = 5
+"""Values of S on the grid where L is given."""
+LATTICE: Final = 96
+"""Places of S, and of L - S, between which the best are found."""
+CORRECTIONS: Final = 3
+"""Choices that the model is asked about, each correcting the interpolation for the next."""
+MOST_CORRECTIONS: Final = 12
+"""The same as long as a delay bound is broken."""
+SMALLEST_LOSS: Final = 1e-12
+"""Below this the analytic models say noise."""
+HEADROOM_WEIGHT: Final = 1e-6
+"""Extra rounds that a loss at its tolerance counts for: a tie-break that nobody can measure."""
+CERTAIN_PART: Final = 4
+"""Room for bursts below and above S is certain where all of it takes one part in so many of the buffer."""
+ROOM_WEIGHT: Final = 3e-3
+"""Extra rounds that a queue without any such room counts for, below S and above it."""
+SPREAD_WEIGHT: Final = 1e-8
+"""Extra rounds that the least S over S, and the least L - S over L - S, count for: no buffer stays unused."""
+HEADROOM_POWER: Final = 0.5
+"""A loss at its tolerance counts 1, one at a ten-thousandth of it a hundredth: the nearest class decides."""
+DELAY_WEIGHT: Final = 1e3
+"""Extra rounds for each packet time beyond a delay bound: bounds come before losses."""
+
+Predictor = Callable[[tuple[QueueTraffic, ...], tuple[QueueThresholds, ...]], Sequence[QueuePrediction]]
+"""(traffic, thresholds of all queues of a port) → what a model says of each."""
+Progress = Callable[[int], None]
+"""Told after each call of the loss model how many there were."""
+Choice = tuple[tuple[int, int], ...]
+"""(S, L) of each chosen queue, in packets."""
+
+
+def optimise(
+    problem: ThresholdProblem, model: str = "completion", *, progress: Progress | None = None
+) -> Optimum:
+    """S and L of the gradient queues of a port; the same problem gives the same answer.
+
+    Args:
+        problem: the port, its scenarios, and what bounds the choice.
+        model: the loss model.
+        progress: told after each call of the model.
+
+    Raises:
+        UserInputError: the buffer is too small, no choice was found that keeps the delay bounds, or the model
+            cannot express the problem.
+    """
+    is_bounded = any(objective.delay_bound_packet_times is not None for objective in problem.objectives)
+    price = predict if is_bounded else predict_losses
+    return optimise_with(
+        problem,
+        lambda traffic, thresholds: price(problem.port, traffic, thresholds, model),
+        progress=progress,
+    )
+
+
+def optimise_with(
+    problem: ThresholdProblem,
+    predictor: Predictor,
+    *,
+    starts: Sequence[Choice] = (),
+    progress: Progress | None = None,
+) -> Optimum:
+    """`optimise` under any predictor; `starts` are compared with what it finds.
+
+    Raises:
+        UserInputError: as `optimise`.
+    """
+    spaces = _spaces(problem)
+    evaluator = Evaluator(problem, predictor, progress)
+    surfaces = [_Surface(space) for space in spaces]
+    for index in range(spaces[0].size):
+        figures = evaluator.bounds(tuple(space.point(index) for space in spaces))
+        for surface, own in zip(surfaces, figures, strict=True):
+            surface.samples.append(own)
+    best = min((evaluator.evaluate(start) for start in starts), default=None, key=lambda entry: entry.cost)
+    seen: set[Choice] = set()
+    for count in range(MOST_CORRECTIONS):
+        choice = _best_choice(problem, spaces, surfaces)
+        if choice in seen or (count >= CORRECTIONS and best is not None and best.delay_excess == 0):
+            break
+        seen.add(choice)
+        found = evaluator.evaluate(choice)
+        if best is None or found.cost < best.cost:
+            best = found
+        for surface, own, (threshold, limit) in zip(surfaces, found.figures, choice, strict=True):
+            surface.correct(threshold, limit - threshold, own)
+    assert best is not None  # noqa: S101  (the loop runs at least once)
+    for _ in range(MOST_CORRECTIONS):
+        if best.delay_excess == 0:
+            break
+        shorter = evaluator.evaluate(_shortened(problem, best))
+        if shorter.delay_excess >= best.delay_excess:
+            break
+        best = shorter
+    if best.delay_excess > 0:
+        raise UserInputError(
+            f"no thresholds were found that keep the delay bounds; the best exceeds them by "
+            f"{best.delay_excess:.3g} packet times",
+            where="delay_bound",
+            expected="larger bounds, or a lower load of the classes above",
+        )
+    return Optimum(
+        tuple(QueueThresholds(float(threshold), float(limit)) for threshold, limit in best.choice),
+        extra_rounds=best.rounds,
+        evaluations=evaluator.calls,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """What S and M = L - S of one queue may be, and where the model is asked."""
+
+    least_threshold: int
+    least_margin: int
+    limit: int
+    """Largest L that leaves the other queues their least, or the only L."""
+    is_fixed: bool
+    """L is given, so that M follows from S."""
+    thresholds: FloatArray
+    """Grid of S, rising, equal numbers for every queue."""
+    margins: FloatArray
+    """Grid of M; a single place where L is given."""
+
+    @property
+    def size(self) -> int:
+        """Points of the grid."""
+        return len(self.thresholds) * len(self.margins)
+
+    def point(self, index: int) -> tuple[int, int]:
+        """(S, L) of a point of the grid, for which nobody asks whether all queues' fit together."""
+        row, column = divmod(index, len(self.margins))
+        threshold = int(self.thresholds[row])
+        return threshold, self.limit if self.is_fixed else threshold + int(self.margins[column])
+
+
+def _spaces(problem: ThresholdProblem) -> list[_Space]:
+    """The choices of each queue; raises UserInputError where not even a packet below and above S fits."""
+    given = problem.shared_limit_packets
+    floors = [entry.least_threshold_packets for entry in problem.objectives]
+    margins = [entry.least_margin_packets for entry in problem.objectives]
+    room = problem.buffer_packets if given is None else given
+    if problem.is_ordered:
+        floors = list(accumulate(floors, max))
+    needed = 2 * (len(floors) if given is None else 1)
+    if room < needed:
+        raise UserInputError(
+            f"{len(floors)} gradient queues do not fit into {room} packets",
+            where="buffer_packets",
+            expected=f"at least {needed}",
+        )
+    # Room for bursts is certain up to a part of the buffer; beyond it costs as much as `_missing_room` says.
+    wanted = sum(floors) + sum(margins) if given is None else max(floors) + max(margins)
+    if wanted > room // CERTAIN_PART:
+        floors = [max(1, entry * room // (CERTAIN_PART * wanted)) for entry in floors]
+        margins = [max(1, entry * room // (CERTAIN_PART * wanted)) for entry in margins]
+    spaces: list[_Space] = []
+    for floor, margin in zip(floors, margins, strict=True):
+        most = room if given is not None else room - (sum(floors) + sum(margins)) + floor + margin
+        spaces.append(
+            _Space(
+                floor,
+                margin,
+                most,
+                given is not None,
+                _grid(floor, most - margin, GRID_THRESHOLDS if given is None else GRID_ALONE),
+                _grid(margin, most - floor, GRID_MARGINS if given is None else 1),
+            )
+        )
+    return spaces
+
+
+def _grid(least: int, most: int, count: int) -> FloatArray:
+    """`count` whole numbers, in equal ratios from the least to the most; some may be equal."""
+    return np.asarray(np.round(np.geomspace(least, max(least, most), count)))
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What a choice costs under the model."""
+
+    choice: Choice
+    figures: list[FloatArray]
+    """Per chosen queue: (scenario, [loss of unimportant, of important packets, delay]), as the model says."""
+    rounds: float
+    cost: float
+    delay_excess: float
+
+
+class Evaluator:
+    """Asks the model about choices in every scenario."""
+
+    def __init__(self, problem: ThresholdProblem, predictor: Predictor, progress: Progress | None) -> None:
+        self.calls = 0
+        self._problem, self._predictor, self._progress = problem, predictor, progress
+        self._weights = _weights(problem)
+        planned = problem.scenarios[0].traffic
+        self._is_below = [_is_below(entry.traffic, planned) for entry in problem.scenarios]
+
+    def bounds(self, choice: Choice) -> list[FloatArray]:
+        """Per chosen queue: (scenario, [loss of unimportant, of important packets, p99 delay]).
+
+        Losses never grow when the load falls: scenarios below the planned load have its figures.
+        """
+        full = self._problem.full(tuple(QueueThresholds(float(s), float(limit)) for s, limit in choice))
+        said: list[FloatArray] = []
+        for scenario, is_below in zip(self._problem.scenarios, self._is_below, strict=True):
+            said.append(said[0] if is_below and said else self._ask(scenario.traffic, full))
+        return list(np.array(said).transpose(1, 0, 2))
+
+    def evaluate(self, choice: Choice) -> Evaluation:
+        """What the choice costs."""
+        figures = self.bounds(choice)
+        found = self._evaluation(choice, figures)
+        if found.rounds == 0 or not any(self._is_below[1:]):
+            return found
+        full = self._problem.full(tuple(QueueThresholds(float(s), float(limit)) for s, limit in choice))
+        for place, scenario in enumerate(self._problem.scenarios):
+            if place and self._is_below[place]:
+                for own, exact in zip(figures, self._ask(scenario.traffic, full), strict=True):
+                    own[place] = exact
+        return self._evaluation(choice, figures)
+
+    def _ask(self, traffic: tuple[QueueTraffic, ...], full: tuple[QueueThresholds, ...]) -> FloatArray:
+        """The model's figures of the chosen queues in one scenario."""
+        predictions = self._predictor(traffic, full)
+        self.calls += 1
+        if self._progress is not None:
+            self._progress(self.calls)
+        said: list[tuple[float, float, float]] = []
+        for position in self._problem.chosen:
+            own, worst = predictions[position], full[position].limit_packets
+            delay = own.p99_delay_packet_times
+            said.append((own.loss_unimportant, own.loss_important, worst if delay is None else delay))
+        return np.array(said)
+
+    def _evaluation(self, choice: Choice, figures: list[FloatArray]) -> Evaluation:
+        rounds = cost = excess = 0.0
+        for objective, own, (threshold, limit) in zip(self._problem.objectives, figures, choice, strict=True):
+            own_rounds, total = queue_cost(objective, own, self._weights, self._problem.hops)
+            rounds += float(own_rounds)
+            cost += float(total + _spread(objective, threshold, limit - threshold))
+            excess += _delay_excess(objective, own)
+        return Evaluation(choice, figures, rounds, cost, excess)
+
+
+def _is_below(traffic: tuple[QueueTraffic, ...], planned: tuple[QueueTraffic, ...]) -> bool:
+    """Whether the same arrivals come, at no greater loads."""
+    return all(
+        own.load <= other.load and replace(own, load=other.load) == other
+        for own, other in zip(traffic, planned, strict=True)
+    )
+
+
+def _shortened(problem: ThresholdProblem, broken: Evaluation) -> Choice:
+    """The choice with queues that break their delay bound as much shorter as they are late."""
+    pairs: list[tuple[int, int]] = []
+    for objective, figures, (threshold, limit) in zip(
+        problem.objectives, broken.figures, broken.choice, strict=True
+    ):
+        late = ceil(_delay_excess(objective, figures))
+        shorter = limit if problem.shared_limit_packets is not None else max(2, limit - late)
+        pairs.append((min(threshold, max(1, threshold - late), shorter - 1), shorter))
+    if problem.is_ordered:
+        lowest = accumulate((threshold for threshold, _ in reversed(pairs)), min)
+        pairs = [(low, limit) for low, (_, limit) in zip(reversed(list(lowest)), pairs, strict=True)]
+    return tuple(pairs)
+
+
+def _weights(problem: ThresholdProblem) -> FloatArray:
+    weights = np.array([scenario.weight for scenario in problem.scenarios])
+    return np.asarray(weights / weights.sum())
+
+
+def _delay_excess(objective: QueueObjective, figures: FloatArray) -> float:
+    """Packet times beyond the bound in the planned scenario."""
+    bound = objective.delay_bound_packet_times
+    return 0.0 if bound is None else max(0.0, float(figures[0, 2]) - bound)
+
+
+def queue_cost(
+    objective: QueueObjective, figures: FloatArray, weights: FloatArray, hops: int
+) -> tuple[FloatArray, FloatArray]:
+    """(extra rounds, the same with tie-breaks and broken delay bounds) of one queue.
+
+    Args:
+        objective: of the queue.
+        figures: losses and delays, shape (…, scenarios, 3).
+        weights: of the scenarios; they sum to 1.
+        hops: ports in a row.
+    """
+    unimportant, important = (end_to_end(figures[..., kind], hops) for kind in (0, 1))
+    rounds = (objective.rounds_unimportant(unimportant) + objective.rounds_important(important)) @ weights
+    headroom = sum(
+        (loss / max(tolerance, LEAST_TOLERANCE)) ** HEADROOM_POWER
+        for loss, tolerance in zip((unimportant, important), objective.tolerances, strict=True)
+    )
+    total = rounds + HEADROOM_WEIGHT * (np.asarray(headroom) @ weights)
+    if objective.delay_bound_packet_times is not None:
+        excess = np.maximum(0.0, figures[..., 0, 2] - objective.delay_bound_packet_times)
+        total = total + DELAY_WEIGHT * excess
+    return np.asarray(rounds), np.asarray(total)
+
+
+def _missing_room(objective: QueueObjective, threshold: npt.ArrayLike, margin: npt.ArrayLike) -> FloatArray:
+    """Price of the room for bursts that a queue has less than it should, below S and above it."""
+    below = np.maximum(0.0, 1 - np.asarray(threshold) / objective.least_threshold_packets)
+    above = np.maximum(0.0, 1 - np.asarray(margin) / objective.least_margin_packets)
+    return np.asarray(ROOM_WEIGHT * (below + above))
+
+
+def _spread(objective: QueueObjective, threshold: npt.ArrayLike, margin: npt.ArrayLike) -> FloatArray:
+    """Tie-break where losses are below what a model can tell: room below S and above it, for all queues."""
+    below = objective.least_threshold_packets / np.maximum(threshold, 1)
+    above = objective.least_margin_packets / np.maximum(margin, 1)
+    return np.asarray(SPREAD_WEIGHT * (below + above)) + _missing_room(objective, threshold, margin)
+
+
+class _Surface:
+    """The model's answers for one queue over S and M, between the points of its grid."""
+
+    def __init__(self, space: _Space) -> None:
+        self._space = space
+        self.samples: list[FloatArray] = []
+        self._corrections: list[tuple[float, float, FloatArray]] = []
+
+    def at(self, thresholds: FloatArray, margins: FloatArray) -> FloatArray:
+        """Losses and delays, shape (points, scenarios, 3)."""
+        return np.exp(self._logarithms(thresholds, margins))
+
+    def correct(self, threshold: int, margin: int, figures: FloatArray) -> None:
+        """Take the model's answer at one place for true, and its distance less so the farther away."""
+        place = np.array([float(threshold)]), np.array([float(margin)])
+        self._corrections.append((threshold, margin, _logarithm(figures) - self._logarithms(*place)[0]))
+
+    def _logarithms(self, thresholds: FloatArray, margins: FloatArray) -> FloatArray:
+        space = self._space
+        known = _logarithm(np.array(self.samples))
+        known = known.reshape(len(space.thresholds), len(space.margins), *known.shape[1:])
+        row, along = _bracket(space.thresholds, thresholds)
+        if len(space.margins) == 1:
+            found = known[row, 0] * (1 - along) + known[row + 1, 0] * along
+        else:
+            column, across = _bracket(space.margins, margins)
+            lower = known[row, column] * (1 - along) + known[row + 1, column] * along
+            upper = known[row, column + 1] * (1 - along) + known[row + 1, column + 1] * along
+            found = lower * (1 - across) + upper * across
+        for threshold, margin, error in self._corrections:
+            distance = np.abs(np.log(thresholds / threshold)) + np.abs(np.log(margins / margin))
+            found = found + np.exp(-2 * distance)[:, None, None] * error
+        return np.asarray(np.minimum(found, np.array([0.0, 0.0, inf])))
+
+
+def _logarithm(figures: FloatArray) -> FloatArray:
+    return np.asarray(np.log(np.maximum(figures, SMALLEST_LOSS)))
+
+
+def _bracket(grid: FloatArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Index of the grid's point below each value, and how far it lies towards the next, shape (…, 1, 1)."""
+    row = np.clip(np.searchsorted(grid, values, side="right") - 1, 0, len(grid) - 2)
+    width = np.maximum(grid[row + 1] - grid[row], 1e-9)
+    return row, np.clip((values - grid[row]) / width, 0.0, 1.0)[:, None, None]
+
+
+def _best_choice(problem: ThresholdProblem, spaces: Sequence[_Space], surfaces: Sequence[_Surface]) -> Choice:
+    """The cheapest S and L of all queues between the points of the grid."""
+    weights = _weights(problem)
+
+    def costs(queue: int, thresholds: FloatArray, margins: FloatArray) -> FloatArray:
+        objective, figures = problem.objectives[queue], surfaces[queue].at(thresholds, margins)
+        priced = queue_cost(objective, figures, weights, problem.hops)[1]
+        return np.asarray(priced + _spread(objective, thresholds, margins))
+
+    if problem.shared_limit_packets is not None:
+        return _choose_thresholds(problem, spaces, costs)
+    return _choose_both(problem, spaces, costs)
+
+
+Costs = Callable[[int, FloatArray, FloatArray], FloatArray]
+"""(queue, S, M) → the cost of each pair."""
+
+
+def _choose_thresholds(problem: ThresholdProblem, spaces: Sequence[_Space], costs: Costs) -> Choice:
+    """S of every queue below its given L."""
+    limit = spaces[0].limit
+    least = min(space.least_threshold for space in spaces)
+    places = np.unique(np.round(np.linspace(least, limit - 1, 4 * LATTICE)))
+    stages: list[FloatArray] = []
+    below = np.zeros(len(places))
+    for queue, space in enumerate(spaces):
+        own = costs(queue, places, limit - places)
+        own[(places < space.least_threshold) | (places > limit - space.least_margin)] = inf
+        stages.append(own + below)
+        below = np.minimum.accumulate(stages[-1]) if problem.is_ordered else below
+    chosen: list[tuple[int, int]] = []
+    end = len(places)
+    for stage in reversed(stages):
+        # Of equal costs the largest S: there the buffer is used.
+        row = end - 1 - int(np.argmin(stage[:end][::-1]))
+        chosen.append((int(places[row]), limit))
+        end = row + 1 if problem.is_ordered else len(places)
+    return tuple(reversed(chosen))
+
+
+def _choose_both(problem: ThresholdProblem, spaces: Sequence[_Space], costs: Costs) -> Choice:
+    """S and L of every queue within the buffer: a dynamic programme over (buffer used, last S).
+
+    S counts in units above the least S of all queues, L - S in units above the queue's least.
+    """
+    base = min(space.least_threshold for space in spaces)
+    free = problem.buffer_packets - sum(base + space.least_margin for space in spaces)
+    unit = max(1, -(-free // LATTICE))
+    count = free // unit + 1
+    steps = np.arange(count, dtype=np.float64)
+    best = np.full((count, count), inf)
+    best[0, 0] = 0.0
+    stages: list[tuple[IntArray, IntArray]] = []
+    for queue, space in enumerate(spaces):
+        threshold, margin = base + unit * steps, space.least_margin + unit * steps
+        pairs = [axis.ravel() for axis in np.meshgrid(threshold, margin, indexing="ij")]
+        own = costs(queue, pairs[0], pairs[1]).reshape(count, count)
+        own[threshold < space.least_threshold] = inf
+        before, origin = _least_so_far(best, is_ordered=problem.is_ordered)
+        best, decision = _extended(before, own)
+        stages.append((decision, origin))
+    used, last = np.unravel_index(int(np.argmin(best)), best.shape)
+    if not isfinite(best[used, last]):
+        # Units are too coarse for a buffer that hardly holds the least of all queues.
+        least = [(space.least_threshold, space.least_threshold + space.least_margin) for space in spaces]
+        return _with_rest(problem, tuple(least))
+    chosen: list[tuple[int, int]] = []
+    place, row = int(used), int(last)
+    for space, (decision, origin) in zip(reversed(spaces), reversed(stages), strict=True):
+        spare = int(decision[place, row])
+        start = base + unit * row
+        chosen.append((start, start + space.least_margin + unit * spare))
+        place -= row + spare
+        row = int(origin[place, row])
+    choice = tuple(reversed(chosen))
+    # A delay bound may leave buffer unused.
+    return _with_rest(problem, choice) if used == count - 1 else choice
+
+
+def _least_so_far(best: FloatArray, *, is_ordered: bool) -> tuple[FloatArray, IntArray]:
+    """For each (buffer used, S): the least cost of the queues above, and their last S, at most this one."""
+    if not is_ordered:
+        origin = np.broadcast_to(best.argmin(axis=1)[:, None], best.shape)
+        return np.take_along_axis(best, origin, axis=1), origin
+    least = np.minimum.accumulate(best, axis=1)
+    places = np.broadcast_to(np.arange(best.shape[1]), best.shape)
+    is_new = np.concatenate((np.ones((len(best), 1), bool), least[:, 1:] < least[:, :-1]), axis=1)
+    return least, np.maximum.accumulate(np.where(is_new, places, 0), axis=1)
+
+
+def _extended(before: FloatArray, own: FloatArray) -> tuple[FloatArray, IntArray]:
+    """One queue more: the least cost for each (buffer used, its S), and the L - S that has it."""
+    count = len(own)
+    best = np.full((count, count), inf)
+    decision = np.zeros((count, count), dtype=np.int64)
+    for row in range(count):
+        for spare in range(count - row):
+            taken = row + spare
+            offered = before[: count - taken, row] + own[row, spare]
+            is_less = offered < best[taken:, row]
+            best[taken:, row][is_less] = offered[is_less]
+            decision[taken:, row][is_less] = spare
+    return best, decision
+
+
+def _with_rest(problem: ThresholdProblem, choice: Choice) -> Choice:
+    """What no unit holds any more goes to L of the last queue."""
+    *others, (threshold, limit) = choice
+    rest = problem.buffer_packets - sum(own for _, own in choice)
+    return (*others, (threshold, limit + rest))

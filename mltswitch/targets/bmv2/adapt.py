@@ -1,0 +1,57 @@
+"""A rounded plan as our P4 program can hold it: ports by number, no map where nothing is trusted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from mltswitch.capabilities import BitRate
+from mltswitch.capabilities.meter_rate import rate_kept
+from mltswitch.plan import Plan, Switch, attached_hosts, underlay
+from mltswitch.targets.base import Quantised
+from mltswitch.targets.bmv2.capabilities import BACKGROUND_QUEUE
+from mltswitch.targets.bmv2.ports import numbered, port_name
+from mltswitch.targets.state import PortState, QueueState, RouteState
+from mltswitch.units import BITS_PER_BYTE, format_bps
+from mltswitch.wire.tos import DSCP_COUNT
+
+
+def as_programmed(quantised: Quantised, plan: Plan, switch: Switch) -> Quantised:
+    """The state with the routes to hosts and neighbours, and with what BMv2 does not do left out."""
+    names = {name: port_name(number) for name, number in numbered(p.name for p in switch.ports).items()}
+    routes = (
+        *quantised.state.routes,
+        *attached_hosts(switch),
+        *underlay(plan.fabric.addressing, plan.topology, switch),
+    )
+    state = replace(
+        quantised.state,
+        ports=_ports(quantised.state.ports, names),
+        routes=tuple(RouteState(route.prefix, route.next_hop, names[route.port]) for route in routes),
+    )
+    shortfalls = quantised.shortfalls
+    if plan.fabric.ports.shaped:
+        shortfalls += (
+            f"BMv2 shapes no port: whoever makes its links holds them to "
+            f"{format_bps(plan.fabric.ports.rate_bps)}, so that packets wait in BMv2",
+        )
+    roundings = tuple(entry._replace(port=names[entry.port]) for entry in quantised.roundings)
+    return replace(quantised, state=state, roundings=roundings, shortfalls=shortfalls)
+
+
+def _ports(ports: Sequence[PortState], names: Mapping[str, str]) -> tuple[PortState, ...]:
+    """What is not trusted has no map, and a rate is one that can be read again."""
+    found: list[PortState] = []
+    for (queues, trusted), alike in groupby(ports, lambda port: (port.queues, port.trusted)):
+        programmed = tuple(_queue(queue, trusted) for queue in queues)
+        found += [replace(port, name=names[port.name], shaped_bps=None, queues=programmed) for port in alike]
+    return tuple(found)
+
+
+def _queue(queue: QueueState, trusted: bool) -> QueueState:
+    dscps = queue.dscps
+    if not trusted:
+        dscps = tuple(range(DSCP_COUNT)) if queue.queue == BACKGROUND_QUEUE else ()
+    maximum = queue.maximum
+    if isinstance(maximum, BitRate):
+        maximum = BitRate(rate_kept(maximum.bps // BITS_PER_BYTE) * BITS_PER_BYTE)
+    return replace(queue, dscps=dscps, maximum=maximum)

@@ -1,0 +1,127 @@
+"""The contract between one switch OS and everything above it."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from mltswitch.capabilities import Capabilities
+from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.plan import Plan, Switch
+from mltswitch.targets.base import Change, FileError, LineError, Quantised, RunningState, Session
+from mltswitch.targets.expressible import check_state
+from mltswitch.targets.quantise import quantise
+from mltswitch.targets.state import SwitchState
+
+
+def _adapt_nothing(quantised: Quantised, _plan: Plan, _switch: Switch) -> Quantised:
+    return quantised
+
+
+def _check_nothing(_state: SwitchState) -> None:
+    """Its capabilities say all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One switch OS: data and pure functions; the same plan always gives the same text."""
+
+    platform: str
+    session: Session
+    netmiko_type: str = ""
+    """netmiko's name for the device type; empty without SSH."""
+    models: Mapping[str, Capabilities]
+    """Hardware by name, the default first."""
+    refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Hardware that is known by name and rendered nothing for, and why."""
+    files: tuple[str, ...]
+    """Names of the files of a device."""
+    port_name: re.Pattern[str]
+    port_examples: str
+    route_port_name: re.Pattern[str] | None = None
+    """Port names in routes, where they are others; where routes name the next hop alone, none."""
+    adapt: Callable[[Quantised, Plan, Switch], Quantised] = _adapt_nothing
+    """Takes from the state what the device cannot hold, and adds what it needs beside."""
+    check: Callable[[SwitchState], object] = _check_nothing
+    """Refuses what the device's language cannot say, beside what its capabilities tell; raises
+    UnsupportedPlanError."""
+    write: Callable[[SwitchState, Capabilities], dict[str, str]]
+    """File name → text: the whole state in the device's own language, in an order that is safe to enter."""
+    read_files: Callable[[Mapping[str, str], Capabilities], SwitchState]
+    """Inverse of `write`; raises LineError, FileError, UnsupportedPlanError or UserInputError."""
+    queries: Callable[[SwitchState], tuple[str, ...]]
+    """Commands whose answers `read` needs, in order."""
+    read: Callable[[Mapping[str, str], SwitchState, Capabilities], RunningState]
+    """State of the wanted ports from the device's answers; raises DeviceError for what cannot be read."""
+    diff: Callable[[RunningState, SwitchState, Capabilities], Change]
+    """What takes the device from what runs to what is wanted, touching only what we own."""
+
+    def hardware(self, name: str | None) -> Capabilities:
+        """Capabilities of a hardware model (None: the default); raises UserInputError for unknown ones."""
+        if name is None:
+            return next(iter(self.models.values()))
+        if name in self.models:
+            return self.models[name]
+        unknown = f"unknown hardware {name!r} for platform {self.platform}"
+        raise UserInputError(
+            self.reason(name) if name in self.refused else unknown,
+            expected=f"one of {', '.join(self.models)}",
+        )
+
+    def reason(self, name: str) -> str:
+        """Why nothing is rendered for a refused hardware model."""
+        return f"hardware {name!r} cannot be planned for: {self.refused[name]}"
+
+    def quantise(self, plan: Plan, switch: str) -> Quantised:
+        """The plan for one switch in the device's units; raises UnsupportedPlanError naming the switch."""
+        entry = plan.topology.switch(switch)
+        quantised = quantise(plan, switch, self.hardware(entry.hardware))
+        try:
+            quantised = self.adapt(quantised, plan, entry)
+            self._check(quantised.state, quantised.capabilities)
+        except UnsupportedPlanError as error:
+            error.where = f"{switch}: {error.where}" if error.where else switch
+            raise
+        return quantised
+
+    def render(self, state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
+        """File name → text, parsed again before it leaves; raises UnsupportedPlanError."""
+        self._check(state, capabilities)
+        files = self.write(state, capabilities)
+        if self.parse(files, capabilities) != state:
+            raise UserInputError(
+                "what is rendered does not say what the plan says", where=", ".join(self.files)
+            )
+        return files
+
+    def parse(self, files: Mapping[str, str], capabilities: Capabilities) -> SwitchState:
+        """Inverse of `render`; raises UserInputError for what is not the target's own grammar."""
+        if set(files) != set(self.files):
+            found = ", ".join(sorted(files)) or "none"
+            raise UserInputError(f"the files are {found}", expected=" and ".join(self.files))
+        try:
+            state = self.read_files(files, capabilities)
+            self._check(state, capabilities)
+        except LineError as error:
+            raise self._refusal([error]) from None
+        except FileError as error:
+            raise self._refusal(error.errors) from None
+        except UnsupportedPlanError as error:
+            where = f"{self.files[0]}: {error.where}" if error.where else self.files[0]
+            raise UserInputError(error.what, where=where, expected=error.expected) from None
+        return state
+
+    def _check(self, state: SwitchState, capabilities: Capabilities) -> None:
+        check_state(
+            state, capabilities, self.port_name, self.route_port_name or self.port_name, self.port_examples
+        )
+        self.check(state)
+
+    def _refusal(self, errors: list[LineError]) -> UserInputError:
+        """The first error with its place, and behind it the others with theirs."""
+        first, *others = errors
+        where = first.file or self.files[0]
+        more = "".join(
+            f"; line {error.number}: {error}" if error.number else f"; {error}" for error in others
+        )
+        return UserInputError(f"{first}{more}", where=f"{where}:{first.number}" if first.number else where)
