@@ -103,7 +103,7 @@ def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_bug_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise TypeError("first\nsecond")
 
     monkeypatch.setattr("mltswitch.cli.plan.build_plan", broken)
@@ -171,7 +171,7 @@ def test_a_problem_of_the_second_stage_names_the_file(
     file.write_text(yaml.safe_dump(changed(("ports", "buffer"), "9kB")))
     code, _, err = ended(capsys, "plan", "--profile", "vgg16", "--fabric", str(file))
     assert code == 2
-    assert err.startswith(f"mltswitch: {file}: ports.buffer: 9000 B on ")
+    assert err.startswith(f"mltswitch: {file}: ports.buffer: leaf-down ports: ")
 
 
 @pytest.fixture

@@ -24,7 +24,9 @@ from tests.conftest import LAB_FABRIC
 
 FOLDER: Final = Path(__file__).parent
 INVENTORY: Final = LAB_FABRIC.parent
-PLAN: Final = ("plan", "--profile", "vgg16", "--model", "paper", "--fabric")
+PLAN: Final = ("plan", "--profile", "vgg16", "--model", "paper", "--force", "--fabric")
+PLANNED: Final = (0, 5)
+"""Exit codes of a plan that was written; 5: it leaves losses beyond the tolerance."""
 MOST_SECONDS: Final = 5.0
 """Of the processor, for one case."""
 HANGS_AFTER_SECONDS: Final = 60
@@ -102,7 +104,7 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("plan") / "plan.yaml"
     with pytest.raises(SystemExit) as end:
         main([*PLAN, str(LAB_FABRIC), "-o", str(file)])
-    assert end.value.code == 0
+    assert end.value.code in PLANNED
     return file
 
 

@@ -14,7 +14,7 @@ import yaml
 from mltswitch.documents import write_together
 from mltswitch.errors import UserInputError
 from tests.conftest import LAB_FABRIC
-from tests.errors.test_corpus import PLAN
+from tests.errors.test_corpus import PLAN, PLANNED
 
 PATIENCE_SECONDS: Final = 60.0
 MOST_SECONDS: Final = 30.0
@@ -43,7 +43,7 @@ def said(process: "subprocess.Popen[str]") -> str:
 def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("plan") / "plan.yaml"
     command = [sys.executable, "-m", "mltswitch", *PLAN, str(LAB_FABRIC), "-o", str(file)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    assert subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode in PLANNED
     return file
 
 
@@ -52,14 +52,15 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_ctrl_c(tmp_path: Path, plan_file: Path, command: str, seconds: float) -> None:
     output = tmp_path / "out"
     if command == "plan":
-        process = start("plan", "--profile", "vgg16", "--fabric", LAB_FABRIC, "-o", output)
+        process = start(*PLAN, LAB_FABRIC, "-o", output)
     else:
         process = start("render", plan_file, "-i", LAB_FABRIC.parent, "-o", output)
     time.sleep(seconds)
     process.send_signal(signal.SIGINT)
     text = said(process)
-    is_finished = process.returncode == 0
-    assert (process.returncode, text) in ((0, ""), (130, "mltswitch: interrupted"))
+    is_finished = process.returncode in PLANNED
+    assert is_finished or (process.returncode, text) == (130, "mltswitch: interrupted")
+    assert "Traceback" not in text
     assert not list(tmp_path.rglob(".*"))
     assert output.exists() or not is_finished
 
@@ -162,5 +163,5 @@ def test_a_hundred_thousand_hosts(tmp_path: Path) -> None:
         check=False,
         timeout=10 * PATIENCE_SECONDS,
     )
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode in PLANNED, ended.stderr
     assert seconds_of_children() - before < MOST_SECONDS

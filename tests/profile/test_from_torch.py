@@ -128,7 +128,7 @@ def test_bad_factory_names(factory: str) -> None:
 
 def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MachineError, match=r"Pip install 'mltswitch\[torch\]'"):
+    with pytest.raises(MachineError, match=r"`pip install 'mltswitch\[torch\]'"):
         profile_from_torch("models:make")
 
 
