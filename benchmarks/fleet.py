@@ -102,7 +102,7 @@ def _plan(
     number: int,
 ) -> Plan:
     fields: dict[str, Any] = {
-        "schema": "mltswitch/plan/v1",
+        "schema": "mltswitch/plan/v2",
         "provenance": Provenance(
             tool_version="0",
             queueing_model=model,

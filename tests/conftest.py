@@ -26,6 +26,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Rewrite the golden files.")
 
 
+READ_BY_ANSIBLE = {"inventory", "errors"}
+"""Folders of tests whose inventories Ansible's own loader reads; it takes seconds each time."""
+
+
+@pytest.fixture(autouse=True)
+def _small_inventory_loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not READ_BY_ANSIBLE.intersection(request.path.parts):
+        monkeypatch.setattr("mltswitch.inventory.load.ansible_program", lambda: None)
+
+
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))

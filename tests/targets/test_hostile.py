@@ -108,7 +108,7 @@ def attacked(document: Any, field: Field, value: str) -> Any:
         if following == ITEM and not (isinstance(place, dict) and isinstance(place.get(step), list)):
             place[step] = [None]
         elif isinstance(place, dict):
-            place.setdefault(step, copy.deepcopy(ABSENT.get(step, {})))
+            place.setdefault(step, copy.deepcopy(ABSENT.get(step, {})))  # type: ignore[arg-type]  # a key or a number, as the document has it
         place = place[step]
     last = steps[-1]
     if last == KEY and field[-1] != "":
