@@ -11,8 +11,10 @@ from mltswitch.plan.document import Plan
 
 
 def sealed(plan: Plan) -> Plan:
-    """The plan with its own hash in it, over all that it says."""
-    return _with_hash(plan, _content_sha256(plan))
+    """The plan with the hashes of its fabric and of all that it says."""
+    provenance = plan.provenance.model_copy(update={"fabric_sha256": sha256(plan.fabric)})
+    current = plan.model_copy(update={"provenance": provenance})
+    return _with_hash(current, _content_sha256(current))
 
 
 def load_plan(path: Path, *, accepts_edits: bool = False) -> Plan:

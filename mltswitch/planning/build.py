@@ -194,7 +194,7 @@ def predict_edited(plan: Plan, profile: ModelProfile) -> Plan:
         raise UserInputError(
             f"{profile.name} is not the profile that the plan was made for", where="--profile"
         )
-    provenance = plan.provenance.model_copy(update={"is_edited": True, "fabric_sha256": sha256(plan.fabric)})
+    provenance = plan.provenance.model_copy(update={"is_edited": True})
     profiles = tuple(entry.model_copy(update={"extra_rounds": None}) for entry in plan.port_profiles)
     changed = plan.model_copy(update={"provenance": provenance, "port_profiles": profiles})
     return completed(changed, ClassCurves(profile, plan.classes), SimulationSettings())

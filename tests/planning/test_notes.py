@@ -46,7 +46,7 @@ def test_bursts_that_take_time_to_arrive(model: str, burst: int, is_said: bool) 
     made = plan_for(**{**QUIET, "traffic__burst_packets": burst})
     provenance = made.provenance.model_copy(update={"queueing_model": model})
     notes = list(plan_notes(made.model_copy(update={"provenance": provenance})))
-    text = "bursts that arrive at source_rate_ratio 1 are an approximation"
+    text = "bursts that take time to arrive are an approximation"
     assert any(text in note for note in notes) is is_said
 
 

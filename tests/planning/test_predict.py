@@ -61,8 +61,9 @@ def test_single_packets_are_tagged_by_packet(plan: Plan) -> None:
 
 
 def test_geometric_bursts(plan: Plan) -> None:
-    given = _with_traffic(plan, arrivals="geometric", source_rate_ratio=4.0)
-    _, traffic, _ = port_problem(given, plan.port_profiles[0])
+    given = _with_traffic(plan, arrivals="geometric")
+    fast = plan.port_profiles[0].model_copy(update={"source_rate_ratio": 4.0})
+    _, traffic, _ = port_problem(given, fast)
     assert traffic[2].arrivals == Batch(8, "geometric", 4.0)
     assert traffic[2].importance == "packet"
     assert predict_port(given, plan.port_profiles[0], model="completion")["gradient-0"].loss_unimportant >= 0

@@ -1,7 +1,7 @@
 """Spraying by UDP source ports: every switch OS can, because none is configured for it."""
 
 from mltswitch.documents import dump_yaml, parse_yaml, validate
-from mltswitch.plan import Plan
+from mltswitch.plan import Plan, sealed
 from mltswitch.targets import known_hardware, target_for
 
 
@@ -9,7 +9,7 @@ def with_mode(plan: Plan, mode: str) -> Plan:
     paths = plan.paths.model_copy(update={"mode": mode})
     spraying = plan.fabric.spraying.model_copy(update={"mode": mode})
     fabric = plan.fabric.model_copy(update={"spraying": spraying})
-    return plan.model_copy(update={"paths": paths, "fabric": fabric})
+    return sealed(plan.model_copy(update={"paths": paths, "fabric": fabric}))
 
 
 def test_every_hardware_can() -> None:

@@ -60,9 +60,9 @@ def plan(platform: str, *others: dict[str, Any]) -> Plan:
         ([ROCE, STORAGE | {"dscp": [26]}], "DSCP 26 is given to others: roce and to others: storage"),
         ([ROCE | {"dscp": [34]}], "DSCP 34 is given to gradients and to others: roce"),
         ([ROCE | {"dscp": [48]}], "others: roce.dscp: 48 is CS6"),
-        ([STORAGE | {"guaranteed_share": 1.5}], "classes.others.0.guaranteed_share"),
-        ([TELEMETRY | {"place": "first"}], "classes.others.0.place"),
-        ([TELEMETRY | {"non_ip": True}], "classes.others.0.non_ip: Extra inputs are not permitted"),
+        ([STORAGE | {"guaranteed_share": 1.5}], "classes.others[0].guaranteed_share"),
+        ([TELEMETRY | {"place": "first"}], "classes.others[0].place"),
+        ([TELEMETRY | {"non_ip": True}], "classes.others[0].non_ip: Extra inputs are not permitted"),
     ],
 )
 def test_refused_in_the_fabric_file(others: list[dict[str, Any]], what: str) -> None:
