@@ -30,7 +30,7 @@ from mltswitch.hostagent.spraying.settings import Policy
 from mltswitch.hostagent.tcp.settings import TcpSettings
 from mltswitch.hostagent.transport.planned_rate import rate_settings
 from mltswitch.hostagent.transport.settings import Transport
-from mltswitch.plan import Plan
+from mltswitch.plan import Plan, sealed
 from mltswitch.wire import AGENT_PORT
 from tests.targets.test_entropy import with_mode
 
@@ -148,7 +148,7 @@ def test_a_segment_header_takes_its_part_of_the_payload(tmp_path: Path, lab_plan
     plan = with_mode(lab_plan, "srv6")
     addressing = plan.fabric.addressing.model_copy(update={"segments": IPv6Network("fd00:6d6c::/32")})
     fabric = plan.fabric.model_copy(update={"addressing": addressing})
-    (tmp_path / "plan.yaml").write_text(dump_yaml(plan.model_copy(update={"fabric": fabric})))
+    (tmp_path / "plan.yaml").write_text(dump_yaml(sealed(plan.model_copy(update={"fabric": fabric}))))
     found = made(tmp_path, name="host1", plan="plan.yaml").settings
     assert found.addresses == ("fd00:6d6c:2001:1::101", "fd00:6d6c:2001:1::102")
     assert found.payload_bytes == 1500 - 40 - 40 - 8
