@@ -74,7 +74,7 @@ def class_rows(plan: Plan, entry: PortPrediction) -> list[dict[str, Any]]:
                 "class_load": rounded(given.load * (scale if is_gradient else 1.0)),
                 "class_burst_packets": next(bursts) if is_gradient else 1,
                 "ecn_threshold_bytes": queue.ecn_threshold_bytes,
-                "limit_bytes": queue.limit.size_bytes if isinstance(queue.limit, BytesLimit) else None,
+                "limit_bytes": entry.profiles[0].length_bytes(queue.limit),
                 **entry.classes[given.name].model_dump(mode="json"),
             }
         )

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from mltswitch.cli.agent_paths import paths
 from mltswitch.documents import dump_yaml
 from mltswitch.errors import UserInputError
-from mltswitch.plan import Plan
+from mltswitch.plan import Plan, sealed
 from tests.targets.test_entropy import with_mode
 
 
@@ -86,7 +86,7 @@ def test_segment_lists(tmp_path: Path, lab_plan: Plan) -> None:
     addressing = plan.fabric.addressing.model_copy(update=segments)
     fabric = plan.fabric.model_copy(update={"addressing": addressing})
     file = tmp_path / "srv6.yaml"
-    file.write_text(dump_yaml(plan.model_copy(update={"fabric": fabric})))
+    file.write_text(dump_yaml(sealed(plan.model_copy(update={"fabric": fabric}))))
     assert "segments fd00:6d6c:2::, fd00:6d6c:2002:1::102 (route of the host)" in invoke(file).output
     assert "(header of the socket)" in invoke(file, "--sticky").output
     [first, _] = json.loads(invoke(file, "--json").output)["paths"]

@@ -98,7 +98,17 @@ def test_profiles_as_json_and_table(run: Run) -> None:
 
 
 def test_plan_is_written_and_byte_identical(run: Run, tmp_path: Path) -> None:
-    arguments = ("plan", "--profile", "resnet50", "--fabric", LAB_FABRIC, "--model", "paper")
+    arguments = (
+        "plan",
+        "--profile",
+        "resnet50",
+        "--fabric",
+        LAB_FABRIC,
+        "--model",
+        "paper",
+        "--at-load",
+        "0.6",
+    )
     assert run(*arguments, "-o", "a.yaml").code == 0
     assert run(*arguments, "-o", "b.yaml").code == 0
     assert (tmp_path / "a.yaml").read_bytes() == (tmp_path / "b.yaml").read_bytes()
@@ -110,11 +120,28 @@ def test_plan_is_written_and_byte_identical(run: Run, tmp_path: Path) -> None:
     )
 
 
+def test_a_class_beyond_its_tolerance_is_exit_code_5_and_writes_nothing_unless_forced(
+    run: Run, tmp_path: Path
+) -> None:
+    arguments = ("plan", "--profile", "resnet50", "--fabric", LAB_FABRIC, "--model", "paper", "-o", "a.yaml")
+    refused = run(*arguments)
+    assert refused.code == 5
+    assert "not met: gradient-2 loses" in refused.out
+    assert "--force writes it all the same" in refused.err
+    assert not (tmp_path / "a.yaml").exists()
+    forced = run(*arguments, "--force")
+    assert forced.code == 5
+    assert (tmp_path / "a.yaml").exists()
+
+
+VERSIONS = {"plan": "v2"}
+
+
 @pytest.mark.parametrize("document", ["plan", "fabric", "profile"])
 def test_schemas(run: Run, document: str) -> None:
     schema = run("schema", document).json()
     assert schema["type"] == "object"
-    assert schema["properties"]["schema"]["const"] == f"mltswitch/{document}/v1"
+    assert schema["properties"]["schema"]["const"] == f"mltswitch/{document}/{VERSIONS.get(document, 'v1')}"
 
 
 def test_render_writes_every_device(run: Run, tmp_path: Path) -> None:
@@ -131,7 +158,7 @@ def test_render_writes_every_device(run: Run, tmp_path: Path) -> None:
     }
     for name in outcome.json()["files"]:
         assert (tmp_path / name).read_text()
-    assert outcome.json()["roundings"]["onyx1"]
+    assert outcome.json()["unverified"]
     assert "onyx1" in run("render", "plan.yaml", "-i", INVENTORY, "-o", "configs").out
 
 

@@ -145,8 +145,9 @@ def test_planned_anew_for_each_buffer(run: Run, tmp_path: Path) -> None:
     assert outcome.code == 0
     limits: dict[tuple[str, str], set[int]] = {}
     for row in _table(tmp_path):
-        key = (row["traffic_class"], row["buffer_bytes"])
-        limits.setdefault(key, set()).add(int(row["limit_bytes"]))
+        if row["platform"] == "linux":  # the others have no limit in bytes
+            key = (row["traffic_class"], row["buffer_bytes"])
+            limits.setdefault(key, set()).add(int(row["limit_bytes"]))
     assert limits["control", "256000"] == limits["control", "300000"] == {48448}
     assert max(limits["gradient-0", "256000"]) <= 256_000 - 16 * 1514 - 2 * 48_448
 
