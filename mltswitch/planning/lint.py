@@ -53,10 +53,17 @@ def lint(plan: Plan) -> Findings:
     if not bounded:
         return Findings((), warnings)
     broken = list(_broken(plan, bounded, _losses(plan)))
+    tightest = _tightest(plan)
     if not broken:
-        return Findings((_operating_point(plan, bounded),), warnings)
-    needed = _needed(plan, bounded)
+        return Findings((_operating_point(tightest, bounded),), warnings)
+    needed = _needed(tightest, bounded)
     return Findings((), warnings, tuple(f"{text}; {needed}" for text in broken))
+
+
+def _tightest(plan: Plan) -> Plan:
+    """The plan with one port of each role, that of the least buffer: it fails first, and models take long."""
+    by_buffer = sorted(plan.port_profiles, key=lambda profile: profile.buffer_bytes, reverse=True)
+    return plan.model_copy(update={"port_profiles": tuple({p.role: p for p in by_buffer}.values())})
 
 
 def _by_queue(plan: Plan, concern: Concern) -> Iterator[str]:

@@ -41,7 +41,7 @@ GRID_ALONE: Final = 5
 """Values of S on the grid where L is given."""
 LATTICE: Final = 96
 """Places of S, and of L - S, between which the best are found."""
-CORRECTIONS: Final = 3
+CORRECTIONS: Final = 2
 """Choices that the model is asked about, each correcting the interpolation for the next."""
 MOST_CORRECTIONS: Final = 12
 """The same as long as a delay bound is broken."""

@@ -25,7 +25,7 @@ from mltswitch.queueing import (
     predict,
 )
 from mltswitch.queueing.objective import FloatArray, RoundsCurve
-from mltswitch.queueing.optimise import Choice, Evaluator, optimise_with
+from mltswitch.queueing.optimise import CERTAIN_PART, Choice, Evaluator, optimise_with
 
 CONTROL = QueueThresholds(None, 16.0)
 LOADS = st.lists(st.floats(0.05, 0.6), min_size=1, max_size=3)
@@ -154,10 +154,10 @@ def test_every_choice_keeps_its_constraints_and_uses_the_buffer(
     assert not is_ordered or all(above <= below for (above, _), (below, _) in pairwise(pairs))
     if given_limit is not None:
         assert {limit for _, limit in pairs} == {given_limit}
-        room = given_limit >= 2 * burst
+        room = given_limit >= CERTAIN_PART * 2 * burst
     else:
         assert sum(limit for _, limit in pairs) == buffer_packets
-        room = buffer_packets >= 2 * burst * len(loads)
+        room = buffer_packets >= CERTAIN_PART * 2 * burst * len(loads)
     assert not room or all(s >= burst and limit - s >= burst for s, limit in pairs)
 
 
