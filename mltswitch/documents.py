@@ -265,7 +265,7 @@ def _problem(problems: list[ErrorDetails], field: _Field, data: Any, model: type
     if problems[0]["type"] == "extra_forbidden":
         return text + _meant(field, data, model)
     given = problems[0]["input"]
-    if isinstance(given, str | int | float) and not isinstance(given, bool) and _shown(given) not in text:
+    if isinstance(given, str | int | float) and _shown(given) not in text:
         text += f", not {_shown(given)}"
     return text
 
@@ -311,7 +311,8 @@ def _field(problem: ErrorDetails, data: Any) -> _Field:
 
 
 def _shown(value: object) -> str:
-    return repr(value)[:MAXIMUM_SHOWN_CHARACTERS]
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text[:MAXIMUM_SHOWN_CHARACTERS]
 
 
 def dump_yaml(document: BaseModel) -> str:

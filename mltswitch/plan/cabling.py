@@ -19,6 +19,8 @@ from mltswitch.plan.topology_document import (
 
 MAXIMUM_LINKS: Final = 2**18
 """Cables that are expanded: 2048 leaves with 64 spines and 64 hosts each."""
+FIELDS: Final = {SwitchRole.LEAF: "leaves", SwitchRole.SPINE: "spines", SwitchRole.CORE: "cores"}
+"""Of a generated fabric, by what its switches are."""
 TIERS: Final = ("host", SwitchRole.LEAF, SwitchRole.SPINE, SwitchRole.CORE)
 """From below; a cable joins two neighbours."""
 
@@ -187,8 +189,15 @@ def _joined(lower: _Box, uppers: Sequence[_Box], shape: TierLinks, place: int) -
 def _group(group: SwitchGroup, role: SwitchRole, count: int, cabling: Cabling) -> list[_Box]:
     prefix, named, default = group.name or role.value, group.models_by_name(), group.default_model
     boxes: list[_Box] = []
-    for number in range(1, count + 1):
-        name = f"{prefix}{number}"
+    names = [f"{prefix}{number}" for number in range(1, count + 1)]
+    unknown = next((name for name in named if name not in names), None)
+    if unknown is not None:
+        raise UserInputError(
+            f"a pattern names {unknown}, which is none of the {count} switches",
+            where=f"topology.leaf_spine.{FIELDS[role]}.models",
+            expected=f"patterns of {prefix}1 to {prefix}{count}",
+        )
+    for name in names:
         model = named.get(name, default)
         if model is None:
             raise UserInputError(

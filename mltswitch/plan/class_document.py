@@ -4,15 +4,15 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 
 from mltswitch.documents import SparseDocument
 from mltswitch.plan.topology_document import Name
 from mltswitch.wire import CS6, CS7
 
-DscpValue = Annotated[int, Field(ge=0, le=63)]
-LimitPackets = Annotated[int, Field(ge=1, le=1_000_000)]
-BurstPackets = Annotated[int, Field(ge=1, le=1024)]
+DscpValue = Annotated[StrictInt, Field(ge=0, le=63)]
+LimitPackets = Annotated[StrictInt, Field(ge=1, le=1_000_000)]
+BurstPackets = Annotated[StrictInt, Field(ge=1, le=1024)]
 DelaySeconds = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
 
 
@@ -55,7 +55,7 @@ class GradientClasses(_Document):
 
     dscp: tuple[DscpValue, ...] = Field(min_length=1)
     """One for each class, front layers first."""
-    queues: int | None = Field(default=None, ge=1)
+    queues: StrictInt | None = Field(default=None, ge=1)
     """How many gradient classes; by default as many as every device and the DSCP list allow."""
     burst_packets: tuple[BurstPackets, ...] | None = None
     """Burst of each class, front layers first, where they differ from `traffic.burst_packets`."""

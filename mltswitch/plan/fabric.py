@@ -3,7 +3,7 @@
 from math import log2
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
 
 from mltswitch.plan.class_document import BurstPackets, Classes
 from mltswitch.plan.topology_document import (
@@ -37,7 +37,7 @@ class Ports(_Document):
     rate_bps: RateBps = Field(alias="rate")
     buffer_bytes: SizeBytes | None = Field(default=None, alias="buffer")
     """What one port may fill of the switch's packet memory; by default what `memory` leaves it."""
-    mtu_bytes: int = Field(default=1500, ge=576, le=9216)
+    mtu_bytes: StrictInt = Field(default=1500, ge=576, le=9216)
     shaped: bool = False
     """Linux only: the port has no rate of its own (veth, tap), so the switch shapes it to `rate`."""
     overrides: dict[PortRole, RolePorts] = Field(default={})
@@ -60,9 +60,9 @@ class Memory(_Document):
         default=0, alias="headroom"
     )
     """Kept for lossless classes."""
-    ports: int | None = Field(default=None, ge=1, le=4096)
+    ports: StrictInt | None = Field(default=None, ge=1, le=4096)
     """Ports that share it; by default the box's."""
-    busy_ports: int | None = Field(default=None, ge=1, le=4096)
+    busy_ports: StrictInt | None = Field(default=None, ge=1, le=4096)
     """Ports that are congested at once; by default a quarter of all."""
     alpha: float | None = Field(default=None, gt=0, le=128, allow_inf_nan=False)
     """Of a lossy queue, a power of two; by default the box's."""
@@ -91,7 +91,7 @@ class ScenarioEntry(_Document):
 
     load_factor: float = Field(default=1.0, gt=0, le=10, allow_inf_nan=False)
     """Times the planned load."""
-    senders: int = Field(default=1, ge=1, le=1024)
+    senders: StrictInt = Field(default=1, ge=1, le=1024)
     """Senders whose bursts meet at a port: an incast of this degree."""
     burst_packets: BurstPackets | None = None
     """Burst of every gradient class; by default the agents'."""
@@ -118,9 +118,9 @@ class Traffic(_Document):
     """
     arrivals: Literal["bursts", "geometric", "incast"] = "bursts"
     """Bursts at random times, all equal or geometric with the same mean; or rounds of all senders."""
-    senders: int | None = Field(default=None, ge=1, le=100_000)
+    senders: StrictInt | None = Field(default=None, ge=1, le=100_000)
     """Incast: how many hosts send to one port in each round."""
-    round_packets: int | None = Field(default=None, ge=1, le=10_000_000)
+    round_packets: StrictInt | None = Field(default=None, ge=1, le=10_000_000)
     """Incast: packets of one gradient class that one sender sends in one round."""
     jitter_seconds: float | None = Field(default=None, ge=0, le=1000, allow_inf_nan=False)
     """Incast: senders start up to so much late."""

@@ -117,7 +117,7 @@ def _check_model(value: Any) -> Any:
 class SwitchGroup(SparseDocument):
     """Switches of one tier: of one model, but for those that `models` names by patterns."""
 
-    count: int = Field(ge=1, le=4096)
+    count: StrictInt = Field(ge=1, le=4096)
     """Of each pod, except for cores."""
     platform: Name | None = None
     hardware: Name | None = None
@@ -175,7 +175,7 @@ class TierLinks(HostPorts):
 
     breakout_above: Breakout = 1
     """Of the upper switch's ports."""
-    parallel: int = Field(default=1, ge=1, le=64)
+    parallel: StrictInt = Field(default=1, ge=1, le=64)
     """Links between each two switches."""
     lag: bool = False
     """Whether parallel links are one link aggregation group, hence one path; else each is a path."""
@@ -189,10 +189,10 @@ class LeafSpine(SparseDocument):
 
     spines: SwitchGroup
     leaves: SwitchGroup
-    hosts_per_leaf: int = Field(ge=0, le=4096)
-    rails: int = Field(default=1, ge=1, le=64)
+    hosts_per_leaf: StrictInt = Field(ge=0, le=4096)
+    rails: StrictInt = Field(default=1, ge=1, le=64)
     """Ports of each host, one to each of so many consecutive leaves: eth0, eth1, …."""
-    pods: int = Field(default=1, ge=1, le=1024)
+    pods: StrictInt = Field(default=1, ge=1, le=1024)
     cores: SwitchGroup | None = None
     """Third tier, which joins the pods."""
     host_ports: HostPorts = HostPorts()
@@ -305,7 +305,7 @@ class Addressing(SparseDocument):
     """
     segments: SegmentBlock | None = None
     """SRv6 locators, hosts and links (plan/segments.py): an IPv6 /32, for `spraying.mode: srv6` alone."""
-    leaf_stride: int = Field(default=64, ge=2)
+    leaf_stride: StrictInt = Field(default=64, ge=2)
     """Host indices reserved for each leaf, a power of two, so that a spine needs one route per leaf."""
 
     @model_validator(mode="after")
