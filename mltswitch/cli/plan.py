@@ -126,8 +126,9 @@ def plan(
             click.echo(f"Written: {file}")
     if made.unmet:
         kept = "; nothing was written, --force writes it all the same" if files and not is_written else ""
+        losses = "1 loss" if len(made.unmet) == 1 else f"{len(made.unmet)} losses"
         raise VerificationError(
-            f"the plan leaves {len(made.unmet)} losses beyond the tolerance at the planned load{kept}",
+            f"the plan leaves {losses} beyond the tolerance at the planned load{kept}",
             where=str(fabric_file or edited),
         )
 
