@@ -203,6 +203,10 @@ class PacketMemory:
     """Largest egress pool of a published profile: of one part of the buffer, where a chip has several."""
     alpha: float
     """Of a lossy queue."""
+    parts: int
+    """Of the chip's buffer that ports cannot share; a queue has one."""
+    ports: int
+    """That the box is bought for, or the largest box with this chip; 0: no source says it."""
 
 
 def packet_memory(hardware: str) -> PacketMemory | None:
@@ -213,8 +217,15 @@ def packet_memory(hardware: str) -> PacketMemory | None:
         total, parts = inside.buffer_bytes.value, inside.buffer_parts.value
         if hardware in (entry.name, entry.chip) and pool and exponent is not None and total and parts:
             # Data sheets say MB for what is MiB: what a published profile gives away is there, too.
-            return PacketMemory(max(int(total * MIB_OF_MB), pool), pool // parts, 2.0**exponent)
+            return PacketMemory(
+                max(int(total * MIB_OF_MB), pool), pool // parts, 2.0**exponent, parts, _port_count(hardware)
+            )
     return None
+
+
+def _port_count(hardware: str) -> int:
+    boxes = (box for box in hardware_data().boxes.values() if hardware in (box.name, box.chip))
+    return max((box.ports.value[0].count for box in boxes if box.ports.value), default=0)
 
 
 def _named(known: Mapping[str, _Entry], name: str, kind: str) -> _Entry:

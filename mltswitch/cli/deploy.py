@@ -11,7 +11,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from mltswitch import deploy
 from mltswitch.capabilities import Unverified
 from mltswitch.cli.output import json_option, print_json, stderr_console
-from mltswitch.cli.render import inventory_options, print_roundings, print_shortfalls, unverified
+from mltswitch.cli.render import (
+    inventory_options,
+    print_doubts,
+    print_roundings,
+    print_shortfalls,
+    unverified,
+)
 from mltswitch.deploy import DeviceDifference, DeviceReport, FleetReport, Status
 from mltswitch.inventory import Inventory, load_inventory
 from mltswitch.plan import Plan, load_plan
@@ -100,6 +106,7 @@ def verify(
 
 def _load(plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None) -> tuple[Plan, Inventory]:
     plan, inventory = load_plan(plan_file), load_inventory(*inventory_paths)
+    print_doubts(plan)
     if sys.stdin.isatty():  # passphrases are asked for before a progress bar takes the terminal
         deploy.unlock_keys(inventory.select(limit))
     return plan, inventory

@@ -122,8 +122,8 @@ def init(folder: Path, yes: bool, force: bool, **given: Any) -> None:
     plan = folder / "plan.yaml"
     click.echo(
         f"\nNext:\n  mltswitch plan --profile resnet50 --fabric {folder / 'fabric.yaml'} -o {plan}\n"
-        f"  mltswitch render {plan} -i {folder} -o {folder / 'configs'}\n"
-        f"  mltswitch diff {plan} -i {folder}"
+        f"  mltswitch render {plan} -i {folder / 'hosts.yaml'} -o {folder / 'configs'}\n"
+        f"  mltswitch diff {plan} -i {folder / 'hosts.yaml'}"
     )
 
 

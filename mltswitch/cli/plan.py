@@ -104,9 +104,14 @@ def plan(
     if (fabric_file is None) == (edited is None):
         raise UserInputError("one of --fabric and --edited is needed", where="--fabric")
     if edited is not None:
-        if at_load is not None or free_order:
-            raise UserInputError("an edited plan has its thresholds", where="--edited")
-        made = predict_edited(load_plan(edited, accepts_edits=True), profile)
+        given = click.get_current_context().get_parameter_source("model")
+        if at_load is not None or free_order or given is not click.core.ParameterSource.DEFAULT:
+            raise UserInputError(
+                "an edited plan has its thresholds, its load and its model already",
+                where="--edited",
+                expected="no --at-load, --free-order or --model beside it",
+            )
+        made = predict_edited(load_plan(edited, accepts_edits=True), profile, hardware_capabilities)
     else:
         assert fabric_file is not None  # noqa: S101  (for the type checker)
         made = _build(profile, fabric_file, model, at_load, is_order_free=free_order)

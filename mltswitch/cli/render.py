@@ -68,6 +68,7 @@ def render(
                 yield paths[-1], text
 
     write_together(texts(), within=output)
+    print_doubts(plan)
     untested = unverified(plan, devices)
     if as_json:
         print_json(
@@ -92,6 +93,14 @@ def render(
         click.echo(f"unverified on {hardware} (mltswitch targets --unverified explains): {names}")
     for path in paths:
         click.echo(path)
+
+
+def print_doubts(plan: Plan) -> None:
+    """On standard error: that a plan leaves losses beyond the tolerance, or was edited by hand."""
+    if plan.provenance.is_edited:
+        click.echo("warning: the plan's thresholds were changed by hand", err=True)
+    for text in plan.unmet:
+        click.echo(f"warning: the plan does not hold at its load: {text}", err=True)
 
 
 def render_device(plan: Plan, device: Device) -> tuple[Quantised, dict[str, str]]:

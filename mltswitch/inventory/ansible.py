@@ -35,6 +35,8 @@ SETTINGS: Final = {
     "ANSIBLE_CONFIG": "",
 }
 """Where the user's environment says nothing else."""
+FORCED: Final = {"ANSIBLE_INVENTORY_EXPORT": "false", "ANSIBLE_VERBOSITY": "0", "ANSIBLE_DEBUG": "false"}
+"""Whatever it says: an export leaves groups their variables, and the others print among the JSON."""
 UNHONOURED: Final = (
     r"(?:remote_user|remote_port|private_key_file|ssh_(?:common_|extra_)?args|become(?:_\w+)?)"
 )
@@ -68,7 +70,15 @@ def read_ansible_inventory(program: str, paths: Sequence[Path]) -> dict[str, Lis
         # Ansible takes for a duplicate what overrides a merged key (<<), too.
         if "duplicate mapping key" not in warning or "<<" not in read_text(Path(file)):
             raise UserInputError(_QUOTED.sub("", warning), where=file or ", ".join(map(str, paths)))
-    data = json.loads(output)
+    try:
+        data = json.loads(output)
+    except ValueError:
+        said = output.strip().splitlines()[:1]
+        raise UserInputError(
+            f"{program} answers with what is no JSON: {said[0][:80] if said else 'nothing'!r}",
+            where=", ".join(map(str, paths)),
+            hint="is one of Ansible's debugging variables set?",
+        ) from None
     parents: dict[str, set[str]] = {}
     direct: dict[str, set[str]] = {}
     for group, body in data.items():
@@ -116,7 +126,7 @@ def _run(command: Sequence[str], settings: Mapping[str, str], text: str = "") ->
     with tempfile.TemporaryDirectory(prefix="mltswitch-") as scratch, tempfile.TemporaryFile() as errors:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         environment = {**SETTINGS, "ANSIBLE_PLAYBOOK_DIR": scratch, **inherited, **settings}
-        environment |= {"ANSIBLE_LOCAL_TEMP": scratch, "LC_ALL": "C.UTF-8"}
+        environment |= {"ANSIBLE_LOCAL_TEMP": scratch, "LC_ALL": "C.UTF-8", **FORCED}
         environment["ANSIBLE_CONFIG"] = _configuration(environment["ANSIBLE_CONFIG"], Path(scratch))
         with subprocess.Popen(
             ["/bin/sh", "-c", LIMITS, "sh", *command],

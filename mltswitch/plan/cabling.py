@@ -222,6 +222,7 @@ def upward_links(links: list[Link], tiers: dict[str, str]) -> list[Link]:
     upward: list[Link] = []
     used: set[tuple[str, str]] = set()
     groups: dict[tuple[str, str], tuple[str, str]] = {}
+    kinds: dict[frozenset[tuple[str, str]], tuple[int | None, tuple[int, int]]] = {}
     for link in links:
         (one, _), (other, _) = ends = link[:2]
         for end in ends:
@@ -247,6 +248,11 @@ def upward_links(links: list[Link], tiers: dict[str, str]) -> list[Link]:
             near, far = (one, link.lags[0]), (other, link.lags[1])
             if groups.setdefault(near, far) != far or groups.setdefault(far, near) != near:
                 raise UserInputError("a link aggregation group has one other end", where=_place(link))
+            alike = (link.rate_bps, link.breakouts if link.a[0] == one else link.breakouts[::-1])
+            if kinds.setdefault(frozenset((near, far)), alike) != alike:
+                raise UserInputError(
+                    "the links of a group have one rate and one breakout", where=_place(link)
+                )
         upward.append(
             link if rise > 0 else Link(link.b, link.a, link.rate_bps, link.breakouts[::-1], link.lags[::-1])
         )

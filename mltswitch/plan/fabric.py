@@ -51,7 +51,7 @@ class Memory(_Document):
     """
 
     total_bytes: SizeBytes = Field(alias="total")
-    """The chip's buffer, or the part of it that one queue's packets can lie in."""
+    """The chip's buffer; of a chip in several parts, a queue's packets lie in one of them."""
     reserved_bytes: Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)] = Field(
         default=0, alias="reserved"
     )
@@ -63,7 +63,7 @@ class Memory(_Document):
     ports: StrictInt | None = Field(default=None, ge=1, le=4096)
     """Ports that share it; by default the box's."""
     busy_ports: StrictInt | None = Field(default=None, ge=1, le=4096)
-    """Ports that are congested at once; by default a quarter of all."""
+    """Ports that are congested at once; by default a quarter of all, and no fewer than of one role."""
     alpha: float | None = Field(default=None, gt=0, le=128, allow_inf_nan=False)
     """Of a lossy queue, a power of two; by default the box's."""
 
@@ -139,6 +139,11 @@ class Traffic(_Document):
                 raise ValueError(f"{name} belongs to arrivals: incast, not to {self.arrivals}")
             if needed and not given and name != "jitter_seconds":
                 raise ValueError(f"arrivals: incast needs {name}")
+        for number, entry in enumerate(self.scenarios):
+            if self.arrivals == "incast" and (entry.senders > 1 or entry.burst_packets is not None):
+                raise ValueError(
+                    f"scenarios[{number}]: arrivals: incast has senders and bursts; give a load_factor"
+                )
         return self
 
     def importance_of(self, burst_packets: int) -> Literal["packet", "burst"]:

@@ -149,16 +149,24 @@ class SwitchGroup(SparseDocument):
         return {name: model for pattern, model in self.models.items() for name in names_of(pattern)}
 
 
+MOST_NAMES: Final = 4096
+"""Of one pattern: no fabric has more switches of a tier."""
+
+
 def names_of(pattern: str) -> list[str]:
-    """The names that a NamePattern stands for: leaf1 and leaf2 of `leaf[1-2]`."""
+    """The names that a NamePattern stands for: leaf1 and leaf2 of `leaf[1-2]`; raises ValueError."""
     prefix, bracket, listed = pattern.removesuffix("]").partition("[")
     if not bracket:
         return [pattern]
-    names: list[str] = []
+    ranges: list[range] = []
     for part in listed.split(","):
         first, _, last = part.partition("-")
-        names += [f"{prefix}{number}" for number in range(int(first), int(last or first) + 1)]
-    return names
+        if int(last or first) < int(first):
+            raise ValueError(f"{pattern[:40]}: {part} runs backwards")
+        ranges.append(range(int(first), int(last or first) + 1))
+        if sum(map(len, ranges)) > MOST_NAMES:
+            raise ValueError(f"{pattern[:40]}: stands for more than {MOST_NAMES} names")
+    return [f"{prefix}{number}" for numbers in ranges for number in numbers]
 
 
 class HostPorts(SparseDocument):
@@ -179,6 +187,12 @@ class TierLinks(HostPorts):
     """Links between each two switches."""
     lag: bool = False
     """Whether parallel links are one link aggregation group, hence one path; else each is a path."""
+
+    @model_validator(mode="after")
+    def _has_links_for_a_group(self) -> Self:
+        if self.lag and self.parallel == 1:
+            raise ValueError("lag: true needs parallel links, 2 or more")
+        return self
 
 
 class LeafSpine(SparseDocument):
@@ -205,6 +219,8 @@ class LeafSpine(SparseDocument):
     def _is_regular(self) -> Self:
         if self.pods > 1 and self.cores is None:
             raise ValueError(f"{self.pods} pods need cores that join them")
+        if self.cores is None and self.core_links != TierLinks():
+            raise ValueError("core_links: there are no cores")
         if self.leaves.count % self.rails:
             raise ValueError(f"rails: {self.leaves.count} leaves in groups of {self.rails} leave some over")
         if self.cores is not None and self.cores.count % self.spines.count:

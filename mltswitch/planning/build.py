@@ -1,12 +1,12 @@
 """From a model profile and a fabric to a Plan: the compiler's middle."""
 
-from typing import Any
+from typing import Any, Final
 
 from mltswitch import __version__
 from mltswitch.capabilities import Capabilities
 from mltswitch.documents import sha256
 from mltswitch.errors import UserInputError
-from mltswitch.plan.device_checks import check_lossless, check_spray_mode
+from mltswitch.plan.device_checks import check_lags, check_lossless, check_spray_mode
 from mltswitch.plan.document import (
     PLAN_SCHEMA,
     PLANNED_LOAD,
@@ -27,7 +27,7 @@ from mltswitch.plan.topology import Topology
 from mltswitch.plan.topology_document import PortRole
 from mltswitch.planning.classes import gradient_class_count, traffic_classes
 from mltswitch.planning.lint import lint, loss_bound
-from mltswitch.planning.memory import port_memory
+from mltswitch.planning.memory import DEFAULT, port_memory
 from mltswitch.planning.notes import plan_notes
 from mltswitch.planning.predict import Losses, path_losses, predict_port, rounded
 from mltswitch.planning.scenarios import planned_scenarios
@@ -44,6 +44,7 @@ from mltswitch.queueing.models import ANALYTIC
 from mltswitch.units import frame_bytes
 
 ALIAS_RULE = "address = alias prefix of the spine + host index"
+PLAN_AGAIN: Final = "change the fabric file, and plan again"
 
 
 def build_plan(
@@ -77,6 +78,22 @@ def build_plan(
             f"the loss model {model!r} chooses no thresholds", expected=f"one of {', '.join(ANALYTIC)}"
         )
     resolved = _with_options(resolve_fabric(fabric, capabilities), at_load, is_order_free=is_order_free)
+    fields, curves = _draft(profile, resolved, capabilities, model, is_robust=at_load is None)
+    # Two packets a class may be more than the buffer has, which is told better where thresholds are chosen.
+    draft = Plan.model_construct(**fields)
+    solved = solve_ports(
+        PortSolver(draft, curves, at_load is None),
+        draft.port_profiles,
+        lambda entry: capabilities(entry.platform, entry.hardware),
+        progress,
+    )
+    return completed(Plan(**fields | {"port_profiles": solved}), curves)
+
+
+def _draft(
+    profile: ModelProfile, resolved: Fabric, capabilities: CapabilityLookup, model: str, *, is_robust: bool
+) -> tuple[dict[str, Any], ClassCurves]:
+    """All fields of a plan before its thresholds are chosen, and what losses cost each class."""
     topology = Topology(resolved)
     _check_devices(topology, capabilities, resolved)
     free_queues = [
@@ -95,7 +112,6 @@ def build_plan(
             for port in switch.ports
         }
     )
-    is_robust = at_load is None
     fields: dict[str, Any] = {
         "schema": PLAN_SCHEMA,
         "provenance": Provenance(
@@ -122,15 +138,7 @@ def build_plan(
         ),
         "fabric": resolved,
     }
-    # Two packets a class may be more than the buffer has, which is told better where thresholds are chosen.
-    draft = Plan.model_construct(**fields)
-    solved = solve_ports(
-        PortSolver(draft, curves, is_robust),
-        draft.port_profiles,
-        lambda entry: capabilities(entry.platform, entry.hardware),
-        progress,
-    )
-    return completed(Plan(**fields | {"port_profiles": solved}), curves)
+    return fields, curves
 
 
 def _with_options(fabric: Fabric, at_load: float | None, *, is_order_free: bool) -> Fabric:
@@ -183,21 +191,53 @@ def completed(
     )
 
 
-def predict_edited(plan: Plan, profile: ModelProfile) -> Plan:
-    """A plan whose thresholds were changed by hand, with predictions of what they are now.
+def predict_edited(plan: Plan, profile: ModelProfile, capabilities: CapabilityLookup) -> Plan:
+    """A plan whose thresholds and limits were changed by hand, with predictions of what they are now.
 
     Raises:
-        UserInputError: another profile than the one that the plan was made for, or the loss model cannot
-            express the traffic.
+        UserInputError: another profile than the one that the plan was made for, more than S and L was
+            changed, or the loss model cannot express the traffic.
     """
     if profile_sha256(profile) != plan.provenance.profile_sha256:
         raise UserInputError(
             f"{profile.name} is not the profile that the plan was made for", where="--profile"
         )
+    _check_edits(plan, profile, capabilities)
     provenance = plan.provenance.model_copy(update={"is_edited": True})
     profiles = tuple(entry.model_copy(update={"extra_rounds": None}) for entry in plan.port_profiles)
     changed = plan.model_copy(update={"provenance": provenance, "port_profiles": profiles})
     return completed(changed, ClassCurves(profile, plan.classes), SimulationSettings())
+
+
+def _check_edits(plan: Plan, profile: ModelProfile, capabilities: CapabilityLookup) -> None:
+    """Raise UserInputError where anything but S and L is not what profile and fabric make it."""
+    if plan.provenance.fabric_sha256 != sha256(plan.fabric):
+        raise UserInputError("the fabric in it was changed, too", where="fabric", hint=PLAN_AGAIN)
+    model = plan.provenance.queueing_model
+    is_robust = len(plan.scenarios) > 1
+    fields, _ = _draft(
+        profile, plan.fabric, capabilities, model if model in ANALYTIC else MODELS[0], is_robust=is_robust
+    )
+    for name in ("classes", "unimportant_share", "hops", "paths"):
+        if getattr(plan, name) != fields[name]:
+            raise UserInputError("it is not what profile and fabric make it", where=name, hint=PLAN_AGAIN)
+    for name in ("scenarios", "port_profiles"):
+        if [_unchosen(entry) for entry in getattr(plan, name)] != [
+            _unchosen(entry) for entry in fields[name]
+        ]:
+            raise UserInputError(
+                "more than S and L was changed: the rest is not what profile and fabric make it",
+                where=name,
+                hint=PLAN_AGAIN,
+            )
+
+
+def _unchosen(entry: ScenarioPrediction | PortProfile) -> Any:
+    """What nobody chooses of it: all but S, L and what a loss model says of them."""
+    update: dict[str, Any] = {"extra_rounds": None}
+    if isinstance(entry, PortProfile):
+        update["queues"] = tuple((queue.traffic_class, queue.limit.kind) for queue in entry.queues)
+    return dict(entry.model_copy(update=update))
 
 
 def _rounds_of(
@@ -222,10 +262,23 @@ def _with_bounds(classes: tuple[TrafficClass, ...], curves: ClassCurves) -> tupl
 
 
 def _check_devices(topology: Topology, capabilities: CapabilityLookup, fabric: Fabric) -> None:
+    hardware = {str(switch.hardware) for switch in topology.switches}
+    for name in fabric.memory.keys() - hardware - {DEFAULT}:
+        raise UserInputError(
+            f"no switch of the fabric is {name}",
+            where="memory",
+            expected=f"{', '.join(sorted(hardware))}, or {DEFAULT}",
+        )
+    roles = {port.role for switch in topology.switches for port in switch.ports}
+    for role in fabric.ports.overrides.keys() - roles:
+        raise UserInputError(
+            f"the fabric has no {role} ports", where="ports.overrides", expected=f"{', '.join(sorted(roles))}"
+        )
     lossless = [entry.name for entry in fabric.classes.lossless]
     for switch in topology.switches:
         device = capabilities(switch.platform, switch.hardware)
         check_ports(switch, device)
+        check_lags(switch, device)
         check_spray_mode(fabric.spraying.mode, device, switch.name)
         check_lossless(lossless, device, switch.name)
 
@@ -241,8 +294,10 @@ def _draft_profile(
     """The port profile before its thresholds are chosen."""
     ports = fabric.ports
     override = ports.overrides.get(role)
-    used = max(len(switch.ports) for switch in topology.switches if switch.hardware == device.hardware)
-    memory = port_memory(fabric, device, role, used)
+    alike_switches = [switch for switch in topology.switches if switch.hardware == device.hardware]
+    used = max(len(switch.ports) for switch in alike_switches)
+    alike = max(sum(port.role is role for port in switch.ports) for switch in alike_switches)
+    memory = port_memory(fabric, device, role, used_ports=used, alike_ports=alike)
     packet_bytes = frame_bytes(ports.mtu_bytes)
     return PortProfile.model_construct(
         platform=device.platform,

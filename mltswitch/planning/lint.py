@@ -53,15 +53,14 @@ def lint(plan: Plan) -> Findings:
     if not bounded:
         return Findings((), warnings)
     broken = list(_broken(plan, bounded, _losses(plan)))
-    tightest = _tightest(plan)
     if not broken:
-        return Findings((_operating_point(tightest, bounded),), warnings)
-    needed = _needed(tightest, bounded)
+        return Findings((_operating_point(plan, bounded),), warnings)
+    needed = _needed(plan, bounded)
     return Findings((), warnings, tuple(f"{text}; {needed}" for text in broken))
 
 
 def _tightest(plan: Plan) -> Plan:
-    """The plan with one port of each role, that of the least buffer: it fails first, and models take long."""
+    """The plan with one port of each role, that of the least buffer: it often fails first."""
     by_buffer = sorted(plan.port_profiles, key=lambda profile: profile.buffer_bytes, reverse=True)
     return plan.model_copy(update={"port_profiles": tuple({p.role: p for p in by_buffer}.values())})
 
@@ -145,17 +144,29 @@ def _losses(plan: Plan, load_factor: float = 1.0, burst_packets: int | None = No
     return path_losses(plan, scenario, SIMULATION)
 
 
+def _first_broken(
+    plan: Plan, bounded: list[TrafficClass], load_factor: float = 1.0, burst_packets: int | None = None
+) -> str | None:
+    """What is beyond its tolerance there, on any port; None: nothing. Few ports are asked before all."""
+    for ports in (_tightest(plan), plan):
+        losses = _losses(ports, load_factor, burst_packets)
+        found = next(_broken(ports, bounded, losses), None)
+        if found is not None:
+            return found
+    return None
+
+
 def _operating_point(plan: Plan, bounded: list[TrafficClass]) -> str:
     """The least load, of all ports together, at which a class exceeds its tolerance."""
     planned = plan.fabric.traffic.load
-    first = next(_broken(plan, bounded, _losses(plan, FARTHEST)), None)
+    first = _first_broken(plan, bounded, FARTHEST)
     if first is None:
         kind = kind_of(plan.provenance.queueing_model)
         return f"no class exceeds its tolerance up to {FARTHEST:g} times the planned load ({kind})"
     holds, fails = 1.0, FARTHEST
     for _ in range(BISECTIONS):
         middle = (holds + fails) / 2
-        there = next(_broken(plan, bounded, _losses(plan, middle)), None)
+        there = _first_broken(plan, bounded, middle)
         if there is None:
             holds = middle
         else:
@@ -169,26 +180,26 @@ def _operating_point(plan: Plan, bounded: list[TrafficClass]) -> str:
 def _needed(plan: Plan, bounded: list[TrafficClass]) -> str:
     """What would keep every class within its tolerance, each alone: another buffer, burst or load."""
 
-    def holds(losses: Losses) -> bool:
-        return next(_broken(plan, bounded, losses), None) is None
-
     ways: list[str] = []
     for factor in LARGER_BUFFERS:
         larger = scaled_buffer(plan, factor)
-        if holds(_losses(larger)):
+        if _first_broken(larger, bounded) is None:
             most = max(profile.buffer_bytes for profile in larger.port_profiles)
             ways.append(f"{factor:g} times the buffer ({format_bytes(most)} a port)")
             break
     burst = max(plan.fabric.gradient_bursts(len(plan.gradient_classes)), default=1)
     while burst > 1:
         burst //= 2
-        if holds(_losses(plan, burst_packets=burst)):
+        if _first_broken(plan, bounded, burst_packets=burst) is None:
             ways.append(f"bursts of {burst} packet{'s' if burst > 1 else ''}")
             break
     low, high = 0.0, 1.0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        low, high = (middle, high) if holds(_losses(plan, middle)) else (low, middle)
+        if _first_broken(plan, bounded, middle) is None:
+            low = middle
+        else:
+            high = middle
     if low:
         ways.append(f"a gradient load of {low * plan.fabric.traffic.load:.2g}")
     return (

@@ -27,34 +27,41 @@ class PortMemory:
     pool_bytes: int | None
     congested_queues: int
     limit: AlphaLimit | Unlimited | None
-    """Limit of every queue where the device has no bytes; None: limits are in bytes, and chosen."""
+    """Limit of every gradient queue where the device has no bytes; None: limits are in bytes, and chosen."""
+    others: AlphaLimit | Unlimited | None
+    """The same for queues that carry no gradients: never less than the box's own, so that none starves."""
 
     def fixed_limit(self, size_bytes: int) -> Limit:
         """Limit of a queue that is no gradients', for so many bytes where the device has bytes."""
-        return BytesLimit(size_bytes) if self.limit is None else self.limit
+        return BytesLimit(size_bytes) if self.others is None else self.others
 
 
-def port_memory(fabric: Fabric, device: Capabilities, role: PortRole, port_count: int) -> PortMemory:
-    """Memory of a port of this role on this device, of which the fabric uses `port_count` ports.
+def port_memory(
+    fabric: Fabric, device: Capabilities, role: PortRole, *, used_ports: int, alike_ports: int
+) -> PortMemory:
+    """Memory of a port of this role on this device.
 
     Where the fabric names a port's buffer, that is what the port gets. Else the shared memory, as the fabric
     or the box's default profile has it, is divided among the ports that are congested at once.
 
+    Args:
+        fabric: as its file says it.
+        device: the switch.
+        role: of the port.
+        used_ports: of one switch, that the fabric uses at most.
+        alike_ports: of them, of this role: an incast at one of them is seldom alone.
+
     Raises:
         UserInputError: nobody says how much memory there is, or it adds up to more than the chip has.
-        UnsupportedPlanError: the device has no alpha small enough for the buffer.
+        UnsupportedPlanError: the device has no alpha small enough for the buffer, or another pool.
     """
     override = fabric.ports.overrides.get(role)
     wanted = (override and override.buffer_bytes) or fabric.ports.buffer_bytes
     entry = fabric.memory.get(device.hardware) or fabric.memory.get(DEFAULT)
     known = packet_memory(device.hardware)
     name = device.hardware if device.hardware in fabric.memory else DEFAULT
-    if entry is not None and known is not None and entry.total_bytes > known.total_bytes:
-        raise UserInputError(
-            f"{entry.total_bytes} B are more than {device.hardware} has, {known.total_bytes} B",
-            where=f"memory.{name}.total",
-        )
-    pool_bytes = _pool_bytes(entry, device, known)
+    pool_bytes = _pool_bytes(entry, device, known, f"memory.{name}")
+    stock = _stock_alpha(device, known)
     if wanted is not None:
         if pool_bytes is not None and wanted > pool_bytes:
             raise UnsupportedPlanError(
@@ -62,49 +69,80 @@ def port_memory(fabric: Fabric, device: Capabilities, role: PortRole, port_count
                 where=f"ports.buffer: {role} ports",
             )
         if device.limit.kind == "alpha" and pool_bytes is not None:
-            limit = _alpha_within(device, wanted, pool_bytes, role)
-            return PortMemory(limit.resting_bytes(pool_bytes), pool_bytes, 1, limit)
-        return PortMemory(wanted, None, 1, None if device.limit.kind == "bytes" else Unlimited())
+            limit = _alpha_within(device, wanted, pool_bytes, stock, role)
+            return PortMemory(limit.resting_bytes(pool_bytes), pool_bytes, 1, limit, stock)
+        fixed = None if device.limit.kind == "bytes" else Unlimited()
+        return PortMemory(wanted, None, 1, fixed, fixed)
     if pool_bytes is None:
         raise UserInputError(
             f"nobody says how much packet memory {device.hardware} has",
             where="ports.buffer",
             expected=f"ports.buffer, or memory.{device.hardware} with the chip's total",
         )
-    box_ports = device.ports[0].count if device.ports else 0
-    ports = (entry and entry.ports) or max(box_ports, port_count)
-    busy = (entry and entry.busy_ports) or max(1, ports // BUSY_PART)
+    box_ports = device.ports[0].count if device.ports else (known.ports if known else 0)
+    ports = (entry and entry.ports) or max(box_ports, used_ports)
+    if entry is not None and entry.busy_ports is not None and entry.busy_ports > ports:
+        raise UserInputError(
+            f"{entry.busy_ports} are more than the {ports} ports", where=f"memory.{name}.busy_ports"
+        )
     if device.limit.kind == "bytes":
-        return PortMemory(pool_bytes // ports, None, 1, None)
-    alpha = (entry and entry.alpha) or (known and known.alpha) or STOCK_ALPHA
-    exponent = int(log2(alpha))
-    limit = AlphaLimit(exponent)
+        return PortMemory(pool_bytes // ports, None, 1, None, None)
+    busy = (entry and entry.busy_ports) or max(1, ports // BUSY_PART, alike_ports)
+    limit = stock
+    if entry is not None and entry.alpha is not None:
+        limit = AlphaLimit(int(log2(entry.alpha)))
+    others: AlphaLimit | Unlimited = Unlimited()
     if device.limit.kind == "alpha":
-        if exponent not in device.limit.alpha_exponents:
+        if limit.exponent not in device.limit.alpha_exponents:
             raise UnsupportedPlanError(
-                f"{device.hardware} has no alpha of {alpha:g}",
+                f"{device.hardware} has no alpha of {2.0**limit.exponent:g}",
                 where=f"memory.{name}.alpha",
                 expected=f"a power of two from {2.0 ** min(device.limit.alpha_exponents):g} to "
                 f"{2.0 ** max(device.limit.alpha_exponents):g}",
             )
-        return PortMemory(limit.resting_bytes(pool_bytes, busy), pool_bytes, busy, limit)
-    return PortMemory(limit.resting_bytes(pool_bytes, busy), pool_bytes, busy, Unlimited())
+        others = AlphaLimit(max(limit.exponent, stock.exponent))
+    resting = limit.resting_bytes(pool_bytes, busy)
+    return PortMemory(resting, pool_bytes, busy, limit if device.limit.kind == "alpha" else others, others)
 
 
-def _pool_bytes(entry: Memory | None, device: Capabilities, known: PacketMemory | None) -> int | None:
-    if entry is not None:
-        return entry.pool_bytes
-    if device.limit.pool_bytes is not None:
-        return device.limit.pool_bytes
-    return known.pool_bytes if known is not None else None
+def _stock_alpha(device: Capabilities, known: PacketMemory | None) -> AlphaLimit:
+    """What a lossy queue has as delivered, as near as the device has it."""
+    exponent = int(log2(known.alpha if known else STOCK_ALPHA))
+    if device.limit.kind != "alpha":
+        return AlphaLimit(exponent)
+    return AlphaLimit(min(device.limit.alpha_exponents, key=lambda each: (abs(each - exponent), each)))
 
 
-def _alpha_within(device: Capabilities, wanted: int, pool_bytes: int, role: PortRole) -> AlphaLimit:
+def _pool_bytes(
+    entry: Memory | None, device: Capabilities, known: PacketMemory | None, where: str
+) -> int | None:
+    """What lossy queues share; of a chip in several parts, one part."""
+    delivered = device.limit.pool_bytes
+    if entry is None:
+        return delivered if delivered is not None or known is None else known.pool_bytes
+    if known is not None and entry.total_bytes > known.total_bytes:
+        raise UserInputError(
+            f"{entry.total_bytes} B are more than {device.hardware} has, {known.total_bytes} B",
+            where=f"{where}.total",
+        )
+    if delivered is not None and entry.pool_bytes != delivered:
+        raise UnsupportedPlanError(
+            f"leaves {entry.pool_bytes} B to share; {device.platform} on {device.hardware} has a pool of "
+            f"{delivered} B as delivered, which a push expects and does not change",
+            where=where,
+            hint=f"leave it out, or give total: {delivered}",
+        )
+    return entry.pool_bytes if known is None or delivered is not None else entry.pool_bytes // known.parts
+
+
+def _alpha_within(
+    device: Capabilities, wanted: int, pool_bytes: int, stock: AlphaLimit, role: PortRole
+) -> AlphaLimit:
     """The largest alpha, up to the stock one, at which a queue alone stays within the port's buffer."""
     limits = [
         AlphaLimit(exponent)
         for exponent in sorted(device.limit.alpha_exponents)
-        if 2.0**exponent <= STOCK_ALPHA
+        if exponent <= stock.exponent
     ]
     within = [limit for limit in limits if limit.resting_bytes(pool_bytes) <= wanted]
     if not within:

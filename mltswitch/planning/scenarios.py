@@ -27,13 +27,14 @@ def planned_scenarios(fabric: Fabric, most_senders: int) -> tuple[ScenarioPredic
         if traffic.arrivals == "bursts" and most_senders > 1:
             senders = min(INCAST_SENDERS, most_senders)
             entries.append(ScenarioEntry(senders=senders, weight=INCAST_WEIGHT))
+    entries = [entry.model_copy(update={"senders": min(entry.senders, most_senders)}) for entry in entries]
     planned = ScenarioEntry(weight=traffic.planned_weight)
     total = planned.weight + sum(entry.weight for entry in entries)
     return tuple(
         ScenarioPrediction(
             name=PLANNED_LOAD.name if entry is planned else _name(entry),
             load_factor=entry.load_factor,
-            senders=min(entry.senders, most_senders),
+            senders=entry.senders,
             burst_packets=entry.burst_packets,
             weight=entry.weight / total,
         )

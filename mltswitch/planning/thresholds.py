@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from mltswitch.capabilities import BytesLimit, Capabilities, Unlimited
+from mltswitch.capabilities import BytesLimit, Capabilities, Limit, Unlimited
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.plan.class_document import Classes
 from mltswitch.plan.document import ClassKind, Plan, PortProfile, QueueSettings, TrafficClass
@@ -67,12 +67,18 @@ def provisional_queues(
         QueueSettings(
             traffic_class=entry.name,
             ecn_threshold_bytes=packet_bytes if entry.kind is ClassKind.GRADIENT else None,
-            limit=Unlimited()
-            if entry.kind is ClassKind.LOSSLESS
-            else memory.fixed_limit(packets_to_bytes(fixed.get(entry.name, 2), packet_bytes)),
+            limit=_first_limit(entry.kind, memory, packets_to_bytes(fixed.get(entry.name, 2), packet_bytes)),
         )
         for entry in classes
     )
+
+
+def _first_limit(kind: ClassKind, memory: PortMemory, size_bytes: int) -> Limit:
+    if kind is ClassKind.LOSSLESS:
+        return Unlimited()
+    if kind is ClassKind.GRADIENT and memory.limit is not None:
+        return memory.limit
+    return memory.fixed_limit(size_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.plan import Plan, load_plan
 from mltswitch.planning import predict_edited
 from mltswitch.profile import bundled_profile
-from tests.planning.test_build import plan_for
+from tests.planning.test_build import capabilities, plan_for
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "an S": lambda d: d["port_profiles"][0]["queues"][2].update(ecn_threshold_bytes=3028),
@@ -48,7 +48,7 @@ def test_an_edited_plan_is_predicted_anew_and_marked(made: Plan, tmp_path: Path)
     CHANGES["an S"](data)
     file = tmp_path / "plan.yaml"
     file.write_text(yaml.safe_dump(data))
-    edited = predict_edited(load_plan(file, accepts_edits=True), bundled_profile("vgg16"))
+    edited = predict_edited(load_plan(file, accepts_edits=True), bundled_profile("vgg16"), capabilities)
     assert edited.provenance.is_edited
     assert not made.provenance.is_edited
     assert edited.port_profiles[0].queues[2].ecn_threshold_bytes == 3028
@@ -59,4 +59,38 @@ def test_an_edited_plan_is_predicted_anew_and_marked(made: Plan, tmp_path: Path)
     file.write_text(dump_yaml(edited))
     assert load_plan(file) == edited
     with pytest.raises(UserInputError, match="is not the profile"):
-        predict_edited(made, bundled_profile("googlenet"))
+        predict_edited(made, bundled_profile("googlenet"), capabilities)
+
+
+@pytest.mark.parametrize("change", sorted(CHANGES.keys() - {"an S", "a limit", "a prediction", "its hash"}))
+def test_whatever_else_was_changed_is_refused_for_an_edited_plan_too(
+    made: Plan, tmp_path: Path, change: str
+) -> None:
+    data = yaml.safe_load(dump_yaml(made))
+    CHANGES[change](data)
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(data))
+    edited = load_plan(tmp_path / "plan.yaml", accepts_edits=True)
+    with pytest.raises(UserInputError, match=r"was changed|is not what profile and fabric make it"):
+        predict_edited(edited, bundled_profile("vgg16"), capabilities)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d["classes"][2].update(loss_bound_unimportant=1.0),
+        lambda d: d["port_profiles"][0].update(load=0.1),
+        lambda d: d["port_profiles"][0].update(buffer_bytes=10**9),
+        lambda d: d["scenarios"][0].update(load_factor=0.5),
+    ],
+)
+def test_an_edit_moves_no_bound_and_no_load(
+    made: Plan, change: Callable[[Any], None], tmp_path: Path
+) -> None:
+    data = yaml.safe_load(dump_yaml(made))
+    change(data)
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(data))
+    with pytest.raises(UserInputError) as refused:
+        predict_edited(
+            load_plan(tmp_path / "plan.yaml", accepts_edits=True), bundled_profile("vgg16"), capabilities
+        )
+    assert refused.value.where in ("classes", "port_profiles", "scenarios")

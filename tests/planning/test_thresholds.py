@@ -10,6 +10,7 @@ from mltswitch.capabilities import (
     AlphaLimit,
     BytesLimit,
     Capabilities,
+    Limit,
     LimitCapability,
     PortGroup,
     PortNumbering,
@@ -17,7 +18,7 @@ from mltswitch.capabilities import (
     Unlimited,
 )
 from mltswitch.errors import MltswitchError, UnsupportedPlanError, UserInputError
-from mltswitch.plan import Plan
+from mltswitch.plan import Plan, PortProfile
 from mltswitch.planning import build_plan
 from mltswitch.planning.scenarios import planned_scenarios
 from mltswitch.planning.thresholds import ClassCurves, PortSolver
@@ -104,13 +105,18 @@ def test_shared_memory_is_divided_among_the_congested_ports() -> None:
     port = plan_on(device("alpha"), ports__buffer=None, memory=memory).port_profiles[0]
     assert port.pool_bytes == 4_000_000
     assert port.buffer_bytes == int(4_000_000 * 2 / (1 + 2 * 2))
-    assert {queue.limit for queue in port.queues} == {AlphaLimit(1)}
+    assert limits_of(port) == ({AlphaLimit(1)}, {AlphaLimit(3)})
+
+
+def limits_of(port: PortProfile) -> tuple[set[Limit], set[Limit]]:
+    """Of queues with gradients, and of the others, which no plan gives less than the box's own alpha."""
+    gradients = {queue.limit for queue in port.queues if queue.ecn_threshold_bytes is not None}
+    return gradients, {queue.limit for queue in port.queues if queue.ecn_threshold_bytes is None}
 
 
 def test_a_buffer_named_for_the_port_bounds_its_alpha() -> None:
     port = plan_on(device("alpha"), ports__buffer="500kB").port_profiles[0]
-    limits = {queue.limit for queue in port.queues}
-    assert limits == {AlphaLimit(-3)}
+    assert limits_of(port) == ({AlphaLimit(-3)}, {AlphaLimit(3)})
     assert AlphaLimit(-3).resting_bytes(POOL) <= 500_000 < AlphaLimit(-2).resting_bytes(POOL)
 
 

@@ -131,7 +131,6 @@ def _chip(
             pattern="Eth1/{n}",
             lanes=8 if hardware == "tomahawk3" else 4,
             lane_pattern="Eth1/{n}/{lane}",
-            lag_pattern="PortChannel{n}",
         ),
         minimum_bandwidth=_MINIMUM,
         maximum_bandwidth=_MAXIMUM,

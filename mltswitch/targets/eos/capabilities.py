@@ -124,7 +124,6 @@ def _chip(
             lane_pattern="Ethernet{n}/{lane}",
             skips_lanes=True,
             other_pattern="Ethernet{n}",
-            lag_pattern="Port-Channel{n}",
         ),
         ports=require(typical.ports),
         minimum_bandwidth=_MINIMUM,

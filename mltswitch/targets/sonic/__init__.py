@@ -22,6 +22,7 @@ TARGET = Target(
     models=HARDWARE,
     files=(FILE,),
     port_name=re.compile(r"Ethernet(0|[1-9][0-9]{0,3})"),
+    route_port_name=re.compile(r"(?:Ethernet|PortChannel)(0|[1-9][0-9]{0,3})"),
     port_examples="Ethernet0, Ethernet4, …",
     check=document,
     write=write_files,
