@@ -294,10 +294,8 @@ def _draft_profile(
     """The port profile before its thresholds are chosen."""
     ports = fabric.ports
     override = ports.overrides.get(role)
-    alike_switches = [switch for switch in topology.switches if switch.hardware == device.hardware]
-    used = max(len(switch.ports) for switch in alike_switches)
-    alike = max(sum(port.role is role for port in switch.ports) for switch in alike_switches)
-    memory = port_memory(fabric, device, role, used_ports=used, alike_ports=alike)
+    used = max(len(switch.ports) for switch in topology.switches if switch.hardware == device.hardware)
+    memory = port_memory(fabric, device, role, used)
     packet_bytes = frame_bytes(ports.mtu_bytes)
     return PortProfile.model_construct(
         platform=device.platform,

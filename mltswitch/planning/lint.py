@@ -1,11 +1,14 @@
 """Where a plan's thresholds cannot do what they should, and how far the load may move before they fail."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from mltswitch.capabilities import AlphaLimit
 from mltswitch.plan.document import Plan, PortProfile, QueueSettings, ScenarioPrediction, TrafficClass
+from mltswitch.plan.topology_document import PortRole
 from mltswitch.planning.evaluate import scaled_buffer
 from mltswitch.planning.notes import port_names
 from mltswitch.planning.predict import Losses, path_losses
@@ -49,14 +52,15 @@ def lint(plan: Plan) -> Findings:
     """What to doubt in a plan whose ports have predictions, under its own loss model."""
     concerns = (_never_full, _below_a_burst(plan), _unsegmented(plan))
     warnings = tuple(text for concern in concerns for text in _by_queue(plan, concern))
+    crowded = tuple(_by_queue(plan, _crowded(plan)))
     bounded = [entry for entry in plan.gradient_classes if _has_bound(entry)]
     if not bounded:
-        return Findings((), warnings)
+        return Findings(crowded, warnings)
     broken = list(_broken(plan, bounded, _losses(plan)))
     if not broken:
-        return Findings((_operating_point(plan, bounded),), warnings)
+        return Findings((_operating_point(plan, bounded), *crowded), warnings)
     needed = _needed(plan, bounded)
-    return Findings((), warnings, tuple(f"{text}; {needed}" for text in broken))
+    return Findings(crowded, warnings, tuple(f"{text}; {needed}" for text in broken))
 
 
 def _tightest(plan: Plan) -> Plan:
@@ -86,6 +90,30 @@ def _never_full(profile: PortProfile, queue: QueueSettings) -> str:
         f"S of {queue.traffic_class}, {format_bytes(threshold)}, lies above what the queue can fill, "
         f"{format_bytes(most)} ({queue.limit}), so nothing is marked and importance does not count"
     )
+
+
+def _crowded(plan: Plan) -> Concern:
+    """With an alpha a queue is the shorter, the more of them there are: how S fares when none is spared."""
+    most: dict[tuple[str, PortRole], int] = {}
+    for switch in plan.topology.switches:
+        for role, count in Counter(port.role for port in switch.ports).items():
+            key = str(switch.hardware), role
+            most[key] = max(count, most.get(key, 0))
+
+    def concern(profile: PortProfile, queue: QueueSettings) -> str:
+        threshold, ports = queue.ecn_threshold_bytes or 0, most.get((profile.hardware, profile.role), 0)
+        if not isinstance(queue.limit, AlphaLimit) or profile.pool_bytes is None:
+            return ""
+        length = queue.limit.resting_bytes(profile.pool_bytes, ports)
+        if threshold < length or ports <= profile.congested_queues:
+            return ""
+        return (
+            f"S of {queue.traffic_class}, {format_bytes(threshold)}, is for {profile.congested_queues} "
+            f"congested ports of a switch; were all {ports} so at once, a queue would fill to "
+            f"{format_bytes(length)} and mark nothing (memory.{profile.hardware}.busy_ports plans for more)"
+        )
+
+    return concern
 
 
 def _below_a_burst(plan: Plan) -> Concern:

@@ -36,9 +36,7 @@ class PortMemory:
         return BytesLimit(size_bytes) if self.others is None else self.others
 
 
-def port_memory(
-    fabric: Fabric, device: Capabilities, role: PortRole, *, used_ports: int, alike_ports: int
-) -> PortMemory:
+def port_memory(fabric: Fabric, device: Capabilities, role: PortRole, used_ports: int) -> PortMemory:
     """Memory of a port of this role on this device.
 
     Where the fabric names a port's buffer, that is what the port gets. Else the shared memory, as the fabric
@@ -49,7 +47,6 @@ def port_memory(
         device: the switch.
         role: of the port.
         used_ports: of one switch, that the fabric uses at most.
-        alike_ports: of them, of this role: an incast at one of them is seldom alone.
 
     Raises:
         UserInputError: nobody says how much memory there is, or it adds up to more than the chip has.
@@ -87,7 +84,7 @@ def port_memory(
         )
     if device.limit.kind == "bytes":
         return PortMemory(pool_bytes // ports, None, 1, None, None)
-    busy = (entry and entry.busy_ports) or max(1, ports // BUSY_PART, alike_ports)
+    busy = (entry and entry.busy_ports) or max(1, ports // BUSY_PART)
     limit = stock
     if entry is not None and entry.alpha is not None:
         limit = AlphaLimit(int(log2(entry.alpha)))
