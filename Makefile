@@ -36,9 +36,12 @@ test-fast: $(TORCH)
 test-lab: $(TORCH)
 	$(BIN)/python -m pytest -m "not ($(FAST))" $(RERUNS) --durations=10 tests bmv2_tests
 
+# A switch and its test keep two processors busy; each worker has a switch of its own.
+SWITCHES = $(shell n=$$(($$(nproc) / 2)); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
+
 # The P4 program on a real simple_switch_grpc; fails where BMv2, p4c or root is missing, instead of skipping.
 test-bmv2: $(SETUP)
-	$(BIN)/python -m pytest --require-bmv2 --durations=10 bmv2_tests
+	$(BIN)/python -m pytest --require-bmv2 -n $(SWITCHES) --dist worksteal --durations=10 bmv2_tests
 
 # Random packets through switch and model; MLTSWITCH_DIFFERENTIAL_PACKETS says how many, _SEED which.
 differential: $(SETUP)

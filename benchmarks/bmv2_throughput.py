@@ -74,10 +74,11 @@ _NEIGHBOUR_MAC: Final = "02:4d:0a:00:02:02"
 _TOS: Final = 34 << 2 | 2
 
 OUR_LINES: Final = (
-    "table_add trusted_ports trust 1 => 1",
-    "table_add dscp_queues set_queue 1 34 => 5",
-    "table_add queues set_threshold_and_limit 2 5 => 1000000 2000000 0",
-    f"table_add ipv4_routes forward 10.0.2.0/24 => 2 {_NEIGHBOUR_MAC}",
+    f"table_add ports trust 1 {_SWITCH_MAC} =>",
+    f"table_add classes set_queue 1 {_SWITCH_MAC} 34 => 5",
+    "table_add queues set_threshold_and_limit 2 5 => 1000000 2000000 0 1514",
+    "table_add ipv4_routes forward 10.0.2.0/24 => 2",
+    f"table_add neighbours set_neighbour 2 => {_SWITCH_MAC} {_NEIGHBOUR_MAC}",
 )
 BASIC_LINES: Final = (f"table_add ipv4_routes forward 10.0.2.0/24 => 2 {_NEIGHBOUR_MAC}",)
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from bmv2_tests.packets import barrier, barrier_lines, is_barrier, plug
 from bmv2_tests.random_packets import Round, is_for_a_cable, random_frame, random_round
-from bmv2_tests.switch import QUEUE_COUNTERS, Bmv2, patiently, place
-from mltswitch.p4.model import QueueState, ReferenceSwitch, Verdict
+from bmv2_tests.switch import QUEUE_COUNTERS, Bmv2, patiently, place, ticket_commands
+from mltswitch.p4.model import ReferenceSwitch, Verdict
 from mltswitch.p4.program import Program
 from mltswitch.queueing.decision import Decision
 
@@ -44,7 +44,7 @@ def compare(switch: Bmv2, program: Program, seed: int, *, packets: int = PACKETS
     """The differences of one round, for people to read; none where switch and model agree."""
     rng = Random(seed)  # noqa: S311  # nothing is secret
     planned = random_round(rng, len(switch.ends))
-    frames = [random_frame(rng, planned.dscps) for _ in range(packets)]
+    frames = [frame for _ in range(packets) if is_for_a_cable(frame := random_frame(rng, planned.dscps))]
     return patiently(lambda: _compare(switch, program, planned, frames))
 
 
@@ -61,10 +61,7 @@ def _compare(switch: Bmv2, program: Program, planned: Round, frames: Sequence[by
         came = []
         for window in windows:
             for frame in window:
-                if is_for_a_cable(frame):
-                    switch.ends[planned.ingress_port].send(frame)
-                else:
-                    switch.packet_out(frame)
+                switch.ends[planned.ingress_port].send(frame)
             came += hold.settle(planned.ingress_port)
         came += hold.release()
     _plug_model(model, planned)
@@ -101,11 +98,8 @@ def _set_states(switch: Bmv2, planned: Round) -> None:
     switch.control.write(
         [f"meter_set_rates policers {place(*where)} 0:{burst} 0:{burst}" for where, burst in bursts]
     )
-    commands = []
-    for where, (admitted, left) in planned.states.items():
-        commands.append(f"register_write admitted_bytes {place(*where)} {admitted}")
-        commands.append(f"register_write left_bytes {place(*where)} {left}")
-    switch.cli.run(*commands)
+    states = planned.states.items()
+    switch.cli.run(*(line for where, tickets in states for line in ticket_commands(*where, *tickets)))
 
 
 def _serve_all(model: ReferenceSwitch) -> None:
@@ -143,8 +137,7 @@ def _differing_states(switch: Bmv2, model: ReferenceSwitch, planned: Round) -> l
     differences = []
     for where in planned.held:
         state = model.queues[where]
-        place_of_queue = place(*where)
-        real = tuple(switch.cli.registers(("admitted_bytes", place_of_queue), ("left_bytes", place_of_queue)))
+        real = switch.tickets(*where)
         awaited = (state.admitted_bytes, state.left_bytes)
         if real != awaited:
             differences.append(f"queue {where}: admitted and left {real}, the model {awaited}")
@@ -157,16 +150,11 @@ def _differing_counters(switch: Bmv2, model: ReferenceSwitch) -> list[str]:
         state = model.queues[where]
         for name in QUEUE_COUNTERS:
             cell = getattr(real, name)
-            awaited = _count(state, name)
-            if (cell.packets, cell.bytes) != awaited:
+            awaited = state.decided[_DECISIONS[name]]
+            if (cell.packets, cell.bytes) != (awaited.packets, awaited.size_bytes):
                 differences.append(f"queue {where}: {name} {cell}, the model {awaited}")
     refused = {reason.name.lower(): packets for reason, packets in model.refused.items()}
     real_refused = dict(switch.control.refusals())
     if real_refused != refused:
         differences.append(f"refused {real_refused}, the model {refused}")
     return differences
-
-
-def _count(state: QueueState, name: str) -> tuple[int, int]:
-    count = state.arrived if name == "arrived" else state.decided[_DECISIONS[name]]
-    return count.packets, count.size_bytes

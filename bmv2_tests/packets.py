@@ -23,6 +23,7 @@ PORTS: Final = (1, 2, 3, 4)
 UNTRUSTED_PORT: Final = 4
 THRESHOLD_BYTES: Final = 3000
 LIMIT_BYTES: Final = 6000
+FRAME_BYTES: Final = 1514
 CONTROL_LIMIT_BYTES: Final = 48000
 SELECTIVE_QUEUES: Final = (1, 2, 3, 4, 5)
 POLICED_QUEUE: Final = 6
@@ -35,6 +36,11 @@ def neighbour(port: int) -> str:
     return f"02:4d:0a:00:00:{port:02x}"
 
 
+def own_address(port: int) -> str:
+    """MAC address of a port: what it sends has it, and tests send to `SWITCH_MAC` on all."""
+    return f"02:4d:0a:00:01:{port:02x}"
+
+
 def dscp_of(queue: int) -> int:
     """The code point that trusted ports map to a queue: its class selector (RFC 2474)."""
     return 8 * queue
@@ -42,23 +48,35 @@ def dscp_of(queue: int) -> int:
 
 def base_lines() -> list[str]:
     """Four ports, of which the last is not trusted; all queues; one route to each port."""
-    lines = [f"table_add trusted_ports trust {port} => 1" for port in PORTS if port != UNTRUSTED_PORT]
-    lines += barrier_lines(PORTS)
-    lines += [f"table_add dscp_queues set_queue 1 {dscp_of(queue)} => {queue}" for queue in range(1, 8)]
+    lines = barrier_lines(PORTS)
     for port in PORTS:
+        lines += port_lines(port, is_trusted=port != UNTRUSTED_PORT)
         lines += [
-            f"table_add neighbours set_neighbour {port} => {neighbour(port)}",
-            f"table_add ipv4_routes forward 10.{port}.0.0/16 => {port} {neighbour(port)}",
-            f"table_add ipv6_routes forward fd00:{port}::/32 => {port} {neighbour(port)}",
-            f"table_add queues set_limit {port} {BACKGROUND_QUEUE} => 10000000 0",
-            f"table_add queues set_limit {port} {POLICED_QUEUE} => {LIMIT_BYTES} 1",
-            f"table_add queues set_limit {port} {CONTROL_QUEUE} => {CONTROL_LIMIT_BYTES} 0",
+            f"table_add ipv4_routes forward 10.{port}.0.0/16 => {port}",
+            f"table_add ipv6_routes forward fd00:{port}::/32 => {port}",
+            f"table_add queues set_limit {port} {BACKGROUND_QUEUE} => 10000000 0 {FRAME_BYTES}",
+            f"table_add queues set_limit {port} {POLICED_QUEUE} => {LIMIT_BYTES} 1 {FRAME_BYTES}",
+            f"table_add queues set_limit {port} {CONTROL_QUEUE} => {CONTROL_LIMIT_BYTES} 0 {FRAME_BYTES}",
         ]
-        lines += [
-            f"table_add queues set_threshold_and_limit {port} {queue} => {THRESHOLD_BYTES} {LIMIT_BYTES} 0"
-            for queue in SELECTIVE_QUEUES
-        ]
+        lines += [selective_line("table_add", port, queue) for queue in SELECTIVE_QUEUES]
     return lines
+
+
+def port_lines(port: int, *, is_trusted: bool) -> list[str]:
+    """Its MAC addresses, and a queue for each class selector if it is trusted."""
+    lines = [f"table_add neighbours set_neighbour {port} => {own_address(port)} {neighbour(port)}"]
+    if not is_trusted:
+        return [*lines, f"table_add ports distrust {port} {SWITCH_MAC} => 0"]
+    lines.append(f"table_add ports trust {port} {SWITCH_MAC} =>")
+    key = f"{port} {SWITCH_MAC}"
+    return lines + [f"table_add classes set_queue {key} {dscp_of(queue)} => {queue}" for queue in range(1, 8)]
+
+
+def selective_line(
+    verb: str, port: int, queue: int, threshold: int = THRESHOLD_BYTES, limit: int = LIMIT_BYTES
+) -> str:
+    """The line that gives a queue S and L."""
+    return f"{verb} queues set_threshold_and_limit {port} {queue} => {threshold} {limit} 0 {FRAME_BYTES}"
 
 
 def ethernet() -> Ether:
@@ -93,21 +111,25 @@ def ipv6(
     queue: int = 5,
     ecn: int = Ecn.NOT_ECT,
     hop_limit: int = 9,
+    src: str = "fd00:200::1",
     source_port: int = 1000,
     link: Sequence[Packet] = (),
     size_bytes: int = 120,
     number: int = 0,
 ) -> bytes:
     """Like `ipv4`."""
-    network = IPv6(
-        src="fd00:200::1", dst=f"fd00:{port}::1", tc=dscp_of(queue) << 2 | ecn, hlim=hop_limit, fl=0x12345
-    )
+    network = IPv6(src=src, dst=f"fd00:{port}::1", tc=dscp_of(queue) << 2 | ecn, hlim=hop_limit, fl=0x12345)
     return _fill(link, network / UDP(sport=source_port, dport=9), size_bytes, number)
 
 
 def route(*ports: int, **fields: Any) -> list[Packet]:
     """The layers of a source route."""
     return [SourceRoute(**fields), *(Hop(port=port) for port in ports)]
+
+
+def sent_on(frame: bytes) -> bytes:
+    """A frame that came out, as it would come to a next switch."""
+    return bytes.fromhex(SWITCH_MAC.replace(":", "")) + frame[6:]
 
 
 def number_of(frame: bytes) -> int:
@@ -122,7 +144,7 @@ def barrier(port: int, number: int) -> bytes:
 
 def barrier_lines(ports: Iterable[int]) -> list[str]:
     """The routes of barriers."""
-    return [f"table_add ipv4_routes forward 10.255.{port}.2/32 => {port} {neighbour(port)}" for port in ports]
+    return [f"table_add ipv4_routes forward_back 10.255.{port}.2/32 => {port}" for port in ports]
 
 
 def is_barrier(frame: bytes) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from bmv2_tests.packets import HOST_MAC, SWITCH_MAC, dscp_of, neighbour
+from bmv2_tests.packets import FRAME_BYTES, HOST_MAC, SWITCH_MAC, neighbour, own_address, port_lines
 from mltswitch.p4.model_packet import ipv4_checksum
 from mltswitch.wire import (
     ETHERTYPE_IPV4,
@@ -28,7 +28,13 @@ _ETHER_TYPES: Final = (
     100,
 )
 _HOPS: Final = (1, *(2, 3, 4) * 4, 8, 9, 514, 32767)
-PLUG_MAP: Final = 200
+_EDGES: Final = (0, 0, 1, 1, 2, 3, 0xFE, 0xFEFE, 0xFEFF, 0xFF00, 0xFFFD, 0xFFFE)
+"""Checksums at which sums in ones' complement carry."""
+_ROUTE_ACTIONS: Final = (
+    *("forward", "forward_back") * 3,
+    *("share_flows", "share_packets") * 2,
+    "discard",
+)
 UNLIMITED_BYTES: Final = 2**32 - 1
 EMPTY_PORTS: Final = (9, 300)
 """No cable is in them; what goes there is counted, and gone."""
@@ -59,10 +65,10 @@ def random_round(rng: Random, ports: int) -> Round:
     places = [(port, queue) for port in range(2, ports + 1) for queue in range(1, 8)]
     held = tuple(sorted(rng.sample(places, len(places) - rng.randrange(5))))
     thresholds = {place: _threshold_and_limit(rng) for place in held}
-    policed = {place: rng.random() < 0.2 for place in held}
+    policed = {place: rng.random() < 0.4 for place in held}
     return Round(
         lines=(
-            *_classification_lines(rng, ports, ingress_port, dscps),
+            *_port_lines(rng, ports, ingress_port, dscps),
             *_queue_lines(rng, ports, thresholds, policed),
             *_route_lines(rng, ports),
         ),
@@ -97,17 +103,25 @@ def is_for_a_cable(frame: bytes) -> bool:
     return len(frame) >= (20 if frame[12:14] in (b"\x81\x00", b"\x88\xa8") else 14)
 
 
-def _classification_lines(rng: Random, ports: int, ingress_port: int, dscps: tuple[int, ...]) -> list[str]:
-    lines = [f"table_add trusted_ports trust 1 => {PLUG_MAP}"]
-    lines += [f"table_add dscp_queues set_queue {PLUG_MAP} {dscp_of(queue)} => {queue}" for queue in range(8)]
-    if ingress_port != 1 and rng.random() < 0.6:
-        lines.append(f"table_add trusted_ports trust {ingress_port} => 1")
-    others = [port for port in range(2, ports + 1) if port != ingress_port]
-    lines.append(f"table_add trusted_ports trust {rng.choice(others)} => 2")
+def _port_lines(rng: Random, ports: int, ingress_port: int, dscps: tuple[int, ...]) -> list[str]:
+    """Plugs come by port 1, which is trusted; the port under test is or is not, with classes of its own."""
+    lines = port_lines(1, is_trusted=True)
+    is_trusted = rng.random() < 0.5
+    for port in range(2, ports + 1):
+        neighbours, *_ = port_lines(port, is_trusted=False)
+        lines.append(neighbours)
+        trust = "trust" if is_trusted or port != ingress_port else "distrust"
+        remark = str(rng.choice((0, 10, 63))) if trust == "distrust" else ""
+        lines.append(f"table_add ports {trust} {port} {SWITCH_MAC} => {remark}".rstrip())
+    if ingress_port == 1 or not is_trusted:
+        return lines
     for dscp in rng.sample(dscps, 9):
-        lines += [
-            f"table_add dscp_queues set_queue {number} {dscp} => {rng.randrange(8)}" for number in (1, 2)
-        ]
+        key = f"{ingress_port} {SWITCH_MAC} {dscp}"
+        if rng.random() < 0.8:
+            lines.append(f"table_add classes set_queue {key} => {rng.randrange(8)}")
+        else:
+            dscp_out = rng.choice((0, rng.randrange(64)))
+            lines.append(f"table_add classes set_queue_and_dscp {key} => {rng.randrange(8)} {dscp_out}")
     return lines
 
 
@@ -119,37 +133,31 @@ def _queue_lines(
 ) -> list[str]:
     lines = []
     for (port, queue), (threshold, limit) in thresholds.items():
-        is_policed = int(policed[port, queue])
+        end = f"{int(policed[port, queue])} {rng.choice((FRAME_BYTES, FRAME_BYTES, 400, 154, 142))}"
         if rng.random() < 0.6:
             lines.append(
-                f"table_add queues set_threshold_and_limit {port} {queue} => {threshold} {limit} {is_policed}"
+                f"table_add queues set_threshold_and_limit {port} {queue} => {threshold} {limit} {end}"
             )
         else:
-            lines.append(f"table_add queues set_limit {port} {queue} => {limit} {is_policed}")
+            lines.append(f"table_add queues set_limit {port} {queue} => {limit} {end}")
     unlimited = [(port, queue) for port in (1, *EMPTY_PORTS) for queue in range(8)]
     unlimited += [(port, 0) for port in range(2, ports + 1)]
     lines += [
-        f"table_add queues set_limit {port} {queue} => {UNLIMITED_BYTES} 0" for port, queue in unlimited
+        f"table_add queues set_limit {port} {queue} => {UNLIMITED_BYTES} 0 {FRAME_BYTES}"
+        for port, queue in unlimited
     ]
     return lines
 
 
 def _route_lines(rng: Random, ports: int) -> list[str]:
     targets = [*range(2, ports + 1)] * 8 + [1, *EMPTY_PORTS, 8]
-
-    def hop() -> str:
-        port = rng.choice(targets)
-        return f"{port} {neighbour(port % 256)}"
-
-    lines = [
-        f"table_add neighbours set_neighbour {port} => {neighbour(port)}" for port in range(1, ports + 1)
-    ]
-    lines.append(f"table_add neighbours set_neighbour {EMPTY_PORTS[0]} => {neighbour(EMPTY_PORTS[0])}")
-    groups = {group: rng.randint(1, 5) for group in rng.sample(range(1, 256), 3)}
-    for group, members in groups.items():
-        # One member is missing now and then.
-        present = [member for member in range(members) if rng.random() < 0.97]
-        lines += [f"table_add members_of forward {group} {member} => {hop()}" for member in present]
+    empty = EMPTY_PORTS[0]
+    lines = [f"table_add neighbours set_neighbour {empty} => {own_address(empty)} {neighbour(empty)}"]
+    groups = rng.sample(range(1, 256), 3)
+    # The last one is missing now and then.
+    for group in groups if rng.random() < 0.9 else groups[:-1]:
+        members = rng.sample(sorted(set(targets)), rng.randint(1, 5))
+        lines.append(f"table_add groups forward {group} => {' '.join(map(str, members))}")
     for table, prefixes in (
         (
             "ipv4_routes",
@@ -158,20 +166,16 @@ def _route_lines(rng: Random, ports: int) -> list[str]:
         ("ipv6_routes", ("::/0", "fd00::/8", "fd00:1::/32", "fd00:1:1::/48", "fd00:1:1::1/128")),
     ):
         for prefix in rng.sample(prefixes, len(prefixes) - 1):
-            if rng.random() < 0.4:
-                group = rng.choice(list(groups))
-                lines.append(f"table_add {table} share {prefix} => {group} {groups[group]}")
-            else:
-                lines.append(f"table_add {table} forward {prefix} => {hop()}")
-    if rng.random() < 0.5:
-        lines.append("table_add spraying spray_packets 0 =>")
+            action = rng.choice(_ROUTE_ACTIONS)
+            number = rng.choice(groups if action.startswith("share") else targets)
+            lines.append(f"table_add {table} {action} {prefix} =>" + (f" {number}" * (action != "discard")))
     return lines
 
 
 def _threshold_and_limit(rng: Random) -> tuple[int, int]:
-    """S and L, now and then the wrong way round; a plug always fits below L."""
+    """S and L, now and then the same; a plug always fits below L."""
     threshold = rng.randrange(3000)
-    return threshold, max(60, threshold + rng.randint(-500, 12000))
+    return threshold, max(60, threshold + rng.choice((0, rng.randint(0, 12000))))
 
 
 def _state(rng: Random, threshold: int, limit: int) -> tuple[int, int]:
@@ -224,13 +228,19 @@ def _ipv4(rng: Random, dscps: tuple[int, ...], flaw: int | None) -> bytes:
         _lifetime(rng, flaw),
         protocol,
         0,
-        b"\x0a\xc8" + rng.choice((b"\0\1", b"\0\2", rng.randbytes(2))),
+        _source(rng, flaw) + rng.choice((b"\0\1", b"\0\2", rng.randbytes(2))),
         rng.choice(
             (b"\x0a\1\1\1", b"\x0a\1\1\2", b"\x0a\1\2\3", b"\x0a\3\0\1", b"\x0a\x09\0\1", b"\xc0\0\2\1")
         ),
     )
     header += options
+    if rng.random() < 0.8:
+        # To mark ECT(0) adds 1 to the header and to mark ECT(1) adds 2: at 0 and at 1 their sums carry twice.
+        carries = rng.choice(_EDGES) if rng.random() < 0.5 else int(header[1] & 3 == 1)
+        header = with_checksum(header, carries)
     checksum = ipv4_checksum(header) ^ (1 << rng.randrange(16) if flaw == 6 else 0)
+    if checksum == 0:
+        checksum = rng.choice((0, 0xFFFF))
     return header[:10] + struct.pack("!H", checksum) + header[12:] + below
 
 
@@ -252,6 +262,19 @@ def _ipv6(rng: Random, dscps: tuple[int, ...], flaw: int | None) -> bytes:
     return (
         struct.pack("!IHBB", word, len(below), protocol, _lifetime(rng, flaw)) + source + destination + below
     )
+
+
+def _source(rng: Random, flaw: int | None) -> bytes:
+    """The first half of an address, now and then of one that no host has."""
+    return rng.choice((b"\0\1", b"\x7f\0", b"\xe0\0", b"\xff\xff")) if flaw == 8 else b"\x0a\xc8"
+
+
+def with_checksum(header: bytes, checksum: int) -> bytes:
+    """The header with an identification that makes its checksum this one."""
+    blank = header[:4] + bytes(2) + header[6:]
+    # What is missing in ones' complement.
+    missing = (ipv4_checksum(blank) - checksum) % 0xFFFF
+    return header[:4] + struct.pack("!H", missing) + header[6:10] + struct.pack("!H", checksum) + header[12:]
 
 
 def _below(rng: Random) -> tuple[int, bytes]:

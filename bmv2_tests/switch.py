@@ -12,12 +12,10 @@ from itertools import count
 from pathlib import Path
 from typing import Final, TypeVar
 
-from p4.v1 import p4runtime_pb2
-
 from bmv2_tests.namespace import CableEnd, Namespace, frames_waiting, wait_for_frames, wait_until
 from bmv2_tests.packets import barrier, is_barrier, is_plug, number_of, plug
 from bmv2_tests.runtime_cli import RuntimeCli
-from mltswitch.p4.control import QueueCounters, Switch, open_switch
+from mltswitch.p4.control import DECISION_COUNTER, DECISIONS, QueueCounters, Switch, open_switch
 from mltswitch.p4.program import QUEUES_PER_PORT, Program
 
 SWITCH: Final = "simple_switch_grpc"
@@ -25,8 +23,6 @@ CLI: Final = "simple_switch_CLI"
 QUEUE_DEPTH_PACKETS: Final = 16384
 """So deep that BMv2 itself never drops."""
 CPU_PORT: Final = 255
-NEVER_EMPTY_SINCE: Final = 2**47
-"""Microseconds: for `admitted_at`, later than any time at which a queue was seen empty."""
 _ATTEMPTS: Final = 20
 """At three seconds each."""
 _PACKET_SECONDS: Final = 1.05
@@ -43,6 +39,18 @@ def missing() -> str | None:
     if absent:
         return f"not installed: {', '.join(absent)}"
     return None if os.geteuid() == 0 else "network namespaces need root"
+
+
+def ticket_commands(port: int, queue: int, admitted: int, left: int) -> tuple[str, str]:
+    """What makes the program believe that so many bytes were ever admitted to a queue, and left it.
+
+    The times that stand above the tickets become 0, and so does whether the queue was left empty.
+    """
+    index = place(port, queue)
+    return (
+        f"register_write admitted {index} {admitted}",
+        f"register_write departed {index} {left}",
+    )
 
 
 def place(port: int, queue: int) -> int:
@@ -168,40 +176,39 @@ class Bmv2:
             if not hold.is_released:
                 hold.release()
 
-    def packet_out(self, frame: bytes) -> None:
-        """Have the switch take a frame of any length as if it came by the CPU port (P4Runtime, PacketOut)."""
-        request = p4runtime_pb2.StreamMessageRequest()
-        request.packet.payload = frame
-        # mltswitch itself never sends packets, so its conversation has no verb for it.
-        self.control._connection._outgoing.put(request)
+    def packet_out(self, frame: bytes, port: int) -> None:
+        """Have the switch send a frame of any length by a port (P4Runtime, PacketOut)."""
+        self.control.packet_out(frame, port)
 
     def counts(self, port: int, queue: int) -> dict[str, int]:
-        """Packets by counter."""
-        found = self.cli.counters(*((name, place(port, queue)) for name in QUEUE_COUNTERS))
-        return {name: packets for name, (packets, _) in zip(QUEUE_COUNTERS, found, strict=True)}
+        """Packets by decision, and how many arrived."""
+        first = place(port, queue) * DECISIONS
+        found = self.cli.counters(*((DECISION_COUNTER, first + index) for index in range(DECISIONS)))
+        counts = {name: packets for name, (packets, _) in zip(QUEUE_COUNTERS, found, strict=True)}
+        return {"arrived": sum(counts.values()), **counts}
 
     def refused(self) -> dict[str, int]:
         """Packets by reason, without those of which there are none."""
         return {reason: packets for reason, packets in self.control.refusals().items() if packets}
 
     def set_waiting(self, port: int, queue: int, size_bytes: int, *, admitted: int | None = None) -> None:
-        """Make the program believe that so many bytes wait."""
+        """Make the program believe that so many bytes wait, and that the queue was not left empty."""
         admitted = size_bytes if admitted is None else admitted
-        index = place(port, queue)
-        self.cli.run(
-            f"register_write admitted_bytes {index} {admitted}",
-            f"register_write left_bytes {index} {(admitted - size_bytes) % 2**32}",
-            f"register_write admitted_at {index} {NEVER_EMPTY_SINCE}",
-        )
+        self.cli.run(*ticket_commands(port, queue, admitted, (admitted - size_bytes) % 2**32))
 
-    def waiting(self, port: int, queue: int) -> int:
-        """Bytes that wait, as the program counts them."""
+    def tickets(self, port: int, queue: int) -> tuple[int, int]:
+        """Bytes ever admitted, and ever left."""
         index = place(port, queue)
-        cells = (("left_bytes", index), ("admitted_bytes", index), ("left_bytes", index))
+        cells = (("departed", index), ("admitted", index), ("departed", index))
         while True:
             left, admitted, left_after = self.cli.registers(*cells)
             if left == left_after:
-                return (admitted - left) % 2**32
+                return admitted % 2**32, left % 2**32
+
+    def waiting(self, port: int, queue: int) -> int:
+        """Bytes that wait, as the program counts them."""
+        admitted, left = self.tickets(port, queue)
+        return (admitted - left) % 2**32
 
     def shape(self, port: int, rate: str) -> None:
         """Let only so much leave by a port; a full packet socket then holds up the switch's own queues.

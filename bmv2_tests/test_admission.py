@@ -11,14 +11,17 @@ from bmv2_tests.packets import (
     BACKGROUND_QUEUE,
     CONTROL_LIMIT_BYTES,
     CONTROL_QUEUE,
+    FRAME_BYTES,
     LIMIT_BYTES,
     POLICED_QUEUE,
     SELECTIVE_QUEUES,
     THRESHOLD_BYTES,
     ipv4,
     ipv6,
+    selective_line,
 )
 from bmv2_tests.switch import Bmv2, patiently, place
+from mltswitch.p4.control import Count
 from mltswitch.wire import Ecn
 
 S, L = THRESHOLD_BYTES, LIMIT_BYTES
@@ -99,10 +102,9 @@ def test_counters_count_packets_and_bytes_and_add_up(switch: Bmv2) -> None:
     for waiting in (0, S, L):
         for ecn in Ecn:
             outcome(switch, ipv4(PORT, ecn=ecn, size_bytes=500 + ecn), 5, waiting)
-    arrived, *decided = switch.cli.counters(*((name, place(PORT, 5)) for name in ("arrived", *COUNTERS)))
-    assert arrived == (12, 3 * 2000 + 3 * (0 + 1 + 2 + 3))
-    assert [packets for packets, _ in decided] == [4, 3, 1, 4]
-    assert [sum(column) for column in zip(*decided, strict=True)] == list(arrived)
+    counters = switch.control.counters()[PORT, 5]
+    assert counters.arrived == Count(12, 3 * 2000 + 3 * (0 + 1 + 2 + 3))
+    assert [getattr(counters, name).packets for name in COUNTERS] == [4, 3, 1, 4]
 
 
 def test_other_queues_and_ports_do_not_matter(switch: Bmv2) -> None:
@@ -122,8 +124,7 @@ def test_byte_counts_may_wrap(switch: Bmv2) -> None:
 
 def test_thresholds_change_at_run_time_and_nothing_else(switch: Bmv2) -> None:
     def change(threshold: int, limit: int) -> None:
-        entry = f"queues set_threshold_and_limit {PORT} 5 => {threshold} {limit} 0"
-        switch.control.write([f"table_modify_match {entry}"])
+        switch.control.write([selective_line("table_modify_match", PORT, 5, threshold, limit)])
 
     assert outcome(switch, ipv4(PORT), 5, S)[0] == [UNIMPORTANT]
     change(S + 1, L)
@@ -132,7 +133,7 @@ def test_thresholds_change_at_run_time_and_nothing_else(switch: Bmv2) -> None:
     assert outcome(switch, ipv4(PORT), 5, 0)[0] == [UNIMPORTANT]
     change(0, 0)
     assert outcome(switch, ipv4(PORT, ecn=Ecn.CE), 5, 0)[0] == [AT_LIMIT]
-    switch.control.write([f"table_modify_match queues set_limit {PORT} 5 => {L} 0"])
+    switch.control.write([f"table_modify_match queues set_limit {PORT} 5 => {L} 0 {FRAME_BYTES}"])
     assert outcome(switch, ipv4(PORT), 5, L - 1)[0] == [FORWARDED]
     assert sum(switch.counts(PORT, 5)[name] for name in COUNTERS) == 5
     switch.control.write([f"table_delete_match queues {PORT} 5"])
@@ -152,7 +153,7 @@ def _change_while_held(switch: Bmv2) -> None:
         for number in range(10):
             switch.ends[1].send(ipv4(PORT, size_bytes=200, number=number))
         hold.settle()
-        switch.control.write([f"table_modify_match queues set_threshold_and_limit {PORT} 5 => 2001 {L} 0"])
+        switch.control.write([selective_line("table_modify_match", PORT, 5, 2001)])
         for number in (10, 11):
             switch.ends[1].send(ipv4(PORT, size_bytes=200, number=number))
         hold.settle()
@@ -160,7 +161,7 @@ def _change_while_held(switch: Bmv2) -> None:
     after = switch.counts(PORT, 5)
     assert len(came) == 11
     assert after[UNIMPORTANT] - before[UNIMPORTANT] == 1
-    switch.control.write([f"table_modify_match queues set_threshold_and_limit {PORT} 5 => {S} {L} 0"])
+    switch.control.write([selective_line("table_modify_match", PORT, 5)])
 
 
 def test_the_policer_drops_what_exceeds_it_and_only_in_its_queue(switch: Bmv2) -> None:
@@ -178,6 +179,15 @@ def test_the_policer_drops_what_exceeds_it_and_only_in_its_queue(switch: Bmv2) -
     assert len(switch.exchange(ipv4(PORT, queue=POLICED_QUEUE, size_bytes=101))) == 0
     assert len(switch.exchange(ipv4(PORT, queue=POLICED_QUEUE, size_bytes=100))) == 1
     assert len(switch.exchange(ipv4(3, queue=POLICED_QUEUE))) == 1
+
+
+def test_what_the_full_queue_drops_takes_nothing_from_the_policer(switch: Bmv2) -> None:
+    switch.control.write([f"meter_set_rates policers {place(PORT, POLICED_QUEUE)} 0:1000 0:1000"])
+    frames = [ipv4(PORT, queue=POLICED_QUEUE, size_bytes=300, number=number) for number in range(3)]
+    switch.set_waiting(PORT, POLICED_QUEUE, L)
+    assert switch.exchange_all(frames) == []
+    switch.set_waiting(PORT, POLICED_QUEUE, 0)
+    assert len(switch.exchange_all(frames)) == 3
 
 
 def test_a_policer_that_is_set_does_not_touch_queues_without_one(switch: Bmv2) -> None:

@@ -11,7 +11,7 @@ from scapy.layers.l2 import Ether
 
 from bmv2_tests.layers import SourceRoute
 from bmv2_tests.namespace import CableEnd, Namespace, wait_for_frames, wait_until
-from bmv2_tests.packets import THRESHOLD_BYTES, base_lines, ipv4, ipv6, neighbour, route
+from bmv2_tests.packets import SWITCH_MAC, THRESHOLD_BYTES, base_lines, ipv4, ipv6, own_address, route
 from bmv2_tests.switch import Bmv2
 from mltswitch.p4.program import Program
 from mltswitch.wire import Ecn
@@ -52,6 +52,12 @@ def running_ring() -> Iterator[Ring]:
 def ring(running_ring: Ring, program: Program) -> Ring:
     for switch in running_ring.switches.values():
         switch.load(program, base_lines())
+        switch.control.write(
+            [
+                f"table_modify_match neighbours set_neighbour {port} => {own_address(port)} {SWITCH_MAC}"
+                for port in (NEXT_PORT, PREVIOUS_PORT)
+            ]
+        )
     for host in running_ring.hosts.values():
         list(host.received())  # what a test that failed has left
     return running_ring
@@ -101,7 +107,7 @@ def test_a_mark_stays(ring: Ring) -> None:
 def test_a_routing_loop_ends_with_the_ttl(ring: Ring) -> None:
     """Every switch sends the prefix to the next one; the packet of TTL 9 is refused by the ninth."""
     for switch in ring.switches.values():
-        switch.control.write([f"table_add ipv4_routes forward 10.99.0.0/16 => {NEXT_PORT} {neighbour(1)}"])
+        switch.control.write([f"table_add ipv4_routes forward 10.99.0.0/16 => {NEXT_PORT}"])
     ring.hosts["a"].send(ipv4(dst="10.99.0.1", ttl=9))
     wait_until(lambda: bool(ring.refused()), "the packet is refused")
     assert ring.refused() == {"c": {"expired": 1}}

@@ -1,8 +1,11 @@
 """Which queue a packet joins."""
 
 import pytest
+from scapy.layers.inet import IP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Ether
 
-from bmv2_tests.packets import BACKGROUND_QUEUE, UNTRUSTED_PORT, dscp_of, ipv4, ipv6
+from bmv2_tests.packets import BACKGROUND_QUEUE, SWITCH_MAC, UNTRUSTED_PORT, dscp_of, ipv4, ipv6
 from bmv2_tests.switch import Bmv2
 
 
@@ -27,20 +30,39 @@ def test_all_code_points(switch: Bmv2) -> None:
     assert arrivals(switch, 3) == {0: 63 - 7, **dict.fromkeys(range(1, 8), 1)}
 
 
-def test_untrusted_ports_go_last(switch: Bmv2) -> None:
-    switch.exchange_all([ipv4(3, queue=queue) for queue in range(8)], UNTRUSTED_PORT)
-    assert arrivals(switch, 3) == {BACKGROUND_QUEUE: 8}
+def test_untrusted_ports_go_last_here_and_on_every_other_switch(switch: Bmv2) -> None:
+    """Whatever they said: their code point is background's from here on."""
+    frames = [packet(3, queue=queue, ecn=queue % 4) for queue in range(8) for packet in (ipv4, ipv6)]
+    came = [Ether(frame) for _, frame in switch.exchange_all(frames, UNTRUSTED_PORT)]
+    assert arrivals(switch, 3) == {BACKGROUND_QUEUE: 16}
+    classes = [frame[IP].tos if IP in frame else frame[IPv6].tc for frame in came]
+    assert sorted(classes) == sorted(queue % 4 for queue in range(8) for _ in range(2))
+    for frame in came:
+        if IP in frame:
+            checksum = frame[IP].chksum
+            del frame[IP].chksum
+            assert Ether(bytes(frame))[IP].chksum == checksum
 
 
-def test_ports_have_maps_of_their_own_and_change_them_at_run_time(switch: Bmv2) -> None:
+def test_a_code_point_that_a_port_may_not_use_is_rewritten(switch: Bmv2) -> None:
     switch.control.write(
-        [
-            f"table_add dscp_queues set_queue 2 {dscp_of(7)} => 2",
-            "table_modify_match trusted_ports trust 2 => 2",
-        ]
+        [f"table_modify_match classes set_queue_and_dscp 1 {SWITCH_MAC} {dscp_of(6)} => 0 0"]
     )
+    [(_, frame)] = switch.exchange(ipv4(3, queue=6, ecn=1))
+    assert Ether(frame)[IP].tos == 1
+    [(_, frame)] = switch.exchange(ipv4(3, queue=5, ecn=1))
+    assert Ether(frame)[IP].tos == dscp_of(5) << 2 | 1
+    assert arrivals(switch, 3, exchanges=2) == {BACKGROUND_QUEUE: 1, 5: 1}
+
+
+def test_classes_and_trust_change_at_run_time(switch: Bmv2) -> None:
+    switch.control.write([f"table_modify_match classes set_queue 2 {SWITCH_MAC} {dscp_of(7)} => 2"])
     switch.exchange(ipv4(3, queue=7), 2)
     assert arrivals(switch, 3) == {2: 1}
-    switch.control.write(["table_delete_match trusted_ports 2"])
+    switch.control.write([f"table_delete_match classes 2 {SWITCH_MAC} {dscp_of(7)}"])
     switch.exchange(ipv4(4, queue=7), 2)
     assert arrivals(switch, 4, exchanges=2) == {BACKGROUND_QUEUE: 1}
+    switch.control.write([f"table_delete_match ports 2 {SWITCH_MAC}"])
+    switch.ends[2].send(ipv4(4, queue=7))
+    switch.pass_barriers()
+    assert switch.refused() == {"not_ours": 1}

@@ -110,20 +110,27 @@ def connect(fabric: Namespace, host: Namespace, name: str) -> None:
             host.run("ip", "neigh", "add", HOSTS[peer], *neighbour)
 
 
+def own_address(name: str, port: int) -> str:
+    """MAC address of a switch's port; to that of port 1 its host sends whatever is for the other host."""
+    far = next(host for host in HOSTS if host != name)
+    return hardware_address(far) if port == 1 else f"02:4d:ff:00:{port:02x}:{list(HOSTS).index(name):02x}"
+
+
 def lines(name: str) -> list[str]:
     """Of one switch: all ports trusted, a threshold for data, a way for the control channel."""
     far = next(host for host in HOSTS if host != name)
-    found = [f"table_add dscp_queues set_queue 1 {DSCP} => {QUEUE}"]
-    found += [f"table_add dscp_queues set_queue 1 {CONTROL_DSCP} => {CONTROL_QUEUE}"]
-    for host, port in ((name, 1), (far, BETWEEN[0])):
-        found.append(f"table_add ipv4_routes forward {HOSTS[host]}/32 => {port} {hardware_address(host)}")
+    found = [f"table_add ipv4_routes forward {HOSTS[name]}/32 => 1"]
+    found.append(f"table_add ipv4_routes forward {HOSTS[far]}/32 => {BETWEEN[0]}")
     for port in (1, *BETWEEN):
-        behind = name if port == 1 else far
+        own = own_address(name, port)
+        behind = hardware_address(name) if port == 1 else own_address(far, port)
         found += [
-            f"table_add trusted_ports trust {port} => 1",
-            f"table_add neighbours set_neighbour {port} => {hardware_address(behind)}",
-            f"table_add queues set_limit {port} {CONTROL_QUEUE} => 500000 0",
-            f"table_add queues set_threshold_and_limit {port} {QUEUE} => {THRESHOLD_BYTES} 500000 0",
+            f"table_add ports trust {port} {own} =>",
+            f"table_add classes set_queue {port} {own} {DSCP} => {QUEUE}",
+            f"table_add classes set_queue {port} {own} {CONTROL_DSCP} => {CONTROL_QUEUE}",
+            f"table_add neighbours set_neighbour {port} => {own} {behind}",
+            f"table_add queues set_limit {port} {CONTROL_QUEUE} => 500000 0 1514",
+            f"table_add queues set_threshold_and_limit {port} {QUEUE} => {THRESHOLD_BYTES} 500000 0 1514",
         ]
     return found
 

@@ -7,8 +7,16 @@ from itertools import takewhile
 import pytest
 
 from bmv2_tests.namespace import wait_until
-from bmv2_tests.packets import LIMIT_BYTES, THRESHOLD_BYTES, ipv4, is_barrier, number_of
-from bmv2_tests.switch import QUEUE_DEPTH_PACKETS, Bmv2, patiently, place
+from bmv2_tests.packets import (
+    FRAME_BYTES,
+    LIMIT_BYTES,
+    THRESHOLD_BYTES,
+    ipv4,
+    is_barrier,
+    number_of,
+    selective_line,
+)
+from bmv2_tests.switch import QUEUE_DEPTH_PACKETS, Bmv2, TooSlowError, patiently
 from mltswitch.wire import Ecn
 
 PORT = 2
@@ -18,7 +26,7 @@ STANDSTILL, SLOW, FAST = "100bit", "500kbit", "10gbit"
 """A machine that is busy sends slower than it would, but faster than that."""
 IN_FLIGHT_PACKETS = 600
 """More than what fits between a queue and the cable: BMv2's 128 for all ports, and the socket's buffer."""
-WIDE = f"table_modify_match queues set_limit {PORT} {{}} => 4000000000 0"
+WIDE = f"table_modify_match queues set_limit {PORT} {{}} => 4000000000 0 {FRAME_BYTES}"
 
 
 def send(switch: Bmv2, queue: int, first: int, last: int, *, ecn: int = Ecn.ECT_0) -> None:
@@ -131,6 +139,68 @@ def takes_unimportant_packets_when_idle(switch: Bmv2) -> bool:
     return len(switch.exchange(ipv4(PORT))) == 1
 
 
+def test_a_queue_with_one_packet_left_is_not_empty(switch: Bmv2) -> None:
+    assert not overlooks_the_last_packet(switch)
+
+
+def overlooks_the_last_packet(switch: Bmv2) -> bool:
+    """Whether a packet that another one left behind is taken for gone after the pause."""
+    return patiently(lambda: _overlooks_the_last_packet(switch))
+
+
+def _overlooks_the_last_packet(switch: Bmv2) -> bool:
+    """Of three packets at one a second the second one has left; then the port stands still."""
+    low = selective_line("table_modify_match", PORT, LOW, SIZE_BYTES // 2)
+    switch.control.write([low, WIDE.format(HIGH)])
+    switch.cli.run(f"set_queue_rate 1 {PORT} {LOW}")
+    try:
+        time.sleep(1.1)
+        send(switch, LOW, 0, 3, ecn=Ecn.ECT_0)
+        wait_until(lambda: switch.waiting(PORT, LOW) == SIZE_BYTES, "the second one has left")
+        left = time.monotonic()
+        switch.shape(PORT, STANDSTILL)
+        send(switch, HIGH, 0, IN_FLIGHT_PACKETS)
+        time.sleep(max(0.0, left + 1.2 - time.monotonic()))
+        if switch.waiting(PORT, LOW) != SIZE_BYTES:
+            raise TooSlowError
+        before = switch.counts(PORT, LOW)
+        send(switch, LOW, 3, 4, ecn=Ecn.NOT_ECT)
+        return switch.counts(PORT, LOW)["dropped_unimportant"] == before["dropped_unimportant"]
+    finally:
+        switch.cli.run(f"set_queue_rate 0 {PORT} {LOW}")
+        switch.unshape(PORT)
+        wait_until(lambda: switch.waiting(PORT, HIGH) + switch.waiting(PORT, LOW) == 0, "all is out")
+        switch.drain()
+
+
+def test_a_packet_that_was_on_its_way_when_the_queue_ran_empty_counts(switch: Bmv2) -> None:
+    assert not any(overlooks_a_packet_on_its_way(switch) for _ in range(4))
+
+
+def overlooks_a_packet_on_its_way(switch: Bmv2) -> bool:
+    """Whether the second of two packets is taken for gone, that came before the first one had left.
+
+    It is queued later, since packets to another port stand between them.
+    """
+    switch.control.write([selective_line("table_modify_match", PORT, LOW, SIZE_BYTES // 2)])
+    switch.cli.run(f"set_queue_rate 1 {PORT} {LOW}")
+    try:
+        time.sleep(1.1)
+        burst = [
+            ipv4(PORT, queue=LOW, size_bytes=SIZE_BYTES, number=number, ecn=Ecn.ECT_0) for number in (0, 1)
+        ]
+        for frame in (burst[0], *[ipv4(3, queue=0)] * 10, burst[1]):
+            switch.ends[1].send(frame)
+        wait_for_decisions(switch)
+        before = switch.counts(PORT, LOW)
+        time.sleep(0.1)
+        send(switch, LOW, 3, 4, ecn=Ecn.NOT_ECT)
+        return switch.counts(PORT, LOW)["dropped_unimportant"] == before["dropped_unimportant"]
+    finally:
+        switch.cli.run(f"set_queue_rate 0 {PORT} {LOW}")
+        wait_until(lambda: switch.waiting(PORT, LOW) == 0, "the queue is empty again")
+
+
 OVERFLOWING_BYTES = 480
 """Twelve of them stay below L; what BMv2 loses of them is more than S."""
 
@@ -184,10 +254,8 @@ def test_under_overload_the_queue_stays_below_the_limit_and_a_packet(
         switch.unshape(PORT)
     record_testsuite_property("overshoot_bytes", longest - LIMIT_BYTES)
     assert LIMIT_BYTES <= longest < LIMIT_BYTES + max(sizes)
-    assert counts["arrived"] == 3000 == sum(counts.values()) - 3000
+    assert counts["arrived"] == 3000
     assert len(came) == counts["forwarded_unmarked"] + counts["forwarded_marked"]
     assert min(counts.values()) > 0
     assert switch.waiting(PORT, 5) == 0
-    assert switch.cli.registers(("admitted_bytes", place(PORT, 5))) == [
-        sum(sizes[number] for _, number in came)
-    ]
+    assert switch.tickets(PORT, 5)[0] == sum(sizes[number] for _, number in came)

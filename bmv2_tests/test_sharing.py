@@ -5,18 +5,20 @@ from collections.abc import Sequence
 
 import pytest
 
-from bmv2_tests.packets import PORTS, base_lines, ipv4, ipv6, neighbour, number_of
+from bmv2_tests.packets import base_lines, ipv4, ipv6, number_of
 from bmv2_tests.switch import Bmv2
 from mltswitch.p4.model import ReferenceSwitch, Verdict
 
-SPRAYING = "table_add spraying spray_packets 0 =>"
-GROUPS = (
-    "table_add ipv4_routes share 10.50.0.0/16 => 1 4",
-    "table_add ipv6_routes share fd00:50::/32 => 1 4",
-    *(f"table_add members_of forward 1 {port - 1} => {port} {neighbour(port)}" for port in PORTS),
-    "table_add ipv4_routes share 10.51.0.0/16 => 255 3",
-    *(f"table_add members_of forward 255 {port - 1} => {port} {neighbour(port)}" for port in (1, 2, 3)),
+GROUPS = ("table_add groups forward 1 => 2 3 4", "table_add groups forward 255 => 2 3")
+FLOWS = (
+    *GROUPS,
+    "table_add ipv4_routes share_flows 10.50.0.0/16 => 1",
+    "table_add ipv6_routes share_flows fd00:50::/32 => 1",
+    "table_add ipv4_routes share_flows 10.51.0.0/16 => 255",
 )
+PACKETS = tuple(line.replace("share_flows", "share_packets") for line in FLOWS)
+SHARING = (2, 3, 4)
+"""Packets come by port 1, and do not go back."""
 
 
 def ports_of(came: Sequence[tuple[int, bytes]]) -> Counter[int]:
@@ -25,31 +27,31 @@ def ports_of(came: Sequence[tuple[int, bytes]]) -> Counter[int]:
 
 @pytest.mark.parametrize("packets", [1, 7, 100, 401])
 def test_packet_by_packet_the_shares_are_even(switch: Bmv2, packets: int) -> None:
-    switch.control.write([*GROUPS, SPRAYING])
+    switch.control.write(PACKETS)
     came = switch.exchange_all([ipv4(50, queue=7, number=number) for number in range(packets)])
-    shares = [ports_of(came)[port] for port in PORTS]
+    shares = [ports_of(came)[port] for port in SHARING]
     assert sum(shares) == packets
     assert max(shares) - min(shares) <= 1
 
 
 def test_packet_by_packet_one_after_the_other(switch: Bmv2) -> None:
-    switch.control.write([*GROUPS, SPRAYING])
+    switch.control.write(PACKETS)
     came = switch.exchange_all([ipv4(50, queue=7, number=number) for number in range(80)])
     order = [port for _, port in sorted((number_of(frame), port) for port, frame in came)]
-    assert order == ([2, 3, 4, 1] * 20)
+    assert order == ([3, 4, 2] * 27)[:80]
 
 
 def test_groups_and_address_families_share_or_not(switch: Bmv2) -> None:
     """The same group goes on from IPv4 to IPv6; another group has its own turn."""
-    switch.control.write([*GROUPS, SPRAYING])
+    switch.control.write(PACKETS)
     frames = (ipv4(50), ipv6(50), ipv4(51), ipv4(50), ipv4(51), ipv6(50))
-    assert [switch.exchange(frame)[0][0] for frame in frames] == [2, 3, 2, 4, 3, 1]
+    assert [switch.exchange(frame)[0][0] for frame in frames] == [3, 4, 3, 2, 2, 3]
 
 
 def test_flow_by_flow_a_flow_stays_and_flows_spread(switch: Bmv2) -> None:
     """Each of 200 flows on the path that the model's CRC-32 says, twice."""
-    switch.control.write(GROUPS)
-    model = ReferenceSwitch([*base_lines(), *GROUPS])
+    switch.control.write(FLOWS)
+    model = ReferenceSwitch([*base_lines(), *FLOWS])
     frames = [ipv4(50, queue=7, source_port=port, number=port) for port in range(100)]
     frames += [ipv6(50, queue=7, source_port=port, number=port) for port in range(100)]
     expected: Counter[tuple[int, bytes]] = Counter()
@@ -63,32 +65,45 @@ def test_flow_by_flow_a_flow_stays_and_flows_spread(switch: Bmv2) -> None:
         came = Counter(switch.exchange_all(frames))
         assert came == expected
     shares = ports_of(list(expected))
-    assert all(shares[port] >= 30 for port in PORTS)
+    assert all(shares[port] >= 30 for port in SHARING)
 
 
 def test_addresses_and_protocol_are_part_of_the_flow(switch: Bmv2) -> None:
-    switch.control.write(GROUPS)
+    switch.control.write(FLOWS)
     by_source = {switch.exchange(ipv4(50, src=f"10.200.0.{host}"))[0][0] for host in range(1, 100)}
     by_destination = {switch.exchange(ipv4(dst=f"10.50.0.{host}"))[0][0] for host in range(1, 100)}
-    assert by_source == by_destination == set(PORTS)
+    assert by_source == by_destination == set(SHARING)
 
 
 def test_later_fragments_share_by_addresses_alone(switch: Bmv2) -> None:
-    switch.control.write(GROUPS)
+    switch.control.write(FLOWS)
     ports = {switch.exchange(ipv4(50, frag=5, source_port=port))[0][0] for port in range(20)}
     assert len(ports) == 1
 
 
-def test_a_missing_member_is_no_route(switch: Bmv2) -> None:
-    switch.control.write([*GROUPS, SPRAYING, "table_delete_match members_of 1 2"])
-    came = switch.exchange_all([ipv4(50, queue=7, number=number) for number in range(40)])
-    assert ports_of(came) == {1: 10, 2: 10, 4: 10}
-    assert switch.refused() == {"no_route": 10}
+def test_a_group_that_is_missing_leads_nowhere(switch: Bmv2) -> None:
+    switch.control.write(["table_add ipv4_routes share_flows 10.50.0.0/16 => 7"])
+    assert switch.exchange(ipv4(50)) == []
+    assert switch.refused() == {"no_queue": 1}
+
+
+def test_a_port_of_a_group_by_which_a_packet_came_does_not_get_it_back(switch: Bmv2) -> None:
+    switch.control.write(
+        ["table_add groups forward 9 => 1", "table_add ipv4_routes share_flows 10.50.0.0/16 => 9"]
+    )
+    assert switch.exchange(ipv4(50)) == []
+    assert switch.refused() == {"returned": 1}
+
+
+def test_members_change_at_run_time(switch: Bmv2) -> None:
+    switch.control.write([*PACKETS, "table_modify_match groups forward 1 => 2 4"])
+    frames = [ipv4(50, queue=7, number=number) for number in range(20)]
+    assert ports_of(switch.exchange_all(frames)) == {2: 10, 4: 10}
 
 
 def test_spraying_is_turned_on_and_off_at_run_time(switch: Bmv2) -> None:
-    switch.control.write([*GROUPS, SPRAYING])
+    switch.control.write(PACKETS)
     frames = [ipv4(50, queue=7, number=number) for number in range(20)]
-    assert len(ports_of(switch.exchange_all(frames))) == 4
-    switch.control.write(["table_delete_match spraying 0"])
+    assert len(ports_of(switch.exchange_all(frames))) == 3
+    switch.control.write(["table_modify_match ipv4_routes share_flows 10.50.0.0/16 => 1"])
     assert len(ports_of(switch.exchange_all(frames))) == 1

@@ -79,6 +79,8 @@ class Capabilities:
     """Whether only background, the last queue, can have a minimum."""
     maximum_bandwidth: BandwidthCapability | None = None
     """To what a queue can be held; None: to nothing."""
+    rewrites_code_points: str | None = None
+    """Source for rewriting code points that a port may not use, as packets arrive; None: not configured."""
     remaps_host_control: bool = False
     """Whether CS6 and CS7 can be sent to background on the ports of hosts alone."""
     segment_routing: str | None = None

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Selective dropping and marking before a packet is queued (MLT, section 5.2), by the bytes that wait.
 //
 // BMv2 tells how long a queue is only when a packet leaves it, so the number stands still while a starved queue
@@ -8,118 +9,128 @@
 // waits, whatever the tickets say. Times are those of arrival, and BMv2 keeps packets a while before it looks at
 // them, hence the pause; were one admitted later still, the next decision alone would overlook it.
 
-register<bit<32>>(PLACES) admitted_bytes;
-register<bit<32>>(PLACES) left_bytes;
-register<bit<48>>(PLACES) admitted_at;  // microseconds: when the last packet that was admitted arrived
-register<bit<48>>(PLACES) empty_at;  // and when a packet last left the queue empty
+// When the last packet arrived (microseconds) ++ its ticket.
+register<bit<80>>(PLACES) admitted;
+// When a packet left last ++ whether it left the queue empty ++ its ticket. forwarding.p4 reads it.
+register<bit<81>>(PLACES) departed;
 
-// arrived = forwarded_unmarked + forwarded_marked + dropped_unimportant + dropped_limit
-counter(PLACES, CounterType.packets_and_bytes) arrived;
-counter(PLACES, CounterType.packets_and_bytes) forwarded_unmarked;
-counter(PLACES, CounterType.packets_and_bytes) forwarded_marked;
-counter(PLACES, CounterType.packets_and_bytes) dropped_unimportant;
-counter(PLACES, CounterType.packets_and_bytes) dropped_limit;
+// The index is place ++ decision.
+counter(4 * PLACES, CounterType.packets_and_bytes) decisions;
+const bit<2> FORWARDED_UNMARKED = 0;
+const bit<2> FORWARDED_MARKED = 1;
+const bit<2> DROPPED_UNIMPORTANT = 2;
+const bit<2> DROPPED_LIMIT = 3;
 
 control Admission(
         inout headers_t headers,
         inout metadata_t metadata,
         inout standard_metadata_t standard_metadata) {
-    bit<1> is_selective = 0;
-    bit<32> ecn_threshold_bytes = 0;
-    bit<32> limit_bytes = 0;
-    bit<1> is_policed = 0;
     meter(PLACES, MeterType.bytes) policers;
 
-    action set_limit(bit<32> limit, bit<1> policed) {
-        limit_bytes = limit;
-        is_policed = policed;
-    }
-
-    action set_threshold_and_limit(bit<32> ecn_threshold, bit<32> limit, bit<1> policed) {
-        is_selective = 1;
-        ecn_threshold_bytes = ecn_threshold;
-        limit_bytes = limit;
-        is_policed = policed;
-    }
-
-    action no_queue() {
-        metadata.refusal = REFUSED_NO_QUEUE;
-    }
-
-    table queues {
-        key = {
-            metadata.port: exact @name("port");
-            metadata.queue: exact @name("queue");
+    action refuse(bool is_too_big) {
+        if (is_too_big) {
+            TELL(REFUSED_TOO_BIG);
+        } else if (metadata.is_expired == 1) {
+            TELL(REFUSED_EXPIRED);
+        } else {
+            REFUSE(REFUSED_RETURNED);
         }
-        actions = { set_limit; set_threshold_and_limit; @defaultonly no_queue; }
-        const default_action = no_queue();
-        size = PLACES;
     }
 
-    action drop_unimportant() {
-        dropped_unimportant.count((bit<32>)metadata.place);
-        mark_to_drop(standard_metadata);
+    // Above S, where it is not only the tickets that say so.
+    action decide(bit<48> last_arrival, bit<32> waiting, bit<32> limit) {
+        bit<48> left_at = metadata.departed[80:33];
+        if (metadata.departed[32:32] == 1 && left_at >= last_arrival
+                && standard_metadata.ingress_global_timestamp >= left_at + IDLE_MICROSECONDS) {
+            metadata.decision = FORWARDED_UNMARKED;
+        } else if (waiting >= limit) {
+            metadata.decision = DROPPED_LIMIT;
+        } else if ((headers.ipv4.isValid() ? headers.ipv4.ecn : headers.ipv6.ecn) == NOT_ECN_CAPABLE) {
+            metadata.decision = DROPPED_UNIMPORTANT;
+        } else {
+            metadata.decision = FORWARDED_MARKED;
+        }
     }
 
-    action drop_limit() {
-        dropped_limit.count((bit<32>)metadata.place);
-        mark_to_drop(standard_metadata);
+    action police() {
+        bit<2> color;
+        policers.execute_meter(metadata.place, color);
+        if (color != METER_GREEN) {
+            metadata.decision = DROPPED_LIMIT;
+        }
     }
 
+    // The checksum follows (RFC 1624, equation 3).
     action mark() {
-        headers.ipv4.ecn = CONGESTION_EXPERIENCED;
-        headers.ipv6.ecn = CONGESTION_EXPERIENCED;
+        SET_TRAFFIC_CLASS_BITS(ecn, CONGESTION_EXPERIENCED, 0);
     }
 
-    action enqueue(bit<32> admitted) {
-        metadata.ticket = admitted + standard_metadata.packet_length;
-        admitted_bytes.write((bit<32>)metadata.place, metadata.ticket);
-        admitted_at.write((bit<32>)metadata.place, standard_metadata.ingress_global_timestamp);
+    action enqueue(bit<32> last_ticket) {
+        metadata.ticket = last_ticket + standard_metadata.packet_length;
+        admitted.write(metadata.place, standard_metadata.ingress_global_timestamp ++ metadata.ticket);
         standard_metadata.egress_spec = metadata.port;
         standard_metadata.priority = metadata.queue;
     }
 
-    apply {
-        metadata.place = metadata.port ++ metadata.queue;
-        if (queues.apply().hit) {
-            bit<32> admitted;
-            bit<32> left;
-            bit<2> color = METER_GREEN;
-            admitted_bytes.read(admitted, (bit<32>)metadata.place);
-            left_bytes.read(left, (bit<32>)metadata.place);
-            bit<48> last_admitted;
-            bit<48> last_empty;
-            admitted_at.read(last_admitted, (bit<32>)metadata.place);
-            empty_at.read(last_empty, (bit<32>)metadata.place);
-            bool is_idle = last_empty >= last_admitted
-                && standard_metadata.ingress_global_timestamp >= last_empty + IDLE_MICROSECONDS;
-            bit<32> waiting = is_idle ? 0 : admitted - left;
-            arrived.count((bit<32>)metadata.place);
-            if (is_policed == 1 && waiting < limit_bytes) {
-                policers.execute_meter((bit<32>)metadata.place, color);
+    // The same S and L mean that nothing is selective. A tag or a source route takes nothing from `frame_bytes`.
+    action admit(bit<32> ecn_threshold, bit<32> limit, bit<1> policed, bit<32> frame_bytes) {
+        bool is_too_big = standard_metadata.packet_length > frame_bytes + (bit<32>)metadata.more_link_bytes;
+        if (is_too_big || metadata.is_expired == 1
+                || metadata.port == standard_metadata.ingress_port && metadata.may_return == 0) {
+            refuse(is_too_big);
+        } else {
+            bit<80> last;
+            admitted.read(last, metadata.place);
+            bit<32> waiting = last[31:0] - metadata.departed[31:0];
+            if (waiting >= ecn_threshold) {
+                decide(last[79:32], waiting, limit);
             }
-            if (waiting >= limit_bytes || color != METER_GREEN) {
-                drop_limit();
-            } else if (is_selective == 0 || waiting < ecn_threshold_bytes) {
-                forwarded_unmarked.count((bit<32>)metadata.place);
-                enqueue(admitted);
-            } else if (metadata.ecn == NOT_ECN_CAPABLE) {
-                drop_unimportant();
+            if (policed == 1 && metadata.decision[1:1] == 0) {
+                police();
+            }
+            metadata.cell = metadata.place[29:0] ++ metadata.decision;
+            decisions.count(metadata.cell);
+            if (metadata.decision[1:1] == 1) {
+                mark_to_drop(standard_metadata);
             } else {
-                forwarded_marked.count((bit<32>)metadata.place);
-                mark();
-                enqueue(admitted);
+                if (metadata.decision == FORWARDED_MARKED) {
+                    mark();
+                }
+                enqueue(last[31:0]);
             }
         }
     }
-}
 
-// A packet left its queue: the other half of the count.
-control Departure(inout metadata_t metadata, inout standard_metadata_t standard_metadata) {
-    apply {
-        left_bytes.write((bit<32>)metadata.place, metadata.ticket);
-        if (standard_metadata.deq_qdepth == 0) {
-            empty_at.write((bit<32>)metadata.place, standard_metadata.egress_global_timestamp);
+    action set_limit(bit<32> limit, bit<1> policed, bit<32> frame_bytes) {
+        admit(limit, limit, policed, frame_bytes);
+    }
+
+    @action_restriction("ecn_threshold <= limit")
+    action set_threshold_and_limit(
+            bit<32> ecn_threshold, bit<32> limit, bit<1> policed, bit<32> frame_bytes) {
+        admit(ecn_threshold, limit, policed, frame_bytes);
+    }
+
+    action no_queue() {
+        REFUSE(REFUSED_NO_QUEUE);
+    }
+
+    @id(0x02000006)
+    table queues {
+        key = {
+            metadata.port: exact @name("port") @refers_to(neighbours, port);
+            metadata.queue: exact @name("queue");
         }
+        actions = {
+            set_limit;
+            set_threshold_and_limit;
+            @defaultonly no_queue;
+        }
+        const default_action = no_queue();
+        size = PLACES;
+    }
+
+    apply {
+        queues.apply();
     }
 }

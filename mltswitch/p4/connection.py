@@ -8,6 +8,7 @@ is the client's identity and the generated protocol; all that waits is here.
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.use_local_subchannel_pool", 1),  # a switch that was dead a moment ago is tried again at once
 )
+MAXIMUM_PACKETS_IN: Final = 1000
+"""More than so many unread ones push out the oldest."""
 END_SECONDS: Final = 5.0
 """How long a switch may take to confirm that we have left; then we leave without."""
 _DETAILS_KEY: Final = "grpc-status-details-bin"
@@ -44,6 +47,7 @@ class Connection(P4RuntimeClient):  # type: ignore[misc]  # it has no types
         self._timeout_seconds = timeout_seconds
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._packets: deque[messages.PacketIn] = deque(maxlen=MAXIMUM_PACKETS_IN)
         self._receiver: threading.Thread | None = None
         high, low = divmod(election_id, 2**64)
         super().__init__(device_id, address, (high, low))
@@ -82,6 +86,22 @@ class Connection(P4RuntimeClient):  # type: ignore[misc]  # it has no types
             self.stream.cancel()
             self._receiver.join(END_SECONDS)
         self.channel.close()
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether this is the controller that may write, and that packets go to."""
+        return self._receiver is not None
+
+    def packet_out(self, frame: bytes, port: int) -> None:
+        """Have the switch send a frame by a port."""
+        request = p4runtime_pb2.StreamMessageRequest()
+        messages.fill_packet_out(request.packet, frame, port)
+        self._outgoing.put(request)
+
+    def packets_in(self) -> tuple[messages.PacketIn, ...]:
+        """What the switch has sent since the last call."""
+        found = [self._packets.popleft() for _ in range(len(self._packets))]
+        return tuple(found)
 
     def cookie(self) -> int | None:
         """Of the program that the switch runs; None where there is none."""
@@ -174,6 +194,8 @@ class Connection(P4RuntimeClient):  # type: ignore[misc]  # it has no types
             for message in self.stream:
                 if message.HasField("arbitration"):
                     self._answers.put(message.arbitration)
+                elif message.HasField("packet"):
+                    self._packets.append(messages.packet_in_of(message.packet))
             self._answers.put(None)
         except grpc.RpcError as error:
             self._answers.put(error)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from mltswitch.errors import DeviceError, MachineError, UserInputError
 from mltswitch.p4.entries import BatchRefusedError, EntryChange, format_change, parse_lines, sort_key
-from mltswitch.p4.program import QUEUES_PER_PORT, Program, refusal_reasons
+from mltswitch.p4.program import CPU_PORT, PORTS, QUEUES_PER_PORT, Program, refusal_reasons
 from mltswitch.p4.schema import Schema
 
 if TYPE_CHECKING:
     from mltswitch.p4.connection import Connection
+    from mltswitch.p4.messages import PacketIn
 
 TIMEOUT_SECONDS: Final = 10.0
 """For one answer of the switch; the largest takes some tenths of a second."""
@@ -30,6 +31,7 @@ _ADDRESS: Final = re.compile(
 QUEUE_TABLE: Final = "queues"
 """Whose entries are the queues that packets can join."""
 REFUSAL_COUNTER: Final = "refused"
+DECISION_COUNTER: Final = "decisions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +44,21 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class QueueCounters:
-    """What one queue did since its program was loaded; each field is a counter of that name.
+    """What one queue did since its program was loaded; the fields are the cells of `decisions`, in order."""
 
-    arrived = forwarded_unmarked + forwarded_marked + dropped_unimportant + dropped_limit.
-    """
-
-    arrived: Count
     forwarded_unmarked: Count
     forwarded_marked: Count
     dropped_unimportant: Count
     dropped_limit: Count
+
+    @property
+    def arrived(self) -> Count:
+        """All of them."""
+        cells = [getattr(self, field.name) for field in fields(self)]
+        return Count(sum(cell.packets for cell in cells), sum(cell.bytes for cell in cells))
+
+
+DECISIONS: Final = len(fields(QueueCounters))
 
 
 class Switch:
@@ -108,13 +115,16 @@ class Switch:
             for entry in self._entries()
             if entry.table.name == QUEUE_TABLE
         )
-        names = [field.name for field in fields(QueueCounters)]
         cells = self._cells(
-            [(name, port * QUEUES_PER_PORT + queue) for port, queue in places for name in names]
+            [
+                (DECISION_COUNTER, (port * QUEUES_PER_PORT + queue) * DECISIONS + decision)
+                for port, queue in places
+                for decision in range(DECISIONS)
+            ]
         )
         return {
-            place: QueueCounters(*cells[first : first + len(names)])
-            for place, first in zip(places, range(0, len(cells), len(names)), strict=True)
+            place: QueueCounters(*cells[first : first + DECISIONS])
+            for place, first in zip(places, range(0, len(cells), DECISIONS), strict=True)
         }
 
     def refusals(self) -> Mapping[str, int]:
@@ -122,6 +132,25 @@ class Switch:
         reasons = refusal_reasons()
         cells = self._cells([(REFUSAL_COUNTER, index) for index in reasons])
         return {reason: cell.packets for reason, cell in zip(reasons.values(), cells, strict=True)}
+
+    def packet_out(self, frame: bytes, port: int) -> None:
+        """Have the switch send a frame by a port, as it is (P4Runtime, PacketOut).
+
+        Raises:
+            UserInputError: the switch has no such port.
+            DeviceError: this is not its primary controller, to whom alone the switch listens.
+        """
+        if port not in range(PORTS) or port == CPU_PORT:
+            raise UserInputError(
+                f"no port {port}", where=self._address, expected=f"0 … {PORTS - 1}, but not {CPU_PORT}"
+            )
+        if not self._connection.is_primary:
+            raise DeviceError("takes frames from its primary controller alone", where=self._address)
+        self._connection.packet_out(frame, port)
+
+    def packets_in(self) -> "tuple[PacketIn, ...]":
+        """What the switch could not forward since the last call; only its primary gets it, to answer it."""
+        return self._connection.packets_in()
 
     def _schema(self) -> Schema:
         """Of the program that the switch runs."""

@@ -3,6 +3,7 @@
 `table_add TABLE ACTION KEY… => PARAMETER…` and `meter_set_rates METER INDEX RATE:BURST RATE:BURST` are that
 CLI's own. It changes and removes entries by a handle that P4Runtime does not tell; here they go by their key,
 in the words of P4-Utils' API: `table_modify_match` (as `table_add`) and `table_delete_match TABLE KEY…`.
+Behind the arrow of a table whose entries are shared by several members stand the parameters of all of them.
 """
 
 import ipaddress
@@ -11,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
+from itertools import cycle
 from typing import Final, TypeVar
 
 from mltswitch.errors import UserInputError
-from mltswitch.p4.schema import Action, CellArray, MatchField, MatchKind, Schema, Table
+from mltswitch.p4.schema import Action, CellArray, MatchField, MatchKind, Restriction, Schema, Table
 
 MAC_BITS: Final = 48
 IPV4_BITS: Final = 32
@@ -64,6 +66,7 @@ class EntryChange:
     action: Action | None = None
     """None: it is deleted."""
     parameters: tuple[int, ...] = ()
+    """Of one member after the other, where the table is shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ def format_change(change: Change) -> str:
         return " ".join((change.verb, change.table.name, *key))
     parameters = [
         _value_text(value, parameter.bits)
-        for value, parameter in zip(change.parameters, change.action.parameters, strict=True)
+        for value, parameter in zip(change.parameters, cycle(change.action.parameters), strict=False)
     ]
     return " ".join((change.verb, change.table.name, change.action.name, *key, _ARROW, *parameters))
 
@@ -159,26 +162,41 @@ def _parse_entry(verb: Verb, table: Table, arguments: Sequence[str]) -> EntryCha
         raise _LineError("one => stands between key and parameters")
     arrow = arguments.index(_ARROW)
     values = arguments[arrow + 1 :]
-    if len(values) != len(action.parameters):
-        names = " ".join(parameter.name for parameter in action.parameters) or "none"
-        raise _LineError(f"{len(values)} parameters for {action.name}", names)
-    return EntryChange(
-        verb,
-        table,
-        _parse_key(arguments[1:arrow], table),
-        action,
-        tuple(
-            _parse_value(text, parameter.bits, parameter.name)
-            for text, parameter in zip(values, action.parameters, strict=True)
-        ),
+    each = len(action.parameters)
+    is_shared = table.is_shared and each
+    if (not values or len(values) % each) if is_shared else len(values) != each:
+        expected = " ".join(parameter.name for parameter in action.parameters) or "none"
+        raise _LineError(
+            f"{len(values)} parameters for {action.name}", f"{expected}{' …' if table.is_shared else ''}"
+        )
+    found = tuple(
+        _parse_value(text, parameter.bits, parameter.name)
+        for text, parameter in zip(values, cycle(action.parameters), strict=False)
     )
+    names = [parameter.name for parameter in action.parameters]
+    for first in range(0, len(found), each or 1):
+        _check(action.restrictions, dict(zip(names, found[first : first + each], strict=True)))
+    return EntryChange(verb, table, _parse_key(arguments[1:arrow], table), action, found)
+
+
+def _check(restrictions: Iterable[Restriction], values: Mapping[str, int]) -> None:
+    for restriction in restrictions:
+        if not restriction.holds(values):
+            shown = ", ".join(
+                f"{name} is {value}" for name, value in values.items() if name in str(restriction)
+            )
+            raise _LineError(shown, str(restriction))
 
 
 def _parse_key(texts: Sequence[str], table: Table) -> tuple[Match, ...]:
     if len(texts) != len(table.fields):
         names = " ".join(field.name for field in table.fields)
         raise _LineError(f"{len(texts)} fields in the key of {table.name}", names)
-    return tuple(_parse_match(text, field) for text, field in zip(texts, table.fields, strict=True))
+    key = tuple(_parse_match(text, field) for text, field in zip(texts, table.fields, strict=True))
+    _check(
+        table.restrictions, {field.name: match.value for match, field in zip(key, table.fields, strict=True)}
+    )
+    return key
 
 
 def _parse_match(text: str, field: MatchField) -> Match:

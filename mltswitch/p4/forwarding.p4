@@ -1,104 +1,108 @@
-// Which port a packet leaves by, and whose address it carries there: the source route says it, else the
-// longest prefix, where several next hops share it one by one or flow by flow.
+// SPDX-License-Identifier: Apache-2.0
+// Which port a packet leaves by: the source route says it, else the longest prefix, where several ports share it
+// one by one or flow by flow. MAC addresses are the business of departure.p4.
 
 control Forwarding(
         inout headers_t headers,
         inout metadata_t metadata,
         inout standard_metadata_t standard_metadata) {
-    bit<8> group = 0;
-    bit<16> members = 0;
-    bit<16> member = 0;
-    bit<1> packet_by_packet = 0;
-    register<bit<16>>(GROUPS) last_member;
+    register<bit<32>>(GROUPS + 1) turns;
+    action_selector(HashAlgorithm.identity, GROUP_MEMBERS, 32w32) members;
 
-    action forward(port_t port, mac_address_t neighbour) {
+    // What has left its queue is read here, and not where it is decided upon: BMv2 locks a register as long as an
+    // action lasts that uses it, and the thread that sends would wait.
+    action leave_by(port_t port) {
         metadata.port = port;
-        metadata.neighbour = neighbour;
+        metadata.place = (bit<32>)(port ++ metadata.queue);
+        departed.read(metadata.departed, metadata.place);
     }
 
-    // `members` next hops share the packets; they are the entries (group, 0 … members - 1) of `members_of`.
-    action share(bit<8> group_number, bit<16> members_count) {
-        group = group_number;
-        members = members_count;
+    action forward(@refers_to(neighbours, port) port_t port) {
+        leave_by(port);
+    }
+
+    // Even by the port that the packet came by.
+    action forward_back(@refers_to(neighbours, port) port_t port) {
+        leave_by(port);
+        metadata.may_return = 1;
+    }
+
+    // The ports of a group share the flows.
+    @action_restriction("group != 0")
+    action share_flows(@refers_to(groups, group) bit<8> group) {
+        metadata.group = group;
+    }
+
+    // They take packets in turn: per-packet ECMP, the paper's alternative to source routes.
+    @action_restriction("group != 0")
+    action share_packets(@refers_to(groups, group) bit<8> group) {
+        metadata.group = group;
+        metadata.in_turn = 1;
+    }
+
+    action choose() {
+        metadata.port = NOWHERE;
+        if (metadata.in_turn == 1) {
+            turns.read(metadata.choice, (bit<32>)metadata.group);
+            metadata.choice = metadata.choice + 1;
+            turns.write((bit<32>)metadata.group, metadata.choice);
+        } else if (headers.ipv4.isValid()) {
+            hash(metadata.choice, HashAlgorithm.crc32, 32w0,
+                { headers.ipv4.source_network, headers.ipv4.source_host, headers.ipv4.destination,
+                  headers.ipv4.protocol, metadata.ports }, 64w0x100000000);
+        } else {
+            hash(metadata.choice, HashAlgorithm.crc32, 32w0,
+                { headers.ipv6.source, headers.ipv6.destination, headers.ipv6.next_header, metadata.ports },
+                64w0x100000000);
+        }
+    }
+
+    // No host has this address, though the prefix is ours: what a route to nowhere keeps from going in circles.
+    action discard() {
+        TELL(REFUSED_UNREACHABLE);
     }
 
     action no_route() {
-        metadata.refusal = REFUSED_NO_ROUTE;
+        REFUSE(REFUSED_NO_ROUTE);
     }
 
-    action set_neighbour(mac_address_t neighbour) {
-        metadata.neighbour = neighbour;
+    action refuse_source_route() {
+        REFUSE(REFUSED_UNTRUSTED);
     }
 
-    action no_neighbour() {
-        metadata.refusal = REFUSED_NO_QUEUE;
-    }
-
-    action spray_packets() {
-        packet_by_packet = 1;
-    }
-
-    // Next hops by port, for packets that name the port themselves.
-    table neighbours {
-        key = { metadata.port: exact @name("port"); }
-        actions = { set_neighbour; @defaultonly no_neighbour; }
-        const default_action = no_neighbour();
-        size = PORTS;
-    }
-
+    @id(0x02000003)
     table ipv4_routes {
         key = { headers.ipv4.destination: lpm @name("destination"); }
-        actions = { forward; share; @defaultonly no_route; }
+        actions = { forward; forward_back; share_flows; share_packets; discard; @defaultonly no_route; }
         const default_action = no_route();
         size = ROUTES;
     }
 
+    @id(0x02000004)
     table ipv6_routes {
         key = { headers.ipv6.destination: lpm @name("destination"); }
-        actions = { forward; share; @defaultonly no_route; }
+        actions = { forward; forward_back; share_flows; share_packets; discard; @defaultonly no_route; }
         const default_action = no_route();
         size = ROUTES;
     }
 
-    table members_of {
+    // Which port of a group: `choice` modulo their number. P4Runtime writes all of them with one entry.
+    @id(0x02000005)
+    @entry_restriction("group != 0")
+    table groups {
         key = {
-            group: exact @name("group");
-            member: exact @name("member");
+            metadata.group: exact @name("group");
+            metadata.choice: selector;
         }
-        actions = { forward; @defaultonly no_route; }
-        const default_action = no_route();
-        size = ROUTES;
-    }
-
-    // One entry, whose key says nothing, turns it on: per-packet ECMP, the paper's alternative to source routes.
-    table spraying {
-        key = { metadata.refusal: exact @name("always_0"); }
-        actions = { spray_packets; @defaultonly NoAction; }
-        const default_action = NoAction();
-        size = 1;
-    }
-
-    action next_member() {
-        last_member.read(member, (bit<32>)group);
-        member = member + 1;
-        member = member < members ? member : 0;
-        last_member.write((bit<32>)group, member);
-    }
-
-    action member_of_flow() {
-        bit<128> source = headers.ipv4.isValid() ? (bit<128>)headers.ipv4.source : headers.ipv6.source;
-        bit<128> destination =
-            headers.ipv4.isValid() ? (bit<128>)headers.ipv4.destination : headers.ipv6.destination;
-        bit<8> protocol = headers.ipv4.isValid() ? headers.ipv4.protocol : headers.ipv6.next_header;
-        bit<16> source_port = headers.ports.isValid() ? headers.ports.source : 0;
-        bit<16> destination_port = headers.ports.isValid() ? headers.ports.destination : 0;
-        hash(member, HashAlgorithm.crc32, (bit<16>)0,
-            { source, destination, protocol, source_port, destination_port }, (bit<32>)members);
+        actions = { forward; }
+        implementation = members;
+        size = GROUPS;
     }
 
     action pop() {
-        metadata.port = (port_t)headers.hops[0].port;
-        metadata.refusal = headers.hops[0].port < PORTS ? metadata.refusal : REFUSED_NO_QUEUE;
+        leave_by(headers.hops[0].port < PORTS ? (port_t)headers.hops[0].port : NOWHERE);
+        metadata.may_return = 1;
+        headers.hops.pop_front(1);
     }
 
     action end_source_route() {
@@ -109,47 +113,21 @@ control Forwarding(
     }
 
     apply {
-        if (headers.source_route.isValid() && metadata.map == 0) {
-            metadata.refusal = REFUSED_UNTRUSTED;
-        } else if (headers.source_route.isValid()) {
-            pop();
+        if (headers.ipv4.isValid() && !headers.source_route.isValid()) {
+            ipv4_routes.apply();
+        } else if (!headers.source_route.isValid()) {
+            ipv6_routes.apply();
+        } else if (metadata.is_untrusted == 1) {
+            refuse_source_route();
+        } else {
             if (headers.hops[0].last == 1) {
                 end_source_route();
             }
-            headers.hops.pop_front(1);
-            neighbours.apply();
-        } else {
-            if (headers.ipv4.isValid()) {
-                ipv4_routes.apply();
-            } else {
-                ipv6_routes.apply();
-            }
-            if (members > 0) {
-                spraying.apply();
-                if (packet_by_packet == 1) {
-                    next_member();
-                } else {
-                    member_of_flow();
-                }
-                members_of.apply();
-            }
+            pop();
         }
-    }
-}
-
-// A packet that may live no longer is refused; no ICMP is sent.
-control Ageing(inout headers_t headers, inout metadata_t metadata) {
-    apply {
-        if (headers.ipv4.isValid()) {
-            if (headers.ipv4.ttl <= 1) {
-                metadata.refusal = REFUSED_EXPIRED;
-            }
-            headers.ipv4.ttl = headers.ipv4.ttl - 1;
-        } else {
-            if (headers.ipv6.hop_limit <= 1) {
-                metadata.refusal = REFUSED_EXPIRED;
-            }
-            headers.ipv6.hop_limit = headers.ipv6.hop_limit - 1;
+        if (metadata.group != 0) {
+            choose();
+            groups.apply();
         }
     }
 }

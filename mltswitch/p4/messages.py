@@ -1,6 +1,8 @@
 """Between the changes of `entries` and P4Runtime's messages, and from P4Info to a `Schema`."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf import text_format
@@ -11,8 +13,18 @@ from mltswitch.capabilities.meter_rate import rate_kept
 from mltswitch.errors import DeviceError
 from mltswitch.p4.entries import Change, EntryChange, Match, MeterChange, Rate, Verb
 from mltswitch.p4.program import Program
-from mltswitch.p4.schema import Action, CellArray, MatchField, MatchKind, Parameter, Schema, Table
+from mltswitch.p4.schema import (
+    Action,
+    CellArray,
+    MatchField,
+    MatchKind,
+    Parameter,
+    Restriction,
+    Schema,
+    Table,
+)
 
+_RESTRICTION: Final = re.compile(r'@(?:entry|action)_restriction\("(\w+) (<=|!=) (\w+)"\)')
 _UPDATE_TYPES: Final = {
     Verb.ADD: p4runtime_pb2.Update.INSERT,
     Verb.MODIFY: p4runtime_pb2.Update.MODIFY,
@@ -22,6 +34,29 @@ _MATCH_KINDS: Final = {
     p4info_pb2.MatchField.EXACT: MatchKind.EXACT,
     p4info_pb2.MatchField.LPM: MatchKind.LPM,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class PacketIn:
+    """A packet that the switch gave to its controller."""
+
+    frame: bytes
+    ingress_port: int
+    reason: int
+    """A number of refusals.p4."""
+
+
+def packet_in_of(packet: Any) -> PacketIn:
+    """From P4Runtime's message; fields of headers.p4 are numbered in their order."""
+    values = {field.metadata_id: _int_of(field.value) for field in packet.metadata}
+    return PacketIn(bytes(packet.payload), values.get(1, 0), values.get(2, 0))
+
+
+def fill_packet_out(packet: Any, frame: bytes, port: int) -> None:
+    """Make a message of P4Runtime say: send this by that port."""
+    packet.payload = frame
+    packet.metadata.add(metadata_id=1, value=_bytes_of(port))
+    packet.metadata.add(metadata_id=2, value=_bytes_of(0))
 
 
 def pipeline_config(program: Program) -> Any:
@@ -56,10 +91,15 @@ def update_of(change: Change) -> Any:
     entry.table_id = change.table.identifier
     for match, field in zip(change.key, change.table.fields, strict=True):
         _add_match(entry, match, field)
-    if change.action is not None:
-        action = entry.action.action
+    if change.action is None:
+        return update
+    for values in _batched(change.parameters, len(change.action.parameters)):
+        if change.table.is_shared:
+            action = entry.action.action_profile_action_set.action_profile_actions.add(weight=1).action
+        else:
+            action = entry.action.action
         action.action_id = change.action.identifier
-        for value, parameter in zip(change.parameters, change.action.parameters, strict=True):
+        for value, parameter in zip(values, change.action.parameters, strict=True):
             action.params.add(param_id=parameter.identifier, value=_bytes_of(value))
     return update
 
@@ -70,21 +110,29 @@ def entry_of(entry: Any, schema: Schema) -> EntryChange:
     found = {match.field_id: match for match in entry.match}
     if table is None:
         raise DeviceError(f"returned an entry of the table {entry.table_id}, which its program does not have")
-    identifier = entry.action.action.action_id
-    action = next((action for action in table.actions.values() if action.identifier == identifier), None)
+    members = [entry.action.action]
+    if table.is_shared:
+        shares = entry.action.action_profile_action_set.action_profile_actions
+        if len({each.action.action_id for each in shares}) > 1 or any(each.weight != 1 for each in shares):
+            raise DeviceError(f"returned an entry of {table.name} with weights or several actions")
+        members = [each.action for each in shares]
+    action: Action | None = None
+    parameters: list[int] = []
+    for member in members:
+        action = next((each for each in table.actions.values() if each.identifier == member.action_id), None)
+        if action is None:
+            raise DeviceError(f"returned an entry of {table.name} with the unknown action {member.action_id}")
+        values = {parameter.param_id: _int_of(parameter.value) for parameter in member.params}
+        missing = [each.name for each in action.parameters if each.identifier not in values]
+        if missing:
+            raise DeviceError(f"returned an entry of {table.name} without parameter {missing[0]}")
+        parameters += [values[parameter.identifier] for parameter in action.parameters]
     if action is None:
-        raise DeviceError(f"returned an entry of {table.name} with the unknown action {identifier}")
-    values = {parameter.param_id: _int_of(parameter.value) for parameter in entry.action.action.params}
-    try:
-        return EntryChange(
-            Verb.ADD,
-            table,
-            tuple(_match_of(found.get(field.identifier), field) for field in table.fields),
-            action,
-            tuple(values[parameter.identifier] for parameter in action.parameters),
+        raise DeviceError(
+            f"returned an entry of {table.name} that another controller made, with a group of its own"
         )
-    except KeyError as error:
-        raise DeviceError(f"returned an entry of {table.name} without parameter {error}") from None
+    key = tuple(_match_of(found.get(field.identifier), field) for field in table.fields)
+    return EntryChange(Verb.ADD, table, key, action, tuple(parameters))
 
 
 def meter_of(entry: Any, schema: Schema) -> MeterChange | None:
@@ -131,7 +179,13 @@ def _action(action: Any) -> Action:
         action.preamble.id,
         action.preamble.alias,
         tuple(Parameter(parameter.id, parameter.name, parameter.bitwidth) for parameter in action.params),
+        _restrictions(action.preamble),
     )
+
+
+def _restrictions(preamble: Any) -> tuple[Restriction, ...]:
+    found = map(_RESTRICTION.fullmatch, preamble.annotations)
+    return tuple(Restriction(*match.groups()) for match in found if match)
 
 
 def _table(table: Any, actions: Mapping[int, Action]) -> Table:
@@ -149,6 +203,8 @@ def _table(table: Any, actions: Mapping[int, Action]) -> Table:
         ),
         {action.name: action for action in usable},
         table.size,
+        _restrictions(table.preamble),
+        table.implementation_id != 0,
     )
 
 
@@ -195,3 +251,7 @@ def _bytes_of(value: int) -> bytes:
 
 def _int_of(value: bytes) -> int:
     return int.from_bytes(value, "big")
+
+
+def _batched(values: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    return (values[first : first + size] for first in range(0, max(len(values), 1), max(size, 1)))

@@ -12,16 +12,20 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final
 
-from mltswitch.p4.model_packet import NetworkHeader, Packet, network_bytes
-from mltswitch.p4.model_tables import NextHop, Share, Tables
+from mltswitch.p4.model_packet import (
+    MartianError,
+    NetworkHeader,
+    NotIpError,
+    Packet,
+    network_bytes,
+)
+from mltswitch.p4.model_tables import QueueLimits, RouteKind, Tables
 from mltswitch.queueing.decision import Decision, decide
 from mltswitch.wire.codec import WireFormatError
 from mltswitch.wire.tos import Ecn
 
 PORTS: Final = 512
 BACKGROUND_QUEUE: Final = 0
-GROUP_BIT: Final = 1
-"""Of a MAC address's first byte (IEEE 802-2014, section 8.2.2)."""
 _COUNTER_MODULUS: Final = 1 << 32
 """Byte counts of a queue are 32 bits wide in the switch, and wrap."""
 
@@ -29,14 +33,19 @@ _COUNTER_MODULUS: Final = 1 << 32
 class Refusal(IntEnum):
     """Why a packet is not forwarded, where no queue is to blame; the numbers of `refusals.p4`."""
 
+    NO_QUEUE = 0
     MALFORMED = 1
     CHECKSUM = 2
     NOT_IP = 3
     NO_ROUTE = 4
     EXPIRED = 5
-    NO_QUEUE = 6
-    GROUP_ADDRESS = 7
+    UNREACHABLE = 6
+    NOT_OURS = 7
     UNTRUSTED = 8
+    MARTIAN = 9
+    TOO_BIG = 10
+    RETURNED = 11
+    NO_NEIGHBOUR = 12
 
 
 class _RefusedError(Exception):
@@ -75,8 +84,8 @@ class QueueState:
 
     admitted_bytes: int = 0
     left_bytes: int = 0
-    waiting: deque[tuple[int, bytes]] = field(default_factory=deque)
-    """(ticket, packet as it will leave), the oldest first."""
+    waiting: deque[tuple[int, bytes | None]] = field(default_factory=deque)
+    """(ticket, packet as it will leave or None where nobody is behind the port), the oldest first."""
     was_left_empty: bool = False
     """A packet left it empty, and none was admitted since."""
     arrived: Count = field(default_factory=Count)
@@ -105,7 +114,7 @@ class ReferenceSwitch:
         self.queues: defaultdict[tuple[int, int], QueueState] = defaultdict(QueueState)
         self.refused = dict.fromkeys(Refusal, 0)
         self._is_exceeding = is_exceeding or (lambda _port, _queue, _size_bytes: False)
-        self._last_member: defaultdict[int, int] = defaultdict(int)
+        self._turns: defaultdict[int, int] = defaultdict(int)
 
     def receive(self, ingress_port: int, frame: bytes) -> Verdict | Refusal:
         """Decide about one packet and, if it is admitted, put it into its queue."""
@@ -115,60 +124,79 @@ class ReferenceSwitch:
             self.refused[refused.reason] += 1
             return refused.reason
 
-    def serve(self, port: int, queue: int) -> bytes:
-        """Send the oldest packet of a queue; raises IndexError where none waits."""
+    def serve(self, port: int, queue: int) -> bytes | None:
+        """Send the oldest packet of a queue, None if nobody is behind it; raises IndexError if none waits."""
         state = self.queues[port, queue]
         ticket, data = state.waiting.popleft()
         state.left_bytes = ticket
         state.was_left_empty = not state.waiting
+        if data is None:
+            self.refused[Refusal.NO_NEIGHBOUR] += 1
         return data
 
     def _process(self, ingress_port: int, frame: bytes) -> Verdict:
-        packet, network = _read(frame)
-        dscp_map = self.tables.map_of_port.get(ingress_port, 0)
-        next_hop = self._next_hop(packet, network, is_trusted=dscp_map != 0)
-        queue = self.tables.queue_of_dscp.get((dscp_map, network.dscp), BACKGROUND_QUEUE)
-        decision = self._admit(next_hop.port, queue, len(frame), is_capable=Ecn(network.ecn).is_capable)
-        if not decision.is_admitted:
-            return Verdict(next_hop.port, queue, decision, None)
-        ecn = Ecn.CE if decision is Decision.MARK else network.ecn
-        sent = replace(
-            packet,
-            destination=next_hop.neighbour,
-            source=packet.destination,
-            ports=packet.ports[1:],
-            data=network_bytes(packet.data, network, ecn=ecn, lifetime=network.lifetime - 1),
-        ).encode()
-        state = self.queues[next_hop.port, queue]
-        state.waiting.append((state.admitted_bytes, sent))
-        return Verdict(next_hop.port, queue, decision, sent)
-
-    def _next_hop(self, packet: Packet, network: NetworkHeader, *, is_trusted: bool) -> NextHop:
-        if packet.ports:
-            if not is_trusted:
-                raise _RefusedError(Refusal.UNTRUSTED)
-            port = packet.ports[0]
-            if port >= PORTS or port not in self.tables.neighbours:
-                raise _RefusedError(Refusal.NO_QUEUE)
-            return NextHop(port, self.tables.neighbours[port])
-        route = self.tables.route_to(network.destination)
-        if isinstance(route, Share):
-            route = self.tables.members.get((route.group, self._member(route, network)))
-        if route is None:
-            raise _RefusedError(Refusal.NO_ROUTE)
-        return route
-
-    def _member(self, share: Share, network: NetworkHeader) -> int:
-        if 0 not in self.tables.spraying:
-            return flow_hash(network) % share.members
-        member = self._last_member[share.group] + 1
-        self._last_member[share.group] = member if member < share.members else 0
-        return self._last_member[share.group]
-
-    def _admit(self, port: int, queue: int, size_bytes: int, *, is_capable: bool) -> Decision:
+        packet = _read(frame)
+        network = packet.network
+        port_dscp = self.tables.ports.get((ingress_port, packet.destination), ...)
+        known = self.tables.classes.get((ingress_port, packet.destination, network.dscp))
+        if known is None and port_dscp is ...:
+            raise _RefusedError(Refusal.NOT_OURS)
+        is_trusted = known is not None or port_dscp is None
+        queue = BACKGROUND_QUEUE if known is None else known.queue
+        new_dscp = port_dscp if known is None else known.dscp
+        port, may_return = self._port(packet, is_trusted=is_trusted)
         limits = self.tables.queues.get((port, queue))
         if limits is None:
             raise _RefusedError(Refusal.NO_QUEUE)
+        if len(frame) > limits.frame_bytes + packet.more_link_bytes:
+            raise _RefusedError(Refusal.TOO_BIG)
+        if network.lifetime <= 1:
+            raise _RefusedError(Refusal.EXPIRED)
+        if port == ingress_port and not may_return:
+            raise _RefusedError(Refusal.RETURNED)
+        decision = self._admit(port, queue, len(frame), limits, is_capable=Ecn(network.ecn).is_capable)
+        if not decision.is_admitted:
+            return Verdict(port, queue, decision, None)
+        sent = None
+        addresses = self.tables.neighbours.get(port)
+        if addresses is not None:
+            ecn = Ecn.CE if decision is Decision.MARK else network.ecn
+            dscp = network.dscp if new_dscp in (None, ...) else new_dscp
+            sent = replace(
+                packet,
+                destination=addresses[1],
+                source=addresses[0],
+                hops=packet.hops[1:],
+                data=network_bytes(packet.data, network, dscp=dscp, ecn=ecn),
+            ).encode()
+        state = self.queues[port, queue]
+        state.waiting.append((state.admitted_bytes, sent))
+        return Verdict(port, queue, decision, sent)
+
+    def _port(self, packet: Packet, *, is_trusted: bool) -> tuple[int, bool]:
+        """The port that a packet leaves by, and whether it may be the one that it came by."""
+        if packet.hops:
+            if not is_trusted:
+                raise _RefusedError(Refusal.UNTRUSTED)
+            return packet.hops[0], True
+        route = self.tables.route_to(packet.network.destination)
+        if route is None:
+            raise _RefusedError(Refusal.NO_ROUTE)
+        if route.number is None:
+            raise _RefusedError(Refusal.UNREACHABLE)
+        if route.kind in (RouteKind.FORWARD, RouteKind.FORWARD_BACK):
+            return route.number, route.kind is RouteKind.FORWARD_BACK
+        members = self.tables.groups.get(route.number)
+        if not members:
+            raise _RefusedError(Refusal.NO_QUEUE)
+        if route.kind is RouteKind.SHARE_PACKETS:
+            self._turns[route.number] += 1
+            return members[self._turns[route.number] % len(members)], False
+        return members[flow_hash(packet.network) % len(members)], False
+
+    def _admit(
+        self, port: int, queue: int, size_bytes: int, limits: QueueLimits, *, is_capable: bool
+    ) -> Decision:
         state = self.queues[port, queue]
         state.arrived.add(size_bytes)
         decision = decide(
@@ -177,9 +205,8 @@ class ReferenceSwitch:
             ecn_threshold=limits.ecn_threshold_bytes,
             limit=limits.limit_bytes,
         )
-        # What finds the queue full takes nothing from the policer.
-        is_policed = limits.is_policed and decision is not Decision.DROP_LIMIT
-        if is_policed and self._is_exceeding(port, queue, size_bytes):
+        # What is dropped anyway takes nothing from the policer.
+        if limits.is_policed and decision.is_admitted and self._is_exceeding(port, queue, size_bytes):
             decision = Decision.DROP_LIMIT
         state.decided[decision].add(size_bytes)
         if decision.is_admitted:
@@ -188,31 +215,20 @@ class ReferenceSwitch:
         return decision
 
 
-def _read(frame: bytes) -> tuple[Packet, NetworkHeader]:
+def _read(frame: bytes) -> Packet:
     try:
         packet = Packet.decode(frame)
     except WireFormatError:
         raise _RefusedError(Refusal.MALFORMED) from None
-    if packet.network is None:
-        raise _RefusedError(Refusal.NOT_IP)
+    except NotIpError:
+        raise _RefusedError(Refusal.NOT_IP) from None
+    except MartianError:
+        raise _RefusedError(Refusal.MARTIAN) from None
     if not packet.network.has_valid_checksum:
         raise _RefusedError(Refusal.CHECKSUM)
-    if packet.destination[0] & GROUP_BIT:
-        raise _RefusedError(Refusal.GROUP_ADDRESS)
-    if packet.network.lifetime <= 1:
-        raise _RefusedError(Refusal.EXPIRED)
-    return packet, packet.network
+    return packet
 
 
 def flow_hash(network: NetworkHeader) -> int:
-    """CRC-32 over addresses (16 bytes each, zeros before IPv4's), protocol and ports.
-
-    Remainders of it spread neighbouring ports evenly; those of its CRC-16 leave paths empty.
-    """
-    return zlib.crc32(
-        network.source.rjust(16, b"\0")
-        + network.destination.rjust(16, b"\0")
-        + bytes([network.protocol])
-        + network.source_port.to_bytes(2, "big")
-        + network.destination_port.to_bytes(2, "big")
-    )
+    """CRC-32 over addresses, protocol and ports: its remainders spread neighbouring ports evenly."""
+    return zlib.crc32(network.source + network.destination + bytes([network.protocol]) + network.ports)

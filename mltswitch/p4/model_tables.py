@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import TypeVar
 
@@ -11,20 +12,30 @@ _Key = TypeVar("_Key")
 _Entry = TypeVar("_Entry")
 
 
+class RouteKind(StrEnum):
+    """What a route does with a packet: the names of the actions."""
+
+    FORWARD = "forward"
+    FORWARD_BACK = "forward_back"
+    SHARE_FLOWS = "share_flows"
+    SHARE_PACKETS = "share_packets"
+    DISCARD = "discard"
+
+
 @dataclass(frozen=True, slots=True)
-class NextHop:
-    """Where a packet goes: the port that it leaves by, and the MAC address behind it."""
+class Route:
+    """Where a prefix leads; `number` is a port or a group, and None where it leads nowhere."""
 
-    port: int
-    neighbour: bytes
+    kind: RouteKind
+    number: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """Several next hops for one prefix: the members 0 to `members - 1` of a group."""
+class Classification:
+    """A queue, and the code point that a packet has from here on; None: its own."""
 
-    group: int
-    members: int
+    queue: int
+    dscp: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +45,25 @@ class QueueLimits:
     ecn_threshold_bytes: int | None
     limit_bytes: int
     is_policed: bool
+    frame_bytes: int
+    """The longest frame that the port sends, without tag and source route."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
     """Everything that the control plane says, but for queue depths, queue rates and the rates of policers."""
 
-    map_of_port: dict[int, int] = field(default_factory=dict)
-    """DSCP map of each trusted port."""
-    queue_of_dscp: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Queue by (map, DSCP)."""
+    classes: dict[tuple[int, bytes, int], Classification] = field(default_factory=dict)
+    """By (port, MAC address that the packet was sent to, DSCP)."""
+    ports: dict[tuple[int, bytes], int | None] = field(default_factory=dict)
+    """(port, its MAC address) → the code point of whatever comes there; None: it is trusted."""
     queues: dict[tuple[int, int], QueueLimits] = field(default_factory=dict)
     """Limits by (port, queue)."""
-    routes: dict[IPv4Network | IPv6Network, NextHop | Share] = field(default_factory=dict)
-    members: dict[tuple[int, int], NextHop] = field(default_factory=dict)
-    """Next hops by (group, member)."""
-    neighbours: dict[int, bytes] = field(default_factory=dict)
-    """MAC address behind each port, for packets that name the port themselves."""
-    spraying: set[int] = field(default_factory=set)
-    """Holds 0 where next hops are shared packet by packet."""
+    routes: dict[IPv4Network | IPv6Network, Route] = field(default_factory=dict)
+    groups: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Ports of each group."""
+    neighbours: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    """Port → its MAC address, and that of whoever is behind it."""
 
     @classmethod
     def from_lines(cls, lines: Iterable[str]) -> "Tables":
@@ -69,7 +80,7 @@ class Tables:
                     raise UserInputError(f"cannot be read: {error}", where=line) from None
         return tables
 
-    def route_to(self, address: bytes) -> NextHop | Share | None:
+    def route_to(self, address: bytes) -> Route | None:
         """The entry of the longest prefix that holds the address of 4 or 16 bytes."""
         destination = IPv4Address(address) if len(address) == 4 else IPv6Address(address)
         holding = [network for network in self.routes if destination in network]
@@ -79,31 +90,26 @@ class Tables:
         left, _, right = line.partition("=>")
         _, table, action, *keys = left.split()
         values = right.split()
-        number = [int(key, 0) for key in keys] if table not in ("ipv4_routes", "ipv6_routes") else []
         match table, action:
-            case "trusted_ports", "trust":
-                _insert(self.map_of_port, number[0], int(values[0], 0))
-            case "dscp_queues", "set_queue":
-                _insert(self.queue_of_dscp, (number[0], number[1]), int(values[0], 0))
+            case "classes", "set_queue" | "set_queue_and_dscp":
+                queue, *dscp = map(_number, values)
+                key = _number(keys[0]), _hardware_address(keys[1]), _number(keys[2])
+                _insert(self.classes, key, Classification(queue, dscp[0] if dscp else None))
+            case "ports", "trust" | "distrust":
+                place = _number(keys[0]), _hardware_address(keys[1])
+                _insert(self.ports, place, _number(values[0]) if values else None)
             case "queues", "set_limit" | "set_threshold_and_limit":
-                *threshold, limit, is_policed = (int(value, 0) for value in values)
-                limits = QueueLimits(threshold[0] if threshold else None, limit, bool(is_policed))
-                _insert(self.queues, (number[0], number[1]), limits)
-            case "ipv4_routes" | "ipv6_routes", "forward":
-                _insert(self.routes, ip_network(keys[0]), _next_hop(values))
-            case "ipv4_routes" | "ipv6_routes", "share":
-                group, members = (int(value, 0) for value in values)
-                if not members:
-                    raise ValueError("no members")
-                _insert(self.routes, ip_network(keys[0]), Share(group, members))
-            case "members_of", "forward":
-                _insert(self.members, (number[0], number[1]), _next_hop(values))
+                *threshold, limit, policed, frame_bytes = map(_number, values)
+                limits = QueueLimits(threshold[0] if threshold else None, limit, bool(policed), frame_bytes)
+                _insert(self.queues, (_number(keys[0]), _number(keys[1])), limits)
+            case "ipv4_routes" | "ipv6_routes", _:
+                route = Route(RouteKind(action), _number(values[0]) if values else None)
+                _insert(self.routes, ip_network(keys[0]), route)
+            case "groups", "forward":
+                _insert(self.groups, _number(keys[0]), tuple(map(_number, values)))
             case "neighbours", "set_neighbour":
-                _insert(self.neighbours, number[0], _hardware_address(values[0]))
-            case "spraying", "spray_packets":
-                if number[0] in self.spraying:
-                    raise ValueError("stands twice")
-                self.spraying.add(number[0])
+                own, neighbour = map(_hardware_address, values)
+                _insert(self.neighbours, _number(keys[0]), (own, neighbour))
             case _:
                 raise ValueError(f"no table {table} with action {action}")
 
@@ -114,8 +120,8 @@ def _insert(table: dict[_Key, _Entry], key: _Key, entry: _Entry) -> None:
     table[key] = entry
 
 
-def _next_hop(values: list[str]) -> NextHop:
-    return NextHop(int(values[0], 0), _hardware_address(values[1]))
+def _number(text: str) -> int:
+    return int(text, 0)
 
 
 def _hardware_address(text: str) -> bytes:

@@ -19,11 +19,15 @@ DEVICE_CONFIG_FILE: Final = "mlt.json"
 P4INFO_FILE: Final = "mlt.p4info.txtpb"
 QUEUES_PER_PORT: Final = 8
 """BMv2's `--priority-queues`; the place of a queue in every array is port x 8 + queue."""
+PORTS: Final = 511
+"""Ports are 0 to 510; BMv2 drops what is sent to 511."""
+CPU_PORT: Final = 255
+"""The controller's (`--cpu-port`)."""
 
 BUILD_KEY: Final = "mltswitch"
 """Under `__meta__` of the JSON, where BMv2 reads nothing but `version`."""
 _COOKIE_BYTES: Final = 8
-_REFUSAL: Final = re.compile(r"const bit<8> REFUSED_(\w+) = (\d+);")
+_REFUSAL: Final = re.compile(r"const bit<7> REFUSED_(\w+) = (\d+);")
 
 
 @dataclass(frozen=True, slots=True)

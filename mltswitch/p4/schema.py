@@ -23,6 +23,25 @@ class MatchField:
 
 
 @dataclass(frozen=True, slots=True)
+class Restriction:
+    """What must hold between values of an entry (`@entry_restriction` or `@action_restriction`)."""
+
+    left: str
+    operator: str
+    """`<=` or `!=`."""
+    right: str
+    """A name, or a number."""
+
+    def holds(self, values: Mapping[str, int]) -> bool:
+        """Whether it does for these."""
+        left, right = values[self.left], values[self.right] if self.right in values else int(self.right)
+        return left <= right if self.operator == "<=" else left != right
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.operator} {self.right}"
+
+
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """One value that an action takes."""
 
@@ -38,6 +57,7 @@ class Action:
     identifier: int
     name: str
     parameters: tuple[Parameter, ...]
+    restrictions: tuple[Restriction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +69,10 @@ class Table:
     fields: tuple[MatchField, ...]
     actions: Mapping[str, Action]
     size: int
+    restrictions: tuple[Restriction, ...] = ()
+    """Of the key."""
+    is_shared: bool = False
+    """An entry holds the parameters of several members, one of which a packet gets (an action selector)."""
 
 
 @dataclass(frozen=True, slots=True)

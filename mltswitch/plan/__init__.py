@@ -14,7 +14,7 @@ from mltswitch.plan.document import (
     ScenarioPrediction,
     TrafficClass,
 )
-from mltswitch.plan.elements import Host, PathName, Port, Route, Switch
+from mltswitch.plan.elements import NO_ADDRESS, Host, PathName, Port, Route, Switch
 from mltswitch.plan.fabric import Fabric
 from mltswitch.plan.port_numbers import check_ports, trailing_number
 from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
@@ -22,9 +22,10 @@ from mltswitch.plan.seal import load_plan, sealed
 from mltswitch.plan.segments import SegmentRoute, Segments
 from mltswitch.plan.topology import Topology
 from mltswitch.plan.topology_document import PortRole, SwitchRole
-from mltswitch.plan.underlay import attached_hosts, underlay
+from mltswitch.plan.underlay import attached_hosts, owned_blocks, underlay
 
 __all__ = [
+    "NO_ADDRESS",
     "CapabilityLookup",
     "ClassKind",
     "Fabric",
@@ -53,6 +54,7 @@ __all__ = [
     "check_ports",
     "check_spray_mode",
     "load_plan",
+    "owned_blocks",
     "resolve_fabric",
     "sealed",
     "trailing_number",

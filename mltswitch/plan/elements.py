@@ -1,9 +1,10 @@
 """Switches, ports, hosts, paths and routes: of what a topology consists."""
 
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPV4LENGTH, IPv4Address, IPv4Network
 from typing import Final, NamedTuple
 
+from mltswitch.plan.addresses import prefix_at
 from mltswitch.plan.topology_document import PortRole, SwitchRole
 
 ADDRESSES_OF_A_LINK: Final = 4
@@ -98,6 +99,16 @@ class Route(NamedTuple):
     next_hop: IPv4Address
     port: str
     """The port, or the link aggregation group."""
+
+    @property
+    def discards(self) -> bool:
+        """Whether packets end here, since nobody has an address of the prefix that no longer one takes."""
+        return not self.port and self.next_hop == NO_ADDRESS
+
+
+def discard_route(first: int, size: int) -> Route:
+    """Where packets for so many addresses end, a power of two of them, that no longer prefix takes."""
+    return Route(prefix_at(first, IPV4LENGTH - (size.bit_length() - 1)), NO_ADDRESS, "")
 
 
 class PathName(NamedTuple):

@@ -24,7 +24,16 @@ from mltswitch.plan.cabling import (
     find_pods,
     upward_links,
 )
-from mltswitch.plan.elements import ADDRESSES_OF_A_LINK, NO_ADDRESS, Host, PathName, Port, Route, Switch
+from mltswitch.plan.elements import (
+    ADDRESSES_OF_A_LINK,
+    NO_ADDRESS,
+    Host,
+    PathName,
+    Port,
+    Route,
+    Switch,
+    discard_route,
+)
 from mltswitch.plan.fabric import Fabric
 from mltswitch.plan.topology_document import HostAddress, PortRole, SwitchRole
 
@@ -140,6 +149,10 @@ class Topology:
             if port.peer_is_host:
                 for prefix in prefixes:
                     yield Route(prefix_at(prefix + port.number, IPV4LENGTH), port.peer_address, port.name)
+        # What nobody has must not follow the way up: the switch there would send it down again.
+        stride = self._addressing.leaf_stride
+        for prefix in prefixes:
+            yield discard_route(prefix + self.tier_index[leaf.name] * stride, stride)
 
     def _upper_routes(self, switch: Switch) -> Iterator[Route]:
         """A prefix for each leaf below, and the way to the core for the rest."""

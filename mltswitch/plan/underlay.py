@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from ipaddress import IPV4LENGTH, IPv4Network
 
 from mltswitch.plan.addresses import prefix_at
-from mltswitch.plan.elements import ADDRESSES_OF_A_LINK, Port, Route, Switch
+from mltswitch.plan.elements import ADDRESSES_OF_A_LINK, Port, Route, Switch, discard_route
 from mltswitch.plan.topology import Topology
 from mltswitch.plan.topology_document import Addressing, SwitchRole
 
@@ -62,6 +62,16 @@ def _below(addressing: Addressing, topology: Topology, leaf: str) -> Iterator[IP
     for host in topology.hosts:
         if host.is_explicit and host.leaf == leaf:
             yield prefix_at(int(host.address), IPV4LENGTH)
+
+
+def owned_blocks(addressing: Addressing, topology: Topology, switch: Switch) -> tuple[Route, ...]:
+    """The block of a leaf's own hosts: what no link of it has ends there, and does not go up."""
+    if switch.role is not SwitchRole.LEAF or addressing.hosts is None:
+        return ()
+    size = ADDRESSES_OF_A_LINK * addressing.leaf_stride
+    return (
+        discard_route(int(addressing.hosts.network_address) + size * topology.tier_index[switch.name], size),
+    )
 
 
 def attached_hosts(switch: Switch) -> tuple[Route, ...]:

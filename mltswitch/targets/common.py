@@ -20,6 +20,8 @@ NO_PORT: Final = re.compile("")
 """The port of a route on a device whose routes name the next hop alone."""
 NO_NEXT_HOP: Final = IPv4Address(0)
 """Of a route that leads to no neighbour, such as one that drops."""
+NULL_INTERFACE: Final = "Null0"
+"""Where routes that discard lead, in whichever case an OS writes it."""
 Key = tuple[tuple[str, ...], str]
 """A line with the modes in which it stands, outermost first."""
 
@@ -99,8 +101,8 @@ def known_form(query: str) -> Iterator[None]:
 def static_route(line: str, where: str, prefix: str, target: str, others: str) -> RouteState:
     """A route of a running configuration that names its next hop and no port.
 
-    What stands behind the next hop, such as a distance, is the port; a word in the place of the next hop,
-    such as null0, is the port of the next hop 0.0.0.0. Raises DeviceError.
+    What stands behind the next hop, such as a distance, is the port; a word in the place of the next hop is
+    the port of the next hop 0.0.0.0, unless it is null0 alone, which discards. Raises DeviceError.
     """
     try:
         network = IPv4Network(prefix, strict=False)
@@ -111,7 +113,13 @@ def static_route(line: str, where: str, prefix: str, target: str, others: str) -
         next_hop = IPv4Address(target)
     except ValueError:
         next_hop, words = NO_NEXT_HOP, [target, *words]
-    return RouteState(network, next_hop, " ".join(words))
+    return as_discarding(RouteState(network, next_hop, " ".join(words)), NULL_INTERFACE)
+
+
+def as_discarding(route: RouteState, word: str) -> RouteState:
+    """A route without a next hop whose port is that word, as one that discards; any other as it is."""
+    is_discarding = route.next_hop == NO_NEXT_HOP and route.port.lower() == word.lower()
+    return route._replace(port="") if is_discarding else route
 
 
 def without_route_ports(quantised: Quantised, _plan: Plan, _switch: Switch) -> Quantised:

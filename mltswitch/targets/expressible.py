@@ -57,7 +57,8 @@ def _check_paths(
     state: SwitchState, capabilities: Capabilities, port_name: re.Pattern[str], examples: str
 ) -> None:
     segments = state.segment_routing
-    routes: list[RouteState | SegmentRouteState] = [*state.routes, *(segments.routes if segments else ())]
+    routes: list[RouteState | SegmentRouteState] = [route for route in state.routes if not route.discards]
+    routes += segments.routes if segments else ()
     for name, alike in groupby(routes, lambda route: route.port):
         if not port_name.fullmatch(name):
             raise UnsupportedPlanError(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network
+from operator import attrgetter
 from typing import Final
 
 from mltswitch.capabilities import Bandwidth, Limit
@@ -53,6 +54,16 @@ class PortState:
     queues: tuple[QueueState, ...]
     unexpected: tuple[str, ...] = ()
     """What a device runs here that no plan asks for and no other field can say; empty in a wanted state."""
+    rewritten: tuple[int, ...] = ()
+    """Code points of packets arriving here that become background's, for every switch behind this one."""
+    hardware_address: str = ""
+    """To which packets are sent that this port routes; empty where the OS has one of its own."""
+    mtu_bytes: int | None = None
+    """The longest IP packet; None where the OS has an MTU of its own."""
+
+
+_PORT_FIELDS: Final = ("trusted", "shaped_bps", "rewritten", "hardware_address", "mtu_bytes")
+_fields: Final = attrgetter(*_PORT_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +100,8 @@ class SwitchState:  # noqa: PLW1641  (the decorator makes the hash)
     """None: the plan does not use it."""
     packet_spraying: bool = False
     """Equal-cost routes are chosen packet by packet."""
+    background_dscp: int = 0
+    """What ports rewrite code points to."""
 
     def __eq__(self, other: object) -> bool:
         """Whether everything is the same; ports that share their queues are compared once."""
@@ -98,6 +111,7 @@ class SwitchState:  # noqa: PLW1641  (the decorator makes the hash)
             self.routes == other.routes
             and self.segment_routing == other.segment_routing
             and self.packet_spraying == other.packet_spraying
+            and self.background_dscp == other.background_dscp
             and same_ports(self.ports, other.ports)
         )
 
@@ -109,9 +123,12 @@ def same_ports(ones: tuple[PortState, ...], others: tuple[PortState, ...]) -> bo
     """
     equal: set[tuple[int, int]] = set()
     for one, other in zip(ones, others, strict=False):
-        if one.name != other.name or one.trusted != other.trusted:
+        if one.name != other.name:
             return False
-        if one.shaped_bps != other.shaped_bps or one.unexpected != other.unexpected:
+        if (
+            any(getattr(one, field) != getattr(other, field) for field in _PORT_FIELDS)
+            or one.unexpected != other.unexpected
+        ):
             return False
         pair = (id(one.queues), id(other.queues))
         if pair not in equal and one.queues != other.queues:
@@ -120,11 +137,16 @@ def same_ports(ones: tuple[PortState, ...], others: tuple[PortState, ...]) -> bo
     return len(ones) == len(others)
 
 
+DISCARDED: Final = "discarded"
+"""What a route to nowhere does with packets."""
 FIELD_WORDS: Final = {
     "ecn_threshold_bytes": "ECN threshold",
     "dscps": "code points",
     "shaped_bps": "rate",
     "trusted": "DSCP trusted",
+    "rewritten": "code points made background's",
+    "hardware_address": "MAC address",
+    "mtu_bytes": "MTU",
     "minimum": "guarantee",
     "maximum": "rate cap",
 }
@@ -164,7 +186,7 @@ def _port_differences(expected: SwitchState, found: SwitchState) -> Iterator[Dif
         if other is None:
             yield Difference(port.name, None, "configuration", "present", "absent")
             continue
-        for name in ("trusted", "shaped_bps"):
+        for name in _PORT_FIELDS:
             wanted, actual = getattr(port, name), getattr(other, name)
             if wanted != actual:
                 yield Difference(port.name, None, name, str(wanted), str(actual))
@@ -237,4 +259,5 @@ def _path_differences(expected: SwitchState, found: SwitchState) -> Iterator[Dif
 
 
 def _via(route: RouteState | SegmentRouteState) -> str:
-    return f"via {route.next_hop} {route.port}".rstrip()
+    discards = isinstance(route, RouteState) and route.discards
+    return DISCARDED if discards else f"via {route.next_hop} {route.port}".rstrip()

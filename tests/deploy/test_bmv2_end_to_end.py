@@ -20,18 +20,22 @@ from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import Step, hardware_capabilities
 from mltswitch.targets.bmv2 import TARGET
+from mltswitch.targets.bmv2.ports import port_number
 from tests.p4.switches import DEVICE_ID, RunningSwitch, running_switch
 from tests.plan.examples import SMALL
 
 pytestmark = pytest.mark.bmv2
 
 
-def bmv2_plan(*, load: float = 0.9, mode: str = "alias", gradients: int | None = None) -> Plan:
-    """A fabric of one spine and one leaf with two ports, eth1 to its host and eth2 to the spine."""
-    group = {"count": 1, "platform": "bmv2"}
+def bmv2_plan(
+    *, load: float = 0.9, mode: str = "alias", gradients: int | None = None, spines: int = 1
+) -> Plan:
+    """A fabric of one leaf, eth1 to its host and eth2 to the spine; of two leaves with more spines."""
+    spine, leaf = {"count": spines, "platform": "bmv2"}, {"count": spines, "platform": "bmv2"}
+    alias = {f"spine{number}": f"10.10{number}.0.0/16" for number in range(1, spines + 1)}
     document = SMALL | {
-        "topology": {"leaf_spine": {"spines": group, "leaves": group, "hosts_per_leaf": 1}},
-        "addressing": SMALL["addressing"] | {"alias": {"spine1": "10.101.0.0/16"}},
+        "topology": {"leaf_spine": {"spines": spine, "leaves": leaf, "hosts_per_leaf": 1}},
+        "addressing": SMALL["addressing"] | {"alias": alias},
         "ports": {"rate": "100Mbps", "buffer": "400kB", "shaped": True},
         "traffic": {"load": load},
         "spraying": {"mode": mode},
@@ -82,7 +86,7 @@ def test_push_fills_an_empty_switch_and_changes_nothing_the_second_time(tmp_path
             "all: {vars: {mltswitch_platform: bmv2}, hosts: {leaf1: "
             f"{{ansible_host: '{fresh.address}'}}}}}}\n"
         )
-        plan, rack = bmv2_plan(), load_inventory(tmp_path)
+        plan, rack = bmv2_plan(), load_inventory(tmp_path / "hosts.yaml")
         [unloaded] = verify(plan, rack).devices
         assert unloaded.status is Status.DIFFERS
         assert "it runs no program" in unloaded.notes
@@ -108,20 +112,33 @@ def test_push_fills_an_empty_switch_and_changes_nothing_the_second_time(tmp_path
         assert set(before) == {line for line in rendered if line.startswith(("table_add", "meter_set_rates"))}
 
 
+def own_addresses(plan: Plan) -> dict[int, str]:
+    """Port → its MAC address."""
+    state = TARGET.quantise(plan, "leaf1").state
+    return {port_number(port.name): port.hardware_address for port in state.ports}
+
+
 @pytest.mark.parametrize(
     ("line", "port", "queue", "field"),
     [
-        ("table_modify_match queues set_threshold_and_limit 2 5 => 1000 2000 0", "eth2", 5, "limit"),
-        ("table_modify_match queues set_limit 1 7 => 4321 0", "eth1", 7, "limit"),
+        ("table_modify_match queues set_threshold_and_limit 2 5 => 1000 2000 0 1514", "eth2", 5, "limit"),
+        ("table_modify_match queues set_limit 1 7 => 4321 0 1514", "eth1", 7, "limit"),
         ("table_delete_match queues 1 6", "eth1", 6, "queue"),
         ("meter_set_rates policers 14 0.5:1000 0.5:1000", "eth1", 6, "maximum"),
-        ("table_modify_match dscp_queues set_queue 1 34 => 2", "eth1", 5, "dscps"),
-        ("table_delete_match trusted_ports 2", "eth2", None, "trusted"),
-        ("table_modify_match neighbours set_neighbour 2 => 02:00:00:00:00:09", "eth2", None, "configuration"),
-        ("table_modify_match ipv4_routes forward 10.101.0.0/16 => 1 02:00:00:00:00:09", "", None, "route"),
-        ("table_add ipv4_routes forward 10.101.7.0/24 => 1 02:4d:0a:00:00:01", "", None, "route"),
-        ("table_add spraying spray_packets 0 =>", "", None, "packet spraying"),
-        ("table_add members_of forward 9 0 => 1 02:4d:0a:00:00:01", "", None, "push"),
+        ("table_modify_match classes set_queue 1 {own_1} 34 => 2", "eth1", 5, "dscps"),
+        ("table_delete_match classes 1 {own_1} 48", "eth1", None, "rewritten"),
+        ("table_delete_match ports 2 {own_2}", "eth2", None, "trusted"),
+        ("table_modify_match ports distrust 2 {own_2} => 0", "eth2", None, "trusted"),
+        ("table_add ports trust 2 02:00:00:00:00:09 =>", "eth2", None, "configuration"),
+        (
+            "table_modify_match neighbours set_neighbour 2 => {own_2} 02:00:00:00:00:09",
+            "eth2",
+            None,
+            "configuration",
+        ),
+        ("table_modify_match ipv4_routes forward 10.101.0.0/16 => 1", "", None, "route"),
+        ("table_add ipv4_routes forward 10.101.7.0/24 => 1", "", None, "route"),
+        ("table_add groups forward 9 => 1", "", None, "push"),
     ],
 )
 def test_a_change_by_hand_is_noticed_and_mended(
@@ -129,7 +146,8 @@ def test_a_change_by_hand_is_noticed_and_mended(
 ) -> None:
     plan = bmv2_plan()
     assert push(plan, rack).exit_code == 0
-    enter(switch, line)
+    own = {f"own_{port}": address for port, address in own_addresses(plan).items()}
+    enter(switch, line.format(**own))
     found = verify(plan, rack).devices[0].differences
     assert any((d.port, d.queue) == (port, queue) and d.field.startswith(field) for d in found), found
     [mended] = push(plan, rack).devices
@@ -151,12 +169,25 @@ def test_another_plan_moves_what_differs(switch: RunningSwitch, rack: Inventory)
         ("meter_set_rates", "policers"),
     }
     assert len(set(entries(switch)) - before) == len(lines)
-    sprayed = bmv2_plan(load=0.7, mode="packet")
-    [on] = push(sprayed, rack).devices
-    assert on.change == "table_add spraying spray_packets 0 =>\n"
-    assert verify(bmv2_plan(load=0.7, mode="p4"), rack).devices[0].differences[0].field == "packet spraying"
-    [off] = push(bmv2_plan(load=0.7, mode="p4"), rack).devices
-    assert off.change.splitlines()[-1] == "table_delete_match spraying 0"
+
+
+def test_spraying_is_turned_on_and_off_and_a_changed_group_is_noticed(
+    switch: RunningSwitch, rack: Inventory
+) -> None:
+    emptied(switch)
+    flows, packets = bmv2_plan(mode="p4", spines=2), bmv2_plan(mode="packet", spines=2)
+    assert push(flows, rack).exit_code == 0
+    [on] = push(packets, rack).devices
+    assert "table_modify_match ipv4_routes share_packets" in on.change
+    assert verify(flows, rack).devices[0].differences[0].field == "packet spraying"
+    [off] = push(flows, rack).devices
+    assert "table_modify_match ipv4_routes share_flows" in off.change
+    enter(switch, "table_modify_match groups forward 1 => 2")
+    [found] = verify(flows, rack).devices
+    assert "route" in {difference.field.split(" ")[0] for difference in found.differences}
+    [mended] = push(flows, rack).devices
+    assert mended.change.splitlines()[-1] == "table_modify_match groups forward 1 => 2 3"
+    emptied(switch)
 
 
 def test_the_way_back_is_a_push_of_the_plan_before(switch: RunningSwitch, rack: Inventory) -> None:
@@ -216,10 +247,9 @@ def test_another_controller_is_one_line_and_no_obstacle_to_verify(
 def test_foreign_entries_are_kept_and_said(switch: RunningSwitch, rack: Inventory) -> None:
     emptied(switch)
     foreign = (
-        "table_add ipv4_routes share 192.168.0.0/16 => 1 2",
-        "table_add members_of forward 1 0 => 2 02:00:00:00:00:01",
-        "table_add members_of forward 1 1 => 2 02:00:00:00:00:02",
-        "table_add ipv6_routes forward 2001:db8::/32 => 2 02:00:00:00:00:01",
+        "table_add ipv4_routes share_flows 192.168.0.0/16 => 1",
+        "table_add groups forward 1 => 2 3",
+        "table_add ipv6_routes forward 2001:db8::/32 => 2",
     )
     enter(switch, *foreign)
     [report] = push(bmv2_plan(), rack).devices

@@ -104,12 +104,12 @@ def test_a_program_of_somebody_else_is_not_read(server: Server, rack: Inventory)
 
 
 def test_a_refused_line_ends_the_push(server: Server, rack: Inventory) -> None:
-    server.refusing = "trusted_ports"
+    server.refusing = "neighbours"
     [failed] = push(bmv2_plan(), rack).devices
     assert failed.status is Status.FAILED
     assert failed.error.startswith("leaf1 (127.0.0.1:9559): refuses step ")
     assert "unknown command refuse" in failed.error
-    assert not [line for line in server.written if "trusted_ports" in line or "routes" in line]
+    assert not [line for line in server.written if "neighbours" in line or "routes" in line]
     server.refusing = ""
     assert push(bmv2_plan(), rack).exit_code == 0
 
@@ -130,8 +130,8 @@ def test_questions_and_lines_that_it_does_not_know(server: Server, rack: Invento
         assert server.opened == [False]
         with pytest.raises(DeviceError, match="has no answer to 'show version'"):
             conversation.ask("show version")
-        with pytest.raises(DeviceError, match="refuses step 2 of 2, 'table_delete_match spraying 0'"):
-            conversation.apply((Step("set_queue_depth 5"), Step("table_delete_match spraying 0")))
+        with pytest.raises(DeviceError, match="refuses step 2 of 2, 'table_delete_match groups 1'"):
+            conversation.apply((Step("set_queue_depth 5"), Step("table_delete_match groups 1")))
 
 
 def with_client(device: Device, folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Inventory:

@@ -39,6 +39,7 @@ def tables(draw: DrawFn, identifier: int, name: str) -> Table:
             for number, action_name in enumerate(names)
         },
         size=draw(st.integers(1, 4096)),
+        is_shared=draw(st.booleans()),
     )
 
 
@@ -69,7 +70,10 @@ def entry_changes(draw: DrawFn, schema: Schema) -> EntryChange:
     if verb is Verb.DELETE:
         return EntryChange(verb, table, key)
     action = draw(st.sampled_from(list(table.actions.values())))
-    parameters = tuple(draw(st.integers(0, 2**parameter.bits - 1)) for parameter in action.parameters)
+    members = draw(st.integers(1, 4)) if table.is_shared and action.parameters else 1
+    parameters = tuple(
+        draw(st.integers(0, 2**parameter.bits - 1)) for _ in range(members) for parameter in action.parameters
+    )
     return EntryChange(verb, table, key, action, parameters)
 
 

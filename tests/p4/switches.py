@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,14 @@ _SEND = (
     "    port.bind((sys.argv[1], 0))\n"
     "    [port.send(bytes.fromhex(frame)) for frame in sys.argv[2:]]\n"
 )
+_HEAR = (
+    "import socket, sys\n"
+    "with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as port:\n"
+    "    port.bind((sys.argv[1], 0))\n"
+    "    port.settimeout(60)\n"
+    "    print(flush=True)\n"
+    "    print(port.recv(65535).hex())\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +47,22 @@ class RunningSwitch:
 
     def send(self, port: int, *frames: bytes) -> None:
         """Frames that arrive at a port."""
-        command = ["nsenter", "-t", str(self.process.pid), "-n", sys.executable, "-c", _SEND, f"host{port}"]
-        subprocess.run([*command, *(frame.hex() for frame in frames)], check=True)
+        subprocess.run([*self._inside(_SEND, port), *(frame.hex() for frame in frames)], check=True)
+
+    @contextmanager
+    def hearing(self, port: int) -> Iterator[Callable[[], bytes]]:
+        """The first frame that leaves by a port from here on."""
+        with subprocess.Popen(self._inside(_HEAR, port), stdout=subprocess.PIPE, text=True) as listener:
+            assert listener.stdout is not None
+            listener.stdout.readline()
+            try:
+                yield lambda: bytes.fromhex(listener.communicate()[0])
+            finally:
+                listener.kill()
+
+    def _inside(self, code: str, port: int) -> list[str]:
+        """The command that runs Python beside the switch, at the other end of a port's cable."""
+        return ["nsenter", "-t", str(self.process.pid), "-n", sys.executable, "-c", code, f"host{port}"]
 
     def kill(self) -> None:
         """It dies at once, and says nothing to anybody."""

@@ -86,10 +86,10 @@ def test_the_folder_of_the_sources_leaves_no_trace(p4c: Compiler, sources: Path)
 
 
 def test_a_fault_in_the_source_is_named_with_file_and_line(p4c: Compiler, sources: Path) -> None:
-    path = sources / "admission.p4"
+    path = sources / "trust.p4"
     lines = path.read_text().splitlines()
-    number = next(number for number, line in enumerate(lines, 1) if "is_policed = policed;" in line)
-    lines[number - 1] = "        is_policed = whatever;"
+    number = next(number for number, line in enumerate(lines, 1) if "metadata.is_untrusted = 1;" in line)
+    lines[number - 1] = "        metadata.is_untrusted = whatever;"
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(UserInputError, match="whatever") as raised:
         compile_program(p4c, sources)
@@ -200,5 +200,5 @@ def test_info_describes_what_is_shipped(run: Run) -> None:
     shown = run("p4", "info")
     assert shown.code == 0
     assert source_sha256() in shown.out
-    for word in (*sizes, "arrived", "policers", "admitted_bytes"):
+    for word in (*sizes, "decisions", "policers", "admitted"):
         assert word in shown.out

@@ -11,34 +11,36 @@ from scapy.layers.l2 import Ether
 
 from mltswitch.errors import DeviceError, UserInputError
 from mltswitch.p4.control import BATCH_LINES, Count, QueueCounters, Switch, open_switch
-from mltswitch.p4.program import Program, shipped_program
+from mltswitch.p4.messages import PacketIn
+from mltswitch.p4.program import Program, refusal_reasons, shipped_program
 from tests.p4.switches import DEVICE_ID, RunningSwitch, running_switch
 
 pytestmark = [pytest.mark.bmv2, pytest.mark.root]
 
 NEIGHBOUR = "02:4d:0a:00:00:02"
+OWN = "02:00:00:00:00:01"
 ENTRIES = (
-    "table_add dscp_queues set_queue 1 10 => 5",
-    "table_add dscp_queues set_queue 1 34 => 6",
-    f"table_add ipv4_routes forward 0.0.0.0/0 => 1 {NEIGHBOUR}",
-    "table_add ipv4_routes share 10.10.0.0/16 => 1 2",
-    f"table_add ipv4_routes forward 10.101.0.0/16 => 2 {NEIGHBOUR}",
-    f"table_add ipv6_routes forward 2001:db8::/32 => 2 {NEIGHBOUR}",
-    f"table_add members_of forward 1 0 => 1 {NEIGHBOUR}",
-    f"table_add members_of forward 1 1 => 2 {NEIGHBOUR}",
-    f"table_add neighbours set_neighbour 2 => {NEIGHBOUR}",
-    "table_add queues set_threshold_and_limit 2 5 => 3028 4542 0",
-    "table_add queues set_limit 2 6 => 48448 1",
-    "table_add queues set_limit 10 0 => 4294967295 0",
-    "table_add spraying spray_packets 0 =>",
-    "table_add trusted_ports trust 1 => 1",
+    f"table_add classes set_queue 1 {OWN} 10 => 5",
+    f"table_add classes set_queue_and_dscp 1 {OWN} 34 => 6 0",
+    "table_add groups forward 1 => 1 2",
+    "table_add ipv4_routes discard 0.0.0.0/0 =>",
+    "table_add ipv4_routes share_flows 10.10.0.0/16 => 1",
+    "table_add ipv4_routes forward 10.101.0.0/16 => 2",
+    "table_add ipv6_routes forward_back 2001:db8::/32 => 2",
+    f"table_add neighbours set_neighbour 2 => {OWN} {NEIGHBOUR}",
+    f"table_add ports trust 1 {OWN} =>",
+    f"table_add ports distrust 2 {OWN} => 0",
+    "table_add queues set_threshold_and_limit 2 5 => 3028 4542 0 1514",
+    "table_add queues set_limit 2 6 => 48448 1 1514",
+    "table_add queues set_limit 10 0 => 4294967295 0 1514",
 )
 """In the order in which a switch's entries are listed."""
+NOTHING_REFUSED = dict.fromkeys(refusal_reasons().values(), 0)
 METER = "meter_set_rates policers 22 0.125:1514 0.25:3028"
 
 
 def frame(*, dscp: int, ecn: int, destination: str = "10.101.0.1") -> bytes:
-    packet = Ether(dst="02:00:00:00:00:01") / IP(dst=destination, tos=dscp << 2 | ecn) / UDP() / bytes(100)
+    packet = Ether(dst=OWN) / IP(src="10.9.9.9", dst=destination, tos=dscp << 2 | ecn) / UDP() / bytes(100)
     return bytes(packet)
 
 
@@ -96,23 +98,25 @@ def test_entries_are_changed_and_removed_by_their_key(switch: Switch) -> None:
     switch.write(ENTRIES)
     switch.write(
         (
-            "table_modify_match queues set_limit 2 5 => 1500 0",
+            "table_modify_match queues set_limit 2 5 => 1500 0 1514",
             "table_delete_match ipv4_routes 0.0.0.0/0",
-            "table_modify_match ipv4_routes share 10.101.0.0/16 => 1 2",
+            "table_modify_match ipv4_routes share_packets 10.101.0.0/16 => 1",
+            "table_modify_match groups forward 1 => 2 9 1",
         )
     )
-    expected = set(ENTRIES) - {ENTRIES[2], ENTRIES[4], ENTRIES[9]}
+    expected = set(ENTRIES) - {ENTRIES[2], ENTRIES[3], ENTRIES[5], ENTRIES[10]}
     expected |= {
-        "table_add queues set_limit 2 5 => 1500 0",
-        "table_add ipv4_routes share 10.101.0.0/16 => 1 2",
+        "table_add queues set_limit 2 5 => 1500 0 1514",
+        "table_add ipv4_routes share_packets 10.101.0.0/16 => 1",
+        "table_add groups forward 1 => 2 9 1",
     }
     assert set(switch.entries()) == expected
 
 
 def test_lines_are_carried_out_in_order_across_batches(switch: Switch) -> None:
     toggles = (
-        "table_add spraying spray_packets 0 =>",
-        "table_delete_match spraying 0",
+        "table_add groups forward 3 => 1 2",
+        "table_delete_match groups 3",
     ) * BATCH_LINES
     switch.write(toggles)
     assert switch.entries() == ()
@@ -122,7 +126,7 @@ def test_lines_are_carried_out_in_order_across_batches(switch: Switch) -> None:
 
 def many(count: int) -> tuple[str, ...]:
     return tuple(
-        f"table_add dscp_queues set_queue {number // 64 + 1} {number % 64} => 3" for number in range(count)
+        f"table_add classes set_queue {number // 64 + 1} {OWN} {number % 64} => 3" for number in range(count)
     )
 
 
@@ -140,7 +144,7 @@ def test_a_refused_line_is_named_with_the_reason_and_what_took_effect(switch: Sw
 
 
 @pytest.mark.parametrize(
-    "line", ["table_modify_match spraying spray_packets 0 =>", "table_delete_match queues 2 5"]
+    "line", ["table_modify_match groups forward 7 => 2", "table_delete_match queues 2 5"]
 )
 def test_what_is_not_there_is_neither_changed_nor_removed(switch: Switch, line: str) -> None:
     with pytest.raises(DeviceError, match=r"Cannot find match entry \(NOT_FOUND\); 0 of 1 lines"):
@@ -148,14 +152,36 @@ def test_what_is_not_there_is_neither_changed_nor_removed(switch: Switch, line: 
 
 
 def test_a_full_table_refuses(switch: Switch) -> None:
-    """The table `spraying` has room for one entry."""
-    with pytest.raises(DeviceError, match=r"refuses line 2 of 2.*1 of 2 lines took effect"):
-        switch.write(("table_add spraying spray_packets 0 =>", "table_add spraying spray_packets 1 =>"))
+    """The table `ports` has room for 512 entries."""
+    lines = [
+        f"table_add ports trust {number % 500} 02:00:00:00:{number // 500:02x}:01 =>" for number in range(513)
+    ]
+    with pytest.raises(DeviceError, match=r"refuses line 513 of 513.*512 of 513 lines took effect"):
+        switch.write(lines)
 
 
 def test_a_wrong_line_is_found_before_anything_is_sent(switch: Switch) -> None:
     with pytest.raises(UserInputError, match="line 2: queue is '8'"):
-        switch.write((ENTRIES[0], "table_add queues set_limit 2 8 => 1 0"))
+        switch.write((ENTRIES[0], "table_add queues set_limit 2 8 => 1 0 1514"))
+    assert switch.entries() == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("table_add groups forward 0 => 2 3", "group is 0"),
+        ("table_add ipv4_routes share_flows 10.9.0.0/16 => 0", "group is 0"),
+        ("table_add ipv6_routes share_packets 2001:db8::/32 => 0", "group is 0"),
+        (
+            "table_add queues set_threshold_and_limit 2 5 => 3001 3000 0 1514",
+            "ecn_threshold is 3001, limit is 3000",
+        ),
+    ],
+)
+def test_what_the_program_restricts_is_not_sent(switch: Switch, line: str, said: str) -> None:
+    """BMv2's server does not look at these annotations, and would take both lines."""
+    with pytest.raises(UserInputError, match=said):
+        switch.write((ENTRIES[0], line))
     assert switch.entries() == ()
 
 
@@ -179,7 +205,7 @@ def test_a_higher_election_id_takes_over_and_the_former_primary_hears_of_it(
         with pytest.raises(DeviceError, match="another controller is primary"):
             switch.load(program)
         other.write(ENTRIES)
-    switch.write(("table_delete_match spraying 0",))
+    switch.write(("table_delete_match ipv4_routes 0.0.0.0/0",))
 
 
 def test_a_session_that_ended_leaves_its_election_id_and_no_thread_behind(
@@ -226,9 +252,44 @@ def test_queues_count_what_arrived_and_what_became_of_it(switch: Switch, running
     found = switch.counters()
     assert set(found) == {(2, 5), (2, 6), (10, 0)}
     both = Count(2, 2 * size)
-    assert found[2, 5] == QueueCounters(both, both, nothing, nothing, nothing)
+    assert found[2, 5] == QueueCounters(both, nothing, nothing, nothing)
+    assert found[2, 5].arrived == both
     assert found[2, 6].arrived == Count(1, size)
-    assert found[10, 0] == QueueCounters(nothing, nothing, nothing, nothing, nothing)
+    assert found[10, 0] == QueueCounters(nothing, nothing, nothing, nothing)
+
+
+def test_what_a_host_could_be_answered_for_comes_in_and_answers_go_out(
+    switch: Switch, running: RunningSwitch
+) -> None:
+    switch.write((*ENTRIES, f"table_add queues set_limit 2 0 => 4542 0 {len(frame(dscp=10, ecn=0)) - 1}"))
+    packet = Ether(frame(dscp=10, ecn=0))
+    packet[IP].ttl = 1
+    del packet[IP].chksum
+    expired = bytes(packet)
+    nowhere = frame(dscp=10, ecn=0, destination="192.0.2.1")
+    too_big = frame(dscp=0, ecn=0)
+    running.send(1, expired, nowhere, too_big)
+    found: list[PacketIn] = []
+
+    def have_come() -> bool:
+        found.extend(switch.packets_in())
+        return len(found) == 3
+
+    wait_until(have_come)
+    assert found == [PacketIn(expired, 1, 5), PacketIn(nowhere, 1, 6), PacketIn(too_big, 1, 10)]
+    assert switch.packets_in() == ()
+    assert switch.refusals() == NOTHING_REFUSED | {"expired": 1, "unreachable": 1, "too_big": 1}
+    with running.hearing(2) as heard:
+        switch.packet_out(expired, 2)
+        assert heard() == expired
+    for port in (-1, 255, 511):
+        with pytest.raises(UserInputError, match=f"no port {port}"):
+            switch.packet_out(expired, port)
+    with (
+        open_switch(running.address, device_id=DEVICE_ID, primary=False) as reader,
+        pytest.raises(DeviceError, match="from its primary controller alone"),
+    ):
+        reader.packet_out(expired, 2)
 
 
 def test_every_packet_that_joins_no_queue_is_counted_by_reason(
@@ -245,13 +306,9 @@ def test_every_packet_that_joins_no_queue_is_counted_by_reason(
         good,
     )
     wait_until(lambda: sum(switch.refusals().values()) == 4)
-    assert switch.refusals() == {
+    assert switch.refusals() == NOTHING_REFUSED | {
         "malformed": 1,
         "checksum": 1,
         "not_ip": 1,
         "no_route": 1,
-        "expired": 0,
-        "no_queue": 0,
-        "group_address": 0,
-        "untrusted": 0,
     }

@@ -16,7 +16,7 @@ from mltswitch.p4.control import BATCH_LINES, open_switch
 from mltswitch.p4.program import Program
 from tests.p4.servers import ObedientServer, SilentServer, serving
 
-LINE = "table_add spraying spray_packets 0 =>"
+LINE = "table_add groups forward 1 => 2 3"
 
 
 @pytest.fixture(autouse=True)

@@ -1,13 +1,17 @@
 """The compiled program of the package belongs to the P4 sources beside it."""
 
 import json
+import re
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from mltswitch.errors import MachineError
+from mltswitch.p4.control import Count, QueueCounters
 from mltswitch.p4.messages import pipeline_config, schema_of
+from mltswitch.p4.model import Refusal
 from mltswitch.p4.program import (
     DEVICE_CONFIG_FILE,
     FOLDER,
@@ -105,15 +109,35 @@ def test_the_summary_tells_keys_and_actions(program: Program) -> None:
 
 def test_refusals_are_named_as_in_the_source() -> None:
     assert refusal_reasons() == {
+        0: "no_queue",
         1: "malformed",
         2: "checksum",
         3: "not_ip",
         4: "no_route",
         5: "expired",
-        6: "no_queue",
-        7: "group_address",
+        6: "unreachable",
+        7: "not_ours",
         8: "untrusted",
+        9: "martian",
+        10: "too_big",
+        11: "returned",
+        12: "no_neighbour",
     }
+
+
+def test_the_model_refuses_by_the_same_numbers() -> None:
+    assert refusal_reasons() == {reason.value: reason.name.lower() for reason in Refusal}
+
+
+def test_decisions_are_counted_in_the_order_of_the_source() -> None:
+    found = re.findall(r"const bit<2> (\w+) = (\d);", (FOLDER / "admission.p4").read_text())
+    names = [field.name for field in fields(QueueCounters)]
+    assert {int(index): name.lower() for name, index in found} == dict(enumerate(names))
+
+
+def test_what_arrived_is_the_sum_of_all_decisions() -> None:
+    cells = [Count(10**number, 64 * 10**number) for number in range(4)]
+    assert QueueCounters(*cells).arrived == Count(1111, 64 * 1111)
 
 
 def test_what_is_shipped_is_read_once() -> None:

@@ -78,12 +78,16 @@ OTHER_OF_A_PORT: dict[str, Any] = {
     "shaped_bps": 10,
     "queues": (replace(QUEUE, ecn_threshold_bytes=30000), PORT.queues[1]),
     "unexpected": ("something",),
+    "rewritten": (48,),
+    "hardware_address": "02:4d:0a:14:00:02",
+    "mtu_bytes": 1500,
 }
 OTHER_OF_A_SWITCH: dict[str, Any] = {
     "ports": STATE.ports[:1],
     "routes": (),
     "segment_routing": SegmentRouting(IPv6Network("2001:db8::/48"), ()),
     "packet_spraying": True,
+    "background_dscp": 8,
 }
 
 

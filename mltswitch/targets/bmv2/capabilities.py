@@ -21,7 +21,10 @@ LEAST_PACKET_BYTES: Final = 34
 MAXIMUM_LIMIT_BYTES: Final = QUEUE_DEPTH_PACKETS * LEAST_PACKET_BYTES
 MAXIMUM_ROUTES: Final = 4096
 MAXIMUM_GROUPS: Final = 255
-"""And as many DSCP maps; number 0 stands for none. mltswitch/p4/mlt.p4 has room for `GROUPS`, 0 too."""
+"""`GROUPS` of mltswitch/p4/mlt.p4; number 0 stands for none."""
+MAXIMUM_CLASSES: Final = 4096
+"""`DSCP_ENTRIES` there: code points of all ports together."""
+ETHERNET_BYTES: Final = 14
 PORTS: Final = 511
 """0 to 510; 511 drops (simple_switch's documentation, --drop-port)."""
 CPU_PORT: Final = 255
@@ -53,7 +56,8 @@ SIMPLE_SWITCH = Capabilities(
         source="P4Runtime specification 1.3, MeterConfig: whole bytes a second; what exceeds them is dropped",
     ),
     remaps_host_control=True,
-    packet_spraying="mltswitch/p4/forwarding.p4: the table spraying",
+    rewrites_code_points="mltswitch/p4/trust.p4: distrust, set_queue_and_dscp",
+    packet_spraying="mltswitch/p4/forwarding.p4: share_packets",
     source_routing="mltswitch/p4/parser.p4, forwarding.p4: the header of mltswitch/wire/source_route.py",
 )
 HARDWARE = {SIMPLE_SWITCH.hardware: SIMPLE_SWITCH}

@@ -1,6 +1,6 @@
-"""A state as what our tables have to hold, whatever numbers its maps and groups get; and back."""
+"""A state as what our tables have to hold, whatever numbers its groups get; and back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from itertools import groupby
@@ -10,6 +10,8 @@ from mltswitch.capabilities import BitRate, BytesLimit
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.bmv2.capabilities import (
     BACKGROUND_QUEUE,
+    ETHERNET_BYTES,
+    MAXIMUM_CLASSES,
     MAXIMUM_GROUPS,
     MAXIMUM_LIMIT_BYTES,
     MAXIMUM_ROUTES,
@@ -23,11 +25,8 @@ from mltswitch.units import BITS_PER_BYTE
 from mltswitch.wire.hardware_address import hardware_address
 from mltswitch.wire.tos import DSCP_COUNT
 
-MAXIMUM_MAPS: Final = 31
-"""DSCP maps of a plan: twice as many stand side by side while ports go from one to the other."""
-
-DscpMap = tuple[tuple[int, int], ...]
-"""(code point, queue), ascending, without those that go to background."""
+NOWHERE: Final = IPv4Address(0)
+"""The next hop of a route whose MAC address is not one by rule; its port says which it is."""
 
 
 class Level(NamedTuple):
@@ -37,6 +36,7 @@ class Level(NamedTuple):
     limit_bytes: int
     meter: Meter | None
     """None: no rate bounds it."""
+    frame_bytes: int
 
     def or_more(self, other: "Level") -> "Level":
         """The least that takes whatever either of both takes."""
@@ -45,14 +45,15 @@ class Level(NamedTuple):
             threshold = max(self.threshold_bytes, other.threshold_bytes)
         if self.meter is not None and other.meter is not None:
             meter = Meter(*map(max, self.meter, other.meter))
-        return Level(threshold, max(self.limit_bytes, other.limit_bytes), meter)
+        limit = max(self.limit_bytes, other.limit_bytes)
+        return Level(threshold, limit, meter, max(self.frame_bytes, other.frame_bytes))
 
 
-class Hop(NamedTuple):
-    """A port and the MAC address behind it."""
+class Neighbour(NamedTuple):
+    """MAC addresses of a port, and of whoever is behind it."""
 
-    port: int
-    neighbour: str
+    address: str
+    behind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,33 +64,35 @@ class Contents:
     """Port → number."""
     levels: Mapping[tuple[int, int], Level]
     """(port, queue) → what it takes."""
-    maps: Mapping[int, DscpMap | None]
-    """Port → its map; None: it is not trusted."""
-    neighbours: Mapping[int, str]
-    """Port → MAC address, for packets that name the port themselves."""
-    routes: Mapping[IPv4Network, tuple[Hop, ...]]
-    """Prefix → who shares its packets."""
+    trust: Mapping[int, Entry]
+    """Port → its entry in `ports`."""
+    classes: Mapping[int, tuple[Entry, ...]]
+    """Port → its entries in `classes`."""
+    neighbours: Mapping[int, Neighbour]
+    """Port → addresses of what leaves there."""
+    routes: Mapping[IPv4Network, tuple[int, ...]]
+    """Prefix → the ports that share its packets; none: they are discarded."""
     packet_spraying: bool
 
 
 def level_in(tables: Tables, entry: Entry) -> Level:
     """What a queue takes; a policed queue whose meter has no rates is not bounded by it."""
-    *threshold, limit, policed = map(int, entry.parameters)
+    *threshold, limit, policed, frame_bytes = map(int, entry.parameters)
     meter = tables.meters.get(place_of(*entry.numbers())) if policed else None
-    return Level(threshold[0] if threshold else None, limit, meter)
+    return Level(threshold[0] if threshold else None, limit, meter, frame_bytes)
 
 
-def level_of(queue: QueueState) -> Level:
+def _level_of(queue: QueueState, frame_bytes: int) -> Level:
     """A queue's thresholds and rate; raises UnsupportedPlanError."""
     limit = queue.limit.size_bytes if isinstance(queue.limit, BytesLimit) else MAXIMUM_LIMIT_BYTES
     threshold = queue.ecn_threshold_bytes
     if threshold is not None and threshold > limit:
         raise UnsupportedPlanError(f"the ECN threshold {threshold} B lies above the limit {limit} B")
     if not isinstance(queue.maximum, BitRate):
-        return Level(threshold, limit, None)
+        return Level(threshold, limit, None, frame_bytes)
     rate = queue.maximum.bps // BITS_PER_BYTE
     # The burst that the queue itself could hold: one that finds the queue empty loses nothing by the meter.
-    return Level(threshold, limit, Meter(rate, limit, rate, limit))
+    return Level(threshold, limit, Meter(rate, limit, rate, limit), frame_bytes)
 
 
 @remembering_last
@@ -97,93 +100,123 @@ def contents_of(state: SwitchState) -> Contents:
     """What the tables have to hold; raises UnsupportedPlanError for what they cannot say."""
     numbers = numbered(port.name for port in state.ports)
     levels: dict[tuple[int, int], Level] = {}
-    maps: dict[int, DscpMap | None] = {}
-    for (queues, trusted), ports in groupby(state.ports, _alike):
-        names = [port.name for port in ports]
+    trust: dict[int, Entry] = {}
+    classes: dict[int, tuple[Entry, ...]] = {}
+    for port in state.ports:
+        number = numbers[port.name]
         try:
-            alike = {queue.queue: level_of(queue) for queue in queues}
-            dscp_map = _map_of(queues, trusted)
+            levels |= {(number, queue): level for queue, level in _levels(port).items()}
+            trust[number], classes[number] = _trust(port, number, state.background_dscp)
         except UnsupportedPlanError as error:
-            error.where = f"port {names[0]}"
+            error.where = f"port {port.name}"
             raise
-        for name in names:
-            maps[numbers[name]] = dscp_map
-            levels |= {(numbers[name], queue): level for queue, level in alike.items()}
-    if len(set(maps.values())) > MAXIMUM_MAPS:
-        raise UnsupportedPlanError(f"the ports have more than {MAXIMUM_MAPS} different DSCP maps")
+    if sum(map(len, classes.values())) > MAXIMUM_CLASSES:
+        raise UnsupportedPlanError(
+            "its ports have many code points", expected=f"at most {MAXIMUM_CLASSES} in all"
+        )
+    neighbours = _neighbours(state, numbers)
     routes = _routes(state.routes, numbers)
-    return Contents(numbers, levels, maps, _neighbours(routes), routes, state.packet_spraying)
+    return Contents(numbers, levels, trust, classes, neighbours, routes, state.packet_spraying)
 
 
-def _alike(port: PortState) -> tuple[tuple[QueueState, ...], bool]:
-    return port.queues, port.trusted
+def _levels(port: PortState) -> dict[int, Level]:
+    if port.mtu_bytes is None or not port.hardware_address:
+        raise UnsupportedPlanError("its MTU or MAC address is missing")
+    _check_queues(port.queues)
+    frame_bytes = port.mtu_bytes + ETHERNET_BYTES
+    return {queue.queue: _level_of(queue, frame_bytes) for queue in port.queues}
 
 
-def _map_of(queues: Sequence[QueueState], trusted: bool) -> DscpMap | None:
+def _check_queues(queues: Sequence[QueueState]) -> None:
     served = [queue.queue for queue in queues]
     if served != sorted(set(served), reverse=True) or served[-1:] != [BACKGROUND_QUEUE]:
         raise UnsupportedPlanError(
             f"its queues are {', '.join(map(str, served)) or 'none'}",
             expected=f"some of {QUEUE_COUNT - 1} to 1, then {BACKGROUND_QUEUE}",
         )
-    found = sorted((dscp, queue.queue) for queue in queues for dscp in queue.dscps)
-    if [dscp for dscp, _ in found] != list(range(DSCP_COUNT)):
+    if sorted(dscp for queue in queues for dscp in queue.dscps) != list(range(DSCP_COUNT)):
         raise UnsupportedPlanError(f"its queues do not share all {DSCP_COUNT} code points")
-    led = tuple((dscp, queue) for dscp, queue in found if queue != BACKGROUND_QUEUE)
-    if trusted:
-        return led
-    if led:
-        raise UnsupportedPlanError("is not trusted, so all its packets are background")
-    return None
 
 
-def _routes(routes: Sequence[RouteState], numbers: Mapping[str, int]) -> dict[IPv4Network, tuple[Hop, ...]]:
-    found: dict[IPv4Network, tuple[Hop, ...]] = {}
+def _trust(port: PortState, number: int, background: int) -> tuple[Entry, tuple[Entry, ...]]:
+    """Entries of `ports` and `classes` for what arrives at a port."""
+    key = (str(number), port.hardware_address)
+    led = {
+        dscp: queue.queue for queue in port.queues for dscp in queue.dscps if queue.queue != BACKGROUND_QUEUE
+    }
+    if not port.trusted:
+        if led or port.rewritten != all_but(background):
+            raise UnsupportedPlanError("is not trusted, so all its packets are background")
+        return Entry("ports", "distrust", key, (str(background),)), ()
+    rewritten = dict.fromkeys(port.rewritten, BACKGROUND_QUEUE)
+    if led.keys() & rewritten.keys():
+        raise UnsupportedPlanError("leads code points to queues that it rewrites to background's")
+    entries = tuple(
+        Entry("classes", "set_queue_and_dscp", (*key, str(dscp)), (str(queue), str(background)))
+        if dscp in rewritten
+        else Entry("classes", "set_queue", (*key, str(dscp)), (str(queue),))
+        for dscp, queue in sorted((led | rewritten).items())
+    )
+    return Entry("ports", "trust", key, ()), entries
+
+
+def all_but(background: int) -> tuple[int, ...]:
+    """What a port that is not trusted rewrites."""
+    return tuple(dscp for dscp in range(DSCP_COUNT) if dscp != background)
+
+
+def _routes(routes: Sequence[RouteState], numbers: Mapping[str, int]) -> dict[IPv4Network, tuple[int, ...]]:
+    found: dict[IPv4Network, tuple[int, ...]] = {}
     for prefix, alike in groupby(routes, lambda route: route.prefix):
-        hops: list[Hop] = []
+        hops: list[int] = []
         for route in alike:
-            if route.port not in numbers:
+            if not route.discards and route.port not in numbers:
                 raise UnsupportedPlanError(
                     f"leads to {route.port[:40]!r}, which is no port of the plan", where=f"route {prefix}"
                 )
-            hops.append(Hop(numbers[route.port], hardware_address(route.next_hop)))
+            if not route.discards:
+                hops.append(numbers[route.port])
         if prefix in found or len(set(hops)) != len(hops):
             raise UnsupportedPlanError("stands twice", where=f"route {prefix}")
         found[prefix] = tuple(hops)
-    members = [hops for hops in found.values() if len(hops) > 1]
-    if len(found) > MAXIMUM_ROUTES or sum(map(len, members)) > MAXIMUM_ROUTES:
+    if len(found) > MAXIMUM_ROUTES:
         raise UnsupportedPlanError(f"{len(found)} routes", expected=f"at most {MAXIMUM_ROUTES}")
-    if len(members) > MAXIMUM_GROUPS:
+    groups = sum(len(hops) > 1 for hops in found.values())
+    if groups > MAXIMUM_GROUPS:
         raise UnsupportedPlanError(
-            f"{len(members)} prefixes with several next hops", expected=f"at most {MAXIMUM_GROUPS}"
+            f"{groups} prefixes with several next hops", expected=f"at most {MAXIMUM_GROUPS}"
         )
     return found
 
 
-def _neighbours(routes: Mapping[IPv4Network, tuple[Hop, ...]]) -> dict[int, str]:
+def _neighbours(state: SwitchState, numbers: Mapping[str, int]) -> dict[int, Neighbour]:
     """Behind each port, one; raises UnsupportedPlanError for a second one."""
-    found: dict[int, str] = {}
-    for prefix, hops in routes.items():
-        for hop in hops:
-            if found.setdefault(hop.port, hop.neighbour) != hop.neighbour:
-                raise UnsupportedPlanError(
-                    f"leads to a second neighbour behind port {hop.port}", where=f"route {prefix}"
-                )
+    own = {port.name: port.hardware_address for port in state.ports}
+    found: dict[int, Neighbour] = {}
+    for route in state.routes:
+        if route.port not in numbers:
+            continue
+        neighbour = Neighbour(own[route.port], hardware_address(route.next_hop))
+        if found.setdefault(numbers[route.port], neighbour) != neighbour:
+            raise UnsupportedPlanError(
+                f"leads to a second neighbour behind port {route.port}", where=f"route {route.prefix}"
+            )
     return dict(sorted(found.items()))
 
 
 def port_state(
     name: str,
     levels: Mapping[int, Level],
-    dscp_map: Mapping[int, int],
+    trust: Entry | None,
+    classes: Iterable[Entry],
     *,
-    trusted: bool,
     unexpected: tuple[str, ...] = (),
 ) -> PortState:
-    """A port from its queues and the map of the packets that arrive there."""
+    """A port from its queues and the entries for what arrives there."""
     dscps: dict[int, list[int]] = {queue: [] for queue in levels}
+    queue_of = {entry.numbers_at(2): int(entry.parameters[0]) for entry in classes}
     for dscp in range(DSCP_COUNT):
-        dscps.setdefault(dscp_map.get(dscp, BACKGROUND_QUEUE), []).append(dscp)
+        dscps.setdefault(queue_of.get(dscp, BACKGROUND_QUEUE), []).append(dscp)
     queues = tuple(
         QueueState(
             queue,
@@ -195,8 +228,28 @@ def port_state(
         )
         for queue, level in sorted(levels.items(), reverse=True)
     )
-    return PortState(name, trusted, None, queues, unexpected)
+    rewritten = tuple(sorted(entry.numbers_at(2) for entry in classes if len(entry.parameters) > 1))
+    if trust is not None and trust.action == "distrust":
+        rewritten = all_but(int(trust.parameters[0]))
+    return PortState(
+        name,
+        trust is not None and trust.action == "trust",
+        None,
+        queues,
+        unexpected,
+        rewritten,
+        "" if trust is None else trust.key[1],
+        min((level.frame_bytes for level in levels.values()), default=ETHERNET_BYTES) - ETHERNET_BYTES,
+    )
 
 
-NOWHERE: Final = IPv4Address(0)
-"""The next hop of a route whose MAC address is not one by rule; its port says which it is."""
+def background_in(tables: Tables, ports: Iterable[int]) -> int:
+    """The code point that these ports rewrite others to; of several, the highest; 0 where there is none."""
+    mine = frozenset(ports)
+    rewriting = [
+        entry
+        for table in ("ports", "classes")
+        for entry in tables.of(table)
+        if entry.action in ("distrust", "set_queue_and_dscp") and entry.numbers_at(0) in mine
+    ]
+    return max((int(entry.parameters[-1]) for entry in rewriting), default=0)

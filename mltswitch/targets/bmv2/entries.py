@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from mltswitch.capabilities.meter_rate import BYTES_PER_MICROSECOND
 from mltswitch.targets.addresses import ipv4_network, network_text
-from mltswitch.targets.bmv2.capabilities import BACKGROUND_QUEUE, MAXIMUM_GROUPS, PORTS, QUEUE_COUNT
+from mltswitch.targets.bmv2.capabilities import MAXIMUM_GROUPS, PORTS, QUEUE_COUNT
 from mltswitch.targets.p4runtime import SET_QUEUE_DEPTH
 from mltswitch.wire.hardware_address import REMEMBERED
 from mltswitch.wire.tos import DSCP_COUNT
@@ -57,25 +57,39 @@ class Table(NamedTuple):
 
     key: tuple[_Check, ...]
     actions: Mapping[str, tuple[_Check, ...]]
+    is_shared: bool = False
+    """Its one action may have its parameter several times."""
 
 
 _PORT, _QUEUE, _BIT, _BYTES = _below(PORTS + 1), _below(QUEUE_COUNT), _below(2), _below(1 << 32)
-_NUMBER, _WORD = _below(1 << 8), _below(1 << 16)
+_DSCP = _below(DSCP_COUNT)
 _GROUP = _below(MAXIMUM_GROUPS + 1)
-_ROUTE: Final[Mapping[str, tuple[_Check, ...]]] = {"forward": (_PORT, _is_mac), "share": (_GROUP, _WORD)}
+_ROUTE: Final[Mapping[str, tuple[_Check, ...]]] = {
+    "forward": (_PORT,),
+    "forward_back": (_PORT,),
+    "share_flows": (_GROUP,),
+    "share_packets": (_GROUP,),
+    "discard": (),
+}
 TABLES: Final[Mapping[str, Table]] = {
     "queues": Table(
-        (_PORT, _QUEUE), {"set_limit": (_BYTES, _BIT), "set_threshold_and_limit": (_BYTES, _BYTES, _BIT)}
+        (_PORT, _QUEUE),
+        {"set_limit": (_BYTES, _BIT, _BYTES), "set_threshold_and_limit": (_BYTES, _BYTES, _BIT, _BYTES)},
     ),
-    "dscp_queues": Table((_NUMBER, _below(DSCP_COUNT)), {"set_queue": (_QUEUE,)}),
-    "trusted_ports": Table((_PORT,), {"trust": (_NUMBER,)}),
-    "neighbours": Table((_PORT,), {"set_neighbour": (_is_mac,)}),
-    "members_of": Table((_GROUP, _WORD), {"forward": (_PORT, _is_mac)}),
+    "classes": Table(
+        (_PORT, _is_mac, _DSCP), {"set_queue": (_QUEUE,), "set_queue_and_dscp": (_QUEUE, _DSCP)}
+    ),
+    "ports": Table((_PORT, _is_mac), {"trust": (), "distrust": (_DSCP,)}),
+    "neighbours": Table((_PORT,), {"set_neighbour": (_is_mac, _is_mac)}),
+    "groups": Table((_GROUP,), {"forward": (_PORT,)}, is_shared=True),
     "ipv4_routes": Table((_is_prefix,), _ROUTE),
     "ipv6_routes": Table((_is_ipv6_prefix,), _ROUTE),
-    "spraying": Table((_NUMBER,), {"spray_packets": ()}),
 }
 """Every table of mltswitch/p4; a plan says nothing of `ipv6_routes`."""
+
+
+SHARING: Final = ("share_flows", "share_packets")
+"""Actions of routes that lead to a group: flow by flow, and packet by packet."""
 
 
 class Entry(NamedTuple):
@@ -105,6 +119,10 @@ class Entry(NamedTuple):
         """The key, of a table whose keys are numbers."""
         return tuple(map(int, self.key))
 
+    def numbers_at(self, place: int) -> int:
+        """One field of the key, which is a number."""
+        return int(self.key[place])
+
     def _line(self, command: str) -> str:
         return " ".join((command, self.table, self.action, *self.key, "=>", *self.parameters))
 
@@ -133,12 +151,14 @@ def place_of(port: int, queue: int) -> int:
     return port * QUEUE_COUNT + queue
 
 
-def queue_entry(port: int, queue: int, threshold: int | None, limit: int, policed: bool) -> Entry:
-    """S and L of one queue; S None: neither marks nor drops before L."""
-    key, flag = (str(port), str(queue)), str(int(policed))
+def queue_entry(
+    port: int, queue: int, threshold: int | None, limit: int, policed: bool, frame_bytes: int
+) -> Entry:
+    """S and L of one queue, and the longest frame; S None: neither marks nor drops before L."""
+    key, end = (str(port), str(queue)), (str(limit), str(int(policed)), str(frame_bytes))
     if threshold is None:
-        return Entry("queues", "set_limit", key, (str(limit), flag))
-    return Entry("queues", "set_threshold_and_limit", key, (str(threshold), str(limit), flag))
+        return Entry("queues", "set_limit", key, end)
+    return Entry("queues", "set_threshold_and_limit", key, (str(threshold), *end))
 
 
 def _rate_text(rate: int) -> str:
@@ -149,14 +169,15 @@ def _rate_text(rate: int) -> str:
 def parse_entry(line: str) -> Entry | None:
     """The entry that a `table_add` line adds; None for any other line."""
     words = line.split(" ")
-    if len(words) < 4 or words[0] != "table_add" or "=>" not in words:
+    if len(words) < 3 or words[0] != "table_add" or "=>" not in words:
         return None
     arrow = words.index("=>")
     name, action, key, parameters = words[1], words[2], words[3:arrow], words[arrow + 1 :]
     table = TABLES.get(name)
     if table is None or action not in table.actions:
         return None
-    if not (_fit(key, table.key) and _fit(parameters, table.actions[action])):
+    checks = table.actions[action] * (len(parameters) if table.is_shared else 1)
+    if not (_fit(key, table.key) and _fit(parameters, checks)) or (table.is_shared and not parameters):
         return None
     return Entry(name, action, tuple(key), tuple(parameters))
 
@@ -227,26 +248,12 @@ class Tables:
         """The entry with this key."""
         return self.entries.get((table, tuple(map(str, key))))
 
-    def dscp_maps(self) -> dict[int, dict[int, int]]:
-        """Number of a map → its code points → queue, where that is not background's."""
-        found: dict[int, dict[int, int]] = {}
-        for entry in self.of("dscp_queues"):
-            number, dscp = entry.numbers()
-            queue = int(entry.parameters[0])
-            if queue != BACKGROUND_QUEUE:
-                found.setdefault(number, {})[dscp] = queue
-        return found
+    def members(self, group: str) -> tuple[str, ...]:
+        """The ports of a group; none where it is missing."""
+        entry = self.at("groups", group)
+        return () if entry is None else entry.parameters
 
-    def dscp_map(self, number: int) -> dict[int, int]:
-        """One of them."""
-        return self.dscp_maps().get(number, {})
 
-    def map_of_port(self, port: int) -> int:
-        """The number of the map that a port's packets are led by; 0: it is not trusted."""
-        entry = self.at("trusted_ports", port)
-        return 0 if entry is None else int(entry.parameters[0])
-
-    def members(self, group: str, count: str) -> tuple[tuple[str, ...] | None, ...]:
-        """Port and neighbour of each member of a group; None: that one is missing."""
-        found = (self.at("members_of", group, member) for member in range(int(count)))
-        return tuple(None if entry is None else entry.parameters for entry in found)
+def hops_of(tables: Tables, route: Entry) -> tuple[str, ...]:
+    """The ports that a route leads to; none where it discards, or its group is missing."""
+    return tables.members(route.parameters[0]) if route.action in SHARING else route.parameters

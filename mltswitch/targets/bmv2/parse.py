@@ -1,18 +1,17 @@
 """Commands of simple_switch_CLI back into state: all lines that this state needs, and no others."""
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import replace
-from ipaddress import IPv4Network
-from typing import Any
+from ipaddress import IPv4Address
 
 from mltswitch.capabilities import Capabilities
+from mltswitch.plan import NO_ADDRESS
 from mltswitch.targets.addresses import ipv4_network
-from mltswitch.targets.bmv2.contents import Level, level_in, port_state
-from mltswitch.targets.bmv2.entries import Tables, is_depth
+from mltswitch.targets.bmv2.contents import Level, background_in, level_in, port_state
+from mltswitch.targets.bmv2.entries import SHARING, Entry, Tables, hops_of, is_depth
 from mltswitch.targets.bmv2.ports import port_name
 from mltswitch.targets.bmv2.render import FILE, render_text
 from mltswitch.targets.common import UNKNOWN, Key, check_lines, each_line
-from mltswitch.targets.state import PortState, RouteState, SwitchState
+from mltswitch.targets.state import RouteState, SwitchState
 from mltswitch.wire.hardware_address import address_of
 
 
@@ -50,35 +49,30 @@ def _state(tables: Tables) -> SwitchState:
     for entry in tables.of("queues"):
         port, queue = entry.numbers()
         levels.setdefault(port, {})[queue] = level_in(tables, entry)
-    maps = tables.dscp_maps()
-    ports: list[PortState] = []
-    alike: dict[tuple[Any, ...], PortState] = {}
-    for port, queues in levels.items():
-        number = tables.map_of_port(port)
-        known = tuple(sorted(queues.items())), number
-        if known not in alike:
-            alike[known] = port_state("", queues, maps.get(number, {}), trusted=number != 0)
-        ports.append(replace(alike[known], name=port_name(port)))
-    spraying = any(True for _ in tables.of("spraying"))
-    return SwitchState(tuple(ports), tuple(_routes(tables, levels)), packet_spraying=spraying)
+    trust = {entry.numbers_at(0): entry for entry in tables.of("ports")}
+    classes: dict[int, list[Entry]] = {}
+    for entry in tables.of("classes"):
+        classes.setdefault(entry.numbers_at(0), []).append(entry)
+    ports = tuple(
+        port_state(port_name(port), queues, trust.get(port), classes.get(port, []))
+        for port, queues in levels.items()
+    )
+    behind = {entry.numbers()[0]: address_of(entry.parameters[1]) for entry in tables.of("neighbours")}
+    routes = tuple(_routes(tables, levels, behind))
+    spraying = any(entry.action == SHARING[True] for entry in tables.of("ipv4_routes"))
+    return SwitchState(ports, routes, packet_spraying=spraying, background_dscp=background_in(tables, levels))
 
 
-def _routes(tables: Tables, ports: Container[int]) -> list[RouteState]:
+def _routes(
+    tables: Tables, ports: Container[int], behind: Mapping[int, IPv4Address | None]
+) -> Iterator[RouteState]:
     """Hops that make no route of ours are left out, so that their lines do not fit."""
-    found: list[RouteState] = []
     for entry in tables.of("ipv4_routes"):
         prefix = ipv4_network(entry.key[0])
-        hops = (entry.parameters,) if entry.action == "forward" else tables.members(*entry.parameters)
-        for hop in hops:
-            route = None if hop is None else _route(prefix, hop, ports)
-            if route is not None:
-                found.append(route)
-    return found
-
-
-def _route(prefix: IPv4Network, hop: tuple[str, ...], ports: Container[int]) -> RouteState | None:
-    port, neighbour = hop
-    address = address_of(neighbour)
-    if address is None or int(port) not in ports:
-        return None
-    return RouteState(prefix, address, port_name(int(port)))
+        if not entry.parameters:
+            yield RouteState(prefix, NO_ADDRESS, "")
+            continue
+        for port in map(int, hops_of(tables, entry)):
+            address = behind.get(port)
+            if address is not None and port in ports:
+                yield RouteState(prefix, address, port_name(port))

@@ -5,10 +5,19 @@ from ipaddress import IPv4Network
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
+from mltswitch.plan import NO_ADDRESS
 from mltswitch.targets.addresses import ipv4_network
 from mltswitch.targets.base import RunningState
-from mltswitch.targets.bmv2.contents import NOWHERE, Contents, contents_of, level_in, port_state
-from mltswitch.targets.bmv2.entries import Entry, Meter, Tables, place_of
+from mltswitch.targets.bmv2.contents import (
+    NOWHERE,
+    Contents,
+    Neighbour,
+    background_in,
+    contents_of,
+    level_in,
+    port_state,
+)
+from mltswitch.targets.bmv2.entries import SHARING, Entry, Meter, Tables, hops_of, place_of
 from mltswitch.targets.p4runtime import ENTRIES, METERS, NO_PROGRAM, OUR_PROGRAM, PIPELINE
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.state import PortState, RouteState, SwitchState
@@ -37,47 +46,63 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     tables, contents = tables_in(answers), contents_of(wanted)
     ports = tuple(filter(None, (_port(name, tables, contents) for name in contents.numbers)))
     routes = in_order_of(wanted.routes, _routes(tables, wanted, contents.numbers))
-    spraying = any(True for _ in tables.of("spraying"))
-    state = SwitchState(ports, routes, packet_spraying=spraying)
+    shared = {
+        entry.action
+        for entry in tables.of("ipv4_routes")
+        if entry.action in SHARING and ipv4_network(entry.key[0]) in contents.routes
+    }
+    spraying = SHARING[True] in shared if shared else wanted.packet_spraying and bool(ports)
+    background = background_in(tables, contents.numbers.values())
+    state = SwitchState(ports, routes, packet_spraying=spraying, background_dscp=background)
     return RunningState(state, answers, tuple(_notes(answers[PIPELINE].strip(), tables, wanted, contents)))
 
 
 def is_of_plan(entry: Entry, ports: frozenset[int], own: OwnPrefixes) -> bool:
     """Whether it stands where only mltswitch writes: on a port of the plan, or within its prefixes.
 
-    Maps, groups and `spraying` belong to whoever refers to them, so they are the plan's.
+    Groups belong to the routes that refer to them, so they are the plan's.
     """
     if entry.table == "ipv6_routes":
         return False
     if entry.table == "ipv4_routes":
         return ipv4_network(entry.key[0]) in own
-    if entry.table in {"queues", "trusted_ports", "neighbours"}:
-        return int(entry.key[0]) in ports
-    return True
+    return entry.table == "groups" or entry.numbers_at(0) in ports
 
 
 def _port(name: str, tables: Tables, contents: Contents) -> PortState | None:
     """None: it has no queue."""
     number = contents.numbers[name]
-    queues = {entry.numbers()[1]: entry for entry in tables.of("queues") if entry.numbers()[0] == number}
+    queues = {entry.numbers()[1]: entry for entry in tables.of("queues") if entry.numbers_at(0) == number}
     if not queues:
         return None
-    map_number = tables.map_of_port(number)
+    address = contents.trust[number].key[1]
+    trust = {entry.key[1]: entry for entry in tables.of("ports") if entry.numbers_at(0) == number}
+    classes = [entry for entry in tables.of("classes") if entry.numbers_at(0) == number]
+    others = {entry.key[1] for entry in (*trust.values(), *classes)} - {address}
     return port_state(
         name,
         {queue: level_in(tables, entry) for queue, entry in queues.items()},
-        tables.dscp_map(map_number),
-        trusted=map_number != 0,
+        trust.get(address),
+        [entry for entry in classes if entry.key[1] == address],
         unexpected=(
+            *(f"packets to {other} are taken, too" for other in sorted(others)),
+            *_odd_frames(queues, tables),
             *_odd_meters(queues, tables, number),
             *_odd_neighbour(tables, number, contents.neighbours.get(number)),
         ),
     )
 
 
+def _odd_frames(queues: Mapping[int, Entry], tables: Tables) -> Iterator[str]:
+    lengths = {queue: level_in(tables, entry).frame_bytes for queue, entry in queues.items()}
+    for queue, frame_bytes in lengths.items():
+        if frame_bytes != min(lengths.values()):
+            yield f"queue {queue} takes frames of {frame_bytes} B"
+
+
 def _odd_meters(queues: Mapping[int, Entry], tables: Tables, number: int) -> Iterator[str]:
     for queue, entry in queues.items():
-        limit, policed = map(int, entry.parameters[-2:])
+        limit, policed, _ = map(int, entry.parameters[-3:])
         meter = tables.meters.get(place_of(number, queue))
         if not policed:
             continue
@@ -91,13 +116,13 @@ def _odd_meters(queues: Mapping[int, Entry], tables: Tables, number: int) -> Ite
             )
 
 
-def _odd_neighbour(tables: Tables, number: int, wanted: str | None) -> Iterator[str]:
+def _odd_neighbour(tables: Tables, number: int, wanted: Neighbour | None) -> Iterator[str]:
     entry = tables.at("neighbours", number)
     if entry is None:
         if wanted is not None:
-            yield "no neighbour for source routes"
-    elif entry.parameters[0] != wanted:
-        yield f"neighbour {entry.parameters[0]} for source routes"
+            yield "no neighbour"
+    elif entry.parameters != wanted:
+        yield f"sends from {entry.parameters[0]} to {entry.parameters[1]}"
 
 
 def _routes(tables: Tables, wanted: SwitchState, numbers: Mapping[str, int]) -> Iterator[RouteState]:
@@ -107,22 +132,23 @@ def _routes(tables: Tables, wanted: SwitchState, numbers: Mapping[str, int]) -> 
         prefix = ipv4_network(entry.key[0])
         if prefix not in own:
             continue
-        if entry.action == "forward":
-            yield _route(prefix, entry.parameters, names)
+        if not entry.parameters:
+            yield RouteState(prefix, NO_ADDRESS, "")
             continue
-        group, count = entry.parameters
-        for member, hop in enumerate(tables.members(group, count)):
-            if hop is None:
-                yield RouteState(prefix, NOWHERE, f"(member {member} of group {group} is missing)")
-            else:
-                yield _route(prefix, hop, names)
+        hops = hops_of(tables, entry)
+        if not hops:
+            yield RouteState(prefix, NOWHERE, f"(group {entry.parameters[0]} is missing)")
+        for port in hops:
+            yield _route(prefix, port, names, tables)
 
 
-def _route(prefix: IPv4Network, hop: tuple[str, ...], names: Mapping[str, str]) -> RouteState:
-    port, neighbour = hop
-    name, address = names.get(port, f"port {port}"), address_of(neighbour)
+def _route(prefix: IPv4Network, port: str, names: Mapping[str, str], tables: Tables) -> RouteState:
+    name, neighbour = names.get(port, f"port {port}"), tables.at("neighbours", port)
+    if neighbour is None:
+        return RouteState(prefix, NOWHERE, name)
+    address = address_of(neighbour.parameters[1])
     if address is None:
-        return RouteState(prefix, NOWHERE, f"{name} {neighbour}")
+        return RouteState(prefix, NOWHERE, f"{name} {neighbour.parameters[1]}")
     return RouteState(prefix, address, name)
 
 

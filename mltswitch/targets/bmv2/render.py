@@ -6,8 +6,8 @@ from typing import Final
 from mltswitch.capabilities import Capabilities
 from mltswitch.targets.addresses import network_text
 from mltswitch.targets.bmv2.capabilities import QUEUE_DEPTH_PACKETS
-from mltswitch.targets.bmv2.contents import DscpMap, contents_of
-from mltswitch.targets.bmv2.entries import meter_line, place_of
+from mltswitch.targets.bmv2.contents import contents_of
+from mltswitch.targets.bmv2.entries import SHARING, meter_line, place_of
 from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import SwitchState
 from mltswitch.targets.template import render_template
@@ -25,22 +25,19 @@ def write_files(state: SwitchState, capabilities: Capabilities) -> dict[str, str
 def render_text(state: SwitchState) -> str:
     """All lines, in an order that is safe to enter: queues, then what leads to them, routes last.
 
-    Maps and groups have numbers from 1, in the order in which ports and routes need them. Raises
-    UnsupportedPlanError for what the tables cannot say.
+    Groups have numbers from 1, in the order in which routes need them. Raises UnsupportedPlanError for what
+    the tables cannot say.
     """
     contents = contents_of(state)
-    maps: dict[DscpMap, int] = {}
-    trusted = [
-        (port, maps.setdefault(dscp_map, len(maps) + 1))
-        for port, dscp_map in contents.maps.items()
-        if dscp_map is not None
-    ]
     groups = count(1)
     return render_template(
         "bmv2/mltswitch.txt.j2",
         depth=QUEUE_DEPTH_PACKETS,
         queues=[
-            (port, queue, level.threshold_bytes, level.limit_bytes, int(level.meter is not None))
+            (
+                *(port, queue, level.threshold_bytes, level.limit_bytes),
+                *(int(level.meter is not None), level.frame_bytes),
+            )
             for (port, queue), level in contents.levels.items()
         ],
         meters=[
@@ -48,12 +45,12 @@ def render_text(state: SwitchState) -> str:
             for (port, queue), level in contents.levels.items()
             if level.meter is not None
         ],
-        dscps=[(number, dscp, queue) for dscp_map, number in maps.items() for dscp, queue in dscp_map],
-        trusted=trusted,
-        neighbours=list(contents.neighbours.items()),
+        classes=[entry.added for entries in contents.classes.values() for entry in entries],
+        trust=[entry.added for entry in contents.trust.values()],
+        neighbours=[(port, *neighbour) for port, neighbour in contents.neighbours.items()],
         routes=[
-            (network_text(prefix), next(groups) if len(hops) > 1 else None, [tuple(hop) for hop in hops])
-            for prefix, hops in contents.routes.items()
+            (network_text(prefix), next(groups) if len(ports) > 1 else None, ports)
+            for prefix, ports in contents.routes.items()
         ],
-        packet_spraying=contents.packet_spraying,
+        share=SHARING[contents.packet_spraying],
     )

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from mltswitch.targets.common import UNKNOWN, each_line
-from mltswitch.targets.cumulus.document import STATIC
+from mltswitch.targets.cumulus.document import DISCARD, STATIC
 from mltswitch.targets.cumulus.leaves import Path
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -95,7 +95,7 @@ _GRAMMAR: Final = tuple(
 )
 _ADDRESS: Final = "[0-9.]{7,15}"
 _LENGTH: Final = "(?:[12]?[0-9]|3[0-2])"
-_ROUTE: Final = re.compile(rf"nv set {' '.join(STATIC)} ({_ADDRESS}/{_LENGTH}) via ({_ADDRESS})")
+_ROUTE: Final = re.compile(rf"nv set {' '.join(STATIC)} ({_ADDRESS}/{_LENGTH}) via ({_ADDRESS}|{DISCARD})")
 _COMMENT: Final = re.compile(r"#[ -~]*|")
 
 

@@ -37,6 +37,8 @@ CERTAIN: Final = "100"
 
 _QUEUE_MAP: Final = ("qos", "egress-queue-mapping", "default-global", "switch-priority")
 STATIC: Final = ("vrf", "default", "router", "static")
+DISCARD: Final = "blackhole"
+"""In the place of a next hop, whose type has the same name."""
 
 
 def check_expressible(state: SwitchState) -> None:
@@ -77,13 +79,22 @@ def queue_map_path(priority: int | str) -> Path:
 
 def route_path(route: RouteState) -> Path:
     """A static route."""
-    return (*STATIC, network_text(route.prefix), "via", address_text(route.next_hop))
+    return (*STATIC, network_text(route.prefix), "via", _next_hop(route))
 
 
 @remembering_last
 def route_texts(routes: tuple[RouteState, ...]) -> list[tuple[str, str]]:
     """(prefix, next hop) of each route: both files say them."""
-    return [(network_text(route.prefix), address_text(route.next_hop)) for route in routes]
+    return [(network_text(route.prefix), _next_hop(route)) for route in routes]
+
+
+def _next_hop(route: RouteState) -> str:
+    return DISCARD if route.discards else address_text(route.next_hop)
+
+
+def next_hop_type(next_hop: str) -> str:
+    """What `nv set` adds to a next hop by itself."""
+    return DISCARD if next_hop == DISCARD else "ipv4-address"
 
 
 def congestion_groups(ports: tuple[PortState, ...]) -> dict[str, str]:

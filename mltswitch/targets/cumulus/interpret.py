@@ -5,20 +5,20 @@ What a configuration does not say has the default of the user guide (capabilitie
 
 import re
 from collections.abc import Iterator, Sequence
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Network
 from typing import Any, Final
 
 from mltswitch.capabilities import BitRate, Unlimited
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
+from mltswitch.targets.common import NO_NEXT_HOP, as_discarding
 from mltswitch.targets.cumulus.capabilities import KILOBIT, LARGEST_RATE_KBPS, TRAFFIC_CLASSES
-from mltswitch.targets.cumulus.document import CERTAIN, MAP_OF, PROFILE, STATIC
+from mltswitch.targets.cumulus.document import CERTAIN, DISCARD, MAP_OF, PROFILE, STATIC
 from mltswitch.targets.cumulus.leaves import Tree, at
 from mltswitch.targets.state import PortState, QueueState, RouteState
 from mltswitch.wire.tos import DSCP_COUNT
 
 GLOBAL: Final = "default-global"
 """The profile of ports that have none of their own."""
-NO_NEXT_HOP: Final = IPv4Address(0)
 
 _CODE_POINT_BITS: Final = 3
 """Eight code points in a row have one switch priority: 8 to 15 have 1."""
@@ -63,7 +63,8 @@ def routes_of(prefix: IPv4Network, route: Tree) -> Iterator[RouteState]:
             try:
                 yield RouteState(prefix, ipv4_address(hop), " ".join([*extra, *others]))
             except ValueError:  # an interface, or a blackhole
-                yield RouteState(prefix, NO_NEXT_HOP, " ".join([hop, *extra, *others]))
+                found = RouteState(prefix, NO_NEXT_HOP, " ".join([hop, *extra, *others]))
+                yield as_discarding(found, DISCARD)
 
 
 def static_routes(config: Tree) -> Iterator[tuple[IPv4Network, str, Tree]]:

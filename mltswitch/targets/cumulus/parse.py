@@ -7,8 +7,9 @@ from mltswitch.documents import parse_yaml
 from mltswitch.errors import UserInputError
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.base import FileError, LineError
+from mltswitch.targets.common import NO_NEXT_HOP
 from mltswitch.targets.cumulus.commands import parse_commands
-from mltswitch.targets.cumulus.document import leaves_of, port_leaves
+from mltswitch.targets.cumulus.document import DISCARD, leaves_of, port_leaves
 from mltswitch.targets.cumulus.interpret import Interpreter, queues_of
 from mltswitch.targets.cumulus.leaves import Leaves, Path, Tree, expanded, nest
 from mltswitch.targets.cumulus.render import COMMANDS, YAML, yaml_lines, yaml_tree
@@ -31,7 +32,8 @@ def read_files(files: Mapping[str, str], capabilities: Capabilities) -> SwitchSt
             leaves[path] = value
             continue
         try:
-            routes.append(RouteState(ipv4_network(path[4]), ipv4_address(path[6]), ""))
+            next_hop = NO_NEXT_HOP if path[6] == DISCARD else ipv4_address(path[6])
+            routes.append(RouteState(ipv4_network(path[4]), next_hop, ""))
         except ValueError as error:
             raise LineError(number, "", str(error)) from None
     state = SwitchState(_ports(leaves), tuple(routes))

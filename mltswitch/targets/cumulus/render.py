@@ -7,7 +7,7 @@ from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.targets.cumulus.commands import route_commands, set_commands
-from mltswitch.targets.cumulus.document import STATIC, port_leaves, route_texts
+from mltswitch.targets.cumulus.document import STATIC, next_hop_type, port_leaves, route_texts
 from mltswitch.targets.cumulus.leaves import Leaves, Path, Tree, nest
 from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import PortState, RouteState, SwitchState, same_ports
@@ -79,7 +79,7 @@ def _route_lines(routes: tuple[RouteState, ...]) -> list[str]:
     for prefix, next_hops in hops.items():
         lines += (f"{indent}{prefix}:", f"{indent}  via:")
         for hop in next_hops:
-            lines += (f"{indent}    {hop}:", f"{indent}      type: ipv4-address")
+            lines += (f"{indent}    {hop}:", f"{indent}      type: {next_hop_type(hop)}")
     return lines
 
 
@@ -109,4 +109,4 @@ def _add_type(tree: Tree, path: Path) -> None:
     node = tree
     for name in path:
         node = node[name]
-    node["type"] = "ipv4-address"
+    node["type"] = next_hop_type(path[-1])

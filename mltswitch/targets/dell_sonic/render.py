@@ -21,7 +21,7 @@ from mltswitch.targets.dell_sonic.names import (
     scheduler_policy_name,
     wred_policy_name,
 )
-from mltswitch.targets.dell_sonic.sections import number_list
+from mltswitch.targets.dell_sonic.sections import BLACKHOLE, number_list
 from mltswitch.targets.dell_sonic.settings import IDENTITY, classification_of, untrusted_entries
 from mltswitch.targets.expressible import queues_of
 from mltswitch.targets.memory import remembering_last
@@ -148,6 +148,8 @@ def _kinds(ports: Iterable[PortState]) -> tuple[list[_Kind], list[int]]:
 
 
 def _route(route: RouteState) -> _Route:
+    if route.discards:
+        return _Route(network_text(route.prefix), BLACKHOLE, "")
     return _Route(network_text(route.prefix), address_text(route.next_hop), route.port)
 
 

@@ -329,7 +329,7 @@ def _way(text: str) -> tuple[IPv4Address, str, str]:
         named += rest[:length]
         port += rest[1:length] if rest[0] == "interface" else rest[:length]
         rest = rest[length:]
-    if words[0] == BLACKHOLE:
+    if words[0] == BLACKHOLE and rest:
         port = [BLACKHOLE]
     return next_hop, " ".join((*port, *rest)), " ".join(named)
 

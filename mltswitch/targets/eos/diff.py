@@ -19,7 +19,7 @@ from typing import Final
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
-from mltswitch.targets.common import NO_NEXT_HOP, PortSetting, QueueSetting
+from mltswitch.targets.common import NO_NEXT_HOP, NULL_INTERFACE, PortSetting, QueueSetting
 from mltswitch.targets.eos.capabilities import queue_word
 from mltswitch.targets.eos.grammar import Line, MapClass, MapDscp, OwnSetting, PolicyText, parse_lines
 from mltswitch.targets.eos.policy import (
@@ -247,6 +247,8 @@ def _spelled(route: RouteState) -> str:
     target, _, others = route.port.partition(" ")
     if target and not target[0].isalpha():
         target, others = "", route.port
+    if route.discards:
+        target = NULL_INTERFACE
     hop = "" if route.next_hop == NO_NEXT_HOP else str(route.next_hop)
     return " ".join(filter(None, ("ip route", str(route.prefix), target, hop, others)))
 

@@ -14,7 +14,14 @@ from typing import Final, NamedTuple
 from mltswitch.capabilities import BitRate, PortShare
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.base import LineError
-from mltswitch.targets.common import UNKNOWN, PortSetting, QueueSetting, with_item
+from mltswitch.targets.common import (
+    NO_NEXT_HOP,
+    NULL_INTERFACE,
+    UNKNOWN,
+    PortSetting,
+    QueueSetting,
+    with_item,
+)
 from mltswitch.targets.eos import policy as own
 from mltswitch.targets.eos.capabilities import (
     LARGEST_VALUE,
@@ -129,7 +136,8 @@ _PORT: Final = re.compile(rf"{_INTERFACE}{PORT_NAME.pattern}")
 _QUEUE: Final = re.compile(rf"(?:{UNICAST_QUEUE}|{SHARED_QUEUE}) [0-6]")
 _ROUTE_START: Final = "ip route "
 _ROUTE: Final = re.compile(
-    rf"{_ROUTE_START}([0-9.]{{7,15}}/[0-9]{{1,2}}) ({PORT_NAME.pattern}) ([0-9.]{{7,15}})"
+    rf"{_ROUTE_START}([0-9.]{{7,15}}/[0-9]{{1,2}}) "
+    rf"(?:{NULL_INTERFACE}|({PORT_NAME.pattern}) ([0-9.]{{7,15}}))"
 )
 _NUMBER: Final = r"([1-9][0-9]{0,8})"
 _DSCPS: Final = r"([0-9]|[1-5][0-9]|6[0-3])"
@@ -259,6 +267,8 @@ def _route(text: str) -> RouteState:
     if match is None:
         raise ValueError(UNKNOWN)
     prefix, port, next_hop = match.groups()
+    if port is None:
+        return RouteState(ipv4_network(prefix), NO_NEXT_HOP, "")
     return RouteState(ipv4_network(prefix), ipv4_address(next_hop), port)
 
 

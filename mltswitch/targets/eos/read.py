@@ -15,7 +15,7 @@ from typing import Any, Final
 from mltswitch.capabilities import Bandwidth, BitRate, Capabilities, PortShare
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
-from mltswitch.targets.common import NO_NEXT_HOP, known_form
+from mltswitch.targets.common import NO_NEXT_HOP, NULL_INTERFACE, as_discarding, known_form
 from mltswitch.targets.eos.capabilities import BOX_CHIPS, RATE_STEP_BPS, TRAFFIC_CLASSES, queue_word
 from mltswitch.targets.eos.hazards import check_hazards
 from mltswitch.targets.eos.policy import HEADS, NAMED, POLICY, HostPolicy, with_line
@@ -310,7 +310,7 @@ def read_routes(answers: Mapping[str, str], wanted: SwitchState) -> tuple[RouteS
             raise DeviceError(f"cannot read {line.text!r}: {error}", where=RUNNING_CONFIG) from None
         if prefix in own and match["vrf"] in {None, "default"}:
             port = " ".join(filter(None, (match["target"], match["others"].strip())))
-            found.append(RouteState(prefix, next_hop, port))
+            found.append(as_discarding(RouteState(prefix, next_hop, port), NULL_INTERFACE))
     return in_order_of(wanted.routes, found)
 
 

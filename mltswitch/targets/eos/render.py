@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from mltswitch.capabilities import BitRate, Capabilities, PortShare
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.addresses import address_text, network_text
+from mltswitch.targets.common import NULL_INTERFACE
 from mltswitch.targets.eos.capabilities import RATE_STEP_BPS, queue_word
 from mltswitch.targets.eos.policy import sequence_number
 from mltswitch.targets.eos.settings import port_cos_for
@@ -111,6 +112,8 @@ def _queue(queue: QueueState) -> _Queue:
 
 
 def _route(route: RouteState) -> _Route:
+    if route.discards:
+        return _Route(network_text(route.prefix), NULL_INTERFACE, "")
     return _Route(network_text(route.prefix), route.port, address_text(route.next_hop))
 
 

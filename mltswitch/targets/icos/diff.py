@@ -25,7 +25,7 @@ from typing import Final
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
-from mltswitch.targets.common import NO_NEXT_HOP, PortSetting, QueueSetting
+from mltswitch.targets.common import NO_NEXT_HOP, NULL_INTERFACE, PortSetting, QueueSetting
 from mltswitch.targets.icos.capabilities import QUEUE_COUNT
 from mltswitch.targets.icos.grammar import (
     MapLine,
@@ -346,7 +346,7 @@ def _removal(route: RouteState) -> str:
     command = f"no ip route {route.prefix.network_address} {route.prefix.netmask}"
     if route.next_hop != NO_NEXT_HOP:
         return f"{command} {route.next_hop}"
-    words = route.port.split()
+    words = route.port.split() or [NULL_INTERFACE]
     return f"{command} {' '.join(words[:2] if words[0] == 'interface' else words[:1])}"
 
 

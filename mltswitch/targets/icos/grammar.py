@@ -13,7 +13,14 @@ from typing import Final, NamedTuple
 
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.base import LineError
-from mltswitch.targets.common import UNKNOWN, PortSetting, QueueSetting, with_item
+from mltswitch.targets.common import (
+    NO_NEXT_HOP,
+    NULL_INTERFACE,
+    UNKNOWN,
+    PortSetting,
+    QueueSetting,
+    with_item,
+)
 from mltswitch.targets.icos.capabilities import QUEUE_COUNT
 from mltswitch.targets.icos.policy import (
     ATTACH_LINE,
@@ -130,7 +137,7 @@ _COMMENT: Final = re.compile(r"![ -~]*|")
 _INTERFACE: Final = re.compile(rf"interface ({PORT_NAME.pattern})")
 _MAP: Final = re.compile(r"classofservice ip-dscp-mapping ([1-9]?[0-9]) ([0-6])")
 _ROUTE_START: Final = "ip route "
-_ROUTE: Final = re.compile(r"ip route ([0-9.]{7,15}) ([0-9.]{7,15}) ([0-9.]{7,15})")
+_ROUTE: Final = re.compile(rf"ip route ([0-9.]{{7,15}}) ([0-9.]{{7,15}}) ([0-9.]{{7,15}}|{NULL_INTERFACE})")
 _ASSIGN: Final = re.compile(r"assign-queue [0-6]")
 _PERCENTS: Final = r"((?:[1-9][0-9]{0,2} ){4})"
 
@@ -312,6 +319,8 @@ def _route(line: str) -> RouteState:
     prefix = ipv4_network(f"{address}/{mask}")
     if mask != NETMASKS[prefix.prefixlen]:
         raise ValueError("not a network mask")
+    if next_hop == NULL_INTERFACE:
+        return RouteState(prefix, NO_NEXT_HOP, "")
     return RouteState(prefix, ipv4_address(next_hop), "")
 
 

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from mltswitch.capabilities import Capabilities, PortShare
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.addresses import address_text
+from mltswitch.targets.common import NULL_INTERFACE
 from mltswitch.targets.expressible import queues_of
 from mltswitch.targets.icos.capabilities import QUEUE_COUNT
 from mltswitch.targets.icos.grammar import NETMASKS
@@ -119,9 +120,8 @@ def check_expressible(state: SwitchState) -> None:
 
 def _route(route: RouteState) -> _Route:
     prefix = route.prefix
-    return _Route(
-        address_text(prefix.network_address), NETMASKS[prefix.prefixlen], address_text(route.next_hop)
-    )
+    next_hop = NULL_INTERFACE if route.discards else address_text(route.next_hop)
+    return _Route(address_text(prefix.network_address), NETMASKS[prefix.prefixlen], next_hop)
 
 
 def _queue(queue: QueueState, step_bytes: int) -> _Queue:

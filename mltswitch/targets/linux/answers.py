@@ -61,6 +61,7 @@ class RouteAnswer(_Answer):
 
     prefix: str = Field(alias="dst")
     protocol: str
+    kind: str = Field(default="unicast", alias="type")
     gateway: IPv4Address | IPv6Address = IPv4Address(0)
     via: dict[str, Any] = {}
     encap: str = ""

@@ -11,7 +11,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.plan.segments import LOCATOR_BITS
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.base import LineError
-from mltswitch.targets.common import UNKNOWN
+from mltswitch.targets.common import NO_NEXT_HOP, UNKNOWN
 from mltswitch.targets.linux.layout import GRADIENT_CLASS, Layout
 from mltswitch.targets.linux.render import (
     ANY_PORT,
@@ -71,6 +71,7 @@ _ROUTE: Final = re.compile(
     rf"route replace (?P<prefix>[0-9a-f.:/]+) via (?P<next_hop>[0-9a-f.:]+) "
     rf"dev {_PORT} proto {ROUTE_PROTOCOL}"
 )
+_DISCARD: Final = re.compile(rf"route replace blackhole (?P<prefix>[0-9./]+) proto {ROUTE_PROTOCOL}")
 _SEGMENT: Final = re.compile(
     r"route replace (?P<segment>[0-9a-f:]+)/128 encap seg6local action End "
     rf"dev {_PORT} proto {ROUTE_PROTOCOL}"
@@ -288,6 +289,9 @@ class _Routes:
         return tuple(self._routes.values()), SegmentRouting(self._locator, segments) if segments else None
 
     def _take(self, line: _Line) -> None:
+        if match := _DISCARD.fullmatch(line[1]):
+            self._take_route(line, RouteState(ipv4_network(match["prefix"]), NO_NEXT_HOP, ""))
+            return
         match = _ROUTE.fullmatch(line[1])
         if match is None:
             match = _SEGMENT.fullmatch(line[1])
@@ -303,8 +307,10 @@ class _Routes:
             if self._segments.setdefault(segment.prefix, segment) is not segment:
                 raise _refuse(ROUTE_FILE, line, "a second route for this prefix")
             return
-        route = RouteState(ipv4_network(prefix), ipv4_address(next_hop), port)
-        if self._segments:
+        self._take_route(line, RouteState(ipv4_network(prefix), ipv4_address(next_hop), port))
+
+    def _take_route(self, line: _Line, route: RouteState) -> None:
+        if self._segments or self._locator is not None:
             raise _refuse(ROUTE_FILE, line, "IPv4 after IPv6")
         if self._routes.setdefault(route.prefix, route) is not route:
             raise _refuse(ROUTE_FILE, line, "a second route for this prefix")

@@ -11,6 +11,9 @@ from mltswitch.targets.linux.render import ROUTE_PROTOCOL
 from mltswitch.targets.routes import OwnPrefixes
 from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRouting
 
+BLACKHOLE: Final = ("blackhole", "6")
+"""A route that discards: `ip` names it, or with -N numbers it (RTN_BLACKHOLE)."""
+
 
 def alias_routes(entries: Sequence[RouteAnswer], own: OwnPrefixes) -> list[RouteState]:
     """Those with our protocol number; anybody else's in an alias prefix takes packets off the plan's path."""
@@ -22,7 +25,8 @@ def alias_routes(entries: Sequence[RouteAnswer], own: OwnPrefixes) -> list[Route
                 raise _refuse(
                     entry, "has the protocol number of mltswitch, but a metric or several next hops"
                 )
-            routes.append(RouteState(prefix, entry.gateway, entry.port))
+            port = "" if entry.kind in BLACKHOLE else entry.port or f"({entry.kind})"
+            routes.append(RouteState(prefix, entry.gateway, port))
         elif prefix in own:
             raise _refuse(entry, "lies within an alias prefix of the plan")
     return routes

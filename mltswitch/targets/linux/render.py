@@ -176,6 +176,8 @@ def shaper_burst_bytes(rate_bps: int) -> int:
 
 def route_text(route: RouteState | SegmentRouteState) -> str:
     """A route as `ip route` takes it; an unspecified next hop is a network on the link itself."""
+    if isinstance(route, RouteState) and route.discards:
+        return f"blackhole {network_text(route.prefix)} proto {ROUTE_PROTOCOL}"
     prefix = network_text(route.prefix) if isinstance(route, RouteState) else str(route.prefix)
     return f"{prefix}{_way_text(route.next_hop, route.port)}"
 

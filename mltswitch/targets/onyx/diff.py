@@ -25,6 +25,7 @@ from mltswitch.targets.base import Change, RunningState, Step
 from mltswitch.targets.common import NO_NEXT_HOP, PortSetting, QueueSetting
 from mltswitch.targets.onyx.capabilities import TRAFFIC_CLASSES
 from mltswitch.targets.onyx.grammar import (
+    DISCARD,
     PREAMBLE,
     Bind,
     MapDscp,
@@ -88,7 +89,7 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
 def _key(route: RouteState) -> tuple[IPv4Network, str]:
     """Prefix, and next hop or the word that stands for it."""
     hop = str(route.next_hop) if route.next_hop != NO_NEXT_HOP else route.port.partition(" ")[0]
-    return route.prefix, hop
+    return route.prefix, hop or DISCARD
 
 
 def _removal(route: RouteState) -> str:

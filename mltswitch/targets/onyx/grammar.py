@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
-from mltswitch.targets.common import UNKNOWN, PortSetting, QueueSetting, each_line, with_item
+from mltswitch.targets.common import NO_NEXT_HOP, UNKNOWN, PortSetting, QueueSetting, each_line, with_item
 from mltswitch.targets.onyx.settings import (
     ABSOLUTE,
     PLANNED_CONTROL,
@@ -77,7 +77,8 @@ class RouteLine(NamedTuple):
 
 
 _INTERFACE: Final = "interface ethernet "
-_ROUTE: Final = re.compile(r"ip route vrf default ([0-9.]{7,15}/[0-9]{1,2}) ([0-9.]{7,15})")
+_ROUTE: Final = re.compile(r"ip route vrf default ([0-9.]{7,15}/[0-9]{1,2}) ([0-9.]{7,15}|null0)")
+DISCARD: Final = "null0"
 _COMMENT: Final = re.compile(r"##[ -~]*|")
 _NUMBER: Final = r"([1-9][0-9]{0,6})"
 _MEMORY: Final = 4096
@@ -137,7 +138,8 @@ def _parse_line(line: str) -> PortLine | RouteLine | None:
             raise ValueError(UNKNOWN)
         return PortLine(line, port, words, parse_setting(words))
     if match := _ROUTE.fullmatch(line):
-        return RouteLine(line, RouteState(ipv4_network(match[1]), ipv4_address(match[2]), ""))
+        next_hop = NO_NEXT_HOP if match[2] == DISCARD else ipv4_address(match[2])
+        return RouteLine(line, RouteState(ipv4_network(match[1]), next_hop, ""))
     if line and line != PREAMBLE and not _COMMENT.fullmatch(line):
         raise ValueError(UNKNOWN)
     return None

@@ -7,6 +7,7 @@ from mltswitch.capabilities import Capabilities
 from mltswitch.targets.addresses import address_text, network_text
 from mltswitch.targets.expressible import queues_of
 from mltswitch.targets.memory import remembering_last
+from mltswitch.targets.onyx.grammar import DISCARD
 from mltswitch.targets.state import QueueState, SwitchState
 from mltswitch.targets.template import render_template
 from mltswitch.units import KIBIBYTE
@@ -42,7 +43,10 @@ def render_text(state: SwitchState) -> str:
         for alike in [tuple(map(_queue, queues))]
         for port in ports
     ]
-    routes = [(network_text(route.prefix), address_text(route.next_hop)) for route in state.routes]
+    routes = [
+        (network_text(route.prefix), DISCARD if route.discards else address_text(route.next_hop))
+        for route in state.routes
+    ]
     return render_template("onyx/mltswitch.txt.j2", ports=ports, routes=routes)
 
 

@@ -45,6 +45,8 @@ TC_TO_QUEUE: Final[Entry] = {str(number): str(number) for number in range(TRAFFI
 TC_TO_PRIORITY_GROUP: Final[Entry] = {
     str(number): str(number if number in LOSSLESS else 0) for number in range(TRAFFIC_CLASSES)
 }
+DISCARD: Final = {"blackhole": "true"}
+"""An entry of STATIC_ROUTE that discards (bgpcfgd's managers_static_rt.py)."""
 COUNTERS: Final[Table] = {"WRED_ECN_QUEUE": {"FLEX_COUNTER_STATUS": "enable"}}
 """FLEX_COUNTER_TABLE: what `counterpoll wredqueue enable` sets; marks and drops by queue."""
 VRF: Final = "default"
@@ -71,10 +73,9 @@ def document(state: SwitchState) -> Database:
 @remembering_last
 def _route_table(routes: tuple[RouteState, ...]) -> Table:
     return {
-        f"{VRF}|{network_text(route.prefix)}": {
-            "nexthop": address_text(route.next_hop),
-            "ifname": route.port,
-        }
+        f"{VRF}|{network_text(route.prefix)}": dict(DISCARD)
+        if route.discards
+        else {"nexthop": address_text(route.next_hop), "ifname": route.port}
         for route in routes
     }
 

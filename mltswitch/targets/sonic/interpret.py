@@ -10,6 +10,7 @@ from mltswitch.targets.remap import lossless_queues
 from mltswitch.targets.sonic.capabilities import BITS, LOSSLESS, TRAFFIC_CLASSES
 from mltswitch.targets.sonic.database import QUEUE_TABLES, Database, Entry, Value, keys_by_queue
 from mltswitch.targets.sonic.document import (
+    DISCARD,
     MAP,
     MAP_NAMES,
     NO_MINIMUM_BYTES,
@@ -75,6 +76,9 @@ def routes_of(key: str, fields: Entry) -> Iterable[RouteState | SegmentRouteStat
     """One route for each next hop; `port` holds whatever else the entry says, too."""
     prefix = route_of(key)
     if prefix is None:
+        return
+    if fields == DISCARD and isinstance(prefix, IPv4Network):
+        yield RouteState(prefix, _NO_NEXT_HOP, "")
         return
     next_hops, ports = _words(fields.get("nexthop", "")), _words(fields.get("ifname", ""))
     others = ""

@@ -13,16 +13,18 @@ CAPABILITIES = TARGET.hardware(None)
 
 Bits = tuple[int, ...]
 BITS: dict[str, tuple[Bits, dict[str, Bits]]] = {
-    "queues": ((9, 3), {"set_limit": (32, 1), "set_threshold_and_limit": (32, 32, 1)}),
-    "dscp_queues": ((8, 6), {"set_queue": (3,)}),
-    "trusted_ports": ((9,), {"trust": (8,)}),
-    "neighbours": ((9,), {"set_neighbour": (48,)}),
-    "members_of": ((8, 16), {"forward": (9, 48)}),
-    "ipv4_routes": ((0,), {"forward": (9, 48), "share": (8, 16)}),
-    "spraying": ((8,), {"spray_packets": ()}),
+    "queues": ((9, 3), {"set_limit": (32, 1, 32), "set_threshold_and_limit": (32, 32, 1, 32)}),
+    "classes": ((9, 48, 6), {"set_queue": (3,), "set_queue_and_dscp": (3, 6)}),
+    "ports": ((9, 48), {"trust": (), "distrust": (6,)}),
+    "neighbours": ((9,), {"set_neighbour": (48, 48)}),
+    "groups": ((8,), {"forward": (9,)}),
+    "ipv4_routes": (
+        (0,),
+        {"forward": (9,), "forward_back": (9,), "share_flows": (8,), "share_packets": (8,), "discard": ()},
+    ),
 }
 """Table → bits of its key, and of each action's parameters, as the P4 files declare them; 0: a prefix."""
-LIMITS = {"spraying": 1, "trusted_ports": 512, "neighbours": 512, "queues": 4096, "dscp_queues": 4096}
+LIMITS = {"ports": 512, "neighbours": 512, "queues": 4096, "classes": 4096, "groups": 255}
 
 
 class RefusedError(AssertionError):
@@ -79,6 +81,8 @@ class Switch:
         arrow = rest.index("=>")
         key, values = self._key(table, rest[:arrow]), rest[arrow + 1 :]
         bits = BITS[table][1][action]
+        if table == "groups":
+            bits *= len(values)
         if len(bits) != len(values):
             raise RefusedError(f"{action} takes {len(bits)} parameters")
         parameters = tuple(number(text, width) for text, width in zip(values, bits, strict=True))
@@ -115,17 +119,18 @@ class Switch:
         return {"pipeline": self.program, "entries": "\n".join(entries), "meters": "\n".join(meters)}
 
     def queue_of(self, port: int, dscp: int) -> int:
-        """Where packets of a code point go that arrive at a port."""
-        _, trust, _ = self.tables["trusted_ports"].get((port,), ("", (0,), ""))
-        _, queue, _ = self.tables["dscp_queues"].get((*trust, dscp), ("", (0,), ""))
-        return queue[0]
+        """Where packets of a code point go that arrive at a port, whatever address it has."""
+        found = [
+            entry[1][0] for key, entry in self.tables["classes"].items() if (key[0], key[2]) == (port, dscp)
+        ]
+        return found[0] if found else 0
 
     def takes(self, port: int, queue: int) -> tuple[float, float, float, float]:
         """S, L, rate and burst of a queue: what is less drops more; zeros where it drops everything."""
         action, values, _ = self.tables["queues"].get((port, queue), ("", (), ""))
         if not action:
             return 0, 0, 0, 0
-        *threshold, limit, policed = values
+        *threshold, limit, policed, _ = values
         rate, burst, peak, peak_burst = self.meters.get(port * 8 + queue, (float("inf"),) * 4)
         if not policed:
             rate = burst = peak = peak_burst = float("inf")

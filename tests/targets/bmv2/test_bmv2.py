@@ -7,7 +7,7 @@ import pytest
 
 from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
-from mltswitch.plan import Fabric, Plan
+from mltswitch.plan import NO_ADDRESS, Fabric, Plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import (
@@ -30,6 +30,7 @@ from tests.targets.bmv2.device import Switch, apply, read, rendered
 CAPABILITIES = TARGET.hardware(None)
 
 REST = tuple(dscp for dscp in range(64) if dscp not in {34, 40, 48})
+OWN = "02:4d:0a:14:01:0{}"
 QUEUES = (
     QueueState(7, (48,), None, BytesLimit(24_224)),
     QueueState(6, (40,), None, BytesLimit(48_448), None, BitRate(1_000_000)),
@@ -38,11 +39,25 @@ QUEUES = (
 )
 UNTRUSTED = tuple(replace(queue, dscps=tuple(range(64)) if queue.queue == 0 else ()) for queue in QUEUES)
 NEAR, FAR, HOST = IPv4Address("10.20.0.2"), IPv4Address("10.20.0.6"), IPv4Address("10.10.1.6")
+HOST_QUEUES = (
+    replace(QUEUES[0], dscps=()),
+    *QUEUES[1:3],
+    replace(QUEUES[3], dscps=tuple(sorted((*REST, 48)))),
+)
+
+
+def port(
+    name: str, queues: tuple[QueueState, ...], *, trusted: bool = True, rewritten: tuple[int, ...] = ()
+) -> PortState:
+    own = OWN.format(name[-1])
+    return PortState(name, trusted, None, queues, rewritten=rewritten, hardware_address=own, mtu_bytes=1500)
+
+
 STATE = SwitchState(
     (
-        PortState("eth1", True, None, QUEUES),
-        PortState("eth2", True, None, QUEUES),
-        PortState("eth3", False, None, UNTRUSTED),
+        port("eth1", QUEUES),
+        port("eth2", HOST_QUEUES, rewritten=(48,)),
+        port("eth3", UNTRUSTED, trusted=False, rewritten=tuple(range(1, 64))),
     ),
     (
         RouteState(IPv4Network("10.101.0.0/16"), NEAR, "eth1"),
@@ -50,29 +65,31 @@ STATE = SwitchState(
         RouteState(IPv4Network("10.10.1.6/32"), HOST, "eth3"),
         RouteState(IPv4Network("10.10.0.0/16"), NEAR, "eth1"),
         RouteState(IPv4Network("10.10.0.0/16"), FAR, "eth2"),
+        RouteState(IPv4Network("10.10.1.0/24"), NO_ADDRESS, ""),
     ),
     packet_spraying=True,
 )
 LINES = """\
 set_queue_depth 16384
-table_add queues set_limit 1 7 => 24224 0
-table_add queues set_limit 1 6 => 48448 1
-table_add queues set_threshold_and_limit 1 5 => 3028 4542 0
-table_add queues set_limit 1 0 => 48448 0
+table_add queues set_limit 1 7 => 24224 0 1514
+table_add queues set_limit 1 6 => 48448 1 1514
+table_add queues set_threshold_and_limit 1 5 => 3028 4542 0 1514
+table_add queues set_limit 1 0 => 48448 0 1514
 meter_set_rates policers 14 0.125:48448 0.125:48448
 meter_set_rates policers 22 0.125:48448 0.125:48448
-table_add dscp_queues set_queue 1 34 => 5
-table_add dscp_queues set_queue 1 40 => 6
-table_add dscp_queues set_queue 1 48 => 7
-table_add trusted_ports trust 1 => 1
-table_add trusted_ports trust 2 => 1
-table_add neighbours set_neighbour 3 => 02:4d:0a:0a:01:06
-table_add ipv4_routes forward 10.101.0.0/16 => 1 02:4d:0a:14:00:02
-table_add ipv4_routes forward 10.10.1.6/32 => 3 02:4d:0a:0a:01:06
-table_add members_of forward 1 0 => 1 02:4d:0a:14:00:02
-table_add members_of forward 1 1 => 2 02:4d:0a:14:00:06
-table_add ipv4_routes share 10.10.0.0/16 => 1 2
-table_add spraying spray_packets 0 =>
+table_add classes set_queue 1 02:4d:0a:14:01:01 34 => 5
+table_add classes set_queue 1 02:4d:0a:14:01:01 40 => 6
+table_add classes set_queue 1 02:4d:0a:14:01:01 48 => 7
+table_add classes set_queue_and_dscp 2 02:4d:0a:14:01:02 48 => 0 0
+table_add ports trust 1 02:4d:0a:14:01:01 =>
+table_add ports trust 2 02:4d:0a:14:01:02 =>
+table_add ports distrust 3 02:4d:0a:14:01:03 => 0
+table_add neighbours set_neighbour 3 => 02:4d:0a:14:01:03 02:4d:0a:0a:01:06
+table_add ipv4_routes forward 10.101.0.0/16 => 1
+table_add ipv4_routes forward 10.10.1.6/32 => 3
+table_add groups forward 1 => 1 2
+table_add ipv4_routes share_packets 10.10.0.0/16 => 1
+table_add ipv4_routes discard 10.10.1.0/24 =>
 """
 
 
@@ -91,7 +108,7 @@ def test_the_lines_are_those_of_the_command_line() -> None:
     places = [lines.index(line) for line in LINES.splitlines()]
     assert places == sorted(places)
     assert "" not in lines
-    assert not [line for line in lines if line.startswith("table_add trusted_ports trust 3")]
+    assert not [line for line in lines if line.startswith("table_add classes set_queue 3")]
     assert (
         TARGET.parse({"mltswitch.txt": "\n".join(reversed(lines))}, CAPABILITIES) != STATE
     )  # other order of ports, …
@@ -106,21 +123,32 @@ def test_the_lines_are_those_of_the_command_line() -> None:
         ("=> 3028 4542 0", "=> 5000 4542 0", "port eth1: the ECN threshold 5000 B lies above the limit"),
         ("=> 3028 4542 0", "=> 03028 4542 0", "not a line that mltswitch writes"),
         ("set_limit 1 7", "set_limit 1 8", "not a line that mltswitch writes"),
-        ("set_limit 1 7", "set_limit 9 7", "port eth9: its queues are 7"),
-        ("table_add trusted_ports trust 2 => 1\n", "table_add trusted_ports trust 2 => 3\n", "does not fit"),
+        ("set_limit 1 7", "set_limit 9 7", "port eth9: its MTU or MAC address is missing"),
+        ("24224 0 1514", "24224 0 1515", "does not fit"),
         ("10.101.0.0/16 =>", "10.101.0.1/16 =>", "not a line that mltswitch writes"),
-        ("02:4d:0a:14:00:06\ntable_add neigh", "02:00:0a:14:00:06\ntable_add neigh", "does not fit"),
-        ("share 10.10.0.0/16 => 1 2", "share 10.10.0.0/16 => 1 3", "does not fit"),
-        ("spray_packets 0 =>", "spray_packets 1 =>", "does not fit"),
+        ("02:4d:0a:14:00:06\n", "02:00:0a:14:00:06\n", "does not fit"),
+        ("groups forward 1 => 1 2", "groups forward 1 => 1 1", "stands twice"),
+        ("groups forward 1 => 1 2", "groups forward 1 => 1", "does not fit"),
+        ("share_packets 10.10.0.0/16 => 1", "share_packets 10.10.0.0/16 => 2", "does not fit"),
         (
-            "spray_packets 0 =>",
-            "spray_packets 0 =>\nregister_write x 0 1",
+            "ports distrust 3 02:4d:0a:14:01:03 => 0",
+            "ports distrust 3 02:4d:0a:14:01:03 => 9",
+            "does not fit",
+        ),
+        ("discard 10.10.1.0/24 =>", "discard 10.10.1.0/24 => 1", "not a line that mltswitch writes"),
+        (
+            "discard 10.10.1.0/24 =>",
+            "discard 10.10.1.0/24 =>\nregister_write x 0 1",
             "not a line that mltswitch writes",
         ),
-        ("spray_packets 0 =>", "spray_packets 0 =>\ntable_add spraying spray_packets 0 =>", "does not fit"),
+        (
+            "discard 10.10.1.0/24 =>",
+            "discard 10.10.1.0/24 =>\ntable_add ipv4_routes discard 10.10.1.0/24 =>",
+            "does not fit",
+        ),
         ("0.125:48448 0.125:48448", "0.125:48448 0.125:48449", "does not fit"),
-        ("table_add queues set_limit 2 0 => 48448 0\n", "", "port eth2: its queues are 7, 6, 5"),
-        ("table_add neighbours set_neighbour 3 => 02:4d:0a:0a:01:06\n", "", "lacks the line"),
+        ("table_add queues set_limit 2 0 => 48448 0 1514\n", "", "port eth2: its queues are 7, 6, 5"),
+        ("table_add neighbours set_neighbour 2 => 02:4d:0a:14:01:02 02:4d:0a:14:00:06\n", "", "does not fit"),
         ("# queues", "# que\tues", "has a control character"),
     ],
 )
@@ -147,6 +175,8 @@ def test_another_file_is_refused() -> None:
         ({"ports": (replace(STATE.ports[0], name="eth511"),)}, "0 to 510"),
         ({"ports": (replace(STATE.ports[2], trusted=True), STATE.ports[0])}, "no port of the plan"),
         ({"ports": (replace(STATE.ports[0], trusted=False),)}, "is not trusted"),
+        ({"ports": (replace(STATE.ports[0], rewritten=(34,)),)}, "that it rewrites"),
+        ({"ports": (replace(STATE.ports[0], mtu_bytes=None),)}, "MTU or MAC address is missing"),
         ({"ports": (replace(STATE.ports[0], queues=QUEUES[:3]),)}, "its queues are 7, 6, 5"),
         ({"ports": (replace(STATE.ports[0], queues=QUEUES[1:]),)}, "do not share all 64"),
         ({"routes": (STATE.routes[0]._replace(port="eth9"),)}, "no port of the plan"),
@@ -224,14 +254,15 @@ def test_rates_are_bytes_a_microsecond(rate: int, text: str) -> None:
         "meter_set_rates policers 14 1e3:1514 1e3:1514",
         "meter_set_rates policers 14 -1:1514 0.125:1514",
         "table_add queues set_limit 1 7 => 1",
-        "table_add queues set_limit 1 => 7 1 0",
-        "table_add queues drop 1 7 => 1 0",
-        "table_add spraying spray_packets 0",
-        "table_modify_match queues set_limit 1 7 => 1 0",
-        "table_add ipv4_routes share 10.10.0.0/16 => 256 2",
-        "table_add ipv6_routes share fd00::/48 => 256 2",
-        "table_add members_of forward 256 0 => 1 02:4d:0a:14:00:02",
-        "table_add  queues set_limit 1 7 => 1 0",
+        "table_add queues set_limit 1 => 7 1 0 1514",
+        "table_add queues drop 1 7 => 1 0 1514",
+        "table_add groups forward 1 =>",
+        "table_add groups forward 1 => 512",
+        "table_modify_match queues set_limit 1 7 => 1 0 1514",
+        "table_add ipv4_routes share_flows 10.10.0.0/16 => 256",
+        "table_add ipv6_routes share_flows fd00::/48 => 256",
+        "table_add classes set_queue 1 02:4d:0a:14:00:02 64 => 1",
+        "table_add  queues set_limit 1 7 => 1 0 1514",
     ],
 )
 def test_what_is_no_line_of_ours(line: str) -> None:
@@ -243,16 +274,25 @@ def test_readings_that_no_value_of_the_state_says() -> None:
     switch = running()
     del switch.meters[14]
     switch.enter("meter_set_rates policers 22 0.125:48448 0.25:48448")
-    switch.enter("table_modify_match neighbours set_neighbour 1 => 02:00:00:00:00:07")
+    switch.enter("table_modify_match neighbours set_neighbour 1 => 02:4d:0a:14:01:01 02:00:00:00:00:07")
     switch.enter("table_delete_match neighbours 3")
+    switch.enter("table_add classes set_queue 3 02:00:00:00:00:09 34 => 5")
+    switch.enter("table_modify_match queues set_limit 3 7 => 24224 0 9014")
     found = {str(entry) for entry in differences(STATE, read(switch, STATE).state)}
     assert found == {
         "port eth1, queue 6: maximum expected 1000000 bit/s, found None",
         "port eth1: configuration expected as planned, found queue 6 is policed by a meter without rates",
-        "port eth1: configuration expected as planned, found neighbour 02:00:00:00:00:07 for source routes",
+        "port eth1: configuration expected as planned, found sends from 02:4d:0a:14:01:01 to "
+        "02:00:00:00:00:07",
         "port eth2: configuration expected as planned, found queue 6 is policed at 1000000 bit/s with bursts "
         "of 48448 B and at 2000000 bit/s with bursts of 48448 B",
-        "port eth3: configuration expected as planned, found no neighbour for source routes",
+        "port eth3: configuration expected as planned, found no neighbour",
+        "port eth3: configuration expected as planned, found packets to 02:00:00:00:00:09 are taken, too",
+        "port eth3: configuration expected as planned, found queue 7 takes frames of 9014 B",
+        "routes: route 10.101.0.0/16 expected via 10.20.0.2 eth1, found via 0.0.0.0 eth1 02:00:00:00:00:07",
+        "routes: route 10.10.1.6/32 expected via 10.10.1.6 eth3, found via 0.0.0.0 eth3",
+        "routes: route 10.10.0.0/16 expected via 10.20.0.2 eth1 and via 10.20.0.6 eth2, found via 10.20.0.6 "
+        "eth2 and via 0.0.0.0 eth1 02:00:00:00:00:07",
     }
     apply(switch, TARGET.diff(read(switch, STATE), STATE, CAPABILITIES))
     assert differences(STATE, read(switch, STATE).state) == ()
@@ -261,14 +301,15 @@ def test_readings_that_no_value_of_the_state_says() -> None:
 def test_a_neighbour_that_the_plan_does_not_ask_for() -> None:
     wanted = replace(STATE, routes=tuple(route for route in STATE.routes if route.port != "eth3"))
     switch = running(wanted)
-    switch.enter("table_add neighbours set_neighbour 3 => 02:4d:0a:0a:01:06")
-    switch.enter("table_add neighbours set_neighbour 4 => 02:4d:0a:0a:01:07")
+    switch.enter("table_add neighbours set_neighbour 3 => 02:4d:0a:14:01:03 02:4d:0a:0a:01:06")
+    switch.enter("table_add neighbours set_neighbour 4 => 02:4d:0a:14:01:04 02:4d:0a:0a:01:07")
     assert [str(entry) for entry in differences(wanted, read(switch, wanted).state)] == [
-        "port eth3: configuration expected as planned, found neighbour 02:4d:0a:0a:01:06 for source routes"
+        "port eth3: configuration expected as planned, found sends from 02:4d:0a:14:01:03 to "
+        "02:4d:0a:0a:01:06"
     ]
     change = TARGET.diff(read(switch, wanted), wanted, CAPABILITIES)
     assert change.text.splitlines() == [
-        "# removes: table_add neighbours set_neighbour 3 => 02:4d:0a:0a:01:06",
+        "# removes: table_add neighbours set_neighbour 3 => 02:4d:0a:14:01:03 02:4d:0a:0a:01:06",
         "table_delete_match neighbours 3",
     ]
     apply(switch, change)
@@ -279,7 +320,7 @@ def test_a_neighbour_that_the_plan_does_not_ask_for() -> None:
 
 def test_the_depth_is_set_before_the_first_queue_of_a_port_of_ours() -> None:
     switch = Switch()
-    switch.enter("table_add queues set_limit 300 4 => 1000 0")
+    switch.enter("table_add queues set_limit 300 4 => 1000 0 1514")
     change = TARGET.diff(read(switch, STATE), STATE, CAPABILITIES)
     assert change.steps[0].command == "set_queue_depth 16384"
     assert [step.command for step in change.steps].count("set_queue_depth 16384") == 1
@@ -296,55 +337,55 @@ def test_a_switch_without_ports_needs_no_depth() -> None:
 
 def test_routes_that_lead_elsewhere() -> None:
     switch = running()
-    switch.enter("table_modify_match ipv4_routes forward 10.101.0.0/16 => 8 02:00:00:00:00:07")
-    switch.enter("table_modify_match members_of forward 1 1 => 3 02:4d:0a:0a:01:06")
-    switch.enter("table_modify_match ipv4_routes share 10.102.0.0/16 => 5 1")
+    switch.enter("table_modify_match ipv4_routes forward 10.101.0.0/16 => 8")
+    switch.enter("table_modify_match groups forward 1 => 1 3")
+    switch.enter("table_modify_match ipv4_routes share_flows 10.102.0.0/16 => 5")
+    switch.enter("table_modify_match ipv4_routes forward 10.10.1.0/24 => 1")
     assert [str(entry) for entry in differences(STATE, read(switch, STATE).state)] == [
-        "routes: route 10.101.0.0/16 expected via 10.20.0.2 eth1, found via 0.0.0.0 port 8 02:00:00:00:00:07",
-        "routes: route 10.102.0.0/16 expected via 10.20.0.6 eth2, found via 0.0.0.0 (member 0 of group 5 is "
-        "missing)",
+        "routes: route 10.101.0.0/16 expected via 10.20.0.2 eth1, found via 0.0.0.0 port 8",
+        "routes: route 10.102.0.0/16 expected via 10.20.0.6 eth2, found via 0.0.0.0 (group 5 is missing)",
         "routes: route 10.10.0.0/16 expected via 10.20.0.2 eth1 and via 10.20.0.6 eth2, found via 10.20.0.2 "
         "eth1 and via 10.10.1.6 eth3",
+        "routes: route 10.10.1.0/24 expected discarded, found via 10.20.0.2 eth1",
     ]
     change = TARGET.diff(read(switch, STATE), STATE, CAPABILITIES)
     assert change.text.splitlines() == [
-        "# instead of: table_add ipv4_routes forward 10.101.0.0/16 => 8 02:00:00:00:00:07",
-        "table_modify_match ipv4_routes forward 10.101.0.0/16 => 1 02:4d:0a:14:00:02",
-        "# instead of: table_add ipv4_routes share 10.102.0.0/16 => 5 1",
-        "table_modify_match ipv4_routes forward 10.102.0.0/16 => 2 02:4d:0a:14:00:06",
-        "# instead of: table_add members_of forward 1 1 => 3 02:4d:0a:0a:01:06",
-        "table_modify_match members_of forward 1 1 => 2 02:4d:0a:14:00:06",
+        "# instead of: table_add ipv4_routes forward 10.101.0.0/16 => 8",
+        "table_modify_match ipv4_routes forward 10.101.0.0/16 => 1",
+        "# instead of: table_add ipv4_routes share_flows 10.102.0.0/16 => 5",
+        "table_modify_match ipv4_routes forward 10.102.0.0/16 => 2",
+        "# instead of: table_add groups forward 1 => 1 3",
+        "table_modify_match groups forward 1 => 1 2",
+        "# instead of: table_add ipv4_routes forward 10.10.1.0/24 => 1",
+        "table_modify_match ipv4_routes discard 10.10.1.0/24 =>",
     ]
     apply(switch, change)
     assert read(switch, STATE).state == STATE
 
 
-def test_a_map_changes_in_place_or_beside_the_present_one() -> None:
+def test_a_code_point_more_is_a_line_a_port() -> None:
     switch = running()
-    one = tuple(
-        replace(queue, dscps=tuple(sorted({*queue.dscps, 10}))) if queue.queue == 5
-        else replace(queue, dscps=tuple(dscp for dscp in queue.dscps if dscp != 10))
-        for queue in QUEUES
-    )  # fmt: skip
-    alike = replace(STATE, ports=(*(replace(port, queues=one) for port in STATE.ports[:2]), STATE.ports[2]))
-    assert [step.command for step in TARGET.diff(read(switch, alike), alike, CAPABILITIES).steps] == [
-        "table_add dscp_queues set_queue 1 10 => 5"
-    ]
-    apart = replace(STATE, ports=(replace(STATE.ports[0], queues=one), *STATE.ports[1:]))
-    assert [step.command for step in TARGET.diff(read(switch, apart), apart, CAPABILITIES).steps] == [
-        "table_add dscp_queues set_queue 2 10 => 5",
-        "table_add dscp_queues set_queue 2 34 => 5",
-        "table_add dscp_queues set_queue 2 40 => 6",
-        "table_add dscp_queues set_queue 2 48 => 7",
-        "table_modify_match trusted_ports trust 1 => 2",
+
+    def with_dscp_10(queues: tuple[QueueState, ...]) -> tuple[QueueState, ...]:
+        return tuple(
+            replace(queue, dscps=tuple(sorted({*queue.dscps, 10}))) if queue.queue == 5
+            else replace(queue, dscps=tuple(dscp for dscp in queue.dscps if dscp != 10))
+            for queue in queues
+        )  # fmt: skip
+
+    wider = [replace(port, queues=with_dscp_10(port.queues)) for port in STATE.ports[:2]]
+    wanted = replace(STATE, ports=(*wider, STATE.ports[2]))
+    assert [step.command for step in TARGET.diff(read(switch, wanted), wanted, CAPABILITIES).steps] == [
+        "table_add classes set_queue 1 02:4d:0a:14:01:01 10 => 5",
+        "table_add classes set_queue 2 02:4d:0a:14:01:02 10 => 5",
     ]
 
 
 def test_numbers_run_out_where_foreign_entries_hold_them_all() -> None:
     switch = Switch()
     for number in range(1, 256):
-        switch.enter(f"table_add trusted_ports trust {number + 255} => {number}")
-    with pytest.raises(DeviceError, match="no number left for a DSCP map"):
+        switch.enter(f"table_add ipv4_routes share_flows 192.168.{number}.0/24 => {number}")
+    with pytest.raises(DeviceError, match="no number left for a group"):
         TARGET.diff(read(switch, STATE), STATE, CAPABILITIES)
 
 
@@ -400,6 +441,17 @@ def test_spray_modes(mode: str) -> None:
     state = TARGET.quantise(plan_of(spraying={"mode": mode}), "leaf1").state
     assert state.packet_spraying == (mode == "packet")
     assert "table_add neighbours set_neighbour 1 => " in text_of(state)
+    assert ("share_packets" in text_of(state)) == (mode == "packet")
+
+
+def test_hosts_may_not_say_what_network_control_says() -> None:
+    """Trusted or not, here and behind the next switch."""
+    plan = plan_of(trusted_ports=["leaf1:eth1", "leaf1:eth3"])
+    ports = {port.name: port for port in TARGET.quantise(plan, "leaf1").state.ports}
+    assert (ports["eth1"].rewritten, ports["eth3"].rewritten) == ((48, 56), ())
+    for name in ("eth2", "eth4"):
+        assert not ports[name].trusted
+        assert ports[name].rewritten == tuple(range(1, 64))
 
 
 def test_no_other_switch_os_reads_our_source_route() -> None:

@@ -40,19 +40,19 @@ def test_the_fields_are_as_wide_as_those_of_the_program(name: str) -> None:
 def test_groups_end_where_the_register_of_the_program_does() -> None:
     found = re.search(r"^#define GROUPS (\d+)$", (FOLDER / MAIN_SOURCE).read_text(), re.MULTILINE)
     assert found is not None
-    assert int(found[1]) == MAXIMUM_GROUPS + 1
+    assert int(found[1]) == MAXIMUM_GROUPS
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "table_add ipv4_routes share 10.10.0.0/16 => 255 2",
-        "table_add ipv6_routes share fd00::/48 => 255 2",
-        "table_add members_of forward 255 65535 => 1 02:4d:0a:14:00:02",
+        "table_add ipv4_routes share_flows 10.10.0.0/16 => 255",
+        "table_add ipv6_routes share_packets fd00::/48 => 255",
+        "table_add groups forward 255 => 1 2 510",
     ],
 )
 def test_the_last_group_is_taken(line: str) -> None:
     entry = parse_entry(line)
     assert entry is not None
     assert entry.added == line
-    assert parse_entry(line.replace("255 ", "256 ", 1)) is None
+    assert parse_entry(line.replace("255", "256", 1)) is None

@@ -122,7 +122,7 @@ def test_lines_in_another_order_with_other_comments_say_the_same() -> None:
         ("ip route 10.0.0.0/33 10.0.0.1 interface Eth1/1", "mltswitch.txt: cannot read"),
         ("ip route 10.0.0.0/8", "mltswitch.txt: cannot read .*no next hop"),
         ("ip route 10.0.0.0/8 10.0.0.1 interface Eth1/1; reload", "mltswitch.txt"),
-        ("ip route 10.0.0.0/8 10.0.0.1", "mltswitch.txt:2: does not fit the other lines"),
+        ("ip route 10.0.0.0/8 10.0.0.1", "mltswitch.txt: route 10.0.0.0/8: '' is no name for a port"),
         ("qos scheduler-policy x\nport\npir 9\nexit\nexit", "mltswitch.txt"),
     ],
 )

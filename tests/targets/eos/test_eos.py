@@ -423,7 +423,8 @@ def test_lines_of_other_features_are_left_alone() -> None:
             "Ethernet2/1 10 tag 5 name x",
         ),
         ("ip route 10.101.3.0/24 Ethernet2/1", "Ethernet2/1"),
-        ("ip route 10.101.3.0/24 Null0", "Null0"),
+        ("ip route 10.101.3.0/24 Null0", ""),
+        ("ip route 10.101.3.0/24 Null0 10", "Null0 10"),
     ],
 )
 def test_every_form_of_a_route_is_read_and_removed_as_it_stands(line: str, port: str) -> None:

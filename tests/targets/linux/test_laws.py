@@ -63,12 +63,15 @@ class Host:
             lines.append(line)
 
     def _ip(self, line: str) -> None:
-        _, action, prefix, *rest = line.split(" ")
+        _, action, *words = line.split(" ")
+        # The kernel knows a route by its prefix, whatever it does.
+        kind = ["blackhole"] if words[0] == "blackhole" else []
+        prefix, *rest = words[len(kind) :]
         assert action == "replace" or (prefix in self.routes) is (action == "del"), line
         if action == "del":
             del self.routes[prefix]
         else:
-            self.routes[prefix] = " ".join(rest)
+            self.routes[prefix] = " ".join([*kind, "{}", *rest])
 
     def read(self, like: SwitchState) -> SwitchState:
         """The state; ports and routes that `like` has in its order, the others after them."""
@@ -78,7 +81,7 @@ class Host:
             routes |= {str(route.prefix): None for route in segments.routes}
             routes |= {f"{segments.segment}/128": None}
         order = [*(name for name in routes if name in self.routes), *self.routes]
-        lines = [f"route replace {name} {self.routes[name]}" for name in dict.fromkeys(order)]
+        lines = [f"route replace {self.routes[name].format(name)}" for name in dict.fromkeys(order)]
         ports = [port.name for port in like.ports if port.name in self.ports]
         return TARGET.parse(
             {

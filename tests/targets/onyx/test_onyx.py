@@ -305,14 +305,15 @@ def test_a_second_distance_of_a_route_is_removed_and_the_route_kept() -> None:
     [
         ("ip route 10.101.3.0 255.255.255.0 10.20.0.2", ""),
         ("   ip route vrf default 10.101.3.0 /24 10.20.0.2 10 ", "10"),
-        ("ip route vrf default 10.101.3.0 255.255.255.0 null0", "null0"),
+        ("ip route vrf default 10.101.3.0 255.255.255.0 null0", ""),
+        ("ip route vrf default 10.101.3.0 255.255.255.0 null0 10", "null0 10"),
     ],
 )
 def test_every_form_of_a_route_is_read(line: str, port: str) -> None:
     running = read(pushed(), STATE)
     config = running.answers[CONFIG] + f"{line}\nip route vrf red 10.101.4.0/24 10.20.0.2\n"
     found = TARGET.read({**running.answers, CONFIG: config}, STATE, CAPABILITIES).state.routes
-    hop = IPv4Address("0.0.0.0" if port == "null0" else "10.20.0.2")  # noqa: S104 (no address to listen on)
+    hop = IPv4Address("0.0.0.0" if "null0" in line else "10.20.0.2")  # noqa: S104 (no address to listen on)
     assert found == (*STATE.routes, RouteState(IPv4Network("10.101.3.0/24"), hop, port))
 
 
