@@ -28,7 +28,7 @@ from mltswitch.plan import (
 from mltswitch.targets.base import Quantised, Rounding
 from mltswitch.targets.paths import segment_routing
 from mltswitch.targets.shortfalls import shortfalls_of
-from mltswitch.targets.state import PortState, QueueState, SwitchState
+from mltswitch.targets.state import PortState, QueueState, SwitchState, every_dscp_but
 from mltswitch.units import format_bytes, format_ratio
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -80,7 +80,7 @@ def _rewritten(plan: Plan, port: Port) -> tuple[int, ...]:
     """Code points that packets arriving at a port may not keep: a later switch would believe them."""
     background = background_dscp(plan)
     if not port.trusted:
-        return tuple(dscp for dscp in range(DSCP_COUNT) if dscp != background)
+        return every_dscp_but(background)
     if not port.peer_is_host:
         return ()
     control = (entry for entry in plan.classes if entry.kind is ClassKind.NETWORK_CONTROL)

@@ -8,6 +8,7 @@ from typing import Final
 
 from mltswitch.capabilities import Bandwidth, Limit
 from mltswitch.plan import Route as RouteState  # a plan says it as a device runs it
+from mltswitch.wire.tos import DSCP_COUNT
 
 __all__ = [
     "FIELD_WORDS",
@@ -19,6 +20,7 @@ __all__ = [
     "SegmentRouting",
     "SwitchState",
     "differences",
+    "every_dscp_but",
     "same_ports",
 ]
 
@@ -30,7 +32,8 @@ class QueueState:
     queue: int
     """The hardware's number."""
     dscps: tuple[int, ...]
-    """Code points of packets arriving at this port that lead here, ascending; its queues share all 64."""
+    """Code points that lead here, ascending, of packets that arrive at this port; on Linux, where the port by
+    which a packet leaves decides, of those that leave. The port's queues share all 64."""
     ecn_threshold_bytes: int | None
     """S: capable packets are marked and others dropped above it; None: neither."""
     limit: Limit
@@ -114,6 +117,11 @@ class SwitchState:  # noqa: PLW1641  (the decorator makes the hash)
             and self.background_dscp == other.background_dscp
             and same_ports(self.ports, other.ports)
         )
+
+
+def every_dscp_but(dscp: int) -> tuple[int, ...]:
+    """The other 63: what a port that is not trusted rewrites to background's."""
+    return tuple(other for other in range(DSCP_COUNT) if other != dscp)
 
 
 def same_ports(ones: tuple[PortState, ...], others: tuple[PortState, ...]) -> bool:

@@ -8,9 +8,8 @@ from mltswitch.capabilities.meter_rate import rate_kept
 from mltswitch.plan import Plan, Switch, attached_hosts, owned_blocks, underlay
 from mltswitch.targets.base import Quantised
 from mltswitch.targets.bmv2.capabilities import BACKGROUND_QUEUE
-from mltswitch.targets.bmv2.contents import all_but
 from mltswitch.targets.bmv2.ports import numbered, port_name
-from mltswitch.targets.state import PortState, QueueState, RouteState
+from mltswitch.targets.state import PortState, QueueState, RouteState, every_dscp_but
 from mltswitch.units import BITS_PER_BYTE, format_bps
 from mltswitch.wire.hardware_address import hardware_address
 from mltswitch.wire.tos import DSCP_COUNT
@@ -62,7 +61,7 @@ def _ports(
             name=names[port.name],
             shaped_bps=None,
             queues=tuple(_queue(queue, port.trusted) for queue in port.queues),
-            rewritten=port.rewritten if port.trusted else all_but(background),
+            rewritten=port.rewritten if port.trusted else every_dscp_but(background),
             hardware_address=addresses[port.name],
             mtu_bytes=plan.fabric.ports.mtu_bytes,
         )

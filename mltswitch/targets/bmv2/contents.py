@@ -20,7 +20,7 @@ from mltswitch.targets.bmv2.capabilities import (
 from mltswitch.targets.bmv2.entries import Entry, Meter, Tables, place_of
 from mltswitch.targets.bmv2.ports import numbered
 from mltswitch.targets.memory import remembering_last
-from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
+from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState, every_dscp_but
 from mltswitch.units import BITS_PER_BYTE
 from mltswitch.wire.hardware_address import hardware_address
 from mltswitch.wire.tos import DSCP_COUNT
@@ -145,7 +145,7 @@ def _trust(port: PortState, number: int, background: int) -> tuple[Entry, tuple[
         dscp: queue.queue for queue in port.queues for dscp in queue.dscps if queue.queue != BACKGROUND_QUEUE
     }
     if not port.trusted:
-        if led or port.rewritten != all_but(background):
+        if led or port.rewritten != every_dscp_but(background):
             raise UnsupportedPlanError("is not trusted, so all its packets are background")
         return Entry("ports", "distrust", key, (str(background),)), ()
     rewritten = dict.fromkeys(port.rewritten, BACKGROUND_QUEUE)
@@ -158,11 +158,6 @@ def _trust(port: PortState, number: int, background: int) -> tuple[Entry, tuple[
         for dscp, queue in sorted((led | rewritten).items())
     )
     return Entry("ports", "trust", key, ()), entries
-
-
-def all_but(background: int) -> tuple[int, ...]:
-    """What a port that is not trusted rewrites."""
-    return tuple(dscp for dscp in range(DSCP_COUNT) if dscp != background)
 
 
 def _routes(routes: Sequence[RouteState], numbers: Mapping[str, int]) -> dict[IPv4Network, tuple[int, ...]]:
@@ -230,7 +225,7 @@ def port_state(
     )
     rewritten = tuple(sorted(entry.numbers_at(2) for entry in classes if len(entry.parameters) > 1))
     if trust is not None and trust.action == "distrust":
-        rewritten = all_but(int(trust.parameters[0]))
+        rewritten = every_dscp_but(int(trust.parameters[0]))
     return PortState(
         name,
         trust is not None and trust.action == "trust",

@@ -16,6 +16,10 @@ SEGMENT_QUERY: Final = "ip -j -d -N -6 route show"
 FORWARDING_QUERY: Final = "cat /proc/sys/net/ipv6/conf/all/forwarding || true"
 INGRESS_PARENT: Final = "ffff:fff1"
 """Where ingress and clsact stand, and stay when the root is replaced (linux pkt_sched.h, TC_H_INGRESS)."""
+CLSACT: Final = "clsact"
+INGRESS: Final = "ingress"
+EGRESS: Final = "egress"
+"""Names of both sides of clsact; `ingress` is a qdisc of its own as well, without the other side."""
 
 
 class _Answer(BaseModel):
@@ -55,6 +59,9 @@ class FilterAnswer(_Answer):
     kind: str
     options: FilterOptions | None = None
 
+    def __str__(self) -> str:
+        return f"{self.kind} for {self.protocol}, preference {self.preference}"
+
 
 class RouteAnswer(_Answer):
     """One entry of `ip route show`."""
@@ -78,10 +85,12 @@ _Entries = TypeVar("_Entries")
 
 
 def filter_query(wanted: SwitchState) -> str:
-    """All filters of all ports: what follows each line `# port handle`."""
+    """All filters of all ports: what follows each line `# port handle`, or `# port ingress` and `egress`."""
     return (
         f"for port in {_names(wanted)}; do for handle in {' '.join(LEVELS)}; do "
-        'echo "# $port $handle"; tc -j filter show dev $port parent $handle || exit; done; done'
+        'echo "# $port $handle"; tc -j filter show dev $port parent $handle || exit; done; '
+        f"for side in {INGRESS} {EGRESS}; do "
+        'echo "# $port $side"; tc -j filter show dev $port $side || exit; done; done'
     )
 
 
@@ -133,3 +142,11 @@ def entries_of(kind: TypeAdapter[_Entries], text: str, query: str) -> _Entries:
             f"the answer cannot be read: {place} {problem['msg']}",
             where=query,
         ) from None
+
+
+def hexadecimal(value: object, base: int) -> int:
+    """tc prints such numbers as a JSON number or as text, by version and key; raises DeviceError."""
+    try:
+        return value if isinstance(value, int) else int(str(value), base)
+    except ValueError:
+        raise DeviceError(f"{value!r} is no number", where="tc -j filter show") from None

@@ -44,7 +44,8 @@ SOFTWARE = Capabilities(
         minimum_bps=8,
         source="linux tc-tbf(8): whole bytes a second, burst one frame",
     ),
-    remaps_host_control=True,
+    rewrites_code_points="linux tc-pedit(8): ip dsfield and ip6 traffic_class with retain; tc-flower(8); "
+    "tried on Linux 6.1",
     segment_routing="linux Documentation/networking/seg6-sysctl.rst, ip-route(8): encap seg6local action End",
     unverified=unverified(
         PLATFORM,

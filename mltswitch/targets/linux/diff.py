@@ -7,11 +7,25 @@ from difflib import unified_diff
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
-from mltswitch.targets.linux.answers import FORWARDING_QUERY, INGRESS_PARENT, QDISC_QUERY, Qdisc
-from mltswitch.targets.linux.read import NOT_FORWARDING, forwards, standing_qdiscs
-from mltswitch.targets.linux.render import FORWARDING, ROUTE_PROTOCOL, port_text, route_lines, segment_text
+from mltswitch.targets.linux.answers import (
+    CLSACT,
+    FORWARDING_QUERY,
+    INGRESS,
+    INGRESS_PARENT,
+    QDISC_QUERY,
+    Qdisc,
+)
+from mltswitch.targets.linux.read import NOT_FORWARDING, forwards, obstacles, standing_qdiscs
+from mltswitch.targets.linux.render import (
+    CLSACT_LINES,
+    FORWARDING,
+    ROUTE_PROTOCOL,
+    port_text,
+    route_lines,
+    segment_text,
+)
 from mltswitch.targets.linux.save import save_steps
-from mltswitch.targets.linux.tree import Band, Tree, absent_trust, trees
+from mltswitch.targets.linux.tree import Band, Tree, trees
 from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRouting, SwitchState
 
 
@@ -26,15 +40,13 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     that are somebody else's.
     """
     del capabilities
-    present = [port.name for port in running.state.ports]
-    old = trees(running.state, absent_trust(wanted, present))
+    old = trees(running.state)
     new = trees(wanted)
     sent: list[str] = []
     shown: list[str] = []
     for name, tree in new.items():
-        standing = standing_qdiscs(running.answers, name)
-        _check_ingress(name, standing)
-        lines, text = _port_change(name, old.get(name), tree, standing)
+        _check_ingress(name, obstacles(running.answers, wanted, name))
+        lines, text = _port_change(name, old.get(name), tree, standing_qdiscs(running.answers, name))
         sent += lines
         shown += text
     steps = [Step("tc -batch -", _batch(sent))] if sent else []
@@ -48,14 +60,14 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     return Change(steps=tuple(steps), save=save, text="".join(f"{line}\n" for line in shown + text))
 
 
-def _check_ingress(name: str, standing: list[Qdisc]) -> None:
-    for qdisc in standing:
-        if qdisc.parent == INGRESS_PARENT:
-            raise DeviceError(
-                f"{name} has {qdisc.kind}, which may drop, mark or redirect packets beside the plan's queues",
-                where=QDISC_QUERY,
-                hint=f"somebody else made it; remove it: tc qdisc del dev {name} {qdisc.kind}",
-            )
+def _check_ingress(name: str, found: Sequence[str]) -> None:
+    for obstacle in found:
+        kind = INGRESS if obstacle == INGRESS else CLSACT
+        raise DeviceError(
+            f"{name} has {obstacle}, which may drop, mark or redirect packets beside the plan's queues",
+            where=QDISC_QUERY,
+            hint=f"somebody else made it; remove it: tc qdisc del dev {name} {kind}",
+        )
 
 
 def _must_forward(running: RunningState, wanted: SwitchState) -> bool:
@@ -82,6 +94,9 @@ def _port_change(
         return [], []
     wanted = port_text(name, new).splitlines()
     present = [] if old is None else port_text(name, old).splitlines()
+    if old is not None and replace(old, rewriting=new.rewriting) == new:
+        present, wanted = present[: _ingress_lines(old)], wanted[: _ingress_lines(new)]
+        return wanted, [f"# {name}: what arrives there", *_marked(present, wanted)]
     if old is not None and _same_but_numbers(old, new):
         pairs = [pair for pair in zip(present, wanted, strict=True) if pair[0] != pair[1]]
         shown = [f"# {name}: packets that wait in the changed queues are dropped"]
@@ -90,10 +105,15 @@ def _port_change(
         return [after for _, after in pairs], shown
     shown = [f"# {name}: built anew; all packets that wait in its queues are dropped"]
     if old is None:
-        shown += [f"# {name}: removes {qdisc}" for qdisc in standing]
+        shown += [f"# {name}: removes {qdisc}" for qdisc in standing if qdisc.parent != INGRESS_PARENT]
     else:
         shown += [f"# {name}: found {fault}" for fault in old.unexpected]
     return wanted, [*shown, *_marked(present, wanted)]
+
+
+def _ingress_lines(tree: Tree) -> int:
+    """How many lines of a port stand before its queues."""
+    return CLSACT_LINES + len(tree.rewriting.marks)
 
 
 def _same_but_numbers(old: Tree, new: Tree) -> bool:

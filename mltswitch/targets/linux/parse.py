@@ -12,6 +12,7 @@ from mltswitch.plan.segments import LOCATOR_BITS
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.base import LineError
 from mltswitch.targets.common import NO_NEXT_HOP, UNKNOWN
+from mltswitch.targets.linux.ingress import MARK, rewriting_of
 from mltswitch.targets.linux.layout import GRADIENT_CLASS, Layout
 from mltswitch.targets.linux.render import (
     ANY_PORT,
@@ -35,9 +36,12 @@ _NUMBER: Final = r"[1-9][0-9]{0,18}"
 _MINOR: Final = "(?:[1-9a-f]|10)"
 _BAND: Final = rf"parent (?:(?:10|30):{_MINOR}|20:{_MINOR}|1[0-9a-f]{{2}}:1)"
 _HANDLE: Final = r"handle [12][0-9a-f]{2}:"
-_RESET: Final = re.compile(rf"qdisc replace dev {_PORT} root handle ffef: pfifo")
-_LINE: Final = re.compile(rf"(qdisc replace|class replace|filter add) dev {_PORT} [ -~]+")
+_FIRST: Final = re.compile(rf"qdisc replace dev {_PORT} clsact")
+_LINE: Final = re.compile(rf"(qdisc replace|class replace|filter add|filter del) dev {_PORT} [ -~]+")
 _GRAMMAR: Final = {
+    "clsact": re.compile("clsact"),
+    "unmark": re.compile("ingress"),
+    "mark": re.compile(f"ingress (?P<mark>{MARK.pattern})"),
     "reset": re.compile("root handle ffef: pfifo"),
     "shaper": re.compile(rf"root handle 1: tbf rate (?P<rate>{_NUMBER})bit burst {_NUMBER} limit {_NUMBER}"),
     "prio": re.compile(
@@ -60,10 +64,12 @@ _FILTER: Final = re.compile(
 )
 _FILTER_WORDS: Final = "filter add"
 _KINDS: Final = {
-    "qdisc replace": ("red", "bfifo", "cap", "prio", "drr", "shaper", "reset"),
+    "qdisc replace": ("red", "bfifo", "cap", "prio", "drr", "shaper", "reset", "clsact"),
     "class replace": ("class",),
+    "filter del": ("unmark",),
+    _FILTER_WORDS: ("mark",),
 }
-_WORDS: Final = (*_KINDS, _FILTER_WORDS)
+_WORDS: Final = tuple(_KINDS)
 """How the lines of a port begin."""
 _SECTION: Final = "\n# "
 """Before the name of a port, whose lines follow: an empty line and a comment."""
@@ -157,7 +163,7 @@ def _port_blocks(text: str) -> dict[str, list[_Line]]:
 
 def _begun(line: _Line, known: Container[str]) -> str:
     """The port whose lines begin with this one."""
-    match = _RESET.fullmatch(line[1])
+    match = _FIRST.fullmatch(line[1])
     if match is None:
         is_ours = _LINE.fullmatch(line[1])
         raise _refuse(
@@ -215,6 +221,7 @@ class _PortLines:
         self._prios: dict[str, int] = {}
         self._quanta: dict[int, int] = {}
         self._filters: set[Filter] = set()
+        self._marks: list[str] = []
 
     def take(self, number: int, line: str) -> None:
         words, _, rest = line.partition(ANY_PORT)
@@ -230,6 +237,8 @@ class _PortLines:
 
     def _add(self, kind: str, match: re.Match[str]) -> None:
         match kind:
+            case "mark":
+                self._marks.append(match["mark"])
             case "shaper":
                 self._shaped_bps = int(match["rate"])
             case "prio":
@@ -256,7 +265,9 @@ class _PortLines:
         least = 1 if ahead is None else ahead + 1 + len(shares)
         if count < least or (layout.outer, layout.inner) != (outer, inner):
             raise LineError(1, lines[0], f"{count} queues do not fit prios of {outer} and {inner} bands")
-        return Tree(self._shaped_bps, tuple(self._bands), layout, shares, frozenset(self._filters))
+        rewriting, _ = rewriting_of(self._marks)
+        filters = frozenset(self._filters)
+        return Tree(self._shaped_bps, tuple(self._bands), layout, shares, filters, rewriting=rewriting)
 
 
 def _check_canonical(tree: Tree, lines: list[str]) -> None:

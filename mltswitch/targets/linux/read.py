@@ -7,7 +7,9 @@ from typing import Final
 from mltswitch.capabilities import Capabilities
 from mltswitch.targets.base import RunningState
 from mltswitch.targets.linux.answers import (
+    CLSACT,
     FORWARDING_QUERY,
+    INGRESS_PARENT,
     QDISC_QUERY,
     QDISCS,
     ROUTE_QUERY,
@@ -21,10 +23,10 @@ from mltswitch.targets.linux.answers import (
     sections,
 )
 from mltswitch.targets.linux.layout import LEVELS
-from mltswitch.targets.linux.read_port import filters_in, tree_of
+from mltswitch.targets.linux.read_port import filters_in, foreign_filters, rewriting_in, tree_of
 from mltswitch.targets.linux.read_routes import alias_routes, segment_routing
 from mltswitch.targets.linux.save import SAVED_QUERY, read_saved, save_notes
-from mltswitch.targets.linux.tree import Tree, absent_trust, switch_state
+from mltswitch.targets.linux.tree import Tree, switch_state
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.state import SwitchState
 
@@ -54,6 +56,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
                 [entry for entry in qdiscs if entry.dev == port.name],
                 {handle: filters_in(filters, port.name, handle) for handle in LEVELS},
                 classes.get(port.name, ""),
+                rewriting_in(filters, port.name),
             )
             if tree is not None:
                 found[port.name] = tree
@@ -61,7 +64,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     routes = alias_routes(entries, OwnPrefixes(wanted.routes))
     six = load(ROUTES, answers, SEGMENT_QUERY)
     segments = segment_routing(six, wanted.segment_routing)
-    state = switch_state(found, in_order_of(wanted.routes, routes), segments, absent_trust(wanted, found))
+    state = switch_state(found, in_order_of(wanted.routes, routes), segments)
     if wanted.segment_routing is not None and not forwards(answer(answers, FORWARDING_QUERY)):
         state = _not_forwarding(state)
     notes = save_notes(read_saved(answer(answers, SAVED_QUERY)), wanted)
@@ -80,6 +83,17 @@ def _not_forwarding(state: SwitchState) -> SwitchState:
     first = state.ports[0]
     return replace(
         state, ports=(replace(first, unexpected=(*first.unexpected, NOT_FORWARDING)), *state.ports[1:])
+    )
+
+
+def obstacles(answers: Mapping[str, str], wanted: SwitchState, port: str) -> tuple[str, ...]:
+    """What somebody else made that sees packets beside the plan's queues, and stays when these change."""
+    found = [entry for entry in standing_qdiscs(answers, port) if entry.parent == INGRESS_PARENT]
+    query = filter_query(wanted)
+    filters = sections(answers, query) if found and query in answers else {}
+    return (
+        *(entry.kind for entry in found if entry.kind != CLSACT),
+        *foreign_filters(filters, port),
     )
 
 

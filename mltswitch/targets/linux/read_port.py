@@ -6,8 +6,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mltswitch.capabilities import BytesLimit, Limit
-from mltswitch.errors import DeviceError
-from mltswitch.targets.linux.answers import FILTERS, FilterAnswer, FilterOptions, Qdisc, entries_of
+from mltswitch.targets.linux.answers import (
+    CLSACT,
+    EGRESS,
+    FILTERS,
+    INGRESS,
+    FilterAnswer,
+    FilterOptions,
+    Qdisc,
+    entries_of,
+    hexadecimal,
+)
+from mltswitch.targets.linux.ingress import DSCP_MASK, Rewriting, mark_of, rewriting_of
 from mltswitch.targets.linux.layout import (
     GRADIENT_CLASS,
     INNER,
@@ -19,7 +29,7 @@ from mltswitch.targets.linux.layout import (
     place,
 )
 from mltswitch.targets.linux.render import QUANTUM_BYTES, shaper_burst_bytes
-from mltswitch.targets.linux.tree import DSCP_MASK, NO_LIMIT, PRIOMAP_LENGTH, Band, Filter, Tree
+from mltswitch.targets.linux.tree import NO_LIMIT, PRIOMAP_LENGTH, Band, Filter, Tree
 from mltswitch.units import BITS_PER_BYTE
 
 
@@ -28,6 +38,25 @@ def filters_in(sections: Mapping[str, str], port: str, handle: str) -> frozenset
     query = f"tc -j filter show dev {port} parent {handle}"
     entries = entries_of(FILTERS, sections.get(f"{port} {handle}", ""), query)
     return frozenset(_filter(handle, entry, entry.options) for entry in entries if entry.options is not None)
+
+
+def rewriting_in(sections: Mapping[str, str], port: str) -> tuple[Rewriting, tuple[str, ...]]:
+    """What a port rewrites, and what of its filters no plan asks for."""
+    marks = [mark_of(entry) for entry in _ingress_filters(sections, port, INGRESS)]
+    return rewriting_of(mark for mark in marks if mark is not None)
+
+
+def foreign_filters(sections: Mapping[str, str], port: str) -> tuple[str, ...]:
+    """What somebody else hung into a port's clsact, which may drop, mark or redirect packets."""
+    return (
+        *(str(entry) for entry in _ingress_filters(sections, port, INGRESS) if mark_of(entry) is None),
+        *(str(entry) for entry in _ingress_filters(sections, port, EGRESS)),
+    )
+
+
+def _ingress_filters(sections: Mapping[str, str], port: str, side: str) -> list[FilterAnswer]:
+    entries = entries_of(FILTERS, sections.get(f"{port} {side}", ""), f"tc -j filter show dev {port} {side}")
+    return [entry for entry in entries if entry.options is not None]
 
 
 @dataclass(slots=True)
@@ -52,7 +81,12 @@ class _Found:
 _NO_SHARES: Final[tuple[int, ...]] = ()
 
 
-def tree_of(qdiscs: Sequence[Qdisc], filters: Mapping[str, frozenset[Filter]], classes: str) -> Tree | None:
+def tree_of(
+    qdiscs: Sequence[Qdisc],
+    filters: Mapping[str, frozenset[Filter]],
+    classes: str,
+    rewriting: tuple[Rewriting, tuple[str, ...]],
+) -> Tree | None:
     """The port's tree; None where it is not ours from the top."""
     found = _Found(
         qdiscs,
@@ -79,10 +113,12 @@ def tree_of(qdiscs: Sequence[Qdisc], filters: Mapping[str, frozenset[Filter]], c
         ahead = max(outer - 1, 0)
         layout = Layout(ahead + max(inner, 1) + len(shares), ahead, len(shares))
     bands = tuple(_band(number, place(way[-1]), found) for number, way in enumerate(paths(layout), start=1))
-    found.faults += [str(entry) for entry in qdiscs if entry not in found.ours]
+    found.faults += [str(entry) for entry in qdiscs if entry not in found.ours and entry.kind != CLSACT]
+    rewritten, faults = rewriting
+    found.faults += faults
     levels = {handle for way in paths(layout) for handle, _ in way}
     kept = frozenset(entry for handle in levels for entry in filters[handle])
-    return Tree(shaped_bps, bands, layout, shares, kept, tuple(found.faults))
+    return Tree(shaped_bps, bands, layout, shares, kept, tuple(found.faults), rewritten)
 
 
 def _rate(entry: Qdisc) -> int:
@@ -201,21 +237,17 @@ def _filter(parent: str, entry: FilterAnswer, options: FilterOptions) -> Filter:
     if entry.kind != "flower" or options.actions:
         return Filter(parent, entry.preference, entry.protocol, f"({entry.kind})", number)
     keys = {name: value for name, value in options.keys.items() if name != "eth_type"}
-    words: list[str] = [f"indev {options.indev}"] if options.indev else []
+    if options.indev:
+        keys["indev"] = options.indev
+    words: list[str] = []
     if "ip_tos" in keys:
-        mask = _hexadecimal(keys.pop("ip_tos_mask", DSCP_MASK), 16)
-        words.append(f"ip_tos 0x{_hexadecimal(keys.pop('ip_tos'), 0):02x}/0x{mask:02x}")
+        mask = hexadecimal(keys.pop("ip_tos_mask", DSCP_MASK), 16)
+        words.append(f"ip_tos 0x{hexadecimal(keys.pop('ip_tos'), 0):02x}/0x{mask:02x}")
     if "ip_proto" in keys:
         words.append(f"ip_proto {keys.pop('ip_proto')}")
     if "icmp_type" in keys:
         words.append(f"type {keys.pop('icmp_type')}")
+    if keys.get("ip_ttl_mask") in (None, "ff", "0xff"):
+        keys.pop("ip_ttl_mask", None)
     words += [f"{name} {value}" for name, value in sorted(keys.items())]
     return Filter(parent, entry.preference, entry.protocol, " ".join(words), number)
-
-
-def _hexadecimal(value: object, base: int) -> int:
-    """tc prints such numbers as a JSON number or as text, by version and key."""
-    try:
-        return value if isinstance(value, int) else int(str(value), base)
-    except ValueError:
-        raise DeviceError(f"{value!r} is no number", where="tc -j filter show") from None

@@ -10,7 +10,7 @@ from mltswitch.capabilities import Capabilities
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.addresses import network_text
 from mltswitch.targets.linux.layout import SHAPER, layout_of, paths, place
-from mltswitch.targets.linux.tree import Tree, filter_order, rest_of_share, shares_of, trees, trust_of
+from mltswitch.targets.linux.tree import Tree, filter_order, rest_of_share, shares_of, trees
 from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import (
     QueueState,
@@ -18,6 +18,7 @@ from mltswitch.targets.state import (
     SegmentRouteState,
     SegmentRouting,
     SwitchState,
+    every_dscp_but,
 )
 from mltswitch.targets.template import render_template
 from mltswitch.units import BITS_PER_BYTE, ETHERNET_HEADER_BYTES
@@ -40,6 +41,8 @@ LEAST_BANDS: Final = 2
 """prio refuses fewer (linux net/sched/sch_prio.c, prio_tune)."""
 LARGEST_SHARE: Final = 99
 """Percents of a port that drr can give the last queues together."""
+CLSACT_LINES: Final = 2
+"""First lines of a port: clsact, and what stood in it goes."""
 PORT_MARK: Final = "@"
 """Stands for a port's name in text that is the same for several; no name of ours has it."""
 ANY_PORT: Final = f" dev {PORT_MARK} "
@@ -95,7 +98,7 @@ def check_expressible(state: SwitchState) -> None:
             )
         if sum(shares_of(queues)) > LARGEST_SHARE:
             raise UnsupportedPlanError("the guarantees leave nothing to share", where=f"port {port.name}")
-    _check_maps(state)
+    _check_trust(state)
     segments = state.segment_routing
     if segments is not None and not segments.routes:
         raise UnsupportedPlanError(
@@ -111,16 +114,14 @@ def _problem(queue: QueueState, *, has_share: bool) -> str:
     return ""
 
 
-def _check_maps(state: SwitchState) -> None:
-    """What is not as at other ports can only lead to the last queue."""
-    if len({len(port.queues) for port in state.ports}) > 1:
-        raise UnsupportedPlanError("the ports have different numbers of queues", where="ports")
-    for name, dscp in sorted(trust_of(state).demoted):
-        queues = next(port.queues for port in state.ports if port.name == name)
-        if dscp not in queues[-1].dscps:
+def _check_trust(state: SwitchState) -> None:
+    """Egress believes what ingress leaves."""
+    everything = every_dscp_but(state.background_dscp)
+    for port in state.ports:
+        if port.trusted is (port.rewritten == everything):
             raise UnsupportedPlanError(
-                f"code point {dscp} leads elsewhere than at other ports, and not to the last queue",
-                where=f"port {name}",
+                "a port that is not trusted rewrites all code points, and no other does",
+                where=f"port {port.name}",
             )
 
 
@@ -157,6 +158,7 @@ def port_body(tree: Tree) -> str:
         tree=tree,
         top="root" if tree.shaped_bps is None else f"parent {SHAPER}1",
         bands=list(zip(tree.bands, band_places(tree), strict=True)),
+        marks=tree.rewriting.marks,
         first_filters=[entry for entry in tree.filters if entry == rest],
         filters=sorted((entry for entry in tree.filters if entry != rest), key=filter_order),
         burst_bytes=shaper_burst_bytes,

@@ -88,7 +88,11 @@ def addresses(plan: Plan, switch: Switch) -> Iterator[str]:
 def routes(plan: Plan, switch: Switch) -> Iterator[str]:
     add = f"ip -n {switch.name} route add"
     for route in plan.topology.routes(switch.name):
-        yield f"{add} {route.prefix} via {route.next_hop}"
+        yield (
+            f"{add} blackhole {route.prefix}"
+            if route.discards
+            else f"{add} {route.prefix} via {route.next_hop}"
+        )
     if plan.paths.mode == "srv6":
         rules = segments_of(plan)
         for segment_route in rules.routes(switch, plan.topology.tier_index):

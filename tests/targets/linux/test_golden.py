@@ -111,9 +111,9 @@ def unexpected(state: SwitchState, old: str, new: str) -> list[str]:
         ),
         (
             '{"kind":"prio","handle":"10:","dev":"eth2"',
-            '{"kind":"clsact","handle":"ffff:","dev":"eth2","parent":"ffff:fff1"},'
+            '{"kind":"ingress","handle":"ffff:","dev":"eth2","parent":"ffff:fff1"},'
             '{"kind":"prio","handle":"10:","dev":"eth2"',
-            "clsact ffff: below ffff:fff1",
+            "ingress ffff: below ffff:fff1",
         ),
     ],
 )
@@ -164,12 +164,12 @@ def test_queues_of_somebody_else_are_shown_before_they_go(state: SwitchState) ->
 
 @pytest.mark.parametrize("stands", ["[]", answers()["tc -j -d qdisc show"]])
 def test_a_filter_of_incoming_packets_is_not_ours_to_remove(state: SwitchState, stands: str) -> None:
-    entry = {"kind": "clsact", "handle": "ffff:", "dev": "eth2", "parent": "ffff:fff1"}
+    entry = {"kind": "ingress", "handle": "ffff:", "dev": "eth2", "parent": "ffff:fff1"}
     queues = json.dumps([*json.loads(stands), entry])
     found = TARGET.read(answers() | {"tc -j -d qdisc show": queues}, state, CAPABILITIES)
-    with pytest.raises(DeviceError, match="eth2 has clsact") as caught:
+    with pytest.raises(DeviceError, match="eth2 has ingress") as caught:
         TARGET.diff(found, state, CAPABILITIES)
-    assert caught.value.hint.endswith("tc qdisc del dev eth2 clsact")
+    assert caught.value.hint.endswith("tc qdisc del dev eth2 ingress")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The same laws against real tc and ip: what is loaded is what is read, and a change leads to the plan."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from mltswitch.plan import Plan
 from mltswitch.targets import Change, QueueState, RunningState, SwitchState
 from mltswitch.targets.common import with_item
 from mltswitch.targets.linux import TARGET
+from mltswitch.targets.linux.render import CLSACT_LINES
 from mltswitch.targets.state import differences
 from tests.measuring import measured
 from tests.targets.linux.uml import Machine, NoMachineError, machine
@@ -56,6 +58,12 @@ def apply(linux: Machine, change: Change) -> None:
         do(linux, step.command, step.stdin)
 
 
+def empty(linux: Machine) -> None:
+    """Without ports, and without the routes that are no port's since they discard."""
+    do(linux, "for port in $(ls /sys/class/net | grep eth); do ip link del $port; done")
+    do(linux, "ip route flush proto 173 type blackhole")
+
+
 def connect(linux: Machine, plan: Plan, switch: str) -> None:
     """Empty interfaces with the plan's addresses."""
     lines = ["link set lo up"]
@@ -65,7 +73,7 @@ def connect(linux: Machine, plan: Plan, switch: str) -> None:
             f"addr add {port.address}/30 dev {port.name}",
             f"link set {port.name} up",
         ]
-    do(linux, "for port in $(ls /sys/class/net | grep eth); do ip link del $port; done")
+    empty(linux)
     do(linux, "ip -batch -", "".join(f"{line}\n" for line in lines))
 
 
@@ -149,10 +157,12 @@ BY_HAND = {
         None,
     ),
     "trust": (
-        "for handle in 10: 20:; do for port in eth1 eth2; do tc filter del dev $port parent $handle prio 1; "
-        "done; done",
-        ["port eth1: trusted expected False, found True"],
-        None,
+        "tc filter del dev eth1 ingress",
+        [
+            "port eth1: trusted expected False, found True",
+            f"port eth1: rewritten expected {tuple(range(1, 64))}, found ()",
+        ],
+        CLSACT_LINES + 2,
     ),
     "rate": (
         "tc qdisc change dev eth1 root handle 1: tbf rate 99mbit burst 9230 limit 9230",
@@ -234,12 +244,11 @@ BY_HAND = {
         ],
         None,
     ),
-    "control of hosts": (
-        "tc filter del dev eth2 parent 10: protocol ip prio 4",
+    "one family believed": (
+        "tc filter del dev eth1 ingress protocol ipv6 prio 2",
         [
-            "port eth2: configuration expected as planned, "
-            f"found no filter ip indev eth1 ip_tos 0x{tos}/0xfc to 10:3"
-            for tos in ("c0", "e0")
+            "port eth1: configuration expected as planned, found no ingress filter protocol ipv6 prio 2 "
+            "flower action pedit ex munge ip6 traffic_class set 0x00 retain 0xfc"
         ],
         None,
     ),
@@ -265,11 +274,6 @@ BY_HAND = {
             "port eth2, queue 3: limit expected 200000 B, found none",
             "port eth2: configuration expected as planned, found queue 3: pfifo",
         ],
-        None,
-    ),
-    "trust on one port": (
-        "tc filter del dev eth2 parent 10: protocol all prio 1",
-        ["port eth2: configuration expected as planned, found no filter all indev eth1 to 10:3"],
         None,
     ),
     "untrusted port emptied": (
@@ -360,16 +364,31 @@ def test_other_routes_are_not_ours_to_judge(linux: Machine, running: SwitchState
     do(linux, "ip route del 10.0.0.0/8 metric 9; ip route del blackhole 10.99.0.0/16")
 
 
-@pytest.mark.parametrize("kind", ["ingress", "clsact"])
-def test_a_filter_of_incoming_packets_is_seen_and_not_removed(
-    linux: Machine, running: SwitchState, kind: str
+@pytest.mark.parametrize(
+    ("command", "seen"),
+    [
+        ("tc qdisc del dev eth2 clsact; tc qdisc add dev eth2 ingress", "ingress"),
+        (
+            "tc filter add dev eth2 ingress protocol all prio 9 matchall action drop",
+            "matchall for all, preference 9",
+        ),
+        (
+            "tc filter add dev eth2 egress protocol all prio 9 matchall action drop",
+            "matchall for all, preference 9",
+        ),
+        (
+            "tc filter add dev eth2 ingress protocol ip prio 1 flower "
+            "action pedit ex munge ip dsfield set 0x00 pipe action csum ip4h",  # ECN, too
+            "flower for ip, preference 1",
+        ),
+    ],
+)
+def test_a_filter_of_somebody_else_is_seen_and_not_removed(
+    linux: Machine, running: SwitchState, command: str, seen: str
 ) -> None:
-    do(linux, f"tc qdisc add dev eth2 {kind}")
+    do(linux, command)
     found = read(linux, running)
-    assert [str(entry) for entry in differences(running, found.state)] == [
-        f"port eth2: configuration expected as planned, found {kind} ffff: below ffff:fff1"
-    ]
-    with pytest.raises(DeviceError, match=f"eth2 has {kind}") as caught:
+    with pytest.raises(DeviceError, match=f"eth2 has {seen}") as caught:
         TARGET.diff(found, running, CAPABILITIES)
     do(linux, caught.value.hint.split("remove it: ")[1])
     assert read(linux, running).state == running
@@ -423,14 +442,17 @@ def test_sixteen_queues(linux: Machine, small_plan: Plan, running: SwitchState) 
 
 
 def test_who_may_use_which_queue(linux: Machine, state: SwitchState) -> None:
-    """A real ping: the untrusted host's DSCP is not believed, the answer's is; ARP goes first."""
-    do(linux, "for port in $(ls /sys/class/net | grep eth); do ip link del $port; done")
+    """Real pings: what the untrusted host sends loses its DSCP and keeps its ECN bits; ARP goes first."""
+    empty(linux)
     try:
         do(linux, HOSTS_UP)
         do(linux, "tc -batch -", TARGET.render(state, CAPABILITIES)["qdiscs.tc"])
-        do(linux, "nsenter -t $(cat near.pid) -n ping -c 3 -i 0.2 -Q 0x28 10.1.0.2")
-        assert packets(linux, "eth2") == {1: 1, 2: 0, 3: 0, 4: 0, 5: 3}
-        assert packets(linux, "eth1") == {1: 1, 2: 0, 3: 3, 4: 0, 5: 0}
+        do(linux, "nsenter -t $(cat near.pid) -n ping -c 3 -i 0.2 -Q 0x2a 10.1.0.2")
+        do(linux, "nsenter -t $(cat far.pid) -n ping -c 2 -i 0.2 -Q 0x2a 10.0.0.6")
+        assert packets(linux, "eth2") == {1: 1, 2: 0, 3: 0, 4: 0, 5: 5}
+        assert packets(linux, "eth1") == {1: 1, 2: 0, 3: 2, 4: 0, 5: 3}
+        shown = do(linux, "nsenter -t $(cat far.pid) -n tc -s filter show dev eth0 ingress")
+        assert re.findall(r"Sent [0-9]+ bytes ([0-9]+) pkt", shown) == ["5"]
     finally:
         do(linux, "kill $(cat near.pid far.pid)")
 
@@ -461,6 +483,8 @@ up() {
 }
 up near 10.0.0.6 10.0.0.5
 up far 10.1.0.2 10.1.0.1
+nsenter -t $(cat far.pid) -n tc qdisc add dev eth0 clsact
+nsenter -t $(cat far.pid) -n tc filter add dev eth0 ingress protocol ip flower ip_tos 0x02/0xff action ok
 """
 
 
@@ -482,7 +506,7 @@ def all_trusted(state: SwitchState) -> SwitchState:
 
 def test_hosts_have_no_business_in_network_control(linux: Machine, state: SwitchState) -> None:
     """CS6 from the host's port goes last, from the fabric's first; the host's gradients are believed."""
-    do(linux, "for port in $(ls /sys/class/net | grep eth); do ip link del $port; done")
+    empty(linux)
     try:
         do(linux, HOSTS_UP)
         do(linux, "tc -batch -", TARGET.render(all_trusted(state), CAPABILITIES)["qdiscs.tc"])
@@ -518,7 +542,7 @@ tagged far 10.7.1.2 10.7.1.1
 
 def test_tagged_frames_go_last_and_a_vlan_is_another_port(linux: Machine, state: SwitchState) -> None:
     """tc sees the tag before the IP header; what arrives by a VLAN does not arrive by the port below it."""
-    do(linux, "for port in $(ls /sys/class/net | grep eth); do ip link del $port; done")
+    empty(linux)
     try:
         do(linux, HOSTS_UP)
         do(linux, VLANS_UP)

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from mltswitch.targets import Change, PortState, QueueState, RunningState, Switc
 from mltswitch.targets.linux import TARGET
 from mltswitch.targets.linux.render import shaper_burst_bytes
 from mltswitch.targets.linux.tree import switch_state, trees
+from mltswitch.targets.state import every_dscp_but
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
 CAPABILITIES = TARGET.hardware(None)
@@ -33,6 +35,7 @@ class Host:
     def __init__(self, state: SwitchState) -> None:
         files = TARGET.render(state, CAPABILITIES)
         self.ports: dict[str, list[str]] = {}
+        self.marks: dict[str, list[str]] = {}
         self.routes: dict[str, str] = {}
         self._batch("tc -batch -", files["qdiscs.tc"])
         self._batch("ip -batch -", files["routes.ip"])
@@ -52,6 +55,12 @@ class Host:
 
     def _tc(self, line: str) -> None:
         port = line.split(" ")[3]
+        if line.endswith((" clsact", " ingress")):
+            self.marks[port] = []
+            return
+        if f" dev {port} ingress " in line:
+            self.marks[port].append(line)
+            return
         if " root handle ffef: " in line:
             self.ports[port] = []
         lines = self.ports[port]
@@ -73,6 +82,10 @@ class Host:
         else:
             self.routes[prefix] = " ".join([*kind, "{}", *rest])
 
+    def _port(self, name: str) -> list[str]:
+        first = f"qdisc replace dev {name} clsact", f"filter del dev {name} ingress"
+        return [*first, *self.marks[name], *self.ports[name]]
+
     def read(self, like: SwitchState) -> SwitchState:
         """The state; ports and routes that `like` has in its order, the others after them."""
         routes = {str(route.prefix): None for route in like.routes}
@@ -85,7 +98,7 @@ class Host:
         ports = [port.name for port in like.ports if port.name in self.ports]
         return TARGET.parse(
             {
-                "qdiscs.tc": "\n".join(line for name in ports for line in self.ports[name]),
+                "qdiscs.tc": "\n".join(line for name in ports for line in self._port(name)),
                 "routes.ip": "\n".join(lines),
             },
             CAPABILITIES,
@@ -129,14 +142,19 @@ def test_no_change_where_nothing_differs(plan: Plan, data: st.DataObject) -> Non
     assert change.text == ""
 
 
+def with_ports(state: SwitchState, ports: Sequence[PortState]) -> SwitchState:
+    """Of a state without a port that rewrites code points nobody can tell what to."""
+    background = state.background_dscp if any(port.rewritten for port in ports) else 0
+    return replace(state, ports=tuple(ports), background_dscp=background)
+
+
 @SLOW
 @given(plans(SOFTWARE), plans(SOFTWARE))
 def test_a_change_leads_to_the_plan_and_back(before: Plan, after: Plan) -> None:
     old, new = (TARGET.quantise(plan, plan.topology.switches[-1].name).state for plan in (before, after))
     shared = {port.name for port in old.ports} & {port.name for port in new.ports}
     old, new = (
-        replace(state, ports=tuple(port for port in state.ports if port.name in shared))
-        for state in (old, new)
+        with_ports(state, [port for port in state.ports if port.name in shared]) for state in (old, new)
     )
     host = Host(old)
     host.apply(TARGET.diff(RunningState(old, {}), new, CAPABILITIES))
@@ -190,16 +208,29 @@ def test_what_tc_has_no_words_for_is_refused(state: SwitchState, data: st.DataOb
     assert caught.value.where.startswith("port eth1")
 
 
-def test_a_code_point_may_differ_between_ports_only_by_leading_to_the_last_queue(state: SwitchState) -> None:
-    port = state.ports[0]
-    queues = list(port.queues)
-    queues[2], queues[3] = (
-        replace(queues[2], dscps=queues[3].dscps),
-        replace(queues[3], dscps=queues[2].dscps),
-    )
-    wrong = replace(state, ports=(replace(port, queues=tuple(queues)), *state.ports[1:]))
-    with pytest.raises(UnsupportedPlanError, match="leads elsewhere than at other ports"):
-        TARGET.render(wrong, CAPABILITIES)
+@pytest.mark.parametrize(
+    ("trusted", "rewritten"), [(True, every_dscp_but(0)), (False, ()), (False, (48, 56))]
+)
+def test_a_port_that_is_not_trusted_rewrites_everything(
+    state: SwitchState, trusted: bool, rewritten: tuple[int, ...]
+) -> None:
+    port = replace(state.ports[1], trusted=trusted, rewritten=rewritten)
+    with pytest.raises(UnsupportedPlanError, match="not trusted rewrites all code points"):
+        TARGET.render(replace(state, ports=(state.ports[0], port)), CAPABILITIES)
+
+
+def test_what_arrives_is_changed_without_the_queues(state: SwitchState) -> None:
+    first, second = state.ports
+    believed = replace(first, trusted=True, rewritten=(48, 56))
+    change = TARGET.diff(RunningState(state, {}), replace(state, ports=(believed, second)), CAPABILITIES)
+    assert change.text.startswith("# eth1: what arrives there\n")
+    [step] = change.steps
+    lines = step.stdin.splitlines()
+    assert lines[:2] == ["qdisc replace dev eth1 clsact", "filter del dev eth1 ingress"]
+    assert [line.split(" ")[5:11] for line in lines[2:]] == [
+        ["protocol", family, "prio", preference, "flower", "ip_tos"]
+        for family, preference in (("ip", "1"), ("ip", "1"), ("ipv6", "2"), ("ipv6", "2"))
+    ]
 
 
 def test_a_plan_without_shares_and_caps_needs_one_prio(plain_state: SwitchState) -> None:
@@ -245,7 +276,13 @@ MUTATIONS = [
     ("# eth1\n", "qdisc replace dev eth9 root handle ffef: pfifo\n"),
     ("\n# eth2\n", "filter add dev eth1 parent 10: protocol arp prio 2 flower classid 10:1\n"),
     ("dev eth2 root handle ffef: pfifo", "dev eth1 root handle ffef: pfifo"),
-    ("flower indev eth1", "flower indev eth9"),
+    ("dev eth1 ingress protocol ip ", "dev eth9 ingress protocol ip "),
+    ("set 0x00 retain 0xfc pipe", "set 0x01 retain 0xfc pipe"),
+    ("set 0x00 retain 0xfc pipe", "set 0x28 retain 0xfc pipe"),
+    ("retain 0xfc pipe action csum ip4h", "retain 0xfc"),
+    ("munge ip6 traffic_class", "munge ip dsfield"),
+    ("filter del dev eth1 ingress\n", ""),
+    ("qdisc replace dev eth2 clsact\n", ""),
     ("classid 20:2 drr quantum 1500", "classid 20:2 drr quantum 1501"),
     ("classid 20:2 drr quantum 1500", "classid 20:3 drr quantum 1500"),
     ("class replace dev eth1 parent 20: classid 20:2 drr quantum 1500\n", ""),
@@ -352,7 +389,7 @@ def test_a_changed_threshold_replaces_one_queue(state: SwitchState) -> None:
 def test_a_lost_port_is_built_anew_and_only_it(state: SwitchState) -> None:
     change = TARGET.diff(RunningState(SwitchState(state.ports[1:], state.routes), {}), state, CAPABILITIES)
     lines = change.steps[0].stdin.splitlines()
-    assert lines[0] == "qdisc replace dev eth1 root handle ffef: pfifo"
+    assert lines[0] == "qdisc replace dev eth1 clsact"
     assert {line.split(" dev ")[1].split()[0] for line in lines} == {"eth1"}
 
 
