@@ -43,6 +43,8 @@ RATE_BPS: Final = 150e6
 """So slow that a tensor is on its way for seconds."""
 SHARED_ELEMENTS: Final = 1_500_000
 LONG_ELEMENTS: Final = 4_000_000
+SOURCE_PORTS: Final = 12
+"""So many that no hash puts all of them on one spine: once in 2,000 kernels, whose seed is random at boot."""
 MIDDLE_PACKETS: Final = 200
 """Of that tensor have left: it is on its way."""
 PATIENCE_SECONDS: Final = 60.0
@@ -267,7 +269,7 @@ def hello_of(name: str, paths: DataPaths) -> PeerHello:
 def main(mode: str) -> None:
     """Print one line of JSON."""
     plan = plan_with(mode.removesuffix(" sticky"), spines=SPINES)
-    path_settings = PathSettings(source_ports=6, is_sticky=mode.endswith("sticky"))
+    path_settings = PathSettings(source_ports=SOURCE_PORTS, is_sticky=mode.endswith("sticky"))
     script = "\n".join(fabric(plan, path_settings))
     subprocess.run(["sh", "-eu"], input=script, text=True, check=True, capture_output=True)
     ends = {host: settings_of(plan, host, path_settings) for host in HOSTS}

@@ -501,21 +501,32 @@ def queues(linux: Machine, port: str) -> dict[int, tuple[int, int, int]]:
 
 
 def all_trusted(state: SwitchState) -> SwitchState:
-    return replace(state, ports=tuple(replace(port, trusted=True) for port in state.ports))
+    """Only the host at eth1 may not use CS6 and CS7."""
+    first, *others = state.ports
+    return replace(
+        state,
+        ports=(
+            replace(first, trusted=True, rewritten=(48, 56)),
+            *(replace(port, trusted=True, rewritten=()) for port in others),
+        ),
+    )
 
 
 def test_hosts_have_no_business_in_network_control(linux: Machine, state: SwitchState) -> None:
-    """CS6 from the host's port goes last, from the fabric's first; the host's gradients are believed."""
+    """CS6 from the host's port goes last and says so; from the fabric's first; its gradients are believed."""
     empty(linux)
     try:
         do(linux, HOSTS_UP)
         do(linux, "tc -batch -", TARGET.render(all_trusted(state), CAPABILITIES)["qdiscs.tc"])
         do(linux, "nsenter -t $(cat near.pid) -n ping -c 3 -i 0.2 -Q 0xc0 10.1.0.2")
         assert packets(linux, "eth2") == {1: 1, 2: 0, 3: 0, 4: 0, 5: 3}
-        assert packets(linux, "eth1") == {1: 4, 2: 0, 3: 0, 4: 0, 5: 0}
+        assert packets(linux, "eth1") == {1: 1, 2: 0, 3: 0, 4: 0, 5: 3}
+        do(linux, "nsenter -t $(cat far.pid) -n ping -c 3 -i 0.2 -Q 0xc0 10.0.0.6")
+        assert packets(linux, "eth2") == {1: 1, 2: 0, 3: 0, 4: 0, 5: 6}
+        assert packets(linux, "eth1") == {1: 4, 2: 0, 3: 0, 4: 0, 5: 3}
         do(linux, "nsenter -t $(cat near.pid) -n ping -c 2 -i 0.2 -Q 0xa0 10.1.0.2")
         do(linux, "nsenter -t $(cat near.pid) -n ping -c 2 -i 0.2 -Q 0x30 10.1.0.2")
-        assert packets(linux, "eth2") == {1: 1, 2: 2, 3: 0, 4: 2, 5: 3}
+        assert packets(linux, "eth2") == {1: 1, 2: 2, 3: 0, 4: 2, 5: 6}
     finally:
         do(linux, "kill $(cat near.pid far.pid)")
 
@@ -590,7 +601,7 @@ def test_background_has_its_share_and_a_capped_class_holds_nobody_up(
         connect(linux, small_plan, "leaf1")
         port = state.ports[0]
         queues_of_port = with_item(port.queues, 1, replace(port.queues[1], maximum=BitRate(8000)))
-        slow = replace(port, shaped_bps=200_000, trusted=True, queues=queues_of_port)
+        slow = replace(port, shaped_bps=200_000, trusted=True, rewritten=(), queues=queues_of_port)
         load(linux, replace(state, ports=(slow, *state.ports[1:])))
         do(linux, "ip neigh replace 10.0.0.6 lladdr 02:00:00:00:00:06 dev eth1")
         return share_of_background(linux)
