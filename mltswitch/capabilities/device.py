@@ -91,6 +91,11 @@ class Capabilities:
     """Source for our own source route (mltswitch/wire/source_route.py); None: the switch cannot read it."""
     unverified: tuple[Unverified, ...] = ()
 
+    @property
+    def demotes_host_control(self) -> bool:
+        """Whether CS6 and CS7 from hosts are background, by this map or because they are rewritten."""
+        return self.remaps_host_control or self.rewrites_code_points is not None
+
     def can_guarantee(self, *, is_last: bool) -> bool:
         """Whether background, or a class above it, can be guaranteed a share of a port."""
         return self.minimum_bandwidth is not None and (is_last or not self.guarantees_last_alone)

@@ -64,6 +64,11 @@ def diff(
 @_arguments
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
 @click.option(
+    "--accept",
+    is_flag=True,
+    help="Push to switches, too, that let DSCPs pass which a port may not use.",
+)
+@click.option(
     "--keep",
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder in which to keep what each device answers before it is changed.",
@@ -75,6 +80,7 @@ def push(
     concurrency: int,
     as_json: bool,
     dry_run: bool,
+    accept: bool,
     keep: Path | None,
 ) -> int:
     """Make the switches run PLAN: change, read back, compare, save."""
@@ -85,6 +91,7 @@ def push(
             inventory,
             limit=limit,
             dry_run=dry_run,
+            accept=accept,
             keep=keep,
             concurrency=concurrency,
             progress=bar.done,

@@ -163,7 +163,12 @@ def _hardware_section(entry: Capabilities) -> Iterator[str]:
         _bandwidth_row("maximum bandwidth of a queue", entry.maximum_bandwidth),
         ("averaging", entry.averaging, ""),
         ("marks at", entry.marks_at, ""),
-        ("control packets of hosts remapped", "yes" if entry.remaps_host_control else "no", ""),
+        (
+            "rewrites DSCPs that a port may not use",
+            "yes" if entry.rewrites_code_points else "not known",
+            entry.rewrites_code_points or "",
+        ),
+        ("control packets of hosts remapped", "yes" if entry.demotes_host_control else "no", ""),
         ("SRv6 endpoints", "yes" if entry.segment_routing else "no", entry.segment_routing or ""),
         ("sprays packet by packet", "yes" if entry.packet_spraying else "no", entry.packet_spraying or ""),
         ("source routes of mltswitch", "yes" if entry.source_routing else "no", entry.source_routing or ""),

@@ -12,7 +12,7 @@ from mltswitch.deploy.keep import Kept, kept
 from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.results import PUSH, DeviceDifference, DeviceReport, FleetReport, Status
 from mltswitch.deploy.ssh import connect
-from mltswitch.errors import DeviceError, UserInputError
+from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.inventory import Inventory
 from mltswitch.plan import Plan
 from mltswitch.targets import Change, RunningState, Step
@@ -52,6 +52,7 @@ def push(
     *,
     limit: str | None = None,
     dry_run: bool = False,
+    accept: bool = False,
     keep: Path | None = None,
     concurrency: int = DEFAULT_CONCURRENCY,
     progress: Progress | None = None,
@@ -59,14 +60,27 @@ def push(
 ) -> FleetReport:
     """Make the devices run the plan: change, read back, compare, and only then save.
 
-    Nothing is sent to any device before the plan was rendered for all of them. A device that already runs the
+    Nothing is sent to any device before the plan was rendered for all of them, nor, unless `accept` is true,
+    where one of them cannot rewrite code points that its ports may not use. A device that already runs the
     plan is only told to save it: the push before may have ended between change and save. What a
     device answered before a change is written into the folder `keep`; where it cannot be, nothing is sent.
     Raises what `prepare` raises; a device's failure is reported and stops no other.
     """
     jobs, warnings = prepare(plan, inventory, limit)
+    if not dry_run and not accept:
+        _check_leaks(jobs)
     work = _Diff(connector) if dry_run else _Push(connector, keep)
     return FleetReport(run_fleet(jobs, work, concurrency, progress), warnings)
+
+
+def _check_leaks(jobs: Iterable[Job]) -> None:
+    for job in jobs:
+        if job.quantised.leak:
+            raise UnsupportedPlanError(
+                job.quantised.leak,
+                where=job.device.name,
+                hint="`--accept` pushes all the same; `mltswitch plan` lists all such ports",
+            )
 
 
 def verify(

@@ -1,5 +1,6 @@
 """From a model profile and a fabric to a Plan: the compiler's middle."""
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from mltswitch import __version__
@@ -25,6 +26,7 @@ from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
 from mltswitch.plan.seal import sealed
 from mltswitch.plan.topology import Topology
 from mltswitch.plan.topology_document import PortRole
+from mltswitch.plan.trust import leak
 from mltswitch.planning.classes import gradient_class_count, traffic_classes
 from mltswitch.planning.lint import lint, loss_bound
 from mltswitch.planning.memory import DEFAULT, port_memory
@@ -87,7 +89,7 @@ def build_plan(
         lambda entry: capabilities(entry.platform, entry.hardware),
         progress,
     )
-    return completed(Plan(**fields | {"port_profiles": solved}), curves)
+    return completed(Plan(**fields | {"port_profiles": solved}), curves, capabilities)
 
 
 def _draft(
@@ -164,6 +166,7 @@ def _with_options(fabric: Fabric, at_load: float | None, *, is_order_free: bool)
 def completed(
     plan: Plan,
     curves: ClassCurves,
+    capabilities: CapabilityLookup,
     simulation: SimulationSettings | None = None,
     notes: tuple[str, ...] = (),
 ) -> Plan:
@@ -184,11 +187,17 @@ def completed(
         predicted.model_copy(
             update={
                 "notes": (*plan_notes(predicted), *doubts.notes, *notes),
-                "warnings": doubts.warnings,
+                "warnings": (*doubts.warnings, *_leaks(plan, capabilities)),
                 "unmet": doubts.unmet,
             }
         )
     )
+
+
+def _leaks(plan: Plan, capabilities: CapabilityLookup) -> Iterator[str]:
+    for switch in plan.topology.switches:
+        if text := leak(plan.classes, switch, capabilities(switch.platform, switch.hardware)):
+            yield f"{switch.name}: {text}"
 
 
 def predict_edited(plan: Plan, profile: ModelProfile, capabilities: CapabilityLookup) -> Plan:
@@ -206,7 +215,7 @@ def predict_edited(plan: Plan, profile: ModelProfile, capabilities: CapabilityLo
     provenance = plan.provenance.model_copy(update={"is_edited": True})
     profiles = tuple(entry.model_copy(update={"extra_rounds": None}) for entry in plan.port_profiles)
     changed = plan.model_copy(update={"provenance": provenance, "port_profiles": profiles})
-    return completed(changed, ClassCurves(profile, plan.classes), SimulationSettings())
+    return completed(changed, ClassCurves(profile, plan.classes), capabilities, SimulationSettings())
 
 
 def _check_edits(plan: Plan, profile: ModelProfile, capabilities: CapabilityLookup) -> None:

@@ -64,7 +64,7 @@ def refine_plan(
             "port_profiles": tuple(refined[entry.key] for entry in plan.port_profiles),
         }
     )
-    return completed(simulated, curves, given, notes=tuple(notes))
+    return completed(simulated, curves, capabilities, given, tuple(notes))
 
 
 def _start(profile: PortProfile) -> tuple[QueueThresholds, ...]:

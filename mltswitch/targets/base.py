@@ -89,6 +89,8 @@ class Quantised:
     """What the state was rounded to."""
     shortfalls: tuple[str, ...] = ()
     """What the plan asks for and the device cannot do, a sentence each; the rest is rendered without it."""
+    leak: str = ""
+    """That of the shortfalls which harms other switches: a push has to be told to accept it."""
 
 
 class LineError(Exception):

@@ -17,7 +17,6 @@ from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.plan import (
     ClassKind,
     Plan,
-    Port,
     PortProfile,
     PortRole,
     QueueSettings,
@@ -25,10 +24,11 @@ from mltswitch.plan import (
     check_lossless,
     check_spray_mode,
 )
+from mltswitch.plan.trust import background_dscp, forbidden_dscps, leak
 from mltswitch.targets.base import Quantised, Rounding
 from mltswitch.targets.paths import segment_routing
 from mltswitch.targets.shortfalls import shortfalls_of
-from mltswitch.targets.state import PortState, QueueState, SwitchState, every_dscp_but
+from mltswitch.targets.state import PortState, QueueState, SwitchState
 from mltswitch.units import format_bytes, format_ratio
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -57,7 +57,7 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
             rounder = _Rounder(plan, plan.port_profile(switch, port), capabilities, switch_name)
             rounded[alike_ports] = rounder.port(class_queues, host_dscps if port.peer_is_host else dscps)
         alike = rounded[alike_ports]
-        rewritten = _rewritten(plan, port) if capabilities.rewrites_code_points else ()
+        rewritten = forbidden_dscps(plan.classes, port) if capabilities.rewrites_code_points else ()
         ports.append(PortState(port.name, port.trusted, alike.shaped_bps, alike.queues, rewritten=rewritten))
         roundings += [Rounding(port.name, *changed) for changed in alike.changes]
     state = SwitchState(
@@ -65,26 +65,11 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
         plan.topology.routes(switch_name),
         segment_routing(plan, switch),
         plan.paths.mode == "packet",
-        background_dscp(plan) if any(port.rewritten for port in ports) else 0,
+        background_dscp(plan.classes) if any(port.rewritten for port in ports) else 0,
     )
-    shortfalls = tuple(shortfalls_of(plan, switch, capabilities))
-    return Quantised(state, tuple(roundings), class_queues, capabilities, shortfalls)
-
-
-def background_dscp(plan: Plan) -> int:
-    """What a packet carries that may not be of another class."""
-    return min(plan.classes[-1].dscp, default=0)
-
-
-def _rewritten(plan: Plan, port: Port) -> tuple[int, ...]:
-    """Code points that packets arriving at a port may not keep: a later switch would believe them."""
-    background = background_dscp(plan)
-    if not port.trusted:
-        return every_dscp_but(background)
-    if not port.peer_is_host:
-        return ()
-    control = (entry for entry in plan.classes if entry.kind is ClassKind.NETWORK_CONTROL)
-    return tuple(sorted(dscp for entry in control for dscp in entry.dscp))
+    leaks = leak(plan.classes, switch, capabilities)
+    shortfalls = (*shortfalls_of(plan, switch, capabilities), *([leaks] if leaks else []))
+    return Quantised(state, tuple(roundings), class_queues, capabilities, shortfalls, leaks)
 
 
 def assign_queues(plan: Plan, switch_name: str, capabilities: Capabilities) -> dict[str, int]:

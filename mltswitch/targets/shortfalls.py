@@ -27,6 +27,5 @@ def shortfalls_of(plan: Plan, switch: Switch, capabilities: Capabilities) -> Ite
                 f"{entry.name} keeps the scheduling, PFC and buffers that the switch has for its queue: "
                 "mltswitch neither sets nor checks them"
             )
-    remaps = capabilities.remaps_host_control or capabilities.rewrites_code_points
-    if not remaps and any(port.peer_is_host for port in switch.ports):
+    if not capabilities.demotes_host_control and any(port.peer_is_host for port in switch.ports):
         yield "CS6 and CS7 from hosts are believed: one DSCP map serves all ports"

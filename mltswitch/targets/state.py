@@ -8,7 +8,7 @@ from typing import Final
 
 from mltswitch.capabilities import Bandwidth, Limit
 from mltswitch.plan import Route as RouteState  # a plan says it as a device runs it
-from mltswitch.wire.tos import DSCP_COUNT
+from mltswitch.wire.tos import every_dscp_but
 
 __all__ = [
     "FIELD_WORDS",
@@ -117,11 +117,6 @@ class SwitchState:  # noqa: PLW1641  (the decorator makes the hash)
             and self.background_dscp == other.background_dscp
             and same_ports(self.ports, other.ports)
         )
-
-
-def every_dscp_but(dscp: int) -> tuple[int, ...]:
-    """The other 63: what a port that is not trusted rewrites to background's."""
-    return tuple(other for other in range(DSCP_COUNT) if other != dscp)
 
 
 def same_ports(ones: tuple[PortState, ...], others: tuple[PortState, ...]) -> bool:

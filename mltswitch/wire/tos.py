@@ -14,6 +14,11 @@ CS7: Final[Dscp] = 56
 """Reserved for network control (RFC 4594, section 3.1)."""
 
 
+def every_dscp_but(dscp: Dscp) -> tuple[Dscp, ...]:
+    """The other 63: what a port that is not trusted rewrites to background's."""
+    return tuple(other for other in range(DSCP_COUNT) if other != dscp)
+
+
 class Ecn(IntEnum):
     """The four code points of RFC 3168, section 5."""
 

@@ -3,8 +3,10 @@
 import dataclasses
 from pathlib import Path
 
+import pytest
+
 from mltswitch.deploy import Status, diff, push, verify
-from mltswitch.errors import DeviceError
+from mltswitch.errors import DeviceError, UnsupportedPlanError
 from mltswitch.inventory import Inventory
 from mltswitch.lab.emulators.faults import RefuseLine
 from mltswitch.plan import Fabric, Plan
@@ -33,11 +35,11 @@ def test_push_is_idempotent_and_verify_finds_a_change_by_hand(tmp_path: Path) ->
     with onyx(tmp_path) as (switch, reached):
         leaf = dataclasses.replace(reached, platform="onyx", switch="leaf1")
         rack = Inventory((leaf,), Path("inventory"))
-        [first] = push(plan, rack).devices
+        [first] = push(plan, rack, accept=True).devices
         assert (first.status, first.error) == (Status.CHANGED, "")
         assert "traffic-class" in first.change
         assert switch.files["initial"] == switch.configuration
-        report = push(plan, rack)
+        report = push(plan, rack, accept=True)
         assert [device.status for device in report.devices] == [Status.OK]
         assert report.warnings == ("switch spine1 of fabric small is not in the inventory inventory",)
         switch.configure(
@@ -59,7 +61,7 @@ def test_a_refused_line_leaves_the_change_unsaved_and_visible(tmp_path: Path) ->
         before = switch.files["initial"]
         leaf = dataclasses.replace(reached, platform="onyx", switch="leaf1")
         rack = Inventory((leaf,), Path("inventory"))
-        report = push(plan, rack)
+        report = push(plan, rack, accept=True)
         [failed] = report.devices
         assert failed.status is Status.FAILED
         assert "refuses step " in failed.error
@@ -69,3 +71,17 @@ def test_a_refused_line_leaves_the_change_unsaved_and_visible(tmp_path: Path) ->
         [left] = diff(plan, rack).devices
         assert left.status is Status.WOULD_CHANGE
         assert 0 < len(left.change.splitlines()) < len(failed.change.splitlines())
+
+
+def test_code_points_that_get_in_have_to_be_accepted(tmp_path: Path) -> None:
+    plan = onyx_plan()
+    with onyx(tmp_path) as (switch, reached):
+        leaf = dataclasses.replace(reached, platform="onyx", switch="leaf1")
+        rack = Inventory((leaf,), Path("inventory"))
+        with pytest.raises(UnsupportedPlanError, match="`--accept` pushes all the same") as refused:
+            push(plan, rack)
+        assert refused.value.where == leaf.name
+        assert "packets that come by 1/1 keep code points" in str(refused.value)
+        [shown] = push(plan, rack, dry_run=True).devices
+        assert shown.status is Status.WOULD_CHANGE
+        assert any("keep code points" in text for text in shown.shortfalls)

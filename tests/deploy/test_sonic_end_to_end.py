@@ -44,9 +44,9 @@ def test_push_is_idempotent_and_verify_finds_a_change_by_hand(tmp_path: Path) ->
             known_hosts_file=tmp_path / "known_hosts",
         )
         plan, rack = sonic_plan(), Inventory((leaf,), Path("inventory"))
-        [first] = push(plan, rack).devices
+        [first] = push(plan, rack, accept=True).devices
         assert (first.status, first.error) == (Status.CHANGED, "")
-        [second] = push(plan, rack).devices
+        [second] = push(plan, rack, accept=True).devices
         assert (second.status, second.error) == (Status.OK, "")
         profiles = switch.config_db["WRED_PROFILE"]
         name = next(name for name in sorted(profiles) if name not in factory_profiles)

@@ -32,7 +32,7 @@ def test_sonic_returns_to_its_checkpoint_and_saves_it(tmp_path: Path) -> None:
             key_file=tmp_path / "id",
             known_hosts_file=tmp_path / "known_hosts",
         )
-        [report] = push(sonic_plan(), Inventory((leaf,), Path("inventory"))).devices
+        [report] = push(sonic_plan(), Inventory((leaf,), Path("inventory")), accept=True).devices
     assert (report.status, report.error) == (Status.CHANGED, "")
     assert switch.config_db != before
     assert switch.execute("admin", report.way_back).status == 0

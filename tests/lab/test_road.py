@@ -57,7 +57,7 @@ def fleet(session_lab: SessionLab, lab_plan: Plan, tmp_path_factory: pytest.Temp
     """A lab whose every switch runs the plan; a test mends what it changes."""
     running = session_lab.up()
     rack = Rack(tmp_path_factory.mktemp("fleet"), running, lab_plan)
-    report = deploy.push(lab_plan, load_inventory(rack.inventory))
+    report = deploy.push(lab_plan, load_inventory(rack.inventory), accept=True)
     assert report.exit_code == 0, [device.error for device in report.devices]
     return running
 
@@ -90,7 +90,7 @@ def _by_hand(plan: Plan, queue: int, red: str) -> str:
 def test_push_twice_then_a_change_by_hand(run: Run, rack: Rack, lab_plan: Plan) -> None:
     """After the fleet's first push, one device of each kind: what is asked of the others is the same."""
     each = ("--limit", "leaf2,onyx1,sonic1")
-    code, again, _ = run("push", *each)
+    code, again, _ = run("push", "--accept", *each)
     assert (code, again["summary"]["ok"], again["summary"]["changed"]) == (0, 3, 0)
     assert run("diff", *each)[1]["summary"]["ok"] == 3
     assert run("verify", *each)[0] == 0
@@ -120,7 +120,7 @@ def test_push_twice_then_a_change_by_hand(run: Run, rack: Rack, lab_plan: Plan) 
 
 def test_an_unreachable_device_does_not_stop_the_others(run: Run, rack: Rack) -> None:
     rack.write(spine2={"ansible_port": 2})
-    code, report, _ = run("push", "--limit", "spine2,leaf1,onyx1,sonic1")
+    code, report, _ = run("push", "--accept", "--limit", "spine2,leaf1,onyx1,sonic1")
     assert code == 4
     statuses = {entry["device"]: entry["status"] for entry in report["devices"]}
     assert statuses.pop("spine2") == "failed"

@@ -1,9 +1,12 @@
 """What must hold for every plan on every hardware of every switch OS."""
 
+from ipaddress import IPv4Address
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mltswitch.plan import ClassKind, Plan, Route
 from mltswitch.targets import target_for, targets
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
@@ -28,3 +31,75 @@ def test_what_is_rendered_reads_back_with_and_without_comments(platform: str, da
 def says_something(line: str) -> bool:
     """Whether it is neither empty nor a comment."""
     return not line.isspace() and not line.strip().startswith(COMMENTS)
+
+
+@pytest.mark.parametrize("platform", targets())
+@settings(max_examples=LAW_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_no_packet_leaves_with_a_class_that_its_port_may_not_have(platform: str, data: st.DataObject) -> None:
+    """What a port rewrites, read back from what is rendered; where nothing is, push names the port."""
+    target = target_for(platform)
+    plan = data.draw(st.sampled_from(list(target.models.values())).flatmap(plans))
+    switch = plan.topology.switch(data.draw(switch_names(plan)))
+    quantised = target.quantise(plan, switch.name)
+    state = target.parse(target.render(quantised.state, quantised.capabilities), quantised.capabilities)
+    class_of = {dscp: entry.kind for entry in plan.classes for dscp in entry.dscp}
+    for port, planned in zip(state.ports, switch.ports, strict=True):
+        leaving = {dscp: state.background_dscp if dscp in port.rewritten else dscp for dscp in range(64)}
+        forged = {
+            dscp
+            for dscp, left in leaving.items()
+            for kind in [class_of.get(left, ClassKind.BACKGROUND)]
+            if (not planned.trusted and kind is not ClassKind.BACKGROUND)
+            or (planned.peer_is_host and kind is ClassKind.NETWORK_CONTROL)
+        }
+        if forged and any(not entry.peer_is_host for entry in switch.ports):
+            assert planned.name in quantised.leak or " to " in quantised.leak
+            assert quantised.leak in quantised.shortfalls
+        honest = set(range(64)) if planned.trusted else set()
+        assert all(
+            leaving[dscp] == dscp
+            for dscp in honest
+            if not (planned.peer_is_host and class_of.get(dscp) is ClassKind.NETWORK_CONTROL)
+        )
+        if quantised.capabilities.rewrites_code_points:
+            assert not forged
+            assert not quantised.leak
+
+
+@pytest.mark.parametrize("platform", targets())
+@settings(max_examples=LAW_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_no_address_goes_round_in_circles(platform: str, data: st.DataObject) -> None:
+    """Every address of the plan's ranges from every switch, by the routes that are rendered.
+
+    Between two ends of prefixes nothing changes from one address to the next, so one of them speaks for all.
+    """
+    target = target_for(platform)
+    plan = data.draw(st.sampled_from(list(target.models.values())).flatmap(plans))
+    routes: dict[str, tuple[Route, ...]] = {}
+    for switch in plan.topology.switches:
+        quantised = target.quantise(plan, switch.name)
+        files = target.render(quantised.state, quantised.capabilities)
+        routes[switch.name] = target.parse(files, quantised.capabilities).routes
+    prefixes = {route.prefix for table in routes.values() for route in table}
+    ends = {int(prefix[0]) for prefix in prefixes} | {int(prefix[-1]) + 1 for prefix in prefixes}
+    for address in map(IPv4Address, sorted(ends)):
+        for start in plan.topology.switches:
+            _ends_somewhere(plan, routes, start.name, address)
+
+
+def _ends_somewhere(
+    plan: Plan, routes: dict[str, tuple[Route, ...]], switch: str, address: IPv4Address
+) -> None:
+    """Follow every next hop that a switch may take, none twice by the same switch."""
+    on_the_way = [(switch, frozenset[str]())]
+    while on_the_way:
+        place, before = on_the_way.pop()
+        assert place not in before, f"{address} comes back to {place}"
+        matching = [route for route in routes[place] if address in route.prefix]
+        longest = max((route.prefix.prefixlen for route in matching), default=0)
+        hops = {route.next_hop for route in matching if route.prefix.prefixlen == longest}
+        ports = plan.topology.switch(place).ports
+        nexts = {port.peer for port in ports if port.peer_address in hops and not port.peer_is_host}
+        on_the_way += [(switch, before | {place}) for switch in nexts]
