@@ -75,7 +75,7 @@ def test_a_refused_line_leaves_the_change_unsaved_and_visible(tmp_path: Path) ->
 
 def test_code_points_that_get_in_have_to_be_accepted(tmp_path: Path) -> None:
     plan = onyx_plan()
-    with onyx(tmp_path) as (switch, reached):
+    with onyx(tmp_path) as (_, reached):
         leaf = dataclasses.replace(reached, platform="onyx", switch="leaf1")
         rack = Inventory((leaf,), Path("inventory"))
         with pytest.raises(UnsupportedPlanError, match="`--accept` pushes all the same") as refused:
