@@ -73,6 +73,9 @@ def test_push_is_idempotent_and_verify_finds_a_change_by_hand(tmp_path: Path) ->
         [first] = push(plan, rack).devices
         assert (first.status, first.error) == (Status.CHANGED, "")
         assert "nv set qos congestion-control mlt-swp1 traffic-class" in first.change
+        assert switch.applied["interface"]["swp1"]["acl"] == {
+            name: {"inbound": {}} for name in ("mlt-host-ipv4", "mlt-host-ipv6")
+        }
         assert switch.saved == switch.applied
         applied = len(switch.revisions.history)
         [second] = push(plan, rack).devices

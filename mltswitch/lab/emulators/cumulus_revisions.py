@@ -107,6 +107,9 @@ def check(config: Tree, ports: Sequence[str]) -> None:
     for name, interface in config.get("interface", {}).items():
         if name.startswith("swp") and name not in ports:
             raise RefusedConfigError(f"interface.{name}: no such port")
+        for acl in interface.get("acl", {}):
+            if "type" not in config.get("acl", {}).get(acl, {}):
+                raise RefusedConfigError(f"interface.{name}.acl.{acl}: no access list with a type")
         for kind, binding in interface.get("qos", {}).items():
             profile = binding["profile"]
             if profile not in qos.get(kind, {}) and profile != "default-global":

@@ -1,6 +1,7 @@
 """What NVUE lets one set: a part of what `nv list-commands` prints, and the check of a path against it.
 
-From the NVUE command lists and the Quality of Service chapter of the Cumulus Linux user guide, 5.5 to 5.14.
+From the NVUE command lists and the chapters Quality of Service and Access Control List Configuration of the
+Cumulus Linux user guide, 5.5 to 5.14.
 `=` stands before a value; all else is a name in the object's path. What is not here is refused.
 """
 
@@ -10,6 +11,13 @@ from ipaddress import ip_address, ip_network
 from typing import Final
 
 COMMANDS: Final = """
+acl <acl-id> type =ipv4|ipv6|mac
+acl <acl-id> rule <rule-id> match ip dscp =0-63
+acl <acl-id> rule <rule-id> match ip source-ip =<prefix>
+acl <acl-id> rule <rule-id> action permit
+acl <acl-id> rule <rule-id> action deny
+acl <acl-id> rule <rule-id> action set class =0-7
+acl <acl-id> rule <rule-id> action set dscp =0-63
 qos congestion-control <profile-id>
 qos congestion-control <profile-id> traffic-class <qos-tc-id> min-threshold =<number>
 qos congestion-control <profile-id> traffic-class <qos-tc-id> max-threshold =<number>
@@ -39,6 +47,9 @@ qos roce enable =on|off
 qos roce mode =lossless|lossy
 qos traffic-pool <pool-id> memory-percent =0-100
 qos advance-buffer-config default-global egress-lossy-buffer traffic-class <qos-tc-id> shared-bytes =<number>
+interface <interface-id> acl <acl-id> inbound
+interface <interface-id> acl <acl-id> inbound control-plane
+interface <interface-id> acl <acl-id> outbound
 interface <interface-id> type =swp|eth|loopback|bond|svi|peerlink
 interface <interface-id> description =<text>
 interface <interface-id> ip address <prefix>
@@ -152,6 +163,8 @@ def _choice(words: frozenset[str]) -> Callable[[str], list[str]]:
 
 
 _KINDS: Final[dict[str, Callable[[str], list[str]]]] = {
+    "<acl-id>": _name,
+    "<rule-id>": _number(1, 65535),
     "<profile-id>": _name,
     "<pool-id>": _name,
     "<vrf-id>": _name,

@@ -3,7 +3,8 @@
 Sources: CL-D is the Cumulus Linux 5.x user guide, Quality of Service
 (https://docs.nvidia.com/networking-ethernet-software/cumulus-linux-514/Layer-1-and-Switch-Ports/Quality-of-Service/);
 CWTP and QEEC are the registers of these names in the Linux driver mlxsw
-(drivers/net/ethernet/mellanox/mlxsw/reg.h).
+(drivers/net/ethernet/mellanox/mlxsw/reg.h). CL-A is the user guide's Access Control List Configuration
+(.../cumulus-linux-514/System-Configuration/Access-Control-Lists/; in 5.4, Netfilter - ACLs).
 """
 
 from types import MappingProxyType
@@ -45,6 +46,17 @@ _UNVERIFIED: Final = unverified(
         "trust-port": "trust port: every packet gets port-default-sp, whatever its VLAN tag or DSCP says",
         "cpu-queue": "queue 3: which queue packets take that the switch itself sends; where it is this one, "
         "strict classes above it can starve them",
+        "acl-ingress": "acl: inbound lists of a port rewrite in hardware, as packets arrive (CL-A has such "
+        "examples; CL-D, Policy-based Marking, speaks of packets that leave)",
+        "acl-ipv6": "acl: action set dscp in a list of type ipv6 (the examples of CL-A are of type ipv4)",
+        "acl-match-number": "acl: match ip dscp takes a number, as action set dscp does (the reference has "
+        "af13 as its example)",
+        "acl-two-lists": "acl: a port takes two lists inbound, one of type ipv4 and one of type ipv6",
+        "acl-bond-member": "acl: inbound lists act on ports that belong to a bond",
+        "acl-ecn": "acl: action set dscp leaves the ECN bits as they are",
+        "acl-control-plane": "acl: lists of the control plane see packets that an inbound list has matched",
+        "acl-shown": "acl: nv config show prints the code points of rules as numbers, and what is bound as "
+        "an object without attributes",
         "apply-disturbance": "nv config apply: how long traffic is disturbed when QoS profiles change",
         "pending-revision": "nv config diff: shows what an earlier session of the same user left pending, "
         "and nv config detach drops it",
@@ -102,6 +114,7 @@ def _spectrum(hardware: str, description: str) -> Capabilities:
             minimum_bps=SMALLEST_RATE_BPS,
             maximum_bps=LARGEST_RATE_KBPS * KILOBIT,
         ),
+        rewrites_code_points="CL-A, Set DSCP on Transit Traffic: acl rule action set dscp, inbound on a port",
         remaps_host_control=True,
         unverified=_UNVERIFIED,
     )

@@ -8,12 +8,13 @@ from typing import Final
 
 from mltswitch.targets.common import UNKNOWN, each_line
 from mltswitch.targets.cumulus.document import DISCARD, STATIC
+from mltswitch.targets.cumulus.ingress import INBOUND
 from mltswitch.targets.cumulus.leaves import Path
 from mltswitch.wire.tos import DSCP_COUNT
 
 PORT_NAME: Final = re.compile(r"swp[1-9][0-9]{0,2}(?:s[0-7])?")
 
-_SHALLOWEST: Final = {"interface": 2, "qos": 3, "vrf": 5}
+_SHALLOWEST: Final = {"acl": 2, "interface": 2, "qos": 3, "vrf": 5}
 """Depth of the objects that `nv unset` may remove whole, by the first word of their path."""
 
 
@@ -75,6 +76,8 @@ _NUMBERS: Final = r"((?:0|[1-9][0-9]?)(?:,(?:0|[1-9][0-9]?))*)"
 _BYTES: Final = r"([1-9][0-9]{0,9})"
 _PORTS: Final = rf"({PORT_NAME.pattern}(?:,{PORT_NAME.pattern})*)"
 _PROFILE: Final = rf"(mlt-{PORT_NAME.pattern})"
+_DSCP: Final = "(?:[1-5]?[0-9]|6[0-3])"
+_ACL: Final = "mlt-(?:host|untrusted)-ipv[46]"
 _GRAMMAR: Final = tuple(
     re.compile(f"nv set {pattern}")
     for pattern in (
@@ -88,6 +91,9 @@ _GRAMMAR: Final = tuple(
         r"qos mapping mlt(?:-host)?-untrusted trust (port)",
         r"qos mapping mlt(?:-host)?(?:-untrusted)? port-default-sp ([0-7])",
         rf"qos mapping mlt(?:-host)? dscp {_NUMBERS} switch-priority ([0-7])",
+        rf"acl {_ACL} type ipv[46]",
+        rf"acl {_ACL} rule [1-9][0-9]?0 (?:match ip|action set) dscp {_DSCP}",
+        rf"interface {_PORTS} acl {_ACL} {INBOUND}",
         rf"interface {_PORTS} qos egress-scheduler profile mlt",
         rf"interface {_PORTS} qos mapping profile mlt(?:-host)?(?:-untrusted)?",
         rf"interface {_PORTS} qos (?:congestion-control|egress-shaper) profile {_PROFILE}",
@@ -118,7 +124,7 @@ def _parse_command(line: str) -> list[tuple[Path, str]] | None:
 
 
 def _leaves(words: list[str]) -> Iterator[tuple[Path, str]]:
-    *path, value = words
+    *path, value = (*words, "") if words[-1] == INBOUND else words
     place = _listed_word(tuple(path))
     for name in words[place].split(",") if place else (words[0],):
         yield (*path[:place], name, *path[place + 1 :]), value

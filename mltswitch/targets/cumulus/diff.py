@@ -21,6 +21,7 @@ from mltswitch.targets.cumulus.document import (
     leaves_of,
     queue_map_path,
 )
+from mltswitch.targets.cumulus.ingress import OWN_ACLS
 from mltswitch.targets.cumulus.interpret import OWN_PROFILE, static_routes
 from mltswitch.targets.cumulus.leaves import Leaves, Path, Tree, flatten
 from mltswitch.targets.cumulus.read import PENDING, pending_changes, running_config
@@ -100,7 +101,11 @@ def _is_set_on_port(path: Path, value: str, ports: Set[str]) -> bool:
         case ("interface", port, "type"):
             return port in ports and value == "swp"
         case _:
-            return False
+            return _binds_our_acl(path, ports)
+
+
+def _binds_our_acl(path: Path, ports: Set[str]) -> bool:
+    return path[0] == "interface" and path[1] in ports and path[2:3] == ("acl",) and path[3] in OWN_ACLS
 
 
 def commands_between(before: Leaves, after: Leaves) -> list[str]:
@@ -129,17 +134,19 @@ def _merged(config: Tree, before: Leaves, wanted: SwitchState) -> Leaves:
         if path not in before:
             del needed[path]
     own = OwnPrefixes(wanted.routes)
-    unshaped = {
+    ports = {port.name for port in wanted.ports}
+    unbound = {
         path
-        for path in (binding_path(port.name, "egress-shaper") for port in wanted.ports)
+        for path in (binding_path(port, "egress-shaper") for port in ports)
         if OWN_PROFILE.fullmatch(before.get(path, ""))
     }
+    unbound |= {path for path in before if _binds_our_acl(path, ports)}
     foreign_routes = {(*STATIC, name) for prefix, name, _ in static_routes(config) if prefix in own}
     after = {
         path: value
         for path, value in before.items()
         if path in needed
-        or not (_is_ours(path) or path in unshaped or path[: len(STATIC) + 1] in foreign_routes)
+        or not (_is_ours(path) or path in unbound or path[: len(STATIC) + 1] in foreign_routes)
     }
     after |= needed
     return _without_unused(before, after)
@@ -152,6 +159,8 @@ def _default_queue_map(wanted: SwitchState) -> list[Path]:
 
 def _is_ours(path: Path) -> bool:
     match path:
+        case ("acl", name, *_):
+            return name in OWN_ACLS
         case ("qos", "mapping", name, *_):
             return name in MAP_OF
         case ("qos", "egress-scheduler", name, *_):
@@ -163,16 +172,21 @@ def _is_ours(path: Path) -> bool:
 
 
 def _without_unused(before: Leaves, after: Leaves) -> Leaves:
-    """Our profiles stay as they were while a port that the plan does not name has them."""
+    """Our profiles and access lists stay as they were while a port that the plan does not name has them."""
     in_use = {
-        (path[3], value)
+        path[2:4] if path[2:3] == ("acl",) else (*path[2:4], value)
         for path, value in after.items()
-        if path[0] == "interface" and path[4:] == ("profile",)
+        if path[0] == "interface"
     }
-    present = {path[1:3] for path in after if path[0] == "qos"}
+    present = {_object(path) for path in after}
     kept = {
         path: value
         for path, value in before.items()
-        if _is_ours(path) and path[1:3] in in_use and path[1:3] not in present
+        if _is_ours(path) and _object(path) in in_use and _object(path) not in present
     }
     return after | kept
+
+
+def _object(path: Path) -> Path:
+    """The profile or access list of which something is said."""
+    return path[: 2 if path[0] == "acl" else 3]

@@ -21,6 +21,7 @@ from mltswitch.capabilities import Bandwidth, BitRate
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.addresses import address_text, network_text
 from mltswitch.targets.cumulus.capabilities import KILOBIT, TRAFFIC_CLASSES
+from mltswitch.targets.cumulus.ingress import INBOUND, acl_leaves, acl_names, ports_by_acl
 from mltswitch.targets.cumulus.leaves import Leaves, Path
 from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import PortState, RouteState, SwitchState, same_ports
@@ -43,17 +44,23 @@ DISCARD: Final = "blackhole"
 
 def check_expressible(state: SwitchState) -> None:
     """Refuse what one map, or one profile, cannot say for all ports; raises UnsupportedPlanError."""
-    port_leaves(state.ports)
+    port_leaves(state)
 
 
 def leaves_of(state: SwitchState) -> Leaves:
     """Every leaf that the state needs, objects before their references; raises UnsupportedPlanError."""
-    return {**port_leaves(state.ports), **{route_path(route): "" for route in state.routes}}
+    return {**port_leaves(state), **{route_path(route): "" for route in state.routes}}
 
 
-@partial(remembering_last, same=same_ports)
-def port_leaves(ports: tuple[PortState, ...]) -> Mapping[Path, str]:
+def same_port_leaves(one: SwitchState, other: SwitchState) -> bool:
+    """Whether the ports of both need the same leaves."""
+    return one.background_dscp == other.background_dscp and same_ports(one.ports, other.ports)
+
+
+@partial(remembering_last, same=same_port_leaves)
+def port_leaves(state: SwitchState) -> Mapping[Path, str]:
     """The same of ports alone."""
+    ports = state.ports
     if not ports:
         return {}
     by_map = _ports_by_map(ports)
@@ -62,7 +69,13 @@ def port_leaves(ports: tuple[PortState, ...]) -> Mapping[Path, str]:
     leaves.update(_profiles(ports, congestion))
     leaves.update(_shapers(ports, shapers))
     leaves.update(_classification(by_map))
+    acls = ports_by_acl(state)
+    for kind, alike in acls.items():
+        leaves.update(acl_leaves(kind, alike[0].rewritten, state.background_dscp))
     leaves.update(_bindings(ports, congestion, shapers))
+    for kind, alike in acls.items():
+        for name in acl_names(kind):
+            leaves.update((("interface", port.name, "acl", name, INBOUND), "") for port in alike)
     return leaves
 
 

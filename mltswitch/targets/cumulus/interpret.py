@@ -13,6 +13,7 @@ from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.common import NO_NEXT_HOP, as_discarding
 from mltswitch.targets.cumulus.capabilities import KILOBIT, LARGEST_RATE_KBPS, TRAFFIC_CLASSES
 from mltswitch.targets.cumulus.document import CERTAIN, DISCARD, MAP_OF, PROFILE, STATIC
+from mltswitch.targets.cumulus.ingress import changes_packets, foreign_acls, rewriting_of
 from mltswitch.targets.cumulus.leaves import Tree, at
 from mltswitch.targets.state import PortState, QueueState, RouteState
 from mltswitch.wire.tos import DSCP_COUNT
@@ -79,8 +80,10 @@ def static_routes(config: Tree) -> Iterator[tuple[IPv4Network, str, Tree]]:
 class Interpreter:
     """Reads the ports of one configuration, which must not change meanwhile."""
 
-    def __init__(self, config: Tree) -> None:
+    def __init__(self, config: Tree, background_dscp: int) -> None:
         self._config = config
+        self.background_dscp = background_dscp
+        """What ports should rewrite code points to."""
         self._queue_map = at(config, "qos", "egress-queue-mapping", GLOBAL, "switch-priority")
         self._spread: dict[str, dict[int, tuple[int, ...]]] = {}
         self._read: list[tuple[Tree, Sequence[int], PortState]] = []
@@ -88,10 +91,11 @@ class Interpreter:
 
     def port_state(self, port: str, queues: Sequence[int]) -> PortState:
         """State of some queues of one port; what no plan asks for is in `unexpected`, in NVUE's words."""
-        bound = at(self._config, "interface", port, "qos")
+        bound = {kind: at(self._config, "interface", port, kind) for kind in ("acl", "qos")}
         for known_bound, known_queues, like in self._read:
             if known_bound == bound and known_queues == queues:
-                return PortState(port, like.trusted, like.shaped_bps, like.queues, like.unexpected)
+                same = (like.trusted, like.shaped_bps, like.queues, like.unexpected, like.rewritten)
+                return PortState(port, *same)
         state = _PortReader(self, self._config, port).state(queues)
         self._read.append((bound, queues, state))
         return state
@@ -116,6 +120,7 @@ class Interpreter:
 class _PortReader:
     def __init__(self, whole: Interpreter, config: Tree, port: str) -> None:
         self._whole = whole
+        self._config = config
         self._qos = at(config, "qos")
         self._bound = at(config, "interface", port, "qos")
         self._port = port
@@ -128,6 +133,8 @@ class _PortReader:
         self._check_default(queues)
         self._check_scheduler()
         self._check_others()
+        rewritten, faults = rewriting_of(self._config, self._port, self._whole.background_dscp)
+        self._unexpected += faults
         congestion = self._congestion()
         shaper = self._shaper(queues)
         states = tuple(
@@ -141,7 +148,7 @@ class _PortReader:
             )
             for queue in queues
         )
-        return PortState(self._port, trusted, None, states, tuple(self._unexpected))
+        return PortState(self._port, trusted, None, states, tuple(self._unexpected), rewritten)
 
     def _profile(self, kind: str) -> str:
         return str(at(self._bound, kind).get("profile", GLOBAL))
@@ -181,6 +188,9 @@ class _PortReader:
         # Without attributes it is on, too, and it leads other switch priorities to other queues.
         if "roce" in self._qos and roce.get("enable", roce.get("state", "on")) not in _OFF:
             self._unexpected.append(f"qos roce {_words(roce)}".removesuffix(" nothing"))
+        for name, direction in foreign_acls(self._config, self._port):
+            if changes_packets(self._config, name):
+                self._unexpected.append(f"acl {name} {direction}")
 
     def _shaper(self, queues: Sequence[int]) -> Tree:
         """Traffic class → its rates; whatever is not a rate of a queue of ours is unexpected."""

@@ -36,16 +36,18 @@ def read_files(files: Mapping[str, str], capabilities: Capabilities) -> SwitchSt
             routes.append(RouteState(ipv4_network(path[4]), next_hop, ""))
         except ValueError as error:
             raise LineError(number, "", str(error)) from None
-    state = SwitchState(_ports(leaves), tuple(routes))
+    set_to = (value for path, value in leaves.items() if path[-2:] == ("set", "dscp"))
+    background_dscp = int(next(set_to, 0))
+    state = SwitchState(_ports(leaves, background_dscp), tuple(routes), background_dscp=background_dscp)
     # Routes have one form only, so what was read of one says it all.
-    _compare(leaves, port_leaves(state.ports), lines)
+    _compare(leaves, port_leaves(state), lines)
     _check_yaml(files[YAML], state)
     return state
 
 
-def _ports(leaves: Leaves) -> tuple[PortState, ...]:
+def _ports(leaves: Leaves, background_dscp: int) -> tuple[PortState, ...]:
     config = nest(leaves)
-    interpreter = Interpreter(config)
+    interpreter = Interpreter(config, background_dscp)
     ports = tuple(
         interpreter.port_state(name, queues_of(config, name)) for name in config.get("interface", {})
     )

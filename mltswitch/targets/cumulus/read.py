@@ -13,6 +13,7 @@ from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
 from mltswitch.targets.common import known_form
+from mltswitch.targets.cumulus.ingress import INBOUND, foreign_acls
 from mltswitch.targets.cumulus.interpret import Interpreter, lossless_priorities, routes_of, static_routes
 from mltswitch.targets.cumulus.leaves import Tree, expanded
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
@@ -64,19 +65,23 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
 def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
     """State of the wanted ports and queues, and our routes.
 
-    Raises DeviceError for what cannot be read, for a release that speaks otherwise, and for PFC on a switch
-    priority that the plan uses or that leads to a traffic class of the plan.
+    Raises DeviceError for what cannot be read, for a release that speaks otherwise, for PFC on a switch
+    priority that the plan uses or that leads to a traffic class of the plan, and for another access list on
+    a port that rewrites what arrives.
     """
     del capabilities
     config = running_config(answers)
     with known_form(CONFIG):
-        interpreter = Interpreter(config)
+        interpreter = Interpreter(config, wanted.background_dscp)
         _check_flow_control(config, interpreter, wanted)
+        _check_acls(config, wanted)
         ports = tuple(
             interpreter.port_state(port.name, [queue.queue for queue in port.queues]) for port in wanted.ports
         )
         routes = tuple(_read_routes(config, wanted))
-    return RunningState(SwitchState(ports, in_order_of(wanted.routes, routes)), answers)
+    background_dscp = wanted.background_dscp if any(port.rewritten for port in ports) else 0
+    state = SwitchState(ports, in_order_of(wanted.routes, routes), background_dscp=background_dscp)
+    return RunningState(state, answers)
 
 
 def _read_routes(config: Tree, wanted: SwitchState) -> Iterator[RouteState]:
@@ -104,6 +109,19 @@ def _check_flow_control(config: Tree, interpreter: Interpreter, wanted: SwitchSt
                 where=f"port {port.name}",
                 hint="take the priority out of the port's PFC profile first, with nv unset qos pfc",
             )
+
+
+def _check_acls(config: Tree, wanted: SwitchState) -> None:
+    """Somebody's deny rule behind our rule for every packet would no longer act."""
+    for port in wanted.ports:
+        for name, direction in foreign_acls(config, port.name):
+            if port.rewritten and direction == INBOUND:
+                raise DeviceError(
+                    f"has the access list {name} inbound, as the plan's own has to be: of the rules of both, "
+                    "only the first acts that matches a packet",
+                    where=f"port {port.name}",
+                    hint=f"take it off the port first, with nv unset interface {port.name} acl {name}",
+                )
 
 
 def _check_release(header: Mapping[str, Any]) -> None:

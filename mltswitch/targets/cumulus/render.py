@@ -7,10 +7,16 @@ from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.targets.cumulus.commands import route_commands, set_commands
-from mltswitch.targets.cumulus.document import STATIC, next_hop_type, port_leaves, route_texts
+from mltswitch.targets.cumulus.document import (
+    STATIC,
+    next_hop_type,
+    port_leaves,
+    route_texts,
+    same_port_leaves,
+)
 from mltswitch.targets.cumulus.leaves import Leaves, Path, Tree, nest
 from mltswitch.targets.memory import remembering_last
-from mltswitch.targets.state import PortState, RouteState, SwitchState, same_ports
+from mltswitch.targets.state import RouteState, SwitchState
 from mltswitch.targets.template import render_template
 
 COMMANDS: Final = "mltswitch.txt"
@@ -21,8 +27,10 @@ _SECTION_OF: Final = {
     "egress-shaper": "queues",
     "egress-queue-mapping": "classification",
     "mapping": "classification",
+    "acl": "rewriting",
+    "interface": "ports",
 }
-"""Objects below `qos`."""
+"""Objects, and those below `qos`."""
 _INDENT: Final = "    "
 """Of what stands below `- set:`."""
 
@@ -41,9 +49,9 @@ def write_files(state: SwitchState, capabilities: Capabilities) -> dict[str, str
 
 def render_commands(state: SwitchState) -> str:
     """`nv set` commands of all leaves."""
-    by_title: dict[str, Leaves] = {"queues": {}, "classification": {}, "ports": {}}
-    for path, value in port_leaves(state.ports).items():
-        by_title[_SECTION_OF[path[1]] if path[0] == "qos" else "ports"][path] = value
+    by_title: dict[str, Leaves] = {"queues": {}, "classification": {}, "rewriting": {}, "ports": {}}
+    for path, value in port_leaves(state).items():
+        by_title[_SECTION_OF[path[1] if path[0] == "qos" else path[0]]][path] = value
     sections = [_Section(title, set_commands(leaves)) for title, leaves in by_title.items()]
     sections.append(_Section("routes", route_commands(route_texts(state.routes))))
     return render_template("cumulus/mltswitch.txt.j2", sections=sections)
@@ -56,13 +64,13 @@ def render_yaml(state: SwitchState) -> str:
 
 def yaml_lines(state: SwitchState) -> list[str]:
     """What stands below `- set:`, a line for each name: `yaml_tree` as text."""
-    return [*_port_lines(state.ports), *_route_lines(state.routes)]
+    return [*_port_lines(state), *_route_lines(state.routes)]
 
 
-@partial(remembering_last, same=same_ports)
-def _port_lines(ports: tuple[PortState, ...]) -> list[str]:
+@partial(remembering_last, same=same_port_leaves)
+def _port_lines(state: SwitchState) -> list[str]:
     lines: list[str] = []
-    _add_yaml_lines(yaml_tree(port_leaves(ports)), _INDENT, lines)
+    _add_yaml_lines(yaml_tree(port_leaves(state)), _INDENT, lines)
     return lines
 
 

@@ -13,7 +13,7 @@ from mltswitch.lab.emulators.cumulus import CumulusDevice
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.cumulus import TARGET
 from mltswitch.targets.cumulus.leaves import expand_names
-from mltswitch.targets.state import SegmentRouting, differences
+from mltswitch.targets.state import SegmentRouting, differences, every_dscp_but
 from tests.targets.cumulus.device import apply, read, run
 
 CAPABILITIES = TARGET.hardware(None)
@@ -57,6 +57,19 @@ SHAPED = SwitchState(
     ),
     (),
 )
+
+
+REWRITING = SwitchState(
+    (
+        PortState("swp1", True, None, HOST_QUEUES, rewritten=(48, 56)),
+        PortState("swp2", False, None, FABRIC_QUEUES, rewritten=every_dscp_but(5)),
+        PortState("swp3", True, None, FABRIC_QUEUES),
+        PortState("swp4", True, None, HOST_QUEUES, rewritten=(48, 56)),
+    ),
+    (),
+    background_dscp=5,
+)
+OWN_ACLS = ["mlt-host-ipv4", "mlt-host-ipv6", "mlt-untrusted-ipv4", "mlt-untrusted-ipv6"]
 
 
 def pushed(state: SwitchState = STATE) -> CumulusDevice:
@@ -204,6 +217,143 @@ def test_a_foreign_shaper_is_reported_or_replaced() -> None:
     assert commands(device, SHAPED) == ["nv set interface swp1 qos egress-shaper profile mlt-swp1"]
 
 
+def test_text_of_rewriting() -> None:
+    lines = TARGET.render(REWRITING, CAPABILITIES)[COMMANDS].splitlines()
+    assert [line for line in lines if " acl " in line and "ipv6" not in line] == [
+        "nv set acl mlt-host-ipv4 type ipv4",
+        "nv set acl mlt-host-ipv4 rule 10 match ip dscp 48",
+        "nv set acl mlt-host-ipv4 rule 10 action set dscp 5",
+        "nv set acl mlt-host-ipv4 rule 20 match ip dscp 56",
+        "nv set acl mlt-host-ipv4 rule 20 action set dscp 5",
+        "nv set acl mlt-untrusted-ipv4 type ipv4",
+        "nv set acl mlt-untrusted-ipv4 rule 10 action set dscp 5",
+        "nv set interface swp1,swp4 acl mlt-host-ipv4 inbound",
+        "nv set interface swp2 acl mlt-untrusted-ipv4 inbound",
+    ]
+    device = pushed(REWRITING)
+    assert read(device, REWRITING).state == REWRITING
+    assert commands(device, REWRITING) == []
+    assert device.applied["acl"]["mlt-untrusted-ipv6"] == {
+        "type": "ipv6",
+        "rule": {"10": {"action": {"set": {"dscp": 5}}}},
+    }
+    assert device.applied["interface"]["swp2"]["acl"]["mlt-untrusted-ipv6"] == {"inbound": {}}
+
+
+@pytest.mark.parametrize(
+    ("line", "shown", "mended"),
+    [
+        (
+            "set acl mlt-host-ipv4 rule 20 match ip dscp 46",
+            "port swp4: rewritten expected (48, 56), found (46, 48, 56)",
+            ["nv set acl mlt-host-ipv4 rule 20 match ip dscp 56"],
+        ),
+        (
+            "set acl mlt-untrusted-ipv6 rule 10 action set dscp 46",
+            "port swp2: configuration expected as planned, found acl mlt-untrusted-ipv6 rule 10 action set "
+            "dscp 46",
+            ["nv set acl mlt-untrusted-ipv6 rule 10 action set dscp 5"],
+        ),
+        (
+            "set acl mlt-host-ipv4 rule 5 action permit",
+            "port swp1: configuration expected as planned, found acl mlt-host-ipv4 rule 5 action permit",
+            ["nv unset acl mlt-host-ipv4 rule 5"],
+        ),
+        (
+            "unset acl mlt-host-ipv6 rule 20",
+            "port swp1: configuration expected as planned, found no acl mlt-host-ipv6 rule 20 match ip dscp",
+            [
+                "nv set acl mlt-host-ipv6 rule 20 match ip dscp 56",
+                "nv set acl mlt-host-ipv6 rule 20 action set dscp 5",
+            ],
+        ),
+        (
+            "unset interface swp1 acl mlt-host-ipv4",
+            "port swp1: configuration expected as planned, found no acl mlt-host-ipv4 inbound",
+            ["nv set interface swp1 acl mlt-host-ipv4 inbound"],
+        ),
+        (
+            "set interface swp1 acl mlt-host-ipv4 inbound control-plane",
+            "port swp1: configuration expected as planned, found acl mlt-host-ipv4 inbound control-plane",
+            [
+                "nv unset interface swp1 acl mlt-host-ipv4 inbound control-plane",
+                "nv set interface swp1 acl mlt-host-ipv4 inbound",
+            ],
+        ),
+        (
+            "unset interface swp2 acl",
+            f"port swp2: rewritten expected {every_dscp_but(5)}, found ()",
+            [f"nv set interface swp2 acl mlt-untrusted-{family} inbound" for family in ("ipv4", "ipv6")],
+        ),
+        (
+            "set interface swp3 acl mlt-host-ipv4 inbound",
+            "port swp3: rewritten expected (), found (48, 56)",
+            ["nv unset interface swp3 acl"],
+        ),
+    ],
+)
+def test_a_changed_access_list_is_found_and_mended(line: str, shown: str, mended: list[str]) -> None:
+    device = pushed(REWRITING)
+    by_hand(device, f"nv {line}")
+    assert shown in found(device, REWRITING)
+    assert commands(device, REWRITING) == mended
+    apply(device, TARGET.diff(read(device, REWRITING), REWRITING, CAPABILITIES))
+    assert read(device, REWRITING).state == REWRITING
+
+
+def test_another_access_list_is_refused_only_where_packets_could_escape_it_or_ours() -> None:
+    device = CumulusDevice()
+    by_hand(
+        device,
+        "nv set acl theirs type ipv4",
+        "nv set acl theirs rule 10 match ip source-ip 10.9.0.0/16",
+        "nv set acl theirs rule 10 action deny",
+        "nv set interface swp1-2,swp9 acl theirs outbound",
+        "nv set interface swp1-2 acl theirs inbound control-plane",
+        "nv set interface swp3 acl theirs inbound",
+    )
+    theirs = device.applied["acl"]["theirs"]
+    apply(device, TARGET.diff(read(device, REWRITING), REWRITING, CAPABILITIES))
+    assert (found(device, REWRITING), commands(device, REWRITING)) == ([], [])
+    by_hand(device, "nv set acl marks type ipv4", "nv set acl marks rule 10 action set class 7")
+    by_hand(device, "nv set interface swp3 acl marks inbound")
+    assert found(device, REWRITING) == [
+        "port swp3: configuration expected as planned, found acl marks inbound"
+    ]
+    by_hand(device, "nv set interface swp4 acl theirs inbound")
+    with pytest.raises(DeviceError, match=r"^port swp4: has the access list theirs inbound, as the plan's"):
+        read(device, REWRITING)
+    assert device.applied["acl"]["theirs"] == theirs
+
+
+def test_access_lists_go_when_no_port_has_them_any_more() -> None:
+    device = pushed(REWRITING)
+    by_hand(device, "nv set interface swp9 acl mlt-host-ipv4 inbound")
+    wanted = SwitchState(tuple(replace(port, rewritten=()) for port in REWRITING.ports), ())
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
+    assert read(device, wanted).state == wanted
+    assert list(device.applied["acl"]) == ["mlt-host-ipv4"]
+    by_hand(device, "nv unset interface swp9 acl")
+    assert commands(device, wanted) == ["nv unset acl mlt-host-ipv4"]
+
+
+def test_a_push_with_access_lists_that_broke_is_dropped_by_the_next() -> None:
+    device = pushed(SHAPED)
+    change = TARGET.diff(read(device, REWRITING), REWRITING, CAPABILITIES)
+    run(device, *(step.command for step in change.steps[:-1]))
+    apply(device, TARGET.diff(read(device, REWRITING), REWRITING, CAPABILITIES))
+    assert sorted(device.applied["acl"]) == OWN_ACLS
+    run(device, "nv set acl theirs type ipv4")
+    with pytest.raises(DeviceError, match="`nv set acl theirs type ipv4` for one"):
+        TARGET.diff(read(device, SHAPED), SHAPED, CAPABILITIES)
+
+
+def test_ports_that_rewrite_differently_are_refused() -> None:
+    ports = (*REWRITING.ports[:3], replace(REWRITING.ports[3], rewritten=(48,)))
+    with pytest.raises(UnsupportedPlanError, match="swp4: rewrites other code points than swp1: one access"):
+        TARGET.render(replace(REWRITING, ports=ports), CAPABILITIES)
+
+
 def test_an_empty_switch() -> None:
     empty = SwitchState((), ())
     assert TARGET.parse(TARGET.render(empty, CAPABILITIES), CAPABILITIES) == empty
@@ -219,6 +369,11 @@ def test_an_empty_switch() -> None:
         ("nv set qos egress-shaper theirs traffic-class 6 max-rate 5", "txt:2: not a line"),
         ("nv set qos egress-shaper mlt-swp2 traffic-class 9 max-rate 5", "txt:2: no such number"),
         ("nv set qos egress-shaper mlt-swp2 traffic-class 6 max-rate 5", "txt:2: does not fit the other"),
+        ("nv set acl mlt-host-ipv4 rule 10 match ip dscp 64", "txt:2: not a line"),
+        ("nv set acl theirs type ipv4", "txt:2: not a line"),
+        ("nv set interface swp2 acl mlt-host-ipv4 outbound", "txt:2: not a line"),
+        ("nv set acl mlt-host-ipv4 rule 10 action set dscp 7", "txt:2: does not fit the other"),
+        ("nv set interface swp2 acl mlt-host-ipv4 inbound", "txt: port swp2: no acl mlt-host-ipv4 type"),
         ("nv set interface swp2-9 qos mapping profile mlt", "txt:2: not a line"),
         ("nv set interface swp2 qos mapping profile mlt; reboot", "txt:2: not a line"),
         ("nv unset interface swp9 qos mapping profile", "txt:2: not a line"),

@@ -33,6 +33,10 @@ FOREIGN = (
     "nv set interface swp16 qos pfc profile lossless",
     "nv set qos egress-shaper theirs traffic-class 0 max-rate 1000",
     "nv set interface swp16 qos egress-shaper profile theirs",
+    "nv set acl theirs type ipv4",
+    "nv set acl theirs rule 10 action set dscp 46",
+    "nv set interface swp15 acl theirs inbound",
+    "nv set interface swp1-2 acl theirs inbound control-plane",
     "nv set vrf default router static 192.0.2.0/24 via 10.9.9.9",
     "nv set vrf red router static 10.0.0.0/8 via 10.9.9.9",
     "nv set vrf default router static 2001:db8::/32 via blackhole",
@@ -45,6 +49,10 @@ def owned(path: tuple[str, ...], wanted: SwitchState) -> bool:
     match path:
         case ("qos", "mapping" | "egress-scheduler" | "congestion-control" | "egress-shaper", name, *_):
             return name == "mlt" or name.startswith("mlt-")
+        case ("acl", name, *_):
+            return name.startswith("mlt-")
+        case ("interface", name, "acl", acl, *_):
+            return name in ports and acl.startswith("mlt-")
         case (
             "interface",
             name,
