@@ -148,6 +148,7 @@ FIELD_WORDS: Final = {
     "shaped_bps": "rate",
     "trusted": "DSCP trusted",
     "rewritten": "code points made background's",
+    "background_dscp": "code point that they get",
     "hardware_address": "MAC address",
     "mtu_bytes": "MTU",
     "minimum": "guarantee",
@@ -177,6 +178,7 @@ def differences(expected: SwitchState, found: SwitchState) -> tuple[Difference, 
     """Every value in which `found` differs; ports that `expected` does not name are not ours to judge."""
     return (
         *_port_differences(expected, found),
+        *_rewriting_differences(expected, found),
         *_route_differences(expected, found),
         *_path_differences(expected, found),
     )
@@ -196,6 +198,17 @@ def _port_differences(expected: SwitchState, found: SwitchState) -> Iterator[Dif
         yield from _queue_differences(port, other)
         for fault in other.unexpected:
             yield Difference(port.name, None, "configuration", "as planned", fault)
+
+
+def _rewriting_differences(expected: SwitchState, found: SwitchState) -> Iterator[Difference]:
+    wanted, actual = expected.background_dscp, found.background_dscp
+    if wanted != actual and any(one.rewritten and other.rewritten for one, other in _pairs(expected, found)):
+        yield Difference("", None, "background_dscp", str(wanted), str(actual))
+
+
+def _pairs(expected: SwitchState, found: SwitchState) -> Iterator[tuple[PortState, PortState]]:
+    found_ports = {port.name: port for port in found.ports}
+    return ((port, found_ports[port.name]) for port in expected.ports if port.name in found_ports)
 
 
 def _queue_differences(expected: PortState, found: PortState) -> Iterator[Difference]:

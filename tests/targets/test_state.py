@@ -117,3 +117,11 @@ def test_each_field_of_each_port_makes_a_state_another(name: str, place: int) ->
 @pytest.mark.parametrize("name", [field.name for field in fields(SwitchState) if field.compare])
 def test_each_field_makes_a_state_another(name: str) -> None:
     assert replace(_anew(), **{name: OTHER_OF_A_SWITCH[name]}) != STATE
+
+
+def test_what_code_points_become_is_a_difference() -> None:
+    rewriting = replace(STATE.ports[0], rewritten=(48, 56))
+    wanted = replace(STATE, ports=(rewriting, *STATE.ports[1:]))
+    [found] = differences(wanted, replace(wanted, background_dscp=8))
+    assert (found.port, found.field, found.expected, found.found) == ("", "background_dscp", "0", "8")
+    assert not differences(STATE, replace(STATE, background_dscp=8))

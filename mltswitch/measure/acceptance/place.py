@@ -264,7 +264,9 @@ def _host_control(
     dscp = entry.dscp[0]
     background = quantised.class_queues[plan.classes[-1].name]
     leads_to = {
-        port.name: next(queue.queue for queue in state.queues if dscp in queue.dscps)
+        port.name: background
+        if dscp in state.rewritten
+        else next(queue.queue for queue in state.queues if dscp in queue.dscps)
         for port, state in zip(switch.ports, quantised.state.ports, strict=True)
     }
     remapped = tuple(number for number in near if leads_to[senders[number].leaf_port] == background)
