@@ -77,6 +77,7 @@ def test_push_is_idempotent_and_verify_finds_a_change_by_hand(tmp_path: Path) ->
         [first] = push(plan, rack).devices
         assert (first.status, first.error) == (Status.CHANGED, "")
         assert "qos wred-policy mltswitch-wred-" in first.change
+        assert "service-policy type qos in mltswitch-rewrite-" in first.change
         assert switch.saved == switch.configuration
         [second] = push(plan, rack).devices
         assert (second.status, second.error) == (Status.OK, "")

@@ -18,10 +18,13 @@ from mltswitch.lab.emulators.dell_sonic_commands import CREATE_MAP, GLOBAL, IN_I
 from mltswitch.lab.emulators.dell_sonic_policies import (
     CREATE_PORT,
     CREATE_QUEUE,
+    IN_CLASS_MAP,
+    IN_FLOW,
     IN_SCHEDULER,
     IN_SCHEDULER_PORT,
     IN_SCHEDULER_QUEUE,
     IN_WRED,
+    create_flows,
     create_wred,
 )
 from mltswitch.lab.emulators.dell_sonic_state import (
@@ -81,6 +84,9 @@ class Mode(StrEnum):
     SCHEDULER_PORT = "scheduler port"
     MAP = "map"
     INTERFACE = "interface"
+    CLASS_MAP = "class-map"
+    POLICY_MAP = "policy-map"
+    FLOW = "flow"
 
 
 _OUTER: Final = {
@@ -92,6 +98,9 @@ _OUTER: Final = {
     Mode.SCHEDULER_PORT: Mode.SCHEDULER,
     Mode.MAP: Mode.CONFIG,
     Mode.INTERFACE: Mode.CONFIG,
+    Mode.CLASS_MAP: Mode.CONFIG,
+    Mode.POLICY_MAP: Mode.CONFIG,
+    Mode.FLOW: Mode.POLICY_MAP,
 }
 Action = Callable[["DellSonicSession", Values], Answer]
 
@@ -122,6 +131,9 @@ class DellSonicSession:
             Mode.SCHEDULER_PORT: "(conf-scheduler-{0}-port)",
             Mode.MAP: f"(conf-{self.map_kind}-map-{{0}})",
             Mode.INTERFACE: "(conf-if-{0})",
+            Mode.CLASS_MAP: "(config-class-map)",
+            Mode.POLICY_MAP: "(config-policy-map)",
+            Mode.FLOW: "(config-policy-map-flow)",
         }[self.mode]
         return f"{name}{inner.format(*self.place)}# "
 
@@ -173,6 +185,8 @@ class DellSonicSession:
         """One mode outwards."""
         if self.mode in {Mode.SCHEDULER_QUEUE, Mode.SCHEDULER_PORT}:
             self.place = self.place[:1]
+        elif self.mode is Mode.FLOW:
+            self.place = self.place[:2]
         elif self.mode is not Mode.CONFIG:
             self.place = ()
         self.mode = _OUTER[self.mode]
@@ -240,6 +254,18 @@ def _open_port(session: DellSonicSession, values: Values) -> Answer:
     session.place = (*session.place, str(PORT_SECTION))
     session.mode = Mode.SCHEDULER_PORT
     return Answer()
+
+
+def _open_flows(mode: Mode) -> Action:
+    def action(session: DellSonicSession, values: Values) -> Answer:
+        outer = session.place if mode is Mode.FLOW else (mode.value,)
+        place = (*outer, values.one("name", str))
+        device = session.device
+        device.configuration = create_flows(device.configuration, values, place)
+        session.mode, session.place = mode, place
+        return Answer()
+
+    return action
 
 
 def _interface_name(session: DellSonicSession, values: Values) -> str:
@@ -319,6 +345,8 @@ _CONFIG: Final[tuple[Command[Action], ...]] = (
         for kind in MAP_KINDS
     ),
     *_with_port("interface", action=_open_interface),
+    Command(("class-map", NAME, "match-type", "fields", "match-all"), _open_flows(Mode.CLASS_MAP)),
+    Command(("policy-map", NAME, "type", "qos"), _open_flows(Mode.POLICY_MAP)),
 )
 
 
@@ -336,5 +364,10 @@ _INNER: Final[dict[Mode, tuple[Command[Action], ...]]] = {
     Mode.SCHEDULER_QUEUE: _all(IN_SCHEDULER_QUEUE),
     Mode.SCHEDULER_PORT: _all(IN_SCHEDULER_PORT),
     Mode.INTERFACE: _all(IN_INTERFACE),
+    Mode.CLASS_MAP: _all(IN_CLASS_MAP),
+    Mode.POLICY_MAP: (
+        Command(("class", NAME, "priority", whole("priority", 0, 4095)), _open_flows(Mode.FLOW)),
+    ),
+    Mode.FLOW: _all(IN_FLOW),
 }
 _MAPS: Final = {kind: _all(commands) for kind, commands in IN_MAP.items()}

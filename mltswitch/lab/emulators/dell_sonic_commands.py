@@ -151,6 +151,15 @@ def _bind_map(kind: str) -> PortChange:
     return change
 
 
+def _bind_policy(old: DellSonicConfiguration, port: Port, values: Values) -> Port:
+    name = values.one("name", str)
+    if port.service_policy:
+        raise refused(f"{port.service_policy} policy already applied")
+    if ("policy-map", name) not in old.flows:
+        raise refused(f"No instance found for '{name}'")
+    return replace(port, service_policy=name)
+
+
 def _unbind_map(kind: str) -> PortChange:
     return lambda _, port, __: replace(port, maps=without_entry(port.maps, kind))
 
@@ -210,9 +219,10 @@ IN_INTERFACE: Final[tuple[Command[Change], ...]] = (
         ("description", Argument("description", str)),
         _port(lambda _, port, values: replace(port, description=values.one("description", str))),
     ),
+    Command(("service-policy", "type", "qos", "in", NAME), _port(_bind_policy)),
     Command(
-        ("service-policy", "type", "qos", "in", NAME),
-        _port(lambda _, port, values: replace(port, service_policy=values.one("name", str))),
+        ("no", "service-policy", "type", "qos", "in"),
+        _port(lambda _, port, __: replace(port, service_policy="")),
     ),
     Command(("shutdown",), _port(lambda _, port, __: replace(port, shutdown=True))),
     Command(("no", "shutdown"), _port(lambda _, port, __: replace(port, shutdown=False))),

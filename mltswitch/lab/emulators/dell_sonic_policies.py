@@ -1,10 +1,12 @@
-"""The wred and scheduler policies of an emulated Enterprise SONiC switch.
+"""The wred and scheduler policies, class-maps and policy-maps of an emulated Enterprise SONiC switch.
 
 Sources: the command tree of the management framework as Broadcom published it (sonic-mgmt-framework, branch
 broadcom_sonic_3.x: CLI/clitree/cli-xml, and the ranges of sonic_types.xml) and what checks values after it
 (sonic-mgmt-common, translib/transformer and the YANG models). Texts that end in `[emulator]` are ours.
 
-Checked as wred.xml, qos_scheduler.xml, sonic-wred-profile.yang, sonic_wred.go and xfmr_qos_scheduler.go do.
+Checked as wred.xml, qos_scheduler.xml, sonic-wred-profile.yang, sonic_wred.go and xfmr_qos_scheduler.go do;
+flow_based_services.xml, sonic-flow-based-services.yang and fbs_app.go, which delete what refers to a deleted
+object with it: here that object is in use and stays, which is stricter.
 """
 
 from collections.abc import Callable
@@ -20,6 +22,7 @@ from mltswitch.lab.emulators.dell_sonic_changes import (
     without_entry,
 )
 from mltswitch.lab.emulators.dell_sonic_state import (
+    DSCP_NAMES,
     PORT_SECTION,
     DellSonicConfiguration,
     Green,
@@ -27,7 +30,7 @@ from mltswitch.lab.emulators.dell_sonic_state import (
     Scheduler,
     WredPolicy,
 )
-from mltswitch.lab.emulators.grammar import Command, Values, choice, whole
+from mltswitch.lab.emulators.grammar import Argument, Command, Values, choice, whole
 
 _SMALLEST_KBPS: Final = 32
 _BITS_OF_KBPS: Final = 1000
@@ -207,7 +210,62 @@ IN_SCHEDULER_PORT: Final = tuple(
 )
 CREATE_QUEUE: Final = _create_scheduler(None)
 CREATE_PORT: Final = _create_scheduler(PORT_SECTION)
+
+
+def create_flows(
+    old: DellSonicConfiguration, values: Values, place: tuple[str, ...]
+) -> DellSonicConfiguration:
+    """A class-map, a policy-map or a flow in it, where there is none yet."""
+    priority, present = values.maybe("priority", int), old.flows.get(place)
+    if place[2:] and ("class-map", place[2]) not in old.flows:
+        raise refused(f"No instance found for '{place[2]}'")
+    if place[2:] and present is None and priority is None:
+        raise refused("a new flow needs a priority [emulator]")
+    if present and priority is not None and present["priority"] != str(priority):
+        raise refused("Field update not allowed")
+    made = {} if priority is None else {"priority": str(priority)}
+    return replace(old, flows=with_entry(old.flows, place, present or MappingProxyType(made)))
+
+
+def _in_flows(word: str) -> Change:
+    def apply(old: DellSonicConfiguration, values: Values, place: tuple[str, ...]) -> DellSonicConfiguration:
+        (value,) = values.raw["value"]
+        return replace(
+            old, flows=with_entry(old.flows, place, with_entry(old.flows[place], word, str(value)))
+        )
+
+    return apply
+
+
+def _delete_flows(kind: str) -> Change:
+    def apply(old: DellSonicConfiguration, values: Values, _: tuple[str, ...]) -> DellSonicConfiguration:
+        name = values.one("name", str)
+        bound = [port.service_policy for port in old.ports.values()]
+        if name in (bound if kind == "policy-map" else (place[2] for place in old.flows if place[2:])):
+            raise refused(f"{kind} {name} is in use [emulator]")
+        without_entry(old.flows, (kind, name))
+        left = {place: flow for place, flow in old.flows.items() if place[:2] != (kind, name)}
+        return replace(old, flows=MappingProxyType(left))
+
+    return apply
+
+
+def _parse_dscp(word: str) -> str:
+    number = {name: dscp for dscp, name in DSCP_NAMES.items()}.get(word)
+    dscp = whole("dscp", 0, 63).parse(word) if number is None else number
+    return DSCP_NAMES.get(int(str(dscp)), word)
+
+
+IN_CLASS_MAP: Final[tuple[Command[Change], ...]] = (
+    Command(("description", Argument("value", str)), _in_flows("description")),
+    Command(("match", "dscp", Argument("value", _parse_dscp)), _in_flows("match dscp")),
+)
+IN_FLOW: Final[tuple[Command[Change], ...]] = (
+    Command(("set", "dscp", whole("value", 0, 63)), _in_flows("set dscp")),
+    Command(("set", "traffic-class", whole("value", 0, 7)), _in_flows("set traffic-class")),
+)
 GLOBAL_POLICIES: Final[tuple[Command[Change], ...]] = (
+    *(Command(("no", kind, NAME), _delete_flows(kind)) for kind in ("class-map", "policy-map")),
     Command(("no", "qos", "wred-policy", NAME), _delete_wred),
     Command(("no", "qos", "scheduler-policy", NAME), _delete_policy),
 )

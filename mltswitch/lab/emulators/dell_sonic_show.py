@@ -1,8 +1,8 @@
 """What an emulated Enterprise SONiC switch shows.
 
 The running configuration has the order and the form of sonic-mgmt-framework's renderer (show_config_data.py,
-show_config_qos.py, show_config_qos_map.py, show_config_static_routes.py) and of the one that AMD's "GPU
-cluster networking" prints of a Z9664F; the other shows follow the templates show_wred.j2,
+show_config_qos.py, show_config_qos_map.py, show_config_static_routes.py, show_config_fbs.py) and of the one
+that AMD's "GPU cluster networking" prints of a Z9664F; the other shows follow the templates show_wred.j2,
 show_qos_scheduler_policies.j2, show_qos_map_dscp.j2 and show_qos_interface_config.j2.
 """
 
@@ -46,6 +46,13 @@ def running_configuration(configuration: DellSonicConfiguration) -> str:
         lines += ["!", f"interface {name}", *(f" {line}" for line in port_lines(port))]
     lines += ["!"] if configuration.routes else []
     lines += map(str, configuration.routes)
+    for (kind, name, *inner), flow in sorted(configuration.flows.items()):
+        said = [f"{word} {value}" for word, value in flow.items() if word != "priority"]
+        if inner:
+            lines += [f" class {inner[0]} priority {flow['priority']}", *(f"  {line}" for line in said), " !"]
+        else:
+            type_of = "match-type fields match-all" if kind == "class-map" else "type qos"
+            lines += ["!", f"{kind} {name} {type_of}", *(f" {line}" for line in said)]
     return "\n".join((*lines, "!")) + "\n"
 
 

@@ -111,8 +111,18 @@ class DellSonicConfiguration:
     maps: Mapping[str, Mapping[str, Mapping[int, int]]] = field(default_factory=_nothing)
     """Kind → name → entries."""
     routes: tuple[Route, ...] = ()
+    flows: Mapping[tuple[str, ...], Mapping[str, str]] = field(default_factory=_nothing)
+    """(`class-map`, name), (`policy-map`, name) or (`policy-map`, name, class-map) → what stands there."""
 
 
+DSCP_NAMES: Final = {
+    **{8 * n: f"cs{n}" for n in range(1, 8)},
+    **{8 * n + 2 * m: f"af{n}{m}" for n in range(1, 5) for m in range(1, 4)},
+    0: "default",
+    44: "voice-admit",
+    46: "ef",
+}
+"""How a class-map shows a code point that has a name."""
 PORT_SECTION: Final = 255
 """The number that the database gives to a policy's section for the whole port."""
 

@@ -1,8 +1,9 @@
 """Enterprise SONiC over `sonic-cli`; a line takes effect at once, `write memory` keeps it.
 
-Ours on a device: the policies and maps whose names begin with `mltswitch-`; on the plan's ports the bound
-scheduler policy, dscp-tc and tc-queue map, and the wred-policies of the plan's queues; static routes within
-the plan's prefixes. Buffers, tc-pg and flow control maps and all else stay as they are.
+Ours on a device: the policies, maps, class-maps and policy-maps whose names begin with `mltswitch-`; on the
+plan's ports the bound scheduler policy, dscp-tc and tc-queue map, our policy-map, and the wred-policies of
+the plan's queues; static routes within the plan's prefixes. Buffers, tc-pg and flow control maps and all else
+stay as they are.
 """
 
 from mltswitch.targets.base import Session

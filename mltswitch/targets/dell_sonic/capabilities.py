@@ -7,7 +7,9 @@ Sources by short name:
   route_static.xml; CLI/actioner), and what checks its values (sonic-mgmt-common, translib/transformer/
   xfmr_qos_*.go, branch dell_sonic_3.x).
 - HLD: SONiC_QoS_Mgmt_HLD and Broadcom's "RoCEv2" design (lossless buffers, `roce enable`, buffer commands).
-- DELL: the Ansible collection dellemc.enterprise_sonic 4.0, modules sonic_qos_*.
+- FBS: Broadcom's design "ACL and Flow Based Services", 0.7 (class-maps, policy-maps; in KLISH
+  flow_based_services.xml, show_config_fbs.py; in sonic-mgmt-common fbs_app.go).
+- DELL: the Ansible collection dellemc.enterprise_sonic 4.0, modules sonic_qos_* and sonic_fbs_*.
 - AMD: "GPU cluster networking" of AMD Instinct, the running configuration of a Z9664F.
 """
 
@@ -84,6 +86,11 @@ _UNVERIFIED: Final = unverified(
         "without dropping packets",
         "map-replacement": "qos-map dscp-tc: a port with a new map classifies no packet by neither map "
         "meanwhile",
+        "rewrite-families": "class-map: without an ethertype it matches IPv4 and IPv6 alike, by one code "
+        "point or, without a match, any",
+        "rewrite-ecn": "set dscp: the ECN bits stay as they are",
+        "rewrite-active": "policy-map: the chip has room for it beside the ACLs and policies of others; "
+        "`show service-policy interface` says (Active) or (Inactive), the running configuration does not",
         "no-dscp-map": "a port without qos-map dscp-tc: every packet is traffic class 0; that of a tagged "
         "packet that is not IP",
         "no-queue-map": "a port without qos-map tc-queue: traffic class N goes to queue N",
@@ -135,6 +142,8 @@ def _chip(
         minimum_bandwidth=_MINIMUM,
         maximum_bandwidth=_MAXIMUM,
         remaps_host_control=True,
+        rewrites_code_points="FBS 2.2.2, KLISH flow_based_services.xml, DELL sonic_fbs_policies: `set dscp` "
+        "of a policy-map, bound by `service-policy type qos in`",
         unverified=_UNVERIFIED,
     )
 

@@ -3,15 +3,15 @@
 Nothing between old and new may drop what neither of them would. New objects come first: no port refers to
 them yet. Then queues get the more lenient of both thresholds, or none where neither is; then ports take the
 scheduler policies that can serve packets of both ends; then ports are no longer trusted, where they were;
-then packets are led to their queues; then ports take the plan's scheduler policies, where others had to
-stand between (scheduling.py); then thresholds are tightened. A phase covers all ports before the next
-begins, because packets that one port classifies leave through the others. What somebody changed in an object
-of ours is mended in it, in the phase in which a binding would change. Objects of ours that no port refers to
-any more go last.
+then packets are led to their queues, and ports take the policy-maps that rewrite; then ports take the plan's
+scheduler policies, where others had to stand between (scheduling.py); then thresholds are tightened. A phase
+covers all ports before the next begins, because packets that one port classifies leave through the others.
+What somebody changed in an object of ours is mended in it, in the phase in which a binding would change.
+Objects of ours that no port refers to any more go last.
 
 Where a port leaves a tc-queue map that is not one to one, packets may take any queue between its line and
 that of the dscp-tc map, so meanwhile the wred-policies of the plan's ports are unbound and no queue has a
-cap.
+cap. A port takes a policy-map only when it has none (fbs_app.go), so between two it has none for a moment.
 
 Routes change prefix by prefix: a new next hop stands beside the old one (equal cost) before that one goes.
 Only two are removed first, each just before what replaces it: a route by the same next hop, with another
@@ -42,12 +42,12 @@ from mltswitch.targets.dell_sonic.scheduling import (
 )
 from mltswitch.targets.dell_sonic.sections import (
     BLACKHOLE,
-    LEAVE,
     Path,
     attributes_text,
     configuration_of,
     file_lines,
     number_list,
+    with_modes,
 )
 from mltswitch.targets.dell_sonic.settings import (
     DSCP_MAP_KIND,
@@ -104,35 +104,9 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     lines = sorted(_Changes(now, then, wanted).lines(), key=lambda line: line.phase)
     if not lines:
         return Change((), SAVE)
-    shown = list(_with_modes(lines))
+    shown = list(with_modes((line.path, line.words) for line in lines))
     text = "\n".join(" " * len(path) + words for path, words in shown) + "\n"
     return Change(tuple(Step(words) for _, words in shown), SAVE, text)
-
-
-def _with_modes(lines: Iterable[_Line]) -> Iterator[tuple[Path, str]]:
-    """The lines, and between them those that open and leave modes."""
-    current: Path = ()
-    for line in lines:
-        shared = _shared(current, line.path)
-        while len(current) > shared:
-            current = current[:-1]
-            yield current, LEAVE
-        for depth in range(shared, len(line.path)):
-            yield current, line.path[depth]
-            current = line.path[: depth + 1]
-        yield current, line.words
-    while current:
-        current = current[:-1]
-        yield current, LEAVE
-
-
-def _shared(first: Path, second: Path) -> int:
-    count = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +126,10 @@ class _Changes:
         yield from self._policies_between(passages)
         for kind in (QUEUE_MAP_KIND, DSCP_MAP_KIND):
             yield from self._maps(kind)
+        for name, flow_lines in self.then.flows.items():
+            phase = _Phase.MAP if name in self.now.flows else _Phase.CREATE
+            running = self.now.flows.get(name, ())
+            yield from (_Line(phase, *line) for line in flow_lines if line not in running)
         for port in self.then.ports:
             yield from self._port(port, sheltered=traffic.anywhere)
             yield from self._bindings_of_scheduler(port, *passages[port])
@@ -245,6 +223,12 @@ class _Changes:
         if now.maps.get(DSCP_MAP_KIND) != classification:
             phase = _Phase.DISTRUST if classification.startswith(UNTRUSTED) else _Phase.MAP
             yield _Line(phase, path, f"qos-map {DSCP_MAP_KIND} {classification}")
+        if now.policy != then.policy and (then.policy or now.policy.startswith(PREFIX)):
+            phase = _Phase.MAP if then.policy else _Phase.DISTRUST
+            if now.policy:
+                yield _Line(phase, path, "no service-policy type qos in")
+            if then.policy:
+                yield _Line(phase, path, f"service-policy type qos in {then.policy}")
 
     def _binding(
         self, queue: int, now: PortSettings, then: PortSettings, sheltered: bool
@@ -283,11 +267,11 @@ class _Changes:
     def _bound_afterwards(self, name: str) -> Iterator[str]:
         now, then = self.now.ports[name], self.then.ports.get(name)
         if then is None:
-            yield from (now.scheduler, *now.wred.values(), *now.maps.values())
+            yield from (now.scheduler, now.policy, *now.wred.values(), *now.maps.values())
             return
         queues = self.then.schedulers[then.scheduler].queues
         changed = {*queues, *_left_bindings(now, queues)}
-        yield from (then.scheduler, *then.wred.values(), *{**now.maps, **then.maps}.values())
+        yield from (then.scheduler, then.policy, *then.wred.values(), *{**now.maps, **then.maps}.values())
         yield from (bound for queue, bound in now.wred.items() if queue not in changed)
 
     def _removals(self) -> Iterator[_Line]:
@@ -304,6 +288,17 @@ class _Changes:
             yield from (
                 _Line(_Phase.REMOVE, (), f"no qos {word} {name}") for name in _left(present, needed, used)
             )
+        yield from self._flow_removals(used)
+
+    def _flow_removals(self, used: set[str]) -> Iterator[_Line]:
+        """Policy-maps that no port refers to, then class-maps that no policy-map does."""
+        left = set(used)
+        for name in sorted(self.now.flows.keys() - self.then.flows.keys(), reverse=True):
+            _, _, own = name.partition(" ")
+            if own.startswith(PREFIX) and own not in left:
+                yield _Line(_Phase.REMOVE, (), f"no {name}")
+            else:
+                left |= {path[1].split()[1] for path, _ in self.now.flows[name] if len(path) > 1}
 
 
 def _left_bindings(port: PortSettings, queues: Iterable[int]) -> Iterator[int]:

@@ -36,6 +36,11 @@ def trusted_twin(untrusted_name: str) -> str:
     return f"{PREFIX}dscp-{untrusted_name.removeprefix(UNTRUSTED)}"
 
 
+def rewriting_name(dscps: tuple[int, ...], background_dscp: int) -> str:
+    """Policy-map that rewrites these code points to background's."""
+    return f"{PREFIX}rewrite-" + _digest((background_dscp, *dscps))
+
+
 def scheduler_policy_name(queues: Sequence[QueueState]) -> str:
     """Policy of the queues' order, minimum and maximum."""
     return _scheduler_name(

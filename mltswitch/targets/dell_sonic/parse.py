@@ -32,7 +32,9 @@ def read_files(files: Mapping[str, str], capabilities: Capabilities) -> SwitchSt
 
 
 def _state(configuration: Configuration) -> SwitchState:
-    interpreter = Interpreter(configuration)
+    policies = {settings.policy for settings in configuration.ports.values()}
+    background = max((configuration.rewriting(name)[0].background_dscp for name in policies), default=0)
+    interpreter = Interpreter(configuration, background)
     known: dict[PortKey, PortState] = {}
     ports: list[PortState] = []
     for name, settings in configuration.ports.items():
@@ -46,6 +48,6 @@ def _state(configuration: Configuration) -> SwitchState:
         one = known[settings.key]
         if one.unexpected:
             raise LineError(0, "", f"interface {name}: {one.unexpected[0]}")
-        ports.append(PortState(name, one.trusted, None, one.queues))
+        ports.append(PortState(name, one.trusted, None, one.queues, rewritten=one.rewritten))
     routes = tuple(RouteState(route.prefix, route.next_hop, route.port) for route in configuration.routes)
-    return SwitchState(tuple(ports), routes)
+    return SwitchState(tuple(ports), routes, background_dscp=background)

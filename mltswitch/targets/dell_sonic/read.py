@@ -13,6 +13,7 @@ from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
 from mltswitch.targets.dell_sonic.capabilities import QUEUE_COUNT
+from mltswitch.targets.dell_sonic.names import PREFIX
 from mltswitch.targets.dell_sonic.sections import running_configuration
 from mltswitch.targets.dell_sonic.settings import (
     GROUP_MAP_KIND,
@@ -50,21 +51,31 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
 def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
     """State of the wanted ports and queues that exist, and our routes.
 
-    Raises DeviceError for what cannot be read, and for flow control on a queue of ours.
+    Raises DeviceError for what cannot be read, for flow control on a queue of ours, and for a policy-map of
+    somebody else where the plan needs its own.
     """
     del capabilities
     configuration = read_configuration(answers)
-    interpreter = Interpreter(configuration)
+    interpreter = Interpreter(configuration, wanted.background_dscp)
     ports: list[PortState] = []
     for port in wanted.ports:
         if port.name in configuration.ports:
             queues = [queue.queue for queue in port.queues]
             managed = [queue.queue for queue in port.queues if not queue.is_lossless]
             _check_flow_control(configuration, port.name, managed)
+            policy = configuration.ports[port.name].policy
+            if port.rewritten and policy and not policy.startswith(PREFIX):
+                raise DeviceError(
+                    f"it has the policy-map {policy} where the plan needs its own: a port takes one",
+                    where=f"port {port.name}",
+                    hint="take it off first: `no service-policy type qos in`",
+                )
             ports.append(interpreter.port_state(port.name, queues))
     own = OwnPrefixes(wanted.routes)
     routes = (route_state(route) for route in configuration.routes if route.prefix in own)
-    return RunningState(SwitchState(tuple(ports), in_order_of(wanted.routes, routes)), answers)
+    ours = in_order_of(wanted.routes, routes)
+    background = wanted.background_dscp if any(port.rewritten for port in ports) else 0
+    return RunningState(SwitchState(tuple(ports), ours, background_dscp=background), answers)
 
 
 def route_state(route: StaticRoute) -> RouteState:

@@ -21,11 +21,12 @@ from mltswitch.targets.dell_sonic.names import (
     scheduler_policy_name,
     wred_policy_name,
 )
-from mltswitch.targets.dell_sonic.sections import BLACKHOLE, number_list
+from mltswitch.targets.dell_sonic.rewriting import Rewriting
+from mltswitch.targets.dell_sonic.sections import BLACKHOLE, number_list, with_modes
 from mltswitch.targets.dell_sonic.settings import IDENTITY, classification_of, untrusted_entries
 from mltswitch.targets.expressible import queues_of
 from mltswitch.targets.memory import remembering_last
-from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
+from mltswitch.targets.state import QueueState, RouteState, SwitchState
 from mltswitch.targets.template import render_template
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -90,8 +91,8 @@ class _Route(NamedTuple):
     port: str
 
 
-_Kind = tuple[bool, tuple[QueueState, ...]]
-"""Trusted, and queues."""
+_Kind = tuple[bool, Rewriting, tuple[QueueState, ...]]
+"""Trusted, what is rewritten, and queues."""
 _QUEUES: Final = _Map(QUEUE_MAP, tuple(_QueueEntry(*entry) for entry in IDENTITY.items()))
 
 
@@ -108,9 +109,10 @@ def render_text(state: SwitchState) -> str:
     The last one is remembered, because what is rendered is parsed at once, and parsing renders to compare.
     """
     check_expressible(state)
-    kinds, bodies = _kinds(state.ports)
-    thresholds = {queue.ecn_threshold_bytes for _, queues in kinds for queue in queues} - {None}
-    schedulers = {scheduler_policy_name(queues): queues for _, queues in kinds}
+    kinds, bodies = _kinds(state)
+    thresholds = {queue.ecn_threshold_bytes for *_, queues in kinds for queue in queues} - {None}
+    schedulers = {scheduler_policy_name(queues): queues for *_, queues in kinds}
+    flows = sorted({line for _, rewriting, _ in kinds for line in rewriting.lines()})
     return render_template(
         "dell-sonic/mltswitch.txt.j2",
         wred_policies=[
@@ -123,27 +125,29 @@ def render_text(state: SwitchState) -> str:
         ],
         dscp_maps=list(_dscp_maps(kinds)),
         queue_map=_QUEUES if state.ports else None,
-        bodies=[_body(queues, trusted=trusted) for trusted, queues in kinds],
+        flows="".join(f"{' ' * len(path)}{words}\n" for path, words in with_modes(flows)),
+        bodies=[_body(*kind) for kind in kinds],
         ports=[_Port(port.name, body) for port, body in zip(state.ports, bodies, strict=True)],
         routes=list(map(_route, state.routes)),
     )
 
 
-def _kinds(ports: Iterable[PortState]) -> tuple[list[_Kind], list[int]]:
+def _kinds(state: SwitchState) -> tuple[list[_Kind], list[int]]:
     """Kinds of ports, each once, and for each port the index of its kind.
 
     Queues are hashed once for all ports in a row that have the same: that takes longer than all else here.
     """
     kinds: list[_Kind] = []
     bodies: list[int] = []
-    known: dict[tuple[QueueState, ...], dict[bool, int]] = {}
-    for queues, alike in groupby(ports, queues_of):
+    known: dict[tuple[QueueState, ...], dict[tuple[bool, tuple[int, ...]], int]] = {}
+    for queues, alike in groupby(state.ports, queues_of):
         bodies_of = known.setdefault(queues, {})
         for port in alike:
-            if port.trusted not in bodies_of:
-                bodies_of[port.trusted] = len(kinds)
-                kinds.append((port.trusted, queues))
-            bodies.append(bodies_of[port.trusted])
+            key = port.trusted, port.rewritten
+            if key not in bodies_of:
+                bodies_of[key] = len(kinds)
+                kinds.append((port.trusted, Rewriting(port.rewritten, state.background_dscp), queues))
+            bodies.append(bodies_of[key])
     return kinds, bodies
 
 
@@ -153,7 +157,7 @@ def _route(route: RouteState) -> _Route:
     return _Route(network_text(route.prefix), address_text(route.next_hop), route.port)
 
 
-def _body(queues: tuple[QueueState, ...], *, trusted: bool) -> str:
+def _body(trusted: bool, rewriting: Rewriting, queues: tuple[QueueState, ...]) -> str:
     return render_template(
         "dell-sonic/port.txt.j2",
         wred_queues=[
@@ -164,13 +168,14 @@ def _body(queues: tuple[QueueState, ...], *, trusted: bool) -> str:
         scheduler_policy=scheduler_policy_name(queues),
         dscp_map=dscp_map_name(classification_of(queues), trusted=trusted),
         queue_map=QUEUE_MAP,
+        policy_map=rewriting.name,
     )
 
 
 def _dscp_maps(kinds: Iterable[_Kind]) -> Iterator[_Map]:
     """Each map once; beside an untrusted port's the one that it would have, so that the file says it."""
     seen: set[str] = set()
-    for trusted, queues in kinds:
+    for trusted, _, queues in kinds:
         classification = classification_of(queues)
         maps = [(dscp_map_name(classification), classification)]
         if not trusted:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from ipaddress import IPv4Address
-from itertools import groupby
+from itertools import groupby, takewhile
 from types import MappingProxyType
 from typing import Final
 
@@ -19,6 +19,7 @@ from mltswitch.errors import DeviceError
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.base import LineError
 from mltswitch.targets.dell_sonic.names import PREFIX
+from mltswitch.targets.dell_sonic.rewriting import with_number
 from mltswitch.targets.dell_sonic.settings import (
     NO_NEXT_HOP,
     Attributes,
@@ -43,7 +44,9 @@ _WRED: Final = "qos wred-policy "
 _SCHEDULER: Final = "qos scheduler-policy "
 _MAP: Final = "qos map "
 _INTERFACE: Final = "interface "
-_OPENERS: Final = (_WRED, _SCHEDULER, _MAP, _INTERFACE)
+_POLICY_MAP: Final = "policy-map "
+_FLOWS: Final = ("class-map ", _POLICY_MAP)
+_OPENERS: Final = (_WRED, _SCHEDULER, _MAP, _INTERFACE, *_FLOWS)
 _QUEUE: Final = re.compile(r"queue ([0-9]{1,2})")
 _PORT: Final = "port"
 _SPLIT_PORT: Final = re.compile(r"interface (Eth|Ethernet) ([0-9/]+)")
@@ -54,6 +57,7 @@ _KEYWORDS: Final = {
     _INTERFACE: (
         *("queue", "scheduler-policy", "qos-map", "priority-flow-control", "flowcontrol", "service-policy"),
     ),
+    **dict.fromkeys(_FLOWS, ("description", "match", "class", "set", "police")),
 }
 """First words of the lines that a mode has, as far as they matter here."""
 _ENTRY: Final = re.compile(
@@ -62,6 +66,7 @@ _ENTRY: Final = re.compile(
 )
 _BOUND: Final = re.compile(r"queue ([0-9]{1,2}) wred-policy (\S+)")
 _PAUSED: Final = re.compile(r"priority-flow-control priority ([0-9,-]{1,15})")
+_SERVICE_POLICY: Final = "service-policy type qos in "
 _ASYMMETRIC: Final = "priority-flow-control asymmetric"
 _PAUSED_AS_A_WHOLE: Final = ("flowcontrol receive on", "flowcontrol both")
 """IEEE 802.3x: a pause frame holds back all queues of the port."""
@@ -86,7 +91,7 @@ def running_lines(text: str) -> Iterator[Placed]:
         elif is_outside and is_indented:
             path = ()
             yield path, words
-        elif path and path[0].startswith(_SCHEDULER) and (words == _PORT or _QUEUE.fullmatch(words)):
+        elif path and (_opens_inner(path, words) or (words == _PORT and path[0].startswith(_SCHEDULER))):
             path = (path[0], words)
         else:
             is_inside = is_indented or words.partition(" ")[0] in keywords
@@ -110,7 +115,7 @@ def file_lines(text: str) -> Iterator[tuple[int, Placed]]:
             if is_empty:
                 raise LineError(number, path[-1], "a mode without a line")
             path = path[:-1]
-        elif (not path and words.startswith(_OPENERS)) or _opens_queue(path, words):
+        elif (not path and words.startswith(_OPENERS)) or (len(path) == 1 and _opens_inner(path, words)):
             path = (*path, words)
             is_empty = True
         else:
@@ -124,8 +129,27 @@ def _opener(words: str) -> str | None:
     return next((opener for opener in _OPENERS if words.startswith(opener)), None)
 
 
-def _opens_queue(path: Path, words: str) -> bool:
-    return len(path) == 1 and path[0].startswith(_SCHEDULER) and _QUEUE.fullmatch(words) is not None
+def _opens_inner(path: Path, words: str) -> bool:
+    if path[0].startswith(_POLICY_MAP):
+        return words.startswith("class ")
+    return path[0].startswith(_SCHEDULER) and _QUEUE.fullmatch(words) is not None
+
+
+def with_modes(lines: Iterable[Placed]) -> Iterator[Placed]:
+    """The lines, and between them those that open and leave modes."""
+    current: Path = ()
+    for path, words in lines:
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(current, path, strict=False)))
+        while len(current) > shared:
+            current = current[:-1]
+            yield current, LEAVE
+        for depth in range(shared, len(path)):
+            yield current, path[depth]
+            current = path[: depth + 1]
+        yield current, words
+    while current:
+        current = current[:-1]
+        yield current, LEAVE
 
 
 def configuration_of(lines: Iterable[Placed], openers: Iterable[str] = ()) -> Configuration:
@@ -162,6 +186,7 @@ class _Builder:
         self._ports: dict[str, list[str]] = {}
         self._routes: list[StaticRoute] = []
         self._strange: dict[str, list[str]] = {}
+        self._flows: dict[str, list[Placed]] = {}
 
     def configuration(self) -> Configuration:
         return Configuration(
@@ -174,6 +199,7 @@ class _Builder:
             {name: _port_settings(tuple(lines)) for name, lines in self._ports.items()},
             tuple(self._routes),
             {name: tuple(lines) for name, lines in self._strange.items()},
+            {name: tuple(lines) for name, lines in self._flows.items()},
         )
 
     def open(self, opener: str) -> None:
@@ -185,6 +211,8 @@ class _Builder:
         elif opener.startswith(_MAP):
             kind, _, name = opener.removeprefix(_MAP).partition(" ")
             self._maps.setdefault(kind, {}).setdefault(name, {})
+        elif opener.startswith(_FLOWS):
+            self._flows.setdefault(_kind_and_name(opener), [])
         else:
             self._ports.setdefault(opener.removeprefix(_INTERFACE), [])
 
@@ -198,6 +226,9 @@ class _Builder:
         self.open(opener)
         if opener.startswith(_INTERFACE):
             self._ports[opener.removeprefix(_INTERFACE)] += (words for _, words in lines)
+            return
+        if opener.startswith(_FLOWS):
+            self._flows[_kind_and_name(opener)] += ((path, with_number(words)) for path, words in lines)
             return
         for path, words in lines:
             if opener.startswith(_MAP):
@@ -247,6 +278,10 @@ class _Builder:
         self._routes.append(StaticRoute(network, next_hop, port, target))
 
 
+def _kind_and_name(opener: str) -> str:
+    return " ".join(opener.split()[:2])
+
+
 @lru_cache(maxsize=REMEMBERED_PORTS)
 def _port_settings(lines: tuple[str, ...]) -> PortSettings:
     wred: dict[int, str] = {}
@@ -254,6 +289,7 @@ def _port_settings(lines: tuple[str, ...]) -> PortSettings:
     maps: dict[str, str] = {}
     paused: list[int] = []
     is_asymmetric = False
+    policy = ""
     others: list[str] = []
     for words in lines:
         word, _, rest = words.partition(" ")
@@ -268,7 +304,9 @@ def _port_settings(lines: tuple[str, ...]) -> PortSettings:
             paused += numbers_of(match[1]) or ()
         elif words == _ASYMMETRIC:
             is_asymmetric = True
-        elif words.startswith("service-policy type qos in") or words in _PAUSED_AS_A_WHOLE:
+        elif words.startswith(_SERVICE_POLICY):
+            policy = words.removeprefix(_SERVICE_POLICY)
+        elif words.startswith("service-policy type qos out") or words in _PAUSED_AS_A_WHOLE:
             others.append(words)
     return PortSettings(
         MappingProxyType(wred),
@@ -277,6 +315,7 @@ def _port_settings(lines: tuple[str, ...]) -> PortSettings:
         tuple(sorted(paused)),
         tuple(others),
         is_asymmetric,
+        policy,
     )
 
 

@@ -13,6 +13,7 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
 from mltswitch.capabilities import BitRate, Unlimited
+from mltswitch.targets.common import Key
 from mltswitch.targets.dell_sonic.capabilities import BITS_OF_KBPS, KILOBYTE, LOSSLESS, QUEUE_COUNT
 from mltswitch.targets.dell_sonic.names import (
     PREFIX,
@@ -23,6 +24,7 @@ from mltswitch.targets.dell_sonic.names import (
     trusted_twin,
     wred_policy_name,
 )
+from mltswitch.targets.dell_sonic.rewriting import Rewriting, rewriting_of
 from mltswitch.targets.remap import lossless_queues
 from mltswitch.targets.state import PortState, QueueState
 from mltswitch.wire.tos import DSCP_COUNT
@@ -85,12 +87,14 @@ class PortSettings:
     """Lines that classify, drop or hold back packets in yet another way."""
     is_asymmetric: bool = False
     """Flow control by priority that heeds pause frames of every priority, and sends those of `paused`."""
+    policy: str = ""
+    """Policy-map that acts on packets as they arrive."""
 
     @property
     def key(self) -> PortKey:
         """The same for ports on which the same is bound; hashable."""
         bound = tuple(self.wred.items()), self.scheduler, tuple(self.maps.items())
-        return (*bound, self.paused, self.others, self.is_asymmetric)
+        return (*bound, self.paused, self.others, self.is_asymmetric, self.policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +122,19 @@ class Configuration:
     routes: tuple[StaticRoute, ...]
     strange: Mapping[str, tuple[str, ...]]
     """Name of an object of ours → lines in it that nobody here knows."""
+    flows: Mapping[str, tuple[Key, ...]]
+    """`class-map NAME` or `policy-map NAME` → its lines."""
 
     def map_entries(self, kind: str, name: str) -> Mapping[int, int]:
         """Entries of a map; none where it does not exist."""
         return self.maps.get(kind, {}).get(name, {})
+
+    def rewriting(self, policy: str) -> tuple[Rewriting, tuple[str, ...]]:
+        """What a policy-map rewrites, and what of its lines is otherwise."""
+        class_maps = [
+            line for name in self.flows if name.startswith("class-map ") for line in self.flows[name]
+        ]
+        return rewriting_of(self.flows.get(f"policy-map {policy}", ()), class_maps)
 
 
 def curve_of(policy: Attributes) -> Curve | None:
@@ -171,8 +184,10 @@ def untrusted_entries(background: int) -> Mapping[int, int]:
 class Interpreter:
     """What a configuration means as state; ports that share their maps share the work."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, background_dscp: int) -> None:
         self._configuration = configuration
+        self.background_dscp = background_dscp
+        """To which ports are to rewrite code points."""
         self._known: dict[tuple[str, str], Mapping[int, tuple[int, ...]]] = {}
 
     def lossless_queues(self, name: str, configured: Collection[int]) -> tuple[int, ...]:
@@ -223,7 +238,8 @@ class _PortReader:
             for queue in queues
         )
         self._check_names(states, trusted=trusted)
-        return PortState(name, trusted, None, states, tuple(self._unexpected) + self._port.others)
+        rewritten = self._rewritten()
+        return PortState(name, trusted, None, states, tuple(self._unexpected) + self._port.others, rewritten)
 
     def _classification(self, queues: Sequence[int]) -> tuple[bool, Mapping[int, tuple[int, ...]]]:
         """Whether the port is trusted, and queue → code points where it is or would be."""
@@ -252,6 +268,19 @@ class _PortReader:
         self._unexpected += (
             f"qos-map {kind} {self._port.maps[kind]}" for kind in _DISTURBING_MAPS if kind in self._port.maps
         )
+
+    def _rewritten(self) -> tuple[int, ...]:
+        """Code points that become background's as packets arrive."""
+        bound = self._port.policy
+        if not bound:
+            return ()
+        rewriting, faults = self._configuration.rewriting(bound)
+        planned = Rewriting(rewriting.dscps, self._interpreter.background_dscp).name
+        if bound != planned:
+            self._unexpected.append(f"service-policy type qos in {bound}")
+        if bound.startswith(PREFIX):
+            self._unexpected += faults
+        return rewriting.dscps
 
     def _schedulers(self, queues: Sequence[int]) -> Mapping[int, Attributes]:
         bound = self._port.scheduler

@@ -25,6 +25,11 @@ MAPS = (
     "qos map tc-queue M",
     "traffic-class 0-7 queue 1",
 )
+FLOWS = (
+    *("class-map C match-type fields match-all", "match dscp 48", "policy-map P type qos"),
+    *("class C priority 10", "exit", "class C priority 10", "set dscp 0", "set traffic-class 1"),
+    *("exit", "exit", "interface Eth1/3", "service-policy type qos in P"),
+)
 
 
 def session_of(device: DellSonicDevice, *lines: str) -> DellSonicSession:
@@ -115,6 +120,15 @@ def test_inner_modes_know_the_commands_of_outer_ones() -> None:
         (("ip route 10.0.0.0/8",), INCOMPLETE),
         (("ip route 10.0.0.0/8 10.0.0.1 interface Eth1/9",), "%Error: No instance found for 'Eth1/9'"),
         (("no ip route 10.0.0.0/8 10.0.0.1",), "%Error: Resource not found"),
+        (("no class-map C",), "%Error: Resource not found"),
+        (("no policy-map P",), "%Error: Resource not found"),
+        (("class-map C match-type fields match-all", "match dscp 64"), "dscp is a number from 0 to 63"),
+        (("policy-map P type qos", "class C priority 1"), "%Error: No instance found for 'C'"),
+        ((*FLOWS[:5], "class C priority 2"), "%Error: Field update not allowed"),
+        ((*FLOWS[:4], "no class-map C"), "%Error: class-map C is in use"),
+        ((*FLOWS, "no policy-map P"), "%Error: policy-map P is in use"),
+        ((*FLOWS, "service-policy type qos in P"), "%Error: P policy already applied"),
+        (("interface Eth1/1", "service-policy type qos in P"), "%Error: No instance found for 'P'"),
     ],
 )
 def test_what_is_refused_changes_nothing(lines: tuple[str, ...], text: str) -> None:
@@ -210,11 +224,16 @@ def test_the_running_configuration_makes_the_same_switch() -> None:
         ),
         *("interface Eth1/2", "queue 5 wred-policy A", "scheduler-policy S", "qos-map dscp-tc M"),
         *("qos-map tc-queue M", "qos-map tc-pg G", "ip address 10.0.0.2/30", "description x", "shutdown"),
-        *("priority-flow-control priority 3", "ip route 10.1.0.0/16 10.0.0.1 interface Eth1/2 7"),
+        *(
+            "priority-flow-control priority 3",
+            "ip route 10.1.0.0/16 10.0.0.1 interface Eth1/2 7",
+            *FLOWS[:-2],
+        ),
     )
     assert device.configure(*lines) == ""
     text = session_of(device).enter("show running-configuration").text
     assert " dscp 0-3,5,63 traffic-class 7\n" in text
+    assert "\n match dscp cs6\n!\npolicy-map P type qos\n class C priority 10\n  set dscp 0\n" in text
     assert " !\n queue 0\n  meter-type bytes\n  pir 900\n  cir 80\n !\n queue 7\n  type strict\n" in text
     again = small()
     known = [line for line in text.splitlines() if not line.strip().startswith(_OTHERS)]

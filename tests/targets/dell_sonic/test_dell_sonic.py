@@ -15,12 +15,13 @@ from mltswitch.targets.dell_sonic import TARGET
 from mltswitch.targets.dell_sonic.names import (
     QUEUE_MAP,
     dscp_map_name,
+    rewriting_name,
     scheduler_policy_name,
     wred_policy_name,
 )
 from mltswitch.targets.dell_sonic.sections import number_list, numbers_of
 from mltswitch.targets.dell_sonic.settings import classification_of
-from mltswitch.targets.state import SegmentRouting, differences
+from mltswitch.targets.state import SegmentRouting, differences, every_dscp_but
 from tests.targets.dell_sonic.device import apply, read
 
 CAPABILITIES = TARGET.hardware(None)
@@ -45,8 +46,8 @@ TO_HOSTS = (
 STATE = SwitchState(
     (
         PortState("Eth1/2", True, None, QUEUES),
-        PortState("Eth1/1", True, None, TO_HOSTS),
-        PortState("Eth1/3", False, None, QUEUES),
+        PortState("Eth1/1", True, None, TO_HOSTS, rewritten=(48, 56)),
+        PortState("Eth1/3", False, None, QUEUES, rewritten=every_dscp_but(0)),
     ),
     (
         RouteState(IPv4Network("10.101.0.0/16"), IPv4Address("10.20.0.2"), "Eth1/2"),
@@ -55,6 +56,8 @@ STATE = SwitchState(
 )
 MAP = dscp_map_name(classification_of(QUEUES))
 SCHEDULER = scheduler_policy_name(QUEUES)
+OF_HOSTS = rewriting_name((48, 56), 0)
+OF_ALL = rewriting_name(every_dscp_but(0), 0)
 ON_PORT = "port Eth1/2: configuration expected as planned, found "
 
 
@@ -124,6 +127,14 @@ def test_lines_in_another_order_with_other_comments_say_the_same() -> None:
         ("ip route 10.0.0.0/8 10.0.0.1 interface Eth1/1; reload", "mltswitch.txt"),
         ("ip route 10.0.0.0/8 10.0.0.1", "mltswitch.txt: route 10.0.0.0/8: '' is no name for a port"),
         ("qos scheduler-policy x\nport\npir 9\nexit\nexit", "mltswitch.txt"),
+        ("class-map x match-type fields match-all\nexit", "a mode without a line: 'class-map x match-type"),
+        ("class-map x match-type acl\nmatch access-group ip y\nexit", "mltswitch.txt:3: does not fit"),
+        ("policy-map x type qos\nclass y priority 1\nset dscp 0\nexit\nexit", "mltswitch.txt:4: does not"),
+        ("policy-map x type qos\nclass y priority 1\nexit\nexit", "mltswitch.txt:4: a mode without a line"),
+        (
+            "class-map mltswitch-class-48 match-type fields match-all\nmatch vlan 1\nexit",
+            "interface Eth1/1: class",
+        ),
     ],
 )
 def test_a_line_that_does_not_belong_is_refused(line: str, what: str) -> None:
@@ -145,6 +156,11 @@ def test_a_line_that_does_not_belong_is_refused(line: str, what: str) -> None:
         (" dscp 0-63 traffic-class 0\n", "a mode without a line: .qos map dscp-tc mltswitch-untrusted"),
         ("exit\n", "mltswitch.txt"),
         ("  pir 5000000\n", "interface Eth1/2: scheduler-policy mltswitch-strict"),
+        (" match dscp 48\n", "a mode without a line: 'class-map mltswitch-class-48"),
+        (" description any\n", "a mode without a line: 'class-map mltswitch-class-any"),
+        ("  set dscp 0\n", "a mode without a line: 'class mltswitch-class-48 priority 10'"),
+        (f" service-policy type qos in {OF_HOSTS}\n", "mltswitch.txt:[0-9]+: does not fit the other lines"),
+        (f"policy-map {OF_HOSTS} type qos\n", "mltswitch.txt"),
     ],
 )
 def test_a_missing_line_is_missed(missing: str, what: str) -> None:
@@ -670,7 +686,7 @@ def test_asymmetric_flow_control_is_refused() -> None:
         ((), "flowcontrol receive on"),
         (("qos map dot1p-tc X", "dot1p 0-7 traffic-class 5", "exit"), "qos-map dot1p-tc X"),
         (("qos map tc-dscp X", "traffic-class 5 dscp 0", "exit"), "qos-map tc-dscp X"),
-        ((), "service-policy type qos in X"),
+        (("policy-map X type qos", "exit"), "service-policy type qos in X"),
     ],
 )
 def test_what_classifies_in_another_way_is_found_and_left(lines: tuple[str, ...], text: str) -> None:
@@ -678,6 +694,116 @@ def test_what_classifies_in_another_way_is_found_and_left(lines: tuple[str, ...]
     assert device.configure(*lines, *on_port("Eth1/2", text)) == ""
     assert f"{ON_PORT}{text}" in found(device)
     assert commands(device) == []
+
+
+def rewritten_by_hand(*lines: str) -> tuple[DellSonicDevice, list[str]]:
+    """What verify says after lines by hand."""
+    device = pushed()
+    assert device.configure(*lines) == ""
+    return device, sorted(found(device))
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "text", "lines"),
+    [
+        (
+            on_port("Eth1/1", "no service-policy type qos in"),
+            "port Eth1/1: rewritten expected (48, 56), found ()",
+            on_port("Eth1/1", f"service-policy type qos in {OF_HOSTS}"),
+        ),
+        (
+            on_port("Eth1/2", f"service-policy type qos in {OF_HOSTS}"),
+            "port Eth1/2: rewritten expected (), found (48, 56)",
+            on_port("Eth1/2", "no service-policy type qos in"),
+        ),
+        (
+            on_port("Eth1/1", "no service-policy type qos in", f"service-policy type qos in {OF_ALL}"),
+            f"port Eth1/1: rewritten expected (48, 56), found {every_dscp_but(0)}",
+            on_port("Eth1/1", "no service-policy type qos in", f"service-policy type qos in {OF_HOSTS}"),
+        ),
+        (
+            (f"policy-map {OF_HOSTS} type qos", "class mltswitch-class-48 priority 10", "set dscp 8"),
+            f"port Eth1/1: configuration expected as planned, found service-policy type qos in {OF_HOSTS}",
+            (f"policy-map {OF_HOSTS} type qos", "class mltswitch-class-48 priority 10", "set dscp 0"),
+        ),
+        (
+            ("class-map mltswitch-class-48 match-type fields match-all", "match dscp ef"),
+            "port Eth1/1: configuration expected as planned, found "
+            "no class-map mltswitch-class-48 match-type fields match-all: match dscp 48",
+            ("class-map mltswitch-class-48 match-type fields match-all", "match dscp 48"),
+        ),
+    ],
+)
+def test_a_change_of_what_is_rewritten_is_found_and_mended(
+    by_hand: tuple[str, ...], text: str, lines: tuple[str, ...]
+) -> None:
+    before = pushed().configuration
+    device, texts = rewritten_by_hand(*by_hand)
+    assert text in texts
+    assert [line for line in commands(device) if line != "exit"] == [line for line in lines if line != "exit"]
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
+    assert device.configuration == before
+
+
+def test_what_else_somebody_does_in_a_policy_map_of_ours_is_found_and_left() -> None:
+    flow = ("class mltswitch-class-any priority 10", "set traffic-class 5")
+    device, texts = rewritten_by_hand(f"policy-map {OF_ALL} type qos", *flow)
+    assert texts == [f"port Eth1/3: configuration expected as planned, found {': '.join(flow)}"]
+    assert commands(device) == []
+
+
+def test_policy_maps_are_read_without_indentation_and_with_numbers() -> None:
+    lines = read(pushed(), STATE).answers[CONFIG].splitlines()
+    bare = "\n".join(line.strip() for line in lines)
+    for text in (bare, bare.replace("match dscp cs6", "match dscp 48")):
+        assert TARGET.read({CONFIG: text}, STATE, CAPABILITIES).state == STATE
+
+
+def test_somebody_elses_policy_map_is_refused_where_the_plan_needs_its_own() -> None:
+    device = pushed()
+    theirs = ("policy-map X type qos", "exit")
+    bound = on_port("Eth1/1", "no service-policy type qos in", "service-policy type qos in X")
+    assert device.configure(*theirs, *bound) == ""
+    with pytest.raises(
+        DeviceError, match=r"^port Eth1/1: it has the policy-map X where the plan needs its own"
+    ):
+        read(device, STATE)
+    answers = {CONFIG: read(pushed(), STATE).answers[CONFIG].replace("in mltsw", "out mltsw")}
+    first = TARGET.read(answers, STATE, CAPABILITIES).state.ports[1]
+    assert (first.rewritten, first.unexpected) == ((), (f"service-policy type qos out {OF_HOSTS}",))
+
+
+def test_another_background_is_rewritten_to_and_a_push_that_was_cut_off_goes_on() -> None:
+    def moved(port: PortState) -> PortState:
+        return replace(port, rewritten=every_dscp_but(9) if not port.trusted else port.rewritten)
+
+    wanted = replace(STATE, ports=tuple(map(moved, STATE.ports)), background_dscp=9)
+    before = pushed().configuration
+    lines = commands(pushed(), wanted)
+    names = [rewriting_name(port.rewritten, 9) for port in wanted.ports[1:]]
+    assert [line for line in lines if "service-policy" in line or line.startswith("no policy")] == [
+        *("no service-policy type qos in", f"service-policy type qos in {names[0]}"),
+        *("no service-policy type qos in", f"service-policy type qos in {names[1]}"),
+        *(f"no policy-map {name}" for name in sorted((OF_HOSTS, OF_ALL), reverse=True)),
+    ]
+    for end in range(len(lines)):
+        device = pushed()
+        assert device.configure(*lines[:end]) == ""
+        apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
+        assert read(device, wanted).state == wanted
+    # One that is bound where no plan looks stays.
+    assert device.configure(*on_port("Eth1/7", f"service-policy type qos in {names[1]}")) == ""
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
+    assert device.configuration.flows.keys() - before.flows.keys() == {
+        ("policy-map", names[1]),
+        ("policy-map", names[1], "mltswitch-class-any"),
+    }
+    without = replace(STATE, ports=(STATE.ports[0],))
+    ports = ("Eth1/1", "Eth1/3", "Eth1/7")
+    for port in ports:
+        assert device.configure(*on_port(port, "no service-policy type qos in")) == ""
+    apply(device, TARGET.diff(read(device, without), without, CAPABILITIES))
+    assert device.configuration.flows == {}
 
 
 def test_a_line_of_another_release_in_an_object_of_ours_is_reported() -> None:

@@ -60,9 +60,10 @@ def test_the_way_back_restores_what_was(data: st.DataObject, first: Plan, second
     configuration = device.configuration
     # Ports and routes lie where the first plan's are, so that the way back finds all that it owns.
     names = {port.name for port in before.ports}
-    after = SwitchState(
-        tuple(port for port in state_of(data, second).ports if port.name in names), before.routes
-    )
+    wanted = state_of(data, second)
+    ports = tuple(port for port in wanted.ports if port.name in names)
+    background = wanted.background_dscp if any(port.rewritten for port in ports) else 0
+    after = SwitchState(ports, before.routes, background_dscp=background)
     apply(device, TARGET.diff(read(device, after), after, CAPABILITIES))
     apply(device, TARGET.diff(read(device, before), before, CAPABILITIES))
     assert read(device, before).state == before
@@ -87,7 +88,7 @@ def test_no_object_of_an_old_plan_is_left(data: st.DataObject, first: Plan, seco
 def objects(configuration: DellSonicConfiguration) -> object:
     """Policies and maps; a kind of which none is left is as one that never was."""
     maps = {kind: maps for kind, maps in configuration.maps.items() if maps}
-    return configuration.wred, configuration.schedulers, maps
+    return configuration.wred, configuration.schedulers, maps, configuration.flows
 
 
 @st.composite
