@@ -50,12 +50,14 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
     host_dscps = _without_network_control(plan, dscps) if capabilities.remaps_host_control else dscps
     ports: list[PortState] = []
     roundings: list[Rounding] = []
-    rounded: dict[tuple[PortRole, int], _Rounded] = {}
+    rounded: dict[tuple[PortRole, int, bool], _Rounded] = {}
     for port in switch.ports:
-        alike_ports = (port.role, port.rate_bps)
+        # What a port makes background's altogether has no code points of its own to send elsewhere.
+        remaps = port.peer_is_host and (port.trusted or not capabilities.rewrites_code_points)
+        alike_ports = (port.role, port.rate_bps, remaps)
         if alike_ports not in rounded:
             rounder = _Rounder(plan, plan.port_profile(switch, port), capabilities, switch_name)
-            rounded[alike_ports] = rounder.port(class_queues, host_dscps if port.peer_is_host else dscps)
+            rounded[alike_ports] = rounder.port(class_queues, host_dscps if remaps else dscps)
         alike = rounded[alike_ports]
         rewritten = forbidden_dscps(plan.classes, port) if capabilities.rewrites_code_points else ()
         ports.append(PortState(port.name, port.trusted, alike.shaped_bps, alike.queues, rewritten=rewritten))

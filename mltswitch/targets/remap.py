@@ -2,14 +2,22 @@
 
 Where the map belongs to the switch, a port's own classification can still be another: a policy on its
 entrance moves a few code points. States name every port's code points; this says which of both a port has.
+Such a policy can also rewrite what it moves, so that no later switch believes it.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError
-from mltswitch.targets.state import PortState
+from mltswitch.targets.state import PortState, SwitchState, every_dscp_but
+
+HOST_POLICY: Final = "mltswitch-host"
+"""On trusted ports of hosts: concerns what a host may not use."""
+UNTRUSTED_POLICY: Final = "mltswitch-untrusted"
+"""On ports that are not trusted: concerns every packet."""
+POLICIES: Final = (HOST_POLICY, UNTRUSTED_POLICY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +32,48 @@ class Remap:
         """DSCP → queue on these ports, from the switch's map."""
         moved = set(self.dscps)
         return tuple(self.queue if dscp in moved else queue for dscp, queue in enumerate(queue_of))
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """What a policy on a port's entrance does with packets."""
+
+    dscps: tuple[int, ...] | None
+    """Those that it concerns, ascending; None: all."""
+    queue: int
+    """Where it sends them."""
+    dscp: int | None
+    """To what it rewrites them; None: they keep their own."""
+
+    @property
+    def rewritten(self) -> tuple[int, ...]:
+        """Code points that packets may not keep."""
+        if self.dscp is None:
+            return ()
+        return every_dscp_but(self.dscp) if self.dscps is None else self.dscps
+
+    def applied(self, queue_of: Sequence[int]) -> Sequence[int]:
+        """DSCP → queue on a port with this policy; of one that is not trusted, as far as it would be."""
+        return queue_of if self.dscps is None else Remap(self.dscps, self.queue).applied(queue_of)
+
+    def faults(self, background: int, background_dscp: int) -> Iterator[str]:
+        """What no plan asks for and the port's state cannot say."""
+        if self.dscps is None and self.queue != background:
+            yield f"leads to queue {self.queue}"
+        if self.dscp not in {None, background_dscp}:
+            yield f"sets DSCP {self.dscp}"
+
+
+def policy_of(port: PortState) -> str:
+    """Name of the policy that a planned port has where a policy rewrites code points; empty: none."""
+    if not port.rewritten:
+        return ""
+    return HOST_POLICY if port.trusted else UNTRUSTED_POLICY
+
+
+def dscp_set_by(entrances: Iterable[Entrance | None]) -> int:
+    """Background's code point, as far as policies say."""
+    return min((each.dscp for each in entrances if each and each.dscp is not None), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +123,32 @@ def switch_map(ports: Sequence[PortState], system: str) -> SwitchMap:
         where=f"port {second_ports[0]}",
         expected=f"the code points of port {ports[0].name}",
     )
+
+
+def rewriting_map(state: SwitchState, system: str) -> SwitchMap:
+    """The map of a switch whose policies rewrite what they move, also where the map itself would move it.
+
+    Raises UnsupportedPlanError where a port rewrites anything else: one that is not trusted all code points
+    or none, another what it sends to background instead.
+    """
+    own = switch_map(state.ports, system)
+    rewriting = [port for port in state.ports if port.trusted and port.rewritten]
+    if own.remap is None and rewriting:
+        dscps, last = rewriting[0].rewritten, rewriting[0].queues[-1]
+        if set(dscps).issubset(last.dscps):
+            names = frozenset(port.name for port in rewriting)
+            own = replace(own, remap=Remap(dscps, last.queue), remapped=names)
+    everything = every_dscp_but(state.background_dscp)
+    for port in state.ports:
+        moved = own.remap.dscps if own.remap and port.name in own.remapped else ()
+        fits = port.rewritten == moved if port.trusted else not moved and port.rewritten in {(), everything}
+        if not fits:
+            raise UnsupportedPlanError(
+                f"{system} rewrites what a port sends to background instead, or all where it is not trusted",
+                where=f"port {port.name}",
+                expected=f"code points made background's: {moved or 'none'}",
+            )
+    return own
 
 
 def _departure(

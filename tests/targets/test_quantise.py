@@ -19,6 +19,7 @@ from mltswitch.capabilities import (
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.plan import ClassKind, Plan
 from mltswitch.targets.quantise import assign_queues, quantise
+from mltswitch.targets.state import every_dscp_but
 from tests.targets.strategies import plans, switch_names
 
 SLOW = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
@@ -51,6 +52,7 @@ SHARING = replace(
     segment_routing="test",
     packet_spraying="test",
 )
+REWRITING = replace(SHARING, rewrites_code_points="test")
 UNBOUNDED = replace(COARSE, limit=LimitCapability(kind="none", source="test"))
 
 
@@ -246,6 +248,21 @@ def test_hosts_have_no_business_in_network_control(plan: Plan, data: st.DataObje
         assert sorted(dscp for queue in port.queues for dscp in queue.dscps) == list(range(64))
         first, last = set(port.queues[0].dscps), set(port.queues[-1].dscps)
         assert taken <= (last if place.peer_is_host else first)
+
+
+@SLOW
+@given(plans(REWRITING), st.data())
+def test_ports_that_are_not_trusted_rewrite_everything_and_have_the_switchs_map(
+    plan: Plan, data: st.DataObject
+) -> None:
+    name = data.draw(switch_names(plan))
+    state = quantise(plan, name, REWRITING).state
+    control, background = plan.classes[0].dscp, min(plan.classes[-1].dscp)
+    for port, place in zip(state.ports, plan.topology.switch(name).ports, strict=True):
+        remaps = place.peer_is_host and port.trusted
+        assert set(control) <= set(port.queues[-1 if remaps else 0].dscps)
+        assert port.rewritten == ((control if remaps else ()) if port.trusted else every_dscp_but(background))
+    assert state.background_dscp == (background if any(port.rewritten for port in state.ports) else 0)
 
 
 @SLOW

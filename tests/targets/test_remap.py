@@ -1,11 +1,23 @@
 """One map for a switch, and what some of its ports send elsewhere."""
 
+from dataclasses import replace
+
 import pytest
 
 from mltswitch.capabilities import Unlimited
 from mltswitch.errors import UnsupportedPlanError
-from mltswitch.targets import PortState, QueueState
-from mltswitch.targets.remap import Remap, SwitchMap, code_points, switch_map
+from mltswitch.targets import PortState, QueueState, SwitchState
+from mltswitch.targets.remap import (
+    HOST_POLICY,
+    UNTRUSTED_POLICY,
+    Remap,
+    SwitchMap,
+    code_points,
+    policy_of,
+    rewriting_map,
+    switch_map,
+)
+from mltswitch.targets.state import every_dscp_but
 
 FABRIC = {6: (48, 56), 5: (10,), 0: (0, 1)}
 HOSTS = {6: (), 5: (10,), 0: (0, 1, 48, 56)}
@@ -51,6 +63,16 @@ def test_two_departures_are_refused() -> None:
 def test_ports_that_are_alike_need_not_stand_together() -> None:
     ports = [port(name, HOSTS if name in "bd" else FABRIC) for name in "abcd"]
     assert switch_map(ports, "X") == SwitchMap(FABRIC, Remap((48, 56), 0), frozenset("bd"))
+
+
+def test_ports_that_rewrite_have_a_policy_also_where_the_map_moves_the_same() -> None:
+    host = replace(port("a", HOSTS), rewritten=(48, 56))
+    other = replace(port("b", HOSTS), trusted=False, rewritten=every_dscp_but(9))
+    wanted = SwitchMap(HOSTS, Remap((48, 56), 0), frozenset("a"))
+    assert rewriting_map(SwitchState((host, other), (), background_dscp=9), "X") == wanted
+    assert list(map(policy_of, (host, other, port("c", HOSTS)))) == [HOST_POLICY, UNTRUSTED_POLICY, ""]
+    with pytest.raises(UnsupportedPlanError, match="port b: X rewrites what a port"):
+        rewriting_map(SwitchState((host, other), (), background_dscp=0), "X")
 
 
 def test_code_points_of_each_queue() -> None:

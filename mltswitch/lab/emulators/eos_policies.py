@@ -2,6 +2,7 @@
 
 Source: aristanetworks/avd, tested configuration qos.cfg, templates class-maps.j2 and policy-maps-qos.j2: the
 words, the modes, and that a name may be used before it is defined: interfaces stand before policy maps there.
+That class-default takes neither IPv4 nor IPv6: EOS manual, Traffic Management.
 Ours, because no source says: that code points are printed by name, that an entry without a number gets the
 next multiple of ten, that an entry with the number of another one is refused, that what is not there can be
 taken out.
@@ -105,13 +106,13 @@ class Policies:
         lists = {key: entry for key, entry in self.lists.items() if key != (kind, name)}
         return replace(self, lists=MappingProxyType(lists))
 
-    def traffic_class(self, policy: str, family: Family, dscp: int) -> int | None:
-        """What a policy sets for a packet; None: it leaves it to the port's trust."""
+    def actions(self, policy: str, family: Family, dscp: int) -> Mapping[str, int]:
+        """What a policy sets for a packet of one of these families; class-default is for other packets."""
         found = self.policy_maps.get(policy, PolicyMap())
         for name, actions in found.classes.items():
             if self._fits(self.class_maps.get(name, ClassMap()), family, dscp):
-                return actions.get("traffic-class")
-        return None
+                return actions
+        return {}
 
     def _fits(self, class_map: ClassMap, family: Family, dscp: int) -> bool:
         for line in class_map.lines:
@@ -134,7 +135,8 @@ class Policies:
             yield f"policy-map type quality-of-service {name}"
             for class_name, actions in policy.classes.items():
                 yield f"   class {class_name}"
-                yield from (f"      set {action} {value}" for action, value in actions.items())
+                for action, value in actions.items():
+                    yield f"      set {action} {_NUMBERS.get(value, value) if action == 'dscp' else value}"
                 yield "   !"
             if "class-default" not in policy.classes:
                 yield "   class class-default"

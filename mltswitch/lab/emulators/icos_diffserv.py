@@ -39,7 +39,7 @@ class TrafficClass:
 
     def fits(self, family: str, dscp: int) -> bool:
         """Whether packets of a code point are meant; a class without any match fits none."""
-        return family == self.family and dict(self.matches) == {"ip dscp": str(dscp)}
+        return family == self.family and dict(self.matches) in ({"any": ""}, {"ip dscp": str(dscp)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +75,13 @@ class DiffServ:
             raise invalid(f"there is no policy {name}")
         return replace(self, policies=_without(self.policies, name))
 
-    def queue(self, policy: str, family: str, dscp: int) -> int | None:
-        """Where a policy sends packets; None: it leaves them to the port's trust."""
+    def actions(self, policy: str, family: str, dscp: int) -> Mapping[str, int]:
+        """What a policy does with packets; without `assign-queue` it leaves them to the port's trust."""
         if self.is_on:
             for name, actions in self.policies.get(policy, {}).items():
                 if self.classes[name].fits(family, dscp):
-                    return actions.get("assign-queue")
-        return None
+                    return actions
+        return {}
 
     def lines(self) -> Iterator[str]:
         """As the running configuration prints them."""
@@ -90,16 +90,21 @@ class DiffServ:
         for name, entry in self.classes.items():
             yield f"class-map match-all {name} {entry.family}"
             for kind, value in entry.matches.items():
-                dscp = kind == "ip dscp"
-                yield f"match {kind} {_PRINTED.get(int(value), value) if dscp else value}"
+                yield f"match {_line(kind, value)}"
             yield "exit"
         for name, instances in self.policies.items():
             yield f"policy-map {name} in"
             for class_name, actions in instances.items():
                 yield f"class {class_name}"
-                yield from (f"{action} {value}" for action, value in actions.items())
+                yield from (_line(action, str(value)) for action, value in actions.items())
                 yield "exit"
             yield "exit"
+
+
+def _line(words: str, value: str) -> str:
+    if words in {"ip dscp", "mark ip-dscp"}:
+        value = _PRINTED.get(int(value), value)
+    return f"{words} {value}".rstrip()
 
 
 def _with(entries: Mapping[str, _Value], name: str, entry: _Value) -> Mapping[str, _Value]:
@@ -148,7 +153,7 @@ def _match(kind: str, value: str) -> ClassChange:
     def change(old: TrafficClass, values: Values) -> TrafficClass:
         if kind in old.matches:
             raise invalid("a match of a class cannot be changed")
-        return replace(old, matches=_with(old.matches, kind, str(values.one(value, int))))
+        return replace(old, matches=_with(old.matches, kind, str(values.one(value, int)) if value else ""))
 
     return change
 
@@ -164,6 +169,7 @@ def _do(action: str, value: str, excludes: str) -> ActionChange:
 
 IN_CLASS: Final[tuple[Command[ClassChange], ...]] = (
     Command(("match", "ip", "dscp", _DSCP), _match("ip dscp", "dscp")),
+    Command(("match", "any"), _match("any", "")),
     Command(("match", "vlan", _VLAN), _match("vlan", "vlan")),
 )
 IN_POLICY: Final[tuple[Command[bool], ...]] = (

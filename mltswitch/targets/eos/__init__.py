@@ -2,9 +2,9 @@
 
 Ours on a device: the DSCP map of the whole switch, and how traffic classes 0 to 6 that the plan uses map to
 queues; trust, RED/ECN with its counter, priority, guarantee and rate of the used queues on the plan's ports;
-CoS and DSCP of ports that are not trusted; the policy map of hosts' ports with all that it names; static
-routes within the plan's prefixes. QoS profiles, the CoS map, buffers, queue 7, PFC, addresses and `ip
-routing` stay as they are.
+CoS and DSCP of ports that are not trusted; the policy maps of these and of hosts' ports with all that they
+name; static routes within the plan's prefixes. QoS profiles, the CoS map, buffers, queue 7, PFC, addresses
+and `ip routing` stay as they are.
 """
 
 from mltswitch.targets.base import Session

@@ -90,6 +90,10 @@ _UNVERIFIED: Final = unverified(
         "effect",
         "policy-precedence": "policy-map on a port that trusts DSCP: its traffic class comes before that of "
         "the DSCP, and packets of no class are treated as without it",
+        "policy-rewrite": "set dscp in a policy map: written into routed and bridged packets, without `qos "
+        "rewrite dscp` and on ports without trust, too; the ECN bits stay",
+        "policy-everything": "ip access-list with permit any any, in a class map: takes every packet of its "
+        "family (the EOS manual says that class-default takes neither IPv4 nor IPv6)",
         "policy-space": "policy-map: the chip's tables have room for it without another TCAM profile",
         "list-numbers": "ip access-list: an entry keeps the number that it was given",
         "multicast-queues": "packets to several receivers (mc-tx-queue) have queues of their own, which "
@@ -128,6 +132,9 @@ def _chip(
         ports=require(typical.ports),
         minimum_bandwidth=_MINIMUM,
         maximum_bandwidth=_MAXIMUM,
+        rewrites_code_points="`set dscp` in a class of a policy map: EOS manual, Traffic Management, set "
+        "(policy-map-class (qos) Trident), beside `set traffic-class`; both in one class in AVD's tested "
+        "configuration policy-maps.cfg",
         remaps_host_control=True,
         unverified=(*unverified("eos", own), *_UNVERIFIED),
     )

@@ -3,10 +3,10 @@
 The session takes effect as a whole when it is committed, with a timer: unless the change is read back and
 confirmed in time, the switch restores what ran before. Still the lines stand in an order in which they could
 be entered one by one: queues get the more lenient of both thresholds and strict service; then ports are no
-longer trusted, where they were; then hosts' ports get their policy map; then packets are led to the queues;
-then the policy map leaves ports that should not have it; then ports are trusted, because until then they may
-trust CoS, which leads to any queue; then thresholds and rates are tightened. A phase covers all ports before
-the next begins, because packets that one port classifies leave through the others.
+longer trusted, where they were; then ports get the policy map that they need; then packets are led to the
+queues; then policy maps leave ports that should have none; then ports are trusted, because until then they
+may trust CoS, which leads to any queue; then thresholds and rates are tightened. A phase covers all ports
+before the next begins, because packets that one port classifies leave through the others.
 
 Sessions of ours that a broken push left behind are thrown away. One that waits for its confirmation is
 confirmed where the switch runs the plan; else nobody can know which of both the operator wants.
@@ -23,11 +23,10 @@ from mltswitch.targets.common import NO_NEXT_HOP, NULL_INTERFACE, PortSetting, Q
 from mltswitch.targets.eos.capabilities import queue_word
 from mltswitch.targets.eos.grammar import Line, MapClass, MapDscp, OwnSetting, PolicyText, parse_lines
 from mltswitch.targets.eos.policy import (
-    CLASS_HEADS,
+    CLASSES,
     LIST_HEADS,
-    POLICY,
-    POLICY_HEAD,
-    HostPolicy,
+    POLICY_OF_HEAD,
+    OwnPolicies,
     sequence_number,
 )
 from mltswitch.targets.eos.read import (
@@ -40,6 +39,7 @@ from mltswitch.targets.eos.read import (
 from mltswitch.targets.eos.render import render_text
 from mltswitch.targets.eos.settings import TRUSTED, Detection, PortSettings
 from mltswitch.targets.eos.text import indented
+from mltswitch.targets.remap import policy_of
 from mltswitch.targets.state import RouteState, SwitchState
 
 CONFIRM_WITHIN: Final = "00:10:00"
@@ -132,8 +132,8 @@ def _additions(lines: Iterable[Line], found: RunningSettings) -> Iterator[_Ranke
                 if line.setting.apply(found.maps) != found.maps:
                     yield _Phase.QUEUE if isinstance(line.setting, MapClass) else _Phase.MAP, 0, placed
             case PolicyText():
-                if line.setting.apply(found.policy) != found.policy:
-                    yield _policy_phase(line, found.policy), 0, placed
+                if line.setting.apply(found.policies) != found.policies:
+                    yield _policy_phase(line, found.policies), 0, placed
             case RouteState():
                 pass
             case _:
@@ -142,9 +142,13 @@ def _additions(lines: Iterable[Line], found: RunningSettings) -> Iterator[_Ranke
                     yield *_place(line.setting, port), placed
 
 
-def _policy_phase(line: Line, found: HostPolicy) -> _Phase:
-    """Where a class leads is changed with the maps; all else in the policy only adds to what it moves."""
-    return _Phase.MAP if found.classes and line.text.startswith("set ") else _Phase.POLICY
+def _policy_phase(line: Line, found: OwnPolicies) -> _Phase:
+    """Where a class leads is changed with the maps; all else in a policy only adds to what it moves."""
+    names = CLASSES[POLICY_OF_HEAD[line.modes[0]]]
+    leads = line.text.startswith("set traffic-class ") and any(
+        (name, "traffic-class") in found.actions for name in names
+    )
+    return _Phase.MAP if leads else _Phase.POLICY
 
 
 def _place(setting: OwnSetting, port: PortSettings) -> tuple[_Phase, int]:
@@ -177,12 +181,7 @@ def _loosens(new: Detection | None, old: Detection | None) -> bool:
 def _removals(
     lines: Iterable[Line], found: RunningSettings, wanted: SwitchState, word: str
 ) -> Iterator[_Ranked]:
-    """What ports have and should not: guarantees, rates, our policy; and what that one moves too much."""
-    attached = {
-        line.port
-        for line in lines
-        if isinstance(line.setting, PortSetting) and line.setting.field == "policy"
-    }
+    """What ports have and should not: guarantees, rates, our policies; and what these move too much."""
     for port in wanted.ports:
         settings = found.ports[port.name]
         interface = f"interface {port.name}"
@@ -194,27 +193,28 @@ def _removals(
                 yield _Phase.LOOSEN, 0, (modes, "no shape rate")
             if queue.minimum is None and settings.queues[queue.queue].minimum is not None:
                 yield _Phase.TIGHTEN, 0, (modes, "no bandwidth guaranteed")
-        if settings.policy == POLICY and port.name not in attached:
-            yield _Phase.DETACH, 0, ((interface,), f"no service-policy type qos input {POLICY}")
-    if attached:
-        policy = HostPolicy()
-        for line in lines:
-            if isinstance(line.setting, PolicyText):
-                policy = line.setting.apply(policy)
-        yield from _policy_removals(found.policy, policy)
-    elif not found.policy_is_used_elsewhere:
-        for head in (POLICY_HEAD, *CLASS_HEADS, *LIST_HEADS):
-            if head in found.policy.heads:
-                yield _Phase.FORGET, 0, ((), f"no {head}")
+        if settings.policy in CLASSES and settings.policy != policy_of(port):
+            phase, rank = (_Phase.ATTACH, -1) if policy_of(port) else (_Phase.DETACH, 0)
+            yield phase, rank, ((interface,), f"no service-policy type qos input {settings.policy}")
+    policies = OwnPolicies()
+    for line in lines:
+        if isinstance(line.setting, PolicyText):
+            policies = line.setting.apply(policies)
+    attached = {policy_of(port) for port in wanted.ports}
+    yield from _policy_removals(found.policies, policies, attached)
+    for head, policy in POLICY_OF_HEAD.items():
+        if head in found.policies.heads and policy not in attached | found.policies_used_elsewhere:
+            yield _Phase.FORGET, 0, ((), f"no {head}")
 
 
-def _policy_removals(found: HostPolicy, wanted: HostPolicy) -> Iterator[_Ranked]:
+def _policy_removals(found: OwnPolicies, wanted: OwnPolicies, attached: set[str]) -> Iterator[_Ranked]:
     surplus = found.permits - wanted.permits
-    for head, family in LIST_HEADS.items():
-        for dscp in sorted(dscp for its_family, dscp in surplus if its_family == family):
-            yield _Phase.DETACH, 0, ((head,), f"no {sequence_number(dscp)}")
+    for head, name in LIST_HEADS.items():
+        if POLICY_OF_HEAD[head] in attached:
+            numbers = sorted(sequence_number(dscp) for its_list, dscp in surplus if its_list == name)
+            yield from ((_Phase.DETACH, 0, ((head,), f"no {number}")) for number in numbers)
     for modes, text in found.others:
-        if (modes[:-1], modes[-1]) not in found.others:
+        if POLICY_OF_HEAD[modes[0]] in attached and (modes[:-1], modes[-1]) not in found.others:
             yield _Phase.POLICY, -1, (modes, f"no {_named(text)}")
 
 

@@ -29,7 +29,7 @@ from mltswitch.targets.eos.capabilities import (
     SHARED_QUEUE,
     UNICAST_QUEUE,
 )
-from mltswitch.targets.eos.policy import HostPolicy, with_line
+from mltswitch.targets.eos.policy import OwnPolicies, with_line
 from mltswitch.targets.eos.settings import TRUSTED, UNTRUSTED, Detection, Maps
 from mltswitch.targets.eos.text import INDENTATION
 from mltswitch.targets.state import RouteState
@@ -71,14 +71,14 @@ class MapClass:
 
 @dataclass(frozen=True, slots=True)
 class PolicyText:
-    """One line in our access lists, class maps or policy map."""
+    """One line in our access lists, class maps or policy maps."""
 
     modes: tuple[str, ...]
     text: str
 
-    def apply(self, policy: HostPolicy) -> HostPolicy:
-        """The policy with this line."""
-        return with_line(policy, self.modes, self.text)
+    def apply(self, policies: OwnPolicies) -> OwnPolicies:
+        """The policies with this line."""
+        return with_line(policies, self.modes, self.text)
 
 
 MapSetting = MapDscp | MapClass
@@ -172,7 +172,11 @@ _PORT_LINES: Final[tuple[tuple[re.Pattern[str], str, _Meaning], ...]] = (
     (re.compile("no qos trust"), "trust", lambda _: UNTRUSTED),
     (re.compile("qos cos ([0-7])"), "cos", lambda match: int(match[1])),
     (re.compile(f"qos dscp {_DSCPS}"), "dscp", lambda match: int(match[1])),
-    (re.compile(f"service-policy type qos input {own.POLICY}"), "policy", lambda _: own.POLICY),
+    (
+        re.compile(f"service-policy type qos input ({'|'.join(own.CLASSES)})"),
+        "policy",
+        lambda match: match[1],
+    ),
 )
 _QUEUE_LINES: Final[tuple[tuple[re.Pattern[str], str, _Meaning], ...]] = (
     (re.compile("priority strict"), "strict", lambda _: True),
@@ -197,9 +201,9 @@ _QUEUE_LINES: Final[tuple[tuple[re.Pattern[str], str, _Meaning], ...]] = (
         _detect,
     ),
 )
-_PERMIT: Final = re.compile(rf"{_NUMBER} permit (?:ip|ipv6) any any dscp {_DSCPS}")
-_MATCH: Final = re.compile(rf"match (?:ip|ipv6) access-group (?:{'|'.join(own.CLASS_NAMES.values())})")
-_SET: Final = re.compile(r"set traffic-class [0-6]")
+_PERMIT: Final = re.compile(rf"{_NUMBER} permit (?:ip|ipv6) any any(?: dscp {_DSCPS})?")
+_MATCH: Final = re.compile(rf"match (?:ip|ipv6) access-group (?:{'|'.join(own.FAMILY_OF)})")
+_SET: Final = re.compile(rf"set (?:dscp {_DSCPS}|traffic-class [0-6])")
 
 
 def parse_entries(text: str) -> Iterator[Entry]:
@@ -251,7 +255,7 @@ def _uncommented(part: str) -> Iterator[tuple[int, str]]:
 def _entry(number: int, text: str, body: str) -> Entry:
     """The line's meaning; with lines under it that none may have, their refusal is `lines_of`'s business."""
     is_route = text.startswith(_ROUTE_START)  # most are
-    if not is_route and (_PORT.fullmatch(text) or text in own.HEADS):
+    if not is_route and (_PORT.fullmatch(text) or text in own.POLICY_OF_HEAD):
         return Entry(number, text, None, body)
     try:
         setting = _route(text) if is_route else _map_setting(text)
@@ -281,7 +285,7 @@ def _map_setting(text: str) -> MapSetting:
 
 @lru_cache(maxsize=REMEMBERED_BODIES)
 def _body(head: str, body: str) -> tuple[BodyLine, ...]:
-    """Lines under a head of our policy, or under a port (head empty); offsets count from the head."""
+    """Lines under a head of our policies, or under a port (head empty); offsets count from the head."""
     lines: list[BodyLine] = []
     inner: tuple[str, ...] = ()
     for offset, line in _uncommented(body):
@@ -321,10 +325,10 @@ def _port_line(inner: tuple[str, ...], text: str) -> OwnSetting | None:
 @lru_cache(maxsize=REMEMBERED_LINES)
 def _policy_line(head: str, inner: tuple[str, ...], text: str) -> PolicyText | None:
     """The line's meaning; None where it opens the mode of a class."""
-    if head == own.POLICY_HEAD and not inner and text in own.CLASS_MODES:
+    if not inner and own.class_in(head, text):
         return None
     pattern = _PERMIT if head in own.LIST_HEADS else _MATCH if head in own.CLASS_HEADS else _SET
     setting = PolicyText((head, *inner), text)
-    if not pattern.fullmatch(text) or setting.apply(HostPolicy()).others:
+    if not pattern.fullmatch(text) or setting.apply(OwnPolicies()).others:
         raise ValueError(UNKNOWN)
     return setting

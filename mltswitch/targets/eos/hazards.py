@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from mltswitch.errors import DeviceError
-from mltswitch.targets.eos.policy import POLICY
+from mltswitch.targets.eos.policy import CLASSES
 from mltswitch.targets.eos.settings import PortSettings
 from mltswitch.targets.eos.text import PlacedLine
-from mltswitch.targets.remap import switch_map
+from mltswitch.targets.remap import policy_of
 from mltswitch.targets.state import SwitchState
 
 _GLOBAL: Final = (
@@ -40,12 +40,13 @@ def check_hazards(
                     hint=f"switch it off first, where nothing else needs it: `no {line.text}`",
                 )
     _check_members(lines, wanted)
-    for name in sorted(switch_map(wanted.ports, "EOS").remapped):
-        if ports[name].policy not in {"", POLICY}:
+    for port in wanted.ports:
+        policy = ports[port.name].policy
+        if policy_of(port) and policy not in {"", *CLASSES}:
             raise DeviceError(
-                f"it has the policy map {ports[name].policy} where the plan needs its own: a port takes one",
-                where=f"port {name}",
-                hint=f"take it off first: `no service-policy type qos input {ports[name].policy}`",
+                f"it has the policy map {policy} where the plan needs its own: a port takes one",
+                where=f"port {port.name}",
+                hint=f"take it off first: `no service-policy type qos input {policy}`",
             )
     if any(line.text == _ALL_OFF and not line.modes for line in lines):
         return

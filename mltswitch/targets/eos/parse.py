@@ -19,10 +19,10 @@ from mltswitch.targets.eos.grammar import (
     parse_entries,
     parse_lines,
 )
-from mltswitch.targets.eos.policy import HostPolicy, Moved
+from mltswitch.targets.eos.policy import OwnPolicies
 from mltswitch.targets.eos.render import FILE, render_text
 from mltswitch.targets.eos.settings import Maps, PortSettings, port_state
-from mltswitch.targets.remap import lossless_queues
+from mltswitch.targets.remap import dscp_set_by, lossless_queues
 from mltswitch.targets.state import PortState, RouteState, SwitchState
 
 REMEMBERED_POLICIES: Final = 64
@@ -70,27 +70,28 @@ def _state(text: str) -> SwitchState:
                 lines_of(entry)
                 policy.append((entry.text, entry.body))
     states: dict[tuple[str, ...], PortState] = {}
-    moved = _moved(tuple(policy))
-    for body in dict.fromkeys(bodies.values()):
-        port = _port(body)
+    policies = _policies(tuple(policy))
+    parsed = {body: _port(body) for body in bodies.values()}
+    background_dscp = dscp_set_by(policies.entrance(each.settings.policy) for each in parsed.values())
+    for body, port in parsed.items():
         if not port.queues:
             raise LineError(0, "", "a port has no queues")
         lossless = lossless_queues(LOSSLESS, port.queues, maps.queue_of_dscps())
         queues = (*port.queues[:-1], *lossless, port.queues[-1])
-        states[body] = port_state("", port.settings, maps, moved, queues, lossless)
+        states[body] = port_state("", port.settings, maps, policies, background_dscp, queues, lossless)
     ports = tuple(replace(states[body], name=name) for name, body in bodies.items())
-    return SwitchState(ports, tuple(routes))
+    return SwitchState(ports, tuple(routes), background_dscp=background_dscp)
 
 
 @lru_cache(maxsize=REMEMBERED_POLICIES)
-def _moved(heads_and_bodies: tuple[tuple[str, str], ...]) -> Moved | None:
-    """What the policy does, whose lines stand under these heads."""
-    policy = HostPolicy()
+def _policies(heads_and_bodies: tuple[tuple[str, str], ...]) -> OwnPolicies:
+    """What stands under these heads."""
+    policies = OwnPolicies()
     for head, body in heads_and_bodies:
         for line in lines_of(Entry(0, head, None, body)):
             if isinstance(line.setting, PolicyText):
-                policy = line.setting.apply(policy)
-    return policy.moved
+                policies = line.setting.apply(policies)
+    return policies
 
 
 @lru_cache(maxsize=REMEMBERED_BODIES)

@@ -18,7 +18,7 @@ from mltswitch.targets.base import RunningState
 from mltswitch.targets.common import NO_NEXT_HOP, NULL_INTERFACE, as_discarding, known_form
 from mltswitch.targets.eos.capabilities import BOX_CHIPS, RATE_STEP_BPS, TRAFFIC_CLASSES, queue_word
 from mltswitch.targets.eos.hazards import check_hazards
-from mltswitch.targets.eos.policy import HEADS, NAMED, POLICY, HostPolicy, with_line
+from mltswitch.targets.eos.policy import CLASSES, NAMED, POLICY_OF_HEAD, OwnPolicies, with_line
 from mltswitch.targets.eos.settings import (
     TRUSTED,
     UNTRUSTED,
@@ -29,6 +29,7 @@ from mltswitch.targets.eos.settings import (
     port_state,
 )
 from mltswitch.targets.eos.text import PlacedLine, placed_lines
+from mltswitch.targets.remap import dscp_set_by
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.state import RouteState, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
@@ -81,11 +82,11 @@ class RunningSettings:
     """What a switch runs, as far as it concerns the wanted ports."""
 
     maps: Maps
-    policy: HostPolicy
+    policies: OwnPolicies
     ports: Mapping[str, PortSettings]
     """By name, the wanted ones."""
-    policy_is_used_elsewhere: bool
-    """Whether a port or a profile that is not wanted has our policy, too."""
+    policies_used_elsewhere: frozenset[str]
+    """Those of ours that a port or a profile has that is not wanted."""
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
@@ -106,20 +107,21 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     waiting = waiting_sessions(read_sessions(answers))
     settings = read_settings(answers, wanted, capabilities)
     check_hazards(lines, wanted, settings.ports)
-    moved = settings.policy.moved
     ports = tuple(
         port_state(
             port.name,
             settings.ports[port.name],
             settings.maps,
-            moved,
+            settings.policies,
+            wanted.background_dscp,
             [queue.queue for queue in port.queues],
             [queue.queue for queue in port.queues if queue.is_lossless],
         )
         for port in wanted.ports
     )
+    entrances = (settings.policies.entrance(port.policy) for port in settings.ports.values())
     return RunningState(
-        SwitchState(ports, read_routes(answers, wanted)),
+        SwitchState(ports, read_routes(answers, wanted), background_dscp=dscp_set_by(entrances)),
         answers,
         tuple(notes),
         tuple(map(_unconfirmed, waiting)),
@@ -158,11 +160,11 @@ def _hardware_notes(answers: Mapping[str, str], wanted: str) -> Iterator[str]:
 def read_settings(
     answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities
 ) -> RunningSettings:
-    """The switch's maps, our policy, and the settings of the wanted ports."""
-    maps, policy = Maps(), HostPolicy()
+    """The switch's maps, our policies, and the settings of the wanted ports."""
+    maps, policies = Maps(), OwnPolicies()
     own: dict[str, list[PlacedLine]] = {f"interface {port.name}": [] for port in wanted.ports}
     present: set[str] = set()
-    used_elsewhere = False
+    used_elsewhere: set[str] = set()
     for line in placed_lines(answers[RUNNING_CONFIG]):
         if not line.modes:
             present.add(line.text)
@@ -170,19 +172,19 @@ def read_settings(
                 maps = _mapped(maps, line.text)
         elif line.modes[0] in own:
             own[line.modes[0]].append(line)
-        elif line.modes[0] in HEADS:
-            policy = with_line(policy, line.modes, line.text)
-        else:
-            used_elsewhere = used_elsewhere or line.text == f"service-policy type qos input {POLICY}"
+        elif line.modes[0] in POLICY_OF_HEAD:
+            policies = with_line(policies, line.modes, line.text)
+        elif match := _POLICY.fullmatch(line.text):
+            used_elsewhere.add(match[1])
     for name in own:
         if name not in present:
             raise DeviceError(f"there is no {name}", where=RUNNING_CONFIG)
     word = queue_word(capabilities)
     return RunningSettings(
         maps,
-        replace(policy, heads=frozenset(present.intersection(HEADS))),
+        replace(policies, heads=frozenset(present.intersection(POLICY_OF_HEAD))),
         {name.removeprefix("interface "): _port(lines, word) for name, lines in own.items()},
-        used_elsewhere,
+        frozenset(used_elsewhere.intersection(CLASSES)),
     )
 
 

@@ -9,11 +9,11 @@ from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.addresses import address_text, network_text
 from mltswitch.targets.common import NULL_INTERFACE
 from mltswitch.targets.eos.capabilities import RATE_STEP_BPS, queue_word
-from mltswitch.targets.eos.policy import sequence_number
+from mltswitch.targets.eos.policy import CLASSES, FAMILY_OF, sequence_number
 from mltswitch.targets.eos.settings import port_cos_for
 from mltswitch.targets.expressible import queues_of
 from mltswitch.targets.memory import remembering_last
-from mltswitch.targets.remap import SwitchMap, switch_map
+from mltswitch.targets.remap import HOST_POLICY, SwitchMap, policy_of, rewriting_map
 from mltswitch.targets.state import QueueState, RouteState, SwitchState
 from mltswitch.targets.template import render_template
 
@@ -41,15 +41,16 @@ class _Alike:
 class _Port:
     name: str
     trusted: bool
-    remapped: bool
+    policy: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Denied:
-    """One code point that hosts may not use."""
+class _Class(NamedTuple):
+    """Packets of one family that a policy map is for."""
 
-    dscp: int
-    sequence_number: int
+    name: str
+    family: str
+    entries: tuple[tuple[int, int | None], ...]
+    """Number in the access list and code point; None: all."""
 
 
 class _Route(NamedTuple):
@@ -67,7 +68,7 @@ def write_files(state: SwitchState, capabilities: Capabilities) -> dict[str, str
 def render_text(state: SwitchState, capabilities: Capabilities) -> str:
     """All lines: queues, then what leads to them, trust, routes."""
     check_expressible(state)
-    own = switch_map(state.ports, "EOS")
+    own = rewriting_map(state, "EOS")
     alike = [
         _Alike(
             tuple(port.name for port in ports),
@@ -78,11 +79,12 @@ def render_text(state: SwitchState, capabilities: Capabilities) -> str:
     background = state.ports[0].queues[-1].queue if state.ports else None
     return render_template(
         "eos/mltswitch.txt.j2",
-        ports=[_Port(port.name, port.trusted, port.name in own.remapped) for port in state.ports],
+        ports=[_Port(port.name, port.trusted, policy_of(port)) for port in state.ports],
         alike=alike,
         queue_word=queue_word(capabilities),
         map=_map(own),
-        denied=[_Denied(dscp, sequence_number(dscp)) for dscp in own.remap.dscps] if own.remap else [],
+        policies=_policies(state, own),
+        background_dscp=state.background_dscp,
         background=background,
         port_cos=None if background is None else port_cos_for(background),
         port_dscp=None if background is None else own.dscps[background][0],
@@ -93,12 +95,27 @@ def render_text(state: SwitchState, capabilities: Capabilities) -> str:
 @remembering_last
 def check_expressible(state: SwitchState) -> None:
     """Refuse what EOS cannot express at all; raises UnsupportedPlanError."""
-    own = switch_map(state.ports, "EOS")
+    own = rewriting_map(state, "EOS")
     for port in state.ports[:1]:
         if not own.dscps[port.queues[-1].queue]:
             raise UnsupportedPlanError(
                 "no code point leads to the last queue, background", where=f"port {port.name}"
             )
+
+
+def _policies(state: SwitchState, own: SwitchMap) -> dict[str, list[_Class]]:
+    """Policy map → its classes, of those that a port has."""
+    host = own.remap.dscps if own.remap else ()
+    used = set(map(policy_of, state.ports))
+    return {
+        policy: [
+            _Class(name, FAMILY_OF[name], tuple((sequence_number(dscp), dscp) for dscp in dscps))
+            for name in names
+        ]
+        for policy, names in CLASSES.items()
+        if policy in used
+        for dscps in (host if policy == HOST_POLICY else (None,),)
+    }
 
 
 def _queue(queue: QueueState) -> _Queue:

@@ -7,13 +7,13 @@ policy map on a port's entrance comes before either.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mltswitch.capabilities import Bandwidth, Unlimited
 from mltswitch.targets.eos.capabilities import TRAFFIC_CLASSES
-from mltswitch.targets.eos.policy import POLICY, Moved
-from mltswitch.targets.remap import Remap, code_points
+from mltswitch.targets.eos.policy import CLASSES, OwnPolicies
+from mltswitch.targets.remap import code_points
 from mltswitch.targets.state import PortState, QueueState
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -106,16 +106,16 @@ def port_state(
     name: str,
     port: PortSettings,
     maps: Maps,
-    moved: Moved | None,
+    policies: OwnPolicies,
+    background_dscp: int,
     queues: Sequence[int],
     lossless: Collection[int] = (),
 ) -> PortState:
     """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in EOS's words.
 
-    `moved` is what our policy does; None where its lines are not a plan's. Of the queues in `lossless` the
-    code points alone count.
+    Of the queues in `lossless` the code points alone count.
     """
-    remap = _remap(port, maps, moved)
+    entrance = policies.entrance(port.policy)
     unexpected: list[str] = []
     states: list[QueueState] = []
     queue_of = maps.queue_of_dscps()
@@ -129,12 +129,14 @@ def port_state(
         unexpected += _untrusted_faults(port, maps, queue_of, queues[-1])
     else:
         unexpected.append(f"qos trust {port.trust}")
-    if port.policy and remap is None:
-        lines = ", whose lines are not the plan's" if port.policy == POLICY else ""
-        unexpected.append(f"service-policy type qos input {port.policy}{lines}")
+    policy = f"service-policy type qos input {port.policy}"
+    if entrance is not None:
+        entrance = replace(entrance, queue=maps.queue[entrance.queue])
+        queue_of = tuple(entrance.applied(queue_of))
+        unexpected += (f"{policy}, which {fault}" for fault in entrance.faults(queues[-1], background_dscp))
+    elif port.policy:
+        unexpected.append(policy + (", whose lines are not the plan's" if port.policy in CLASSES else ""))
     unexpected += port.others
-    if remap is not None:
-        queue_of = remap.applied(queue_of)
     dscps = code_points(queue_of)
     for queue in queues:
         if queue in lossless:
@@ -149,14 +151,8 @@ def port_state(
     if not port.queues[TRAFFIC_CLASSES - 1].strict:
         # On some chips round robin in one queue makes it round robin in all below it.
         unexpected.append(f"queue {TRAFFIC_CLASSES - 1} no priority")
-    return PortState(name, port.trust == TRUSTED, None, tuple(states), tuple(unexpected))
-
-
-def _remap(port: PortSettings, maps: Maps, moved: Moved | None) -> Remap | None:
-    if port.policy != POLICY or moved is None:
-        return None
-    dscps, traffic_class = moved
-    return Remap(dscps, maps.queue[traffic_class])
+    rewritten = entrance.rewritten if entrance else ()
+    return PortState(name, port.trust == TRUSTED, None, tuple(states), tuple(unexpected), rewritten)
 
 
 def _queue_faults(queue: int, entry: QueueSettings) -> list[str]:

@@ -72,7 +72,13 @@ UNVERIFIED: Final = unverified(
         "comes before that of the DSCP map, and packets of no class are treated as without it",
         "ipv6-class": "class-map ... ipv6 with match ip dscp: M4300 has it, no page of a Dell N-series "
         "manual was found",
-        "policy-entry": "policy-map NAME in: entered again, it opens the policy that is there",
+        "policy-entry": "policy-map NAME in, and class NAME in it: entered again, they open what is there",
+        "policy-everything": "match any in a class of IPv4 or of IPv6: every packet of its version of IP; "
+        "M4300 has it, no page of a Dell N-series manual was found",
+        "mark-ecn": "mark ip-dscp: also written into packets of a port that trusts nothing, and the ECN bits "
+        "stay",
+        "mark-values": "mark ip-dscp: Dell's manual lists the code points that have names; M4300 takes every "
+        "one. It concerns backgrounds whose code point has no name",
         "policy-shown": "class-map, policy-map, service-policy: how the running configuration prints them",
         "untrusted-priority": "classofservice trust untrusted: a packet goes where dot1p-mapping sends the "
         "port's default priority",
@@ -121,6 +127,8 @@ def _model(hardware: str, description: str, full_scale_bytes: int, source: str) 
             "one line (UCG, with 5 5 10 10 0 0 0; M4300)",
         ),
         guarantees_last_alone=True,
+        rewrites_code_points="`mark ip-dscp` beside `assign-queue` in a DiffServ policy: M4300, and Dell "
+        "N-series command reference (N1500 Administrator Guide p. 687); `match any` in a class: M4300",
         remaps_host_control=True,
         unverified=UNVERIFIED,
     )

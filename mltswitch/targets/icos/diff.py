@@ -9,7 +9,8 @@ Nor may it serve a packet after another where both ends serve it before, or one 
 alike. How the map changes so, and which queues are strict meanwhile, says service_order.py. The policy of
 hosts hides the map for a few code points, which are background there. All of them move by one line: down as
 the last of them would in the map, up as the first would. That keeps the order where they share a queue before
-and after, as in all plans and as delivered. Where they do not, no moment suits all of them.
+and after, as in all plans and as delivered. Where they do not, no moment suits all of them. The policy of
+ports that are not trusted comes after they trust nothing, and goes before they trust again.
 
 A route with another next hop is added before the old one is removed; with another preference, say, it is
 removed and added again, because the line that removes a route does not name its preference. So each prefix is
@@ -38,24 +39,32 @@ from mltswitch.targets.icos.grammar import (
     parse_lines,
 )
 from mltswitch.targets.icos.policy import (
-    ATTACH_LINE,
     LEAVE,
-    POLICY,
-    POLICY_LINE,
-    HostPolicy,
+    OwnPolicies,
+    attach_line,
     class_lines,
     class_names,
     dscp_of,
+    policy_line,
 )
 from mltswitch.targets.icos.read import (
     ports_with_policy,
     read_dscp_map,
-    read_host_policy,
+    read_own_policies,
     read_port,
 )
-from mltswitch.targets.icos.render import guaranteed_percents, render_text
+from mltswitch.targets.icos.render import guaranteed_percents, planned_entrances, render_text
 from mltswitch.targets.icos.settings import CERTAIN, TRUSTED, DropCurve, PortSettings
-from mltswitch.targets.remap import Remap, SwitchMap, switch_map
+from mltswitch.targets.remap import (
+    HOST_POLICY,
+    POLICIES,
+    UNTRUSTED_POLICY,
+    Entrance,
+    Remap,
+    SwitchMap,
+    policy_of,
+    rewriting_map,
+)
 from mltswitch.targets.service_order import (
     NO_BOUNDARY,
     Moment,
@@ -70,6 +79,9 @@ from mltswitch.targets.state import PortState, RouteState, SwitchState
 SAVE_SECONDS: Final = 120.0
 SAVE: Final = (Step(LEAVE), Step("write memory confirm", seconds=SAVE_SECONDS), Step("configure"))
 """Saving is a command of the privileged mode: the configuration mode is left for it."""
+
+_ANY_MOMENT: Final[tuple[Moment, int]] = ((0, 0, 0), 0)
+"""Of a line whose place among the moves does not matter."""
 
 
 class _Phase(IntEnum):
@@ -97,7 +109,7 @@ class _Placed:
     port: str = ""
     rank: int = 0
     """Among the lines of one port."""
-    moment: tuple[Moment, int] = ((0, 0, 0), 0)
+    moment: tuple[Moment, int] = _ANY_MOMENT
     """Of the moves: the map's first, then the policy's, which hides it."""
 
 
@@ -109,8 +121,8 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
         ports,
         read_dscp_map(running.answers),
         {line.dscp: line.queue for line in lines if isinstance(line, MapLine)},
-        read_host_policy(running.answers),
-        switch_map(wanted.ports, "FASTPATH"),
+        read_own_policies(running.answers),
+        rewriting_map(wanted, "FASTPATH"),
     )
     placed = [*_map(classification), *_policy(running.answers, wanted, classification)]
     placed += (
@@ -148,7 +160,7 @@ class _Classification:
     """DSCP → queue."""
     planned: Mapping[int, int]
     """DSCP → queue, as far as the plan says."""
-    policy: HostPolicy
+    policies: OwnPolicies
     own: SwitchMap
 
     def then(self, dscp: int) -> int:
@@ -157,19 +169,24 @@ class _Classification:
 
     @property
     def remap(self) -> Remap:
-        """What the plan's policy moves; nothing where it has none."""
+        """What the plan's policy of hosts moves; nothing where it has none."""
         return self.own.remap or Remap((), 0)
+
+    def moment_down(self, dscps: Iterable[int | None]) -> Moment:
+        """When the last of code points would move down to the queue of what hosts may not use."""
+        moments = (moment_down(self.now[dscp], self.remap.queue) for dscp in dscps if dscp is not None)
+        return max(moments, default=_ANY_MOMENT[0])
 
     def occupied(self) -> set[int]:
         """Queues that code points may lead to at present, those apart that are the system's."""
         return {old for old, _ in self.moves() if old < QUEUE_COUNT}
 
     def moves(self) -> set[Move]:
-        """Of all code points, with and without the policy."""
+        """Of all code points, with and without the policy of hosts."""
         found = {(queue, self.then(dscp)) for dscp, queue in enumerate(self.now)}
         found |= {(self.now[dscp], self.remap.queue) for dscp in self.remap.dscps}
-        if any(port.policy == POLICY for port in self.ports.values()):
-            for dscp, queue in self.policy.queues():
+        if any(port.policy == HOST_POLICY for port in self.ports.values()):
+            for dscp, queue in self.policies.queues():
                 found |= {(queue, self.then(dscp)), (queue, self.remap.queue)}
         return found
 
@@ -247,88 +264,99 @@ def _foreign_percents(port: PortState, settings: PortSettings) -> str:
 def _policy(
     answers: Mapping[str, str], wanted: SwitchState, classification: _Classification
 ) -> Iterator[_Placed]:
-    """The policy, its classes, and where it is attached."""
-    own, found, ports = classification.own, classification.policy, classification.ports
-    detached = [
-        port.name
-        for port in wanted.ports
-        if ports[port.name].policy == POLICY and port.name not in own.remapped
-    ]
-    freed = max((classification.then(dscp) for dscp, _ in found.queues()), default=0)
-    for name in detached:
-        moment = (moment_up(classification.remap.queue, freed), 2)
-        yield _Placed(_Phase.MOVE, f"no {ATTACH_LINE}", name, moment=moment)
-    if own.remap is not None:
-        for line in _policy_repairs(found, own.remap):
-            yield _Placed(_Phase.POLICY, line)
-        yield from _policy_additions(classification, own.remap)
-        yield from _policy_removals(classification, own.remap)
-    elif not ports_with_policy(answers) - set(detached):
-        if found.is_defined:
-            yield _Placed(_Phase.FORGET, f"no policy-map {POLICY}", rank=0)
-        for name in found.classes:
-            if name not in found.lent:
-                yield _Placed(_Phase.FORGET, f"no class-map {name}", rank=1)
+    """The policies, their classes, and where they are attached."""
+    found, planned = classification.policies, planned_entrances(wanted, classification.own)
+    needed: set[str] = set()
+    for policy in POLICIES:
+        detached = {
+            port.name
+            for port in wanted.ports
+            if classification.ports[port.name].policy == policy != policy_of(port)
+        }
+        if policy in planned:
+            needed.update(class_names(planned[policy].dscps))
+            for line in _policy_repairs(found, policy, planned[policy]):
+                yield _Placed(_Phase.POLICY, line)
+            yield from _policy_changes(classification, policy, planned[policy])
+        elif ports_with_policy(answers, policy) - detached:
+            needed.update(found.instances(policy))
+        elif policy in found.defined:
+            yield _Placed(_Phase.FORGET, f"no policy-map {policy}", rank=0)
+    yield from _attachments(wanted, classification)
+    for name in found.classes:
+        if name not in needed and name not in found.lent:
+            yield _Placed(_Phase.FORGET, f"no class-map {name}", rank=1)
 
 
-def _policy_repairs(found: HostPolicy, remap: Remap) -> Iterator[str]:
-    """Classes that lack or are not what their names say, and the policy's that are not the plan's."""
-    names = tuple(class_names(remap.dscps))
+def _policy_repairs(found: OwnPolicies, policy: str, planned: Entrance) -> Iterator[str]:
+    """Classes that lack or are not what their names say, and a policy's that are not the plan's."""
+    names, instances = tuple(class_names(planned.dscps)), found.instances(policy)
     spoilt = [name for name in names if name in found.classes and not found.is_as_named(name)]
-    taken = [
+    changed = [
         name
         for name in names
-        if name in found.instances and (found.queue_of(name) != remap.queue or name in spoilt)
+        if name in instances and found.done(policy, name) != (planned.queue, planned.dscp)
+    ]
+    taken = [
+        name for name in instances if name in spoilt or (name in changed and not found.done(policy, name))
     ]
     if taken:
-        yield from (POLICY_LINE, *(f"no class {name}" for name in taken), LEAVE)
+        yield from (policy_line(policy), *(f"no class {name}" for name in taken), LEAVE)
     for name in spoilt:
         yield f"no class-map {name}"
     for name in names:
         if not found.is_as_named(name):
             yield from class_lines(name)
-    if taken:
-        yield from _instance_lines(taken, remap.queue)
+    if changed or taken:
+        yield from _instance_lines(policy, dict.fromkeys((*taken, *changed)), planned)
 
 
-def _instance_lines(names: Iterable[str], queue: int) -> Iterator[str]:
-    yield POLICY_LINE
+def _instance_lines(policy: str, names: Iterable[str], planned: Entrance) -> Iterator[str]:
+    yield policy_line(policy)
     for name in names:
-        yield from (f"class {name}", f"assign-queue {queue}", LEAVE)
+        yield from (f"class {name}", f"assign-queue {planned.queue}", f"mark ip-dscp {planned.dscp}", LEAVE)
     yield LEAVE
 
 
-def _policy_additions(classification: _Classification, remap: Remap) -> Iterator[_Placed]:
-    """Code points that the policy lacks, and the ports that take it, when the last of them would move."""
-    found = classification.policy
-    moments = {
-        name: moment_down(classification.now[dscp], remap.queue)
-        for dscp in remap.dscps
-        for name in class_names([dscp])
-    }
-    missing = [name for name in moments if name not in found.instances]
-    if missing:
-        moment = max(moments[name] for name in missing)
-        for line in _instance_lines(missing, remap.queue):
-            yield _Placed(_Phase.MOVE, line, moment=(moment, 1))
-    moment = max(moments.values())
-    for name, port in classification.ports.items():
-        if name in classification.own.remapped and port.policy != POLICY:
-            yield _Placed(_Phase.MOVE, ATTACH_LINE, name, moment=(moment, 2))
+def _policy_changes(classification: _Classification, policy: str, planned: Entrance) -> Iterator[_Placed]:
+    """Classes that a policy lacks and those that it should not have.
 
-
-def _policy_removals(classification: _Classification, remap: Remap) -> Iterator[_Placed]:
-    """Code points that hosts may use again, when the first would move in the map."""
-    found, names = classification.policy, set(class_names(remap.dscps))
-    surplus = [name for name in found.instances if name not in names]
-    if surplus:
+    Those of hosts come when the last of their code points would move in the map, and go when the first would.
+    """
+    found, names = classification.policies.instances(policy), tuple(class_names(planned.dscps))
+    missing = [name for name in names if name not in found]
+    surplus = [name for name in found if name not in names]
+    phase, coming, going = _Phase.POLICY, _ANY_MOMENT, _ANY_MOMENT
+    if policy == HOST_POLICY:
         freed = {classification.then(dscp) for dscp in map(dscp_of, surplus) if dscp is not None}
-        moment = moment_up(remap.queue, max(freed, default=remap.queue))
-        for line in (POLICY_LINE, *(f"no class {name}" for name in surplus), LEAVE):
-            yield _Placed(_Phase.MOVE, line, moment=(moment, 1))
-    for name in found.classes:
-        if name not in names and name not in found.lent:
-            yield _Placed(_Phase.FORGET, f"no class-map {name}")
+        phase, coming = _Phase.MOVE, (classification.moment_down(map(dscp_of, missing)), 1)
+        going = (moment_up(planned.queue, max(freed, default=planned.queue)), 1)
+    if missing:
+        for line in _instance_lines(policy, missing, planned):
+            yield _Placed(phase, line, moment=coming)
+    if surplus:
+        for line in (policy_line(policy), *(f"no class {name}" for name in surplus), LEAVE):
+            yield _Placed(phase, line, moment=going)
+
+
+def _attachments(wanted: SwitchState, classification: _Classification) -> Iterator[_Placed]:
+    """Policies that leave ports or come to them: that of hosts as its code points would move in the map.
+
+    A port has that of untrusted ports while it trusts nothing, which leads its packets to the same queue.
+    """
+    queue = classification.remap.queue
+    freed = max((classification.then(dscp) for dscp, _ in classification.policies.queues()), default=0)
+    for port in wanted.ports:
+        old, new = classification.ports[port.name].policy, policy_of(port)
+        phase = _Phase.POLICY if new == UNTRUSTED_POLICY else _Phase.TRUST
+        leaving = coming = _ANY_MOMENT
+        if UNTRUSTED_POLICY not in {old, new}:
+            phase, leaving = _Phase.MOVE, (moment_up(queue, freed), 2)
+            coming = (classification.moment_down(classification.remap.dscps), 2)
+        if old in POLICIES and old != new:
+            yield _Placed(phase, f"no {attach_line(old)}", port.name, -2, leaving)
+        if new and old != new:
+            yield _Placed(phase, attach_line(new), port.name, -1, coming)
 
 
 def _in_modes(placed: Iterable[_Placed], names: Iterable[str]) -> list[str]:

@@ -23,13 +23,14 @@ from mltswitch.targets.common import (
 )
 from mltswitch.targets.icos.capabilities import QUEUE_COUNT
 from mltswitch.targets.icos.policy import (
-    ATTACH_LINE,
     CLASS,
     LEAVE,
     OWN_CLASS,
-    POLICY,
-    POLICY_LINE,
+    POLICY_LINES,
+    attach_line,
     class_lines,
+    policy_line,
+    policy_with,
 )
 from mltswitch.targets.icos.settings import (
     CERTAIN,
@@ -40,6 +41,7 @@ from mltswitch.targets.icos.settings import (
     PortSettings,
     step_at,
 )
+from mltswitch.targets.remap import POLICIES
 from mltswitch.targets.state import RouteState
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -115,7 +117,7 @@ class RouteLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PolicyLine:
-    """One line of our classes and our policy, those that open and leave a mode, too."""
+    """One line of our classes and our policies, those that open and leave a mode, too."""
 
     text: str
 
@@ -138,7 +140,7 @@ _INTERFACE: Final = re.compile(rf"interface ({PORT_NAME.pattern})")
 _MAP: Final = re.compile(r"classofservice ip-dscp-mapping ([1-9]?[0-9]) ([0-6])")
 _ROUTE_START: Final = "ip route "
 _ROUTE: Final = re.compile(rf"ip route ([0-9.]{{7,15}}) ([0-9.]{{7,15}}) ([0-9.]{{7,15}}|{NULL_INTERFACE})")
-_ASSIGN: Final = re.compile(r"assign-queue [0-6]")
+_ACTION: Final = re.compile(r"assign-queue [0-6]|mark ip-dscp (?:[0-9]|[1-5][0-9]|6[0-3])")
 _PERCENTS: Final = r"((?:[1-9][0-9]{0,2} ){4})"
 
 
@@ -166,7 +168,7 @@ _SETTINGS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Setting]
     (re.compile(r"cos-queue strict ([0-6])"), lambda match: QueueSetting(int(match[1]), "strict", True)),
     (re.compile(r"no cos-queue strict ([0-6])"), lambda match: QueueSetting(int(match[1]), "strict", False)),
     (re.compile(rf"cos-queue min-bandwidth((?: (?:[1-9]?[0-9]|100)){{{QUEUE_COUNT}}})"), _minimums),
-    (re.compile(ATTACH_LINE), lambda _: PortSetting("policy", POLICY)),
+    (re.compile(attach_line(f"({'|'.join(POLICIES)})")), lambda match: PortSetting("policy", match[1])),
     (
         re.compile(r"cos-queue random-detect ([0-6])"),
         lambda match: QueueSetting(int(match[1]), "random_detect", True),
@@ -283,7 +285,7 @@ def _setting(line: str) -> Setting:
 
 def _opens_policy(line: str) -> bool:
     if not line.startswith("class-map "):
-        return line == POLICY_LINE
+        return line in POLICY_LINES
     words = line.split(" ")
     return len(words) == 4 and bool(OWN_CLASS.fullmatch(words[2])) and class_lines(words[2])[0] == line
 
@@ -291,15 +293,15 @@ def _opens_policy(line: str) -> bool:
 @lru_cache(maxsize=REMEMBERED_LINES)
 def _mode_after(mode: str, line: str) -> str | None:
     """The mode after a line of it; empty: the configuration mode; None: the mode has no such line."""
+    in_class = CLASS.fullmatch(mode)
     if line == LEAVE:
-        return POLICY_LINE if mode.startswith("class ") else ""
-    if mode == POLICY_LINE and (match := CLASS.fullmatch(line)) and OWN_CLASS.fullmatch(match[1]):
-        return line
-    is_known = (
-        _ASSIGN.fullmatch(line)
-        if mode.startswith("class ")
-        else mode != POLICY_LINE and class_lines(mode.split()[2])[1] == line
-    )
+        return policy_line(policy_with(in_class[1])) if in_class else ""
+    if mode in POLICY_LINES:
+        match = CLASS.fullmatch(line)
+        if match and OWN_CLASS.fullmatch(match[1]) and policy_with(match[1]) == POLICY_LINES[mode]:
+            return line
+        return None
+    is_known = _ACTION.fullmatch(line) if in_class else class_lines(mode.split()[2])[1] == line
     return mode if is_known else None
 
 

@@ -20,10 +20,10 @@ from mltswitch.targets.icos.grammar import (
     parse_lines,
     settings_of,
 )
-from mltswitch.targets.icos.policy import read_policy
+from mltswitch.targets.icos.policy import OwnPolicies, read_policies
 from mltswitch.targets.icos.render import FILE, render_text
 from mltswitch.targets.icos.settings import DEFAULT_DSCP_MAP, PortSettings, port_state
-from mltswitch.targets.remap import Remap
+from mltswitch.targets.remap import dscp_set_by
 from mltswitch.targets.state import PortState, RouteState, SwitchState
 
 REMEMBERED_POLICIES: Final = 64
@@ -70,22 +70,28 @@ def _state(text: str, step_bytes: int) -> SwitchState:
                 dscp_map[entry.dscp] = entry.queue
             case PolicyLine():
                 policy_lines.append(entry.text)
-    remap = _remap(tuple(policy_lines))
+    policies = _policies(tuple(policy_lines))
+    ports = {body: _port(body) for body in bodies.values()}
+    background_dscp = dscp_set_by(policies.entrance(each.settings.policy) for each in ports.values())
     states: dict[tuple[tuple[str, ...], ...], PortState] = {}
     for name, body in bodies.items():
         if body not in states:
-            port = _port(body)
+            port = ports[body]
             if not port.queues:
                 raise LineError(0, "", f"lacks the line 'cos-queue strict' of interface {name}")
-            states[body] = port_state("", port.settings, dscp_map, remap, port.queues, step_bytes)
+            states[body] = port_state(
+                "", port.settings, dscp_map, policies, background_dscp, port.queues, step_bytes
+            )
     return SwitchState(
-        tuple(replace(states[body], name=name) for name, body in bodies.items()), tuple(routes)
+        tuple(replace(states[body], name=name) for name, body in bodies.items()),
+        tuple(routes),
+        background_dscp=background_dscp,
     )
 
 
 @lru_cache(maxsize=REMEMBERED_POLICIES)
-def _remap(policy_lines: tuple[str, ...]) -> Remap | None:
-    return read_policy(policy_lines).remap
+def _policies(policy_lines: tuple[str, ...]) -> OwnPolicies:
+    return read_policies(policy_lines)
 
 
 @lru_cache(maxsize=REMEMBERED_BODIES)

@@ -1,7 +1,8 @@
-"""The DiffServ policy that sends what hosts may not use to background, on their ports, before the DSCP map.
+"""The DiffServ policies that make background of what a port may not say, before the map, and rewrite it.
 
-A class of FASTPATH has one code point and one version of IP, and cannot be changed once it is defined (M4300,
-DiffServ Class Commands). So each has a name that says what it is, and is only ever added or taken away.
+A class of FASTPATH has one code point, or all, and one version of IP, and cannot be changed once it is
+defined (M4300, DiffServ Class Commands). So each has a name that says what it is, and is only ever added or
+taken away. What a policy does with a class can be changed in place (M4300, DiffServ Policy Commands).
 """
 
 import re
@@ -10,57 +11,76 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from mltswitch.targets.remap import Remap
+from mltswitch.targets.remap import HOST_POLICY, POLICIES, UNTRUSTED_POLICY, Entrance
 
-POLICY: Final = "mltswitch-host"
-POLICY_LINE: Final = f"policy-map {POLICY} in"
-ATTACH_LINE: Final = f"service-policy in {POLICY}"
 FAMILIES: Final = ("ipv4", "ipv6")
 CLASS_MAP: Final = re.compile(r"class-map match-all (\S+)(?: (ipv4|ipv6))?")
 POLICY_MAP: Final = re.compile(r"policy-map (\S+) in")
 CLASS: Final = re.compile(r"class (\S+)")
-OWN_CLASS: Final = re.compile(r"mltswitch-([0-9]|[1-5][0-9]|6[0-3])-(ipv4|ipv6)")
+OWN_CLASS: Final = re.compile(r"mltswitch-(any|[0-9]|[1-5][0-9]|6[0-3])-(ipv4|ipv6)")
+_ANY: Final = "any"
 _MATCH: Final = re.compile(r"match ip6? dscp (\S+)")
-_ASSIGN: Final = re.compile(r"assign-queue ([0-6])")
+_ACTIONS: Final = re.compile(r"assign-queue ([0-6])(?:\nmark ip-dscp (\S+))?")
 _NAMED: Final[Mapping[str, int]] = {
     **{f"cs{n}": 8 * n for n in range(8)},
     **{f"af{n}{m}": 8 * n + 2 * m for n in range(1, 5) for m in range(1, 4)},
+    **{str(dscp): dscp for dscp in range(64)},
     "be": 0,
     "ef": 46,
 }
 LEAVE: Final = "exit"
 
 
-def class_name(dscp: int, family: str) -> str:
-    """Name of the class of one code point."""
-    return f"mltswitch-{dscp}-{family}"
+def policy_line(policy: str) -> str:
+    """Opens a policy."""
+    return f"policy-map {policy} in"
 
 
-def class_names(dscps: Iterable[int]) -> Iterator[str]:
-    """Names of the classes of code points."""
-    return (class_name(dscp, family) for dscp in dscps for family in FAMILIES)
+def attach_line(policy: str) -> str:
+    """Gives a port a policy."""
+    return f"service-policy in {policy}"
+
+
+POLICY_LINES: Final = {policy_line(policy): policy for policy in POLICIES}
+
+
+def class_name(dscp: int | None, family: str) -> str:
+    """Name of the class of one code point, or of all."""
+    return f"mltswitch-{_ANY if dscp is None else dscp}-{family}"
+
+
+def class_names(dscps: Iterable[int] | None) -> Iterator[str]:
+    """Names of the classes of code points, or of all packets."""
+    return (class_name(dscp, family) for dscp in ([None] if dscps is None else dscps) for family in FAMILIES)
+
+
+def policy_with(name: str) -> str:
+    """Policy of ours that a class of ours belongs to."""
+    return HOST_POLICY if dscp_of(name) is not None else UNTRUSTED_POLICY
 
 
 def dscp_of(name: str) -> int | None:
-    """Code point of a class of ours, from its name; None: it is somebody else's."""
+    """Code point of a class of ours, from its name; None: it has all, or is somebody else's."""
     match = OWN_CLASS.fullmatch(name)
-    return None if match is None else int(match[1])
+    return None if match is None or match[1] == _ANY else int(match[1])
 
 
 def _nothing() -> Mapping[str, tuple[str, ...]]:
     return MappingProxyType({})
 
 
+def _no_policies() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    return MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
-class HostPolicy:
-    """Classes with our kind of name, and our policy."""
+class OwnPolicies:
+    """Classes with our kind of name, and our policies."""
 
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
     """Name → its family and its lines."""
-    instances: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
-    """Class in our policy, whose name may be anybody's → its lines there."""
-    is_defined: bool = False
-    """Whether the policy is there at all."""
+    defined: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=_no_policies)
+    """Policy of ours that is there → class in it, whose name may be anybody's → its lines there."""
     lent: frozenset[str] = frozenset()
     """Our classes that other policies name, too."""
 
@@ -68,37 +88,48 @@ class HostPolicy:
         """Whether a class of ours is there and is what its name says."""
         return is_as_named(name, self.classes.get(name, ()))
 
-    def queue_of(self, name: str) -> int | None:
-        """Where our policy sends a class; None: it does not, or does something else."""
-        lines = self.instances.get(name, ())
-        match = _ASSIGN.fullmatch(lines[0]) if len(lines) == 1 else None
-        return None if match is None else int(match[1])
+    def instances(self, policy: str) -> Mapping[str, tuple[str, ...]]:
+        """Classes in a policy → their lines there."""
+        return self.defined.get(policy, {})
+
+    def done(self, policy: str, name: str) -> tuple[int, int | None] | None:
+        """Queue and DSCP that a policy gives to a class; None: it does not, or does something else."""
+        match = _ACTIONS.fullmatch("\n".join(sorted(self.instances(policy).get(name, ()))))
+        if match is None or (match[2] and match[2] not in _NAMED):
+            return None
+        return int(match[1]), _NAMED[match[2]] if match[2] else None
 
     def queues(self) -> Iterator[tuple[int, int]]:
-        """Code point and queue of each class of ours in the policy."""
-        for name in self.instances:
-            dscp, queue = dscp_of(name), self.queue_of(name)
-            if dscp is not None and queue is not None:
-                yield dscp, queue
+        """Code point and queue of each class of ours in the policy of hosts."""
+        for name in self.instances(HOST_POLICY):
+            dscp, done = dscp_of(name), self.done(HOST_POLICY, name)
+            if dscp is not None and done is not None:
+                yield dscp, done[0]
 
-    @property
-    def remap(self) -> Remap | None:
-        """What the policy does, where it does no more than a plan asks, for both versions of IP alike."""
-        dscps = sorted({int(match[1]) for match in map(OWN_CLASS.fullmatch, self.instances) if match})
-        queues = {self.queue_of(name) for name in self.instances}
-        queue = queues.pop() if len(queues) == 1 else None
-        if queue is None or set(self.instances) != set(class_names(dscps)):
+    def entrance(self, policy: str) -> Entrance | None:
+        """What a policy does, where it does no more than a plan asks, for both versions of IP alike."""
+        instances = self.instances(policy)
+        dscps = None if policy == UNTRUSTED_POLICY else _dscps_of(instances)
+        done = {self.done(policy, name) for name in instances}
+        if len(done) != 1 or None in done or set(instances) != set(class_names(dscps)):
             return None
-        return Remap(tuple(dscps), queue) if all(map(self.is_as_named, self.instances)) else None
+        [(queue, dscp)] = filter(None, done)
+        return Entrance(dscps, queue, dscp) if all(map(self.is_as_named, instances)) else None
+
+
+def _dscps_of(names: Iterable[str]) -> tuple[int, ...]:
+    return tuple(sorted({dscp for dscp in map(dscp_of, names) if dscp is not None}))
 
 
 def is_as_named(name: str, lines: tuple[str, ...]) -> bool:
     """Whether lines (the first one: its family) are those of the class that has this name."""
     named = OWN_CLASS.fullmatch(name)
-    match = _MATCH.fullmatch(lines[1]) if len(lines) == 2 else None
-    if named is None or match is None or lines[0] != named[2]:
+    if named is None or len(lines) != 2 or lines[0] != named[2]:
         return False
-    return _NAMED.get(match[1], match[1]) in {int(named[1]), named[1]}
+    if named[1] == _ANY:
+        return lines[1] == "match any"
+    match = _MATCH.fullmatch(lines[1])
+    return match is not None and _NAMED.get(match[1]) == int(named[1])
 
 
 def class_lines(name: str) -> tuple[str, ...]:
@@ -106,11 +137,12 @@ def class_lines(name: str) -> tuple[str, ...]:
     match = OWN_CLASS.fullmatch(name)
     if match is None:
         raise ValueError(f"{name!r} is no name of ours")
-    return (f"class-map match-all {name} {match[2]}", f"match ip dscp {match[1]}", LEAVE)
+    matched = _ANY if match[1] == _ANY else f"ip dscp {match[1]}"
+    return (f"class-map match-all {name} {match[2]}", f"match {matched}", LEAVE)
 
 
-def read_policy(lines: Iterable[str]) -> HostPolicy:
-    """Policy from the lines of a running configuration."""
+def read_policies(lines: Iterable[str]) -> OwnPolicies:
+    """Policies from the lines of a running configuration."""
     classes: dict[str, tuple[str, ...]] = {}
     policies: dict[str, dict[str, tuple[str, ...]]] = {}
     open_class, open_policy, instance = "", "", ""
@@ -133,11 +165,10 @@ def read_policy(lines: Iterable[str]) -> HostPolicy:
             policies[open_policy].setdefault(instance, ())
         elif instance and not line.startswith("!"):
             policies[open_policy][instance] = (*policies[open_policy][instance], line)
-    lent = {name for policy, instances in policies.items() if policy != POLICY for name in instances}
+    lent = {name for policy, names in policies.items() if policy not in POLICIES for name in names}
     own = {name: found for name, found in classes.items() if OWN_CLASS.fullmatch(name)}
-    return HostPolicy(
+    return OwnPolicies(
         MappingProxyType(own),
-        MappingProxyType(policies.get(POLICY, {})),
-        POLICY in policies,
+        MappingProxyType({name: policies[name] for name in POLICIES if name in policies}),
         frozenset(lent.intersection(own)),
     )

@@ -17,9 +17,9 @@ from mltswitch.errors import DeviceError
 from mltswitch.targets.base import RunningState
 from mltswitch.targets.common import known_form, static_route
 from mltswitch.targets.icos.capabilities import HARDWARE, QUEUE_COUNT, USER_PRIORITIES, model_of
-from mltswitch.targets.icos.policy import ATTACH_LINE, POLICY, HostPolicy, read_policy
+from mltswitch.targets.icos.policy import OwnPolicies, attach_line, read_policies
 from mltswitch.targets.icos.settings import DropCurve, PortSettings, QueueSettings, port_state
-from mltswitch.targets.remap import switch_map
+from mltswitch.targets.remap import POLICIES, dscp_set_by, policy_of
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.state import RouteState, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
@@ -75,32 +75,45 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     """State of the wanted ports and queues, and our routes.
 
     Raises DeviceError for what cannot be read, for PFC on a priority that leads to a queue of ours, for
-    what stands where our DiffServ policy has to, and for another model than the plan was rounded to: its
-    percents are other bytes.
+    what stands where a DiffServ policy of ours has to, and for another model than the plan was rounded to:
+    its percents are other bytes.
     """
     notes = tuple(_model_notes(answers, capabilities))
-    dscp_map, remap = read_dscp_map(answers), read_host_policy(answers).remap
-    remapped = switch_map(wanted.ports, "FASTPATH").remapped
-    if remapped and "no diffserv" in map(str.strip, answers[RUNNING_CONFIG].splitlines()):
+    dscp_map, policies = read_dscp_map(answers), read_own_policies(answers)
+    if any(map(policy_of, wanted.ports)) and "no diffserv" in map(
+        str.strip, answers[RUNNING_CONFIG].splitlines()
+    ):
         raise DeviceError(
             "DiffServ is off for the whole switch, so no policy holds",
             hint="switch it on first: `diffserv`; policies of others then hold, too",
         )
     ports = []
+    entrances = []
     for port in wanted.ports:
         settings = read_port(answers, port.name)
         queues = [queue.queue for queue in port.queues]
         _check_flow_control(answers, port.name, settings, queues)
-        if port.name in remapped and settings.policy not in {"", POLICY}:
+        if policy_of(port) and settings.policy not in {"", *POLICIES}:
             raise DeviceError(
                 f"it has the policy {settings.policy} where the plan needs its own: a port takes one",
                 where=f"port {port.name}",
                 hint=f"take it off first: `no service-policy in {settings.policy}`",
             )
-        state = port_state(port.name, settings, dscp_map, remap, queues, capabilities.threshold.step_bytes)
+        entrances.append(policies.entrance(settings.policy))
+        state = port_state(
+            port.name,
+            settings,
+            dscp_map,
+            policies,
+            wanted.background_dscp,
+            queues,
+            capabilities.threshold.step_bytes,
+        )
         paused = tuple(_flow_control_lines(answers, port.name))
         ports.append(replace(state, unexpected=(*state.unexpected, *paused)))
-    return RunningState(SwitchState(tuple(ports), read_routes(answers, wanted)), answers, notes)
+    routes = read_routes(answers, wanted)
+    found = SwitchState(tuple(ports), routes, background_dscp=dscp_set_by(entrances))
+    return RunningState(found, answers, notes)
 
 
 def _model_notes(answers: Mapping[str, str], wanted: Capabilities) -> Iterator[str]:
@@ -141,19 +154,19 @@ def read_dscp_map(answers: Mapping[str, str]) -> tuple[int, ...]:
         return tuple(rows[dscp] for dscp in range(DSCP_COUNT))
 
 
-def read_host_policy(answers: Mapping[str, str]) -> HostPolicy:
-    """Our DiffServ policy and its classes."""
-    return read_policy(answers[RUNNING_CONFIG].splitlines())
+def read_own_policies(answers: Mapping[str, str]) -> OwnPolicies:
+    """Our DiffServ policies and their classes."""
+    return read_policies(answers[RUNNING_CONFIG].splitlines())
 
 
-def ports_with_policy(answers: Mapping[str, str]) -> set[str]:
-    """Interfaces that have our policy, in lower case and without spaces; an empty one: all of the switch."""
+def ports_with_policy(answers: Mapping[str, str], policy: str) -> set[str]:
+    """Interfaces that have a policy, in lower case and without spaces; an empty one: all of the switch."""
     found: set[str] = set()
     interface = ""
     for line in (" ".join(line.split()) for line in answers[RUNNING_CONFIG].splitlines()):
         if line.startswith("interface "):
             interface = line.removeprefix("interface ").replace(" ", "").lower()
-        elif line == ATTACH_LINE:
+        elif line == attach_line(policy):
             found.add(interface)
     return found
 

@@ -11,9 +11,16 @@ from mltswitch.targets.common import NULL_INTERFACE
 from mltswitch.targets.expressible import queues_of
 from mltswitch.targets.icos.capabilities import QUEUE_COUNT
 from mltswitch.targets.icos.grammar import NETMASKS
-from mltswitch.targets.icos.policy import FAMILIES, class_name
+from mltswitch.targets.icos.policy import class_lines, class_names
 from mltswitch.targets.memory import remembering_last
-from mltswitch.targets.remap import SwitchMap, switch_map
+from mltswitch.targets.remap import (
+    HOST_POLICY,
+    UNTRUSTED_POLICY,
+    Entrance,
+    SwitchMap,
+    policy_of,
+    rewriting_map,
+)
 from mltswitch.targets.state import QueueState, RouteState, SwitchState
 from mltswitch.targets.template import render_template
 
@@ -42,17 +49,8 @@ class _Alike:
 class _Port:
     name: str
     trusted: bool
-    remapped: bool
+    policy: str
     background: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Class:
-    """The DiffServ class of one code point that hosts may not use."""
-
-    name: str
-    dscp: int
-    family: str
 
 
 class _Route(NamedTuple):
@@ -70,7 +68,7 @@ def write_files(state: SwitchState, capabilities: Capabilities) -> dict[str, str
 def render_text(state: SwitchState, capabilities: Capabilities) -> str:
     """All lines, in an order that is safe to enter: queues, then what leads to them, trust, routes."""
     step_bytes = capabilities.threshold.step_bytes
-    own = switch_map(state.ports, "FASTPATH")
+    own = rewriting_map(state, "FASTPATH")
     alike = [
         _Alike(
             tuple(port.name for port in ports),
@@ -83,13 +81,16 @@ def render_text(state: SwitchState, capabilities: Capabilities) -> str:
         "icos/mltswitch.txt.j2",
         percent_bytes=step_bytes,
         ports=[
-            _Port(port.name, port.trusted, port.name in own.remapped, port.queues[-1].queue)
-            for port in state.ports
+            _Port(port.name, port.trusted, policy_of(port), port.queues[-1].queue) for port in state.ports
         ],
         alike=alike,
         dscp_map=_dscp_map(own),
-        denied=_denied(own),
-        background=own.remap.queue if own.remap else None,
+        policies={
+            policy: {name: class_lines(name) for name in class_names(entrance.dscps)}
+            for policy, entrance in planned_entrances(state, own).items()
+        },
+        background=state.ports[0].queues[-1].queue if state.ports else None,
+        background_dscp=state.background_dscp,
         routes=list(map(_route, state.routes)),
     )
 
@@ -115,7 +116,7 @@ def check_expressible(state: SwitchState) -> None:
                     "only background, the last queue, can have a guarantee",
                     where=f"port {names[0]}, queue {queue.queue}",
                 )
-    switch_map(state.ports, "FASTPATH")
+    rewriting_map(state, "FASTPATH")
 
 
 def _route(route: RouteState) -> _Route:
@@ -134,6 +135,11 @@ def _dscp_map(own: SwitchMap) -> tuple[tuple[int, int], ...]:
     return tuple(sorted((dscp, queue) for queue, dscps in own.dscps.items() for dscp in dscps))
 
 
-def _denied(own: SwitchMap) -> list[_Class]:
-    dscps = own.remap.dscps if own.remap else ()
-    return [_Class(class_name(dscp, family), dscp, family) for dscp in dscps for family in FAMILIES]
+def planned_entrances(state: SwitchState, own: SwitchMap) -> dict[str, Entrance]:
+    """Policy → what it does, of those that a port of the plan has."""
+    used = set(map(policy_of, state.ports))
+    return {
+        policy: Entrance(dscps, state.ports[0].queues[-1].queue, state.background_dscp)
+        for policy, dscps in ((HOST_POLICY, own.remap.dscps if own.remap else ()), (UNTRUSTED_POLICY, None))
+        if policy in used
+    }

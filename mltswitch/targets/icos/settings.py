@@ -16,8 +16,8 @@ from typing import Final
 
 from mltswitch.capabilities import PortShare, Unlimited
 from mltswitch.targets.icos.capabilities import COLOURS, QUEUE_COUNT
-from mltswitch.targets.icos.policy import POLICY
-from mltswitch.targets.remap import Remap, code_points
+from mltswitch.targets.icos.policy import OwnPolicies, attach_line
+from mltswitch.targets.remap import POLICIES, code_points
 from mltswitch.targets.state import PortState, QueueState
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -102,24 +102,29 @@ def port_state(
     name: str,
     settings: PortSettings,
     dscp_map: Sequence[int],
-    remap: Remap | None,
+    policies: OwnPolicies,
+    background_dscp: int,
     queues: Sequence[int],
     step_bytes: int,
 ) -> PortState:
     """What the settings mean for `queues`; what no plan asks for is in `unexpected`, in FASTPATH's words.
 
-    `remap` is what our policy does; None where its lines are not a plan's. A percent is `step_bytes`.
+    A percent is `step_bytes`.
     """
+    entrance = policies.entrance(settings.policy)
     unexpected = [*_unexpected_classification(settings, queues[-1]), *settings.own_map]
     if settings.shaping:
         unexpected.append(f"traffic-shape {settings.shaping}")
     if settings.weighting_exponent != INSTANTANEOUS:
         unexpected.append(f"random-detect exponential-weighting-constant {settings.weighting_exponent}")
-    if remap is not None and settings.policy == POLICY:
-        dscp_map = remap.applied(dscp_map)
+    policy = attach_line(settings.policy)
+    if entrance is not None:
+        dscp_map = entrance.applied(dscp_map)
+        unexpected += (f"{policy}, which {fault}" for fault in entrance.faults(queues[-1], background_dscp))
     elif settings.policy:
-        lines = ", whose lines are not the plan's" if settings.policy == POLICY else ""
-        unexpected.append(f"service-policy in {settings.policy}{lines}")
+        unexpected.append(
+            policy + (", whose lines are not the plan's" if settings.policy in POLICIES else "")
+        )
     states: list[QueueState] = []
     dscps = code_points(dscp_map)
     for number in queues:
@@ -134,7 +139,8 @@ def port_state(
                 threshold = percent * step_bytes
         minimum = PortShare(queue.minimum_percent) if queue.minimum_percent else None
         states.append(QueueState(number, dscps.get(number, ()), threshold, Unlimited(), minimum))
-    return PortState(name, settings.trust == TRUSTED, None, tuple(states), tuple(unexpected))
+    rewritten = entrance.rewritten if entrance else ()
+    return PortState(name, settings.trust == TRUSTED, None, tuple(states), tuple(unexpected), rewritten)
 
 
 def _scheduling_faults(number: int, queue: QueueSettings) -> list[str]:

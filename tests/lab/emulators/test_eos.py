@@ -184,16 +184,23 @@ def test_what_a_policy_does(device: EosDevice) -> None:
             "class-map type qos match-any c",
             "match ip access-group a",
         ),
-        *("policy-map type quality-of-service p", "class c", "set traffic-class 2", "class d"),
+        *(
+            "policy-map type quality-of-service p",
+            "class c",
+            "set dscp cs1",
+            "set traffic-class 2",
+            "class d",
+        ),
+        *("class class-default", "set dscp 3"),
     )
     found = device.configuration.policies
-    assert [found.traffic_class("p", "ip", dscp) for dscp in (48, 50)] == [2, None]
-    assert found.traffic_class("p", "ipv6", 48) is None
-    assert found.traffic_class("q", "ip", 48) is None
+    assert [found.actions("p", "ip", n) for n in (48, 50)] == [{"dscp": 8, "traffic-class": 2}, {}]
+    assert found.actions("p", "ipv6", 48) == found.actions("q", "ip", 48) == {}
+    assert "      set dscp cs1" in found.lines()
     other = ("ip access-list a", "1 permit ip any any dscp 10")
     assert device.configure(*other).startswith("% Invalid input: entry 1 is there already")
     device.configure("policy-map type quality-of-service p", "no class c")
-    assert list(device.configuration.policies.policy_maps["p"].classes) == ["d"]
+    assert list(device.configuration.policies.policy_maps["p"].classes) == ["d", "class-default"]
     device.configure(
         *(
             "no policy-map type quality-of-service p",

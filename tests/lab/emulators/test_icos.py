@@ -120,23 +120,27 @@ def test_what_a_policy_does_and_what_holds_it() -> None:
         *("policy-map q in", "exit", "interface 0/1", "service-policy in p"),
     )
     assert device.configure(*lines) == ""
+    more = ("class-map match-all e ipv6", "match any", "exit", "policy-map r in", "class e", "mark ip-dscp 8")
+    assert device.configure(*more) == ""
     found = device.configuration.diffserv
-    assert [found.queue("p", "ipv4", dscp) for dscp in (48, 50)] == [2, None]
-    assert found.queue("p", "ipv6", 48) is None
+    assert found.actions("r", "ipv6", 3) == {"mark ip-dscp": 8} != found.actions("r", "ipv4", 3)
+    assert {"match any", "mark ip-dscp cs1"} <= set(found.lines())
+    assert [found.actions("p", "ipv4", dscp) for dscp in (48, 50)] == [{"assign-queue": 2}, {}]
+    assert found.actions("p", "ipv6", 48) == {}
     for entered, text in (
         (("class-map match-all c", "match ip dscp 3"), "a match of a class cannot be changed"),
         (("class-map match-all c ipv6",), "class c is of ipv4"),
         (("no class-map c",), "class c is in use"),
         (("no policy-map p",), "policy p is in use"),
         (("interface 0/1", "service-policy in q"), "an interface has one policy"),
-        (("policy-map p in", "class e"), "there is no class e"),
-        (("policy-map p in", "no class e"), "class e is not in this policy"),
+        (("policy-map p in", "class f"), "there is no class f"),
+        (("policy-map p in", "no class f"), "class f is not in this policy"),
         (("policy-map p in", "class c", "assign-queue 7"), "queue is a number from 0 to 6"),
     ):
         assert text in device.configure(*entered)
         assert device.configuration.diffserv == found
     assert device.configure("no diffserv") == ""
-    assert device.configuration.diffserv.queue("p", "ipv4", 48) is None
+    assert device.configuration.diffserv.actions("p", "ipv4", 48) == {}
     undone = ("interface 0/1", "no service-policy in p", "exit", "no policy-map p", "no class-map c")
     assert device.configure(*undone) == ""
     session = session_of(device, "configure")

@@ -11,10 +11,11 @@ import pytest
 from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.lab.emulators.eos import EosDevice
+from mltswitch.lab.emulators.eos_policies import FAMILIES
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.eos import TARGET
 from mltswitch.targets.eos.capabilities import HARDWARE, REFUSED
-from mltswitch.targets.state import differences
+from mltswitch.targets.state import differences, every_dscp_but
 from tests.targets.eos.device import MODELS, apply, read, send
 
 CAPABILITIES = TARGET.hardware(None)
@@ -580,9 +581,10 @@ WITH_HOSTS = replace(
     STATE,
     ports=(
         *STATE.ports,
-        PortState("Ethernet5/1", True, None, HOST_QUEUES),
-        PortState("Ethernet6/1", False, None, HOST_QUEUES),
+        PortState("Ethernet5/1", True, None, HOST_QUEUES, rewritten=(48, 56)),
+        PortState("Ethernet6/1", False, None, QUEUES, rewritten=every_dscp_but(9)),
     ),
+    background_dscp=9,
 )
 POLICY_LINES = [
     "ip access-list mltswitch-control-ipv4",
@@ -596,10 +598,20 @@ POLICY_LINES = [
     "class-map type qos match-any mltswitch-control-ipv6",
     "   match ipv6 access-group mltswitch-control-ipv6",
     "policy-map type quality-of-service mltswitch-host",
-    "   class mltswitch-control-ipv4",
-    "      set traffic-class 0",
-    "   class mltswitch-control-ipv6",
-    "      set traffic-class 0",
+    *("   class mltswitch-control-ipv4", "      set dscp 9", "      set traffic-class 0"),
+    *("   class mltswitch-control-ipv6", "      set dscp 9", "      set traffic-class 0"),
+    "! what ports send that are not trusted becomes background",
+    "ip access-list mltswitch-any-ipv4",
+    "   65 permit ip any any",
+    "class-map type qos match-any mltswitch-any-ipv4",
+    "   match ip access-group mltswitch-any-ipv4",
+    "ipv6 access-list mltswitch-any-ipv6",
+    "   65 permit ipv6 any any",
+    "class-map type qos match-any mltswitch-any-ipv6",
+    "   match ipv6 access-group mltswitch-any-ipv6",
+    "policy-map type quality-of-service mltswitch-untrusted",
+    *("   class mltswitch-any-ipv4", "      set dscp 9", "      set traffic-class 0"),
+    *("   class mltswitch-any-ipv6", "      set dscp 9", "      set traffic-class 0"),
 ]
 
 
@@ -623,10 +635,11 @@ def test_what_hosts_may_not_use_is_background_on_their_ports() -> None:
     assert TARGET.parse({FILE: text}, CAPABILITIES) == WITH_HOSTS
     running = serving(WITH_HOSTS).configuration
     ports = [running.ports[f"Ethernet{n}/1"].qos.policy for n in (1, 2, 5, 6)]
-    for family in ("ip", "ipv6"):
-        found = [running.policies.traffic_class(port, family, 48) for port in ports]
-        assert found == [None, None, 0, 0]
-        assert running.policies.traffic_class(ports[2], family, 46) is None
+    made_background = {"dscp": 9, "traffic-class": 0}
+    for family in FAMILIES:
+        for dscp, hosts in ((48, made_background), (46, {})):
+            found = [running.policies.actions(port, family, dscp) for port in ports]
+            assert found == [{}, {}, hosts, made_background]
 
 
 def test_lines_may_stand_in_another_order_with_other_comments() -> None:
@@ -639,27 +652,36 @@ def test_lines_may_stand_in_another_order_with_other_comments() -> None:
     assert TARGET.parse({FILE: moved}, CAPABILITIES) == WITH_HOSTS
 
 
-def test_a_switch_with_ports_of_hosts_alone_needs_no_policy() -> None:
-    state = SwitchState((PortState("Ethernet5/1", True, None, HOST_QUEUES),), ())
+def test_a_switch_with_ports_of_hosts_alone_rewrites_too() -> None:
+    ports = (PortState("Ethernet5/1", True, None, HOST_QUEUES, rewritten=(48, 56)),)
+    state = SwitchState(ports, (), background_dscp=9)
     text = TARGET.render(state, CAPABILITIES)[FILE]
-    assert "policy" not in text
+    assert "      set dscp 9\n" in text
     assert TARGET.parse({FILE: text}, CAPABILITIES) == state
+    serving(state)
 
 
-def test_the_policy_goes_with_the_last_port_that_needs_it() -> None:
+def test_the_policies_go_with_the_last_port_that_needs_them() -> None:
     device = serving(WITH_HOSTS)
-    fabric = replace(WITH_HOSTS, ports=tuple(replace(port, queues=QUEUES) for port in WITH_HOSTS.ports))
+    ports = tuple(replace(port, queues=QUEUES, rewritten=()) for port in WITH_HOSTS.ports)
+    fabric = replace(WITH_HOSTS, ports=ports, background_dscp=0)
     assert commands(device, fabric) == [
         *("interface Ethernet5/1", "no service-policy type qos input mltswitch-host"),
-        *("interface Ethernet6/1", "no service-policy type qos input mltswitch-host"),
+        *("interface Ethernet6/1", "no service-policy type qos input mltswitch-untrusted"),
         "no policy-map type quality-of-service mltswitch-host",
+        "no policy-map type quality-of-service mltswitch-untrusted",
         "no class-map type qos match-any mltswitch-control-ipv4",
         "no class-map type qos match-any mltswitch-control-ipv6",
+        "no class-map type qos match-any mltswitch-any-ipv4",
+        "no class-map type qos match-any mltswitch-any-ipv6",
         "no ip access-list mltswitch-control-ipv4",
         "no ipv6 access-list mltswitch-control-ipv6",
+        "no ip access-list mltswitch-any-ipv4",
+        "no ipv6 access-list mltswitch-any-ipv6",
     ]
     assert device.configure("interface Ethernet9/1", "service-policy type qos input mltswitch-host") == ""
-    assert [line for line in commands(device, fabric) if line.startswith("no policy-map")] == []
+    left = [line for line in commands(device, fabric) if line.startswith("no policy-map")]
+    assert left == ["no policy-map type quality-of-service mltswitch-untrusted"]
     apply(device, TARGET.diff(read(device, fabric), fabric, CAPABILITIES))
     assert read(device, fabric).state == fabric
     assert commands(device, fabric) == []
@@ -676,7 +698,9 @@ def test_other_code_points_change_single_entries() -> None:
         replace(others, dscps=tuple(sorted((*others.dscps, 48, 50)))),
     )
     ports = tuple(
-        replace(port, queues=host_queues if port.queues == HOST_QUEUES else fabric_queues)
+        replace(port, queues=host_queues, rewritten=(48, 50))
+        if port.queues == HOST_QUEUES
+        else replace(port, queues=fabric_queues)
         for port in WITH_HOSTS.ports
     )
     wanted = replace(WITH_HOSTS, ports=ports)
@@ -710,7 +734,11 @@ def test_other_code_points_change_single_entries() -> None:
         ),
         (
             *("policy-map type quality-of-service mltswitch-host", "class mltswitch-control-ipv4"),
-            "set dscp 9",
+            "set dscp cs1",
+        ),
+        (
+            *("policy-map type quality-of-service mltswitch-host", "class mltswitch-control-ipv4"),
+            "set cos 3",
         ),
         ("policy-map type quality-of-service mltswitch-host", "no class mltswitch-control-ipv6"),
         ("policy-map type quality-of-service mltswitch-host", "class theirs", "set traffic-class 6"),
@@ -731,11 +759,92 @@ def test_a_change_of_our_policy_is_found_and_mended(by_hand: tuple[str, ...]) ->
     assert set(device.configuration.policies.lines()) == set(before.policies.lines())
 
 
-def test_a_policy_of_others_on_a_port_of_hosts_is_refused() -> None:
+def in_classes(policy: str, line: str) -> tuple[str, ...]:
+    kind = "control" if policy == "mltswitch-host" else "any"
+    classes = [(f"class mltswitch-{kind}-{family}", line) for family in ("ipv4", "ipv6")]
+    return (f"policy-map type quality-of-service {policy}", *classes[0], *classes[1])
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "difference", "lines"),
+    [
+        # as a release left it that rewrote nothing
+        (
+            in_classes("mltswitch-host", "no set dscp"),
+            "5/1: rewritten expected (48, 56), found ()",
+            in_classes("mltswitch-host", "set dscp 9"),
+        ),
+        (
+            in_classes("mltswitch-host", "set dscp af11"),
+            "5/1: configuration expected as planned, found service-policy type qos input mltswitch-host, "
+            "which sets DSCP 10",
+            in_classes("mltswitch-host", "set dscp 9"),
+        ),
+        (
+            in_classes("mltswitch-untrusted", "set traffic-class 5"),
+            "6/1: configuration expected as planned, found service-policy type qos input "
+            "mltswitch-untrusted, which leads to queue 5",
+            in_classes("mltswitch-untrusted", "set traffic-class 0"),
+        ),
+        (
+            ("ip access-list mltswitch-any-ipv4", "49 permit ip any any dscp 48"),
+            "6/1: configuration expected as planned, found service-policy type qos input "
+            "mltswitch-untrusted, whose lines are not the plan's",
+            ("ip access-list mltswitch-any-ipv4", "no 49"),
+        ),
+        (
+            ("interface Ethernet6/1", "service-policy type qos input mltswitch-host"),
+            f"6/1: rewritten expected {every_dscp_but(9)}, found (48, 56)",
+            (
+                *("interface Ethernet6/1", "no service-policy type qos input mltswitch-host"),
+                "service-policy type qos input mltswitch-untrusted",
+            ),
+        ),
+        (
+            ("interface Ethernet2/1", "service-policy type qos input mltswitch-untrusted"),
+            f"2/1: rewritten expected (), found {every_dscp_but(9)}",
+            ("interface Ethernet2/1", "no service-policy type qos input mltswitch-untrusted"),
+        ),
+    ],
+)
+def test_what_a_port_rewrites_is_found_and_mended(
+    by_hand: tuple[str, ...], difference: str, lines: tuple[str, ...]
+) -> None:
+    device = serving(WITH_HOSTS)
+    before = device.configuration
+    assert device.configure(*by_hand) == ""
+    found = [str(each) for each in differences(WITH_HOSTS, read(device, WITH_HOSTS).state)]
+    assert f"port Ethernet{difference}" in found
+    assert commands(device, WITH_HOSTS) == list(lines)
+    apply(device, TARGET.diff(read(device, WITH_HOSTS), WITH_HOSTS, CAPABILITIES))
+    assert read(device, WITH_HOSTS).state == WITH_HOSTS
+    assert device.configuration.ports == before.ports
+
+
+@pytest.mark.parametrize("name", ["Ethernet5/1", "Ethernet6/1"])
+def test_a_policy_of_others_where_the_plan_needs_its_own_is_refused(name: str) -> None:
     device = EosDevice()
-    device.configure("interface Ethernet5/1", "service-policy type qos input theirs")
-    with pytest.raises(DeviceError, match=r"^port Ethernet5/1: it has the policy map theirs where the plan"):
+    device.configure(f"interface {name}", "service-policy type qos input theirs")
+    with pytest.raises(DeviceError, match=f"^port {name}: it has the policy map theirs where the plan"):
         read(device, WITH_HOSTS)
+
+
+@pytest.mark.parametrize(
+    ("number", "change"),
+    [
+        (0, {"rewritten": (48, 56)}),
+        (1, {"rewritten": (48, 56)}),
+        (2, {"rewritten": ()}),
+        (2, {"rewritten": (48,)}),
+        (3, {"queues": HOST_QUEUES}),
+        (3, {"rewritten": every_dscp_but(0)}),
+    ],
+)
+def test_what_no_policy_can_rewrite_is_refused(number: int, change: dict[str, object]) -> None:
+    ports = list(WITH_HOSTS.ports)
+    ports[number] = replace(ports[number], **change)  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedPlanError, match=f"port {ports[number].name}: EOS rewrites what a port"):
+        TARGET.render(replace(WITH_HOSTS, ports=tuple(ports)), CAPABILITIES)
 
 
 def test_ports_with_maps_of_their_own_are_refused() -> None:

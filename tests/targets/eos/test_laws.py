@@ -4,6 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mltswitch.lab.emulators.eos import EosDevice
+from mltswitch.lab.emulators.eos_policies import FAMILIES
 from mltswitch.lab.emulators.eos_state import EosConfiguration, Trust
 from mltswitch.plan import Plan
 from mltswitch.targets.eos import TARGET
@@ -35,6 +36,14 @@ def test_the_switch_takes_every_rendered_line(data: st.DataObject, plan: Plan) -
     running = read(device, state, capabilities)
     assert running.state == state
     assert TARGET.diff(running, state, capabilities).is_empty
+    configuration = device.configuration
+    for port in state.ports:
+        policy = configuration.ports[port.name].qos.policy
+        for family in FAMILIES:
+            sets = [configuration.policies.actions(policy, family, dscp) for dscp in range(64)]
+            kept = [dscp for dscp in range(64) if sets[dscp].get("dscp", dscp) == dscp]
+            assert port.rewritten == tuple(dscp for dscp in range(64) if dscp not in kept)
+            assert {sets[dscp]["dscp"] for dscp in port.rewritten} <= {state.background_dscp}
 
 
 @few
@@ -71,7 +80,7 @@ def early_drop_bytes(running: EosConfiguration, entrance: str, exit_name: str, d
     traffic_class = (
         running.dscp_classes[dscp] if port.trust is Trust.DSCP else running.cos_classes[port.qos.cos or 0]
     )
-    policy_class = running.policies.traffic_class(port.qos.policy, "ip", dscp)
+    policy_class = running.policies.actions(port.qos.policy, "ip", dscp).get("traffic-class")
     if policy_class is not None:
         traffic_class = policy_class
     queue = running.ports[exit_name].qos.queues.get(running.class_queues[traffic_class])

@@ -10,9 +10,10 @@ import pytest
 from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.lab.emulators.icos import IcosDevice
+from mltswitch.lab.emulators.icos_diffserv import FAMILIES
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.icos import TARGET
-from mltswitch.targets.state import differences
+from mltswitch.targets.state import differences, every_dscp_but
 from tests.targets.icos.device import apply, read
 
 CAPABILITIES = TARGET.hardware(None)
@@ -102,8 +103,13 @@ def test_a_percent_is_other_bytes_on_another_model() -> None:
         ),
         ("policy-map mltswitch-host in\nclass theirs", "mltswitch.txt:3: not a line"),
         (
-            "policy-map mltswitch-host in\nclass mltswitch-48-ipv4\nmark ip-dscp 3",
+            "policy-map mltswitch-host in\nclass mltswitch-48-ipv4\nmark ip-dscp 64",
             "mltswitch.txt:4: not a line",
+        ),
+        ("policy-map mltswitch-host in\nclass mltswitch-any-ipv4", "mltswitch.txt:3: not a line"),
+        (
+            "class-map match-all mltswitch-any-ipv4 ipv4\nmatch ip dscp 48\nexit",
+            "mltswitch.txt:3: not a line",
         ),
         ("policy-map mltswitch-host in\nassign-queue 0", "mltswitch.txt:3: not a line"),
         ("interface te1/0/2\ncos-queue min-bandwidth 1 2 3\nexit", "mltswitch.txt:3: not a line"),
@@ -463,9 +469,10 @@ WITH_HOSTS = replace(
     STATE,
     ports=(
         *STATE.ports,
-        PortState("te1/0/5", True, None, HOST_QUEUES),
-        PortState("te1/0/6", False, None, HOST_QUEUES),
+        PortState("te1/0/5", True, None, HOST_QUEUES, rewritten=(48, 56)),
+        PortState("te1/0/6", False, None, QUEUES, rewritten=every_dscp_but(9)),
     ),
+    background_dscp=9,
 )
 POLICY = """class-map match-all mltswitch-48-ipv4 ipv4
 match ip dscp 48
@@ -482,15 +489,47 @@ exit
 policy-map mltswitch-host in
 class mltswitch-48-ipv4
 assign-queue 0
+mark ip-dscp 9
 exit
 class mltswitch-48-ipv6
 assign-queue 0
+mark ip-dscp 9
 exit
 class mltswitch-56-ipv4
 assign-queue 0
+mark ip-dscp 9
 exit
 class mltswitch-56-ipv6
 assign-queue 0
+mark ip-dscp 9
+exit
+exit
+"""
+
+
+MADE_BACKGROUND = ("assign-queue 0", "mark ip-dscp 9")
+
+
+def in_classes(policy: str, *lines: str) -> tuple[str, ...]:
+    """From the configuration mode and back."""
+    classes = ((f"class mltswitch-any-{family}", *lines, "exit") for family in FAMILIES)
+    return (f"policy-map {policy} in", *(line for each in classes for line in each), "exit")
+
+
+UNTRUSTED = """class-map match-all mltswitch-any-ipv4 ipv4
+match any
+exit
+class-map match-all mltswitch-any-ipv6 ipv6
+match any
+exit
+policy-map mltswitch-untrusted in
+class mltswitch-any-ipv4
+assign-queue 0
+mark ip-dscp 9
+exit
+class mltswitch-any-ipv6
+assign-queue 0
+mark ip-dscp 9
 exit
 exit
 """
@@ -499,14 +538,18 @@ exit
 def test_what_hosts_may_not_use_is_background_on_their_ports() -> None:
     text = TARGET.render(WITH_HOSTS, CAPABILITIES)[FILE]
     assert f"! what hosts may not use becomes background\n{POLICY}" in text
-    assert text.count("service-policy in mltswitch-host\n") == 2
+    assert f"! what ports send that are not trusted becomes background\n{UNTRUSTED}" in text
+    assert text.count("service-policy in mltswitch-host\n") == 1
+    assert "te1/0/6\nservice-policy in mltswitch-untrusted\nclassofservice dot1p-mapping 0 0\n" in text
     assert "classofservice ip-dscp-mapping 48 6\n" in text
     assert TARGET.parse({FILE: text}, CAPABILITIES) == WITH_HOSTS
     running = serving(WITH_HOSTS).configuration
     policies = [running.ports[f"te1/0/{n}"].policy for n in (1, 2, 5, 6)]
-    for family in ("ipv4", "ipv6"):
-        assert [running.diffserv.queue(policy, family, 48) for policy in policies] == [None, None, 0, 0]
-        assert running.diffserv.queue(policies[2], family, 46) is None
+    made_background = {"assign-queue": 0, "mark ip-dscp": 9}
+    for family in FAMILIES:
+        for dscp, hosts in ((48, made_background), (46, {})):
+            found = [running.diffserv.actions(policy, family, dscp) for policy in policies]
+            assert found == [{}, {}, hosts, made_background]
 
 
 def test_lines_may_stand_in_another_order_with_other_comments() -> None:
@@ -517,14 +560,25 @@ def test_lines_may_stand_in_another_order_with_other_comments() -> None:
     assert found.routes == WITH_HOSTS.routes
 
 
-def test_the_policy_goes_with_the_last_port_that_needs_it() -> None:
+def test_a_switch_with_ports_of_hosts_alone_rewrites_too() -> None:
+    ports = (PortState("te1/0/5", True, None, HOST_QUEUES, rewritten=(48, 56)),)
+    state = SwitchState(ports, (), background_dscp=9)
+    text = TARGET.render(state, CAPABILITIES)[FILE]
+    assert POLICY in text
+    assert TARGET.parse({FILE: text}, CAPABILITIES) == state
+    serving(state)
+
+
+def test_the_policies_go_with_the_last_port_that_needs_them() -> None:
     device = serving(WITH_HOSTS)
-    fabric = replace(WITH_HOSTS, ports=tuple(replace(port, queues=QUEUES) for port in WITH_HOSTS.ports))
+    ports = tuple(replace(port, queues=QUEUES, rewritten=()) for port in WITH_HOSTS.ports)
+    fabric = replace(WITH_HOSTS, ports=ports, background_dscp=0)
     assert commands(device, fabric) == [
         *on_port("te1/0/5", "no service-policy in mltswitch-host"),
-        *on_port("te1/0/6", "no service-policy in mltswitch-host"),
+        *on_port("te1/0/6", "no service-policy in mltswitch-untrusted"),
         "no policy-map mltswitch-host",
-        *(f"no class-map mltswitch-{dscp}-{family}" for dscp in (48, 56) for family in ("ipv4", "ipv6")),
+        "no policy-map mltswitch-untrusted",
+        *(f"no class-map mltswitch-{name}-{family}" for name in (48, 56, "any") for family in FAMILIES),
     ]
     assert device.configure(*on_port("te1/0/9", "service-policy in mltswitch-host")) == ""
     assert "no policy-map mltswitch-host" not in commands(device, fabric)
@@ -548,7 +602,9 @@ def test_other_code_points_change_single_classes() -> None:
         replace(others, dscps=tuple(sorted((*others.dscps, 48, 50)))),
     )
     ports = tuple(
-        replace(port, queues=host_queues if port.queues == HOST_QUEUES else fabric_queues)
+        replace(port, queues=host_queues, rewritten=(48, 50))
+        if port.queues == HOST_QUEUES
+        else replace(port, queues=fabric_queues)
         for port in WITH_HOSTS.ports
     )
     wanted = replace(WITH_HOSTS, ports=ports)
@@ -557,7 +613,7 @@ def test_other_code_points_change_single_classes() -> None:
         *("class-map match-all mltswitch-50-ipv4 ipv4", "match ip dscp 50", "exit"),
         *("class-map match-all mltswitch-50-ipv6 ipv6", "match ip dscp 50", "exit"),
         "policy-map mltswitch-host in",
-        *(line for name in new for line in (f"class {name}", "assign-queue 0", "exit")),
+        *(line for name in new for line in (f"class {name}", *MADE_BACKGROUND, "exit")),
         "exit",
         *("classofservice ip-dscp-mapping 56 0", "classofservice ip-dscp-mapping 50 6"),
         *("policy-map mltswitch-host in", *(f"no class {name}" for name in old), "exit"),
@@ -567,6 +623,73 @@ def test_other_code_points_change_single_classes() -> None:
 
 
 IN_POLICY = ("policy-map mltswitch-host in",)
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "difference", "lines"),
+    [
+        (
+            (
+                *(
+                    "policy-map mltswitch-untrusted in",
+                    "no class mltswitch-any-ipv4",
+                    "no class mltswitch-any-ipv6",
+                ),
+                *("class mltswitch-any-ipv4", "assign-queue 0", "exit"),
+                *("class mltswitch-any-ipv6", "assign-queue 0"),
+            ),
+            f"6: rewritten expected {every_dscp_but(9)}, found ()",
+            in_classes("mltswitch-untrusted", *MADE_BACKGROUND),
+        ),
+        (
+            in_classes("mltswitch-untrusted", "mark ip-dscp cs1"),
+            "6: configuration expected as planned, found service-policy in mltswitch-untrusted, "
+            "which sets DSCP 8",
+            in_classes("mltswitch-untrusted", *MADE_BACKGROUND),
+        ),
+        (
+            in_classes("mltswitch-untrusted", "assign-queue 5"),
+            "6: configuration expected as planned, found service-policy in mltswitch-untrusted, "
+            "which leads to queue 5",
+            in_classes("mltswitch-untrusted", *MADE_BACKGROUND),
+        ),
+        (
+            on_port(
+                "te1/0/6", "no service-policy in mltswitch-untrusted", "service-policy in mltswitch-host"
+            ),
+            f"6: rewritten expected {every_dscp_but(9)}, found (48, 56)",
+            on_port(
+                "te1/0/6", "no service-policy in mltswitch-host", "service-policy in mltswitch-untrusted"
+            ),
+        ),
+        (
+            on_port(
+                "te1/0/5", "no service-policy in mltswitch-host", "service-policy in mltswitch-untrusted"
+            ),
+            f"5: rewritten expected (48, 56), found {every_dscp_but(9)}",
+            on_port(
+                "te1/0/5", "no service-policy in mltswitch-untrusted", "service-policy in mltswitch-host"
+            ),
+        ),
+    ],
+)
+def test_what_a_port_rewrites_is_found_and_mended(
+    by_hand: tuple[str, ...], difference: str, lines: tuple[str, ...]
+) -> None:
+    device = serving(WITH_HOSTS)
+    before = device.configuration
+    assert device.configure(*by_hand) == ""
+    found = [str(each) for each in differences(WITH_HOSTS, read(device, WITH_HOSTS).state)]
+    assert f"port te1/0/{difference}" in found
+    assert commands(device, WITH_HOSTS) == list(lines)
+    serving(WITH_HOSTS, device)
+    assert device.configuration == before
+
+
+def test_what_no_policy_can_rewrite_is_refused() -> None:
+    ports = (replace(WITH_HOSTS.ports[0], rewritten=(48, 56)), *WITH_HOSTS.ports[1:])
+    with pytest.raises(UnsupportedPlanError, match="port te1/0/2: FASTPATH rewrites what a port"):
+        TARGET.render(replace(WITH_HOSTS, ports=ports), CAPABILITIES)
 
 
 @pytest.mark.parametrize(
@@ -597,10 +720,13 @@ def test_a_change_of_our_policy_is_found_and_mended(by_hand: tuple[str, ...]) ->
 
 def test_what_stands_in_the_policys_place_is_refused() -> None:
     device = IcosDevice()
-    device.configure("policy-map theirs in", "exit", *on_port("te1/0/5", "service-policy in theirs"))
-    with pytest.raises(DeviceError, match=r"^port te1/0/5: it has the policy theirs where the plan needs"):
-        read(device, WITH_HOSTS)
-    device.configure(*on_port("te1/0/5", "no service-policy in theirs"), "no diffserv")
+    device.configure("policy-map theirs in", "exit")
+    for name in ("te1/0/5", "te1/0/6"):
+        device.configure(*on_port(name, "service-policy in theirs"))
+        with pytest.raises(DeviceError, match=f"^port {name}: it has the policy theirs where the plan needs"):
+            read(device, WITH_HOSTS)
+        device.configure(*on_port(name, "no service-policy in theirs"))
+    device.configure("no diffserv")
     with pytest.raises(DeviceError, match=r"^DiffServ is off for the whole switch"):
         read(device, WITH_HOSTS)
     assert read(device, STATE).state.ports

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from mltswitch.lab.emulators.icos import IcosDevice
+from mltswitch.lab.emulators.icos_diffserv import FAMILIES
 from mltswitch.lab.emulators.icos_state import DEFAULT_DSCP_TO_QUEUE, IcosConfiguration, Port, Trust
 from mltswitch.plan import Plan
 from mltswitch.targets import SwitchState
 from mltswitch.targets.icos import TARGET
+from mltswitch.targets.remap import UNTRUSTED_POLICY
 from mltswitch.targets.state import differences
 from tests.targets.icos.device import apply, read
 from tests.targets.service_order import blurs, inversions
@@ -37,6 +39,13 @@ def test_the_switch_takes_every_rendered_line(data: st.DataObject, plan: Plan) -
     running = read(device, state)
     assert running.state == state
     assert TARGET.diff(running, state, CAPABILITIES).is_empty
+    for port in state.ports:
+        policy = device.ports[port.name].policy
+        for family in FAMILIES:
+            does = [device.configuration.diffserv.actions(policy, family, dscp) for dscp in range(64)]
+            marks = [actions.get("mark ip-dscp", dscp) for dscp, actions in enumerate(does)]
+            assert port.rewritten == tuple(dscp for dscp in range(64) if marks[dscp] != dscp)
+            assert {marks[dscp] for dscp in port.rewritten} <= {state.background_dscp}
 
 
 @few
@@ -59,16 +68,16 @@ def test_the_way_back_restores_what_was(data: st.DataObject, first: Plan, second
     before = state_of(data, first)
     apply(device, TARGET.diff(read(device, before), before, CAPABILITIES))
     # The second plan's routes lie where the first one's are, so that the way back finds all that it owns.
-    after = SwitchState(
-        tuple(port for port in state_of(data, second).ports if port.name in device.ports), before.routes
-    )
+    after = state_of(data, second)
+    ports = tuple(port for port in after.ports if port.name in device.ports)
+    after = replace(after, ports=ports, routes=before.routes)
     apply(device, TARGET.diff(read(device, after), after, CAPABILITIES))
     apply(device, TARGET.diff(read(device, before), before, CAPABILITIES))
     assert read(device, before).state == before
 
 
 def early_drop_percent(running: IcosConfiguration, entrance: Port, exit_port: Port, dscp: int) -> int:
-    number = running.diffserv.queue(entrance.policy, "ipv4", dscp)
+    number = running.diffserv.actions(entrance.policy, "ipv4", dscp).get("assign-queue")
     if number is None:
         trusted = entrance.trust is Trust.IP_DSCP
         number = running.dscp_to_queue[dscp] if trusted else entrance.priority_to_queue[0]
@@ -111,7 +120,7 @@ def levels(device: IcosDevice, names: list[str]) -> list[list[int]]:
         trusted = entrance.trust is Trust.IP_DSCP
         numbers = []
         for dscp in range(64):
-            number = running.diffserv.queue(entrance.policy, "ipv4", dscp)
+            number = running.diffserv.actions(entrance.policy, "ipv4", dscp).get("assign-queue")
             if number is None:
                 number = running.dscp_to_queue[dscp] if trusted else entrance.priority_to_queue[0]
             numbers.append(number)
@@ -167,7 +176,7 @@ def test_no_step_serves_late_what_neither_end_does_between_plans(
     names = {port.name for port in wanted.ports}
     # Ports of the first plan alone are nobody's business; those of the second one alone are as delivered.
     ports = tuple(port for port in start.ports if port.name in names)
-    planned(device, SwitchState(ports, start.routes))
+    planned(device, replace(start, ports=ports))
     seen = levels_of_steps(data, device, wanted)
     assert inversions(seen) == 0
     assert blurs(seen) == 0
@@ -175,16 +184,20 @@ def test_no_step_serves_late_what_neither_end_does_between_plans(
 
 @st.composite
 def strange_port(draw: DrawFn, port: Port) -> Port:
-    """A port with any trust, any default queue, and strict service in any queues, or in those it has."""
+    """A port with any trust, any default queue, and strict service in any queues, or in those it has.
+
+    The policy of ports that are not trusted is only there where nothing is trusted.
+    """
     strict = draw(st.none() | st.lists(st.booleans(), min_size=7, max_size=7))
     queues = port.queues
     if strict is not None:
         queues = tuple(
             replace(queue, strict=on, minimum_bandwidth=0) for queue, on in zip(queues, strict, strict=True)
         )
+    trust = draw(st.sampled_from([Trust.IP_DSCP, Trust.IP_DSCP, Trust.DOT1P, Trust.UNTRUSTED]))
     return replace(
         port,
-        trust=draw(st.sampled_from([Trust.IP_DSCP, Trust.IP_DSCP, Trust.DOT1P, Trust.UNTRUSTED])),
+        trust=port.trust if port.policy == UNTRUSTED_POLICY else trust,
         priority_to_queue=(draw(st.integers(0, 6)), *port.priority_to_queue[1:]),
         queues=queues,
     )
