@@ -216,10 +216,10 @@ def test_an_alpha_that_rests_below_the_threshold_is_refused(plan: Plan) -> None:
 
 
 @SLOW
-@given(plans(SHARING), st.data())
+@given(plans(REWRITING), st.data())
 def test_background_is_guaranteed_and_control_held_to_its_share(plan: Plan, data: st.DataObject) -> None:
     name = data.draw(switch_names(plan))
-    result = quantise(plan, name, SHARING)
+    result = quantise(plan, name, REWRITING)
     for port, place in zip(result.state.ports, plan.topology.switch(name).ports, strict=True):
         rate_bps = plan.port_profile(plan.topology.switch(name), place).rate_bps
         for queue, entry in zip(port.queues, plan.classes, strict=True):
