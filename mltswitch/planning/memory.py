@@ -122,14 +122,20 @@ def _pool_bytes(
             f"{entry.total_bytes} B are more than {device.hardware} has, {known.total_bytes} B",
             where=f"{where}.total",
         )
-    if delivered is not None and entry.pool_bytes != delivered:
+    described = described_pool_bytes(entry, known)
+    if delivered is not None and described < delivered:
         raise UnsupportedPlanError(
-            f"leaves {entry.pool_bytes} B to share; {device.platform} on {device.hardware} has a pool of "
+            f"leaves {described} B to share; {device.platform} on {device.hardware} has a pool of "
             f"{delivered} B as delivered, which a push expects and does not change",
             where=where,
-            hint=f"leave it out, or give total: {delivered}",
+            hint=f"leave it out, or give memory.{device.hardware} a total from which {delivered} B are left",
         )
-    return entry.pool_bytes if known is None or delivered is not None else entry.pool_bytes // known.parts
+    return described if delivered is None else delivered
+
+
+def described_pool_bytes(entry: Memory, known: PacketMemory | None) -> int:
+    """What a queue can share by the fabric's description; of a chip in several parts, one part."""
+    return entry.pool_bytes if known is None else entry.pool_bytes // known.parts
 
 
 def _alpha_within(
