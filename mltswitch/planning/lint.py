@@ -102,7 +102,8 @@ def _crowded(plan: Plan) -> Concern:
 
     def concern(profile: PortProfile, queue: QueueSettings) -> str:
         threshold, ports = queue.ecn_threshold_bytes or 0, most.get((profile.hardware, profile.role), 0)
-        if not isinstance(queue.limit, AlphaLimit) or profile.pool_bytes is None:
+        largest = max(profile.queues, key=lambda own: own.ecn_threshold_bytes or 0)
+        if not isinstance(queue.limit, AlphaLimit) or profile.pool_bytes is None or queue is not largest:
             return ""
         length = queue.limit.resting_bytes(profile.pool_bytes, ports)
         if threshold < length or ports <= profile.congested_queues:
@@ -206,13 +207,14 @@ def _operating_point(plan: Plan, bounded: list[TrafficClass]) -> str:
 
 
 def _needed(plan: Plan, bounded: list[TrafficClass]) -> str:
-    """Where most is lost, and what would keep every class within its tolerance: buffer, burst or load alone."""
+    """Where most is lost, and what would keep every class within its tolerance, each alone."""
     worst = max(plan.port_profiles, key=_lost)
     ways: list[str] = []
     for factor in LARGER_BUFFERS:
         if _first_broken(scaled_buffer(plan, factor), bounded) is None:
             most = format_bytes(int(factor * worst.buffer_bytes))
-            ways.append(f"{factor:g} times the buffer ({most} a port there)")
+            fewer = ", or fewer busy_ports in memory" if worst.congested_queues > 1 else ""
+            ways.append(f"{factor:g} times the buffer ({most} a port there{fewer})")
             break
     burst = max(plan.fabric.gradient_bursts(len(plan.gradient_classes)), default=1)
     while burst > 1:

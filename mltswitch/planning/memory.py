@@ -13,7 +13,7 @@ from mltswitch.plan.topology_document import PortRole
 DEFAULT: Final = "default"
 """Name in the fabric's `memory` that stands for hardware that it does not list."""
 BUSY_PART: Final = 4
-"""One in so many ports is taken for congested where the fabric does not say."""
+"""One in so many ports that the fabric uses is taken for congested where the fabric does not say."""
 STOCK_ALPHA: Final = 8.0
 """Alpha of a lossy queue in the default profile of most boxes (capabilities/hardware.yaml)."""
 
@@ -84,7 +84,7 @@ def port_memory(fabric: Fabric, device: Capabilities, role: PortRole, used_ports
         )
     if device.limit.kind == "bytes":
         return PortMemory(pool_bytes // ports, None, 1, None, None)
-    busy = (entry and entry.busy_ports) or max(1, ports // BUSY_PART)
+    busy = (entry and entry.busy_ports) or max(1, used_ports // BUSY_PART)
     limit = stock
     if entry is not None and entry.alpha is not None:
         limit = AlphaLimit(int(log2(entry.alpha)))

@@ -37,7 +37,7 @@ def _pools_as_delivered(plan: Plan) -> Iterator[str]:
         if described > profile.pool_bytes:
             yield (
                 f"{profile.platform} {profile.hardware}: counted with its pool as delivered, "
-                f"{format_bytes(profile.pool_bytes)}, not the {format_bytes(described)} that memory.{name} leaves"
+                f"{format_bytes(profile.pool_bytes)}, not the {format_bytes(described)} of memory.{name}"
             )
 
 

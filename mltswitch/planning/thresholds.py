@@ -7,7 +7,13 @@ from typing import Final
 
 from mltswitch.capabilities import BytesLimit, Capabilities, Limit, Unlimited
 from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.plan.class_document import Classes
+from mltswitch.plan.class_document import (
+    BackgroundClass,
+    Classes,
+    ControlClass,
+    NetworkControlClass,
+    OtherClass,
+)
 from mltswitch.plan.document import ClassKind, Plan, PortProfile, QueueSettings, TrafficClass
 from mltswitch.planning.memory import PortMemory
 from mltswitch.planning.predict import port_problem, rounded
@@ -43,20 +49,19 @@ def fixed_limits_packets(classes: Classes, packet_bytes: int) -> dict[str, int]:
     A default is for packets of the usual size. Of jumbo frames it is fewer, or these queues, which hold next
     to nothing, would take most of a port's buffer from the gradients.
     """
-    entries = {
+    entries: dict[str, NetworkControlClass | ControlClass | BackgroundClass | OtherClass] = {
         "network-control": classes.network_control,
         "control": classes.control,
         "background": classes.background,
         **{entry.name: entry for entry in classes.others if not entry.lossless},
     }
-    return {
-        name: entry.limit_packets
-        if "limit_packets" in entry.model_fields_set
-        else min(
-            entry.limit_packets, max(FEWEST_PACKETS, ceil(entry.limit_packets * USUAL_BYTES / packet_bytes))
-        )
-        for name, entry in entries.items()
-    }
+    limits: dict[str, int] = {}
+    for name, entry in entries.items():
+        limits[name] = limit = entry.limit_packets
+        if "limit_packets" not in entry.model_fields_set:
+            fewer = ceil(limit * USUAL_BYTES / packet_bytes)
+            limits[name] = min(limit, max(FEWEST_PACKETS, fewer))
+    return limits
 
 
 class ClassCurves:

@@ -430,9 +430,7 @@ def _best_choice(
     def costs(queue: int, thresholds: FloatArray, margins: FloatArray) -> FloatArray:
         objective, figures = problem.objectives[queue], surfaces[queue].at(thresholds, margins)
         rounds, priced = queue_cost(objective, figures, weights, problem.hops)
-        return np.asarray(
-            priced + planned_weight * rounds[..., 0] + _spread(objective, thresholds, margins)
-        )
+        return np.asarray(priced + planned_weight * rounds[..., 0] + _spread(objective, thresholds, margins))
 
     if problem.shared_limit_packets is not None:
         return _choose_thresholds(problem, spaces, costs)

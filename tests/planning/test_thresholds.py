@@ -97,10 +97,13 @@ def test_room_for_bursts_below_and_above_every_threshold(kind: str, burst: int) 
 
 
 def test_shared_memory_is_divided_among_the_congested_ports() -> None:
-    """A quarter of the ports, each with one queue at rest: alpha (pool - n q) = q."""
-    port = plan_on(device("alpha"), ports__buffer=None).port_profiles[0]
-    assert (port.pool_bytes, port.congested_queues) == (POOL, 4)
-    assert port.buffer_bytes == int(POOL * 8 / (1 + 4 * 8))
+    """A quarter of the ports in use, each with one queue at rest: alpha (pool - n q) = q."""
+    hosts = 7  # and a spine
+    port = plan_on(
+        device("alpha"), ports__buffer=None, topology__leaf_spine__hosts_per_leaf=hosts
+    ).port_profiles[0]
+    assert (port.pool_bytes, port.congested_queues) == (POOL, 2)
+    assert port.buffer_bytes == int(POOL * 8 / (1 + 2 * 8))
     memory = {"default": {"total": "6MB", "reserved": "1MB", "headroom": "1MB", "alpha": 2, "busy_ports": 2}}
     port = plan_on(device("alpha"), ports__buffer=None, memory=memory).port_profiles[0]
     assert port.pool_bytes == 4_000_000
