@@ -83,8 +83,8 @@ def every(calls: Iterable[Callable[[], Result]]) -> list[Result]:
         return results
     # What is wrong with one value is wrong with many ports, and said of the first.
     said: dict[str, str] = {}
-    for error in refused:
-        said.setdefault(error.what, str(error))
+    for each in refused:
+        said.setdefault(each.what, str(each))
     lines = list(said.values())
     more = [f"and {len(lines) - MOST_LISTED} more"] if len(lines) > MOST_LISTED else []
     refused[0].listed = (f"{len(lines)} errors", *lines[:MOST_LISTED], *more) if len(lines) > 1 else ()
