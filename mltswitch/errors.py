@@ -3,8 +3,11 @@
 The leaves tell who can mend it (user input, the machine, a device), and each knows its exit code.
 """
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, Final, TypeVar
+
+MOST_LISTED: Final = 10
+"""Errors of one document that are shown."""
 
 
 class MltswitchError(Exception):
@@ -62,6 +65,30 @@ class MachineError(MltswitchError):
     """This machine lacks something: a privilege, a kernel feature, a program or an optional package."""
 
     exit_code: ClassVar[int] = 3
+
+
+Result = TypeVar("Result")
+
+
+def every(calls: Iterable[Callable[[], Result]]) -> list[Result]:
+    """The results of all calls; what they refuse is raised as one error that lists it all."""
+    results: list[Result] = []
+    refused: list[UserInputError | UnsupportedPlanError] = []
+    for call in calls:
+        try:
+            results.append(call())
+        except (UserInputError, UnsupportedPlanError) as error:
+            refused.append(error)
+    if not refused:
+        return results
+    # What is wrong with one value is wrong with many ports, and said of the first.
+    said: dict[str, str] = {}
+    for each in refused:
+        said.setdefault(each.what, str(each))
+    lines = list(said.values())
+    more = [f"and {len(lines) - MOST_LISTED} more"] if len(lines) > MOST_LISTED else []
+    refused[0].listed = (f"{len(lines)} errors", *lines[:MOST_LISTED], *more) if len(lines) > 1 else ()
+    raise refused[0]
 
 
 class DeviceError(MltswitchError):

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from mltswitch.capabilities.hardware import packet_memory
 from mltswitch.documents import load_document, write_together
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import load_inventory
@@ -63,10 +64,12 @@ class _Question:
     kind: Any
 
 
+SHARED: Final = "shared"
+"""In place of a port's buffer: what the memory of known boxes leaves it."""
 _QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?[A-Za-z]+")
 _WORD: Final = _Matching("name of letters, digits, dots, hyphens and underscores", WORD)
 _RATE: Final = _Matching("rate such as 25Gbps", _QUANTITY)
-_SIZE: Final = _Matching("size such as 1MB", _QUANTITY)
+_SIZE: Final = _Matching("size such as 1MB", re.compile(rf"{_QUANTITY.pattern}|{SHARED}"))
 _COUNT: Final = click.IntRange(1, MOST_SWITCHES)
 QUESTIONS: Final = (
     _Question("name", "Name of the fabric", "", _WORD),
@@ -79,7 +82,7 @@ QUESTIONS: Final = (
     _Question("breakout", "Parts into which a leaf's port to hosts is broken out", 1, click.IntRange(1, 8)),
     _Question("uplink-rate", "Rate of the links between leaves and spines", "10Gbps", _RATE),
     _Question("mtu", "MTU in bytes", 1500, click.IntRange(576, 9216)),
-    _Question("buffer", "Packet memory that one port may fill", "1MB", _SIZE),
+    _Question("buffer", "Packet memory that one port may fill, or shared: the boxes' own", "", _SIZE),
     _Question("management", "First management address of the switches", "192.0.2.11", str),
     _Question("user", "User to log in as", "admin", _WORD),
     _Question("qos-only", "Do routes and addresses exist already (mltswitch: queues alone)", False, bool),
@@ -140,6 +143,9 @@ def _answers(folder: Path, given: dict[str, Any], *, is_silent: bool) -> dict[st
             default = UNSAFE.sub("-", folder.resolve().name).strip("-._") or "rack"
         if key == "spray" and answers["qos_only"]:
             default = "entropy"
+        if key == "buffer":
+            is_known = all(packet_memory(answers[tier][1]) for tier in ("leaf", "spine"))
+            default = SHARED if is_known else f"{-(-answers['mtu'] // 1500)}MB"
         answer = given[key]
         if answer is None and is_silent:
             answer = question.kind.convert(default, None, None) if key in ("leaf", "spine") else default
@@ -154,7 +160,7 @@ def _answers(folder: Path, given: dict[str, Any], *, is_silent: bool) -> dict[st
 def _files(answers: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Name → text of each file below the folder."""
     stride = LEAST_STRIDE
-    while stride < answers["hosts"]:
+    while stride <= answers["hosts"]:
         stride *= 2
     yield "fabric.yaml", render_template("init/fabric.yaml.j2", **answers, stride=stride)
     groups: dict[str, list[tuple[str, IPv4Address]]] = {}

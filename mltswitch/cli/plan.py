@@ -1,5 +1,7 @@
 """`mltswitch plan` and `mltswitch schema`: thresholds from a model and a fabric."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -111,10 +113,14 @@ def plan(
                 where="--edited",
                 expected="no --at-load, --free-order or --model beside it",
             )
-        made = predict_edited(load_plan(edited, accepts_edits=True), profile, hardware_capabilities)
+        changed = load_plan(edited, accepts_edits=True)
+        with _named(edited):
+            made = predict_edited(changed, profile, hardware_capabilities)
     else:
         assert fabric_file is not None  # noqa: S101  (for the type checker)
-        made = _build(profile, fabric_file, model, at_load, is_order_free=free_order)
+        fabric = load_document(fabric_file, Fabric)
+        with _named(fabric_file):
+            made = _build(profile, fabric, model, at_load, is_order_free=free_order)
     if refine is not None:
         made = _refined(made, profile, packets, seed)
     is_written = force or not made.unmet
@@ -174,22 +180,28 @@ def _check_options(
 
 
 def _build(
-    profile: ModelProfile, fabric_file: Path, model: str, at_load: float | None, *, is_order_free: bool
+    profile: ModelProfile, fabric: Fabric, model: str, at_load: float | None, *, is_order_free: bool
 ) -> Plan:
-    fabric = load_document(fabric_file, Fabric)
+    with progress_bar() as advance:
+        return build_plan(
+            profile,
+            fabric,
+            hardware_capabilities,
+            model,
+            at_load=at_load,
+            is_order_free=is_order_free,
+            progress=lambda done, most: advance("thresholds", done, most),
+        )
+
+
+@contextmanager
+def _named(file: Path) -> Iterator[None]:
+    """Errors inside name the file."""
     try:
-        with progress_bar() as advance:
-            return build_plan(
-                profile,
-                fabric,
-                hardware_capabilities,
-                model,
-                at_load=at_load,
-                is_order_free=is_order_free,
-                progress=lambda done, most: advance("thresholds", done, most),
-            )
+        yield
     except MltswitchError as error:
-        error.where = f"{fabric_file}: {error.where}" if error.where else str(fabric_file)
+        error.where = f"{file}: {error.where}" if error.where else str(file)
+        error.listed = tuple(f"{'  ' * (place > 0)}{file}: {line}" for place, line in enumerate(error.listed))
         raise
 
 

@@ -22,7 +22,7 @@ from mltswitch.documents import parse_yaml, read_text
 from mltswitch.errors import UserInputError
 from mltswitch.inventory.listing import Listed
 
-SECONDS: Final = 30.0
+SECONDS: Final = 25.0
 MAXIMUM_OUTPUT_BYTES: Final = 64 * 2**20
 LIMITS: Final = 'ulimit -v 4194304; ulimit -f 4096; exec "$@"'
 """4 GiB of addresses, because YAML aliases multiply a small file to any size, and 2 MiB of errors."""

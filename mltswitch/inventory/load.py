@@ -1,8 +1,10 @@
 """Reading inventories into devices: by Ansible's own loader where it is installed, else by a small one."""
 
 import re
+import stat
 from pathlib import Path
 
+from mltswitch.documents import MAXIMUM_DOCUMENT_BYTES
 from mltswitch.errors import UserInputError
 from mltswitch.inventory.ansible import ansible_program, own_documents, read_ansible_inventory
 from mltswitch.inventory.device import Device, Inventory
@@ -42,7 +44,7 @@ def load_inventory(*paths: Path) -> Inventory:
 def read_hosts(*paths: Path) -> dict[str, Listed]:
     """Hosts with their variables and groups; raises UserInputError, or OSError for a missing path."""
     for path in paths:
-        path.stat()
+        _check_files(path)
     program = ansible_program()
     if program is not None:
         listed = read_ansible_inventory(program, paths)
@@ -53,6 +55,19 @@ def read_hosts(*paths: Path) -> dict[str, Listed]:
     if not listed:
         raise UserInputError("lists no host", where=", ".join(map(str, paths)))
     return listed
+
+
+def _check_files(path: Path) -> None:
+    """Raise UserInputError for what a loader would read for ever, or for half a minute."""
+    mode = path.stat().st_mode
+    folders = [path] if stat.S_ISDIR(mode) else [path.with_name(f"{kind}_vars") for kind in ("group", "host")]
+    found = [path, *(file for folder in folders for file in folder.rglob("*") if file.exists())]
+    for file in found:
+        state = file.stat()
+        if not stat.S_ISREG(state.st_mode) and not stat.S_ISDIR(state.st_mode):
+            raise UserInputError("is no regular file", where=str(file))
+        if state.st_size > MAXIMUM_DOCUMENT_BYTES:
+            raise UserInputError(f"larger than {MAXIMUM_DOCUMENT_BYTES} bytes", where=str(file))
 
 
 def _main_file(path: Path) -> Path:

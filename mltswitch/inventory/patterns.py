@@ -44,6 +44,8 @@ def _hosts(pattern: str, groups: Mapping[str, tuple[str, ...]]) -> set[str]:
     if not matches or _POSITION.fullmatch(pattern):
         listed = ", ".join(sorted(known)[:12]) + (f" and {len(known) - 12} more" if len(known) > 12 else "")
         what = f"no device or group {shown(pattern)}"
+        if _POSITION.fullmatch(pattern):
+            what = f"{shown(pattern)} is a position, which depends on the order in a file"
         raise UserInputError(what, where="--limit", expected=f"some of {listed}")
     by_group = {host for host, inside in groups.items() if not matches.isdisjoint(inside)}
     is_plain = pattern[0] != "~" and not {*".?*["} & {*pattern}

@@ -63,7 +63,7 @@ class Memory(_Document):
     ports: StrictInt | None = Field(default=None, ge=1, le=4096)
     """Ports that share it; by default the box's."""
     busy_ports: StrictInt | None = Field(default=None, ge=1, le=4096)
-    """Ports that are congested at once; by default a quarter of all."""
+    """Ports that are congested at once; by default a quarter of those that the fabric uses."""
     alpha: float | None = Field(default=None, gt=0, le=128, allow_inf_nan=False)
     """Of a lossy queue, a power of two; by default the box's."""
 

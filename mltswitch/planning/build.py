@@ -1,12 +1,13 @@
 """From a model profile and a fabric to a Plan: the compiler's middle."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from mltswitch import __version__
 from mltswitch.capabilities import Capabilities
 from mltswitch.documents import sha256
-from mltswitch.errors import UserInputError
+from mltswitch.errors import UserInputError, every
 from mltswitch.plan.device_checks import check_lags, check_lossless, check_spray_mode
 from mltswitch.plan.document import (
     PLAN_SCHEMA,
@@ -127,8 +128,18 @@ def _draft(
         "unimportant_share": profile.sensitivity.unimportant_share,
         "classes": classes,
         "port_profiles": tuple(
-            _draft_profile(topology, resolved, classes, capabilities(platform, hardware), role, rate_bps)
-            for platform, hardware, role, rate_bps in kinds
+            every(
+                partial(
+                    _draft_profile,
+                    topology,
+                    resolved,
+                    classes,
+                    capabilities(platform, hardware),
+                    role,
+                    rate_bps,
+                )
+                for platform, hardware, role, rate_bps in kinds
+            )
         ),
         "scenarios": planned_scenarios(resolved, topology.senders[PortRole.LEAF_DOWN])
         if is_robust
@@ -284,12 +295,16 @@ def _check_devices(topology: Topology, capabilities: CapabilityLookup, fabric: F
             f"the fabric has no {role} ports", where="ports.overrides", expected=f"{', '.join(sorted(roles))}"
         )
     lossless = [entry.name for entry in fabric.classes.lossless]
+    checks: list[Callable[[], None]] = []
     for switch in topology.switches:
         device = capabilities(switch.platform, switch.hardware)
-        check_ports(switch, device)
-        check_lags(switch, device)
-        check_spray_mode(fabric.spraying.mode, device, switch.name)
-        check_lossless(lossless, device, switch.name)
+        checks += [
+            partial(check_ports, switch, device),
+            partial(check_lags, switch, device),
+            partial(check_spray_mode, fabric.spraying.mode, device, switch.name),
+            partial(check_lossless, lossless, device, switch.name),
+        ]
+    every(checks)
 
 
 def _draft_profile(

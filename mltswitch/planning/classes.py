@@ -6,7 +6,6 @@ from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.plan.class_document import Classes, OtherClass
 from mltswitch.plan.document import ClassKind, LayerRange, TrafficClass
 from mltswitch.plan.fabric import Fabric
-from mltswitch.planning.thresholds import fixed_limits_packets
 from mltswitch.profile import ModelProfile
 
 
@@ -20,7 +19,7 @@ def gradient_class_count(fabric: Fabric, free_queues: Sequence[tuple[str, int, s
     """
     switch, queues, hardware = min(free_queues, key=lambda entry: entry[1])
     classes = fabric.classes
-    others = len(fixed_limits_packets(classes))
+    others = 3 + sum(not entry.lossless for entry in classes.others)
     most = queues - others
     if most < 1:
         raise UnsupportedPlanError(

@@ -20,7 +20,7 @@ FARTHEST: Final = 2.0
 """Times the planned load; nobody asks what lies beyond."""
 BISECTIONS: Final = 4
 """Halvings of the interval between the planned load and 0 or FARTHEST: to 6 % of the planned load."""
-LARGER_BUFFERS: Final = (1.5, 2.0, 3.0, 4.0)
+LARGER_BUFFERS: Final = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 """Times the buffer, tried for what a class would need."""
 SIMULATION: Final = SimulationSettings(packets=400_000, replications=8)
 """Short, for a plan whose own model is the simulation."""
@@ -102,7 +102,8 @@ def _crowded(plan: Plan) -> Concern:
 
     def concern(profile: PortProfile, queue: QueueSettings) -> str:
         threshold, ports = queue.ecn_threshold_bytes or 0, most.get((profile.hardware, profile.role), 0)
-        if not isinstance(queue.limit, AlphaLimit) or profile.pool_bytes is None:
+        largest = max(profile.queues, key=lambda own: own.ecn_threshold_bytes or 0)
+        if not isinstance(queue.limit, AlphaLimit) or profile.pool_bytes is None or queue is not largest:
             return ""
         length = queue.limit.resting_bytes(profile.pool_bytes, ports)
         if threshold < length or ports <= profile.congested_queues:
@@ -206,14 +207,14 @@ def _operating_point(plan: Plan, bounded: list[TrafficClass]) -> str:
 
 
 def _needed(plan: Plan, bounded: list[TrafficClass]) -> str:
-    """What would keep every class within its tolerance, each alone: another buffer, burst or load."""
-
+    """Where most is lost, and what would keep every class within its tolerance, each alone."""
+    worst = max(plan.port_profiles, key=_lost)
     ways: list[str] = []
     for factor in LARGER_BUFFERS:
-        larger = scaled_buffer(plan, factor)
-        if _first_broken(larger, bounded) is None:
-            most = max(profile.buffer_bytes for profile in larger.port_profiles)
-            ways.append(f"{factor:g} times the buffer ({format_bytes(most)} a port)")
+        if _first_broken(scaled_buffer(plan, factor), bounded) is None:
+            most = format_bytes(int(factor * worst.buffer_bytes))
+            fewer = ", or fewer busy_ports in memory" if worst.congested_queues > 1 else ""
+            ways.append(f"{factor:g} times the buffer ({most} a port there{fewer})")
             break
     burst = max(plan.fabric.gradient_bursts(len(plan.gradient_classes)), default=1)
     while burst > 1:
@@ -230,8 +231,13 @@ def _needed(plan: Plan, bounded: list[TrafficClass]) -> str:
             high = middle
     if low:
         ways.append(f"a gradient load of {low * plan.fabric.traffic.load:.2g}")
-    return (
-        f"it would hold with {', or '.join(ways)}"
-        if ways
-        else "no buffer, burst or load that was tried helps"
-    )
+    place = f"{worst.platform} {worst.hardware} {worst.role} ports lose most"
+    if not ways:
+        return f"{place}; no buffer, burst or load that was tried helps"
+    return f"{place}; it would hold with {', or '.join(ways)}"
+
+
+def _lost(profile: PortProfile) -> float:
+    """Losses of all queues of a port, added up."""
+    said = [queue.prediction for queue in profile.queues if queue.ecn_threshold_bytes is not None]
+    return sum(own.loss_unimportant + own.loss_important for own in said if own is not None)

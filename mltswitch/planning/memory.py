@@ -13,7 +13,7 @@ from mltswitch.plan.topology_document import PortRole
 DEFAULT: Final = "default"
 """Name in the fabric's `memory` that stands for hardware that it does not list."""
 BUSY_PART: Final = 4
-"""One in so many ports is taken for congested where the fabric does not say."""
+"""One in so many ports that the fabric uses is taken for congested where the fabric does not say."""
 STOCK_ALPHA: Final = 8.0
 """Alpha of a lossy queue in the default profile of most boxes (capabilities/hardware.yaml)."""
 
@@ -84,7 +84,7 @@ def port_memory(fabric: Fabric, device: Capabilities, role: PortRole, used_ports
         )
     if device.limit.kind == "bytes":
         return PortMemory(pool_bytes // ports, None, 1, None, None)
-    busy = (entry and entry.busy_ports) or max(1, ports // BUSY_PART)
+    busy = (entry and entry.busy_ports) or max(1, used_ports // BUSY_PART)
     limit = stock
     if entry is not None and entry.alpha is not None:
         limit = AlphaLimit(int(log2(entry.alpha)))
@@ -122,14 +122,20 @@ def _pool_bytes(
             f"{entry.total_bytes} B are more than {device.hardware} has, {known.total_bytes} B",
             where=f"{where}.total",
         )
-    if delivered is not None and entry.pool_bytes != delivered:
+    described = described_pool_bytes(entry, known)
+    if delivered is not None and described < delivered:
         raise UnsupportedPlanError(
-            f"leaves {entry.pool_bytes} B to share; {device.platform} on {device.hardware} has a pool of "
+            f"leaves {described} B to share; {device.platform} on {device.hardware} has a pool of "
             f"{delivered} B as delivered, which a push expects and does not change",
             where=where,
-            hint=f"leave it out, or give total: {delivered}",
+            hint=f"leave it out, or give memory.{device.hardware} a total from which {delivered} B are left",
         )
-    return entry.pool_bytes if known is None or delivered is not None else entry.pool_bytes // known.parts
+    return described if delivered is None else delivered
+
+
+def described_pool_bytes(entry: Memory, known: PacketMemory | None) -> int:
+    """What a queue can share by the fabric's description; of a chip in several parts, one part."""
+    return entry.pool_bytes if known is None else entry.pool_bytes // known.parts
 
 
 def _alpha_within(

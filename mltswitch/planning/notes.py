@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from mltswitch.capabilities.hardware import packet_memory
 from mltswitch.plan.document import Plan, PortProfile
-from mltswitch.units import format_ratio
+from mltswitch.planning.memory import DEFAULT, described_pool_bytes
+from mltswitch.units import format_bytes, format_ratio
 
 MODELS_WITHOUT_BURSTS: Final = ("paper", "mm1k")
 """For them packets come singly, at random."""
@@ -21,6 +23,22 @@ def plan_notes(plan: Plan) -> Iterator[str]:
             "classes.gradients are not used and count as background"
         )
     yield from _guaranteed_background(plan)
+    yield from _pools_as_delivered(plan)
+
+
+def _pools_as_delivered(plan: Plan) -> Iterator[str]:
+    """A push expects the pool of SONiC's own templates, however much of the chip the fabric describes."""
+    memory = plan.fabric.memory
+    for profile in {(entry.platform, entry.hardware): entry for entry in plan.port_profiles}.values():
+        name = profile.hardware if profile.hardware in memory else DEFAULT
+        if name not in memory or profile.pool_bytes is None:
+            continue
+        described = described_pool_bytes(memory[name], packet_memory(profile.hardware))
+        if described > profile.pool_bytes:
+            yield (
+                f"{profile.platform} {profile.hardware}: counted with its pool as delivered, "
+                f"{format_bytes(profile.pool_bytes)}, not the {format_bytes(described)} of memory.{name}"
+            )
 
 
 def _guaranteed_background(plan: Plan) -> Iterator[str]:

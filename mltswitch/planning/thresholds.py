@@ -7,7 +7,13 @@ from typing import Final
 
 from mltswitch.capabilities import BytesLimit, Capabilities, Limit, Unlimited
 from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.plan.class_document import Classes
+from mltswitch.plan.class_document import (
+    BackgroundClass,
+    Classes,
+    ControlClass,
+    NetworkControlClass,
+    OtherClass,
+)
 from mltswitch.plan.document import ClassKind, Plan, PortProfile, QueueSettings, TrafficClass
 from mltswitch.planning.memory import PortMemory
 from mltswitch.planning.predict import port_problem, rounded
@@ -20,7 +26,7 @@ from mltswitch.queueing import (
     ThresholdProblem,
     optimise,
 )
-from mltswitch.units import packets_to_bytes
+from mltswitch.units import frame_bytes, packets_to_bytes
 
 Curves = tuple[Curve, Curve]
 Key = tuple[object, ...]
@@ -29,18 +35,33 @@ Key = tuple[object, ...]
 CALLS_EXPECTED: Final = 24
 """Calls of a loss model for one problem, about: for a progress bar."""
 
+USUAL_BYTES: Final = frame_bytes(1500)
+FEWEST_PACKETS: Final = 10
+"""Least default limit: what TCP sends at once at first (RFC 6928)."""
+
 SolveProgress = Callable[[int, int], None]
 """(calls of the loss model so far, calls that are expected)."""
 
 
-def fixed_limits_packets(classes: Classes) -> dict[str, int]:
-    """Limits of the classes that are no gradients, by name; a lossless class has the operator's."""
-    return {
-        "network-control": classes.network_control.limit_packets,
-        "control": classes.control.limit_packets,
-        "background": classes.background.limit_packets,
-        **{entry.name: entry.limit_packets for entry in classes.others if not entry.lossless},
+def fixed_limits_packets(classes: Classes, packet_bytes: int) -> dict[str, int]:
+    """Limits of the classes that are no gradients, by name; a lossless class has the operator's.
+
+    A default is for packets of the usual size. Of jumbo frames it is fewer, or these queues, which hold next
+    to nothing, would take most of a port's buffer from the gradients.
+    """
+    entries: dict[str, NetworkControlClass | ControlClass | BackgroundClass | OtherClass] = {
+        "network-control": classes.network_control,
+        "control": classes.control,
+        "background": classes.background,
+        **{entry.name: entry for entry in classes.others if not entry.lossless},
     }
+    limits: dict[str, int] = {}
+    for name, entry in entries.items():
+        limits[name] = limit = entry.limit_packets
+        if "limit_packets" not in entry.model_fields_set:
+            fewer = ceil(limit * USUAL_BYTES / packet_bytes)
+            limits[name] = min(limit, max(FEWEST_PACKETS, fewer))
+    return limits
 
 
 class ClassCurves:
@@ -62,7 +83,7 @@ def provisional_queues(
     classes: tuple[TrafficClass, ...], given: Classes, packet_bytes: int, memory: PortMemory
 ) -> tuple[QueueSettings, ...]:
     """Settings of all classes before thresholds are chosen: gradients have a packet below S and one above."""
-    fixed = fixed_limits_packets(given)
+    fixed = fixed_limits_packets(given, packet_bytes)
     return tuple(
         QueueSettings(
             traffic_class=entry.name,

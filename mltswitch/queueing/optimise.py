@@ -59,6 +59,9 @@ BELOW_WEIGHT: Final = 16.0
 """Room below S counts for so much more: both kinds of packets use it."""
 HEADROOM_POWER: Final = 0.5
 """A loss at its tolerance counts 1, one at a ten-thousandth of it a hundredth: the nearest class decides."""
+PLANNED_WEIGHT: Final = 1e3
+"""Weight of rounds at the planned load where the first choice costs some there: a plan is to hold at least
+where it was planned, whatever that costs in the other scenarios."""
 DELAY_WEIGHT: Final = 1e3
 """Extra rounds for each packet time beyond a delay bound: bounds come before losses."""
 
@@ -112,19 +115,21 @@ def optimise_with(
         figures = evaluator.bounds(tuple(space.point(index) for space in spaces))
         for surface, own in zip(surfaces, figures, strict=True):
             surface.samples.append(own)
-    best = min((evaluator.evaluate(start) for start in starts), default=None, key=lambda entry: entry.cost)
+    tried = [evaluator.evaluate(start) for start in starts]
     seen: set[Choice] = set()
-    for count in range(MOST_CORRECTIONS):
-        choice = _best_choice(problem, spaces, surfaces)
-        if choice in seen or (count >= CORRECTIONS and best is not None and best.delay_excess == 0):
+    for planned_weight in (0.0, PLANNED_WEIGHT):
+        if tried and min(tried).is_within:
             break
-        seen.add(choice)
-        found = evaluator.evaluate(choice)
-        if best is None or found.cost < best.cost:
-            best = found
-        for surface, own, (threshold, limit) in zip(surfaces, found.figures, choice, strict=True):
-            surface.correct(threshold, limit - threshold, own)
-    assert best is not None  # noqa: S101  (the loop runs at least once)
+        for count in range(MOST_CORRECTIONS):
+            choice = _best_choice(problem, spaces, surfaces, planned_weight)
+            if choice in seen or (count >= CORRECTIONS and min(tried).delay_excess == 0):
+                break
+            seen.add(choice)
+            found = evaluator.evaluate(choice)
+            tried.append(found)
+            for surface, own, (threshold, limit) in zip(surfaces, found.figures, choice, strict=True):
+                surface.correct(threshold, limit - threshold, own)
+    best = min(tried)
     for _ in range(MOST_CORRECTIONS):
         if best.delay_excess == 0:
             break
@@ -224,6 +229,16 @@ class Evaluation:
     rounds: float
     cost: float
     delay_excess: float
+    is_within: bool
+    """No loss costs a round at the planned load."""
+
+    def __lt__(self, other: "Evaluation") -> bool:
+        """Delay bounds come first, then tolerances at the planned load, then the cost over all scenarios."""
+        return (self.delay_excess, not self.is_within, self.cost) < (
+            other.delay_excess,
+            not other.is_within,
+            other.cost,
+        )
 
 
 class Evaluator:
@@ -274,13 +289,14 @@ class Evaluator:
         return np.array(said)
 
     def _evaluation(self, choice: Choice, figures: list[FloatArray]) -> Evaluation:
-        rounds = cost = excess = 0.0
+        rounds = cost = excess = planned = 0.0
         for objective, own, (threshold, limit) in zip(self._problem.objectives, figures, choice, strict=True):
             own_rounds, total = queue_cost(objective, own, self._weights, self._problem.hops)
-            rounds += float(own_rounds)
+            planned += float(own_rounds[0])
+            rounds += float(own_rounds @ self._weights)
             cost += float(total + _spread(objective, threshold, limit - threshold))
             excess += _delay_excess(objective, own)
-        return Evaluation(choice, figures, rounds, cost, excess)
+        return Evaluation(choice, figures, rounds, cost, excess, planned == 0)
 
 
 def _is_below(traffic: tuple[QueueTraffic, ...], planned: tuple[QueueTraffic, ...]) -> bool:
@@ -320,7 +336,7 @@ def _delay_excess(objective: QueueObjective, figures: FloatArray) -> float:
 def queue_cost(
     objective: QueueObjective, figures: FloatArray, weights: FloatArray, hops: int
 ) -> tuple[FloatArray, FloatArray]:
-    """(extra rounds, the same with tie-breaks and broken delay bounds) of one queue.
+    """(extra rounds in each scenario, their sum with tie-breaks and broken delay bounds) of one queue.
 
     Args:
         objective: of the queue.
@@ -329,12 +345,12 @@ def queue_cost(
         hops: ports in a row.
     """
     unimportant, important = (end_to_end(figures[..., kind], hops) for kind in (0, 1))
-    rounds = (objective.rounds_unimportant(unimportant) + objective.rounds_important(important)) @ weights
+    rounds = objective.rounds_unimportant(unimportant) + objective.rounds_important(important)
     headroom = sum(
         (loss / max(tolerance, LEAST_TOLERANCE)) ** HEADROOM_POWER
         for loss, tolerance in zip((unimportant, important), objective.tolerances, strict=True)
     )
-    total = rounds + HEADROOM_WEIGHT * (np.asarray(headroom) @ weights)
+    total = rounds @ weights + HEADROOM_WEIGHT * (np.asarray(headroom) @ weights)
     if objective.delay_bound_packet_times is not None:
         excess = np.maximum(0.0, figures[..., 0, 2] - objective.delay_bound_packet_times)
         total = total + DELAY_WEIGHT * excess
@@ -402,14 +418,19 @@ def _bracket(grid: FloatArray, values: FloatArray) -> tuple[IntArray, FloatArray
     return row, np.clip((values - grid[row]) / width, 0.0, 1.0)[:, None, None]
 
 
-def _best_choice(problem: ThresholdProblem, spaces: Sequence[_Space], surfaces: Sequence[_Surface]) -> Choice:
-    """The cheapest S and L of all queues between the points of the grid."""
+def _best_choice(
+    problem: ThresholdProblem,
+    spaces: Sequence[_Space],
+    surfaces: Sequence[_Surface],
+    planned_weight: float,
+) -> Choice:
+    """The cheapest S and L of all queues between the points of the grid; the planned load may weigh more."""
     weights = _weights(problem)
 
     def costs(queue: int, thresholds: FloatArray, margins: FloatArray) -> FloatArray:
         objective, figures = problem.objectives[queue], surfaces[queue].at(thresholds, margins)
-        priced = queue_cost(objective, figures, weights, problem.hops)[1]
-        return np.asarray(priced + _spread(objective, thresholds, margins))
+        rounds, priced = queue_cost(objective, figures, weights, problem.hops)
+        return np.asarray(priced + planned_weight * rounds[..., 0] + _spread(objective, thresholds, margins))
 
     if problem.shared_limit_packets is not None:
         return _choose_thresholds(problem, spaces, costs)

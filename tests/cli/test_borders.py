@@ -174,6 +174,30 @@ def test_a_problem_of_the_second_stage_names_the_file(
     assert err.startswith(f"mltswitch: {file}: ports.buffer: leaf-down ports: ")
 
 
+def test_problems_of_several_switches_are_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each once, however many ports have it."""
+    file = tmp_path / "mine.yaml"
+    shape = {
+        "spines": {"count": 2, "platform": "onyx", "hardware": "sn2700"},
+        "leaves": {"count": 2, "platform": "eos", "hardware": "trident3"},
+        "hosts_per_leaf": 2,
+        "host_ports": {"rate": "400Gbps"},
+    }
+    file.write_text(
+        yaml.safe_dump(changed(("ports", "rate"), "200Gbps") | {"topology": {"leaf_spine": shape}})
+    )
+    code, _, err = ended(capsys, "plan", "--profile", "vgg16", "--fabric", str(file))
+    assert code == 2
+    first, *others = err.splitlines()
+    assert first == f"mltswitch: {file}: 2 errors"
+    assert [line.split(": ", 1)[1] for line in others] == [
+        "spine1: port 1/1: 200 Gbit/s, but sn2700 has 100 Gbit/s there",
+        "leaf1: port Ethernet1/1: 400 Gbit/s, but trident3 has 100 Gbit/s there",
+    ]
+
+
 @pytest.fixture
 def plan_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     file = tmp_path / "plan.yaml"

@@ -1,6 +1,7 @@
 """The small loader, the values of variables, `--limit` and the lab; test_corpus.py has the rest."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -142,8 +143,8 @@ def test_selection(limit: str | None) -> None:
         ("leaf9", "--limit: no device or group 'leaf9' "),
         ("leaf1,!leaf9", "--limit: no device or group 'leaf9' "),
         ("leaf1,&", "--limit: no device or group '' "),
-        ("linux[0]", r"--limit: no device or group 'linux\[0\]' "),
-        ("linux[0:1]", "--limit: no device or group "),
+        ("linux[0]", r"--limit: 'linux\[0\]' is a position"),
+        ("linux[0:1]", "is a position, which depends on the order"),
         ("~(", "--limit: no device or group "),
         ("@file", "--limit: no device or group "),
         ("leaf1:!linux", "no device is selected"),
@@ -438,3 +439,13 @@ def loads_or_one_line(folder: Path) -> None:
     else:
         assert inventory.devices
         assert all(str(device.known_hosts_file).isprintable() for device in inventory.devices)
+
+
+def test_what_would_be_read_for_ever_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "group_vars"
+    folder.mkdir()
+    os.mkfifo(folder / "all")
+    (tmp_path / "hosts.yaml").write_text("all: {hosts: {leaf1: }}")
+    for path in (tmp_path, tmp_path / "hosts.yaml", folder / "all"):
+        with pytest.raises(UserInputError, match="is no regular file"):
+            load_inventory(path)

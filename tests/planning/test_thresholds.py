@@ -97,15 +97,55 @@ def test_room_for_bursts_below_and_above_every_threshold(kind: str, burst: int) 
 
 
 def test_shared_memory_is_divided_among_the_congested_ports() -> None:
-    """A quarter of the ports, each with one queue at rest: alpha (pool - n q) = q."""
-    port = plan_on(device("alpha"), ports__buffer=None).port_profiles[0]
-    assert (port.pool_bytes, port.congested_queues) == (POOL, 4)
-    assert port.buffer_bytes == int(POOL * 8 / (1 + 4 * 8))
+    """A quarter of the ports in use, each with one queue at rest: alpha (pool - n q) = q."""
+    hosts = 7  # and a spine
+    port = plan_on(
+        device("alpha"), ports__buffer=None, topology__leaf_spine__hosts_per_leaf=hosts
+    ).port_profiles[0]
+    assert (port.pool_bytes, port.congested_queues) == (POOL, 2)
+    assert port.buffer_bytes == int(POOL * 8 / (1 + 2 * 8))
     memory = {"default": {"total": "6MB", "reserved": "1MB", "headroom": "1MB", "alpha": 2, "busy_ports": 2}}
     port = plan_on(device("alpha"), ports__buffer=None, memory=memory).port_profiles[0]
     assert port.pool_bytes == 4_000_000
     assert port.buffer_bytes == int(4_000_000 * 2 / (1 + 2 * 2))
     assert limits_of(port) == ({AlphaLimit(1)}, {AlphaLimit(3)})
+
+
+def test_a_chip_described_beside_a_pool_as_delivered_keeps_that_pool() -> None:
+    plan = plan_on(device("alpha"), ports__buffer=None, memory={"default": {"total": "8MB"}})
+    assert plan.port_profiles[0].pool_bytes == POOL
+    assert any(
+        "its pool as delivered, 4,000,000 B, not the 8,000,000 B of memory.default" in note
+        for note in plan.notes
+    )
+    with pytest.raises(UnsupportedPlanError, match="leaves 3000000 B to share"):
+        plan_on(device("alpha"), ports__buffer=None, memory={"default": {"total": "3MB"}})
+
+
+JUMBO: dict[str, Any] = THREE | {
+    "ports__mtu_bytes": 9000,
+    "ports__buffer": "1.5MB",
+    "ports__rate": "25Gbps",
+    "traffic__burst_packets": 7,
+    "traffic__load": 0.8,
+}
+
+
+def test_a_plan_holds_at_its_load_where_some_thresholds_do() -> None:
+    """Over its scenarios alone, the cheapest thresholds of this rack lose too much where it is planned."""
+    plan = build_plan(bundled_profile("bert-base"), fabric(**JUMBO), capabilities)
+    assert not plan.unmet
+
+
+def test_of_jumbo_frames_other_classes_hold_fewer_unless_the_file_says_how_many() -> None:
+    def limits(**changes: Any) -> list[int]:
+        plan = build_plan(bundled_profile("vgg16"), fabric(**JUMBO, **changes), capabilities, "mm1k")
+        port = plan.port_profiles[0]
+        others = [queue for queue in port.queues if queue.ecn_threshold_bytes is None]
+        return [port.length_bytes(queue.limit) // port.packet_bytes for queue in others]
+
+    assert limits() == [10, 10, 10]
+    assert limits(classes__control={"dscp": [40], "limit_packets": 20}) == [10, 20, 10]
 
 
 def limits_of(port: PortProfile) -> tuple[set[Limit], set[Limit]]:

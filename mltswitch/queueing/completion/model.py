@@ -8,12 +8,18 @@ from typing import Final
 import numpy as np
 
 from mltswitch.errors import UserInputError
-from mltswitch.queueing.arrivals import Batch, Incast, mean_burst_packets
+from mltswitch.queueing.arrivals import Batch, Incast
 from mltswitch.queueing.completion.counted import solve_counted_port
 from mltswitch.queueing.completion.delays import percentiles
 from mltswitch.queueing.completion.durations import Slot
 from mltswitch.queueing.completion.port import port_losses, solve_port
-from mltswitch.queueing.completion.reduction import LONGEST_PART, Reduced, is_burst_alike, reduced
+from mltswitch.queueing.completion.reduction import (
+    LONGEST_PART,
+    Reduced,
+    is_burst_alike,
+    largest_burst,
+    reduced,
+)
 from mltswitch.queueing.completion.source_rate import (
     not_arrived_packets,
     raised_thresholds,
@@ -87,17 +93,19 @@ def _reachable(
 ) -> list[QueueThresholds]:
     """Thresholds cut to lengths that a queue exceeds with a probability of 1e-12 at most.
 
-    With the classes above it a queue falls off by at least (1 - load) / (load · burst) a packet, half of what
-    it does in heavy traffic (Kingman 1962), or by log(1 / load) at small loads, whichever is slower.
+    With the classes above it a queue falls off by θ a packet, where load · (exp(θ · burst) - 1) = θ · burst
+    with the largest burst (Kingman 1962): by at least log(1 / load) / burst. Where bursts are geometric, it
+    is (1 - load) / burst.
     """
     cut: list[QueueThresholds] = []
-    load, burst = 0.0, 1.0
+    load, burst, is_geometric = 0.0, 1, False
     for offered, limits in zip(traffic, thresholds, strict=True):
         load += offered.load
-        burst = max(burst, mean_burst_packets(offered.arrivals))
+        burst = max(burst, largest_burst(offered.arrivals))
+        is_geometric |= isinstance(offered.arrivals, Batch) and offered.arrivals.distribution != "fixed"
         if load >= 1 or isinstance(offered.arrivals, Incast):
             return [*cut, *thresholds[len(cut) :]]
-        length = max(load * burst / (1 - load), -1 / log(load)) if load else 0.0
+        length = burst / (1 - load if is_geometric else -log(load)) if load else 0.0
         most = float(ceil(REACHED_DECAYS * length + burst))
         threshold = limits.ecn_threshold_packets
         short = 0.0 if threshold is None else min(threshold, most)

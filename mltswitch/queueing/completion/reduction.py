@@ -55,7 +55,7 @@ def reduced(offered: QueueTraffic, limits: QueueThresholds) -> Reduced:
     if not important:
         # Unimportant packets alone get no further than S, which is then a limit for all.
         limit, important = start, 1.0
-    longest = min(MOST_PACKETS, max(LONGEST_PART, LARGEST_BURSTS * _largest(offered.arrivals)))
+    longest = min(MOST_PACKETS, max(LONGEST_PART, LARGEST_BURSTS * largest_burst(offered.arrivals)))
     room, below = min(limit - start, longest), min(start, longest)
     alike = is_burst_alike(offered)
     enough = below + room + 1 if alike else filling_packets(below, below + room, important)
@@ -79,7 +79,8 @@ def is_burst_alike(offered: QueueTraffic) -> bool:
     return offered.importance == "burst" and not is_single and not isinstance(offered.arrivals, Incast)
 
 
-def _largest(arrivals: Arrivals) -> int:
+def largest_burst(arrivals: Arrivals) -> int:
+    """Packets of the largest burst; of random ones the mean."""
     return max(arrivals.sizes_packets) if isinstance(arrivals, Trace) else ceil(_mean_size(arrivals))
 
 

@@ -1,6 +1,8 @@
 """The model against an exact chain, at its edges, and what it refuses."""
 
 from dataclasses import replace
+from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from mltswitch.queueing import (
     Trace,
     predict,
 )
+from mltswitch.queueing.models import predict_losses
 from tests.queueing.exact import solve_chain
 
 PORT = Port()
@@ -284,3 +287,14 @@ def test_the_highest_class_waits_no_longer_than_its_queue() -> None:
     (found,) = predict(PORT, [QueueTraffic(0.9, 0.5, Batch(8))], [QueueThresholds(4, 6)])
     assert found.p999_delay_packet_times is not None
     assert found.p999_delay_packet_times <= 6
+
+
+@pytest.mark.parametrize("distribution", ["fixed", "geometric"])
+def test_losses_alone_never_grow_when_the_load_falls(distribution: Literal["fixed", "geometric"]) -> None:
+    """Long queues are cut where hardly any packet comes, at small loads of long bursts, too."""
+    queue, limits = QueueTraffic(0.9, 0.5, Batch(16, distribution)), QueueThresholds(200, 400)
+    losses = [
+        predict_losses(PORT, [replace(queue, load=load)], [limits], "completion")[0].loss_unimportant
+        for load in (0.05, 0.1, 0.3, 0.6, 0.9)
+    ]
+    assert all(low <= high + 1e-9 for low, high in pairwise(losses))
