@@ -1,7 +1,7 @@
 """How many packets BMv2's own queues hold: the one thing that P4Runtime has no words for.
 
-BMv2 says it by Apache Thrift, in its service `simple_switch`: `i32 set_all_egress_queue_depths(i32)`. It needs no
-program to run, and there is no call that reads it.
+BMv2 takes it in Apache Thrift, by `i32 set_all_egress_queue_depths(i32)` of its service `simple_switch`. No
+program need run for that, and there is no call that reads it.
 """
 
 import socket
@@ -24,8 +24,8 @@ def set_queue_depth(address: str, port: int, packets: int) -> None:
     """Set it for all queues of all ports, those to come as well, until the switch ends.
 
     Args:
-        address: the host of the thrift port, or `unix:/path` of the switch's P4Runtime server. The port is then
-            looked for in the network namespace of whoever listens there.
+        address: the host of the thrift port, or `unix:/path` of the switch's P4Runtime server. The port is
+            then looked for in the network namespace of whoever listens there.
         port: `--thrift-port`.
         packets: what each queue holds.
 

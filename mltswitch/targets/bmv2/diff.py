@@ -38,7 +38,7 @@ from mltswitch.targets.state import SwitchState
 
 
 def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
-    """The depth of BMv2's queues where nothing says that it was set, the program where ours does not run, entries.
+    """The depth of BMv2's queues, the program, entries: each where it is not the plan's.
 
     Where the depth cannot be set nothing else is sent, and no program loaded. Nothing can be saved. Raises
     DeviceError where foreign entries leave no number for a group.

@@ -152,8 +152,8 @@ def place_of(port: int, queue: int) -> int:
 
 
 DEPTH_PLACE: Final = place_of(PORTS, QUEUE_COUNT - 1)
-"""Of the meter that tells how deep BMv2's queues were made, by its bursts: the port stands for dropping, and no packet
-goes there."""
+"""Of the meter whose bursts tell how deep BMv2's queues were made. The last port stands for dropping, and no
+packet goes there."""
 DEPTH_METER: Final = Meter(0, QUEUE_DEPTH_PACKETS, 0, QUEUE_DEPTH_PACKETS)
 
 
