@@ -221,33 +221,33 @@ def test_queues_that_are_filled_decide_by_what_really_waits(
 def _decide_in_filled_queues(switch: Bmv2, cases: Sequence[tuple[int, Ecn, Callable[..., bytes]]]) -> None:
     by_place = dict(zip(PLACES, cases, strict=False))
     fillers = {
-        place: [
-            ipv4(place[0], queue=place[1], ecn=Ecn.ECT_0, size_bytes=size_bytes)
-            for size_bytes in _sizes(waiting - len(plug(*place, 1)))
+        where: [
+            ipv4(where[0], queue=where[1], ecn=Ecn.ECT_0, size_bytes=size_bytes)
+            for size_bytes in _sizes(waiting - len(plug(*where, 1)))
         ]
-        for place, (waiting, _, _) in by_place.items()
+        for where, (waiting, _, _) in by_place.items()
     }
-    probes = {place: case[2](*place[:1], queue=place[1], ecn=case[1]) for place, case in by_place.items()}
+    probes = [packet(port, queue=queue, ecn=ecn) for (port, queue), (_, ecn, packet) in by_place.items()]
     with switch.held(list(by_place)) as hold:
         for frames in fillers.values():
             for frame in frames:
                 switch.ends[1].send(frame)
         hold.settle()
         before = switch.control.counters()
-        for frame in probes.values():
+        for frame in probes:
             switch.ends[1].send(frame)
         hold.settle()
         after = switch.control.counters()
         hold.settle()
         hold.release()
-    for place, (waiting, ecn, _) in by_place.items():
+    for where, (waiting, ecn, _) in by_place.items():
         fates = {
-            name: getattr(after[place], name).packets - getattr(before[place], name).packets
+            name: getattr(after[where], name).packets - getattr(before[where], name).packets
             for name in COUNTERS
         }
         index = 0 if waiting < S else 1 if waiting < L else 2
         fate = (FORWARDED, MARKED if ecn.is_capable else UNIMPORTANT, AT_LIMIT)[index]
-        assert fates == dict.fromkeys(COUNTERS, 0) | {fate: 1}, (place, waiting, ecn)
+        assert fates == dict.fromkeys(COUNTERS, 0) | {fate: 1}, (where, waiting, ecn)
 
 
 def _sizes(size_bytes: int) -> list[int]:
