@@ -27,10 +27,8 @@ from mltswitch.lab import (
     LabMode,
     NamespaceHandle,
     Records,
-    mininet_file,
 )
 from mltswitch.lab.answers import answers_grpc, answers_ssh
-from mltswitch.lab.bmv2 import has_mininet
 from mltswitch.lab.kernel import examine, examine_for_bmv2
 from mltswitch.lab.mininet_bmv2 import GRPC_PORT, THRIFT_PORT
 from mltswitch.lab.namespaces import our_namespaces
@@ -315,117 +313,6 @@ def assert_nothing_left(lab: Lab) -> None:
         assert processes_with_argument(argument) == []
     links = json.loads(subprocess.run(["ip", "-j", "link"], check=True, capture_output=True).stdout)
     assert not [link["ifname"] for link in links if link.get("address", "").startswith("02:4d:")]
-
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "lab.md"
-PROMPT = "mininet> "
-
-
-def documented_commands(topology: str) -> list[str]:
-    """The block of docs/lab.md that has an `mn` with this topology, line by line."""
-    blocks = re.findall(r"^(?:    .*\n)+", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
-    [block] = [block for block in blocks if f"--topo {topology}" in block]
-    return [line.strip() for line in block.splitlines()]
-
-
-def run_documented(topology: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Execute them in a folder with the project's files; what mn's prompt is told comes from a file."""
-    for name in ("inventories", "mltswitch"):
-        (folder / name).symlink_to(DOCUMENT.parents[1] / name)
-    for python in re.findall(
-        r"^```python\n(.*?)^```", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    ):
-        (folder / "tree.py").write_text(python)
-    commands = documented_commands(topology)
-    prompt = [line.removeprefix(PROMPT) for line in commands if line.startswith(PROMPT)]
-    (folder / "prompt").write_text("".join(f"{line}\n" for line in prompt))
-    programs = without_clean_up(folder)
-    for name, module in (("mltswitch", "-m mltswitch"), ("python3", "")):
-        (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {module} "$@"\n')
-        (programs / name).chmod(0o755)
-    environment = os.environ | {
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "PYTHONPATH": str(DOCUMENT.parents[1]),
-    }
-    for line in commands[: -len(prompt)]:
-        command = line.removeprefix("sudo ")
-        if command.startswith("mn "):
-            command += " --test none --post prompt"
-        done = subprocess.run(
-            ["/bin/sh", "-c", command],
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd=folder,
-            env=environment,
-            timeout=COMMAND_SECONDS,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-    return done
-
-
-def without_clean_up(folder: Path) -> Path:
-    """Programs for the front of the PATH: what mn cleans up with does nothing, and leaves a file."""
-    programs = folder / "programs"
-    programs.mkdir()
-    for name in ("killall", "pkill", "rm"):
-        (programs / name).write_text(f"#!/bin/sh\n: >{folder}/cleaned-up\n")
-        (programs / name).chmod(0o755)
-    return programs
-
-
-@pytest.fixture
-def mininet(bmv2_lab: Bmv2Lab) -> Bmv2Lab:
-    if not has_mininet() or bmv2_lab.engine is not Engine.MININET:
-        pytest.skip("mininet is not installed, or this is not its turn")
-    bmv2_lab.down()
-    return bmv2_lab
-
-
-@pytest.mark.parametrize(("topology", "pings"), [("mltswitch", 11), ("tree,2", 1)])
-def test_mininets_own_command_line_as_documented(
-    mininet: Bmv2Lab, tmp_path: Path, topology: str, pings: int
-) -> None:
-    done = run_documented(topology, tmp_path)
-    said = done.stdout + done.stderr
-    assert said.count(" 0% packet loss") == pings, said
-    assert said.count("packet loss") == pings
-    assert our_namespaces() == ()
-    assert not list(Path("/run").glob("mlt-*/"))
-    if topology == "mltswitch":
-        assert said.count("4 ok") == 1, said  # verify
-
-
-@pytest.mark.parametrize(
-    ("topology", "switch", "said"),
-    [
-        ("mltswitch,broken.json", "bmv2", "broken.json: switches: is missing"),
-        ("mltswitch,nowhere.json", "bmv2", "nowhere.json: No such file or directory"),
-        ("mltswitch", "bmv2", "--topo mltswitch,FILE"),
-        ("mltswitch,broken.json,2", "bmv2", "--topo mltswitch,FILE"),
-        ("tree,2", "bmv2,rate_bps=fast", "rate_bps: 'fast' is no whole number"),
-        ("tree,2", "bmv2,log_level=loud", "log_level: 'loud' is no log level"),
-    ],
-)
-def test_a_mistake_does_not_reach_mininets_clean_up(
-    mininet: Bmv2Lab, tmp_path: Path, topology: str, switch: str, said: str
-) -> None:
-    """It would delete every log in /tmp, and kill whatever is called ping."""
-    (tmp_path / "broken.json").write_text('{"mtu_bytes": 1500}')
-    argv = ["mn", "--custom", str(mininet_file()), "--topo", topology, "--switch", switch]
-    done = subprocess.run(
-        [*argv, "--controller", "none", "--test", "none"],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=os.environ | {"PATH": f"{without_clean_up(tmp_path)}:{os.environ['PATH']}"},
-        timeout=COMMAND_SECONDS,
-    )
-    assert said in done.stderr
-    assert not (tmp_path / "cleaned-up").exists()
-    assert done.returncode == 1
-    assert our_namespaces() == ()
 
 
 def test_an_address_where_something_else_listens_is_named(bmv2_lab: Bmv2Lab) -> None:
