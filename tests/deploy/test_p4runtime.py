@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mltswitch.deploy import Status, connect, diff, push, verify
-from mltswitch.errors import DeviceError
+from mltswitch.errors import DeviceError, UserInputError
 from mltswitch.inventory import Inventory, load_inventory
 from mltswitch.p4.program import Program
 from mltswitch.p4.queue_depth import set_queue_depth
@@ -158,6 +158,17 @@ def test_without_the_depth_of_queues_no_program_is_loaded(
         assert problem in failed.error
         assert "\n" not in failed.error
         assert (server.cookie_of_program, server.written) == (None, [])
+
+
+def test_two_switches_do_not_share_a_thrift_server(server: Server, rack: Inventory) -> None:
+    """One of them would keep its 64 packets a queue, and nothing would tell."""
+    [first] = rack.devices
+    second = dataclasses.replace(first, name="spine1", switch="spine1", port=9560)
+    with pytest.raises(
+        UserInputError, match=r"spine1: its thrift server is 127\.0\.0\.1 port 9090, as that of"
+    ):
+        push(bmv2_plan(), Inventory((first, second), Path("inventory")))
+    assert server.opened == []
 
 
 @contextmanager
