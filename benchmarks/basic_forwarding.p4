@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The least that a P4 program needs to forward IPv4: longest prefix match, TTL, checksum, addresses. What our
 // own program does beyond it, benchmarks/bmv2_throughput.py puts a price on.
 

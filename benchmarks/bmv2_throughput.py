@@ -386,7 +386,7 @@ def _fabric() -> dict[str, Any]:
             "alias": {"spine1": "10.101.0.0/16", "spine2": "10.102.0.0/16"},
         },
         "ports": {"rate": "10Mbps", "buffer": "256kB"},
-        "traffic": {"load": 1.1},
+        "traffic": {"load": 0.9},
         "classes": {"control": {"dscp": [40]}, "gradients": {"dscp": [34, 36, 26, 28, 18]}},
     }
 

@@ -17,6 +17,7 @@ from bmv2_tests.packets import barrier, is_barrier, is_plug, number_of, plug
 from bmv2_tests.runtime_cli import RuntimeCli
 from mltswitch.p4.control import DECISION_COUNTER, DECISIONS, QueueCounters, Switch, open_switch
 from mltswitch.p4.program import QUEUES_PER_PORT, Program
+from mltswitch.p4.queue_depth import set_queue_depth
 
 SWITCH: Final = "simple_switch_grpc"
 CLI: Final = "simple_switch_CLI"
@@ -79,7 +80,8 @@ class Bmv2:
     def __enter__(self) -> "Bmv2":
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bmv2-test-")))
         self._log = folder / "log"
-        address = folder / "grpc"
+        socket_file = folder / "grpc"
+        self._address = f"unix:{socket_file}"
         options = [word for port, name in self.interfaces.items() for word in ("-i", f"{port}@{name}")]
         # The files of its own debugger and notifications lie in /tmp under one name for all switches.
         command = self.namespace.command(
@@ -92,16 +94,16 @@ class Bmv2:
                 "--notifications-addr",
                 f"ipc://{folder}/notify",
             ),
-            *("--", "--grpc-server-addr", f"unix:{address}", "--cpu-port", str(CPU_PORT)),
+            *("--", "--grpc-server-addr", self._address, "--cpu-port", str(CPU_PORT)),
             *("--priority-queues", str(QUEUES_PER_PORT)),
         )
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         self._stack.callback(self._end)
-        wait_until(lambda: address.exists() or not self.is_alive, f"{SWITCH} listens")
+        wait_until(lambda: socket_file.exists() or not self.is_alive, f"{SWITCH} listens")
         assert self.is_alive, self.log()
         self.control: Switch = self._stack.enter_context(
-            open_switch(f"unix:{address}", device_id=self._device_id)
+            open_switch(self._address, device_id=self._device_id)
         )
         self._cli: RuntimeCli | None = None
         return self
@@ -130,7 +132,8 @@ class Bmv2:
         """Run a program afresh, all cells and tables empty; then the lines, queues deep and fast."""
         self.control.load(program)
         self.control.write(lines)
-        self.cli.run(f"set_queue_depth {QUEUE_DEPTH_PACKETS}", "set_queue_rate 0")
+        set_queue_depth(self._address, self._thrift_port, QUEUE_DEPTH_PACKETS)
+        self.cli.run("set_queue_rate 0")
 
     def exchange(self, frame: bytes, port: int = 1) -> list[tuple[int, bytes]]:
         """(port, frame) of everything that comes out because of one frame that goes in.

@@ -1,5 +1,6 @@
 """Dropping and marking: every code point below, at and above S and L, in every kind of queue."""
 
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import pytest
@@ -18,6 +19,7 @@ from bmv2_tests.packets import (
     THRESHOLD_BYTES,
     ipv4,
     ipv6,
+    plug,
     selective_line,
 )
 from bmv2_tests.switch import Bmv2, patiently, place
@@ -193,6 +195,65 @@ def test_what_the_full_queue_drops_takes_nothing_from_the_policer(switch: Bmv2) 
 def test_a_policer_that_is_set_does_not_touch_queues_without_one(switch: Bmv2) -> None:
     switch.control.write([f"meter_set_rates policers {place(PORT, CONTROL_QUEUE)} 0:0 0:0"])
     assert len(switch.exchange(ipv4(PORT, queue=CONTROL_QUEUE))) == 1
+
+
+CASES = [
+    (waiting, ecn, packet)
+    for waiting in (S // 2, S - 1, S, S + 1, L - 1, L, L + 1)
+    for ecn in Ecn
+    for packet in (ipv4, ipv6)
+]
+PLACES = [(port, queue) for port in (2, 3, 4) for queue in SELECTIVE_QUEUES]
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [CASES[first : first + len(PLACES)] for first in range(0, len(CASES), len(PLACES))],
+    ids=lambda cases: str(cases[0][0]),
+)
+def test_queues_that_are_filled_decide_by_what_really_waits(
+    switch: Bmv2, cases: Sequence[tuple[int, Ecn, Callable[..., bytes]]]
+) -> None:
+    """One case a queue, and no register is written: each length is what was sent and has not left."""
+    patiently(lambda: _decide_in_filled_queues(switch, cases))
+
+
+def _decide_in_filled_queues(switch: Bmv2, cases: Sequence[tuple[int, Ecn, Callable[..., bytes]]]) -> None:
+    by_place = dict(zip(PLACES, cases, strict=False))
+    fillers = {
+        where: [
+            ipv4(where[0], queue=where[1], ecn=Ecn.ECT_0, size_bytes=size_bytes)
+            for size_bytes in _sizes(waiting - len(plug(*where, 1)))
+        ]
+        for where, (waiting, _, _) in by_place.items()
+    }
+    probes = [packet(port, queue=queue, ecn=ecn) for (port, queue), (_, ecn, packet) in by_place.items()]
+    with switch.held(list(by_place)) as hold:
+        for frames in fillers.values():
+            for frame in frames:
+                switch.ends[1].send(frame)
+        hold.settle()
+        before = switch.control.counters()
+        for frame in probes:
+            switch.ends[1].send(frame)
+        hold.settle()
+        after = switch.control.counters()
+        hold.settle()
+        hold.release()
+    for where, (waiting, ecn, _) in by_place.items():
+        fates = {
+            name: getattr(after[where], name).packets - getattr(before[where], name).packets
+            for name in COUNTERS
+        }
+        index = 0 if waiting < S else 1 if waiting < L else 2
+        fate = (FORWARDED, MARKED if ecn.is_capable else UNIMPORTANT, AT_LIMIT)[index]
+        assert fates == dict.fromkeys(COUNTERS, 0) | {fate: 1}, (where, waiting, ecn)
+
+
+def _sizes(size_bytes: int) -> list[int]:
+    """Of frames that together have so many bytes, none too short for a number."""
+    number = -(-size_bytes // 1400)
+    return [size_bytes // number + (index < size_bytes % number) for index in range(number)]
 
 
 @pytest.mark.parametrize("size_bytes", [64, 333, 1500])

@@ -23,6 +23,7 @@ from mltswitch.lab import (
     lab_bottleneck,
     mininet_file,
     network_description,
+    network_inventory,
 )
 from mltswitch.measure import judge, probe
 from mltswitch.plan import Fabric, Topology, load_plan, resolve_fabric
@@ -151,13 +152,18 @@ def run(inventory_path: Path, command: tuple[str, ...]) -> int:
     "--output",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The fabric's BMv2 network for mininet.",
+    help="The fabric's BMv2 network for mininet; NAME-switches.yaml beside it is the inventory.",
 )
 def network(inventory_path: Path, fabric_file: Path | None, output: Path) -> None:
-    """Write the fabric for mininet's own command line, and print the command that runs it."""
-    fabric = load_document(fabric_file or inventory_path / "fabric.yaml", Fabric)
-    write_atomically(output, network_description(resolve_fabric(fabric, hardware_capabilities)))
+    """Write the fabric for mininet's own command line, and print the commands that run it and push to it."""
+    fabric = resolve_fabric(
+        load_document(fabric_file or inventory_path / "fabric.yaml", Fabric), hardware_capabilities
+    )
+    inventory = output.with_name(f"{output.stem}-switches.yaml")
+    write_atomically(output, network_description(fabric))
+    write_atomically(inventory, network_inventory(fabric))
     click.echo(f"sudo mn --custom {mininet_file()} --topo mltswitch,{output} --switch bmv2 --controller none")
+    click.echo(f"sudo mltswitch push PLAN -i {inventory}")
 
 
 @lab.command("probe", epilog="\b\nExample:\n  mltswitch lab probe plan.yaml --loads 0.8,1.1,1.5 --seconds 4")

@@ -1,19 +1,16 @@
-"""A conversation with a BMv2 switch: P4Runtime, and BMv2's own client for the depth of queues."""
+"""A conversation with a BMv2 switch: P4Runtime, and thrift for the depth of queues."""
 
 import json
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from mltswitch.deploy.conversation import place, quoted, refusal
 from mltswitch.errors import DeviceError, MltswitchError, UserInputError
 from mltswitch.inventory import Device
-from mltswitch.inventory.device import UNIX_SOCKET
 from mltswitch.p4.program import shipped_program
+from mltswitch.p4.queue_depth import set_queue_depth
 from mltswitch.targets import Step
 from mltswitch.targets.p4runtime import (
     COUNTERS,
@@ -28,15 +25,6 @@ from mltswitch.targets.p4runtime import (
 
 if TYPE_CHECKING:
     from mltswitch.p4.control import Switch
-
-CLI: Final = "simple_switch_CLI"
-"""BMv2's own client for its thrift port; installed with BMv2."""
-CLI_SECONDS: Final = 20.0
-_NO_PACKAGE: Final = "ModuleNotFoundError"
-"""It takes the first python3 of the PATH; that of a virtual environment may lack its packages."""
-_SYSTEM_PATH: Final = "/usr/bin:/bin"
-_REFUSALS: Final = ("Error", "Invalid", "Could not", "Unknown")
-"""How the client begins the line that says what went wrong; its exit status does not tell."""
 
 
 def check_p4runtime() -> None:
@@ -99,9 +87,18 @@ class P4RuntimeConversation:
         if command == LOAD_PROGRAM:
             writer.load(self._program)
         elif command.startswith(f"{SET_QUEUE_DEPTH} "):
-            _by_thrift(self._device, command)
+            self._set_queue_depth(int(command.split(" ")[1]))
         else:
             writer.write([command])
+
+    def _set_queue_depth(self, packets: int) -> None:
+        device = self._device
+        if not device.thrift_port:
+            raise DeviceError(
+                "only BMv2's thrift port can set how deep its queues are, and mltswitch_thrift_port is 0",
+                hint="set it to the switch's --thrift-port",
+            )
+        set_queue_depth(device.address, device.thrift_port, packets)
 
     def _primary(self) -> "Switch":
         if self._writer is None:
@@ -134,48 +131,3 @@ class P4RuntimeConversation:
         except DeviceError as error:
             error.where = place(self._device)
             raise
-
-
-def _by_thrift(device: Device, line: str) -> None:
-    """Let BMv2's own client say it; where its port is not reached, whoever starts the switch says it."""
-    if not device.thrift_port:
-        return
-    address = "127.0.0.1" if device.address.startswith(UNIX_SOCKET) else device.address
-    command = [CLI, "--thrift-ip", address, "--thrift-port", str(device.thrift_port)]
-    done = _run(command, line, None)
-    if _NO_PACKAGE in done.stderr:
-        done = _run(command, line, f"{_SYSTEM_PATH}:{os.environ.get('PATH', '')}")
-    lines = [text.removeprefix("RuntimeCmd: ") for text in (done.stdout + done.stderr).splitlines()]
-    faults = [text for text in lines if text.startswith(_REFUSALS)]
-    if done.returncode or faults:
-        said = faults[:1] or [text for text in lines if text.strip()][-1:] or ["no message"]
-        raise DeviceError(
-            f"{CLI} fails at port {device.thrift_port}: {quoted(said[0])} (exit status {done.returncode})",
-            hint="check mltswitch_thrift_port",
-        )
-
-
-def _run(command: Sequence[str], line: str, path: str | None) -> "subprocess.CompletedProcess[str]":
-    """Feed it one line; `path` is where it looks for its interpreter; raises DeviceError."""
-    program = shutil.which(command[0])
-    if program is None:
-        raise DeviceError(
-            f"{CLI} is not installed, and P4Runtime cannot set the depth of queues",
-            hint=f"install BMv2 here, or enter {line!r} in {CLI} where the switch runs and set "
-            "mltswitch_thrift_port: 0",
-        )
-    try:
-        return subprocess.run(
-            [program, *command[1:]],
-            input=f"{line}\n",
-            capture_output=True,
-            text=True,
-            timeout=CLI_SECONDS,
-            check=False,
-            errors="replace",
-            env=os.environ if path is None else os.environ | {"PATH": path},
-        )
-    except subprocess.TimeoutExpired:
-        raise DeviceError(f"{CLI} has not finished after {CLI_SECONDS:g} s") from None
-    except OSError as error:
-        raise DeviceError(f"{CLI} cannot be started: {error.strerror}") from None

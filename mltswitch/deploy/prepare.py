@@ -7,6 +7,7 @@ from mltswitch.deploy.p4runtime import check_p4runtime
 from mltswitch.deploy.ssh import require_packages, unlock_keys
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Device, Inventory
+from mltswitch.inventory.device import UNIX_SOCKET
 from mltswitch.plan import Plan
 from mltswitch.targets import Quantised, Session, Target, target_for
 
@@ -58,6 +59,14 @@ def _match(plan: Plan, inventory: Inventory) -> None:
             )
         if owners.setdefault(device.switch, device.name) != device.name:
             raise UserInputError(f"is switch {device.switch}, as {owners[device.switch]} is", where=where)
+        thrift = f"{device.address} port {device.thrift_port}"
+        is_alone = not device.thrift_port or device.address.startswith(UNIX_SOCKET)
+        if not is_alone and owners.setdefault(thrift, device.name) != device.name:
+            raise UserInputError(
+                f"its thrift server is {thrift}, as that of {owners[thrift]} is",
+                where=where,
+                hint="set mltswitch_thrift_port to the switch's --thrift-port",
+            )
 
 
 def _is_p4runtime(device: Device) -> bool:

@@ -1,6 +1,6 @@
 """Leaf-spine networks on one machine: Linux or BMv2 switches with real queues, emulated ones, and hosts."""
 
-from mltswitch.lab.bmv2 import mininet_file, network_description
+from mltswitch.lab.bmv2 import mininet_file, network_description, network_inventory
 from mltswitch.lab.bottleneck import lab_bottleneck
 from mltswitch.lab.lab import Lab
 from mltswitch.lab.model import (
@@ -33,4 +33,5 @@ __all__ = [
     "lab_bottleneck",
     "mininet_file",
     "network_description",
+    "network_inventory",
 ]

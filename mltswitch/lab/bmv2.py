@@ -13,6 +13,7 @@ from mltswitch.lab import mininet_bmv2, native
 from mltswitch.lab.keys import write_private
 from mltswitch.lab.layout import LabHost, LabPort, LabSwitch, Layout, lay_out
 from mltswitch.lab.mininet_bmv2 import (
+    THRIFT_PORT,
     HostDescription,
     LinkDescription,
     NetworkDescription,
@@ -21,6 +22,7 @@ from mltswitch.lab.mininet_bmv2 import (
     bmv2_command,
     finish_start,
     host_commands,
+    p4runtime_address,
     switch_commands,
 )
 from mltswitch.lab.model import BMV2_PLATFORM, Records
@@ -47,6 +49,16 @@ def network_description(fabric: Fabric) -> str:
     if layout.platform != BMV2_PLATFORM:
         raise UserInputError("has no bmv2 switches", where=f"fabric {fabric.name}")
     return _json(_description(layout, None, Records()))
+
+
+def network_inventory(fabric: Fabric) -> str:
+    """The inventory of the switches that mn runs: what pushes a plan to them."""
+    hosts = "".join(
+        f'    {switch.name}: {{ansible_host: "{p4runtime_address(switch.name)}"}}\n'
+        for switch in lay_out(fabric, (), with_switches=True).switches
+    )
+    variables = f"mltswitch_platform: {BMV2_PLATFORM}, mltswitch_thrift_port: {THRIFT_PORT}"
+    return f"all:\n  vars: {{{variables}}}\n  hosts:\n{hosts}"
 
 
 def mininet_file() -> Path:

@@ -4,14 +4,18 @@ Stands alone: needs Debian's mininet and BMv2, and nothing of mltswitch, so the 
 is one file, because `mn` executes it without a folder that it could import others from.
 
     sudo mn --custom mininet_bmv2.py --topo mltswitch,network.json --switch bmv2 --controller none
-    sudo mn --custom mininet_bmv2.py --topo tree,2 --switch bmv2,rate_bps=10000000 --controller none
+    sudo mn --custom mininet_bmv2.py --topo tree,2 --mac --arp --switch bmv2 --controller none
     sudo python3 mininet_bmv2.py network.json      # without a prompt, until SIGTERM
 
-Every switch has a network namespace of its own, `mlt-NAME` for ip-netns(8), where its gRPC server (port 9559)
-and its thrift server (9090) can be reached and no host can. Without mininet the module still imports: the
-lab's own namespaces are set up by the same commands.
+Every switch has a network namespace of its own, `mlt-NAME` for ip-netns(8), where no host reaches its
+servers: thrift at port 9090, and P4Runtime at `unix:/run/mlt-NAME/p4runtime`, or at port 9559 in the lab.
+Without mininet the module still imports: the lab's own namespaces are set up by the same commands.
+
+What is wrong with the input ends `mn` at once. After any other exception mn cleans up: it kills processes by
+name (ping and OpenFlow controllers, whose ever they are), and deletes all *.log and *.out in /tmp.
 """
 
+import atexit
 import ctypes
 import json
 import os
@@ -22,7 +26,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address, IPv4Interface
@@ -45,6 +48,9 @@ QUEUES: Final = 8
 NAMESPACE_PREFIX: Final = "mlt-"
 READY_LINE: Final = "mltswitch: ready"
 START_SECONDS: Final = 30.0
+LOOPBACK_SERVER: Final = f"127.0.0.1:{GRPC_PORT}"
+RUN: Final = Path("/run")
+"""Below it, where only root writes, each switch of `mn` has a folder that only root enters."""
 END_SECONDS: Final = 5.0
 """A switch that was told to end and did not is killed."""
 
@@ -73,7 +79,7 @@ class SwitchDescription(TypedDict):
     """One switch; an empty `pcap_folder` captures nothing.
 
     `notifications_file` is where older versions of BMv2 make a socket for what they tell of learning and
-    ageing; where it is empty the mininet switch makes a folder for it, which only its owner can enter.
+    ageing. Where it is empty the mininet switch has a folder for it and for its P4Runtime socket.
     """
 
     name: str
@@ -111,8 +117,18 @@ class NetworkDescription(TypedDict):
     links: list[LinkDescription]
 
 
-def bmv2_command(switch: SwitchDescription) -> list[str]:
-    """Command line of one switch without a program; gRPC listens inside its namespace alone."""
+def run_folder(name: str) -> Path:
+    """Of a switch that mn runs."""
+    return RUN / f"{NAMESPACE_PREFIX}{name}"
+
+
+def p4runtime_address(name: str) -> str:
+    """Of a switch that mn runs."""
+    return f"unix:{run_folder(name)}/p4runtime"
+
+
+def bmv2_command(switch: SwitchDescription, server: str = LOOPBACK_SERVER) -> list[str]:
+    """Command line of one switch without a program; `server` is where it listens for P4Runtime."""
     command = [shutil.which(PROGRAM) or PROGRAM, "--no-p4", "--device-id", "1", "-L", switch["log_level"]]
     if switch["log_level"] != "off":
         command.append("--log-console")
@@ -124,7 +140,7 @@ def bmv2_command(switch: SwitchDescription) -> list[str]:
     # which anybody may take first.
     command += ["--notifications-addr", f"ipc://{switch['notifications_file']}"]
     command += ["--thrift-port", str(THRIFT_PORT), "--"]
-    command += ["--grpc-server-addr", f"127.0.0.1:{GRPC_PORT}"]
+    command += ["--grpc-server-addr", server]
     return [*command, "--cpu-port", str(CPU_PORT), "--priority-queues", str(QUEUES)]
 
 
@@ -189,23 +205,28 @@ def _offloads_off(interface: str) -> str:
     )
 
 
-def finish_start(process_id: int, name: str) -> None:
+def finish_start(process_id: int, name: str, server: str = LOOPBACK_SERVER) -> None:
     """Wait until a started BMv2 serves gRPC, then leave it the smallest send buffers; raises OSError.
 
     What waits in the buffer of a port's socket has left BMv2's queues and knows no priority any more. Linux
     grants 200 kB, which is 140 frames.
     """
     deadline = time.monotonic() + START_SECONDS
-    while not _serves(process_id, name):
+    while not _serves(process_id, name, server):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{name}: BMv2 did not serve gRPC within {START_SECONDS:g} s")
         time.sleep(_POLL_SECONDS)
     shrink_send_buffers(process_id)
 
 
-def _serves(process_id: int, name: str) -> bool:
+def _serves(process_id: int, name: str, server: str) -> bool:
     try:
-        return _runs_bmv2(process_id) and GRPC_PORT in listening_ports(process_id)
+        if not _runs_bmv2(process_id):
+            return False
+        if server == LOOPBACK_SERVER:
+            return GRPC_PORT in listening_ports(process_id)
+        with socket.socket(socket.AF_UNIX) as caller:
+            return caller.connect_ex(server.partition(":")[2]) == 0
     except OSError:
         raise ChildProcessError(f"{name}: BMv2 ended while it started") from None
 
@@ -273,15 +294,24 @@ def _run(node: Any, commands: str) -> None:
         raise RuntimeError(f"{node.name}: {errors or output}")
 
 
+_named: Final[set[str]] = set()
+
+
 def _give_name(node: Any) -> None:
-    """Make the node's namespace known to ip-netns(8)."""
+    """Make the node's namespace known to ip-netns(8), until the node or mininet ends."""
     subprocess.run(["ip", "netns", "attach", NAMESPACE_PREFIX + node.name, str(node.pid)], check=True)
+    _named.add(node.name)
 
 
-def _take_name(node: Any) -> None:
-    subprocess.run(
-        ["ip", "netns", "delete", NAMESPACE_PREFIX + node.name], check=False, stderr=subprocess.DEVNULL
-    )
+def _take_name(name: str) -> None:
+    _named.discard(name)
+    subprocess.run(["ip", "netns", "delete", NAMESPACE_PREFIX + name], check=False, stderr=subprocess.DEVNULL)
+
+
+@atexit.register
+def _take_all_names() -> None:
+    for name in sorted(_named):
+        _take_name(name)
 
 
 class LabHost(Host):  # type: ignore[misc]  # mininet has no types
@@ -300,7 +330,7 @@ class LabHost(Host):  # type: ignore[misc]  # mininet has no types
     def terminate(self) -> None:
         """Also take its namespace's name."""
         super().terminate()
-        _take_name(self)
+        _take_name(self.name)
 
 
 class BMv2Switch(Switch):  # type: ignore[misc]  # likewise
@@ -316,41 +346,41 @@ class BMv2Switch(Switch):  # type: ignore[misc]  # likewise
         log_level: str = "off",
         **params: Any,
     ) -> None:
+        _check_switch(mtu_bytes, rate_bps, log_level)
         params.setdefault("dpid", "1")  # OpenFlow's, which BMv2 does not have
         super().__init__(name, **{**params, "inNamespace": True})
         self.description = description
-        self.mtu_bytes, self.rate_bps, self.log_level = int(mtu_bytes), int(rate_bps), log_level
+        self.mtu_bytes, self.rate_bps, self.log_level = mtu_bytes, rate_bps, log_level
         self.process: subprocess.Popen[bytes] | None = None
-        self.folder: tempfile.TemporaryDirectory[str] | None = None
         _give_name(self)
 
     def start(self, _controllers: object) -> None:
         """Start BMv2; returns when it serves gRPC."""
-        description = self.description or self._described()
+        description, server = self.description or self._described(), LOOPBACK_SERVER
         if not description["notifications_file"]:
-            self.folder = tempfile.TemporaryDirectory(prefix="bmv2-")
-            description = {**description, "notifications_file": f"{self.folder.name}/notifications"}
+            folder = run_folder(self.name)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            description = {**description, "notifications_file": str(folder / "notifications")}
+            server = p4runtime_address(self.name)
         _run(self, switch_commands(description, self.mtu_bytes))
         with _log(description) as log:
             self.process = self.popen(
-                bmv2_command(description), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                bmv2_command(description, server), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        finish_start(self.process.pid, self.name)
+        finish_start(self.process.pid, self.name, server)
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803  (mininet's own name)
         """End BMv2."""
         if self.process is not None:
             end_switch(self.process)
             self.process = None
-        if self.folder is not None:
-            self.folder.cleanup()
-            self.folder = None
+        shutil.rmtree(run_folder(self.name), ignore_errors=True)
         super().stop(deleteIntfs)
 
     def terminate(self) -> None:
         """Also take its namespace's name."""
         super().terminate()
-        _take_name(self)
+        _take_name(self.name)
 
     def _described(self) -> SwitchDescription:
         ports = [
@@ -371,23 +401,23 @@ def _log(switch: SwitchDescription) -> IO[bytes]:
     return Path(switch["log_file"] or os.devnull).open("ab")
 
 
-class NetworkFileError(ValueError):
-    """A `network.json` that describes no network."""
+class InputError(SystemExit):
+    """A `network.json` or an option that cannot be; no Exception, so that mn ends without its clean-up."""
 
 
 def read_network(network_file: str) -> NetworkDescription:
-    """What a `network.json` says; raises NetworkFileError, which names the place, before anything is made."""
+    """What a `network.json` says; raises InputError, which names the place, before anything is made."""
     try:
         network = json.loads(Path(network_file).read_text(encoding="utf-8"))
     except OSError as error:
-        raise NetworkFileError(f"{network_file}: {error.strerror}") from None
+        raise InputError(f"{network_file}: {error.strerror}") from None
     except ValueError as error:
-        raise NetworkFileError(f"{network_file}: is no JSON: {error}") from None
+        raise InputError(f"{network_file}: is no JSON: {error}") from None
     try:
         _check_shape(network, _SHAPE, "")
         _check_names(network)
-    except NetworkFileError as error:
-        raise NetworkFileError(f"{network_file}: {error}") from None
+    except InputError as error:
+        raise InputError(f"{network_file}: {error}") from None
     found: NetworkDescription = network
     return found
 
@@ -428,8 +458,9 @@ _COUNT: Final = _whole_number(range(sys.maxsize))
 _LOG_LEVEL: Final = _text_like(
     "trace|debug|info|warn|error|off", "log level of trace, debug, info, warn, error, off"
 )
+_MTU: Final = _whole_number(range(68, 65536))
 _SHAPE: Final = {
-    "mtu_bytes": _whole_number(range(68, 65536)),
+    "mtu_bytes": _MTU,
     "switches": [
         {
             "name": _NODE,
@@ -460,15 +491,23 @@ def _check_shape(found: Any, shape: Any, place: str) -> None:
         for key, inner in shape.items():
             where = f"{place}.{key}" if place else key
             if not isinstance(found, dict) or key not in found:
-                raise NetworkFileError(f"{where}: is missing")
+                raise InputError(f"{where}: is missing")
             _check_shape(found[key], inner, where)
     elif isinstance(shape, list):
         if not isinstance(found, list):
-            raise NetworkFileError(f"{place}: is no list")
+            raise InputError(f"{place}: is no list")
         for number, member in enumerate(found):
             _check_shape(member, shape[0], f"{place}[{number}]")
     elif not shape.holds(found):
-        raise NetworkFileError(f"{place}: {found!a} is no {shape.words}")
+        raise InputError(f"{place}: {found!a} is no {shape.words}")
+
+
+def _check_switch(mtu_bytes: object, rate_bps: object, log_level: object) -> None:
+    """What stands behind `--switch bmv2,`."""
+    if shutil.which(PROGRAM) is None:
+        raise InputError(f"{PROGRAM} is not installed")
+    options = {"mtu_bytes": mtu_bytes, "rate_bps": rate_bps, "log_level": log_level}
+    _check_shape(options, {"mtu_bytes": _MTU, "rate_bps": _COUNT, "log_level": _LOG_LEVEL}, "")
 
 
 def _check_names(network: NetworkDescription) -> None:
@@ -477,7 +516,7 @@ def _check_names(network: NetworkDescription) -> None:
 
     def add(name: str, place: str) -> None:
         if name in known:
-            raise NetworkFileError(f"{place}: {name!a} is there twice")
+            raise InputError(f"{place}: {name!a} is there twice")
         known.add(name)
 
     for number, switch in enumerate(network["switches"]):
@@ -488,19 +527,21 @@ def _check_names(network: NetworkDescription) -> None:
         add(host["name"], f"hosts[{number}].name")
         add(f"{host['name']}:{host['interface']}", f"hosts[{number}].interface")
         if not host["addresses"]:
-            raise NetworkFileError(f"hosts[{number}].addresses: is empty")
+            raise InputError(f"hosts[{number}].addresses: is empty")
     for number, link in enumerate(network["links"]):
         for key, end in (("a", link["a"]), ("b", link["b"])):
             if ":" not in end or end not in known:
-                raise NetworkFileError(f"links[{number}].{key}: {end!a} is no port that is described")
+                raise InputError(f"links[{number}].{key}: {end!a} is no port that is described")
 
 
 class NetworkTopo(Topo):  # type: ignore[misc]  # likewise
     """The network of a `network.json`, as `mltswitch lab network` writes it."""
 
-    def build(self, network_file: str) -> None:
-        """Called by mininet with what stands behind `--topo mltswitch,`; raises NetworkFileError."""
-        network = read_network(network_file)
+    def build(self, *files: object, **others: object) -> None:
+        """Called by mininet with what stands behind `--topo mltswitch,`; raises InputError."""
+        if len(files) != 1 or others:
+            raise InputError("--topo mltswitch,FILE: FILE is what `mltswitch lab network` has written")
+        network = read_network(str(files[0]))
         mtu_bytes = network["mtu_bytes"]
         ends: dict[str, tuple[str, int | None]] = {}
         for switch in network["switches"]:
@@ -536,7 +577,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         topology = NetworkTopo(arguments[0])
-    except NetworkFileError as error:
+    except InputError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     network = Mininet(topo=topology, switch=BMv2Switch, controller=None, build=False)

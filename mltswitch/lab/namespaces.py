@@ -1,10 +1,9 @@
 """Network namespaces by name: entering them, listing ours and removing them."""
 
-import ctypes
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,12 +11,10 @@ from typing import Final
 from mltswitch.errors import MachineError
 from mltswitch.lab.layout import PREFIX
 from mltswitch.lab.processes import kill_and_wait
+from mltswitch.netns import inside
 
 NAMESPACE_DIRECTORY: Final = Path("/run/netns")
 """Where ip-netns(8) keeps them."""
-
-_CLONE_NEWNET: Final = 0x40000000
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,36 +33,16 @@ class NamespaceHandle:
 
         Other threads of the process are not affected. Raises MachineError when the namespace is gone.
         """
-        own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            self._enter()
+        with ExitStack() as stack:
             try:
-                yield
-            finally:
-                _set_namespace(own, "the namespace left before")
-        finally:
-            os.close(own)
-
-    def _enter(self) -> None:
-        try:
-            target = os.open(NAMESPACE_DIRECTORY / self.name, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise MachineError(
-                f"cannot be opened: {error.strerror}",
-                where=f"network namespace {self.name}",
-                hint="is the lab up? mltswitch lab status tells",
-            ) from None
-        try:
-            _set_namespace(target, self.name)
-        finally:
-            os.close(target)
-
-
-def _set_namespace(descriptor: int, name: str) -> None:
-    if _libc.setns(descriptor, _CLONE_NEWNET) != 0:
-        raise MachineError(
-            f"cannot be entered: {os.strerror(ctypes.get_errno())}", where=f"network namespace {name}"
-        )
+                stack.enter_context(inside(NAMESPACE_DIRECTORY / self.name))
+            except OSError as error:
+                raise MachineError(
+                    f"cannot be entered: {error.strerror}",
+                    where=f"network namespace {self.name}",
+                    hint="is the lab up? mltswitch lab status tells",
+                ) from None
+            yield
 
 
 def our_namespaces() -> tuple[str, ...]:

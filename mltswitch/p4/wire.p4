@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Made from mltswitch/wire/headers.py: change that, then run `make golden`.
 #ifndef MLTSWITCH_WIRE_P4
 #define MLTSWITCH_WIRE_P4

@@ -16,6 +16,7 @@ def p4_text() -> str:
     """The file, to be included by P4 programs."""
     return "\n".join(
         (
+            "// SPDX-License-Identifier: Apache-2.0",
             "// Made from mltswitch/wire/headers.py: change that, then run `make golden`.",
             "#ifndef MLTSWITCH_WIRE_P4",
             "#define MLTSWITCH_WIRE_P4",

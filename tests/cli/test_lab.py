@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from mltswitch.cli.lab import SHIPPED, lab
 from mltswitch.errors import UserInputError
+from mltswitch.inventory import load_inventory
 from mltswitch.lab import Lab
 
 ROOT = Path(__file__).parents[2]
@@ -98,6 +99,11 @@ def test_the_network_for_mininets_own_command_line(checkout: Path) -> None:
     assert custom.read_text(encoding="utf-8").startswith('"""BMv2 switches in mininet')
     network = json.loads((checkout / "network.json").read_text(encoding="utf-8"))
     assert [switch["name"] for switch in network["switches"]] == ["spine1", "spine2", "leaf1", "leaf2"]
+    assert "push PLAN -i network-switches.yaml" in done.output
+    devices = load_inventory(checkout / "network-switches.yaml").devices
+    assert [(device.name, device.endpoint, device.thrift_port) for device in devices] == [
+        (name, f"unix:/run/mlt-{name}/p4runtime", 9090) for name in ("leaf1", "leaf2", "spine1", "spine2")
+    ]
 
 
 def test_a_fabric_without_bmv2_is_no_network_for_mininet(checkout: Path) -> None:

@@ -1,9 +1,6 @@
 """A real plan, the BMv2 target and a real simple_switch_grpc: push twice, verify after changes by hand."""
 
 import dataclasses
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +9,7 @@ import pytest
 from mltswitch.deploy import Status, diff, push, verify
 from mltswitch.deploy.p4runtime import P4RuntimeConversation
 from mltswitch.errors import DeviceError
-from mltswitch.inventory import Device, Inventory, load_inventory
+from mltswitch.inventory import Inventory, load_inventory
 from mltswitch.p4.control import open_switch
 from mltswitch.p4.program import shipped_program
 from mltswitch.plan import Fabric, Plan
@@ -58,7 +55,7 @@ def switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSwitch]:
 def rack(switch: RunningSwitch, tmp_path: Path) -> Inventory:
     """As a user writes it: no user, no key, no known_hosts."""
     (tmp_path / "hosts.yaml").write_text(
-        "all:\n  vars: {mltswitch_platform: bmv2}\n"
+        "all:\n  vars: {mltswitch_platform: bmv2, mltswitch_thrift_port: 9090}\n"
         f"  hosts:\n    leaf1: {{ansible_host: '{switch.address}'}}\n",
         encoding="utf-8",
     )
@@ -83,7 +80,7 @@ def emptied(switch: RunningSwitch) -> None:
 def test_push_fills_an_empty_switch_and_changes_nothing_the_second_time(tmp_path: Path) -> None:
     with running_switch(tmp_path) as fresh:
         (tmp_path / "hosts.yaml").write_text(
-            "all: {vars: {mltswitch_platform: bmv2}, hosts: {leaf1: "
+            "all: {vars: {mltswitch_platform: bmv2, mltswitch_thrift_port: 9090}, hosts: {leaf1: "
             f"{{ansible_host: '{fresh.address}'}}}}}}\n"
         )
         plan, rack = bmv2_plan(), load_inventory(tmp_path / "hosts.yaml")
@@ -267,7 +264,7 @@ def test_another_program_is_a_difference_and_is_replaced(switch: RunningSwitch, 
     assert found.status is Status.DIFFERS
     assert "it runs another program (cookie 0x1212121212121212), which a push replaces" in found.notes[0]
     [pushed] = push(bmv2_plan(), rack).devices
-    assert pushed.change.startswith("# replaces the program that runs: cookie 0x1212121212121212\n")
+    assert "# replaces the program that runs: cookie 0x1212121212121212\nload_program\n" in pushed.change
     assert verify(bmv2_plan(), rack).exit_code == 0
 
 
@@ -280,37 +277,41 @@ def test_a_switch_that_is_not_there_is_one_line(rack: Inventory, tmp_path: Path)
     assert "\n" not in report.error
 
 
-def with_thrift(device: Device, port: int = 9090) -> Inventory:
-    return Inventory((dataclasses.replace(device, thrift_port=port),), Path("inventory"))
-
-
-def client_inside(switch: RunningSwitch, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """BMv2's own client, started in the switch's namespace, where its thrift port is."""
-    client = shutil.which("simple_switch_CLI")
-    if client is None:
-        pytest.skip("simple_switch_CLI is not installed")
-    inside = ["nsenter", "-t", str(switch.process.pid), "-n"]
-    subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True)
-    folder.mkdir()
-    script = folder / "simple_switch_CLI"
-    script.write_text(f'#!/bin/sh\nexec {" ".join(inside)} {client} "$@"\n')
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-
-def test_the_depth_of_queues_goes_by_thrift(
-    switch: RunningSwitch, rack: Inventory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("port", "problem"),
+    [(0, "mltswitch_thrift_port is 0"), (9, "does not answer at thrift port 9: Connection refused")],
+)
+def test_a_switch_whose_queues_cannot_be_made_deep_is_left_alone(
+    tmp_path: Path, port: int, problem: str
 ) -> None:
-    client_inside(switch, tmp_path / "bin", monkeypatch)
+    """64 packets are less than L: over the Unix socket alone nobody could tell."""
+    with running_switch(tmp_path) as fresh:
+        hosts = tmp_path / "hosts.yaml"
+        variables = f"ansible_host: '{fresh.address}', mltswitch_thrift_port: {port}"
+        hosts.write_text(f"all: {{vars: {{mltswitch_platform: bmv2}}, hosts: {{leaf1: {{{variables}}}}}}}\n")
+        plan, rack = bmv2_plan(), load_inventory(hosts)
+        report = push(plan, rack)
+        assert report.exit_code == DeviceError.exit_code
+        assert "refuses step 1 of " in report.devices[0].error
+        assert problem in report.devices[0].error
+        with open_switch(fresh.address, device_id=DEVICE_ID, primary=False) as opened:
+            assert opened.cookie() is None
+
+
+def test_queues_that_nobody_made_deep_are_a_difference(switch: RunningSwitch, rack: Inventory) -> None:
+    """A plan's lines are all there, but a controller that entered them forgot the depth."""
+    plan = bmv2_plan()
+    assert push(plan, rack).exit_code == 0
+    lines = entries(switch)
     emptied(switch)
-    [report] = push(bmv2_plan(), with_thrift(rack.devices[0])).devices
-    assert (report.status, report.error) == (Status.CHANGED, "")
-    assert report.change.splitlines()[0] == "set_queue_depth 16384"
-    emptied(switch)
-    [refused] = push(bmv2_plan(), with_thrift(rack.devices[0], 9)).devices
-    assert refused.status is Status.FAILED
-    assert "simple_switch_CLI fails at port 9: Could not connect" in refused.error
-    assert "queues" not in " ".join(entries(switch))
+    enter(switch, *(line for line in lines if " policers 4095 " not in line))
+    report = verify(plan, rack)
+    assert report.exit_code != 0
+    found = {difference.found for difference in report.devices[0].differences}
+    assert found == {"nothing says that BMv2's queues hold 16384 packets"}
+    [mended] = push(plan, rack).devices
+    assert mended.change == "set_queue_depth 16384\nmeter_set_rates policers 4095 0:16384 0:16384\n"
+    assert verify(plan, rack).exit_code == 0
 
 
 def test_a_question_that_p4runtime_does_not_answer_is_an_error(

@@ -1,6 +1,8 @@
 """The conversation with a BMv2 switch, on a model of its tables: what is asked, sent, and said."""
 
 import dataclasses
+import socket
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from mltswitch.deploy import Status, connect, diff, push, verify
-from mltswitch.errors import DeviceError
-from mltswitch.inventory import Device, Inventory, load_inventory
+from mltswitch.errors import DeviceError, UserInputError
+from mltswitch.inventory import Inventory, load_inventory
 from mltswitch.p4.program import Program
+from mltswitch.p4.queue_depth import set_queue_depth
 from mltswitch.targets import Step
 from mltswitch.targets.bmv2 import TARGET
 from tests.deploy.test_bmv2_end_to_end import bmv2_plan
@@ -65,7 +68,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
         made.opened.append(primary)
         yield made
 
+    def set_queue_depth(address: str, port: int, packets: int) -> None:
+        assert (address, port) == ("127.0.0.1", 9090)
+        made.tables.enter(f"set_queue_depth {packets}")
+
     monkeypatch.setattr("mltswitch.p4.control.open_switch", open_switch)
+    monkeypatch.setattr("mltswitch.deploy.p4runtime.set_queue_depth", set_queue_depth)
     monkeypatch.setattr("mltswitch.deploy.p4runtime.shipped_program", lambda: PROGRAM)
     return made
 
@@ -73,7 +81,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 @pytest.fixture
 def rack(tmp_path: Path) -> Inventory:
     (tmp_path / "hosts.yaml").write_text(
-        "all:\n  vars: {mltswitch_platform: bmv2, mltswitch_thrift_port: 0, mltswitch_device_id: 3}\n"
+        "all:\n  vars: {mltswitch_platform: bmv2, mltswitch_device_id: 3}\n"
         "  hosts:\n    leaf1: {ansible_host: 127.0.0.1}\n",
         encoding="utf-8",
     )
@@ -98,7 +106,7 @@ def test_a_program_of_somebody_else_is_not_read(server: Server, rack: Inventory)
     [found] = diff(bmv2_plan(), rack).devices
     assert found.status is Status.WOULD_CHANGE
     assert found.change.startswith(
-        "# replaces the program that runs: cookie 0x0000000000000001\nload_program\n"
+        "set_queue_depth 16384\n# replaces the program that runs: cookie 0x0000000000000001\nload_program\n"
     )
     assert "another program (cookie 0x0000000000000001)" in found.notes[0]
 
@@ -134,68 +142,70 @@ def test_questions_and_lines_that_it_does_not_know(server: Server, rack: Invento
             conversation.apply((Step("set_queue_depth 5"), Step("table_delete_match groups 1")))
 
 
-def with_client(device: Device, folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Inventory:
-    """A rack whose thrift port is reached by a client that does what the script says."""
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    if script:
-        client = folder / "simple_switch_CLI"
-        client.write_text(f"#!/bin/sh\n{script}\n")
-        client.chmod(0o755)
-    return Inventory((dataclasses.replace(device, thrift_port=9090),), Path("inventory"))
-
-
-def test_the_depth_goes_to_the_client_of_the_switch(
-    server: Server, rack: Inventory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_the_depth_of_queues_no_program_is_loaded(
+    server: Server, rack: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = f'echo "$@" >{tmp_path}/arguments; cat >{tmp_path}/input; echo "RuntimeCmd: "'
-    reached = with_client(rack.devices[0], tmp_path / "bin", script, monkeypatch)
-    [pushed] = push(bmv2_plan(), reached).devices
-    assert (pushed.status, pushed.error) == (Status.CHANGED, "")
-    assert (tmp_path / "arguments").read_text() == "--thrift-ip 127.0.0.1 --thrift-port 9090\n"
-    assert (tmp_path / "input").read_text() == "set_queue_depth 16384\n"
+    monkeypatch.setattr("mltswitch.deploy.p4runtime.set_queue_depth", set_queue_depth)
+    free = socket.create_server(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+    free.close()
+    for thrift_port, problem in ((port, "Connection refused"), (0, "mltswitch_thrift_port is 0")):
+        device = dataclasses.replace(rack.devices[0], thrift_port=thrift_port)
+        [failed] = push(bmv2_plan(), Inventory((device,), Path("inventory"))).devices
+        assert failed.status is Status.FAILED
+        assert "refuses step 1 of " in failed.error
+        assert "'set_queue_depth 16384'" in failed.error
+        assert problem in failed.error
+        assert "\n" not in failed.error
+        assert (server.cookie_of_program, server.written) == (None, [])
 
 
-def test_the_client_is_tried_again_with_the_systems_python(
-    server: Server, rack: Inventory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It begins with `#!/usr/bin/env python3`, and needs a package that a virtual environment lacks."""
-    script = (
-        f'echo "$PATH" >>{tmp_path}/paths; case $PATH in /usr/bin:*) ;; '
-        "*) echo 'ModuleNotFoundError: thrift' >&2; exit 1 ;; esac"
-    )
-    reached = with_client(rack.devices[0], tmp_path / "bin", script, monkeypatch)
-    assert push(bmv2_plan(), reached).exit_code == 0
-    assert len((tmp_path / "paths").read_text().splitlines()) == 2
+def test_two_switches_do_not_share_a_thrift_server(server: Server, rack: Inventory) -> None:
+    """One of them would keep its 64 packets a queue, and nothing would tell."""
+    [first] = rack.devices
+    second = dataclasses.replace(first, name="spine1", switch="spine1", port=9560)
+    with pytest.raises(
+        UserInputError, match=r"spine1: its thrift server is 127\.0\.0\.1 port 9090, as that of"
+    ):
+        push(bmv2_plan(), Inventory((first, second), Path("inventory")))
+    assert server.opened == []
+
+
+@contextmanager
+def thrift_server(answer: bytes) -> Iterator[tuple[int, list[bytes]]]:
+    """Its port, and what one caller said before it was answered."""
+    said: list[bytes] = []
+
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            said.append(connection.recv(4096))
+            connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        yield listener.getsockname()[1], said
+        thread.join()
+
+
+REPLY = b"\x80\1\0\2\0\0\0\x1bset_all_egress_queue_depths\0\0\0\0\x08\0\0\0\0\0\0\0"
+
+
+def test_the_depth_is_said_in_thrift() -> None:
+    with thrift_server(REPLY) as (port, said):
+        set_queue_depth("127.0.0.1", port, 16384)
+    name = b"simple_switch:set_all_egress_queue_depths"
+    arguments = b"\x08\0\1\0\0\x40\0\0"
+    assert said == [b"\x80\1\0\1" + len(name).to_bytes(4, "big") + name + bytes(4) + arguments]
 
 
 @pytest.mark.parametrize(
-    ("script", "problem"),
-    [
-        ("", "simple_switch_CLI is not installed"),
-        ("echo 'RuntimeCmd: Error: no such depth'", "port 9090: Error: no such depth"),
-        ("echo 'Could not connect to thrift client on port 9090' >&2; exit 1", "Could not connect to thrift"),
-        ("exit 3", "simple_switch_CLI fails at port 9090: no message (exit status 3)"),
-        (
-            "echo 'Traceback'; echo 'ModuleNotFoundError: thrift' >&2; exit 1",
-            "ModuleNotFoundError: thrift (exit",
-        ),
-        ("exec sleep 60", "has not finished after 0.2 s"),
-    ],
+    ("answer", "problem"),
+    [(b"", "answers nothing"), (b"\0\0\6\4\0\0", "answers b'"), (REPLY[:-2] + b"\1\0", "answers b'")],
 )
-def test_a_client_that_fails_is_one_line(
-    server: Server,
-    rack: Inventory,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    script: str,
-    problem: str,
-) -> None:
-    monkeypatch.setattr("mltswitch.deploy.p4runtime.CLI_SECONDS", 0.2 if "sleep" in script else 20.0)
-    reached = with_client(rack.devices[0], tmp_path / "bin", script, monkeypatch)
-    [failed] = push(bmv2_plan(), reached).devices
-    assert failed.status is Status.FAILED
-    assert "'set_queue_depth 16384'" in failed.error
-    assert problem in failed.error
-    assert "\n" not in failed.error
-    assert [line for line in server.written if "queues" in line] == []
+def test_what_is_no_bmv2_is_one_line(answer: bytes, problem: str) -> None:
+    with thrift_server(answer) as (port, _), pytest.raises(DeviceError, match="--with-thrift") as failure:
+        set_queue_depth("127.0.0.1", port, 16384)
+    assert problem in str(failure.value)
+    assert "\n" not in str(failure.value)

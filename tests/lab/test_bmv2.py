@@ -22,8 +22,8 @@ from mltswitch.lab import DeviceAddress, LabMode, kernel, mininet_bmv2, network_
 from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, lay_out
 from mltswitch.lab.mininet_bmv2 import (
     HostDescription,
+    InputError,
     NetworkDescription,
-    NetworkFileError,
     NetworkTopo,
     PortDescription,
     SwitchDescription,
@@ -339,7 +339,7 @@ def test_a_network_that_cannot_be(
     parent[place[-1]] = value
     file = tmp_path / "network.json"
     file.write_text(json.dumps(changed), encoding="utf-8")
-    with pytest.raises(NetworkFileError) as failure:
+    with pytest.raises(InputError) as failure:
         NetworkTopo.__new__(NetworkTopo).build(str(file))
     assert str(failure.value).startswith(f"{file}: ")
     assert said in str(failure.value)
@@ -357,7 +357,7 @@ def test_a_network_that_cannot_be(
 def test_no_network_at_all(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "network.json"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(NetworkFileError, match=said):
+    with pytest.raises(InputError, match=said):
         read_network(str(file))
 
 

@@ -27,11 +27,8 @@ from mltswitch.lab import (
     LabMode,
     NamespaceHandle,
     Records,
-    mininet_file,
-    network_description,
 )
 from mltswitch.lab.answers import answers_grpc, answers_ssh
-from mltswitch.lab.bmv2 import has_mininet
 from mltswitch.lab.kernel import examine, examine_for_bmv2
 from mltswitch.lab.mininet_bmv2 import GRPC_PORT, THRIFT_PORT
 from mltswitch.lab.namespaces import our_namespaces
@@ -316,28 +313,6 @@ def assert_nothing_left(lab: Lab) -> None:
         assert processes_with_argument(argument) == []
     links = json.loads(subprocess.run(["ip", "-j", "link"], check=True, capture_output=True).stdout)
     assert not [link["ifname"] for link in links if link.get("address", "").startswith("02:4d:")]
-
-
-@pytest.mark.parametrize(
-    "topology", [("mltswitch,{network}", "bmv2"), ("tree,2", "bmv2,rate_bps=10000000,log_level=info")]
-)
-def test_mininets_own_command_line(bmv2_lab: Bmv2Lab, tmp_path: Path, topology: tuple[str, str]) -> None:
-    if not has_mininet():
-        pytest.skip("mininet is not installed")
-    bmv2_lab.down()
-    network = tmp_path / "network.json"
-    network.write_text(network_description(bmv2_fabric()))
-    commands = tmp_path / "commands"
-    name = "leaf1" if "network" in topology[0] else "s2"
-    commands.write_text(f"sh ip netns exec mlt-{name} ss -Htln\n")
-    topo, switch = topology
-    argv = ["mn", "--custom", str(mininet_file()), "--topo", topo.format(network=network)]
-    argv += ["--switch", switch, "--controller", "none", "--post", str(commands), "--test", "none"]
-    done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS)
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert f"127.0.0.1:{GRPC_PORT}" in said
-    assert our_namespaces() == ()
 
 
 def test_an_address_where_something_else_listens_is_named(bmv2_lab: Bmv2Lab) -> None:

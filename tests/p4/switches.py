@@ -21,7 +21,7 @@ _CABLES = (
     "ip link set eth$n up; ip link set host$n up; done"
 )
 _NO_CHATTER = "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1"
-_START = f'{_NO_CHATTER}; {_CABLES}; exec "$@"'
+_START = f'{_NO_CHATTER}; ip link set lo up; {_CABLES}; exec "$@"'
 _SEND = (
     "import socket, sys\n"
     "with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as port:\n"

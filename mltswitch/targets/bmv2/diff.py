@@ -20,7 +20,16 @@ from mltswitch.targets.addresses import ipv4_network, network_text
 from mltswitch.targets.base import Change, RunningState, Step
 from mltswitch.targets.bmv2.capabilities import BACKGROUND_QUEUE, MAXIMUM_GROUPS, QUEUE_DEPTH_PACKETS
 from mltswitch.targets.bmv2.contents import Contents, Level, contents_of, level_in
-from mltswitch.targets.bmv2.entries import SHARING, Entry, Tables, meter_line, place_of, queue_entry
+from mltswitch.targets.bmv2.entries import (
+    DEPTH_METER,
+    DEPTH_PLACE,
+    SHARING,
+    Entry,
+    Tables,
+    meter_line,
+    place_of,
+    queue_entry,
+)
 from mltswitch.targets.bmv2.read import tables_in
 from mltswitch.targets.p4runtime import LOAD_PROGRAM, OUR_PROGRAM, PIPELINE, SET_QUEUE_DEPTH
 from mltswitch.targets.routes import OwnPrefixes
@@ -29,35 +38,28 @@ from mltswitch.targets.state import SwitchState
 
 
 def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
-    """The program where ours does not run, the depth of BMv2's queues where none of ours is, then entries.
+    """The depth of BMv2's queues, the program, entries: each where it is not the plan's.
 
-    Nothing can be saved. Raises DeviceError where foreign entries leave no number for a group.
+    Where the depth cannot be set nothing else is sent, and no program loaded. Nothing can be saved. Raises
+    DeviceError where foreign entries leave no number for a group.
     """
     del capabilities
     program = running.answers[PIPELINE].strip()
     tables, contents = tables_in(running.answers), contents_of(wanted)
-    lines: list[str] = []
-    shown: list[str] = []
-    if program != OUR_PROGRAM:
-        lines.append(LOAD_PROGRAM)
-        shown.append(f"# replaces the program that runs: {program}")
-        shown.append(LOAD_PROGRAM)
-    if program != OUR_PROGRAM or _lacks_every_queue(tables, contents):
-        # Nobody can ask a switch for it; before we set up the first queue we cannot have set it.
-        lines.append(f"{SET_QUEUE_DEPTH} {QUEUE_DEPTH_PACKETS}")
-        shown.append(lines[-1])
     writer = _Writer(tables)
+    is_shallow = bool(contents.trust) and tables.meters.get(DEPTH_PLACE) != DEPTH_METER
+    if is_shallow:
+        writer.send(f"{SET_QUEUE_DEPTH} {QUEUE_DEPTH_PACKETS}")
+    if program != OUR_PROGRAM:
+        writer.shown.append(f"# replaces the program that runs: {program}")
+        writer.send(LOAD_PROGRAM)
+    if is_shallow:
+        writer.send(meter_line(DEPTH_PLACE, DEPTH_METER))
     _write(writer, contents, OwnPrefixes(wanted.routes))
     return Change(
-        steps=tuple(map(Step, lines + writer.lines)),
-        text="".join(f"{line}\n" for line in shown + writer.shown),
+        steps=tuple(map(Step, writer.lines)),
+        text="".join(f"{line}\n" for line in writer.shown),
     )
-
-
-def _lacks_every_queue(tables: Tables, contents: Contents) -> bool:
-    """Whether the plan has ports, and none of them a queue yet; queues of other ports are not ours."""
-    present = {entry.numbers_at(0) for entry in tables.of("queues")}
-    return bool(contents.trust) and present.isdisjoint(contents.trust)
 
 
 class _Writer:
@@ -76,14 +78,14 @@ class _Writer:
             return
         if present is not None:
             self.shown.append(f"# instead of: {present.added}")
-        self._send(entry.added if present is None else entry.modified)
+        self.send(entry.added if present is None else entry.modified)
         self.tables.entries[place] = entry
 
     def remove(self, entry: Entry) -> None:
         """Make the table hold no entry with this key."""
         if self.tables.entries.pop((entry.table, entry.key), None) is not None:
             self.shown.append(f"# removes: {entry.added}")
-            self._send(entry.deleted)
+            self.send(entry.deleted)
 
     def level(self, port: int, queue: int, level: Level) -> None:
         """Make a queue take this; a rate is there before it is asked for."""
@@ -92,12 +94,13 @@ class _Writer:
             present = self.tables.meters.get(place)
             if present is not None:
                 self.shown.append(f"# instead of: {meter_line(place, present)}")
-            self._send(meter_line(place, meter))
+            self.send(meter_line(place, meter))
             self.tables.meters[place] = meter
         threshold, limit, policed = level.threshold_bytes, level.limit_bytes, meter is not None
         self.put(queue_entry(port, queue, threshold, limit, policed, level.frame_bytes))
 
-    def _send(self, line: str) -> None:
+    def send(self, line: str) -> None:
+        """Show the line, and send it."""
         self.lines.append(line)
         self.shown.append(line)
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from mltswitch.capabilities.meter_rate import BYTES_PER_MICROSECOND
 from mltswitch.targets.addresses import ipv4_network, network_text
-from mltswitch.targets.bmv2.capabilities import MAXIMUM_GROUPS, PORTS, QUEUE_COUNT
+from mltswitch.targets.bmv2.capabilities import MAXIMUM_GROUPS, PORTS, QUEUE_COUNT, QUEUE_DEPTH_PACKETS
 from mltswitch.targets.p4runtime import SET_QUEUE_DEPTH
 from mltswitch.wire.hardware_address import REMEMBERED
 from mltswitch.wire.tos import DSCP_COUNT
@@ -149,6 +149,12 @@ def meter_line(place: int, meter: Meter) -> str:
 def place_of(port: int, queue: int) -> int:
     """The index of a queue's meter."""
     return port * QUEUE_COUNT + queue
+
+
+DEPTH_PLACE: Final = place_of(PORTS, QUEUE_COUNT - 1)
+"""Of the meter whose bursts tell how deep BMv2's queues were made. The last port stands for dropping, and no
+packet goes there."""
+DEPTH_METER: Final = Meter(0, QUEUE_DEPTH_PACKETS, 0, QUEUE_DEPTH_PACKETS)
 
 
 def queue_entry(

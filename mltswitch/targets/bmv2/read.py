@@ -8,6 +8,7 @@ from mltswitch.capabilities import Capabilities
 from mltswitch.plan import NO_ADDRESS
 from mltswitch.targets.addresses import ipv4_network
 from mltswitch.targets.base import RunningState
+from mltswitch.targets.bmv2.capabilities import QUEUE_DEPTH_PACKETS
 from mltswitch.targets.bmv2.contents import (
     NOWHERE,
     Contents,
@@ -17,7 +18,16 @@ from mltswitch.targets.bmv2.contents import (
     level_in,
     port_state,
 )
-from mltswitch.targets.bmv2.entries import SHARING, Entry, Meter, Tables, hops_of, place_of
+from mltswitch.targets.bmv2.entries import (
+    DEPTH_METER,
+    DEPTH_PLACE,
+    SHARING,
+    Entry,
+    Meter,
+    Tables,
+    hops_of,
+    place_of,
+)
 from mltswitch.targets.p4runtime import ENTRIES, METERS, NO_PROGRAM, OUR_PROGRAM, PIPELINE
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.state import PortState, RouteState, SwitchState
@@ -89,6 +99,7 @@ def _port(name: str, tables: Tables, contents: Contents) -> PortState | None:
             *_odd_frames(queues, tables),
             *_odd_meters(queues, tables, number),
             *_odd_neighbour(tables, number, contents.neighbours.get(number)),
+            *_odd_depth(tables),
         ),
     )
 
@@ -123,6 +134,14 @@ def _odd_neighbour(tables: Tables, number: int, wanted: Neighbour | None) -> Ite
             yield "no neighbour"
     elif entry.parameters != wanted:
         yield f"sends from {entry.parameters[0]} to {entry.parameters[1]}"
+
+
+def _odd_depth(tables: Tables) -> Iterator[str]:
+    meter = tables.meters.get(DEPTH_PLACE)
+    if meter is None:
+        yield f"nothing says that BMv2's queues hold {QUEUE_DEPTH_PACKETS} packets"
+    elif meter != DEPTH_METER:
+        yield f"BMv2's queues hold {meter.committed_burst} packets"
 
 
 def _routes(tables: Tables, wanted: SwitchState, numbers: Mapping[str, int]) -> Iterator[RouteState]:

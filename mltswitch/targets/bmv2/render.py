@@ -7,7 +7,7 @@ from mltswitch.capabilities import Capabilities
 from mltswitch.targets.addresses import network_text
 from mltswitch.targets.bmv2.capabilities import QUEUE_DEPTH_PACKETS
 from mltswitch.targets.bmv2.contents import contents_of
-from mltswitch.targets.bmv2.entries import SHARING, meter_line, place_of
+from mltswitch.targets.bmv2.entries import DEPTH_METER, DEPTH_PLACE, SHARING, meter_line, place_of
 from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import SwitchState
 from mltswitch.targets.template import render_template
@@ -33,6 +33,7 @@ def render_text(state: SwitchState) -> str:
     return render_template(
         "bmv2/mltswitch.txt.j2",
         depth=QUEUE_DEPTH_PACKETS,
+        depth_mark=meter_line(DEPTH_PLACE, DEPTH_METER),
         queues=[
             (
                 *(port, queue, level.threshold_bytes, level.limit_bytes),

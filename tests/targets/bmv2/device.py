@@ -63,10 +63,10 @@ class Switch:
             self.program = "mltswitch"
             self.tables = {name: {} for name in BITS}
             self.meters = {}
-        elif self.program != "mltswitch":
-            raise RefusedError("no such table")
         elif words[0] == "set_queue_depth":
             self.depth = int(words[1])
+        elif self.program != "mltswitch":
+            raise RefusedError("no such table")
         elif words[0] == "meter_set_rates":
             self._set_rates(*words[1:])
         elif words[0] not in {"table_add", "table_modify_match", "table_delete_match"}:

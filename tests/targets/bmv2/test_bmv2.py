@@ -71,6 +71,7 @@ STATE = SwitchState(
 )
 LINES = """\
 set_queue_depth 16384
+meter_set_rates policers 4095 0:16384 0:16384
 table_add queues set_limit 1 7 => 24224 0 1514
 table_add queues set_limit 1 6 => 48448 1 1514
 table_add queues set_threshold_and_limit 1 5 => 3028 4542 0 1514
@@ -119,6 +120,7 @@ def test_the_lines_are_those_of_the_command_line() -> None:
     ("old", "new", "problem"),
     [
         ("set_queue_depth 16384", "set_queue_depth 64", "mltswitch.txt:3: does not fit"),
+        ("policers 4095 0:16384 0:16384", "policers 4095 0:64 0:64", "mltswitch.txt:4: does not fit"),
         ("=> 3028 4542 0", "=> 3028 4542 1", "does not fit the other lines"),
         ("=> 3028 4542 0", "=> 5000 4542 0", "port eth1: the ECN threshold 5000 B lies above the limit"),
         ("=> 3028 4542 0", "=> 03028 4542 0", "not a line that mltswitch writes"),
@@ -318,16 +320,34 @@ def test_a_neighbour_that_the_plan_does_not_ask_for() -> None:
     assert (4,) in switch.tables["neighbours"]
 
 
-def test_the_depth_is_set_before_the_first_queue_of_a_port_of_ours() -> None:
+def test_the_depth_is_set_first_and_then_told() -> None:
     switch = Switch()
     switch.enter("table_add queues set_limit 300 4 => 1000 0 1514")
     change = TARGET.diff(read(switch, STATE), STATE, CAPABILITIES)
-    assert change.steps[0].command == "set_queue_depth 16384"
-    assert [step.command for step in change.steps].count("set_queue_depth 16384") == 1
+    depth, mark, *_ = (step.command for step in change.steps)
+    assert (depth, mark) == ("set_queue_depth 16384", "meter_set_rates policers 4095 0:16384 0:16384")
     apply(switch, change.steps[:2])
-    assert (switch.depth, len(switch.tables["queues"])) == (16384, 2)
+    assert (switch.depth, len(switch.tables["queues"])) == (16384, 1)
     rest = TARGET.diff(read(switch, STATE), STATE, CAPABILITIES)
-    assert "set_queue_depth 16384" not in {step.command for step in rest.steps}
+    assert not {depth, mark} & {step.command for step in rest.steps}
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        ("", "nothing says that BMv2's queues hold 16384 packets"),
+        ("0:64 0:64", "BMv2's queues hold 64 packets"),
+    ],
+)
+def test_queues_of_another_depth_are_a_difference_of_every_port(rates: str, said: str) -> None:
+    switch = running()
+    del switch.meters[4095]
+    if rates:
+        switch.enter(f"meter_set_rates policers 4095 {rates}")
+    found = differences(STATE, read(switch, STATE).state)
+    assert [(each.port, each.found) for each in found] == [(port.name, said) for port in STATE.ports]
+    change = TARGET.diff(read(switch, STATE), STATE, CAPABILITIES)
+    assert [step.command.split()[0] for step in change.steps] == ["set_queue_depth", "meter_set_rates"]
 
 
 def test_a_switch_without_ports_needs_no_depth() -> None:
@@ -395,7 +415,7 @@ def test_a_switch_without_our_program_has_none_of_our_ports() -> None:
         assert found.state == SwitchState((), ())
         assert note in found.notes[0]
         change = TARGET.diff(found, STATE, CAPABILITIES)
-        assert [step.command for step in change.steps][:2] == ["load_program", "set_queue_depth 16384"]
+        assert [step.command for step in change.steps][:2] == ["set_queue_depth 16384", "load_program"]
         assert change.save == ()
 
 

@@ -1,0 +1,177 @@
+"""An untrusted host floods Linux switches with network control's code point; nobody else loses anything."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mltswitch.plan import Fabric, Plan
+from mltswitch.planning import build_plan
+from mltswitch.profile import resolve_profile
+from mltswitch.targets import hardware_capabilities
+from mltswitch.targets.linux import TARGET
+from tests.plan.examples import SMALL
+from tests.targets.linux.uml import Machine, NoMachineError, machine
+
+pytestmark = pytest.mark.lab
+
+PREFIX = f"flood{os.getpid()}-"
+PATH = (("leaf1", "eth3"), ("spine1", "eth2"), ("leaf2", "eth1"))
+"""Switches from the two senders to the receiver, and the port by which each sends."""
+FLOODER, VICTIM, RECEIVER = "host1", "host2", "host3"
+FAST_BPS, SLOW_BPS = 10_000_000, 1_000_000
+"""Of all ports, and of the one where the queue builds up: 120 packets a second."""
+ROUNDS, VICTIM_PACKETS, FLOOD_PACKETS = 50, 2, 30
+"""A round is 40 ms: the victim sends 40 % of what the slow port can, the flood six times what it can."""
+TRAFFIC = """
+import json, socket, sys, time
+from contextlib import ExitStack
+from pathlib import Path
+from mltswitch.netns import inside
+
+prefix, address, rounds, victim_packets, flood_packets = *sys.argv[1:3], *map(int, sys.argv[3:])
+
+def udp(host, tos):
+    with inside(Path("/run/netns") / (prefix + host)):
+        end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    end.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+    return end
+
+flooder, victim, receiver = udp("host1", 48 << 2), udp("host2", 34 << 2 | 2), udp("host3", 0)
+receiver.bind((address, 9))
+receiver.setblocking(False)
+arrived = set()
+
+def look():
+    try:
+        while True:
+            arrived.add(int.from_bytes(receiver.recv(2000)[:4], "big"))
+    except BlockingIOError:
+        pass
+
+sent = 0
+for _ in range(rounds):
+    begun = time.monotonic()
+    for _ in range(victim_packets):
+        sent += 1
+        victim.sendto(sent.to_bytes(4, "big") + bytes(996), (address, 9))
+        for _ in range(flood_packets // victim_packets):
+            flooder.sendto(bytes(1000), (address, 9))
+    look()
+    time.sleep(max(0, begun + 0.04 - time.monotonic()))
+time.sleep(1)
+look()
+print(json.dumps({"sent": sent, "lost": sent - len(arrived - {0}), "flooded": 0 in arrived}))
+"""
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    """Two leaves and a spine; nobody trusts the port of the first host."""
+    switches = {"platform": "linux", "port_names": {"pattern": "eth{n}"}}
+    leaves, spines = switches | {"count": 2}, switches | {"count": 1}
+    document = SMALL | {
+        "topology": {"leaf_spine": {"spines": spines, "leaves": leaves, "hosts_per_leaf": 2}},
+        "addressing": SMALL["addressing"] | {"alias": {"spine1": "10.101.0.0/16"}},
+        "ports": {"rate": "10Mbps", "buffer": "256kB", "shaped": True},
+        "traffic": {"load": 0.9, "burst_packets": 1},
+        "trusted_ports": [f"leaf1:eth{n}" for n in (2, 3)]
+        + [f"leaf2:eth{n}" for n in (1, 2, 3)]
+        + [f"spine1:eth{n}" for n in (1, 2)],
+    }
+    fabric = Fabric.model_validate(document)
+    return build_plan(resolve_profile("resnet50"), fabric, hardware_capabilities, "paper")
+
+
+@pytest.fixture(scope="module")
+def linux(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """A machine with the plan's network in it; its switches route, and have no queues yet."""
+    try:
+        with machine(tmp_path_factory.mktemp("linux")) as instance:
+            try:
+                do(instance, "\n".join(network(plan)))
+                yield instance
+            finally:
+                for node in nodes(plan):
+                    instance.run(f"ip netns del {PREFIX}{node}")
+    except NoMachineError as error:
+        pytest.skip(str(error))
+
+
+def nodes(plan: Plan) -> list[str]:
+    topology = plan.topology
+    return [*(switch.name for switch in topology.switches), *(host.name for host in topology.hosts)]
+
+
+def network(plan: Plan) -> Iterator[str]:
+    """Shell commands that make it."""
+    yield "set -e"
+    topology = plan.topology
+    for node in nodes(plan):
+        yield f"ip netns add {PREFIX}{node}"
+        yield f"ip -n {PREFIX}{node} link set lo up"
+        for name, value in (("ip_forward", 1), ("conf.all.rp_filter", 0), ("conf.default.rp_filter", 0)):
+            yield f"ip netns exec {PREFIX}{node} sysctl -qw net.ipv4.{name}={value}"
+    ports = [(f"ip -n {PREFIX}{switch.name}", port) for switch in topology.switches for port in switch.ports]
+    for own, port in ports:
+        if port.peer_is_host or port.address < port.peer_address:
+            peer = f"{port.peer_port} netns {PREFIX}{port.peer}"
+            yield f"{own} link add {port.name} type veth peer name {peer}"
+    for own, port in ports:
+        yield f"{own} addr add {port.address}/30 dev {port.name}"
+        yield f"{own} link set {port.name} up"
+    for host in topology.hosts:
+        own = f"-n {PREFIX}{host.name}"
+        alias = host.alias_prefixes[0][1].network_address + host.index
+        yield f"ip {own} addr add {host.address}/30 dev {host.interface}"
+        yield f"ip {own} addr add {alias}/32 dev lo"
+        yield f"ip {own} link set {host.interface} up"
+        yield f"ip {own} route add default via {host.gateway}"
+
+
+def do(linux: Machine, command: str, stdin: str = "") -> str:
+    answer = linux.run(command, stdin)
+    assert answer.status == 0, f"{command}: {answer.error}"
+    return answer.output
+
+
+def set_up(linux: Machine, plan: Plan, bottleneck: tuple[str, str]) -> None:
+    """What the plan renders, with one port that is slower than the others."""
+    for name, _ in PATH:
+        quantised = TARGET.quantise(plan, name)
+        ports = tuple(
+            replace(port, shaped_bps=SLOW_BPS if (name, port.name) == bottleneck else FAST_BPS)
+            for port in quantised.state.ports
+        )
+        files = TARGET.render(replace(quantised.state, ports=ports), quantised.capabilities)
+        do(linux, f"ip netns exec {PREFIX}{name} tc -batch -", files["qdiscs.tc"])
+        do(linux, f"ip netns exec {PREFIX}{name} ip -batch -", files["routes.ip"])
+
+
+def lost_in_a_flood(linux: Machine, plan: Plan) -> int:
+    """How many important packets of the victim do not arrive."""
+    host = next(host for host in plan.topology.hosts if host.name == RECEIVER)
+    address = host.alias_prefixes[0][1].network_address + host.index
+    arguments = f"{PREFIX} {address} {ROUNDS} {VICTIM_PACKETS} {FLOOD_PACKETS}"
+    found = json.loads(do(linux, f"PYTHONPATH={Path.cwd()} {sys.executable} - {arguments}", TRAFFIC))
+    assert (found["sent"], found["flooded"]) == (ROUNDS * VICTIM_PACKETS, True)
+    lost: int = found["lost"]
+    return lost
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_the_victim_loses_nothing(linux: Machine, plan: Plan, hops: int) -> None:
+    """The queue is that of the first, the second or the third switch."""
+    set_up(linux, plan, PATH[hops - 1])
+    assert lost_in_a_flood(linux, plan) == 0
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_it_would_lose_nearly_all_if_code_points_stayed(linux: Machine, plan: Plan, hops: int) -> None:
+    set_up(linux, plan, PATH[hops - 1])
+    do(linux, f"tc -n {PREFIX}leaf1 qdisc del dev eth1 clsact")
+    assert lost_in_a_flood(linux, plan) > ROUNDS * VICTIM_PACKETS // 2
