@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 import paramiko
@@ -15,6 +16,7 @@ from paramiko.common import (
     OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED,
     OPEN_FAILED_RESOURCE_SHORTAGE,
     OPEN_SUCCEEDED,
+    cMSG_CHANNEL_SUCCESS,
 )
 
 from mltswitch.lab.emulators.device import Answer, CommandLine, CommandResult
@@ -31,9 +33,27 @@ IDLE_SECONDS: Final = 600.0
 HANDSHAKE_SECONDS: Final = 30.0
 
 _READ_BYTES: Final = 1 << 16
-_REPLY_SECONDS: Final = 0.01
-"""Head start of the reply to a shell or exec request, which leaves only after the callback has returned."""
+_REPLY_SECONDS: Final = 5.0
+"""How long a channel waits until its request is granted; a client that asks for no reply gets none."""
 _LOG_NAME: Final = "mltswitch.lab.emulators.transport"
+
+
+class _Transport(paramiko.Transport):
+    """Says when a channel's request has been granted: the reply leaves only after the callback has returned.
+
+    A client takes a channel that is closed before for one that failed.
+    """
+
+    def __init__(self, client: socket.socket) -> None:
+        super().__init__(client)
+        self.granted: defaultdict[int, threading.Event] = defaultdict(threading.Event)
+        """By the client's number of the channel."""
+
+    def _send_user_message(self, data: paramiko.Message) -> None:
+        super()._send_user_message(data)  # type: ignore[misc]  # types-paramiko leaves it out
+        sent = paramiko.Message(data.asbytes())
+        if sent.get_byte() == cMSG_CHANNEL_SUCCESS:
+            self.granted[sent.get_int()].set()
 
 
 class Connection(paramiko.ServerInterface):
@@ -47,7 +67,7 @@ class Connection(paramiko.ServerInterface):
         self._lock = threading.Lock()
         self._terminals: set[int] = set()
         self._channels: dict[int, threading.Thread | None] = {}
-        self._transport: paramiko.Transport | None = None
+        self._transport: _Transport | None = None
         self._name = server.device.name
         self._thread = threading.Thread(target=self._run, name=f"{self._name} connection", daemon=True)
 
@@ -68,7 +88,7 @@ class Connection(paramiko.ServerInterface):
 
     def _run(self) -> None:
         try:
-            transport = self._transport = paramiko.Transport(self._client)
+            transport = self._transport = _Transport(self._client)
             transport.set_log_channel(_LOG_NAME)
             transport.handshake_timeout = transport.auth_timeout = HANDSHAKE_SECONDS
             transport.add_server_key(self._server.host_key)
@@ -163,13 +183,16 @@ class Connection(paramiko.ServerInterface):
                 daemon=True,
             )
             self._channels[identity] = thread
+        assert self._transport is not None  # noqa: S101  (its thread calls this)
+        self._transport.granted[channel.remote_chanid].clear()
         thread.start()
         return True
 
     # --- one channel, in its thread ----------------------------------------------------------------------
 
     def _serve(self, channel: paramiko.Channel, command: str | None) -> None:
-        time.sleep(_REPLY_SECONDS)
+        assert self._transport is not None  # noqa: S101  (it made the channel)
+        self._transport.granted[channel.remote_chanid].wait(_REPLY_SECONDS)
         channel.settimeout(IDLE_SECONDS)
         try:
             if command is None:

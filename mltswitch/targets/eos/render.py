@@ -44,7 +44,8 @@ class _Port:
     policy: str
 
 
-class _Class(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Class:
     """Packets of one family that a policy map is for."""
 
     name: str
