@@ -7,9 +7,9 @@
 
 #include "internal.h"
 
-enum { DEFAULT_ACK_PACKETS = 64 };
+enum { DEFAULT_ACK_PACKETS = 16 };
 static const int64_t DEFAULT_SILENCE_NS = 10 * SECOND;
-static const int64_t DEFAULT_ACK_DELAY_NS = 500 * MICROSECOND;
+static const int64_t DEFAULT_ACK_DELAY_NS = 200 * MICROSECOND;
 
 /* Under the lock; puts the command last. Returns whether the core must be woken. */
 static bool queue(struct shared *shared, struct command *command)

@@ -132,8 +132,8 @@ struct mlt_flow_options {
     uint64_t peer_token;
     uint32_t send_datagram_bytes, receive_datagram_bytes; /* UDP payload, the largest either way */
     int64_t silence_ns;    /* 0: 10 s */
-    int64_t ack_delay_ns;  /* 0: 500 us */
-    uint32_t ack_packets;  /* of a path, between acknowledgements; 0: 64 */
+    int64_t ack_delay_ns;  /* 0: 200 us */
+    uint32_t ack_packets;  /* of a path, between acknowledgements; 0: 16 */
     uint8_t control_tos;
     uint8_t has_keys;
     uint8_t send_key[MLT_KEY_BYTES], receive_key[MLT_KEY_BYTES];

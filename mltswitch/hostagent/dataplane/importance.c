@@ -11,7 +11,7 @@
 enum {
     LANES = 16, /* sums side by side, because compilers may not change the order of additions */
     SAMPLE_OF = 20,
-    LEAST_SAMPLE = 16,
+    LEAST_SAMPLE = 64,
     MOST_SAMPLE = 1024,
 };
 

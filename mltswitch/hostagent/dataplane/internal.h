@@ -66,6 +66,7 @@ struct timers {
 struct ack {
     int64_t now_ns, rtt_ns; /* rtt 0: none measured */
     bool is_limited;        /* by the network: there is more to send */
+    int64_t echoed_ns;      /* when the newest packet that it speaks of was sent */
     uint64_t delivered_bytes, in_flight_bytes;
     uint32_t delivered, lost, marked; /* packets */
 };
@@ -92,7 +93,9 @@ struct controller {
     /* Loss, and what was delivered meanwhile */
     int64_t loss_since_ns;
     uint64_t loss_bytes;
-    double best_bps; /* delivered lately */
+    double tested_bps, tested_share, random_share; /* of losses: when they began; those that are not ours */
+    int64_t random_until_ns, cut_ns;
+    int32_t tests;
     uint32_t loss_delivered, loss_lost;
     /* For an external controller */
     struct mlt_sample sample;
@@ -367,7 +370,7 @@ struct mlt {
     emit_function emit;
     struct flow **flows; /* the core's view, by number */
     uint64_t token_random;
-    bool is_seeded, has_more;
+    bool is_seeded, has_more, is_in_bulk; /* the last: much of a tensor is on its way to us */
     struct entry *free_entries;
     struct mlt_counters counters;
     struct sockets *sockets;

@@ -191,7 +191,8 @@ void path_acknowledged(struct flow *flow, int number, const uint8_t *datagram, i
     uint64_t lost = path->echoed_packets > path->acknowledged ? path->echoed_packets - path->acknowledged : 0;
     uint32_t newly_lost = lost > path->lost ? (uint32_t)(lost - path->lost) : 0;
     path->lost += newly_lost;
-    struct ack ack = {.now_ns = flow->core->now_ns, .in_flight_bytes = flow->in_flight_bytes, .delivered = delivered,
+    struct ack ack = {.now_ns = flow->core->now_ns, .echoed_ns = (int64_t)echoed,
+                      .in_flight_bytes = flow->in_flight_bytes, .delivered = delivered,
                       .lost = newly_lost, .marked = marked > delivered ? delivered : marked,
                       .is_limited = link_is_in(&flow->sending),
                       .delivered_bytes = path->sent_packets ? delivered * path->sent_bytes / path->sent_packets : 0};

@@ -19,7 +19,12 @@ static const double GROWTH_BELOW = 0.25;       /* of the cap: rates above grow b
 static const double HYPERACTIVE_FACTOR = 5;    /* times alpha, after several increases in a row */
 static const double LOSS_SHARE = 0.02;         /* of a round trip's packets: more is congestion */
 static const double KEPT_AT_LOSS = 0.8;        /* of the rate that was delivered */
-static const double BEST_KEPT = 0.95;          /* of the best delivery, by one look: losses that no queue makes cut no deeper */
+static const double CAUTION = 0.03;            /* of the rate, by one step, after a loss; later: */
+static const double COURAGE = 0.10;
+static const double TEST_RATE = 0.5;           /* of what was sent before, */
+static const double TEST_SHARE = 0.7;          /* and so much of the losses before: no queue of ours */
+static const double RANDOM_MARGIN = 1.5;       /* times such losses */
+static const int64_t RANDOM_NS = 2 * SECOND;   /* they are believed in for so long */
 static const double WINDOW_GROWTH = 1.1;       /* a step without loss, after the first loss */
 static const int64_t NOISE_NS = 500 * MICROSECOND; /* that scheduling adds to the least of a few round trips */
 static const int64_t BASE_WINDOW_NS = 5 * SECOND;  /* routes change: a base is forgotten after one or two of these */
@@ -27,7 +32,11 @@ enum {
     DEFAULT_WINDOW_BYTES = 2 << 20,
     DEFAULT_INITIAL_BYTES = 64 << 10,
     HYPERACTIVE_AFTER = 5,
-    LOSS_PACKETS = 20, /* fewer tell nothing */
+    COURAGE_AFTER = 10,
+    LOSS_PACKETS = 20, /* fewer tell nothing, and */
+    LOOK_PACKETS = 100, /* so many are enough, or */
+    SOME_LOST = 4,      /* so many losses */
+    TESTS = 3,
     BITS = 8,
 };
 
@@ -80,8 +89,10 @@ static int64_t high_ns(const struct controller *controller)
 static void increase(struct controller *controller, double least_bps)
 {
     bool is_hyperactive = controller->increases++ >= HYPERACTIVE_AFTER;
-    double step_bps = controller->options.increase_bps * (is_hyperactive ? HYPERACTIVE_FACTOR : 1);
-    controller->rate_bps = limited(controller, controller->rate_bps + most(step_bps, least_bps));
+    double step_bps = most(least_bps, controller->options.increase_bps * (is_hyperactive ? HYPERACTIVE_FACTOR : 1));
+    if (controller->has_lost)
+        step_bps = least(step_bps, controller->rate_bps * (controller->increases > COURAGE_AFTER ? COURAGE : CAUTION));
+    controller->rate_bps = limited(controller, controller->rate_bps + step_bps);
 }
 
 static void decrease(struct controller *controller, double severity)
@@ -111,23 +122,52 @@ static void timely_step(struct controller *controller, int64_t rtt_ns)
         controller->window_bytes = least(controller->most_window_bytes, controller->window_bytes * WINDOW_GROWTH);
 }
 
+/* Whether losses stayed the same when much less was sent: then it is not our queue that loses, and to slow down further
+ * would help nobody. */
+static bool is_random(struct controller *controller, const struct ack *ack, double share, double offered_bps)
+{
+    if (controller->tested_bps <= 0) {
+        controller->tested_bps = offered_bps;
+        controller->tested_share = share;
+        controller->tests = 0;
+    } else if (offered_bps < TEST_RATE * controller->tested_bps && share >= TEST_SHARE * controller->tested_share) {
+        if (++controller->tests < TESTS)
+            return false;
+        controller->random_share = share;
+        controller->random_until_ns = ack->now_ns + RANDOM_NS;
+        controller->tested_bps = 0;
+        return true;
+    }
+    return false;
+}
+
+static void cut(struct controller *controller, const struct ack *ack, double delivered_bps)
+{
+    double rate_bps = ack->is_limited ? least(controller->rate_bps, delivered_bps) : controller->rate_bps;
+    controller->rate_bps = limited(controller, KEPT_AT_LOSS * rate_bps);
+    controller->window_bytes = most(controller->initial_window_bytes, KEPT_AT_LOSS * controller->window_bytes);
+    controller->has_lost = true;
+    controller->increases = 0;
+    controller->cut_ns = ack->now_ns;
+}
+
 /* Losses of about a round trip at once: more than a share of them is a queue that has no room. */
 static void look_at_losses(struct controller *controller, const struct ack *ack)
 {
     int64_t took_ns = ack->now_ns - controller->loss_since_ns;
     uint32_t packets = controller->loss_delivered + controller->loss_lost;
-    if (packets < LOSS_PACKETS || took_ns < ack->rtt_ns)
+    bool are_many = packets >= LOOK_PACKETS || controller->loss_lost >= SOME_LOST;
+    if (packets < LOSS_PACKETS || took_ns < ack->rtt_ns || !are_many)
         return;
     double delivered_bps = (double)controller->loss_bytes * BITS * (double)SECOND / (double)(took_ns + 1);
-    controller->best_bps = most(delivered_bps, BEST_KEPT * controller->best_bps);
-    if (controller->loss_lost > LOSS_SHARE * packets) {
-        double rate_bps = ack->is_limited ? least(controller->rate_bps, delivered_bps) : controller->rate_bps;
-        rate_bps = most(KEPT_AT_LOSS * rate_bps, LEAST_KEPT * controller->best_bps);
-        controller->rate_bps = limited(controller, least(rate_bps, controller->rate_bps));
-        controller->window_bytes = most(controller->initial_window_bytes, KEPT_AT_LOSS * controller->window_bytes);
-        controller->has_lost = true;
-        controller->increases = 0;
-    }
+    double share = (double)controller->loss_lost / packets;
+    if (ack->now_ns > controller->random_until_ns)
+        controller->random_share = 0;
+    if (share < LOSS_SHARE)
+        controller->tested_bps = 0;
+    else if (share > LOSS_SHARE + RANDOM_MARGIN * controller->random_share
+             && !is_random(controller, ack, share, delivered_bps / (1 - share + FLOOR_SHARE)))
+        cut(controller, ack, delivered_bps);
     controller->loss_since_ns = ack->now_ns;
     controller->loss_bytes = controller->loss_delivered = controller->loss_lost = 0;
 }
@@ -139,9 +179,13 @@ static void timely_ack(struct controller *controller, const struct ack *ack)
                                          controller->window_bytes + (double)ack->delivered_bytes);
     if (!controller->loss_since_ns || ack->now_ns - controller->loss_since_ns > SECOND)
         controller->loss_since_ns = ack->now_ns - ack->rtt_ns;
-    controller->loss_bytes += ack->delivered_bytes;
-    controller->loss_delivered += ack->delivered;
-    controller->loss_lost += ack->lost;
+    if (ack->echoed_ns > controller->cut_ns) { /* else it speaks of what left before the last cut */
+        controller->loss_bytes += ack->delivered_bytes;
+        controller->loss_delivered += ack->delivered;
+        controller->loss_lost += ack->lost;
+    } else {
+        controller->loss_since_ns = ack->now_ns;
+    }
     if (!ack->rtt_ns)
         return;
     learn_base(controller, ack);
@@ -181,6 +225,8 @@ static void external_ack(struct controller *controller, const struct ack *ack)
                                      controller->window_bytes + (double)ack->delivered_bytes);
     if (ack->rtt_ns)
         learn_base(controller, ack);
+    if (!controller->sampled_ns)
+        controller->sampled_ns = ack->now_ns;
     if (ack->now_ns - controller->sampled_ns >= controller->options.sample_ns) {
         sample->interval_ns = ack->now_ns - controller->sampled_ns;
         controller->has_sample = true; /* paths.c tells of it and begins the next */

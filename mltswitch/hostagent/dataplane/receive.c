@@ -8,6 +8,7 @@
 enum {
     ECN_CE = 3,
     REPLY_BYTES = 24 << 10, /* of a path: acknowledged at once, however few packets they are */
+    BULK_BYTES = 256 << 10, /* of a tensor, still to come: more is worth a nap */
     MOST_EXPECTED_BYTES = 2048, /* of a longer row the rest comes on its own */
     CACHE_LINE_BYTES = 64,
 };
@@ -218,8 +219,11 @@ void receive_message(struct mlt *core, const uint8_t *bytes, uint32_t length, ui
         else if (kind == KIND_CONTROL)
             take_control(&arrival);
     }
-    if (touched)
-        completion_arrived(touched);
+    if (!touched)
+        return;
+    uint64_t missing_packets = touched->layout.packets - touched->result.arrived_packets;
+    core->is_in_bulk = missing_packets * touched->layout.full_bytes > BULK_BYTES;
+    completion_arrived(touched);
 }
 
 static void answer_path(struct flow *flow, int number)

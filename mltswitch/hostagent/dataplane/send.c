@@ -11,6 +11,7 @@ enum {
     BITS = 8,
     LUMP_NS = 50 * MICROSECOND, /* credit that is waited for: waking up for every packet costs more than it is worth */
     LEAST_LUMP_BYTES = 1500,
+    DEPTH_LUMPS = 4, /* that may leave at once after a pause */
 };
 
 /* Behind all others of its priority, which mostly are the last ones. */
@@ -175,24 +176,26 @@ static struct burst *next_burst(struct flow *flow, struct transfer **transfer)
     return NULL;
 }
 
+static double lump_bytes(const struct flow *flow)
+{
+    double bytes = flow->controller.rate_bps / BITS / (double)SECOND * LUMP_NS;
+    return bytes < LEAST_LUMP_BYTES ? LEAST_LUMP_BYTES : bytes > MLT_WINDOW_BYTES ? MLT_WINDOW_BYTES : bytes;
+}
+
 static void refill(struct flow *flow)
 {
     int64_t now_ns = flow->core->now_ns;
     flow->credit_bytes += flow->controller.rate_bps / BITS / (double)SECOND * (double)(now_ns - flow->credit_ns);
-    if (flow->credit_bytes > MLT_WINDOW_BYTES)
-        flow->credit_bytes = MLT_WINDOW_BYTES;
+    double most_bytes = DEPTH_LUMPS * lump_bytes(flow);
+    if (flow->credit_bytes > most_bytes)
+        flow->credit_bytes = most_bytes < MLT_WINDOW_BYTES ? most_bytes : MLT_WINDOW_BYTES;
     flow->credit_ns = now_ns;
 }
 
 static void wait_for_credit(struct flow *flow)
 {
     double bytes_per_ns = flow->controller.rate_bps / BITS / (double)SECOND;
-    double lump_bytes = bytes_per_ns * LUMP_NS;
-    if (lump_bytes < LEAST_LUMP_BYTES)
-        lump_bytes = LEAST_LUMP_BYTES;
-    if (lump_bytes > MLT_WINDOW_BYTES)
-        lump_bytes = MLT_WINDOW_BYTES;
-    int64_t wait_ns = (int64_t)((lump_bytes - flow->credit_bytes) / bytes_per_ns) + 1;
+    int64_t wait_ns = (int64_t)((lump_bytes(flow) - flow->credit_bytes) / bytes_per_ns) + 1;
     timer_set(flow->core, &flow->pace_timer, flow->core->now_ns + wait_ns);
 }
 

@@ -36,6 +36,7 @@ enum {
     WAKE = MLT_MOST_SOCKETS, /* as number of an epoll event */
     MOST_SENT = 64,          /* messages of one sendmmsg */
 };
+static const int64_t NAP_NS = 50 * MICROSECOND;   /* in the middle of a long tensor, so that reads are worth their calls */
 static const int64_t LONGEST_WAIT_NS = SECOND; /* in a socket: a stamp that says more is of a clock that was set */
 
 struct sockets {
@@ -340,6 +341,9 @@ static void *run(void *argument)
     prctl(PR_SET_TIMERSLACK, 1);
     while (!sockets->must_stop) {
         bool has_more = core_turn(core, clock_ns(CLOCK_MONOTONIC));
+        if (core->is_in_bulk && !has_more)
+            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        core->is_in_bulk = false;
         int64_t until_ns = has_more ? 0 : core->timers.count ? core->timers.heap[0]->at_ns : NEVER;
         int count = sleep_until(core, events, until_ns);
         core->now_ns = clock_ns(CLOCK_MONOTONIC);
