@@ -227,7 +227,7 @@ class Receive:
 def _assign(target: Any, source: Any) -> None:
     """Numbers of a dataclass to the fields of the same names; nested ones likewise."""
     for entry in fields(source):
-        value = None if entry.name == "important" else getattr(source, entry.name)
+        value = None if entry.name in {"elements", "important"} else getattr(source, entry.name)
         if isinstance(value, RateOptions | Policy):
             _assign(getattr(target, entry.name), value)
         elif isinstance(value, bytes):
@@ -350,7 +350,9 @@ class DataPlane:
         for place, send in zip(table, sends, strict=True):
             _assign(place, send)
             place.elements = _ffi.from_buffer(send.elements)
-            place.important = _ffi.NULL if send.important is None else _ffi.from_buffer("uint8_t[]", send.important)
+            place.important = (
+                _ffi.NULL if send.important is None else _ffi.from_buffer("uint8_t[]", send.important)
+            )
             memory.append((send.elements, place.elements))
         return self._posted(_lib.mlt_post_sends, table, memory, "post sends")
 

@@ -29,7 +29,7 @@ Carry = Callable[[int, Any, bytes], bool]
 def build(program: Path, output: Path, *options: str) -> Path:
     """Compile a C program of these tests together with the data plane."""
     files = [str(program), *(str(path) for path in sorted(SOURCES.glob("*.c")))]
-    flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", f"-I{SOURCES}", *options]
+    flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{SOURCES}", *options]
     subprocess.run(["gcc", *flags, "-o", str(output), *files, "-pthread", "-lm"], check=True)
     return output
 
@@ -38,7 +38,12 @@ class Ends:
     """Two ends; what one sends reaches the other after `delay_ns`."""
 
     def __init__(
-        self, *, paths: int = 1, datagram_bytes: int = 1472, keys: bool = False, rate: RateOptions | None = None
+        self,
+        *,
+        paths: int = 1,
+        datagram_bytes: int = 1472,
+        keys: bool = False,
+        rate: RateOptions | None = None,
     ) -> None:
         self.now_ns = SECOND
         self.delay_ns = 50_000
@@ -49,7 +54,12 @@ class Ends:
         self.carry: Carry = lambda *_: True
         for end, plane in enumerate(self.planes):
             names = ("send_key", "receive_key") if end == 0 else ("receive_key", "send_key")
-            secrets = {names[0]: b"a" * 16, names[1]: b"b" * 16, "send_salt": b"salt", "receive_salt": b"salt"}
+            secrets = {
+                names[0]: b"a" * 16,
+                names[1]: b"b" * 16,
+                "send_salt": b"salt",
+                "receive_salt": b"salt",
+            }
             options = FlowOptions(
                 peer_token=self.tokens[1 - end],
                 send_datagram_bytes=datagram_bytes,
@@ -62,7 +72,14 @@ class Ends:
             plane.open(self.tokens[end], options, table)
 
     def post(
-        self, data: Any, target: Any, *, policy: Policy | None = None, tensor: int = 1, round_: int = 0, **send: Any
+        self,
+        data: Any,
+        target: Any,
+        *,
+        policy: Policy | None = None,
+        tensor: int = 1,
+        round_: int = 0,
+        **send: Any,
     ) -> tuple[int, int]:
         """A send at end 0, a receive at end 1."""
         kind = {4: ElementType.FLOAT32, 1: ElementType.INT8}[data.itemsize]
@@ -83,7 +100,9 @@ class Ends:
                     size = output.segment_bytes
                     for at in range(0, len(data), size):
                         if self.carry(end, output, data[at : at + size]):
-                            self.flying.append((self.now_ns + self.delay_ns, end, output, data[at : at + size]))
+                            self.flying.append(
+                                (self.now_ns + self.delay_ns, end, output, data[at : at + size])
+                            )
                 timer = plane.next_timer()
                 if timer is not None:
                     due.append(timer)

@@ -23,6 +23,7 @@ static struct seen seen[SEEN];
 static int seen_count;
 static uint64_t state;
 static int64_t now_ns = 1000000000;
+static uint32_t frame_guess;
 
 static uint64_t draw(void)
 {
@@ -56,6 +57,35 @@ static void open_ends(struct mlt **ends, uint64_t *tokens, bool has_keys)
     }
 }
 
+static void write_small(uint8_t *at, uint32_t number)
+{
+    for (int byte = 0; byte < 4; byte++)
+        at[byte] = (uint8_t)(number >> (24 - 8 * byte));
+}
+
+/* Messages that could be the peer's, but for their numbers. */
+static uint32_t invent_messages(uint8_t *bytes)
+{
+    static const uint8_t lengths[] = {0, 20, 24, 18, 20, 16, 12, 5, 8};
+    uint32_t used = 0;
+    for (uint64_t count = draw() % 4; count; count--) {
+        uint8_t *body = bytes + used + 4, type = (uint8_t)(1 + draw() % 8), length = (uint8_t)(lengths[type] + draw() % 3);
+        memset(body - 4, 0, 4u + length);
+        body[-4] = type;
+        body[-1] = length;
+        write_small(body, 7);
+        write_small(body + 4, (uint32_t)(draw() % 3));
+        for (uint32_t at = 11; at < length; at += 4)
+            body[at] = (uint8_t)(draw() % 4 ? draw() % 3 : draw());
+        if (type == 1) { /* READY of the tensor that there is */
+            body[8] = 1;
+            write_small(body + 16, 20000);
+        }
+        used += 4u + length;
+    }
+    return used;
+}
+
 /* A datagram of the attacker's: nothing but noise, or one that was seen with some bytes changed, or as it was. */
 static uint32_t invent(uint8_t *bytes, uint64_t token)
 {
@@ -73,7 +103,7 @@ static uint32_t invent(uint8_t *bytes, uint64_t token)
             length = (uint32_t)(draw() % (length + 1));
         return length;
     }
-    for (uint32_t at = 0; at < length; at++)
+    for (uint32_t at = 0; at < length || at < 48; at++)
         bytes[at] = (uint8_t)draw();
     bytes[0] = 2;
     bytes[1] = (uint8_t)(1 + draw() % 4);
@@ -81,12 +111,13 @@ static uint32_t invent(uint8_t *bytes, uint64_t token)
         bytes[2] &= 7;
     for (int at = 0; at < 8; at++)
         bytes[4 + at] = (uint8_t)(token >> (56 - 8 * at));
-    if (draw() % 2)
-        memset(bytes + 12, 0, 8);
-    if (draw() % 2) {
-        memset(bytes + 20, 0, 8);
-        bytes[27] = (uint8_t)(draw() % 40);
-    }
+    write_small(bytes + 12, 7); /* the tensor, and a round of it */
+    write_small(bytes + 16, (uint32_t)(draw() % 3));
+    write_small(bytes + 20, (uint32_t)(draw() % 2));
+    write_small(bytes + 24, frame_guess + (uint32_t)(draw() % 3));
+    write_small(bytes + 28, draw() % 2 ? 1 : (uint32_t)(draw() % 8));
+    if (bytes[1] == 4)
+        return 40 + invent_messages(bytes + 40);
     return length < 48 ? 48 : length;
 }
 
@@ -122,27 +153,37 @@ static void attack(bool has_keys, int datagrams)
                                   .element_type = MLT_FLOAT32, .tensor = 7, .policy.hard_ns = 3600000000000};
     mlt_post_sends(ends[0], &send, 1, &transfers[0]);
     mlt_post_receives(ends[1], &receive, 1, &transfers[1]);
+    receive.policy.loss_bound = 0.2;
     bool is_done = false;
     for (int number = 0; number < datagrams || (has_keys && !is_done); number++) {
         static uint8_t bytes[1 << 16];
         int victim = (int)(draw() % 2);
         if (number < datagrams) {
             uint32_t length = invent(bytes, tokens[victim]);
-            uint32_t segment_bytes = draw() % 4 ? length : (uint32_t)(draw() % (length + 1));
+            uint32_t segment_bytes = draw() % 8 ? length : (uint32_t)(draw() % (length + 1));
             uint8_t *exact = malloc(length ? length : 1); /* so that a byte too many is seen */
             memcpy(exact, bytes, length);
             mlt_feed(ends[victim], exact, length, segment_bytes, (uint8_t)draw(), now_ns);
             free(exact);
         }
         now_ns += (int64_t)(draw() % 20000);
+        frame_guess = 1 + (uint32_t)number / 100;
         if (draw() % 4 == 0 || number >= datagrams)
             for (int end = 0; end < 2; end++) {
                 mlt_step(ends[end], now_ns);
                 if (number > datagrams / 2 || draw() % 2)
                     exchange(ends[end], ends[1 - end]);
             }
-        is_done = mlt_wait(ends[0], transfers[0], 0, &results[0]) == MLT_OK
+        is_done = has_keys && mlt_wait(ends[0], transfers[0], 0, &results[0]) == MLT_OK
             && mlt_wait(ends[1], transfers[1], 0, &results[1]) == MLT_OK;
+        for (int end = 0; end < 2 && !has_keys; end++) /* without keys, what the peer seems to say ends transfers */
+            if (mlt_wait(ends[end], transfers[end], 0, NULL) == MLT_OK) {
+                mlt_release(ends[end], transfers[end]);
+                send.round = receive.round = (uint32_t)(draw() % 3);
+                if (end ? mlt_post_receives(ends[1], &receive, 1, &transfers[1])
+                        : mlt_post_sends(ends[0], &send, 1, &transfers[0]))
+                    fail("post");
+            }
         if (has_keys && number > datagrams + 100000)
             fail("a transfer did not end");
     }

@@ -190,9 +190,7 @@ def test_the_same_tensor_and_round_again_gets_nothing_of_the_first() -> None:
 def test_ends_that_disagree_on_the_tensor_are_told() -> None:
     ends = Ends()
     good = ends.post(gradients(100), np.zeros(100, np.float32))
-    receive = Receive(
-        flow=ends.tokens[1], elements=bytearray(99), element_count=99, element_type=5, tensor=2
-    )
+    receive = Receive(flow=ends.tokens[1], elements=bytearray(99), element_count=99, element_type=5, tensor=2)
     received = ends.planes[1].post_receives([receive])[0]
     wrong, _ = ends.post(gradients(100), np.zeros(100, np.float32), tensor=2)
     result = ends.both(wrong, received)
@@ -204,13 +202,13 @@ def test_thousands_of_transfers_in_one_call() -> None:
     ends = Ends()
     count = 5000
     data, target = np.arange(count * 16, dtype=np.float32), np.zeros(count * 16, np.float32)
-    common = {"element_count": 16, "element_type": 1}
+    common: dict[str, Any] = {"element_count": 16, "element_type": 1}
     receives = [
-        Receive(flow=ends.tokens[1], elements=target[at * 16 : at * 16 + 16], tensor=at, **common)  # type: ignore[arg-type]
+        Receive(flow=ends.tokens[1], elements=target[at * 16 : at * 16 + 16], tensor=at, **common)
         for at in range(count)
     ]
     sends = [
-        Send(flow=ends.tokens[0], elements=data[at * 16 : at * 16 + 16], tensor=at, **common)  # type: ignore[arg-type]
+        Send(flow=ends.tokens[0], elements=data[at * 16 : at * 16 + 16], tensor=at, **common)
         for at in range(count)
     ]
     received = ends.planes[1].post_receives(receives)
@@ -319,7 +317,9 @@ def test_an_incast_begins_with_a_small_window_and_slows_down_on_loss() -> None:
 
     ends.carry = port
     elements = 358 * 4000
-    sent, received = ends.both(*ends.post(gradients(elements), np.zeros(elements, np.float32), burst_packets=4))
+    sent, received = ends.both(
+        *ends.post(gradients(elements), np.zeros(elements, np.float32), burst_packets=4)
+    )
     assert received.status == 0
     assert sent.sent_packets < 1.2 * sent.packets
 
