@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum, IntFlag
+from functools import cache
 from typing import Any, Final, Self, cast
 
 from mltswitch.errors import MachineError, MltswitchError
@@ -224,17 +225,16 @@ class Receive:
     notify: bool = False
 
 
+@cache
+def _numbers(kind: type[Any]) -> tuple[str, ...]:
+    """Names of a dataclass's fields that are numbers, as those of its structure are."""
+    return tuple(e.name for e in fields(kind) if isinstance(e.type, type) and issubclass(e.type, int | float))
+
+
 def _assign(target: Any, source: Any) -> None:
-    """Numbers of a dataclass to the fields of the same names; nested ones likewise."""
-    for entry in fields(source):
-        value = None if entry.name in {"elements", "important"} else getattr(source, entry.name)
-        if isinstance(value, RateOptions | Policy):
-            _assign(getattr(target, entry.name), value)
-        elif isinstance(value, bytes):
-            if value:
-                setattr(target, entry.name, value)
-        elif isinstance(value, int | float):
-            setattr(target, entry.name, value)
+    """Numbers of a dataclass to the fields of the same names."""
+    for name in _numbers(type(source)):
+        setattr(target, name, getattr(source, name))
 
 
 def _socket_address(address: str, port: int) -> bytes:
@@ -297,7 +297,10 @@ class DataPlane:
         """Open the flow of a reserved token."""
         filled = _ffi.new("struct mlt_flow_options *")
         _assign(filled, options)
+        _assign(filled.rate, options.rate)
         filled.has_keys = bool(options.send_key)
+        for name in ("send_key", "receive_key", "send_salt", "receive_salt") if options.send_key else ():
+            setattr(filled, name, getattr(options, name))
         table = _ffi.new("struct mlt_path[]", len(paths))
         for place, path in zip(table, paths, strict=True):
             place.socket, place.weight = path.socket, path.weight
@@ -361,6 +364,7 @@ class DataPlane:
         table, memory = _ffi.new("struct mlt_receive[]", len(receives)), []
         for place, receive in zip(table, receives, strict=True):
             _assign(place, receive)
+            _assign(place.policy, receive.policy)
             place.elements = _ffi.from_buffer(receive.elements, require_writable=True)
             memory.append((receive.elements, place.elements))
         return self._posted(_lib.mlt_post_receives, table, memory, "post receives")

@@ -21,12 +21,6 @@ static bool queue(struct shared *shared, struct command *command)
     return is_first;
 }
 
-static void wake(struct mlt *core, bool is_needed)
-{
-    if (is_needed && core->shared.is_threaded)
-        handle_signal(core->shared.wake_descriptor);
-}
-
 /* Under the lock; a token's first 16 bits are the flow's number. */
 struct flow *handle_flow(const struct shared *shared, uint64_t token)
 {
@@ -200,7 +194,7 @@ int mlt_open(struct mlt *core, uint64_t token, const struct mlt_flow_options *op
         is_first = queue(shared, command);
     }
     pthread_mutex_unlock(&shared->lock);
-    wake(core, is_first);
+    sockets_wake(core, is_first);
     if (status) {
         flow_free(flow);
         free(command);
@@ -228,7 +222,7 @@ static int ask_flow(struct mlt *core, uint64_t token, struct command *command)
         }
         pthread_mutex_unlock(&shared->lock);
     }
-    wake(core, is_first);
+    sockets_wake(core, is_first);
     if (status)
         free(command);
     return status;
@@ -299,7 +293,7 @@ int mlt_send_message(struct mlt *core, uint64_t token, const void *bytes, int le
         }
         pthread_mutex_unlock(&shared->lock);
     }
-    wake(core, is_first);
+    sockets_wake(core, is_first);
     if (status) {
         free(message);
         free(command);
@@ -365,7 +359,7 @@ static int ask_transfer(struct mlt *core, uint64_t id, enum command_kind kind, c
         is_first = queue(shared, command);
     }
     pthread_mutex_unlock(&shared->lock);
-    wake(core, is_first);
+    sockets_wake(core, is_first);
     if (status)
         free(command);
     return status;

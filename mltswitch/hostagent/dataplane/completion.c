@@ -172,7 +172,12 @@ void transfer_timeout(struct transfer *transfer)
     int64_t now_ns = transfer->flow->core->now_ns, since_ns = beginning_ns(transfer);
     const struct mlt_policy *policy = &transfer->policy;
     if (transfer->result.is_send) {
-        fail_at_deadline(transfer);
+        if (now_ns >= transfer->deadline_ns)
+            fail_at_deadline(transfer);
+        else if (batch_has_room(transfer->flow->core, MLT_MOST_PATHS, 0))
+            send_end_pass(transfer); /* it has lingered */
+        else
+            timer_set(transfer->flow->core, &transfer->timer, now_ns + MILLISECOND);
         return;
     }
     if (since_ns && policy->hard_ns && now_ns >= since_ns + policy->hard_ns) {

@@ -52,6 +52,7 @@ struct mlt *mlt_create(const struct mlt_options *options)
     core->is_seeded = options->seed != 0;
     core_init(core, &chosen);
     core->emit = memory_emit;
+    pthread_mutex_init(&core->turn, NULL);
     core->process = getpid();
     core->shared.event_descriptor = core->shared.wake_descriptor = -1;
     core->flows = calloc(MLT_MOST_FLOWS, sizeof *core->flows);
@@ -90,6 +91,7 @@ void mlt_destroy(struct mlt *core)
         close(shared->wake_descriptor);
     pthread_cond_destroy(&shared->done);
     pthread_mutex_destroy(&shared->lock);
+    pthread_mutex_destroy(&core->turn);
     free(shared->flows);
     free(shared->tokens);
     free(shared->slots);

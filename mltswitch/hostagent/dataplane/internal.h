@@ -1,6 +1,6 @@
 /* What the files of the data plane share: its structures, and which file does what with them. No logic lives here.
  *
- * Everything but `shared` belongs to the core: one thread, the data plane's own or the caller of virtual time's door.
+ * Everything but `shared` belongs to the core: whoever holds `turn` (socket.c), or the caller of virtual time's door.
  * Other threads put commands into `shared`, and find what is done there.
  */
 #ifndef MLT_INTERNAL_H
@@ -170,7 +170,7 @@ enum pending_message {
 /* In STOP: why the receiver has ended. */
 enum outcome { OUTCOME_COMPLETE = 0, OUTCOME_WITHIN_BOUNDS = 1, OUTCOME_TAKEN = 2 };
 
-enum sender_stage { WAITS_FOR_READY, SENDS, WAITS_FOR_BITMAP };
+enum sender_stage { WAITS_FOR_READY, SENDS, LINGERS, WAITS_FOR_BITMAP };
 
 struct transfer {
     struct mlt_result result;
@@ -191,6 +191,7 @@ struct transfer {
     float threshold;
     bool has_threshold;
     enum sender_stage stage;
+    int64_t deadline_ns; /* NEVER: none */
     struct pass pass;
     uint32_t bitmap_next; /* byte of the peer's bitmap that comes next */
     bool has_final_bitmap;
@@ -374,6 +375,8 @@ struct mlt {
     struct entry *free_entries;
     struct mlt_counters counters;
     struct sockets *sockets;
+    pthread_mutex_t turn;       /* of the thread, or of a caller that does its own command while the thread sleeps */
+    int64_t sleeps_until_ns;
     uint64_t cannot_segment; /* sockets, a bit each */
     int slots_wanted, process;
     /* Virtual time */
@@ -452,6 +455,7 @@ bool messages_take(struct flow *flow, const uint8_t *bytes, uint32_t length);
 void send_begin(struct transfer *transfer);
 void send_ready(struct transfer *transfer);
 void send_again(struct transfer *transfer);
+void send_end_pass(struct transfer *transfer);
 int64_t send_flow(struct flow *flow); /* bytes; 0: it may not send now */
 void pass_begin(struct transfer *transfer, uint32_t attempt);
 bool pass_window(struct transfer *transfer); /* the next that has something to send */
@@ -487,5 +491,6 @@ void controller_set(struct controller *controller, const struct mlt_rate_options
 int sockets_emit(struct mlt *core, struct batch *batch);
 void sockets_free(struct mlt *core);
 bool sockets_has(const struct mlt *core, int number);
+void sockets_wake(struct mlt *core, bool is_needed); /* commands have been queued; not under the lock */
 
 #endif

@@ -93,8 +93,7 @@ static int posting_end(struct mlt *core, struct posting *posting, uint64_t *ids)
     if (!status)
         is_first = commands_queue(core, posting->command);
     pthread_mutex_unlock(&shared->lock);
-    if (is_first && shared->is_threaded)
-        handle_signal(shared->wake_descriptor);
+    sockets_wake(core, is_first);
     return status;
 }
 

@@ -10,6 +10,8 @@
 enum {
     BITS = 8,
     LUMP_NS = 50 * MICROSECOND, /* credit that is waited for: waking up for every packet costs more than it is worth */
+    LEAST_LINGER_NS = 200 * MICROSECOND,
+    SMALL_PACKETS = 16,
     LEAST_LUMP_BYTES = 1500,
     DEPTH_LUMPS = 4, /* that may leave at once after a pause */
 };
@@ -26,14 +28,15 @@ static void join_sending(struct transfer *transfer)
 
 static void set_deadline(struct transfer *transfer, int64_t since_ns)
 {
-    if (transfer->send.deadline_ns)
-        timer_set(transfer->flow->core, &transfer->timer, since_ns + transfer->send.deadline_ns);
+    transfer->deadline_ns = transfer->send.deadline_ns ? since_ns + transfer->send.deadline_ns : NEVER;
+    timer_set(transfer->flow->core, &transfer->timer, transfer->deadline_ns);
 }
 
 void send_begin(struct transfer *transfer)
 {
     struct entry *entry = transfer->entry;
     transfer->stage = WAITS_FOR_READY;
+    transfer->deadline_ns = NEVER;
     if (transfer->send.moment == MLT_FROM_POST)
         set_deadline(transfer, transfer->flow->core->now_ns);
     if (entry->is_offer)
@@ -67,10 +70,23 @@ void send_again(struct transfer *transfer)
     join_sending(transfer);
 }
 
-static void end_pass(struct transfer *transfer)
+/* Of a small tensor the STOP mostly comes at once, and then nothing more need be said. */
+static void end_pass_later(struct transfer *transfer)
+{
+    struct mlt *core = transfer->flow->core;
+    int64_t rtt_ns = flow_rtt(transfer->flow);
+    int64_t at_ns = core->now_ns + (rtt_ns > LEAST_LINGER_NS ? rtt_ns : LEAST_LINGER_NS);
+    link_remove(&transfer->sending);
+    transfer->stage = LINGERS;
+    timer_set(core, &transfer->timer, at_ns < transfer->deadline_ns ? at_ns : transfer->deadline_ns);
+}
+
+void send_end_pass(struct transfer *transfer)
 {
     struct flow *flow = transfer->flow;
-    link_remove(&transfer->sending);
+    if (link_is_in(&transfer->sending))
+        link_remove(&transfer->sending);
+    timer_set(flow->core, &transfer->timer, transfer->deadline_ns);
     transfer->stage = WAITS_FOR_BITMAP;
     transfer->bitmap_next = 0;
     for (int path = 0; path < flow->path_count; path++)
@@ -169,9 +185,13 @@ static struct burst *next_burst(struct flow *flow, struct transfer **transfer)
         struct pass *pass = &(*transfer)->pass;
         if (pass->burst_next < pass->burst_count || pass_window(*transfer))
             return &pass->bursts[pass->burst_next];
+        if (pass->attempt == 1 && (*transfer)->layout.packets <= SMALL_PACKETS) {
+            end_pass_later(*transfer);
+            continue;
+        }
         if (!batch_has_room(flow->core, MLT_MOST_PATHS, 0))
             return NULL;
-        end_pass(*transfer);
+        send_end_pass(*transfer);
     }
     return NULL;
 }

@@ -329,37 +329,62 @@ static int sleep_until(struct mlt *core, struct epoll_event *events, int64_t unt
     return epoll_wait(sockets->poll, events, MLT_MOST_SOCKETS + 1, (int)wait_ms);
 }
 
+/* Whoever asks does it, if the thread sleeps: a small tensor is on its way without a change of threads. The thread is
+ * woken for what follows. */
+void sockets_wake(struct mlt *core, bool is_needed)
+{
+    if (!core->shared.is_threaded)
+        return;
+    if (!pthread_mutex_trylock(&core->turn)) {
+        bool has_more = core_turn(core, clock_ns(CLOCK_MONOTONIC));
+        is_needed = has_more || (core->timers.count && core->timers.heap[0]->at_ns < core->sleeps_until_ns);
+        pthread_mutex_unlock(&core->turn);
+    }
+    if (is_needed)
+        handle_signal(core->shared.wake_descriptor);
+}
+
+static void serve(struct mlt *core, const struct epoll_event *events, int count)
+{
+    struct sockets *sockets = core->sockets;
+    core->now_ns = clock_ns(CLOCK_MONOTONIC);
+    for (int each = 0; each < count; each++) {
+        uint32_t number = events[each].data.u32;
+        if (number == WAKE) {
+            uint64_t wakes;
+            ssize_t size = read(core->shared.wake_descriptor, &wakes, sizeof wakes);
+            (void)size;
+            continue;
+        }
+        if (events[each].events & EPOLLOUT && sockets->is_waiting[number])
+            watch(sockets, (int)number, false);
+        if (events[each].events & (EPOLLIN | EPOLLERR))
+            read_socket(core, (int)number);
+    }
+}
+
 static void *run(void *argument)
 {
     struct mlt *core = argument;
-    struct sockets *sockets = core->sockets;
     struct epoll_event events[MLT_MOST_SOCKETS + 1];
+    int count = 0;
     sigset_t signals;
     sigfillset(&signals);
     pthread_sigmask(SIG_BLOCK, &signals, NULL); /* they are for the program's own threads */
     prctl(PR_SET_NAME, "mlt-dataplane");
     prctl(PR_SET_TIMERSLACK, 1);
-    while (!sockets->must_stop) {
+    while (!core->sockets->must_stop) {
+        pthread_mutex_lock(&core->turn);
+        serve(core, events, count);
         bool has_more = core_turn(core, clock_ns(CLOCK_MONOTONIC));
-        if (core->is_in_bulk && !has_more)
-            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        bool may_nap = core->is_in_bulk && !has_more;
         core->is_in_bulk = false;
-        int64_t until_ns = has_more ? 0 : core->timers.count ? core->timers.heap[0]->at_ns : NEVER;
-        int count = sleep_until(core, events, until_ns);
-        core->now_ns = clock_ns(CLOCK_MONOTONIC);
-        for (int each = 0; each < count; each++) {
-            uint32_t number = events[each].data.u32;
-            if (number == WAKE) {
-                uint64_t wakes;
-                ssize_t size = read(core->shared.wake_descriptor, &wakes, sizeof wakes);
-                (void)size;
-                continue;
-            }
-            if (events[each].events & EPOLLOUT && sockets->is_waiting[number])
-                watch(sockets, (int)number, false);
-            if (events[each].events & (EPOLLIN | EPOLLERR))
-                read_socket(core, (int)number);
-        }
+        core->sleeps_until_ns = has_more ? 0 : core->timers.count ? core->timers.heap[0]->at_ns : NEVER;
+        int64_t until_ns = core->sleeps_until_ns;
+        pthread_mutex_unlock(&core->turn);
+        if (may_nap)
+            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        count = sleep_until(core, events, until_ns);
     }
     return NULL;
 }

@@ -94,7 +94,8 @@ void entry_say(struct flow *flow, struct entry *entry, uint8_t message)
 {
     entry->says |= message;
     link_append(&flow->control.talk, &entry->talk);
-    flow_reply(flow);
+    if (message != SAY_STOPPED) /* which nobody waits for: it goes with the acknowledgement of the STOP */
+        flow_reply(flow);
 }
 
 void entry_withdraw(struct flow *flow, struct entry *entry)
