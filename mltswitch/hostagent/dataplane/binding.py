@@ -226,7 +226,7 @@ class Receive:
 
 
 @cache
-def _numbers(kind: type[Any]) -> tuple[str, ...]:
+def _numbers(kind: Any) -> tuple[str, ...]:
     """Names of a dataclass's fields that are numbers, as those of its structure are."""
     return tuple(e.name for e in fields(kind) if isinstance(e.type, type) and issubclass(e.type, int | float))
 

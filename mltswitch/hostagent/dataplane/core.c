@@ -9,6 +9,7 @@
 enum {
     DEFAULT_TRANSFERS = 65536,
     DEFAULT_EVENTS = 4096,
+    FLUSH_BYTES = MLT_WINDOW_BYTES / 2,
 };
 
 /* ---------------------------------------------------------------------------------------------------- lists */
@@ -221,6 +222,8 @@ bool core_turn(struct mlt *core, int64_t now_ns)
         link_remove(&flow->active);
         if (sent_bytes)
             flow_activate(flow);
+        if (core->batch.bytes >= FLUSH_BYTES) /* while it is in the cache; time goes on meanwhile, and credit grows */
+            batch_flush(core);
     }
     if (!core->is_blocked)
         batch_flush(core);
@@ -281,11 +284,11 @@ void flow_fail(struct flow *flow, int status, const char *text)
             }
             if (link_is_in(&entry->talk))
                 link_remove(&entry->talk);
-            entry->is_offer = entry->is_closing = false;
+            entry->is_offer = entry->is_closing = entry->has_announced = false;
             if (entry->transfer)
                 transfer_end(entry->transfer, status, text);
             else
                 entry_settle(flow, entry);
         }
-    flow->offers = 0;
+    flow->offers = flow->announced = 0;
 }

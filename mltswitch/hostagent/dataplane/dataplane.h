@@ -96,7 +96,7 @@ enum mlt_event_kind {
     MLT_EVENT_PATH = 2,      /* `path` has the state `value` now */
     MLT_EVENT_USER = 3,      /* the flow has messages to take */
     MLT_EVENT_SAMPLE = 4,    /* for an external controller: see `sample` */
-    MLT_EVENT_SILENT = 5,    /* nothing heard: all transfers of the flow have failed */
+    MLT_EVENT_SILENT = 5,    /* nothing heard: all transfers of the flow have failed; the peer may not know: close it */
     MLT_EVENT_PROTOCOL = 6,  /* the peer broke the protocol: all transfers of the flow have failed */
     MLT_EVENT_SEND_ERROR = 7, /* the kernel refused to send on `path`; `value` is the errno */
 };

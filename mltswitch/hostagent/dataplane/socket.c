@@ -226,16 +226,18 @@ int sockets_emit(struct mlt *core, struct batch *batch)
     do
         gone = sendmmsg(sockets->descriptors[socket], sockets->sent, (unsigned)count, MSG_DONTWAIT);
     while (gone < 0 && errno == EINTR);
+    int error = errno;
     core->counters.send_calls++;
+    core->now_ns = clock_ns(CLOCK_MONOTONIC);
     if (gone > 0) {
         core->counters.send_messages += (uint64_t)gone;
         return gone;
     }
-    if (errno == EAGAIN) {
+    if (error == EAGAIN) {
         watch(sockets, socket, true);
         return 0;
     }
-    refused(core, first, errno);
+    refused(core, first, error);
     return 1;
 }
 
