@@ -9,7 +9,6 @@ import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum, IntFlag
-from functools import cache
 from typing import Any, Final, Self, cast
 
 from mltswitch.errors import MachineError, MltswitchError
@@ -28,7 +27,6 @@ _lib: Final[Any] = _dataplane.lib
 
 MOST_PATHS: Final[int] = _lib.MLT_MOST_PATHS
 MOST_MESSAGE_BYTES: Final[int] = _lib.MLT_MOST_USER_BYTES
-_NEVER: Final = (1 << 63) - 1
 
 
 class Status(IntEnum):
@@ -225,15 +223,19 @@ class Receive:
     notify: bool = False
 
 
-@cache
-def _numbers(kind: Any) -> tuple[str, ...]:
-    """Names of a dataclass's fields that are numbers, as those of its structure are."""
-    return tuple(e.name for e in fields(kind) if isinstance(e.type, type) and issubclass(e.type, int | float))
+_NUMBERS: Final[dict[type, list[str]]] = {
+    kind: [
+        entry.name
+        for entry in fields(kind)
+        if isinstance(entry.type, type) and issubclass(entry.type, int | float)
+    ]
+    for kind in (RateOptions, FlowOptions, Policy, Send, Receive)
+}
 
 
 def _assign(target: Any, source: Any) -> None:
     """Numbers of a dataclass to the fields of the same names."""
-    for name in _numbers(type(source)):
+    for name in _NUMBERS[type(source)]:
         setattr(target, name, getattr(source, name))
 
 
@@ -258,8 +260,8 @@ class DataPlane:
 
     def __init__(self, *, seed: int = 0, most_transfers: int = 0, events: int = 0, now_ns: int = 0) -> None:
         options = {"seed": seed, "most_transfers": most_transfers, "events": events, "now_ns": now_ns}
-        self._handle = _lib.mlt_create(_ffi.new("struct mlt_options *", options))
-        if self._handle == _ffi.NULL:
+        self.handle = _lib.mlt_create(_ffi.new("struct mlt_options *", options))
+        if self.handle == _ffi.NULL:
             raise DataPlaneError(Status.NO_MEMORY, "create")
         self._memory: dict[int, Any] = {}
         """Of transfers that have not been released."""
@@ -272,25 +274,25 @@ class DataPlane:
 
     def close(self) -> None:
         """Stop the thread; what is open fails, and all memory is the caller's again."""
-        if self._handle != _ffi.NULL:
-            _lib.mlt_destroy(self._handle)
-        self._handle = _ffi.NULL
+        if self.handle != _ffi.NULL:
+            _lib.mlt_destroy(self.handle)
+        self.handle = _ffi.NULL
         self._memory.clear()
 
     def add_socket(self, bound: socket.socket) -> tuple[int, Feature]:
         """Number of a UDP socket, and what the kernel does for it; before `start`."""
         features = _ffi.new("uint32_t *")
-        number = _checked(_lib.mlt_add_socket(self._handle, bound.fileno(), features), "add socket")
+        number = _checked(_lib.mlt_add_socket(self.handle, bound.fileno(), features), "add socket")
         return number, Feature(features[0])
 
     def start(self) -> None:
         """Run in a thread of its own, by the sockets."""
-        _checked(_lib.mlt_start(self._handle), "start")
+        _checked(_lib.mlt_start(self.handle), "start")
 
     def reserve(self) -> int:
         """A token for a flow to come."""
         token = _ffi.new("uint64_t *")
-        _checked(_lib.mlt_reserve(self._handle, token), "reserve")
+        _checked(_lib.mlt_reserve(self.handle, token), "reserve")
         return cast(int, token[0])
 
     def open(self, token: int, options: FlowOptions, paths: Sequence[PathOptions]) -> None:
@@ -305,37 +307,37 @@ class DataPlane:
         for place, path in zip(table, paths, strict=True):
             place.socket, place.weight = path.socket, path.weight
             place.address = _socket_address(path.address, path.port)
-        _checked(_lib.mlt_open(self._handle, token, filled, table, len(paths)), "open")
+        _checked(_lib.mlt_open(self.handle, token, filled, table, len(paths)), "open")
 
     def close_flow(self, token: int) -> None:
         """Its transfers fail."""
-        _checked(_lib.mlt_close(self._handle, token), "close flow")
+        _checked(_lib.mlt_close(self.handle, token), "close flow")
 
     def set_weights(self, token: int, weights: Sequence[int]) -> None:
         """Shares of the paths; 0: not used."""
-        _checked(_lib.mlt_set_weights(self._handle, token, list(weights), len(weights)), "set weights")
+        _checked(_lib.mlt_set_weights(self.handle, token, list(weights), len(weights)), "set weights")
 
     def set_rate(self, token: int, options: RateOptions) -> None:
         """Change cap, thresholds or controller while the flow is open."""
         filled = _ffi.new("struct mlt_rate_options *")
         _assign(filled, options)
-        _checked(_lib.mlt_set_rate(self._handle, token, filled), "set rate")
+        _checked(_lib.mlt_set_rate(self.handle, token, filled), "set rate")
 
     def flow_statistics(self, token: int) -> Any:
         """A `struct mlt_flow_statistics`."""
         statistics = _ffi.new("struct mlt_flow_statistics *")
-        _checked(_lib.mlt_flow_statistics(self._handle, token, statistics), "flow statistics")
+        _checked(_lib.mlt_flow_statistics(self.handle, token, statistics), "flow statistics")
         return statistics
 
     def counters(self) -> Any:
         """A `struct mlt_counters`."""
         counters = _ffi.new("struct mlt_counters *")
-        _checked(_lib.mlt_counters(self._handle, counters), "counters")
+        _checked(_lib.mlt_counters(self.handle, counters), "counters")
         return counters
 
     def send_message(self, token: int, message: bytes) -> bool:
         """A small message, reliable and in order; False while the peer has too many to read."""
-        status = _lib.mlt_send_message(self._handle, token, message, len(message))
+        status = _lib.mlt_send_message(self.handle, token, message, len(message))
         if status == Status.FULL:
             return False
         _checked(status, "send message")
@@ -344,7 +346,7 @@ class DataPlane:
     def take_message(self, token: int) -> bytes | None:
         """The next message of the peer, if there is one."""
         buffer = _ffi.new("uint8_t[]", MOST_MESSAGE_BYTES)
-        length = _checked(_lib.mlt_take_message(self._handle, token, buffer, len(buffer)), "take message")
+        length = _checked(_lib.mlt_take_message(self.handle, token, buffer, len(buffer)), "take message")
         return bytes(_ffi.buffer(buffer, length)) if length else None
 
     def post_sends(self, sends: Sequence[Send]) -> list[int]:
@@ -371,7 +373,7 @@ class DataPlane:
 
     def _posted(self, post: Any, table: Any, memory: Iterable[object], call: str) -> list[int]:
         transfers = _ffi.new("uint64_t[]", len(table))
-        _checked(post(self._handle, table, len(table), transfers), call)
+        _checked(post(self.handle, table, len(table), transfers), call)
         numbers = [int(number) for number in transfers]
         self._memory.update(zip(numbers, memory, strict=True))
         return numbers
@@ -379,13 +381,13 @@ class DataPlane:
     def wait(self, transfer: int, timeout_ns: int = -1) -> Any:
         """The `struct mlt_result` of a transfer once it is done; None when the time is up (below 0: none)."""
         result = _ffi.new("struct mlt_result *")
-        status = _checked(_lib.mlt_wait(self._handle, transfer, timeout_ns, result), "wait")
+        status = _checked(_lib.mlt_wait(self.handle, transfer, timeout_ns, result), "wait")
         return None if status == Status.PENDING else result
 
     def result(self, transfer: int) -> Any:
         """The `struct mlt_result` as it is now; its `status` is PENDING while the transfer is open."""
         result = _ffi.new("struct mlt_result *")
-        _checked(_lib.mlt_result(self._handle, transfer, result), "result")
+        _checked(_lib.mlt_result(self.handle, transfer, result), "result")
         return result
 
     @staticmethod
@@ -400,47 +402,23 @@ class DataPlane:
 
     def finish(self, transfer: int) -> None:
         """A receive takes what is there."""
-        _checked(_lib.mlt_finish(self._handle, transfer), "finish")
+        _checked(_lib.mlt_finish(self.handle, transfer), "finish")
 
     def cancel(self, transfer: int, text: str = "cancelled") -> None:
         """A transfer fails, here and at the peer."""
-        _checked(_lib.mlt_cancel(self._handle, transfer, text.encode("ascii", "replace")), "cancel")
+        _checked(_lib.mlt_cancel(self.handle, transfer, text.encode("ascii", "replace")), "cancel")
 
     def release(self, transfer: int) -> None:
         """Forget a transfer that is done."""
-        _checked(_lib.mlt_release(self._handle, transfer), "release")
+        _checked(_lib.mlt_release(self.handle, transfer), "release")
         self._memory.pop(transfer, None)
 
     @property
     def event_descriptor(self) -> int:
         """Readable while there are events."""
-        return cast(int, _lib.mlt_event_descriptor(self._handle))
+        return cast(int, _lib.mlt_event_descriptor(self.handle))
 
     def next_event(self) -> Any:
         """The next `struct mlt_event`, or None."""
         event = _ffi.new("struct mlt_event *")
-        return event if _checked(_lib.mlt_next_event(self._handle, event), "next event") else None
-
-    def feed(self, data: bytes, arrived_ns: int, *, segment_bytes: int = 0, tos: int = 0) -> None:
-        """Virtual time: a message has arrived."""
-        _checked(_lib.mlt_feed(self._handle, data, len(data), segment_bytes, tos, arrived_ns), "feed")
-
-    def step(self, now_ns: int) -> None:
-        """Virtual time: it is so late now."""
-        _checked(_lib.mlt_step(self._handle, now_ns), "step")
-
-    def next_timer(self) -> int | None:
-        """Virtual time: when `step` has something to do."""
-        at_ns: int = _lib.mlt_next_timer(self._handle)
-        return None if at_ns == _NEVER else at_ns
-
-    def outputs(self) -> list[tuple[Any, bytes]]:
-        """Virtual time: what was sent since the last call, each a `struct mlt_output` and its bytes."""
-        messages: list[tuple[Any, bytes]] = []
-        buffer = _ffi.new("uint8_t[]", 1 << 16)
-        while True:
-            output = _ffi.new("struct mlt_output *")
-            length = _checked(_lib.mlt_take_output(self._handle, output, buffer, len(buffer)), "take output")
-            if not length:
-                return messages
-            messages.append((output, bytes(_ffi.buffer(buffer, length))))
+        return event if _checked(_lib.mlt_next_event(self.handle, event), "next event") else None

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from mltswitch.hostagent.dataplane._dataplane import ffi, lib
 from mltswitch.hostagent.dataplane.binding import (
     DataPlane,
     FlowOptions,
@@ -34,6 +35,32 @@ def build(program: Path, output: Path, *options: str) -> Path:
     return output
 
 
+class VirtualPlane(DataPlane):
+    """A handle without thread and sockets: virtual time's door."""
+
+    def feed(self, data: bytes, arrived_ns: int, *, segment_bytes: int = 0, tos: int = 0) -> None:
+        assert not lib.mlt_feed(self.handle, data, len(data), segment_bytes, tos, arrived_ns)
+
+    def step(self, now_ns: int) -> None:
+        assert not lib.mlt_step(self.handle, now_ns)
+
+    def next_timer(self) -> int | None:
+        at_ns: int = lib.mlt_next_timer(self.handle)
+        return None if at_ns == (1 << 63) - 1 else at_ns
+
+    def outputs(self) -> list[tuple[Any, bytes]]:
+        """What was sent since the last call: each a `struct mlt_output`, and its bytes."""
+        messages: list[tuple[Any, bytes]] = []
+        buffer = ffi.new("uint8_t[]", 1 << 16)
+        while True:
+            output = ffi.new("struct mlt_output *")
+            length = lib.mlt_take_output(self.handle, output, buffer, len(buffer))
+            assert length >= 0
+            if not length:
+                return messages
+            messages.append((output, bytes(ffi.buffer(buffer, length))))
+
+
 class Ends:
     """Two ends; what one sends reaches the other after `delay_ns`."""
 
@@ -47,7 +74,7 @@ class Ends:
     ) -> None:
         self.now_ns = SECOND
         self.delay_ns = 50_000
-        self.planes = [DataPlane(seed=1 + end, now_ns=self.now_ns) for end in range(2)]
+        self.planes = [VirtualPlane(seed=1 + end, now_ns=self.now_ns) for end in range(2)]
         self.tokens = [plane.reserve() for plane in self.planes]
         self.flying: list[tuple[int, int, Any, bytes]] = []
         self.outputs: list[tuple[int, Any, bytes]] = []
