@@ -77,10 +77,12 @@ static bool are_usable(const struct mlt *core, const struct mlt_flow_options *op
 static struct flow *flow_new(struct mlt *core, uint64_t token, const struct mlt_flow_options *options,
                              const struct mlt_path *paths, int count)
 {
-    struct flow *flow = aligned_alloc(64, (sizeof *flow + 63) / 64 * 64);
+    size_t bytes = sizeof(struct flow) + (size_t)count * sizeof(struct path);
+    struct flow *flow = aligned_alloc(_Alignof(struct flow), (bytes / _Alignof(struct flow) + 1) * _Alignof(struct flow));
     if (!flow)
         return NULL;
-    memset(flow, 0, sizeof *flow);
+    memset(flow, 0, bytes);
+    flow->paths = (struct path *)(flow + 1);
     flow->core = core;
     flow->token = token;
     flow->peer_token = options->peer_token;

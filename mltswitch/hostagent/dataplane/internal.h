@@ -273,7 +273,7 @@ struct flow {
     uint32_t frame_bytes;
     uint64_t stamp; /* of the last packet sent */
     uint64_t received_stamp; /* the highest seen */
-    struct path paths[MLT_MOST_PATHS];
+    struct path *paths; /* behind the flow, in the same memory */
     int path_count;
     uint64_t pending_paths, reply_paths; /* acknowledgements that are due some time, and now */
     struct controller controller;
