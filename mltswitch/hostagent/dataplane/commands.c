@@ -385,7 +385,6 @@ static void open_flow(struct mlt *core, struct flow *flow)
     flow->credit_bytes = MLT_WINDOW_BYTES;
     for (int path = 0; path < flow->path_count; path++)
         flow->paths[path].heard_ns = core->now_ns;
-    timers_reserve(&core->timers, TIMER_KINDS);
     core->flows[flow->token >> 48] = flow;
 }
 

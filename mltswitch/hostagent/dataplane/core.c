@@ -9,6 +9,7 @@
 enum {
     DEFAULT_TRANSFERS = 65536,
     DEFAULT_EVENTS = 4096,
+    FIRST_TIMERS = 1024,
     FLUSH_BYTES = MLT_WINDOW_BYTES / 2,
 };
 
@@ -43,19 +44,15 @@ void link_append(struct link *list, struct link *link)
 
 /* --------------------------------------------------------------------------------------------------- timers */
 
-int timers_reserve(struct timers *timers, int32_t more)
+/* The heap grows by doubling, and never shrinks. */
+static void timers_grow(struct timers *timers)
 {
-    if (timers->room - timers->count >= more && timers->room >= more)
-        return MLT_OK;
-    int32_t room = timers->room ? timers->room : 256;
-    while (room - timers->count < more)
-        room *= 2;
+    int32_t room = timers->room ? 2 * timers->room : FIRST_TIMERS;
     struct timer **heap = realloc(timers->heap, (size_t)room * sizeof *heap);
     if (!heap)
-        return MLT_NO_MEMORY;
+        abort(); /* a data plane that forgets its deadlines is worse than none */
     timers->heap = heap;
     timers->room = room;
-    return MLT_OK;
 }
 
 void timer_init(struct timer *timer, enum timer_kind kind, void *owner)
@@ -112,8 +109,8 @@ void timer_set(struct mlt *core, struct timer *timer, int64_t at_ns)
         return;
     }
     if (timer->place < 0) {
-        if (timers->count == timers->room && timers_reserve(timers, 1))
-            abort(); /* room is reserved whenever a flow or a transfer begins */
+        if (timers->count == timers->room)
+            timers_grow(timers);
         timer->place = timers->count++;
     } else if (timer->at_ns == at_ns) {
         return;
@@ -145,8 +142,6 @@ static void timer_fire(struct mlt *core, struct timer *timer)
     case TIMER_HEALTH:
     case TIMER_WATCH:
         paths_look(flow);
-        break;
-    case TIMER_KINDS:
         break;
     }
 }

@@ -147,7 +147,7 @@ struct mlt_policy {
     double important_bound; /* share of important packets that may be; 1: not asked */
     int64_t soft_ns;        /* from then on the bounds are enough under any rule; 0: none */
     int64_t hard_ns;        /* 0: none */
-    uint8_t moment;         /* from which both count */
+    uint8_t moment;         /* from which both count; the peer is ready when its first packet, or question, comes */
     uint8_t stop_rule, at_hard_time;
     uint8_t keep_missing;   /* what is missing keeps its memory's content, instead of zeros */
 };

@@ -56,7 +56,7 @@ struct mlt *mlt_create(const struct mlt_options *options)
     core->process = getpid();
     core->shared.event_descriptor = core->shared.wake_descriptor = -1;
     core->flows = calloc(MLT_MOST_FLOWS, sizeof *core->flows);
-    if (shared_open(&core->shared) != MLT_OK || !core->flows || timers_reserve(&core->timers, 1)) {
+    if (shared_open(&core->shared) != MLT_OK || !core->flows) {
         mlt_destroy(core);
         return NULL;
     }
@@ -246,9 +246,9 @@ void core_event(struct mlt *core, const struct mlt_event *event)
         core->counters.lost_events++;
     else
         shared->events[(shared->event_first + shared->event_count++) % shared->event_room] = *event;
+    pthread_mutex_unlock(&shared->lock);
     if (is_first)
         handle_signal(shared->event_descriptor);
-    pthread_mutex_unlock(&shared->lock);
 }
 
 int mlt_counters(struct mlt *core, struct mlt_counters *counters)

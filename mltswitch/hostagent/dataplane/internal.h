@@ -47,7 +47,7 @@ struct link {
     void *owner;
 };
 
-enum timer_kind { TIMER_TRANSFER, TIMER_CONTROL, TIMER_REPLY, TIMER_PACE, TIMER_HEALTH, TIMER_WATCH, TIMER_KINDS };
+enum timer_kind { TIMER_TRANSFER, TIMER_CONTROL, TIMER_REPLY, TIMER_PACE, TIMER_HEALTH, TIMER_WATCH };
 
 struct timer {
     int64_t at_ns;
@@ -389,7 +389,6 @@ void link_init(struct link *link, void *owner);
 bool link_is_in(const struct link *link);
 void link_append(struct link *list, struct link *link);
 void link_remove(struct link *link);
-int timers_reserve(struct timers *timers, int32_t more);
 void timer_init(struct timer *timer, enum timer_kind kind, void *owner);
 void timer_set(struct mlt *core, struct timer *timer, int64_t at_ns);
 void timer_cancel(struct mlt *core, struct timer *timer);

@@ -206,8 +206,6 @@ static void post(struct mlt *core, struct transfer *transfer)
 
 void transfers_post(struct mlt *core, struct transfer **transfers, int32_t count)
 {
-    if (timers_reserve(&core->timers, count))
-        count = 0; /* they stay pending for ever; so does everything on a machine without memory */
     for (int32_t number = 0; number < count; number++)
         post(core, transfers[number]);
 }

@@ -36,7 +36,7 @@ enum {
     WAKE = MLT_MOST_SOCKETS, /* as number of an epoll event */
     MOST_SENT = 64,          /* messages of one sendmmsg */
 };
-static const int64_t NAP_NS = 50 * MICROSECOND;   /* in the middle of a long tensor, so that reads are worth their calls */
+static const int64_t NAP_NS = 100 * MICROSECOND;  /* in the middle of a long tensor, so that reads are worth their calls */
 static const int64_t LONGEST_WAIT_NS = SECOND; /* in a socket: a stamp that says more is of a clock that was set */
 
 struct sockets {
@@ -425,8 +425,9 @@ int mlt_stop(struct mlt *core)
         handle_signal(core->shared.wake_descriptor);
         pthread_join(sockets->thread, NULL);
         sockets->is_running = false;
-        core->emit = memory_emit; /* nobody takes it out */
     }
+    pthread_mutex_lock(&core->turn);
+    core->emit = memory_emit; /* nobody takes it out */
     pthread_mutex_lock(&core->shared.lock);
     core->shared.is_threaded = false;
     core->shared.is_dead = true;
@@ -435,5 +436,6 @@ int mlt_stop(struct mlt *core)
     for (uint32_t number = 0; number < core->shared.next_flow; number++)
         if (core->flows[number])
             flow_fail(core->flows[number], MLT_DEAD, "the data plane was stopped");
+    pthread_mutex_unlock(&core->turn);
     return MLT_OK;
 }

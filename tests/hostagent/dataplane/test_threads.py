@@ -4,6 +4,8 @@ import multiprocessing
 import os
 import select
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -224,3 +226,14 @@ def test_after_fork_the_child_has_a_dead_handle() -> None:
             os._exit(1)
         assert os.waitpid(process, 0)[1] == 0
         exchange(planes, tokens, gradients(1024), np.zeros(1024, np.float32))
+
+
+def test_without_the_compiled_module_one_error_says_what_to_do() -> None:
+    program = (
+        "import sys; sys.modules['mltswitch.hostagent.dataplane._dataplane'] = None\n"
+        "from mltswitch.errors import MachineError\n"
+        "try:\n    import mltswitch.hostagent.dataplane.binding\n"
+        "except MachineError as error:\n    print(error)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "Install a C compiler" in ended.stdout
