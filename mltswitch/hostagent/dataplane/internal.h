@@ -291,7 +291,6 @@ struct flow {
     struct link replying;     /* in core->replying: acknowledgements or control to be built */
     struct timer control_timer, reply_timer, pace_timer, health_timer, watch_timer;
     struct mlt_flow_statistics statistics;
-    bool is_closed;
     /* Under the lock */
     struct user_queue inbox;
     uint64_t user_taken, user_told, user_sent, user_credit;
