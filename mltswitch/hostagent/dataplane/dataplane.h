@@ -174,7 +174,8 @@ struct mlt_receive {
     struct mlt_policy policy;
 };
 
-/* What there is to say about a transfer; all numbers grow while it is open. Times are of the monotonic clock. */
+/* What there is to say about a transfer. While it is open its numbers grow, and those of one look need not be of one
+ * moment. Times are of the monotonic clock. */
 struct mlt_result {
     uint64_t transfer, flow;
     int32_t status; /* MLT_PENDING until it is done */

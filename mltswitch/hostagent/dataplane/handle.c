@@ -154,12 +154,13 @@ int mlt_wait(struct mlt *core, uint64_t id, int64_t timeout_ns, struct mlt_resul
             status = MLT_UNKNOWN;
             break;
         }
-        if (result)
-            *result = transfer->result;
         if (transfer->is_done)
             status = MLT_OK;
-        if (transfer->is_done || timeout_ns == 0 || !shared->is_threaded)
+        if (transfer->is_done || timeout_ns == 0 || !shared->is_threaded) {
+            if (result)
+                *result = transfer->result;
             break;
+        }
         int error = timeout_ns < 0 ? pthread_cond_wait(&shared->done, &shared->lock)
                                    : pthread_cond_timedwait(&shared->done, &shared->lock, &until);
         if (error)
