@@ -1,0 +1,424 @@
+"""The compiled data plane as a Python class: packets, messages and deadlines are C's, and so is the waiting.
+
+All structures are those of dataplane.h, where each field is explained. Memory that transfers share is kept
+alive here until they are released.
+"""
+
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from enum import IntEnum, IntFlag
+from typing import Any, Final, Self, cast
+
+from mltswitch.errors import MachineError, MltswitchError
+
+try:
+    from mltswitch.hostagent.dataplane import _dataplane
+except ImportError as _error:
+    raise MachineError(
+        "the host agent's compiled data plane was not built",
+        where="mltswitch.hostagent.dataplane",
+        hint="install a C compiler (Debian: gcc libc6-dev) and run `pip install 'mltswitch[agent]'` again",
+    ) from _error
+
+_ffi: Final[Any] = _dataplane.ffi
+_lib: Final[Any] = _dataplane.lib
+
+MOST_PATHS: Final[int] = _lib.MLT_MOST_PATHS
+MOST_MESSAGE_BYTES: Final[int] = _lib.MLT_MOST_USER_BYTES
+
+
+class Status(IntEnum):
+    """How a call, or a transfer, went: `enum mlt_status`."""
+
+    OK = 0
+    PENDING = 1
+    INVALID = -1
+    NO_MEMORY = -2
+    UNKNOWN = -3
+    FULL = -4
+    BUSY = -5
+    DEAD = -6
+    SYSTEM = -7
+    DEADLINE = -8
+    CANCELLED = -9
+    PEER_CANCELLED = -10
+    PEER_DEADLINE = -11
+    PEER_SILENT = -12
+    FLOW_CLOSED = -13
+    MISMATCH = -14
+    PROTOCOL = -15
+
+
+class Importance(IntEnum):
+    """Which packets are important: `enum mlt_importance`."""
+
+    ALL = 0
+    NONE = 1
+    MAGNITUDE = 2
+    BITMAP = 3
+
+
+class Moment(IntEnum):
+    """Where a deadline counts from: `enum mlt_moment`."""
+
+    POST = 0
+    PEER_READY = 1
+    FIRST_BYTE = 2
+
+
+class StopRule(IntEnum):
+    """When a bound ends a receive: `enum mlt_stop_rule`."""
+
+    PATIENT = 0
+    PAPER = 1
+
+
+class AtHardTime(IntEnum):
+    """What a receive does at its hard time: `enum mlt_at_hard_time`."""
+
+    FAIL = 0
+    TAKE = 1
+
+
+class Controller(IntEnum):
+    """Who decides the rate: `enum mlt_controller_kind`."""
+
+    TIMELY = 0
+    EXTERNAL = 1
+
+
+class PathState(IntEnum):
+    """Whether a path carries data: `enum mlt_path_state`."""
+
+    USED = 0
+    DEAD = 1
+    GRAY = 2
+
+
+class Feature(IntFlag):
+    """What the kernel does for a socket: `enum mlt_feature`."""
+
+    SEGMENTATION = 1
+    COALESCING = 2
+    TIMESTAMPS = 4
+    TXTIME = 8
+
+
+class EventKind(IntEnum):
+    """What an event tells: `enum mlt_event_kind`."""
+
+    DONE = 1
+    PATH = 2
+    USER = 3
+    SAMPLE = 4
+    SILENT = 5
+    PROTOCOL = 6
+    SEND_ERROR = 7
+
+
+class DataPlaneError(MltswitchError):
+    """The data plane refused a call; `status` says why."""
+
+    def __init__(self, status: Status, call: str) -> None:
+        detail = f" ({os.strerror(_ffi.errno)})" if status is Status.SYSTEM else ""
+        super().__init__(f"{status.name.lower().replace('_', ' ')}{detail}", where=f"data plane: {call}")
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathOptions:
+    """One path of a flow: `struct mlt_path`."""
+
+    address: str
+    port: int
+    socket: int = 0
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateOptions:
+    """How fast a flow may be: `struct mlt_rate_options`."""
+
+    kind: Controller = Controller.TIMELY
+    cap_bps: float = 0
+    floor_bps: float = 0
+    rate_bps: float = 0
+    increase_bps: float = 0
+    decrease: float = 0
+    low_ns: int = 0
+    high_ns: int = 0
+    sample_ns: int = 0
+    window_bytes: int = 0
+    initial_window_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowOptions:
+    """What the handshake found: `struct mlt_flow_options`. Keys and salts: all four, or none."""
+
+    peer_token: int
+    send_datagram_bytes: int = 1472
+    receive_datagram_bytes: int = 1472
+    silence_ns: int = 0
+    ack_delay_ns: int = 0
+    ack_packets: int = 0
+    control_tos: int = 0
+    send_key: bytes = field(default=b"", repr=False)
+    receive_key: bytes = field(default=b"", repr=False)
+    send_salt: bytes = field(default=b"", repr=False)
+    receive_salt: bytes = field(default=b"", repr=False)
+    rate: RateOptions = RateOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """When a receive is complete: `struct mlt_policy`."""
+
+    loss_bound: float = 0
+    important_bound: float = 1
+    soft_ns: int = 0
+    hard_ns: int = 0
+    moment: Moment = Moment.POST
+    stop_rule: StopRule = StopRule.PATIENT
+    at_hard_time: AtHardTime = AtHardTime.FAIL
+    keep_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """A tensor to be sent: `struct mlt_send`. `elements`: any contiguous buffer."""
+
+    flow: int
+    elements: Any
+    element_count: int
+    element_type: int
+    tensor: int
+    round: int = 0
+    layer: int = 0
+    priority: int = 0
+    burst_packets: int = 0
+    importance: Importance = Importance.ALL
+    important: bytes | None = None
+    tos_important: int = 0
+    tos_unimportant: int = 0
+    deadline_ns: int = 0
+    moment: Moment = Moment.POST
+    seed: int = 0
+    notify: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receive:
+    """Memory for a tensor to come: `struct mlt_receive`. `elements`: any contiguous writable buffer."""
+
+    flow: int
+    elements: Any
+    element_count: int
+    element_type: int
+    tensor: int
+    round: int = 0
+    policy: Policy = Policy()
+    notify: bool = False
+
+
+_NUMBERS: Final[dict[type, list[str]]] = {
+    kind: [
+        entry.name
+        for entry in fields(kind)
+        if isinstance(entry.type, type) and issubclass(entry.type, int | float)
+    ]
+    for kind in (RateOptions, FlowOptions, Policy, Send, Receive)
+}
+
+
+def _assign(target: Any, source: Any) -> None:
+    """Numbers of a dataclass to the fields of the same names."""
+    for name in _NUMBERS[type(source)]:
+        setattr(target, name, getattr(source, name))
+
+
+def _socket_address(address: str, port: int) -> bytes:
+    """struct sockaddr_in or sockaddr_in6, as Linux has it."""
+    if ":" in address:
+        family, head = socket.AF_INET6, port.to_bytes(2, "big") + bytes(4)
+    else:
+        family, head = socket.AF_INET, port.to_bytes(2, "big")
+    packed = int(family).to_bytes(2, "little") + head + socket.inet_pton(family, address)
+    return packed.ljust(_lib.MLT_ADDRESS_BYTES, b"\0")
+
+
+def _checked(status: int, call: str) -> int:
+    if status < 0:
+        raise DataPlaneError(Status(status), call)
+    return status
+
+
+class DataPlane:
+    """One handle. Methods raise DataPlaneError where the call is refused."""
+
+    def __init__(self, *, seed: int = 0, most_transfers: int = 0, events: int = 0, now_ns: int = 0) -> None:
+        options = {"seed": seed, "most_transfers": most_transfers, "events": events, "now_ns": now_ns}
+        self.handle = _lib.mlt_create(_ffi.new("struct mlt_options *", options))
+        if self.handle == _ffi.NULL:
+            raise DataPlaneError(Status.NO_MEMORY, "create")
+        self._memory: dict[int, Any] = {}
+        """Of transfers that have not been released."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the thread; what is open fails, and all memory is the caller's again."""
+        if self.handle != _ffi.NULL:
+            _lib.mlt_destroy(self.handle)
+        self.handle = _ffi.NULL
+        self._memory.clear()
+
+    def add_socket(self, bound: socket.socket) -> tuple[int, Feature]:
+        """Number of a UDP socket, and what the kernel does for it; before `start`."""
+        features = _ffi.new("uint32_t *")
+        number = _checked(_lib.mlt_add_socket(self.handle, bound.fileno(), features), "add socket")
+        return number, Feature(features[0])
+
+    def start(self) -> None:
+        """Run in a thread of its own, by the sockets."""
+        _checked(_lib.mlt_start(self.handle), "start")
+
+    def reserve(self) -> int:
+        """A token for a flow to come."""
+        token = _ffi.new("uint64_t *")
+        _checked(_lib.mlt_reserve(self.handle, token), "reserve")
+        return cast(int, token[0])
+
+    def open(self, token: int, options: FlowOptions, paths: Sequence[PathOptions]) -> None:
+        """Open the flow of a reserved token."""
+        filled = _ffi.new("struct mlt_flow_options *")
+        _assign(filled, options)
+        _assign(filled.rate, options.rate)
+        filled.has_keys = bool(options.send_key)
+        for name in ("send_key", "receive_key", "send_salt", "receive_salt") if options.send_key else ():
+            setattr(filled, name, getattr(options, name))
+        table = _ffi.new("struct mlt_path[]", len(paths))
+        for place, path in zip(table, paths, strict=True):
+            place.socket, place.weight = path.socket, path.weight
+            place.address = _socket_address(path.address, path.port)
+        _checked(_lib.mlt_open(self.handle, token, filled, table, len(paths)), "open")
+
+    def close_flow(self, token: int) -> None:
+        """Its transfers fail."""
+        _checked(_lib.mlt_close(self.handle, token), "close flow")
+
+    def set_weights(self, token: int, weights: Sequence[int]) -> None:
+        """Shares of the paths; 0: not used."""
+        _checked(_lib.mlt_set_weights(self.handle, token, list(weights), len(weights)), "set weights")
+
+    def set_rate(self, token: int, options: RateOptions) -> None:
+        """Change cap, thresholds or controller while the flow is open."""
+        filled = _ffi.new("struct mlt_rate_options *")
+        _assign(filled, options)
+        _checked(_lib.mlt_set_rate(self.handle, token, filled), "set rate")
+
+    def flow_statistics(self, token: int) -> Any:
+        """A `struct mlt_flow_statistics`."""
+        statistics = _ffi.new("struct mlt_flow_statistics *")
+        _checked(_lib.mlt_flow_statistics(self.handle, token, statistics), "flow statistics")
+        return statistics
+
+    def counters(self) -> Any:
+        """A `struct mlt_counters`."""
+        counters = _ffi.new("struct mlt_counters *")
+        _checked(_lib.mlt_counters(self.handle, counters), "counters")
+        return counters
+
+    def send_message(self, token: int, message: bytes) -> bool:
+        """A small message, reliable and in order; False while the peer has too many to read."""
+        status = _lib.mlt_send_message(self.handle, token, message, len(message))
+        if status == Status.FULL:
+            return False
+        _checked(status, "send message")
+        return True
+
+    def take_message(self, token: int) -> bytes | None:
+        """The next message of the peer, if there is one."""
+        buffer = _ffi.new("uint8_t[]", MOST_MESSAGE_BYTES)
+        length = _checked(_lib.mlt_take_message(self.handle, token, buffer, len(buffer)), "take message")
+        return bytes(_ffi.buffer(buffer, length)) if length else None
+
+    def post_sends(self, sends: Sequence[Send]) -> list[int]:
+        """Numbers of the transfers; all of them begin, or none."""
+        table, memory = _ffi.new("struct mlt_send[]", len(sends)), []
+        for place, send in zip(table, sends, strict=True):
+            _assign(place, send)
+            place.elements = _ffi.from_buffer(send.elements)
+            place.important = (
+                _ffi.NULL if send.important is None else _ffi.from_buffer("uint8_t[]", send.important)
+            )
+            memory.append((send.elements, place.elements))
+        return self._posted(_lib.mlt_post_sends, table, memory, "post sends")
+
+    def post_receives(self, receives: Sequence[Receive]) -> list[int]:
+        """Numbers of the transfers; all of them begin, or none."""
+        table, memory = _ffi.new("struct mlt_receive[]", len(receives)), []
+        for place, receive in zip(table, receives, strict=True):
+            _assign(place, receive)
+            _assign(place.policy, receive.policy)
+            place.elements = _ffi.from_buffer(receive.elements, require_writable=True)
+            memory.append((receive.elements, place.elements))
+        return self._posted(_lib.mlt_post_receives, table, memory, "post receives")
+
+    def _posted(self, post: Any, table: Any, memory: Iterable[object], call: str) -> list[int]:
+        transfers = _ffi.new("uint64_t[]", len(table))
+        _checked(post(self.handle, table, len(table), transfers), call)
+        numbers = [int(number) for number in transfers]
+        self._memory.update(zip(numbers, memory, strict=True))
+        return numbers
+
+    def wait(self, transfer: int, timeout_ns: int = -1) -> Any:
+        """The `struct mlt_result` of a transfer once it is done; None when the time is up (below 0: none)."""
+        result = _ffi.new("struct mlt_result *")
+        status = _checked(_lib.mlt_wait(self.handle, transfer, timeout_ns, result), "wait")
+        return None if status == Status.PENDING else result
+
+    def result(self, transfer: int) -> Any:
+        """The `struct mlt_result` as it is now; its `status` is PENDING while the transfer is open."""
+        result = _ffi.new("struct mlt_result *")
+        _checked(_lib.mlt_result(self.handle, transfer, result), "result")
+        return result
+
+    @staticmethod
+    def arrived(result: Any) -> bytes:
+        """The bitmap of a result, before the transfer is released: 1 says that the packet has arrived."""
+        return bytes(_ffi.buffer(result.arrived, (result.packets + 7) // 8))
+
+    @staticmethod
+    def text(result: Any) -> str:
+        """Why a transfer failed."""
+        return cast(str, _ffi.string(result.text).decode("ascii", "replace"))
+
+    def finish(self, transfer: int) -> None:
+        """A receive takes what is there."""
+        _checked(_lib.mlt_finish(self.handle, transfer), "finish")
+
+    def cancel(self, transfer: int, text: str = "cancelled") -> None:
+        """A transfer fails, here and at the peer."""
+        _checked(_lib.mlt_cancel(self.handle, transfer, text.encode("ascii", "replace")), "cancel")
+
+    def release(self, transfer: int) -> None:
+        """Forget a transfer that is done."""
+        _checked(_lib.mlt_release(self.handle, transfer), "release")
+        self._memory.pop(transfer, None)
+
+    @property
+    def event_descriptor(self) -> int:
+        """Readable while there are events."""
+        return cast(int, _lib.mlt_event_descriptor(self.handle))
+
+    def next_event(self) -> Any:
+        """The next `struct mlt_event`, or None."""
+        event = _ffi.new("struct mlt_event *")
+        return event if _checked(_lib.mlt_next_event(self.handle, event), "next event") else None

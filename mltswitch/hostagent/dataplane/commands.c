@@ -1,0 +1,487 @@
+/* What other threads ask of the core. They check it, allocate what it needs and queue it; the core does it in its turn.
+ *
+ * The lock is held for moments only: no call to the kernel and no allocation of size happens under it.
+ */
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "internal.h"
+
+enum { DEFAULT_ACK_PACKETS = 16 };
+static const int64_t DEFAULT_SILENCE_NS = 10 * SECOND;
+static const int64_t DEFAULT_ACK_DELAY_NS = 200 * MICROSECOND;
+
+/* Under the lock; puts the command last. Returns whether the core must be woken. */
+static bool queue(struct shared *shared, struct command *command)
+{
+    bool is_first = !shared->first;
+    command->next = NULL;
+    *shared->last = command;
+    shared->last = &command->next;
+    return is_first;
+}
+
+/* Under the lock; a token's first 16 bits are the flow's number. */
+struct flow *handle_flow(const struct shared *shared, uint64_t token)
+{
+    uint64_t number = token >> 48;
+    if (number >= shared->next_flow || !shared->flows[number] || shared->flows[number]->token != token)
+        return NULL;
+    return shared->flows[number];
+}
+
+/* -------------------------------------------------------------------------------------------------------- flows */
+
+int mlt_reserve(struct mlt *core, uint64_t *token)
+{
+    struct shared *shared = &core->shared;
+    if (handle_check(core))
+        return MLT_DEAD;
+    uint64_t secret = 0;
+    if (core->is_seeded)
+        secret = random_next(&core->token_random);
+    else if (getrandom(&secret, sizeof secret, 0) != sizeof secret)
+        return MLT_SYSTEM;
+    int status = MLT_FULL;
+    pthread_mutex_lock(&shared->lock);
+    /* The number after the last one given: a token that is over is not soon given again. */
+    for (uint32_t tried = 0; tried < MLT_MOST_FLOWS && status; tried++) {
+        uint32_t number = shared->flow_cursor;
+        shared->flow_cursor = (number + 1) % MLT_MOST_FLOWS;
+        if (shared->tokens[number])
+            continue;
+        if (number >= shared->next_flow)
+            shared->next_flow = number + 1;
+        *token = shared->tokens[number] = (uint64_t)number << 48 | (secret >> 16) | 1;
+        status = MLT_OK;
+    }
+    pthread_mutex_unlock(&shared->lock);
+    return status;
+}
+
+static bool are_usable(const struct mlt *core, const struct mlt_flow_options *options, const struct mlt_path *paths,
+                       int count)
+{
+    if (count < 1 || count > MLT_MOST_PATHS || options->send_datagram_bytes < MLT_LEAST_DATAGRAM_BYTES
+        || options->send_datagram_bytes > MLT_MOST_DATAGRAM_BYTES
+        || options->receive_datagram_bytes < MLT_LEAST_DATAGRAM_BYTES
+        || options->receive_datagram_bytes > MLT_MOST_DATAGRAM_BYTES)
+        return false;
+    for (int number = 0; number < count; number++)
+        if (paths[number].socket < 0 || paths[number].socket >= MLT_MOST_SOCKETS
+            || (core->shared.is_threaded && !sockets_has(core, paths[number].socket)))
+            return false;
+    return true;
+}
+
+static struct flow *flow_new(struct mlt *core, uint64_t token, const struct mlt_flow_options *options,
+                             const struct mlt_path *paths, int count)
+{
+    size_t bytes = sizeof(struct flow) + (size_t)count * sizeof(struct path);
+    struct flow *flow = aligned_alloc(_Alignof(struct flow), (bytes / _Alignof(struct flow) + 1) * _Alignof(struct flow));
+    if (!flow)
+        return NULL;
+    memset(flow, 0, bytes);
+    flow->paths = (struct path *)(flow + 1);
+    flow->core = core;
+    flow->token = token;
+    flow->peer_token = options->peer_token;
+    flow->options = *options;
+    if (!flow->options.silence_ns)
+        flow->options.silence_ns = DEFAULT_SILENCE_NS;
+    if (!flow->options.ack_delay_ns)
+        flow->options.ack_delay_ns = DEFAULT_ACK_DELAY_NS;
+    if (!flow->options.ack_packets)
+        flow->options.ack_packets = DEFAULT_ACK_PACKETS;
+    uint32_t overhead_bytes = HEADER_BYTES + (options->has_keys ? TAG_BYTES : 0);
+    flow->send_body_bytes = options->send_datagram_bytes - overhead_bytes;
+    flow->receive_body_bytes = options->receive_datagram_bytes - overhead_bytes;
+    flow->frame_bytes = flow->send_body_bytes < FRAME_BYTES ? flow->send_body_bytes : FRAME_BYTES;
+    if (options->has_keys) {
+        gmac_init(&flow->send_gmac, options->send_key);
+        gmac_init(&flow->receive_gmac, options->receive_key);
+    }
+    flow->path_count = count;
+    for (int number = 0; number < count; number++) {
+        struct path *path = &flow->paths[number];
+        path->socket = paths[number].socket;
+        path->weight = paths[number].weight;
+        path->segmentation = !(core->cannot_segment >> path->socket & 1);
+        path->name_bytes = sizeof(struct sockaddr_in);
+        memcpy(path->name, paths[number].address, sizeof path->name);
+        sa_family_t family;
+        memcpy(&family, path->name, sizeof family);
+        if (family == AF_INET6)
+            path->name_bytes = sizeof(struct sockaddr_in6);
+    }
+    controller_init(&flow->controller, &options->rate);
+    link_init(&flow->sending, NULL);
+    link_init(&flow->active, flow);
+    link_init(&flow->replying, flow);
+    timer_init(&flow->control_timer, TIMER_CONTROL, flow);
+    timer_init(&flow->reply_timer, TIMER_REPLY, flow);
+    timer_init(&flow->pace_timer, TIMER_PACE, flow);
+    timer_init(&flow->health_timer, TIMER_HEALTH, flow);
+    timer_init(&flow->watch_timer, TIMER_WATCH, flow);
+    flow->inbox.last = &flow->inbox.first;
+    flow->user_credit = MLT_USER_CREDIT_BYTES;
+    if (!control_open(flow)) {
+        free(flow);
+        return NULL;
+    }
+    return flow;
+}
+
+static void messages_free(struct user_queue *queue_)
+{
+    for (struct user_message *message = queue_->first, *next; message; message = next) {
+        next = message->next;
+        free(message);
+    }
+    queue_->first = NULL;
+    queue_->last = &queue_->first;
+}
+
+/* By the core, or before it knows the flow. */
+static void flow_free(struct flow *flow)
+{
+    struct mlt *core = flow->core;
+    timer_cancel(core, &flow->control_timer);
+    timer_cancel(core, &flow->reply_timer);
+    timer_cancel(core, &flow->pace_timer);
+    timer_cancel(core, &flow->health_timer);
+    timer_cancel(core, &flow->watch_timer);
+    if (link_is_in(&flow->active))
+        link_remove(&flow->active);
+    if (link_is_in(&flow->replying))
+        link_remove(&flow->replying);
+    messages_free(&flow->control.user);
+    messages_free(&flow->inbox);
+    entry_table_free(flow);
+    free(flow->control.memory);
+    /* Keys do not stay in memory that others get. */
+    memset(flow, 0, sizeof *flow);
+    __asm__ volatile("" : : "r"(flow) : "memory");
+    free(flow);
+}
+
+int mlt_open(struct mlt *core, uint64_t token, const struct mlt_flow_options *options, const struct mlt_path *paths,
+             int count)
+{
+    struct shared *shared = &core->shared;
+    uint64_t number = token >> 48;
+    if (handle_check(core))
+        return MLT_DEAD;
+    if (!are_usable(core, options, paths, count))
+        return MLT_INVALID;
+    struct flow *flow = flow_new(core, token, options, paths, count);
+    struct command *command = calloc(1, sizeof *command);
+    if (!flow || !command) {
+        if (flow)
+            flow_free(flow);
+        free(command);
+        return MLT_NO_MEMORY;
+    }
+    command->kind = COMMAND_OPEN;
+    command->flow = flow;
+    pthread_mutex_lock(&shared->lock);
+    int status = MLT_OK;
+    if (number >= shared->next_flow || shared->tokens[number] != token || shared->is_dead)
+        status = MLT_UNKNOWN;
+    else if (shared->flows[number])
+        status = MLT_BUSY;
+    bool is_first = false;
+    if (!status) {
+        shared->flows[number] = flow;
+        is_first = queue(shared, command);
+    }
+    pthread_mutex_unlock(&shared->lock);
+    sockets_wake(core, is_first);
+    if (status) {
+        flow_free(flow);
+        free(command);
+    }
+    return status;
+}
+
+/* Queues a command for a flow; what it holds is freed where there is no such flow. */
+static int ask_flow(struct mlt *core, uint64_t token, struct command *command)
+{
+    struct shared *shared = &core->shared;
+    if (!command)
+        return MLT_NO_MEMORY;
+    int status = handle_check(core);
+    bool is_first = false;
+    if (!status) {
+        pthread_mutex_lock(&shared->lock);
+        command->flow = handle_flow(shared, token);
+        if (!command->flow) {
+            status = MLT_UNKNOWN;
+        } else {
+            if (command->kind == COMMAND_CLOSE)
+                shared->flows[token >> 48] = NULL;
+            is_first = queue(shared, command);
+        }
+        pthread_mutex_unlock(&shared->lock);
+    }
+    sockets_wake(core, is_first);
+    if (status)
+        free(command);
+    return status;
+}
+
+static struct command *command_new(enum command_kind kind)
+{
+    struct command *command = calloc(1, sizeof *command);
+    if (command)
+        command->kind = kind;
+    return command;
+}
+
+int mlt_close(struct mlt *core, uint64_t token)
+{
+    return ask_flow(core, token, command_new(COMMAND_CLOSE));
+}
+
+int mlt_set_weights(struct mlt *core, uint64_t token, const uint16_t *weights, int count)
+{
+    if (count < 1 || count > MLT_MOST_PATHS)
+        return MLT_INVALID;
+    struct command *command = command_new(COMMAND_WEIGHTS);
+    if (command) {
+        command->count = count;
+        memcpy(command->weights, weights, (size_t)count * sizeof *weights);
+    }
+    return ask_flow(core, token, command);
+}
+
+int mlt_set_rate(struct mlt *core, uint64_t token, const struct mlt_rate_options *options)
+{
+    struct command *command = command_new(COMMAND_RATE);
+    if (command)
+        command->rate = *options;
+    return ask_flow(core, token, command);
+}
+
+/* ----------------------------------------------------------------------------------------------- small messages */
+
+int mlt_send_message(struct mlt *core, uint64_t token, const void *bytes, int length)
+{
+    struct shared *shared = &core->shared;
+    if (handle_check(core))
+        return MLT_DEAD;
+    if (length < 1 || length > MLT_MOST_USER_BYTES)
+        return MLT_INVALID;
+    struct user_message *message = malloc(sizeof *message + (size_t)length);
+    struct command *command = command_new(COMMAND_MESSAGE);
+    int status = message && command ? MLT_OK : MLT_NO_MEMORY;
+    bool is_first = false;
+    if (!status) {
+        message->length = length;
+        memcpy(message->bytes, bytes, (size_t)length);
+        command->message = message;
+        uint64_t cost = (uint64_t)length + MESSAGE_HEADER_BYTES;
+        pthread_mutex_lock(&shared->lock);
+        command->flow = handle_flow(shared, token);
+        if (!command->flow)
+            status = MLT_UNKNOWN;
+        else if ((uint32_t)length + MESSAGE_HEADER_BYTES > command->flow->frame_bytes)
+            status = MLT_INVALID;
+        else if (command->flow->user_sent + cost > command->flow->user_credit)
+            status = MLT_FULL;
+        if (!status) {
+            command->flow->user_sent += cost;
+            is_first = queue(shared, command);
+        }
+        pthread_mutex_unlock(&shared->lock);
+    }
+    sockets_wake(core, is_first);
+    if (status) {
+        free(message);
+        free(command);
+    }
+    return status;
+}
+
+int mlt_take_message(struct mlt *core, uint64_t token, void *bytes, int capacity)
+{
+    struct shared *shared = &core->shared;
+    if (handle_check(core))
+        return MLT_DEAD;
+    struct user_message *message = NULL;
+    int status = 0;
+    bool must_grant = false;
+    pthread_mutex_lock(&shared->lock);
+    struct flow *flow = handle_flow(shared, token);
+    if (!flow) {
+        status = MLT_UNKNOWN;
+    } else if (flow->inbox.first && flow->inbox.first->length > capacity) {
+        status = MLT_FULL;
+    } else if (flow->inbox.first) {
+        message = flow->inbox.first;
+        flow->inbox.first = message->next;
+        if (!flow->inbox.first)
+            flow->inbox.last = &flow->inbox.first;
+        status = message->length;
+        flow->user_taken += (uint64_t)message->length + MESSAGE_HEADER_BYTES;
+        must_grant = flow->user_taken - flow->user_told >= MLT_USER_CREDIT_BYTES / 4;
+        if (must_grant)
+            flow->user_told = flow->user_taken;
+    }
+    pthread_mutex_unlock(&shared->lock);
+    if (message)
+        memcpy(bytes, message->bytes, (size_t)message->length);
+    free(message);
+    if (must_grant)
+        ask_flow(core, token, command_new(COMMAND_TAKEN));
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------------------- transfers */
+
+static int ask_transfer(struct mlt *core, uint64_t id, enum command_kind kind, const char *text)
+{
+    struct shared *shared = &core->shared;
+    if (handle_check(core))
+        return MLT_DEAD;
+    struct command *command = command_new(kind);
+    if (!command)
+        return MLT_NO_MEMORY;
+    for (int at = 0; text && at < MLT_TEXT_BYTES - 1 && text[at]; at++)
+        command->text[at] = text[at];
+    pthread_mutex_lock(&shared->lock);
+    struct transfer *transfer = handle_transfer(shared, id);
+    int status = transfer ? MLT_OK : MLT_UNKNOWN;
+    if (transfer && kind == COMMAND_FINISH && transfer->result.is_send)
+        status = MLT_INVALID;
+    bool is_first = false;
+    if (!status) {
+        transfer->holders++;
+        command->transfer = transfer;
+        is_first = queue(shared, command);
+    }
+    pthread_mutex_unlock(&shared->lock);
+    sockets_wake(core, is_first);
+    if (status)
+        free(command);
+    return status;
+}
+
+int mlt_finish(struct mlt *core, uint64_t id)
+{
+    return ask_transfer(core, id, COMMAND_FINISH, NULL);
+}
+
+int mlt_cancel(struct mlt *core, uint64_t id, const char *text)
+{
+    return ask_transfer(core, id, COMMAND_CANCEL, text ? text : "cancelled");
+}
+
+/* ------------------------------------------------------------------------------------------------- the core's side */
+
+static void open_flow(struct mlt *core, struct flow *flow)
+{
+    flow->credit_ns = flow->heard_ns = core->now_ns;
+    flow->credit_bytes = MLT_WINDOW_BYTES;
+    for (int path = 0; path < flow->path_count; path++)
+        flow->paths[path].heard_ns = core->now_ns;
+    core->flows[flow->token >> 48] = flow;
+}
+
+static void close_flow(struct mlt *core, struct flow *flow)
+{
+    struct shared *shared = &core->shared;
+    flow_fail(flow, MLT_FLOW_CLOSED, "the flow was closed");
+    batch_forget(core, NULL, flow);
+    core->flows[flow->token >> 48] = NULL;
+    pthread_mutex_lock(&shared->lock);
+    shared->tokens[flow->token >> 48] = 0;
+    pthread_mutex_unlock(&shared->lock);
+    flow_free(flow);
+}
+
+static void set_weights(struct flow *flow, const struct command *command)
+{
+    for (int path = 0; path < command->count && path < flow->path_count; path++) {
+        flow->paths[path].weight = command->weights[path];
+        flow->paths[path].turn = 0;
+    }
+    flow_activate(flow);
+}
+
+static void say_message(struct flow *flow, struct user_message *message)
+{
+    message->next = NULL;
+    *flow->control.user.last = message;
+    flow->control.user.last = &message->next;
+    flow_reply(flow);
+}
+
+static void finish_transfer(struct transfer *transfer, const struct command *command)
+{
+    if (!transfer->is_open)
+        return;
+    if (command->kind == COMMAND_FINISH)
+        completion_end(transfer, OUTCOME_TAKEN);
+    else
+        transfer_cancel(transfer, MLT_CANCELLED, command->text);
+}
+
+static void command_run(struct mlt *core, struct command *command)
+{
+    struct flow *flow = command->flow;
+    switch (command->kind) {
+    case COMMAND_OPEN:
+        open_flow(core, flow);
+        break;
+    case COMMAND_CLOSE:
+        close_flow(core, flow);
+        break;
+    case COMMAND_POST:
+        transfers_post(core, command->transfers, command->count);
+        free(command->transfers);
+        break;
+    case COMMAND_FINISH:
+    case COMMAND_CANCEL:
+        finish_transfer(command->transfer, command);
+        transfer_unhold(core, command->transfer);
+        break;
+    case COMMAND_WEIGHTS:
+        set_weights(flow, command);
+        break;
+    case COMMAND_RATE:
+        controller_set(&flow->controller, &command->rate);
+        timer_cancel(core, &flow->pace_timer);
+        flow_activate(flow);
+        break;
+    case COMMAND_MESSAGE:
+        say_message(flow, command->message);
+        break;
+    case COMMAND_TAKEN:
+        flow->control.says_credit = true;
+        flow_reply(flow);
+        break;
+    }
+}
+
+void commands_run(struct mlt *core)
+{
+    struct shared *shared = &core->shared;
+    pthread_mutex_lock(&shared->lock);
+    struct command *command = shared->first;
+    shared->first = NULL;
+    shared->last = &shared->first;
+    pthread_mutex_unlock(&shared->lock);
+    while (command) {
+        struct command *next = command->next;
+        command_run(core, command);
+        free(command);
+        command = next;
+    }
+}
+
+/* Under the lock. */
+bool commands_queue(struct mlt *core, struct command *command)
+{
+    return queue(&core->shared, command);
+}

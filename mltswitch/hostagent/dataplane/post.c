@@ -1,0 +1,211 @@
+/* Work requests: checked and given memory by whoever posts them, taken up by the core.
+ *
+ * A transfer is one piece of memory, bitmaps included; nothing is allocated for it afterwards.
+ */
+#include <stdlib.h>
+
+#include "internal.h"
+
+/* What a post is made of, while it is not yet the core's. */
+struct posting {
+    struct command *command;
+    int count;
+};
+
+static void posting_free(struct posting *posting)
+{
+    if (!posting->command)
+        return;
+    for (int number = 0; posting->command->transfers && number < posting->count; number++)
+        if (posting->command->transfers[number]) {
+            free(posting->command->transfers[number]->spare);
+            free(posting->command->transfers[number]);
+        }
+    free(posting->command->transfers);
+    free(posting->command);
+}
+
+static int posting_begin(struct posting *posting, int count)
+{
+    *posting = (struct posting){calloc(1, sizeof *posting->command), count};
+    if (!posting->command)
+        return MLT_NO_MEMORY;
+    posting->command->kind = COMMAND_POST;
+    posting->command->count = count;
+    posting->command->transfers = calloc((size_t)count, sizeof *posting->command->transfers);
+    return posting->command->transfers ? MLT_OK : MLT_NO_MEMORY;
+}
+
+/* How long packets of the flow are, which does not change while it is open; 0: there is no such flow. */
+static uint32_t body_bytes_of(struct mlt *core, uint64_t token, bool is_send)
+{
+    pthread_mutex_lock(&core->shared.lock);
+    const struct flow *flow = handle_flow(&core->shared, token);
+    uint32_t bytes = !flow ? 0 : is_send ? flow->send_body_bytes : flow->receive_body_bytes;
+    pthread_mutex_unlock(&core->shared.lock);
+    return bytes;
+}
+
+static struct transfer *transfer_new(const struct layout *layout, uint64_t token, uint32_t tensor, uint32_t round)
+{
+    size_t bitmap_bytes = ((size_t)layout->packets + 63) / 64 * 8;
+    struct transfer *transfer = calloc(1, sizeof *transfer + 2 * bitmap_bytes);
+    if (!transfer)
+        return NULL;
+    transfer->spare = malloc(sizeof *transfer->spare);
+    if (!transfer->spare) {
+        free(transfer);
+        return NULL;
+    }
+    transfer->layout = *layout;
+    transfer->arrived = (uint8_t *)(transfer + 1);
+    transfer->important = transfer->arrived + bitmap_bytes;
+    transfer->holders = 2;
+    link_init(&transfer->sending, transfer);
+    timer_init(&transfer->timer, TIMER_TRANSFER, transfer);
+    transfer->result = (struct mlt_result){.flow = token, .status = MLT_PENDING, .tensor = tensor, .round = round,
+                                           .packets = layout->packets,
+                                           .elements_per_packet = layout->elements_per_packet};
+    return transfer;
+}
+
+static int posting_end(struct mlt *core, struct posting *posting, uint64_t *ids)
+{
+    struct shared *shared = &core->shared;
+    struct transfer **transfers = posting->command->transfers;
+    bool is_first = false;
+    pthread_mutex_lock(&shared->lock);
+    int status = shared->is_dead ? MLT_DEAD : MLT_OK;
+    for (int number = 0; number < posting->count && !status; number++) {
+        transfers[number]->flow = handle_flow(shared, transfers[number]->result.flow);
+        status = transfers[number]->flow ? MLT_OK : MLT_UNKNOWN;
+    }
+    if (!status && shared->free_count + (shared->slot_count - shared->next_slot) < (uint32_t)posting->count)
+        status = MLT_FULL;
+    for (int number = 0; number < posting->count && !status; number++) {
+        uint32_t slot = shared->free_count ? shared->free_slots[--shared->free_count] : shared->next_slot++;
+        transfers[number]->slot = slot;
+        shared->slots[slot] = transfers[number];
+        if (!shared->generations[slot])
+            shared->generations[slot] = 1;
+        ids[number] = transfers[number]->result.transfer = (uint64_t)shared->generations[slot] << 32 | slot;
+    }
+    if (!status)
+        is_first = commands_queue(core, posting->command);
+    pthread_mutex_unlock(&shared->lock);
+    sockets_wake(core, is_first);
+    return status;
+}
+
+static int send_new(struct mlt *core, const struct mlt_send *send, struct transfer **place)
+{
+    struct layout layout;
+    uint32_t body_bytes = body_bytes_of(core, send->flow, true);
+    if (!body_bytes)
+        return MLT_UNKNOWN;
+    if (!layout_of(&layout, send->element_type, send->element_count, body_bytes) || send->importance > MLT_BY_BITMAP
+        || (send->importance == MLT_BY_BITMAP && !send->important) || send->moment > MLT_FROM_FIRST_BYTE
+        || send->deadline_ns < 0)
+        return MLT_INVALID;
+    struct transfer *transfer = *place = transfer_new(&layout, send->flow, send->tensor, send->round);
+    if (!transfer)
+        return MLT_NO_MEMORY;
+    transfer->send = *send;
+    transfer->memory = (uint8_t *)(uintptr_t)send->elements; /* never written to */
+    transfer->notify = send->notify;
+    transfer->result.is_send = 1;
+    transfer->send.important = NULL;
+    if (send->importance == MLT_ALL_IMPORTANT)
+        memset(transfer->important, 0xFF, ((size_t)layout.packets + 7) / 8);
+    else if (send->importance == MLT_BY_BITMAP)
+        memcpy(transfer->important, send->important, ((size_t)layout.packets + 7) / 8);
+    return MLT_OK;
+}
+
+static int receive_new(struct mlt *core, const struct mlt_receive *receive, struct transfer **place)
+{
+    struct layout layout;
+    const struct mlt_policy *policy = &receive->policy;
+    uint32_t body_bytes = body_bytes_of(core, receive->flow, false);
+    if (!body_bytes)
+        return MLT_UNKNOWN;
+    if (!layout_of(&layout, receive->element_type, receive->element_count, body_bytes)
+        || !(policy->loss_bound >= 0 && policy->loss_bound <= 1)
+        || !(policy->important_bound >= 0 && policy->important_bound <= 1) || policy->soft_ns < 0
+        || policy->hard_ns < 0 || policy->moment > MLT_FROM_FIRST_BYTE || policy->stop_rule > MLT_PAPER
+        || policy->at_hard_time > MLT_TAKE)
+        return MLT_INVALID;
+    struct transfer *transfer = *place = transfer_new(&layout, receive->flow, receive->tensor, receive->round);
+    if (!transfer)
+        return MLT_NO_MEMORY;
+    transfer->policy = *policy;
+    transfer->memory = receive->elements;
+    transfer->notify = receive->notify;
+    return MLT_OK;
+}
+
+int mlt_post_sends(struct mlt *core, const struct mlt_send *sends, int count, uint64_t *ids)
+{
+    struct posting posting;
+    if (handle_check(core))
+        return MLT_DEAD;
+    if (count < 1)
+        return MLT_INVALID;
+    int status = posting_begin(&posting, count);
+    for (int number = 0; number < count && !status; number++)
+        status = send_new(core, &sends[number], &posting.command->transfers[number]);
+    if (!status)
+        status = posting_end(core, &posting, ids);
+    if (status)
+        posting_free(&posting);
+    return status;
+}
+
+int mlt_post_receives(struct mlt *core, const struct mlt_receive *receives, int count, uint64_t *ids)
+{
+    struct posting posting;
+    if (handle_check(core))
+        return MLT_DEAD;
+    if (count < 1)
+        return MLT_INVALID;
+    int status = posting_begin(&posting, count);
+    for (int number = 0; number < count && !status; number++)
+        status = receive_new(core, &receives[number], &posting.command->transfers[number]);
+    if (!status)
+        status = posting_end(core, &posting, ids);
+    if (status)
+        posting_free(&posting);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------- the core's side */
+
+static void post(struct mlt *core, struct transfer *transfer)
+{
+    struct flow *flow = transfer->flow;
+    struct mlt_result *result = &transfer->result;
+    struct entry *entry = entry_take(flow, result->tensor, result->round, result->is_send, transfer->spare);
+    transfer->spare = NULL;
+    transfer->entry = entry;
+    transfer->is_open = true;
+    result->posted_ns = core->now_ns;
+    if (flow->open++ == 0) {
+        flow->heard_ns = flow->probed_ns = core->now_ns;
+        timer_set(core, &flow->watch_timer, core->now_ns + flow->options.silence_ns / WATCHES);
+    }
+    if (!entry || entry->transfer) {
+        transfer_end(transfer, entry ? MLT_BUSY : MLT_NO_MEMORY, "this tensor and round is open already");
+        return;
+    }
+    entry->transfer = transfer;
+    if (result->is_send)
+        send_begin(transfer);
+    else
+        completion_begin(transfer);
+}
+
+void transfers_post(struct mlt *core, struct transfer **transfers, int32_t count)
+{
+    for (int32_t number = 0; number < count; number++)
+        post(core, transfers[number]);
+}

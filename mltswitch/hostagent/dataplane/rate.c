@@ -1,0 +1,275 @@
+/* Rate control: how fast a flow may send, and how much may be on its way, decided by round trips and losses.
+ *
+ * TIMELY as MLT sets it (section 4.2.3; Mittal et al., SIGCOMM 2015, algorithm 1): below T_low the rate grows by alpha,
+ * above T_high it shrinks by beta · (1 - T_high / round trip), between them the gradient decides. Made fit for kernels
+ * and for unknown queues: the least round trip of each step counts (a queue delays every packet, a scheduler some),
+ * thresholds lie a host's noise above the base round trip where nobody sets them, and losses above a share cut as well,
+ * to what was delivered meanwhile. A window doubles from a small start, so that an incast does not begin blindly.
+ */
+#include "internal.h"
+
+static const double DEFAULT_CAP_BPS = 100e9;
+static const double DEFAULT_INCREASE_BPS = 40e6;
+static const double DEFAULT_DECREASE = 0.8;
+static const double FLOOR_SHARE = 0.001;
+static const double LEAST_KEPT = 0.5;          /* of the rate, by one step */
+static const double GRADIENT_WEIGHT = 0.1;     /* of a new difference */
+static const double GROWTH = 0.25;             /* of a low rate, by one step below T_low */
+static const double GROWTH_BELOW = 0.25;       /* of the cap: rates above grow by alpha alone */
+static const double HYPERACTIVE_FACTOR = 5;    /* times alpha, after several increases in a row */
+static const double LOSS_SHARE = 0.02;         /* of a round trip's packets: more is congestion */
+static const double KEPT_AT_LOSS = 0.8;        /* of the rate that was delivered */
+static const double CAUTION = 0.03;            /* of the rate, by one step, after a loss; later: */
+static const double COURAGE = 0.10;
+static const double TEST_RATE = 0.5;           /* of what was sent before, */
+static const double TEST_SHARE = 0.7;          /* and so much of the losses before: no queue of ours */
+static const double RANDOM_MARGIN = 1.5;       /* times such losses */
+static const int64_t RANDOM_NS = 2 * SECOND;   /* they are believed in for so long */
+static const double WINDOW_GROWTH = 1.1;       /* a step without loss, after the first loss */
+static const int64_t NOISE_NS = 500 * MICROSECOND; /* that scheduling adds to the least of a few round trips */
+static const int64_t BASE_WINDOW_NS = 5 * SECOND;  /* routes change: a base is forgotten after one or two of these */
+enum {
+    DEFAULT_WINDOW_BYTES = 2 << 20,
+    DEFAULT_INITIAL_BYTES = 64 << 10,
+    HYPERACTIVE_AFTER = 5,
+    COURAGE_AFTER = 10,
+    LOSS_PACKETS = 20, /* fewer tell nothing, and */
+    LOOK_PACKETS = 100, /* so many are enough, or */
+    SOME_LOST = 4,      /* so many losses */
+    TESTS = 3,
+    BITS = 8,
+};
+
+static double least(double one, double other)
+{
+    return one < other ? one : other;
+}
+
+static double most(double one, double other)
+{
+    return one > other ? one : other;
+}
+
+static double limited(const struct controller *controller, double rate_bps)
+{
+    return most(controller->floor_bps, least(controller->cap_bps, rate_bps));
+}
+
+/* -------------------------------------------------------------------------------------------------------- TIMELY */
+
+static void learn_base(struct controller *controller, const struct ack *ack)
+{
+    if (ack->now_ns - controller->base_since_ns >= BASE_WINDOW_NS) {
+        controller->older_base_rtt_ns = controller->base_rtt_ns;
+        controller->base_rtt_ns = 0;
+        controller->base_since_ns = ack->now_ns;
+    }
+    if (!controller->base_rtt_ns || ack->rtt_ns < controller->base_rtt_ns)
+        controller->base_rtt_ns = ack->rtt_ns;
+    if (controller->older_base_rtt_ns && controller->older_base_rtt_ns < controller->base_rtt_ns)
+        controller->base_rtt_ns = controller->older_base_rtt_ns;
+}
+
+static int64_t low_ns(const struct controller *controller)
+{
+    int64_t base_ns = controller->base_rtt_ns;
+    if (controller->options.low_ns)
+        return controller->options.low_ns;
+    return base_ns + (base_ns / 4 > NOISE_NS ? base_ns / 4 : NOISE_NS);
+}
+
+static int64_t high_ns(const struct controller *controller)
+{
+    int64_t base_ns = controller->base_rtt_ns;
+    if (controller->options.high_ns)
+        return controller->options.high_ns;
+    return low_ns(controller) + (base_ns > NOISE_NS ? base_ns : NOISE_NS);
+}
+
+static void increase(struct controller *controller, double least_bps)
+{
+    bool is_hyperactive = controller->increases++ >= HYPERACTIVE_AFTER;
+    double step_bps = most(least_bps, controller->options.increase_bps * (is_hyperactive ? HYPERACTIVE_FACTOR : 1));
+    if (controller->has_lost)
+        step_bps = least(step_bps, controller->rate_bps * (controller->increases > COURAGE_AFTER ? COURAGE : CAUTION));
+    controller->rate_bps = limited(controller, controller->rate_bps + step_bps);
+}
+
+static void decrease(struct controller *controller, double severity)
+{
+    controller->increases = 0;
+    double kept = most(LEAST_KEPT, 1 - controller->options.decrease * severity);
+    controller->rate_bps = limited(controller, controller->rate_bps * kept);
+}
+
+static void timely_step(struct controller *controller, int64_t rtt_ns)
+{
+    double difference_ns = controller->previous_rtt_ns ? (double)(rtt_ns - controller->previous_rtt_ns) : 0;
+    int64_t low = low_ns(controller), high = high_ns(controller);
+    controller->previous_rtt_ns = rtt_ns;
+    controller->gradient_ns = (1 - GRADIENT_WEIGHT) * controller->gradient_ns + GRADIENT_WEIGHT * difference_ns;
+    if (rtt_ns > high)
+        decrease(controller, 1 - (double)high / (double)rtt_ns);
+    else if (rtt_ns < low)
+        increase(controller, controller->rate_bps < GROWTH_BELOW * controller->cap_bps
+                     ? GROWTH * controller->rate_bps
+                     : 0);
+    else if (controller->gradient_ns <= 0)
+        increase(controller, 0);
+    else
+        decrease(controller, controller->gradient_ns / (double)low);
+    if (controller->has_lost)
+        controller->window_bytes = least(controller->most_window_bytes, controller->window_bytes * WINDOW_GROWTH);
+}
+
+/* Whether losses stayed the same when much less was sent: then it is not our queue that loses, and to slow down further
+ * would help nobody. */
+static bool is_random(struct controller *controller, const struct ack *ack, double share, double offered_bps)
+{
+    if (controller->tested_bps <= 0) {
+        controller->tested_bps = offered_bps;
+        controller->tested_share = share;
+        controller->tests = 0;
+    } else if (offered_bps < TEST_RATE * controller->tested_bps && share >= TEST_SHARE * controller->tested_share) {
+        if (++controller->tests < TESTS)
+            return false;
+        controller->random_share = share;
+        controller->random_until_ns = ack->now_ns + RANDOM_NS;
+        controller->tested_bps = 0;
+        return true;
+    }
+    return false;
+}
+
+static void cut(struct controller *controller, const struct ack *ack, double delivered_bps)
+{
+    double rate_bps = ack->is_limited ? least(controller->rate_bps, delivered_bps) : controller->rate_bps;
+    controller->rate_bps = limited(controller, KEPT_AT_LOSS * rate_bps);
+    controller->window_bytes = most(controller->initial_window_bytes, KEPT_AT_LOSS * controller->window_bytes);
+    controller->has_lost = true;
+    controller->increases = 0;
+    controller->cut_ns = ack->now_ns;
+}
+
+/* Losses of about a round trip at once: more than a share of them is a queue that has no room. */
+static void look_at_losses(struct controller *controller, const struct ack *ack)
+{
+    int64_t took_ns = ack->now_ns - controller->loss_since_ns;
+    uint32_t packets = controller->loss_delivered + controller->loss_lost;
+    bool are_many = packets >= LOOK_PACKETS || controller->loss_lost >= SOME_LOST;
+    if (packets < LOSS_PACKETS || took_ns < ack->rtt_ns || !are_many)
+        return;
+    double delivered_bps = (double)controller->loss_bytes * BITS * (double)SECOND / (double)(took_ns + 1);
+    double share = (double)controller->loss_lost / packets;
+    if (ack->now_ns > controller->random_until_ns)
+        controller->random_share = 0;
+    if (share < LOSS_SHARE)
+        controller->tested_bps = 0;
+    else if (share > LOSS_SHARE + RANDOM_MARGIN * controller->random_share
+             && !is_random(controller, ack, share, delivered_bps / (1 - share + FLOOR_SHARE)))
+        cut(controller, ack, delivered_bps);
+    controller->loss_since_ns = ack->now_ns;
+    controller->loss_bytes = controller->loss_delivered = controller->loss_lost = 0;
+}
+
+static void timely_ack(struct controller *controller, const struct ack *ack)
+{
+    if (!controller->has_lost)
+        controller->window_bytes = least(controller->most_window_bytes,
+                                         controller->window_bytes + (double)ack->delivered_bytes);
+    if (!controller->loss_since_ns || ack->now_ns - controller->loss_since_ns > SECOND)
+        controller->loss_since_ns = ack->now_ns - ack->rtt_ns;
+    if (ack->echoed_ns > controller->cut_ns) { /* else it speaks of what left before the last cut */
+        controller->loss_bytes += ack->delivered_bytes;
+        controller->loss_delivered += ack->delivered;
+        controller->loss_lost += ack->lost;
+    } else {
+        controller->loss_since_ns = ack->now_ns;
+    }
+    if (!ack->rtt_ns)
+        return;
+    learn_base(controller, ack);
+    if (!controller->step_rtt_ns || ack->rtt_ns < controller->step_rtt_ns)
+        controller->step_rtt_ns = ack->rtt_ns;
+    look_at_losses(controller, ack);
+    if (ack->now_ns - controller->step_ns < controller->step_rtt_ns)
+        return;
+    timely_step(controller, controller->step_rtt_ns);
+    controller->step_ns = ack->now_ns;
+    controller->step_rtt_ns = 0;
+}
+
+static void timely_timeout(struct controller *controller, int64_t now_ns)
+{
+    controller->window_bytes = controller->initial_window_bytes;
+    controller->rate_bps = limited(controller, LEAST_KEPT * controller->rate_bps);
+    controller->increases = 0;
+    controller->loss_since_ns = now_ns;
+    controller->loss_bytes = controller->loss_delivered = controller->loss_lost = 0;
+}
+
+static const struct control_law TIMELY = {timely_ack, timely_timeout};
+
+/* ------------------------------------------------------------------------------------------------------ external */
+
+static void external_ack(struct controller *controller, const struct ack *ack)
+{
+    struct mlt_sample *sample = &controller->sample;
+    sample->delivered_bytes += ack->delivered_bytes;
+    sample->delivered_packets += ack->delivered;
+    sample->lost_packets += ack->lost;
+    sample->marked_packets += ack->marked;
+    if (ack->rtt_ns && (!sample->least_rtt_ns || ack->rtt_ns < sample->least_rtt_ns))
+        sample->least_rtt_ns = ack->rtt_ns;
+    controller->window_bytes = least(controller->most_window_bytes,
+                                     controller->window_bytes + (double)ack->delivered_bytes);
+    if (ack->rtt_ns)
+        learn_base(controller, ack);
+    if (!controller->sampled_ns)
+        controller->sampled_ns = ack->now_ns;
+    if (ack->now_ns - controller->sampled_ns >= controller->options.sample_ns) {
+        sample->interval_ns = ack->now_ns - controller->sampled_ns;
+        controller->has_sample = true; /* paths.c tells of it and begins the next */
+    }
+}
+
+static void external_timeout(struct controller *controller, int64_t now_ns)
+{
+    (void)now_ns;
+    controller->window_bytes = controller->initial_window_bytes;
+}
+
+static const struct control_law EXTERNAL = {external_ack, external_timeout};
+
+/* ---------------------------------------------------------------------------------------------------------- both */
+
+void controller_init(struct controller *controller, const struct mlt_rate_options *options)
+{
+    *controller = (struct controller){.window_bytes = DEFAULT_INITIAL_BYTES};
+    controller_set(controller, options);
+    controller->window_bytes = controller->initial_window_bytes;
+    controller->rate_bps = options->kind == MLT_EXTERNAL ? options->rate_bps : controller->cap_bps;
+    controller->rate_bps = limited(controller, controller->rate_bps);
+}
+
+/* While the flow is open: what was learned stays. */
+void controller_set(struct controller *controller, const struct mlt_rate_options *options)
+{
+    controller->options = *options;
+    controller->law = options->kind == MLT_EXTERNAL ? &EXTERNAL : &TIMELY;
+    controller->cap_bps = options->cap_bps > 0 ? options->cap_bps : DEFAULT_CAP_BPS;
+    controller->floor_bps = options->floor_bps > 0 ? options->floor_bps : FLOOR_SHARE * controller->cap_bps;
+    controller->floor_bps = least(controller->floor_bps, controller->cap_bps);
+    controller->most_window_bytes = options->window_bytes ? options->window_bytes : DEFAULT_WINDOW_BYTES;
+    controller->initial_window_bytes = least(controller->most_window_bytes,
+                                             options->initial_window_bytes ? options->initial_window_bytes
+                                                                           : DEFAULT_INITIAL_BYTES);
+    controller->window_bytes = least(controller->window_bytes, controller->most_window_bytes);
+    if (!(controller->options.increase_bps > 0))
+        controller->options.increase_bps = DEFAULT_INCREASE_BPS;
+    if (!(controller->options.decrease > 0 && controller->options.decrease <= 1))
+        controller->options.decrease = DEFAULT_DECREASE;
+    if (options->kind == MLT_EXTERNAL)
+        controller->rate_bps = options->rate_bps;
+    controller->rate_bps = limited(controller, controller->rate_bps);
+}

@@ -1,0 +1,248 @@
+/* Sends: a tensor's passes, burst by burst, as rate, window and the kernel allow.
+ *
+ * A send waits for the peer's READY, sends everything once, ends the pass with markers and a STATUS REQUEST, sends what
+ * the peer's BITMAP lacks, and so on until STOP.
+ */
+#include <stdio.h>
+
+#include "internal.h"
+
+enum {
+    BITS = 8,
+    LUMP_NS = 50 * MICROSECOND, /* credit that is waited for: waking up for every packet costs more than it is worth */
+    LEAST_LINGER_NS = 200 * MICROSECOND,
+    SMALL_PACKETS = 16,
+    LEAST_LUMP_BYTES = 1500,
+    DEPTH_LUMPS = 4, /* that may leave at once after a pause */
+};
+
+/* Behind all others of its priority, which mostly are the last ones. */
+static void join_sending(struct transfer *transfer)
+{
+    struct link *list = &transfer->flow->sending, *before = list->previous;
+    while (before != list && ((struct transfer *)before->owner)->send.priority > transfer->send.priority)
+        before = before->previous;
+    link_append(before->next, &transfer->sending);
+    flow_activate(transfer->flow);
+}
+
+static void set_deadline(struct transfer *transfer, int64_t since_ns)
+{
+    transfer->deadline_ns = transfer->send.deadline_ns ? since_ns + transfer->send.deadline_ns : NEVER;
+    timer_set(transfer->flow->core, &transfer->timer, transfer->deadline_ns);
+}
+
+void send_begin(struct transfer *transfer)
+{
+    struct entry *entry = transfer->entry;
+    transfer->stage = WAITS_FOR_READY;
+    transfer->deadline_ns = NEVER;
+    if (transfer->send.moment == MLT_FROM_POST)
+        set_deadline(transfer, transfer->flow->core->now_ns);
+    if (entry->is_offer)
+        send_ready(transfer);
+}
+
+/* The peer has posted the receive: its offer is in the entry. */
+void send_ready(struct transfer *transfer)
+{
+    struct entry *entry = transfer->entry;
+    int64_t now_ns = transfer->flow->core->now_ns;
+    entry->is_offer = false;
+    transfer->flow->offers--;
+    transfer->result.ready_ns = now_ns;
+    if (entry->offer_type != transfer->layout.element_type || entry->offer_elements != transfer->layout.elements) {
+        transfer_cancel(transfer, MLT_MISMATCH, "the ends name different element types or counts");
+        return;
+    }
+    if (transfer->send.moment != MLT_FROM_POST)
+        set_deadline(transfer, now_ns);
+    transfer->stage = SENDS;
+    pass_begin(transfer, 1);
+    join_sending(transfer);
+}
+
+/* The peer's bitmap has come. */
+void send_again(struct transfer *transfer)
+{
+    transfer->stage = SENDS;
+    pass_begin(transfer, transfer->pass.attempt + 1);
+    join_sending(transfer);
+}
+
+/* Of a small tensor the STOP mostly comes at once, and then nothing more need be said. */
+static void end_pass_later(struct transfer *transfer)
+{
+    struct mlt *core = transfer->flow->core;
+    int64_t rtt_ns = flow_rtt(transfer->flow);
+    int64_t at_ns = core->now_ns + (rtt_ns > LEAST_LINGER_NS ? rtt_ns : LEAST_LINGER_NS);
+    link_remove(&transfer->sending);
+    transfer->stage = LINGERS;
+    timer_set(core, &transfer->timer, at_ns < transfer->deadline_ns ? at_ns : transfer->deadline_ns);
+}
+
+void send_end_pass(struct transfer *transfer)
+{
+    struct flow *flow = transfer->flow;
+    if (link_is_in(&transfer->sending))
+        link_remove(&transfer->sending);
+    timer_set(flow->core, &transfer->timer, transfer->deadline_ns);
+    transfer->stage = WAITS_FOR_BITMAP;
+    transfer->bitmap_next = 0;
+    for (int path = 0; path < flow->path_count; path++)
+        if (transfer->pass.used_paths >> path & 1)
+            path_probe(flow, path, transfer, transfer->pass.attempt, transfer->send.tos_important);
+    entry_say(flow, transfer->entry, SAY_STATUS_REQUEST);
+}
+
+/* Writes a packet's header and tag into the batch; the two parts before the body are the caller's. */
+static void put_packet(struct transfer *transfer, uint32_t packet, int path, bool is_important, bool is_joined)
+{
+    struct flow *flow = transfer->flow;
+    struct batch *batch = &flow->core->batch;
+    const struct layout *layout = &transfer->layout;
+    uint8_t *header = batch->slots[batch->packets] + TAG_BYTES;
+    uint32_t bytes = packet == layout->packets - 1 ? layout->last_bytes : layout->full_bytes;
+    bool has_keys = flow->options.has_keys;
+    header[VERSION_OFFSET] = WIRE_VERSION;
+    header[KIND_OFFSET] = KIND_DATA;
+    header[FLAGS_OFFSET] = (uint8_t)((is_important ? FLAG_IMPORTANT : 0)
+                                     | (packet == layout->packets - 1 ? FLAG_LAST : 0)
+                                     | (transfer->pass.attempt > 1 ? FLAG_RETRANSMISSION : 0)
+                                     | (has_keys ? FLAG_AUTHENTICATED : 0));
+    header[ELEMENT_TYPE_OFFSET] = layout->element_type;
+    write64(header + TOKEN_OFFSET, flow->peer_token);
+    write32(header + TENSOR_OFFSET, transfer->send.tensor);
+    write32(header + ROUND_OFFSET, transfer->send.round);
+    write16(header + LAYER_OFFSET, transfer->send.layer);
+    write16(header + PATH_OFFSET, (uint16_t)path);
+    write32(header + SEQUENCE_OFFSET, packet);
+    write32(header + ELEMENT_OFFSET_OFFSET, packet * layout->elements_per_packet);
+    write64(header + SENT_OFFSET, ++flow->stamp);
+    struct iovec body = {transfer->memory + (size_t)packet * layout->full_bytes, bytes};
+    if (is_joined && has_keys) /* behind the tag of the packet before */
+        batch->parts[batch->part_count - 1].iov_len += HEADER_BYTES;
+    else
+        batch->parts[batch->part_count++] = (struct iovec){header, HEADER_BYTES};
+    batch->parts[batch->part_count++] = body;
+    batch->packets++;
+    if (has_keys) {
+        uint8_t *tag = batch->slots[batch->packets];
+        flow_tag(&flow->send_gmac, flow->options.send_salt, header, (struct iovec[]){{header, HEADER_BYTES}, body}, 2,
+                 tag);
+        batch->parts[batch->part_count++] = (struct iovec){tag, TAG_BYTES};
+    }
+}
+
+/* Returns the bytes of the burst on the wire. */
+static int64_t put_burst(struct transfer *transfer, const struct burst *burst)
+{
+    struct flow *flow = transfer->flow;
+    struct mlt *core = flow->core;
+    struct batch *batch = &core->batch;
+    struct pass *pass = &transfer->pass;
+    int path = path_choose(flow);
+    uint32_t overhead_bytes = HEADER_BYTES + (flow->options.has_keys ? TAG_BYTES : 0), bytes = 0;
+    uint8_t tos = burst->is_important ? transfer->send.tos_important : transfer->send.tos_unimportant;
+    struct outgoing *message = NULL;
+    if ((uint64_t)core->now_ns > flow->stamp)
+        flow->stamp = (uint64_t)core->now_ns;
+    for (uint32_t number = 0; number < burst->count; number++) {
+        uint32_t packet = pass->base + pass->order[burst->first + number];
+        bool is_last = packet == transfer->layout.packets - 1;
+        uint32_t datagram_bytes = overhead_bytes + (is_last ? transfer->layout.last_bytes : transfer->layout.full_bytes);
+        bool is_joined = message && flow->paths[path].segmentation;
+        if (!is_joined) {
+            message = &batch->messages[batch->count++];
+            *message = (struct outgoing){.flow = flow, .owner = transfer, .path = (uint16_t)path, .tos = tos,
+                                         .segment_bytes = datagram_bytes, .first_part = batch->part_count};
+        }
+        put_packet(transfer, packet, path, burst->is_important, is_joined);
+        message->packets++;
+        message->bytes += datagram_bytes;
+        message->parts = batch->part_count - message->first_part;
+        bytes += datagram_bytes;
+    }
+    batch->bytes += bytes;
+    pass->used_paths |= (uint64_t)1 << path;
+    path_sent(flow, path, flow->stamp, burst->count, bytes);
+    struct mlt_result *result = &transfer->result;
+    if (!result->first_ns)
+        result->first_ns = core->now_ns;
+    result->last_ns = core->now_ns;
+    result->sent_packets += burst->count;
+    result->sent_bytes += bytes;
+    result->resent_packets += pass->attempt > 1 ? burst->count : 0;
+    result->by_path[path] += burst->count;
+    return bytes + (int64_t)burst->count * WIRE_OVERHEAD_BYTES;
+}
+
+/* The next burst of the flow's first transfer, ends of passes on the way; null: nothing to send any more. */
+static struct burst *next_burst(struct flow *flow, struct transfer **transfer)
+{
+    while (link_is_in(&flow->sending)) {
+        *transfer = flow->sending.next->owner;
+        struct pass *pass = &(*transfer)->pass;
+        if (pass->burst_next < pass->burst_count || pass_window(*transfer))
+            return &pass->bursts[pass->burst_next];
+        if (pass->attempt == 1 && (*transfer)->layout.packets <= SMALL_PACKETS) {
+            end_pass_later(*transfer);
+            continue;
+        }
+        if (!batch_has_room(flow->core, MLT_MOST_PATHS, 0))
+            return NULL;
+        send_end_pass(*transfer);
+    }
+    return NULL;
+}
+
+static double lump_bytes(const struct flow *flow)
+{
+    double bytes = flow->controller.rate_bps / BITS / (double)SECOND * LUMP_NS;
+    return bytes < LEAST_LUMP_BYTES ? LEAST_LUMP_BYTES : bytes > MLT_WINDOW_BYTES ? MLT_WINDOW_BYTES : bytes;
+}
+
+static void refill(struct flow *flow)
+{
+    int64_t now_ns = flow->core->now_ns;
+    flow->credit_bytes += flow->controller.rate_bps / BITS / (double)SECOND * (double)(now_ns - flow->credit_ns);
+    double most_bytes = DEPTH_LUMPS * lump_bytes(flow);
+    if (flow->credit_bytes > most_bytes)
+        flow->credit_bytes = most_bytes < MLT_WINDOW_BYTES ? most_bytes : MLT_WINDOW_BYTES;
+    flow->credit_ns = now_ns;
+}
+
+static void wait_for_credit(struct flow *flow)
+{
+    double bytes_per_ns = flow->controller.rate_bps / BITS / (double)SECOND;
+    int64_t wait_ns = (int64_t)((lump_bytes(flow) - flow->credit_bytes) / bytes_per_ns) + 1;
+    timer_set(flow->core, &flow->pace_timer, flow->core->now_ns + wait_ns);
+}
+
+int64_t send_flow(struct flow *flow)
+{
+    struct transfer *transfer = NULL;
+    int64_t sent_bytes = 0;
+    refill(flow);
+    if (flow->pace_timer.place >= 0)
+        return 0;
+    while (sent_bytes < MLT_WINDOW_BYTES && link_is_in(&flow->sending)) {
+        const struct burst *burst = next_burst(flow, &transfer);
+        if (!burst)
+            return sent_bytes + link_is_in(&flow->sending); /* with room for more markers it goes on */
+        uint64_t burst_bytes = (uint64_t)burst->count * transfer->layout.full_bytes;
+        if (flow->credit_bytes <= 0) {
+            wait_for_credit(flow);
+            break;
+        }
+        if (flow->in_flight_bytes && (double)(flow->in_flight_bytes + burst_bytes) > flow->controller.window_bytes)
+            break; /* until an acknowledgement, or a timeout of paths.c */
+        if (!batch_has_room(flow->core, burst->count + MLT_MOST_PATHS, burst_bytes))
+            break;
+        transfer->pass.burst_next++;
+        int64_t bytes = put_burst(transfer, burst);
+        flow->credit_bytes -= (double)bytes;
+        sent_bytes += bytes;
+    }
+    return sent_bytes;
+}

@@ -1,0 +1,91 @@
+/* Where the fields of our packets lie, and how they are read and written: in network order. A test holds these numbers
+ * against mltswitch/wire/headers.py, where the header is defined; messages of the control stream are defined in
+ * messages.c.
+ */
+#ifndef MLT_WIRE_H
+#define MLT_WIRE_H
+
+#include <stdint.h>
+#include <string.h>
+
+enum wire {
+    VERSION_OFFSET = 0,
+    KIND_OFFSET = 1,
+    FLAGS_OFFSET = 2,
+    ELEMENT_TYPE_OFFSET = 3,
+    TOKEN_OFFSET = 4,
+    TENSOR_OFFSET = 12,
+    ROUND_OFFSET = 16,
+    LAYER_OFFSET = 20,
+    PATH_OFFSET = 22,
+    SEQUENCE_OFFSET = 24,
+    ELEMENT_OFFSET_OFFSET = 28,
+    SENT_OFFSET = 32,
+    HEADER_BYTES = 40,
+
+    ECHOED_OFFSET = 40,
+    HELD_OFFSET = 48,
+    RECEIVED_OFFSET = 52,
+    MARKED_OFFSET = 56,
+    ACKNOWLEDGEMENT_BYTES = 60,
+
+    TAG_BYTES = 16,
+
+    WIRE_VERSION = 2,
+    KIND_DATA = 1,
+    KIND_ACKNOWLEDGEMENT = 2,
+    KIND_PROBE = 3,
+    KIND_CONTROL = 4,
+
+    FLAG_IMPORTANT = 1,
+    FLAG_LAST = 2,
+    FLAG_RETRANSMISSION = 4,
+    FLAG_AUTHENTICATED = 8,
+
+    /* In a control datagram `sequence` is the number of its frame (0: it has none), `element_offset` the number of the
+     * frame that its sender expects next, and bit k of `layer` says that frame number expected + 1 + k is there. */
+    FRAME_OFFSET = SEQUENCE_OFFSET,
+    EXPECTED_OFFSET = ELEMENT_OFFSET_OFFSET,
+    HELD_FRAMES_OFFSET = LAYER_OFFSET,
+
+    ECN_MASK = 3, /* RFC 3168; CE is both bits */
+};
+
+static inline uint16_t read16(const uint8_t *at)
+{
+    return (uint16_t)(at[0] << 8 | at[1]);
+}
+
+static inline uint32_t read32(const uint8_t *at)
+{
+    uint32_t word;
+    memcpy(&word, at, sizeof word);
+    return __builtin_bswap32(word);
+}
+
+static inline uint64_t read64(const uint8_t *at)
+{
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return __builtin_bswap64(word);
+}
+
+static inline void write16(uint8_t *at, uint16_t number)
+{
+    number = __builtin_bswap16(number);
+    memcpy(at, &number, sizeof number);
+}
+
+static inline void write32(uint8_t *at, uint32_t number)
+{
+    number = __builtin_bswap32(number);
+    memcpy(at, &number, sizeof number);
+}
+
+static inline void write64(uint8_t *at, uint64_t number)
+{
+    number = __builtin_bswap64(number);
+    memcpy(at, &number, sizeof number);
+}
+
+#endif

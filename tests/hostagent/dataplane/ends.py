@@ -1,0 +1,168 @@
+"""Two data planes in virtual time with a network between them, and C programs of these tests."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from mltswitch.hostagent.dataplane._dataplane import ffi, lib
+from mltswitch.hostagent.dataplane.binding import (
+    DataPlane,
+    FlowOptions,
+    PathOptions,
+    Policy,
+    RateOptions,
+    Receive,
+    Send,
+)
+from mltswitch.wire.headers import ElementType
+
+SOURCES: Final = Path(__file__).parents[3] / "mltswitch" / "hostagent" / "dataplane"
+SECOND: Final = 10**9
+MILLISECOND: Final = 10**6
+
+Carry = Callable[[int, Any, bytes], bool]
+"""(sender's end, struct mlt_output, one datagram) → whether it arrives."""
+
+
+def build(program: Path, output: Path, *options: str) -> Path:
+    """Compile a C program of these tests together with the data plane."""
+    files = [str(program), *(str(path) for path in sorted(SOURCES.glob("*.c")))]
+    flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{SOURCES}", *options]
+    subprocess.run(["gcc", *flags, "-o", str(output), *files, "-pthread", "-lm"], check=True)
+    return output
+
+
+class VirtualPlane(DataPlane):
+    """A handle without thread and sockets: virtual time's door."""
+
+    def feed(self, data: bytes, arrived_ns: int, *, segment_bytes: int = 0, tos: int = 0) -> None:
+        assert not lib.mlt_feed(self.handle, data, len(data), segment_bytes, tos, arrived_ns)
+
+    def step(self, now_ns: int) -> None:
+        assert not lib.mlt_step(self.handle, now_ns)
+
+    def next_timer(self) -> int | None:
+        at_ns: int = lib.mlt_next_timer(self.handle)
+        return None if at_ns == (1 << 63) - 1 else at_ns
+
+    def outputs(self) -> list[tuple[Any, bytes]]:
+        """What was sent since the last call: each a `struct mlt_output`, and its bytes."""
+        messages: list[tuple[Any, bytes]] = []
+        buffer = ffi.new("uint8_t[]", 1 << 16)
+        while True:
+            output = ffi.new("struct mlt_output *")
+            length = lib.mlt_take_output(self.handle, output, buffer, len(buffer))
+            assert length >= 0
+            if not length:
+                return messages
+            messages.append((output, bytes(ffi.buffer(buffer, length))))
+
+
+class Ends:
+    """Two ends; what one sends reaches the other after `delay_ns`."""
+
+    def __init__(
+        self,
+        *,
+        paths: int = 1,
+        datagram_bytes: int = 1472,
+        keys: bool = False,
+        rate: RateOptions | None = None,
+    ) -> None:
+        self.now_ns = SECOND
+        self.delay_ns = 50_000
+        self.planes = [VirtualPlane(seed=1 + end, now_ns=self.now_ns) for end in range(2)]
+        self.tokens = [plane.reserve() for plane in self.planes]
+        self.flying: list[tuple[int, int, Any, bytes]] = []
+        self.outputs: list[tuple[int, Any, bytes]] = []
+        self.carry: Carry = lambda *_: True
+        for end, plane in enumerate(self.planes):
+            names = ("send_key", "receive_key") if end == 0 else ("receive_key", "send_key")
+            secrets = {
+                names[0]: b"a" * 16,
+                names[1]: b"b" * 16,
+                "send_salt": b"salt",
+                "receive_salt": b"salt",
+            }
+            options = FlowOptions(
+                peer_token=self.tokens[1 - end],
+                send_datagram_bytes=datagram_bytes,
+                receive_datagram_bytes=datagram_bytes,
+                rate=rate or RateOptions(),
+                silence_ns=2 * SECOND,
+                **(secrets if keys else {}),  # type: ignore[arg-type]
+            )
+            table = [PathOptions(address="10.0.0.1", port=1, socket=number) for number in range(paths)]
+            plane.open(self.tokens[end], options, table)
+
+    def post(
+        self,
+        data: Any,
+        target: Any,
+        *,
+        policy: Policy | None = None,
+        tensor: int = 1,
+        round_: int = 0,
+        **send: Any,
+    ) -> tuple[int, int]:
+        """A send at end 0, a receive at end 1."""
+        kind = {4: ElementType.FLOAT32, 1: ElementType.INT8}[data.itemsize]
+        common = {"element_count": data.size, "element_type": int(kind), "tensor": tensor, "round": round_}
+        receive = Receive(flow=self.tokens[1], elements=target, policy=policy or Policy(), **common)
+        request = Send(flow=self.tokens[0], elements=data, **common, **send)
+        return self.planes[0].post_sends([request])[0], self.planes[1].post_receives([receive])[0]
+
+    def run(self, until: Callable[[], bool], seconds: float = 20) -> None:
+        """Let time pass until something holds; fails where nothing is due any more."""
+        end_ns = self.now_ns + int(seconds * SECOND)
+        while True:
+            due = [end_ns]
+            for end, plane in enumerate(self.planes):
+                plane.step(self.now_ns)
+                for output, data in plane.outputs():
+                    self.outputs.append((end, output, data))
+                    size = output.segment_bytes
+                    for at in range(0, len(data), size):
+                        if self.carry(end, output, data[at : at + size]):
+                            self.flying.append(
+                                (self.now_ns + self.delay_ns, end, output, data[at : at + size])
+                            )
+                timer = plane.next_timer()
+                if timer is not None:
+                    due.append(timer)
+            if until():
+                return
+            if self.flying:
+                due.append(self.flying[0][0])
+            assert len(due) > 1, "nothing is due"
+            assert self.now_ns < end_ns, "time is up"
+            self.now_ns = max(self.now_ns, min(due))
+            while self.flying and self.flying[0][0] <= self.now_ns:
+                at_ns, end, output, data = self.flying.pop(0)
+                self.planes[1 - end].feed(data, at_ns, tos=output.tos)
+
+    def both(self, sent: int, received: int, seconds: float = 20) -> tuple[Any, Any]:
+        """The results of a transfer once both ends are done."""
+        done: dict[int, Any] = {}
+
+        def are_done() -> bool:
+            for end, transfer in enumerate((sent, received)):
+                if end not in done and (result := self.planes[end].wait(transfer, 0)) is not None:
+                    done[end] = result
+            return len(done) == 2
+
+        self.run(are_done, seconds)
+        return done[0], done[1]
+
+
+def gradients(elements: int, seed: int = 1) -> Any:
+    """Random float32, none of them 0."""
+    return np.random.default_rng(seed).standard_normal(elements).astype(np.float32) + np.float32(10)
+
+
+def bits(bitmap: bytes, count: int) -> Any:
+    """A bitmap as booleans."""
+    return np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")[:count].astype(bool)

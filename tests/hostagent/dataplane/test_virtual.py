@@ -1,0 +1,382 @@
+"""Transfers in virtual time: what is promised of bounds, order, bitmaps, deadlines, messages and paths."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mltswitch.hostagent.dataplane.binding import (
+    AtHardTime,
+    Controller,
+    DataPlane,
+    DataPlaneError,
+    EventKind,
+    Importance,
+    PathState,
+    Policy,
+    RateOptions,
+    Receive,
+    Send,
+    Status,
+    StopRule,
+)
+from mltswitch.wire.agent import AGENT_HEADER_BYTES
+from mltswitch.wire.headers import AGENT, AgentFlag, AgentKind
+from tests.hostagent.dataplane.ends import MILLISECOND, SECOND, SOURCES, Ends, bits, gradients
+
+BOUND = Policy(loss_bound=0.1)
+PAPER = Policy(loss_bound=0.1, stop_rule=StopRule.PAPER)
+
+
+def number_at(data: bytes, name: str) -> int:
+    """A field of the agent header."""
+    for offset_bits, field in AGENT.with_offsets():
+        if field.name == name:
+            return int.from_bytes(data[offset_bits // 8 : (offset_bits + field.bits) // 8], "big")
+    raise KeyError(name)
+
+
+@pytest.mark.parametrize("keys", [False, True])
+@pytest.mark.parametrize("elements", [1, 358, 359, 100_000])
+@pytest.mark.parametrize("policy", [Policy(), BOUND])
+def test_without_loss_nothing_is_left_out(keys: bool, elements: int, policy: Policy) -> None:
+    ends = Ends(keys=keys, paths=2)
+    data, target = gradients(elements), np.zeros(elements, np.float32)
+    sent, received = ends.both(*ends.post(data, target, policy=policy, importance=Importance.MAGNITUDE))
+    assert (sent.status, received.status) == (0, 0), ends.planes[0].text(sent)
+    assert np.array_equal(data, target)
+    assert received.arrived_packets == received.packets == sent.sent_packets
+    assert not received.is_partial
+    assert sent.important_packets >= received.packets // 3
+
+
+def test_what_the_paper_s_rule_leaves_out_is_spread_evenly() -> None:
+    ends = Ends(datagram_bytes=296)
+    elements, rounds = 64 * 1000, 100
+    data, target = gradients(elements), np.zeros(elements, np.float32)
+    missed = np.zeros(1000, np.int64)
+    for round_ in range(rounds):
+        sent, received = ends.both(*ends.post(data, target, policy=PAPER, round_=round_, burst_packets=4))
+        missing = ~bits(DataPlane.arrived(received), 1000)
+        assert np.array_equal(~missing, bits(DataPlane.arrived(sent), 1000))  # the sender was told
+        assert not target.reshape(1000, 64)[missing].any()
+        assert 50 <= missing.sum() <= 100
+        missed += missing
+    assert missed.max() <= 3 * missed.mean()
+    first, *_, last = missed.reshape(4, 250).sum(axis=1)
+    assert 0.8 < first / last < 1.25
+
+
+def test_bursts_stay_whole_and_have_one_importance() -> None:
+    ends = Ends()
+    data, target = gradients(358 * 400), np.zeros(358 * 400, np.float32)
+    ends.both(
+        *ends.post(
+            data,
+            target,
+            burst_packets=8,
+            importance=Importance.MAGNITUDE,
+            tos_important=0x42,
+            tos_unimportant=0x40,
+        )
+    )
+    lengths = Counter[int]()
+    for _, output, datagrams in ends.outputs:
+        if number_at(datagrams, "kind") != AgentKind.DATA:
+            continue
+        flags = {
+            number_at(datagrams[at:], "flags") & AgentFlag.IMPORTANT
+            for at in range(0, len(datagrams), output.segment_bytes)
+        }
+        assert flags == {output.tos >> 1 & 1}
+        lengths[-(-len(datagrams) // output.segment_bytes)] += 1
+    assert max(lengths) == 8
+    assert lengths[8] > 0.75 * sum(lengths.values())
+
+
+def test_a_patient_receive_takes_less_than_everything_only_after_the_pass() -> None:
+    ends = Ends(paths=2)
+    data, target = gradients(358 * 100), np.zeros(358 * 100, np.float32)
+    lost = {5, 50, 99}
+    ends.carry = lambda _, __, datagram: (
+        number_at(datagram, "kind") != AgentKind.DATA or number_at(datagram, "sequence") not in lost
+    )
+    sent, received = ends.both(*ends.post(data, target, policy=BOUND))
+    assert received.packets - received.arrived_packets == 3
+    assert sent.passes == 1
+    assert sent.is_partial
+    assert set(np.flatnonzero(~bits(DataPlane.arrived(sent), 100)).tolist()) == lost
+
+
+def test_what_is_missing_beyond_the_bound_is_sent_again_important_packets_first() -> None:
+    ends = Ends()
+    data, target = gradients(358 * 100), np.zeros(358 * 100, np.float32)
+    important = bytes([0b00001111]) * 13
+    ends.carry = lambda _, __, datagram: (
+        number_at(datagram, "kind") != AgentKind.DATA
+        or bool(number_at(datagram, "flags") & AgentFlag.RETRANSMISSION)
+        or number_at(datagram, "sequence") % 2 == 0
+    )
+    options: dict[str, Any] = {"importance": Importance.BITMAP, "important": important, "burst_packets": 1}
+    sent, received = ends.both(*ends.post(data, target, policy=BOUND, **options))
+    again = [
+        number_at(datagram, "flags") & AgentFlag.IMPORTANT
+        for _, _, datagram in ends.outputs
+        if number_at(datagram, "kind") == AgentKind.DATA
+        and number_at(datagram, "flags") & AgentFlag.RETRANSMISSION
+    ]
+    assert again == sorted(again, reverse=True)
+    assert len(again) == 50
+    assert (received.passes, sent.passes) == (1, 2)
+    assert np.array_equal(data, target)
+
+
+@pytest.mark.parametrize("at_hard_time", AtHardTime)
+def test_the_hard_time_fails_or_takes_what_is_there(at_hard_time: AtHardTime) -> None:
+    ends = Ends()
+    data, target = gradients(358 * 10), np.full(358 * 10, 7, np.float32)
+    ends.carry = lambda _, __, datagram: (
+        number_at(datagram, "kind") != AgentKind.DATA or number_at(datagram, "sequence") % 2 == 0
+    )
+    policy = Policy(hard_ns=100 * MILLISECOND, at_hard_time=at_hard_time)
+    sent, received = ends.both(*ends.post(data, target, policy=policy))
+    if at_hard_time is AtHardTime.TAKE:
+        assert (sent.status, received.status) == (0, 0)
+        rows = target.reshape(10, 358)
+        assert np.array_equal(rows[::2], data.reshape(10, 358)[::2])
+        assert not rows[1::2].any()
+    else:
+        assert (sent.status, received.status) == (Status.PEER_DEADLINE, Status.DEADLINE)
+        assert "5 of 10 packets" in DataPlane.text(received)
+        assert "5 of 10 packets" in DataPlane.text(sent)
+
+
+def test_a_receive_can_be_finished_and_a_transfer_cancelled() -> None:
+    ends = Ends()
+    data, target = gradients(3580), np.ones(3580, np.float32)
+    ends.carry = lambda _, __, datagram: number_at(datagram, "kind") != AgentKind.DATA
+    sent, received = ends.post(data, target)
+    ends.run(lambda: ends.now_ns > SECOND + 50 * MILLISECOND)
+    ends.planes[1].finish(received)
+    results = ends.both(sent, received)
+    assert [result.status for result in results] == [0, 0]
+    assert results[0].arrived_packets == 0
+    assert not target.any()
+    sent, received = ends.post(data, target, round_=1)
+    ends.run(lambda: ends.now_ns > SECOND + 100 * MILLISECOND)
+    ends.planes[0].cancel(sent, "no longer wanted")
+    results = ends.both(sent, received)
+    assert [result.status for result in results] == [Status.CANCELLED, Status.PEER_CANCELLED]
+    assert DataPlane.text(results[1]) == "no longer wanted"
+
+
+def test_the_same_tensor_and_round_again_gets_nothing_of_the_first() -> None:
+    ends = Ends(keys=True)
+    first, second = gradients(358 * 50, 1), gradients(358 * 50, 2)
+    target, again = np.zeros(358 * 50, np.float32), np.zeros(358 * 50, np.float32)
+    ends.both(*ends.post(first, target))
+    old = [(output, data) for end, output, data in ends.outputs if end == 0]
+    sent, received = ends.post(second, again)
+    for _ in range(200):
+        for output, data in old:
+            ends.planes[1].feed(data, ends.now_ns, segment_bytes=output.segment_bytes, tos=output.tos)
+        old = old[len(old) // 2 :]
+        ends.run(lambda: True)
+    ends.both(sent, received)
+    assert np.array_equal(second, again)
+
+
+def test_ends_that_disagree_on_the_tensor_are_told() -> None:
+    ends = Ends()
+    good = ends.post(gradients(100), np.zeros(100, np.float32))
+    receive = Receive(flow=ends.tokens[1], elements=bytearray(99), element_count=99, element_type=5, tensor=2)
+    received = ends.planes[1].post_receives([receive])[0]
+    wrong, _ = ends.post(gradients(100), np.zeros(100, np.float32), tensor=2)
+    result = ends.both(wrong, received)
+    assert [entry.status for entry in result] == [Status.MISMATCH, Status.MISMATCH]
+    assert [entry.status for entry in ends.both(*good)] == [0, 0]
+
+
+def test_thousands_of_transfers_in_one_call() -> None:
+    ends = Ends()
+    count = 5000
+    data, target = np.arange(count * 16, dtype=np.float32), np.zeros(count * 16, np.float32)
+    common: dict[str, Any] = {"element_count": 16, "element_type": 1}
+    receives = [
+        Receive(flow=ends.tokens[1], elements=target[at * 16 : at * 16 + 16], tensor=at, **common)
+        for at in range(count)
+    ]
+    sends = [
+        Send(flow=ends.tokens[0], elements=data[at * 16 : at * 16 + 16], tensor=at, **common)
+        for at in range(count)
+    ]
+    received = ends.planes[1].post_receives(receives)
+    ends.planes[0].post_sends(sends)
+    ends.run(lambda: all(ends.planes[1].wait(number, 0) is not None for number in received[-3:]))
+    ends.run(lambda: all(ends.planes[1].wait(number, 0) is not None for number in received))
+    assert np.array_equal(data, target)
+
+
+def test_small_messages_arrive_in_order_and_wait_for_their_reader() -> None:
+    ends = Ends(paths=2)
+    random = np.random.default_rng(3)
+    ends.carry = lambda *_: bool(random.random() > 0.2)
+    said: list[bytes] = []
+    while ends.planes[0].send_message(ends.tokens[0], message := b"%d" % len(said) * 50):
+        said.append(message)
+    assert len(said) > 100
+    heard: list[bytes] = []
+
+    def listen() -> bool:
+        while (message := ends.planes[1].take_message(ends.tokens[1])) is not None:
+            heard.append(message)
+        return len(heard) >= len(said)
+
+    ends.run(listen)
+    assert heard == said
+    ends.run(lambda: ends.planes[0].send_message(ends.tokens[0], b"room again"))
+
+
+def test_a_dead_path_is_left_and_used_again() -> None:
+    ends = Ends(paths=3)
+    ends.carry = lambda _, output, __: output.path != 1
+    states: list[int] = []
+    round_ = 0
+
+    def transfer() -> bool:
+        nonlocal round_
+        data, target = gradients(358 * 200, round_), np.zeros(358 * 200, np.float32)
+        ends.both(*ends.post(data, target, round_=round_, burst_packets=4))
+        round_ += 1
+        assert np.array_equal(data, target)
+        while (event := ends.planes[0].next_event()) is not None:
+            if event.kind == EventKind.PATH and event.path == 1:
+                states.append(event.value)
+        ends.now_ns += 20 * MILLISECOND
+        return bool(states)
+
+    assert any(transfer() for _ in range(30))
+    assert states == [PathState.DEAD]
+    states.clear()
+    ends.carry = lambda *_: True
+    assert any(transfer() for _ in range(100))
+    assert states == [PathState.USED]
+
+
+def test_a_gray_path_is_left() -> None:
+    ends = Ends(paths=3)
+    random = np.random.default_rng(5)
+    ends.carry = lambda _, output, __: output.path != 1 or random.random() > 0.4
+    for round_ in range(20):
+        data, target = gradients(358 * 200), np.zeros(358 * 200, np.float32)
+        ends.both(*ends.post(data, target, round_=round_, burst_packets=1))
+        ends.now_ns += 10 * MILLISECOND
+    assert ends.planes[0].flow_statistics(ends.tokens[0]).path[1].state == PathState.GRAY
+
+
+def test_weights_share_the_bursts() -> None:
+    ends = Ends(paths=3)
+    ends.planes[0].set_weights(ends.tokens[0], [2, 0, 1])
+    sent, _ = ends.both(*ends.post(gradients(358 * 300), np.zeros(358 * 300, np.float32), burst_packets=1))
+    assert sent.by_path[0] == pytest.approx(200, abs=2)
+    assert (sent.by_path[1], sent.by_path[2]) == (0, 300 - sent.by_path[0])
+
+
+def test_front_layers_first() -> None:
+    ends = Ends(rate=RateOptions(cap_bps=1e9))
+    back = ends.post(gradients(100_000), np.zeros(100_000, np.float32), tensor=1, priority=5)
+    front = ends.post(gradients(100_000), np.zeros(100_000, np.float32), tensor=2, priority=0)
+    ends.both(*front)
+    assert ends.planes[1].wait(back[1], 0) is None
+    ends.both(*back)
+
+
+@pytest.mark.parametrize("cap_bps", [50e6, 1e9])
+def test_the_cap_is_kept(cap_bps: float) -> None:
+    ends = Ends(rate=RateOptions(cap_bps=cap_bps))
+    elements = 358 * 500
+    sent, received = ends.both(*ends.post(gradients(elements), np.zeros(elements, np.float32)))
+    wire_ns = (sent.sent_bytes + 42 * sent.sent_packets) * 8 / cap_bps * SECOND
+    assert 0.85 * wire_ns < received.ended_ns - sent.ready_ns < 1.1 * wire_ns + MILLISECOND
+
+
+def test_an_incast_begins_with_a_small_window_and_slows_down_on_loss() -> None:
+    ends = Ends()
+    queue: list[int] = []  # when each packet leaves a port of 1 Gbit/s with room for 100 packets
+
+    def port(end: int, _: Any, datagram: bytes) -> bool:
+        if end:
+            return True
+        while queue and queue[0] <= ends.now_ns:
+            queue.pop(0)
+        if len(queue) >= 100:
+            return False
+        queue.append((queue[-1] if queue else ends.now_ns) + len(datagram) * 8)
+        return True
+
+    ends.carry = port
+    elements = 358 * 4000
+    sent, received = ends.both(
+        *ends.post(gradients(elements), np.zeros(elements, np.float32), burst_packets=4)
+    )
+    assert received.status == 0
+    assert sent.sent_packets < 1.2 * sent.packets
+
+
+def test_an_external_controller_hears_samples_and_sets_the_rate() -> None:
+    ends = Ends(rate=RateOptions(kind=Controller.EXTERNAL, rate_bps=1e9, sample_ns=MILLISECOND))
+    elements = 358 * 500
+    sent, received = ends.post(gradients(elements), np.zeros(elements, np.float32))
+    ends.both(sent, received)
+    samples = []
+    while (event := ends.planes[0].next_event()) is not None:
+        if event.kind == EventKind.SAMPLE:
+            samples.append((event.sample.delivered_packets, event.sample.least_rtt_ns))
+    assert sum(delivered for delivered, _ in samples) > 200
+    assert 90_000 <= min(rtt_ns for _, rtt_ns in samples) < 200_000
+
+
+def test_a_silent_peer_fails_what_is_open() -> None:
+    ends = Ends()
+    ends.carry = lambda *_: False
+    sent, received = ends.both(*ends.post(gradients(100), np.zeros(100, np.float32)))
+    assert [sent.status, received.status] == [Status.PEER_SILENT] * 2
+    assert ends.planes[0].next_event().kind == EventKind.SILENT
+
+
+def test_closing_a_flow_fails_what_is_open_and_calls_are_refused_by_name() -> None:
+    ends = Ends()
+    sent, _ = ends.post(gradients(100), np.zeros(100, np.float32))
+    with pytest.raises(DataPlaneError, match="busy"):
+        ends.planes[0].release(sent)
+    ends.planes[0].close_flow(ends.tokens[0])
+    ends.planes[0].step(ends.now_ns)
+    assert ends.planes[0].wait(sent, 0).status == Status.FLOW_CLOSED
+    with pytest.raises(DataPlaneError, match="unknown"):
+        ends.post(gradients(100), np.zeros(100, np.float32))
+    ends.planes[0].release(sent)
+    with pytest.raises(DataPlaneError, match="unknown"):
+        ends.planes[0].release(sent)
+
+
+def test_idle_flows_cost_nothing() -> None:
+    ends = Ends()
+    ends.both(*ends.post(gradients(100), np.zeros(100, np.float32)))
+    ends.run(lambda: not ends.flying and all(plane.next_timer() is None for plane in ends.planes))
+
+
+def test_headers_are_those_of_the_wire_format() -> None:
+    numbers = dict(
+        line.strip().rstrip(",").split(" = ")
+        for line in (SOURCES / "wire.h").read_text().split("enum wire {")[1].split("};")[0].splitlines()
+        if " = " in line and "*" not in line
+    )
+    for offset_bits, field in AGENT.with_offsets():
+        name = {"flow_token": "TOKEN", "sent_nanoseconds": "SENT"}.get(field.name, field.name.upper())
+        assert int(numbers[f"{name}_OFFSET"]) * 8 == offset_bits
+    assert int(numbers["HEADER_BYTES"]) == AGENT_HEADER_BYTES
+    assert {kind.name: int(numbers[f"KIND_{kind.name}"]) for kind in AgentKind} == {
+        kind.name: int(kind) for kind in AgentKind
+    }
+    assert all(int(numbers[f"FLAG_{flag.name}"]) == int(flag) for flag in AgentFlag)
