@@ -2,6 +2,8 @@
 
 import re
 import stat
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from mltswitch.documents import MAXIMUM_DOCUMENT_BYTES
@@ -61,13 +63,23 @@ def _check_files(path: Path) -> None:
     """Raise UserInputError for what a loader would read for ever, or for half a minute."""
     mode = path.stat().st_mode
     folders = [path] if stat.S_ISDIR(mode) else [path.with_name(f"{kind}_vars") for kind in ("group", "host")]
-    found = [path, *(file for folder in folders for file in folder.rglob("*") if file.exists())]
-    for file in found:
+    for file in (path, *chain.from_iterable(map(_visible, folders))):
         state = file.stat()
         if not stat.S_ISREG(state.st_mode) and not stat.S_ISDIR(state.st_mode):
             raise UserInputError("is no regular file", where=str(file))
         if state.st_size > MAXIMUM_DOCUMENT_BYTES:
             raise UserInputError(f"larger than {MAXIMUM_DOCUMENT_BYTES} bytes", where=str(file))
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    """What Ansible looks at below a folder: nothing hidden, such as what a running lab keeps there."""
+    if not folder.is_dir():
+        return
+    for entry in folder.iterdir():
+        if not entry.name.startswith(".") and entry.exists():
+            yield entry
+            if not entry.is_symlink():
+                yield from _visible(entry)
 
 
 def _main_file(path: Path) -> Path:
