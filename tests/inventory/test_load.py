@@ -449,3 +449,13 @@ def test_what_would_be_read_for_ever_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "hosts.yaml", folder / "all"):
         with pytest.raises(UserInputError, match="is no regular file"):
             load_inventory(path)
+
+
+def test_what_is_hidden_in_a_folder_is_not_looked_at(tmp_path: Path) -> None:
+    """As Ansible has it; a running lab keeps sockets there."""
+    hidden = tmp_path / ".lab" / "work"
+    hidden.mkdir(parents=True)
+    os.mkfifo(hidden / "console")
+    variables = "{ansible_network_os: eos, ansible_user: admin, mltswitch_password_env: SECRET}"
+    (tmp_path / "hosts.yaml").write_text(f"all: {{hosts: {{leaf1: {variables}}}}}")
+    assert [device.name for device in load_inventory(tmp_path).devices] == ["leaf1"]
