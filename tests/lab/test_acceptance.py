@@ -45,7 +45,7 @@ class Pushed:
     plan: Plan
 
     def change(self, *edits: Callable[[str], str]) -> None:
-        """Build the port under test anew, and what all ports rewrite, changed by hand from what is rendered."""
+        """Build the port under test anew, and what all ports rewrite, with changes by hand."""
         quantised = target_for("linux").quantise(self.plan, SWITCH)
         text = target_for("linux").render(quantised.state, quantised.capabilities)["qdiscs.tc"]
         ours = re.compile(rf".* dev ({PORT} .*|\S+ (clsact|ingress)( .*)?)")
