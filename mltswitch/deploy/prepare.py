@@ -43,6 +43,7 @@ def prepare(plan: Plan, inventory: Inventory, limit: str | None) -> tuple[tuple[
 
 def _match(plan: Plan, inventory: Inventory) -> None:
     owners: dict[str, str] = {}
+    thrift_servers: dict[str, str] = {}
     for device in inventory.devices:
         where = f"{inventory.path}: {device.name}"
         switch = plan.topology.by_name.get(device.switch)
@@ -61,9 +62,9 @@ def _match(plan: Plan, inventory: Inventory) -> None:
             raise UserInputError(f"is switch {device.switch}, as {owners[device.switch]} is", where=where)
         thrift = f"{device.address} port {device.thrift_port}"
         is_alone = not device.thrift_port or device.address.startswith(UNIX_SOCKET)
-        if not is_alone and owners.setdefault(thrift, device.name) != device.name:
+        if not is_alone and thrift_servers.setdefault(thrift, device.name) != device.name:
             raise UserInputError(
-                f"its thrift server is {thrift}, as that of {owners[thrift]} is",
+                f"its thrift server is {thrift}, as that of {thrift_servers[thrift]} is",
                 where=where,
                 hint="set mltswitch_thrift_port to the switch's --thrift-port",
             )

@@ -1,12 +1,16 @@
 """Traffic classes of a plan: which layers, which DSCP, which part of the load."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.plan.class_document import Classes, OtherClass
 from mltswitch.plan.document import ClassKind, LayerRange, TrafficClass
 from mltswitch.plan.fabric import Fabric
 from mltswitch.profile import ModelProfile
+
+EVERY_PLANS_CLASSES: Final = 3
+"""Network control, control and background."""
 
 
 def gradient_class_count(fabric: Fabric, free_queues: Sequence[tuple[str, int, str]], layers: int) -> int:
@@ -19,7 +23,7 @@ def gradient_class_count(fabric: Fabric, free_queues: Sequence[tuple[str, int, s
     """
     switch, queues, hardware = min(free_queues, key=lambda entry: entry[1])
     classes = fabric.classes
-    others = 3 + sum(not entry.lossless for entry in classes.others)
+    others = EVERY_PLANS_CLASSES + sum(not entry.lossless for entry in classes.others)
     most = queues - others
     if most < 1:
         raise UnsupportedPlanError(

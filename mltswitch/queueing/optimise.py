@@ -31,8 +31,7 @@ from mltswitch.queueing.objective import (
     end_to_end,
 )
 from mltswitch.queueing.problem import QueuePrediction, QueueThresholds, QueueTraffic
-
-IntArray = npt.NDArray[np.int64]
+from mltswitch.queueing.surface import IntArray, Space, Surface, geometric_grid
 
 GRID_THRESHOLDS: Final = 4
 """Values of S on the grid where L is chosen, too, and with GRID_MARGINS values of L - S for each."""
@@ -45,8 +44,6 @@ CORRECTIONS: Final = 2
 """Choices that the model is asked about, each correcting the interpolation for the next."""
 MOST_CORRECTIONS: Final = 12
 """The same as long as a delay bound is broken."""
-SMALLEST_LOSS: Final = 1e-12
-"""Below this the analytic models say noise."""
 HEADROOM_WEIGHT: Final = 1e-6
 """Extra rounds that a loss at its tolerance counts for: a tie-break that nobody can measure."""
 CERTAIN_PART: Final = 4
@@ -110,7 +107,7 @@ def optimise_with(
     """
     spaces = _spaces(problem)
     evaluator = Evaluator(problem, predictor, progress)
-    surfaces = [_Surface(space) for space in spaces]
+    surfaces = [Surface(space) for space in spaces]
     for index in range(spaces[0].size):
         figures = evaluator.bounds(tuple(space.point(index) for space in spaces))
         for surface, own in zip(surfaces, figures, strict=True):
@@ -151,34 +148,7 @@ def optimise_with(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Space:
-    """What S and M = L - S of one queue may be, and where the model is asked."""
-
-    least_threshold: int
-    least_margin: int
-    limit: int
-    """Largest L that leaves the other queues their least, or the only L."""
-    is_fixed: bool
-    """L is given, so that M follows from S."""
-    thresholds: FloatArray
-    """Grid of S, rising, equal numbers for every queue."""
-    margins: FloatArray
-    """Grid of M; a single place where L is given."""
-
-    @property
-    def size(self) -> int:
-        """Points of the grid."""
-        return len(self.thresholds) * len(self.margins)
-
-    def point(self, index: int) -> tuple[int, int]:
-        """(S, L) of a point of the grid, for which nobody asks whether all queues' fit together."""
-        row, column = divmod(index, len(self.margins))
-        threshold = int(self.thresholds[row])
-        return threshold, self.limit if self.is_fixed else threshold + int(self.margins[column])
-
-
-def _spaces(problem: ThresholdProblem) -> list[_Space]:
+def _spaces(problem: ThresholdProblem) -> list[Space]:
     """The choices of each queue; raises UserInputError where not even a packet below and above S fits."""
     given = problem.shared_limit_packets
     floors = [entry.least_threshold_packets for entry in problem.objectives]
@@ -198,25 +168,20 @@ def _spaces(problem: ThresholdProblem) -> list[_Space]:
     if wanted > room // CERTAIN_PART:
         floors = [max(1, entry * room // (CERTAIN_PART * wanted)) for entry in floors]
         margins = [max(1, entry * room // (CERTAIN_PART * wanted)) for entry in margins]
-    spaces: list[_Space] = []
+    spaces: list[Space] = []
     for floor, margin in zip(floors, margins, strict=True):
         most = room if given is not None else room - (sum(floors) + sum(margins)) + floor + margin
         spaces.append(
-            _Space(
+            Space(
                 floor,
                 margin,
                 most,
                 given is not None,
-                _grid(floor, most - margin, GRID_THRESHOLDS if given is None else GRID_ALONE),
-                _grid(margin, most - floor, GRID_MARGINS if given is None else 1),
+                geometric_grid(floor, most - margin, GRID_THRESHOLDS if given is None else GRID_ALONE),
+                geometric_grid(margin, most - floor, GRID_MARGINS if given is None else 1),
             )
         )
     return spaces
-
-
-def _grid(least: int, most: int, count: int) -> FloatArray:
-    """`count` whole numbers, in equal ratios from the least to the most; some may be equal."""
-    return np.asarray(np.round(np.geomspace(least, max(least, most), count)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,56 +337,10 @@ def _spread(objective: QueueObjective, threshold: npt.ArrayLike, margin: npt.Arr
     return np.asarray(spread) + _missing_room(objective, threshold, margin)
 
 
-class _Surface:
-    """The model's answers for one queue over S and M, between the points of its grid."""
-
-    def __init__(self, space: _Space) -> None:
-        self._space = space
-        self.samples: list[FloatArray] = []
-        self._corrections: list[tuple[float, float, FloatArray]] = []
-
-    def at(self, thresholds: FloatArray, margins: FloatArray) -> FloatArray:
-        """Losses and delays, shape (points, scenarios, 3)."""
-        return np.exp(self._logarithms(thresholds, margins))
-
-    def correct(self, threshold: int, margin: int, figures: FloatArray) -> None:
-        """Take the model's answer at one place for true, and its distance less so the farther away."""
-        place = np.array([float(threshold)]), np.array([float(margin)])
-        self._corrections.append((threshold, margin, _logarithm(figures) - self._logarithms(*place)[0]))
-
-    def _logarithms(self, thresholds: FloatArray, margins: FloatArray) -> FloatArray:
-        space = self._space
-        known = _logarithm(np.array(self.samples))
-        known = known.reshape(len(space.thresholds), len(space.margins), *known.shape[1:])
-        row, along = _bracket(space.thresholds, thresholds)
-        if len(space.margins) == 1:
-            found = known[row, 0] * (1 - along) + known[row + 1, 0] * along
-        else:
-            column, across = _bracket(space.margins, margins)
-            lower = known[row, column] * (1 - along) + known[row + 1, column] * along
-            upper = known[row, column + 1] * (1 - along) + known[row + 1, column + 1] * along
-            found = lower * (1 - across) + upper * across
-        for threshold, margin, error in self._corrections:
-            distance = np.abs(np.log(thresholds / threshold)) + np.abs(np.log(margins / margin))
-            found = found + np.exp(-2 * distance)[:, None, None] * error
-        return np.asarray(np.minimum(found, np.array([0.0, 0.0, inf])))
-
-
-def _logarithm(figures: FloatArray) -> FloatArray:
-    return np.asarray(np.log(np.maximum(figures, SMALLEST_LOSS)))
-
-
-def _bracket(grid: FloatArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Index of the grid's point below each value, and how far it lies towards the next, shape (…, 1, 1)."""
-    row = np.clip(np.searchsorted(grid, values, side="right") - 1, 0, len(grid) - 2)
-    width = np.maximum(grid[row + 1] - grid[row], 1e-9)
-    return row, np.clip((values - grid[row]) / width, 0.0, 1.0)[:, None, None]
-
-
 def _best_choice(
     problem: ThresholdProblem,
-    spaces: Sequence[_Space],
-    surfaces: Sequence[_Surface],
+    spaces: Sequence[Space],
+    surfaces: Sequence[Surface],
     planned_weight: float,
 ) -> Choice:
     """The cheapest S and L of all queues between the points of the grid; the planned load may weigh more."""
@@ -441,7 +360,7 @@ Costs = Callable[[int, FloatArray, FloatArray], FloatArray]
 """(queue, S, M) → the cost of each pair."""
 
 
-def _choose_thresholds(problem: ThresholdProblem, spaces: Sequence[_Space], costs: Costs) -> Choice:
+def _choose_thresholds(problem: ThresholdProblem, spaces: Sequence[Space], costs: Costs) -> Choice:
     """S of every queue below its given L."""
     limit = spaces[0].limit
     least = min(space.least_threshold for space in spaces)
@@ -463,7 +382,7 @@ def _choose_thresholds(problem: ThresholdProblem, spaces: Sequence[_Space], cost
     return tuple(reversed(chosen))
 
 
-def _choose_both(problem: ThresholdProblem, spaces: Sequence[_Space], costs: Costs) -> Choice:
+def _choose_both(problem: ThresholdProblem, spaces: Sequence[Space], costs: Costs) -> Choice:
     """S and L of every queue within the buffer: a dynamic programme over (buffer used, last S).
 
     S counts in units above the least S of all queues, L - S in units above the queue's least.

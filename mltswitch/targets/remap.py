@@ -41,7 +41,7 @@ class Entrance:
     dscps: tuple[int, ...] | None
     """Those that it concerns, ascending; None: all."""
     queue: int
-    """Where it sends them."""
+    """Number of the queue that those packets get."""
     dscp: int | None
     """To what it rewrites them; None: they keep their own."""
 

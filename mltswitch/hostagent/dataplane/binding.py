@@ -32,90 +32,90 @@ MOST_MESSAGE_BYTES: Final[int] = _lib.MLT_MOST_USER_BYTES
 class Status(IntEnum):
     """How a call, or a transfer, went: `enum mlt_status`."""
 
-    OK = 0
-    PENDING = 1
-    INVALID = -1
-    NO_MEMORY = -2
-    UNKNOWN = -3
-    FULL = -4
-    BUSY = -5
-    DEAD = -6
-    SYSTEM = -7
-    DEADLINE = -8
-    CANCELLED = -9
-    PEER_CANCELLED = -10
-    PEER_DEADLINE = -11
-    PEER_SILENT = -12
-    FLOW_CLOSED = -13
-    MISMATCH = -14
-    PROTOCOL = -15
+    OK = _lib.MLT_OK
+    PENDING = _lib.MLT_PENDING
+    INVALID = _lib.MLT_INVALID
+    NO_MEMORY = _lib.MLT_NO_MEMORY
+    UNKNOWN = _lib.MLT_UNKNOWN
+    FULL = _lib.MLT_FULL
+    BUSY = _lib.MLT_BUSY
+    DEAD = _lib.MLT_DEAD
+    SYSTEM = _lib.MLT_SYSTEM
+    DEADLINE = _lib.MLT_DEADLINE
+    CANCELLED = _lib.MLT_CANCELLED
+    PEER_CANCELLED = _lib.MLT_PEER_CANCELLED
+    PEER_DEADLINE = _lib.MLT_PEER_DEADLINE
+    PEER_SILENT = _lib.MLT_PEER_SILENT
+    FLOW_CLOSED = _lib.MLT_FLOW_CLOSED
+    MISMATCH = _lib.MLT_MISMATCH
+    PROTOCOL = _lib.MLT_PROTOCOL
 
 
 class Importance(IntEnum):
     """Which packets are important: `enum mlt_importance`."""
 
-    ALL = 0
-    NONE = 1
-    MAGNITUDE = 2
-    BITMAP = 3
+    ALL = _lib.MLT_ALL_IMPORTANT
+    NONE = _lib.MLT_NONE_IMPORTANT
+    MAGNITUDE = _lib.MLT_BY_MAGNITUDE
+    BITMAP = _lib.MLT_BY_BITMAP
 
 
 class Moment(IntEnum):
     """Where a deadline counts from: `enum mlt_moment`."""
 
-    POST = 0
-    PEER_READY = 1
-    FIRST_BYTE = 2
+    POST = _lib.MLT_FROM_POST
+    PEER_READY = _lib.MLT_FROM_PEER_READY
+    FIRST_BYTE = _lib.MLT_FROM_FIRST_BYTE
 
 
 class StopRule(IntEnum):
     """When a bound ends a receive: `enum mlt_stop_rule`."""
 
-    PATIENT = 0
-    PAPER = 1
+    PATIENT = _lib.MLT_PATIENT
+    PAPER = _lib.MLT_PAPER
 
 
 class AtHardTime(IntEnum):
     """What a receive does at its hard time: `enum mlt_at_hard_time`."""
 
-    FAIL = 0
-    TAKE = 1
+    FAIL = _lib.MLT_FAIL
+    TAKE = _lib.MLT_TAKE
 
 
 class Controller(IntEnum):
     """Who decides the rate: `enum mlt_controller_kind`."""
 
-    TIMELY = 0
-    EXTERNAL = 1
+    TIMELY = _lib.MLT_TIMELY
+    EXTERNAL = _lib.MLT_EXTERNAL
 
 
 class PathState(IntEnum):
     """Whether a path carries data: `enum mlt_path_state`."""
 
-    USED = 0
-    DEAD = 1
-    GRAY = 2
+    USED = _lib.MLT_PATH_USED
+    DEAD = _lib.MLT_PATH_DEAD
+    GRAY = _lib.MLT_PATH_GRAY
 
 
 class Feature(IntFlag):
     """What the kernel does for a socket: `enum mlt_feature`."""
 
-    SEGMENTATION = 1
-    COALESCING = 2
-    TIMESTAMPS = 4
-    TXTIME = 8
+    SEGMENTATION = _lib.MLT_SEGMENTATION
+    COALESCING = _lib.MLT_COALESCING
+    TIMESTAMPS = _lib.MLT_TIMESTAMPS
+    TXTIME = _lib.MLT_TXTIME
 
 
 class EventKind(IntEnum):
     """What an event tells: `enum mlt_event_kind`."""
 
-    DONE = 1
-    PATH = 2
-    USER = 3
-    SAMPLE = 4
-    SILENT = 5
-    PROTOCOL = 6
-    SEND_ERROR = 7
+    DONE = _lib.MLT_EVENT_DONE
+    PATH = _lib.MLT_EVENT_PATH
+    USER = _lib.MLT_EVENT_USER
+    SAMPLE = _lib.MLT_EVENT_SAMPLE
+    SILENT = _lib.MLT_EVENT_SILENT
+    PROTOCOL = _lib.MLT_EVENT_PROTOCOL
+    SEND_ERROR = _lib.MLT_EVENT_SEND_ERROR
 
 
 class DataPlaneError(MltswitchError):
@@ -310,7 +310,7 @@ class DataPlane:
         _checked(_lib.mlt_open(self.handle, token, filled, table, len(paths)), "open")
 
     def close_flow(self, token: int) -> None:
-        """Its transfers fail."""
+        """Close a flow; its open transfers fail with `FLOW_CLOSED`."""
         _checked(_lib.mlt_close(self.handle, token), "close flow")
 
     def set_weights(self, token: int, weights: Sequence[int]) -> None:
@@ -397,7 +397,7 @@ class DataPlane:
 
     @staticmethod
     def text(result: Any) -> str:
-        """Why a transfer failed."""
+        """The reason that a failed transfer's result gives, the peer's own words included."""
         return cast(str, _ffi.string(result.text).decode("ascii", "replace"))
 
     def finish(self, transfer: int) -> None:

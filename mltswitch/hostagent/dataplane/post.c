@@ -144,7 +144,9 @@ static int receive_new(struct mlt *core, const struct mlt_receive *receive, stru
     return MLT_OK;
 }
 
-int mlt_post_sends(struct mlt *core, const struct mlt_send *sends, int count, uint64_t *ids)
+/* Sends or receives: all begin, or none. */
+static int post_all(struct mlt *core, const struct mlt_send *sends, const struct mlt_receive *receives, int count,
+                    uint64_t *ids)
 {
     struct posting posting;
     if (handle_check(core))
@@ -152,8 +154,10 @@ int mlt_post_sends(struct mlt *core, const struct mlt_send *sends, int count, ui
     if (count < 1)
         return MLT_INVALID;
     int status = posting_begin(&posting, count);
-    for (int number = 0; number < count && !status; number++)
-        status = send_new(core, &sends[number], &posting.command->transfers[number]);
+    for (int number = 0; number < count && !status; number++) {
+        struct transfer **place = &posting.command->transfers[number];
+        status = sends ? send_new(core, &sends[number], place) : receive_new(core, &receives[number], place);
+    }
     if (!status)
         status = posting_end(core, &posting, ids);
     if (status)
@@ -161,21 +165,14 @@ int mlt_post_sends(struct mlt *core, const struct mlt_send *sends, int count, ui
     return status;
 }
 
+int mlt_post_sends(struct mlt *core, const struct mlt_send *sends, int count, uint64_t *ids)
+{
+    return post_all(core, sends, NULL, count, ids);
+}
+
 int mlt_post_receives(struct mlt *core, const struct mlt_receive *receives, int count, uint64_t *ids)
 {
-    struct posting posting;
-    if (handle_check(core))
-        return MLT_DEAD;
-    if (count < 1)
-        return MLT_INVALID;
-    int status = posting_begin(&posting, count);
-    for (int number = 0; number < count && !status; number++)
-        status = receive_new(core, &receives[number], &posting.command->transfers[number]);
-    if (!status)
-        status = posting_end(core, &posting, ids);
-    if (status)
-        posting_free(&posting);
-    return status;
+    return post_all(core, NULL, receives, count, ids);
 }
 
 /* ------------------------------------------------------------------------------------------------- the core's side */

@@ -32,12 +32,12 @@ LEAVE: Final = "exit"
 
 
 def policy_line(policy: str) -> str:
-    """Opens a policy."""
+    """The line that opens a policy map, whose classes follow."""
     return f"policy-map {policy} in"
 
 
 def attach_line(policy: str) -> str:
-    """Gives a port a policy."""
+    """The line that binds a policy map to the packets that arrive at a port."""
     return f"service-policy in {policy}"
 
 

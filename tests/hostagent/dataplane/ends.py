@@ -93,7 +93,7 @@ class Ends:
                 receive_datagram_bytes=datagram_bytes,
                 rate=rate or RateOptions(),
                 silence_ns=2 * SECOND,
-                **(secrets if keys else {}),  # type: ignore[arg-type]
+                **(secrets if keys else {}),  # type: ignore[arg-type]  # all four are bytes
             )
             table = [PathOptions(address="10.0.0.1", port=1, socket=number) for number in range(paths)]
             plane.open(self.tokens[end], options, table)

@@ -104,7 +104,7 @@ def test_published_vectors(tag: Tag, key: str, nonce: str, message: str, expecte
 
 
 def test_every_length_up_to_a_few_groups_of_blocks(tag: Tag) -> None:
-    source = random.Random(1)  # noqa: S311
+    source = random.Random(1)  # noqa: S311  (no secret)
     key, nonce, message = source.randbytes(16), source.randbytes(12), source.randbytes(1100)
     for length in range(len(message)):
         expected = reference(key, nonce, message[:length])
@@ -125,7 +125,7 @@ def test_extreme_bits(tag: Tag, fill: bytes) -> None:
     places=st.lists(st.integers(0, 5000), max_size=12),
 )
 def test_random_messages_in_random_parts(tag: Tag, seed: int, length: int, places: list[int]) -> None:
-    source = random.Random(seed)  # noqa: S311
+    source = random.Random(seed)  # noqa: S311  (no secret)
     key, nonce, message = source.randbytes(16), source.randbytes(12), source.randbytes(length)
     parts = cut(message, [place % (length + 1) for place in places])
     assert tag(key, nonce, parts) == reference(key, nonce, message)

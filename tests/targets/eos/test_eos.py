@@ -842,7 +842,7 @@ def test_a_policy_of_others_where_the_plan_needs_its_own_is_refused(name: str) -
 )
 def test_what_no_policy_can_rewrite_is_refused(number: int, change: dict[str, object]) -> None:
     ports = list(WITH_HOSTS.ports)
-    ports[number] = replace(ports[number], **change)  # type: ignore[arg-type]
+    ports[number] = replace(ports[number], **change)  # type: ignore[arg-type]  # any field
     with pytest.raises(UnsupportedPlanError, match=f"port {ports[number].name}: EOS rewrites what a port"):
         TARGET.render(replace(WITH_HOSTS, ports=tuple(ports)), CAPABILITIES)
 

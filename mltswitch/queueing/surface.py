@@ -1,0 +1,96 @@
+"""A loss model's answers for one queue, known on a coarse grid of S and L - S and interpolated between.
+
+Losses fall about exponentially in both, so it is their logarithms that are interpolated.
+"""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from mltswitch.queueing.objective import FloatArray
+
+IntArray = npt.NDArray[np.int64]
+
+SMALLEST_LOSS: Final = 1e-12
+"""Below this the analytic models say noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What S and M = L - S of one queue may be, and where the model is asked."""
+
+    least_threshold: int
+    least_margin: int
+    limit: int
+    """Largest L that leaves the other queues their least, or the only L."""
+    is_fixed: bool
+    """L is given, so that M follows from S."""
+    thresholds: FloatArray
+    """Grid of S, rising, equal numbers for every queue."""
+    margins: FloatArray
+    """Grid of M; a single place where L is given."""
+
+    @property
+    def size(self) -> int:
+        """Points of the grid."""
+        return len(self.thresholds) * len(self.margins)
+
+    def point(self, index: int) -> tuple[int, int]:
+        """(S, L) of a point of the grid, for which nobody asks whether all queues' fit together."""
+        row, column = divmod(index, len(self.margins))
+        threshold = int(self.thresholds[row])
+        return threshold, self.limit if self.is_fixed else threshold + int(self.margins[column])
+
+
+class Surface:
+    """The model's answers for one queue over S and M, between the points of its grid."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self.samples: list[FloatArray] = []
+        self._corrections: list[tuple[float, float, FloatArray]] = []
+
+    def at(self, thresholds: FloatArray, margins: FloatArray) -> FloatArray:
+        """Losses and delays, shape (points, scenarios, 3)."""
+        return np.exp(self._logarithms(thresholds, margins))
+
+    def correct(self, threshold: int, margin: int, figures: FloatArray) -> None:
+        """Take the model's answer at one place for true, and its distance less so the farther away."""
+        place = np.array([float(threshold)]), np.array([float(margin)])
+        self._corrections.append((threshold, margin, _logarithm(figures) - self._logarithms(*place)[0]))
+
+    def _logarithms(self, thresholds: FloatArray, margins: FloatArray) -> FloatArray:
+        space = self._space
+        known = _logarithm(np.array(self.samples))
+        known = known.reshape(len(space.thresholds), len(space.margins), *known.shape[1:])
+        row, along = _bracket(space.thresholds, thresholds)
+        if len(space.margins) == 1:
+            found = known[row, 0] * (1 - along) + known[row + 1, 0] * along
+        else:
+            column, across = _bracket(space.margins, margins)
+            lower = known[row, column] * (1 - along) + known[row + 1, column] * along
+            upper = known[row, column + 1] * (1 - along) + known[row + 1, column + 1] * along
+            found = lower * (1 - across) + upper * across
+        for threshold, margin, error in self._corrections:
+            distance = np.abs(np.log(thresholds / threshold)) + np.abs(np.log(margins / margin))
+            found = found + np.exp(-2 * distance)[:, None, None] * error
+        return np.asarray(np.minimum(found, np.array([0.0, 0.0, inf])))
+
+
+def _logarithm(figures: FloatArray) -> FloatArray:
+    return np.asarray(np.log(np.maximum(figures, SMALLEST_LOSS)))
+
+
+def _bracket(grid: FloatArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Index of the grid's point below each value, and how far it lies towards the next, shape (…, 1, 1)."""
+    row = np.clip(np.searchsorted(grid, values, side="right") - 1, 0, len(grid) - 2)
+    width = np.maximum(grid[row + 1] - grid[row], 1e-9)
+    return row, np.clip((values - grid[row]) / width, 0.0, 1.0)[:, None, None]
+
+
+def geometric_grid(least: int, most: int, count: int) -> FloatArray:
+    """`count` whole numbers, in equal ratios from the least to the most; some may be equal."""
+    return np.asarray(np.round(np.geomspace(least, max(least, most), count)))
