@@ -1,12 +1,9 @@
-"""What can go wrong with a transfer, as types: each names the peer, the tensor and the reason."""
+"""What can go wrong with a peer or a transfer, as types: each names the peer, the tensor and the reason."""
 
-from typing import ClassVar, Final
+import re
+from typing import ClassVar
 
 from mltswitch.errors import MltswitchError
-
-CONNECTED_ALREADY: Final = "is connected already"
-NO_MORE_MAY_BE: Final = "no more may be"
-"""How refusals end that another connection is the reason for: they pass."""
 
 
 class AgentError(MltswitchError):
@@ -25,19 +22,31 @@ class AgentError(MltswitchError):
         self.tensor = tensor
         self.round_number = round_number
 
+    @property
+    def result(self) -> str:
+        """The type's name as metrics and traces have it: `deadline_exceeded`, say."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__.removesuffix("Error")).lower()
+
+    def of_transfer(self, tensor: int, round_number: int) -> "AgentError":
+        """The same reason, said of one transfer."""
+        return type(self)(self.what, peer=self.peer, tensor=tensor, round_number=round_number)
+
 
 class PeerUnreachableError(AgentError):
-    """The control channel could not be opened, broke, or the peer has been silent for too long."""
+    """The peer could not be reached, left, or has been silent for too long."""
 
 
 class PeerRefusedError(AgentError):
-    """The peer does not accept us, our certificate, our version, or a transfer; says why."""
+    """The peer does not accept us, our certificate, our version or our transport; says why."""
 
-    @property
-    def is_lasting(self) -> bool:
-        """Whether asking again is of no use. A peer's GOODBYE carries its words and nothing else, so this
-        goes by them: what it does not know, it takes for lasting."""
-        return not self.what.endswith((CONNECTED_ALREADY, NO_MORE_MAY_BE))
+    is_lasting: bool = True
+    """Whether asking again is of no use."""
+
+
+class PeerBusyError(PeerRefusedError):
+    """The peer has our name connected already, or no room: asking again may help."""
+
+    is_lasting = False
 
 
 class ProtocolViolationError(AgentError):
@@ -45,7 +54,7 @@ class ProtocolViolationError(AgentError):
 
 
 class DeadlineExceededError(AgentError):
-    """A transfer was not complete within its bound in time."""
+    """Something was not there in time."""
 
 
 class CancelledError(AgentError):
@@ -53,16 +62,8 @@ class CancelledError(AgentError):
 
 
 class TransferMismatchError(AgentError):
-    """Sender and receiver disagree on a tensor's size, element type or bound."""
+    """Sender and receiver disagree on a tensor's size or element type."""
 
 
 class TooManyTransfersError(AgentError):
-    """More transfers are open with a peer, or more tensors were used, than there may be."""
-
-
-class BufferReusedError(AgentError):
-    """A tensor's memory changed while the library still sent from it (debug mode)."""
-
-
-class TaggingError(AgentError):
-    """The policy that marks packets important failed; says how."""
+    """More transfers are open than there may be."""

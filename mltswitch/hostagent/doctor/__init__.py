@@ -1,1 +1,1 @@
-"""Finds out what would hurt a job on this host, and on the paths to a peer, before the job does."""
+"""Is this host, and the way to that one, fit for the agent?"""

@@ -1,1 +1,1 @@
-"""Paths between hosts, the choice of one for each burst, and what is known of how each path does."""
+"""Paths: what a plan says of them, what root sets up, and who gets which share."""

@@ -1,189 +1,118 @@
-"""Importance without a look at the magnitudes: all, none, by place, or as the user says."""
+"""Which packets of a tensor are important: by name, or an object of the user's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mltswitch.errors import MltswitchError, UserInputError
-from mltswitch.hostagent.tensor.layout import PacketLayout
-from mltswitch.hostagent.tensor.rows import PacketRows, packet_rows
-from mltswitch.hostagent.tensor.view import TensorView
-from mltswitch.hostagent.values import integer, real, shown
-from mltswitch.hostagent.words import words_of
-from mltswitch.wire import ElementType
-
-POSITION_SHARE: Final = 0.5
-
-_BFLOAT16_SHIFT: Final = np.uint32(16)
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.elements import ElementType, TensorMemory
 
 
-class End(StrEnum):
-    """Of a tensor, or of a model."""
+@runtime_checkable
+class ImportancePolicy(Protocol):
+    """Looks at a tensor before its first packet leaves; in the thread that posts."""
 
-    FRONT = "front"
-    BACK = "back"
+    def important(self, memory: TensorMemory, elements_per_packet: int) -> NDArray[np.bool_]:
+        """A flag a packet, shape (packets,); the last packet may be shorter."""
+        ...
+
+
+def packets_of(memory: TensorMemory, elements_per_packet: int) -> int:
+    """How many packets hold a tensor."""
+    return -(-memory.element_count // elements_per_packet)
 
 
 @dataclass(frozen=True, slots=True)
-class RangeMarking:
-    """Packets from `begin` to `end` - 1 are important."""
+class Compiled:
+    """A policy that the data plane has in C."""
 
-    begin: int
-    end: int
+    name: Literal["magnitude", "all", "none"]
 
-    def important(self, first: int, last: int) -> NDArray[np.bool_]:
-        """Of packets `first` to `last` - 1, shape (packets,)."""
-        found = np.zeros(last - first, np.bool_)
-        found[max(0, self.begin - first) : max(0, self.end - first)] = True
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class AllImportant:
-    """For parameters, which the paper never drops first (section 6.1, FSDP)."""
-
-    def mark(self, tensor: TensorView, layout: PacketLayout) -> RangeMarking:  # noqa: ARG002, a policy looks
-        """Looks at nothing."""
-        return RangeMarking(0, layout.packet_count)
-
-
-@dataclass(frozen=True, slots=True)
-class NoneImportant:
-    """Everything may be dropped above the threshold."""
-
-    def mark(self, tensor: TensorView, layout: PacketLayout) -> RangeMarking:  # noqa: ARG002, a policy looks
-        """Looks at nothing."""
-        return RangeMarking(0, 0)
+    def important(self, memory: TensorMemory, elements_per_packet: int) -> NDArray[np.bool_]:
+        """For transports without it: by magnitude nobody decides there, so all are."""
+        return np.full(packets_of(memory, elements_per_packet), self.name != "none")
 
 
 @dataclass(frozen=True, slots=True)
 class ByPosition:
-    """Important: elements at one end of the tensor, and every packet that holds one of them.
+    """Elements at one end of a tensor: the back layers of a bucket cost more to lose (MLT, section 3.3, figure 4a)."""
 
-    For tensors that hold several layers in forward order (a bucket): gradients of the back layers cost more
-    to lose (section 3.3, figure 4a: the last 20 % of the layers against the first).
-    """
-
-    share: float = POSITION_SHARE
-    """Of the elements, 0 to 1, rounded to whole ones."""
-    end: End = End.BACK
+    share: float = 0.5
+    """Of the elements, 0 to 1."""
+    end: Literal["front", "back"] = "back"
 
     def __post_init__(self) -> None:
-        _check_share(self.share)
-        object.__setattr__(self, "end", _end_given(self.end))
+        if not 0 <= self.share <= 1 or self.end not in {"front", "back"}:
+            raise UserInputError(
+                f"{self.share} of the {self.end}", where="importance", expected="0 to 1 of the front or back"
+            )
 
-    def mark(self, tensor: TensorView, layout: PacketLayout) -> RangeMarking:  # noqa: ARG002, a policy looks
-        """Looks at the layout alone."""
-        elements = round(self.share * layout.element_count)
-        if not elements:
-            return RangeMarking(0, 0)
-        if self.end is End.FRONT:
-            return RangeMarking(0, -(-elements // layout.elements_per_packet))
-        return RangeMarking(
-            (layout.element_count - elements) // layout.elements_per_packet, layout.packet_count
+    def important(self, memory: TensorMemory, elements_per_packet: int) -> NDArray[np.bool_]:
+        """Every packet that holds one of them."""
+        packets, elements = packets_of(memory, elements_per_packet), round(self.share * memory.element_count)
+        numbers = np.arange(packets)
+        if self.end == "front":
+            return numbers * elements_per_packet < elements
+        return np.minimum((numbers + 1) * elements_per_packet, memory.element_count) > (
+            memory.element_count - elements
         )
-
-
-def by_layer(layer: int, layers: int, share: float = POSITION_SHARE, end: End = End.BACK) -> "WholeTensor":
-    """Importance by position where each tensor belongs to one layer: all of it, or nothing.
-
-    Args:
-        layer: 0-based in forward order.
-        layers: of the model.
-        share: of the layers that are important, rounded to whole ones.
-        end: of the model where they are.
-    """
-    _check_share(share)
-    number, count = integer(layer), integer(layers)
-    if number is None or count is None or not 0 <= number < count:
-        raise UserInputError(
-            f"there is no layer {shown(layer)} of {shown(layers)}", where="layer", expected="0 to one less"
-        )
-    important = round(share * layers)
-    place = layer if _end_given(end) is End.FRONT else layers - 1 - layer
-    return AllImportant() if place < important else NoneImportant()
-
-
-WholeTensor = AllImportant | NoneImportant
-
-ImportanceFunction = Callable[[NDArray[Any]], NDArray[np.bool_]]
-"""Packets as rows of their elements, shape (packets, elements) → which are important, shape (packets,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByFunction:
-    """Important: what the user's function says.
+    """What a function says of packets as rows of their elements, shape (packets, elements), read-only.
 
-    It is called with any number of packets at a time, in order, and must judge each by itself; the last
-    packet, where it is shorter, comes alone. Rows are read-only and show the tensor itself; bfloat16 comes as
-    float32.
+    The last packet, where it is shorter, comes alone. bfloat16 comes as float32.
     """
 
-    function: ImportanceFunction
+    function: Callable[[NDArray[Any]], NDArray[np.bool_]]
 
-    def mark(self, tensor: TensorView, layout: PacketLayout) -> "FunctionMarking":
-        """Looks at nothing yet."""
-        return FunctionMarking(
-            self.function, packet_rows(tensor, layout), layout.element_type is ElementType.BFLOAT16
-        )
+    def important(self, memory: TensorMemory, elements_per_packet: int) -> NDArray[np.bool_]:
+        """Raises UserInputError where the function does not answer a flag a packet."""
+        elements = memory.elements()
+        if memory.element_type is ElementType.BFLOAT16:
+            elements = (elements.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        whole = len(elements) // elements_per_packet * elements_per_packet
+        rows = [elements[:whole].reshape(-1, elements_per_packet), elements[whole:].reshape(1, -1)]
+        return np.concatenate([self._asked(part) for part in rows if part.size])
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FunctionMarking:
-    """Asks a function."""
-
-    function: ImportanceFunction
-    rows: PacketRows
-    widens: bool
-    """The rows are bits of bfloat16."""
-
-    def important(self, first: int, last: int) -> NDArray[np.bool_]:
-        """Of packets `first` to `last` - 1; raises UserInputError where the function does not do its part."""
-        full, tail = self.rows.full, self.rows.tail
-        parts = []
-        if first < min(last, len(full)):
-            parts.append(self._ask(full[first:last]))
-        if tail is not None and last > len(full):
-            parts.append(self._ask(tail))
-        return np.concatenate(parts) if parts else np.zeros(0, np.bool_)
-
-    def _ask(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
-        shown = _from_bfloat16(rows) if self.widens else rows.view()
-        shown.flags.writeable = False
-        where = f"importance function {getattr(self.function, '__name__', type(self.function).__name__)}"
-        try:
-            answer = np.asarray(self.function(shown))
-        except MltswitchError:
-            raise
-        except Exception as error:
-            raise UserInputError(words_of(error), where=where) from error
+    def _asked(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
+        rows = rows.view()
+        rows.flags.writeable = False
+        answer = np.asarray(self.function(rows))
         if answer.shape != (len(rows),) or answer.dtype != np.bool_:
             raise UserInputError(
                 f"answered {answer.dtype} of shape {answer.shape}",
-                where=where,
+                where="importance function",
                 expected=f"bool of shape ({len(rows)},)",
             )
         return answer
 
 
-def _from_bfloat16(rows: NDArray[Any]) -> NDArray[Any]:
-    bits = rows.astype(np.uint32)
-    return np.left_shift(bits, _BFLOAT16_SHIFT, out=bits).view(np.float32)
+BY_MAGNITUDE: Final = Compiled("magnitude")
+"""Packets whose mean |element| reaches the median of a sample of packet means (MLT, section 4.2.2: the paper compares
+with the median gradient, which marks nearly all packets)."""
+ALL_IMPORTANT: Final = Compiled("all")
+"""For parameters, which are never dropped first (MLT, section 6.1)."""
+NONE_IMPORTANT: Final = Compiled("none")
+POLICIES: Final[Mapping[str, ImportancePolicy]] = MappingProxyType(
+    {"magnitude": BY_MAGNITUDE, "all": ALL_IMPORTANT, "none": NONE_IMPORTANT, "position": ByPosition()}
+)
 
 
-def _check_share(share: float) -> None:
-    number = real(share)
-    if number is None or not 0 <= number <= 1:
-        raise UserInputError(f"{shown(share)} is no share", where="share", expected="0 to 1")
-
-
-def _end_given(end: object) -> End:
-    """By its name, too."""
-    try:
-        return End(end)  # type: ignore[arg-type]  # what is none says so itself
-    except ValueError:
-        raise UserInputError(f"{shown(end)} is no end", where="end", expected=", ".join(End)) from None
+def policy_named(policy: ImportancePolicy | str) -> ImportancePolicy:
+    """By its name, or itself; raises UserInputError."""
+    if isinstance(policy, str):
+        if policy in POLICIES:
+            return POLICIES[policy]
+    elif isinstance(policy, ImportancePolicy):
+        return policy
+    elif callable(policy):
+        return ByFunction(policy)
+    raise UserInputError(
+        f"{policy!r:.60} is no policy", where="importance", expected=f"{', '.join(POLICIES)}, or an object"
+    )

@@ -1,1 +1,1 @@
-"""What an agent tells of itself: events as they happen, traces, metrics."""
+"""What an agent tells: events, counts, metrics."""

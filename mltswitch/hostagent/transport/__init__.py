@@ -1,1 +1,1 @@
-"""The transport `mlt` without input or output: bytes in, bytes out, and the time as an argument."""
+"""Transports: how one tensor crosses between two hosts. One module each."""

@@ -1,0 +1,184 @@
+"""Whatever holds a tensor's elements, seen as bytes in place: buffers, numpy arrays, torch tensors on the CPU."""
+
+import sys
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mltswitch.errors import MachineError, UserInputError
+
+
+class ElementType(IntEnum):
+    """Types on the wire (docs/wire-format.md)."""
+
+    FLOAT32 = 1
+    FLOAT16 = 2
+    BFLOAT16 = 3
+    FLOAT64 = 4
+    INT8 = 5
+    INT16 = 6
+    INT32 = 7
+    INT64 = 8
+    BYTES = 9
+
+    @property
+    def size_bytes(self) -> int:
+        """Of an element."""
+        return _SIZES[self]
+
+
+_SIZES: Final = {
+    ElementType.FLOAT32: 4,
+    ElementType.FLOAT16: 2,
+    ElementType.BFLOAT16: 2,
+    ElementType.FLOAT64: 8,
+    ElementType.INT8: 1,
+    ElementType.INT16: 2,
+    ElementType.INT32: 4,
+    ElementType.INT64: 8,
+    ElementType.BYTES: 1,
+}
+_BY_NAME: Final = {entry.name.lower(): entry for entry in ElementType}
+"""As numpy, torch and ml_dtypes call them. What has another name (unsigned, complex, bool) travels as bytes."""
+_LETTERS: Final = {
+    "f": "float32",
+    "e": "float16",
+    "d": "float64",
+    "b": "int8",
+    "h": "int16",
+    "i": "int32",
+} | {
+    "q": "int64",
+    "l": "int64",
+}
+"""Formats of the buffer protocol (the letters of `struct`, sizes as Linux has them)."""
+MOST_ELEMENTS: Final = 1 << 32
+_WHERE: Final = "tensor"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorMemory:
+    """A tensor's bytes, shared with whoever owns them."""
+
+    data: NDArray[np.uint8]
+    element_type: ElementType
+
+    @property
+    def element_count(self) -> int:
+        """Of the tensor."""
+        return len(self.data) // self.element_type.size_bytes
+
+    def elements(self) -> NDArray[Any]:
+        """The elements as numpy has them; bfloat16 as uint16."""
+        name = {ElementType.BFLOAT16: "uint16", ElementType.BYTES: "uint8"}.get(self.element_type)
+        return self.data.view(name or self.element_type.name.lower())
+
+
+def memory_of(
+    tensor: object, *, writable: bool = False, element_type: ElementType | str | None = None
+) -> TensorMemory:
+    """The tensor's bytes in place; nothing is copied.
+
+    Args:
+        tensor: numpy array, torch tensor on the CPU, or anything with the buffer protocol; in one piece, in C
+            order, in the machine's byte order, not empty.
+        writable: elements are to be received into it.
+        element_type: what the elements are, where the memory does not say it (bytes, uint16 for bfloat16); or
+            its name in small letters.
+
+    Raises UserInputError for memory that cannot be shared as it lies.
+    """
+    data, name = _torch_bytes(tensor) if _is_torch(tensor) else _buffer_bytes(tensor)
+    if writable and not data.flags.writeable:
+        raise UserInputError(
+            "is read-only, and elements are to be received into it", where=_WHERE, expected="writable memory"
+        )
+    chosen = _named(element_type) if element_type is not None else _BY_NAME.get(name, ElementType.BYTES)
+    if not len(data) or len(data) % chosen.size_bytes:
+        raise UserInputError(
+            f"{len(data)} bytes are no whole number of {chosen.name.lower()} elements, 1 or more",
+            where=_WHERE,
+        )
+    memory = TensorMemory(data, chosen)
+    if memory.element_count > MOST_ELEMENTS:
+        raise UserInputError(
+            f"has {memory.element_count} elements", where=_WHERE, expected=f"{MOST_ELEMENTS} or fewer"
+        )
+    return memory
+
+
+def check_byte_order() -> None:
+    """Raises MachineError where elements lie in memory in another order than they travel in."""
+    if sys.byteorder != "little":
+        raise MachineError("elements travel as they lie in memory", expected="a little-endian machine")
+
+
+def _named(element_type: ElementType | str) -> ElementType:
+    if isinstance(element_type, ElementType):
+        return element_type
+    found = _BY_NAME.get(element_type) if isinstance(element_type, str) else None
+    if found is None:
+        raise UserInputError(
+            f"{element_type!r:.60} is no element type", where="element_type", expected=", ".join(_BY_NAME)
+        )
+    return found
+
+
+def _buffer_bytes(tensor: object) -> tuple[NDArray[np.uint8], str]:
+    if hasattr(tensor, "__cuda_array_interface__"):
+        raise _elsewhere("a GPU")
+    if isinstance(tensor, np.ndarray):
+        if isinstance(tensor, np.ma.MaskedArray) or tensor.dtype.hasobject:
+            raise UserInputError(
+                f"is no plain array: {tensor.dtype} in {type(tensor).__name__}", where=_WHERE
+            )
+        if not tensor.dtype.isnative or not tensor.flags.c_contiguous:
+            raise _not_in_one_piece()
+        return np.asarray(tensor).reshape(-1).view(np.uint8), tensor.dtype.name
+    try:
+        view = memoryview(tensor)  # type: ignore[arg-type]  # this asks whether it is a buffer
+    except (TypeError, ValueError, BufferError) as error:
+        raise UserInputError(
+            f"memory of type {type(tensor).__name__} cannot be shared: {error}",
+            where=_WHERE,
+            expected="a numpy array, a torch tensor or a buffer",
+        ) from error
+    if not view.c_contiguous or (view.format[0] in ">!" and view.itemsize > 1):
+        raise _not_in_one_piece()
+    data = np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
+    return data, _LETTERS.get(view.format.lstrip("@=<"), "bytes")
+
+
+def _is_torch(tensor: object) -> bool:
+    """By name: torch is imported by whoever made the tensor, never here."""
+    return any(base.__module__ == "torch" and base.__name__ == "Tensor" for base in type(tensor).__mro__)
+
+
+def _torch_bytes(tensor: Any) -> tuple[NDArray[np.uint8], str]:
+    if tensor.device.type != "cpu":
+        raise _elsewhere(str(tensor.device))
+    is_dense = str(tensor.layout) == "torch.strided" and not tensor.is_quantized
+    if not is_dense or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+        raise _not_in_one_piece()
+    name = str(tensor.dtype).removeprefix("torch.")
+    data = tensor.detach().reshape(-1).view(sys.modules["torch"].uint8).numpy() if tensor.numel() else None
+    return np.empty(0, np.uint8) if data is None else data, name
+
+
+def _not_in_one_piece() -> UserInputError:
+    return UserInputError(
+        "does not lie in one piece in memory, in C order and the machine's byte order",
+        where=_WHERE,
+        hint="copy it with np.ascontiguousarray(tensor), or tensor.contiguous()",
+    )
+
+
+def _elsewhere(device: str) -> UserInputError:
+    return UserInputError(
+        f"is in the memory of {device}",
+        where=_WHERE,
+        hint="copy it to the host first, best into pinned memory",
+    )

@@ -1,0 +1,348 @@
+"""What a transport is to the agent: how one tensor crosses between two hosts, and nothing else.
+
+A transport is a module of this package with an object `TRANSPORT`, or an entry point of the group
+`mltswitch.transports` that names one. All else, connecting, channels, defaults, completions, is the agent's.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+import mltswitch.hostagent.transport as room
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.elements import TensorMemory
+from mltswitch.hostagent.errors import AgentError
+from mltswitch.hostagent.tagging.policies import ImportancePolicy
+from mltswitch.hostagent.telemetry.events import AgentEvent
+
+if TYPE_CHECKING:
+    from mltswitch.hostagent.config import AgentConfig
+
+ENTRY_POINT_GROUP: Final = "mltswitch.transports"
+
+
+class Direction(StrEnum):
+    """Which end of a transfer this is."""
+
+    SEND = "send"
+    RECEIVE = "receive"
+
+
+class Moment(StrEnum):
+    """From when a deadline counts."""
+
+    POST = "post"
+    PEER_READY = "peer-ready"
+    FIRST_BYTE = "first-byte"
+
+
+class StopRule(StrEnum):
+    """When a loss bound ends a receive."""
+
+    PATIENT = "patient"
+    """When waiting for more would cost time."""
+    PAPER = "paper"
+    """As soon as the bound is met (MLT, section 4.2)."""
+
+
+class AtDeadline(StrEnum):
+    """What a receive does when its time is up."""
+
+    FAIL = "fail"
+    TAKE = "take"
+    """It completes with what is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """A tensor to be sent; checked, and every default filled in."""
+
+    memory: TensorMemory
+    tensor: int
+    round_number: int
+    layer: int
+    dscp: int
+    importance: ImportancePolicy
+    burst_packets: int
+    """0: as many as the kernel takes at once."""
+    deadline_ns: int
+    deadline_from: Moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receive:
+    """Memory for a tensor; checked, and every default filled in."""
+
+    memory: TensorMemory
+    tensor: int
+    round_number: int
+    loss_bound: float
+    important_loss_bound: float
+    """1: not asked."""
+    soft_ns: int
+    """After which the bounds are enough under any rule; 0: none."""
+    deadline_ns: int
+    deadline_from: Moment
+    at_deadline: AtDeadline
+    stop: StopRule
+    keep_missing: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferStatistics:
+    """What became of one transfer. Packets are the transport's pieces: chunks over TCP.
+
+    None is what this end, or this transport, cannot know. Times are of the monotonic clock, 0: not yet.
+    """
+
+    size_bytes: int
+    packets: int
+    packets_sent: int
+    packets_resent: int
+    bytes_sent: int
+    packets_received: int
+    """Different ones; at the sender as the receiver said."""
+    bytes_received: int
+    packets_duplicate: int | None = None
+    packets_marked: int | None = None
+    """Arrived with CE."""
+    important_packets: int | None = None
+    important_received: int | None = None
+    passes: int = 1
+    packets_by_path: tuple[int, ...] = ()
+    posted_ns: int = 0
+    ready_ns: int = 0
+    """When the peer was ready."""
+    first_ns: int = 0
+    last_ns: int = 0
+    """First and last arrival."""
+    ended_ns: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """Flow completion time: from the post to the end."""
+        return max(0, self.ended_ns - self.posted_ns) / 1e9
+
+    @property
+    def missing_share(self) -> float:
+        """Of the packets."""
+        return 1 - self.packets_received / self.packets if self.packets else 0.0
+
+    @property
+    def goodput_bps(self) -> float:
+        """Bits of the tensor that arrived, over the flow completion time."""
+        arrived = self.size_bytes * (1 - self.missing_share)
+        return 8 * arrived / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far an open transfer is."""
+
+    packets: int
+    arrived_packets: int
+    important_packets: int | None
+    arrived_important: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a transfer ended."""
+
+    error: AgentError | None
+    statistics: TransferStatistics
+    arrived: NDArray[np.bool_]
+    """A flag a packet: at the sender what the receiver has, as it said last."""
+    elements_per_packet: int
+
+
+class Ticket(Protocol):
+    """One transfer inside a transport. Any thread may call."""
+
+    request: Send | Receive
+
+    def wait(self, timeout_seconds: float | None) -> bool:
+        """Until it is done; False when the time is up. Holds no lock of the interpreter meanwhile."""
+        ...
+
+    def notify(self, callback: Callable[[], None]) -> None:
+        """Call once it is done, in the engine's thread; soon, where it is done already."""
+        ...
+
+    def outcome(self) -> Outcome | None:
+        """None while it is open. Called once more after it is done; the memory is the user's from then on."""
+        ...
+
+    def progress(self) -> Progress:
+        """Now; not after `outcome`."""
+        ...
+
+    def finish(self) -> None:
+        """A receive takes what is there; nothing happens where it is over."""
+        ...
+
+    def cancel(self, reason: str) -> None:
+        """Fail with CancelledError, here and at the peer; nothing happens where it is over."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathSnapshot:
+    """One path to one peer, by all traffic of the channel."""
+
+    path: int
+    state: str
+    """`used`, `dead` or `gray`."""
+    weight: int
+    sent_packets: int
+    sent_bytes: int
+    acknowledged_packets: int
+    lost_packets: int
+    marked_packets: int
+    received_packets: int
+    received_marked: int
+    round_trip_seconds: float | None
+    least_round_trip_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSnapshot:
+    """One channel with one peer. None is what this transport does not know."""
+
+    transport: str
+    rate_bps: float | None = None
+    window_bytes: int | None = None
+    in_flight_bytes: int | None = None
+    round_trip_seconds: float | None = None
+    open_transfers: int = 0
+    forged_datagrams: int = 0
+    stale_datagrams: int = 0
+    refused_datagrams: int = 0
+    paths: tuple[PathSnapshot, ...] = ()
+    received_by_tos: Mapping[int, int] = field(default_factory=dict)
+    """Packets by DSCP/ECN byte."""
+
+
+class Connection(Protocol):
+    """One peer on one channel. Any thread may call what posts; the engine calls the rest."""
+
+    def post_sends(self, requests: Sequence[Send]) -> list[Ticket]:
+        """All begin, or none; raises AgentError."""
+        ...
+
+    def post_receives(self, requests: Sequence[Receive]) -> list[Ticket]:
+        """All begin, or none; raises AgentError."""
+        ...
+
+    def send_message(self, message: bytes) -> bool:
+        """Reliable and in order; False while the peer has too many to read."""
+        ...
+
+    def take_message(self) -> bytes | None:
+        """The next one of the peer's."""
+        ...
+
+    def frame_received(self, body: dict[str, Any]) -> None:
+        """A control frame of this channel, from the peer's side of the transport; raises ProtocolViolationError."""
+        ...
+
+    def close(self, error: AgentError) -> None:
+        """Whatever is open fails with a copy of this."""
+        ...
+
+    def snapshot(self) -> ConnectionSnapshot:
+        """What has been counted until now."""
+        ...
+
+
+class TransportHost(Protocol):
+    """What an agent gives its transports. Only the engine's thread may call, but for `loop`'s own doors."""
+
+    config: "AgentConfig"
+    loop: asyncio.AbstractEventLoop
+
+    def send_frame(self, peer: str, channel: str, body: dict[str, Any]) -> None:
+        """To the other end of the connection, on the control channel."""
+        ...
+
+    def tell(self, event: AgentEvent) -> None:
+        """Observers."""
+        ...
+
+    def message_arrived(self, peer: str, channel: str) -> None:
+        """There is something to take."""
+        ...
+
+    def connection_failed(self, peer: str, error: AgentError) -> None:
+        """The peer is gone, or breaks the protocol: the agent disconnects, and closes all its channels."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """What the user should know about this machine."""
+        ...
+
+
+class TransportEngine(Protocol):
+    """An agent's end of one transport. All but `close` are called in the engine's thread."""
+
+    def offer(self, peer: str, channel: str) -> dict[str, Any]:
+        """What the peer needs to know, as JSON has it; raises AgentError where nothing can be offered.
+
+        `peer` is empty where an incoming call has not yet said its name."""
+        ...
+
+    def withdraw(self, ours: dict[str, Any]) -> None:
+        """An offer that came to nothing: its tokens are free again."""
+        ...
+
+    def accept(self, peer: str, channel: str, ours: dict[str, Any], theirs: dict[str, Any]) -> Connection:
+        """Both offers are known; raises PeerRefusedError where they do not fit, or are malformed."""
+        ...
+
+    def close(self) -> None:
+        """All connections are closed already. Bounded in time."""
+        ...
+
+
+class Transport(Protocol):
+    """The description that is registered."""
+
+    name: str
+    is_datagram: bool
+    """Whether it has paths, importance and loss."""
+    settings: type[BaseModel]
+    """Its section of the agent's file, under its name."""
+
+    def open(self, host: TransportHost) -> TransportEngine:
+        """Sockets and the like; in the engine's thread, once an agent. Raises MachineError, UserInputError."""
+        ...
+
+
+@cache
+def transports() -> Mapping[str, Transport]:
+    """Name → description, in alphabetical order."""
+    modules = (import_module(f"{room.__name__}.{found.name}") for found in iter_modules(room.__path__))
+    found = [module.TRANSPORT for module in modules if hasattr(module, "TRANSPORT")]
+    found += [entry.load() for entry in entry_points(group=ENTRY_POINT_GROUP)]
+    return MappingProxyType({entry.name: entry for entry in sorted(found, key=lambda entry: entry.name)})
+
+
+def transport_named(name: str, *, where: str = "transport") -> Transport:
+    """Raises UserInputError listing the known ones."""
+    try:
+        return transports()[name]
+    except KeyError:
+        raise UserInputError(
+            f"unknown transport {name[:60]!r}", where=where, expected=f"one of {', '.join(transports())}"
+        ) from None
