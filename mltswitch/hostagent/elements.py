@@ -1,4 +1,4 @@
-"""Whatever holds a tensor's elements, seen as bytes in place: buffers, numpy arrays, torch tensors on the CPU."""
+"""Whatever holds a tensor's elements, seen as bytes in place: buffers, numpy and torch tensors."""
 
 import sys
 from dataclasses import dataclass

@@ -1,0 +1,255 @@
+"""A post from its beginning to its end, as its owner sees it."""
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
+from mltswitch.hostagent.transport.description import (
+    Direction,
+    Outcome,
+    Progress,
+    Send,
+    Ticket,
+    TransferStatistics,
+)
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Completion:
+    """What became of a post; its memory is the caller's again."""
+
+    peer: str
+    channel: str
+    tensor: int
+    round_number: int
+    direction: Direction
+    error: AgentError | None
+    statistics: TransferStatistics
+    arrived: NDArray[np.bool_]
+    """Which packets have arrived, shape (packets,); at the sender as the receiver said last."""
+    elements_per_packet: int
+    element_count: int
+
+    @property
+    def missing(self) -> list[tuple[int, int]]:
+        """Elements that have not arrived, as ranges [first, end), in order."""
+        edges = np.flatnonzero(np.diff(np.concatenate(([True], self.arrived, [True])).astype(np.int8)))
+        bounds = np.minimum(edges * self.elements_per_packet, self.element_count).tolist()
+        return list(zip(bounds[::2], bounds[1::2], strict=True))
+
+
+class CompletionQueue:
+    """Completions in the order in which they happen; any thread may take them."""
+
+    def __init__(self) -> None:
+        self._entries: queue.SimpleQueue[Completion | None] = queue.SimpleQueue()
+        """None: there will be no more."""
+
+    def poll(self, timeout_seconds: float = 0.0) -> Completion | None:
+        """The next one; None where none came in time, or none will come any more."""
+        try:
+            found = (
+                self._entries.get(timeout=timeout_seconds)
+                if timeout_seconds > 0
+                else self._entries.get_nowait()
+            )
+        except queue.Empty:
+            return None
+        if found is None:
+            self._entries.put(None)  # for others who wait
+        return found
+
+    def add(self, completion: Completion) -> None:
+        """For the agent."""
+        self._entries.put(completion)
+
+    def close(self) -> None:
+        """For the agent: who waits, waits no more once all that came before has been taken."""
+        self._entries.put(None)
+
+
+class Owner(Protocol):
+    """What a transfer needs of its agent."""
+
+    def check_wait(self) -> None:
+        """Raises where this thread must not wait: the engine's own, or after a fork."""
+        ...
+
+    def transfer_ended(self, completion: Completion) -> None:
+        """Count it, and tell observers."""
+        ...
+
+
+class Transfer:
+    """A post on its way: wait for it, or await it."""
+
+    def __init__(
+        self, owner: Owner, peer: str, channel: str, ticket: Ticket, completions: CompletionQueue | None
+    ) -> None:
+        self.peer: Final = peer
+        self.channel: Final = channel
+        self._owner = owner
+        self._ticket: Ticket | None = ticket
+        request = ticket.request
+        self.tensor: Final = request.tensor
+        self.round_number: Final = request.round_number
+        self.direction: Final = Direction.SEND if isinstance(request, Send) else Direction.RECEIVE
+        self._element_count = request.memory.element_count
+        self._completions = completions
+        self._lock = threading.Lock()
+        self._completion: Completion | None = None
+        self._callbacks: list[Callable[[], object]] = []
+        self._is_watched = False
+
+    @property
+    def completion(self) -> Completion | None:
+        """None while it is on its way."""
+        return self._completion or self.settle()
+
+    @property
+    def progress(self) -> Progress:
+        """How much has arrived until now."""
+        with self._lock:
+            if self._ticket is not None:
+                return self._ticket.progress()
+        assert self._completion is not None  # noqa: S101  (it has ended)
+        counts = self._completion.statistics
+        return Progress(
+            packets=counts.packets,
+            arrived_packets=counts.packets_received,
+            important_packets=counts.important_packets,
+            arrived_important=counts.important_received,
+        )
+
+    def wait(self, timeout_seconds: float | None = None) -> Completion:
+        """Block until it ends; every post ends by its deadline. None: however long it takes.
+
+        Raises the transfer's AgentError where it failed, DeadlineExceededError where it has not ended in the
+        time given here (it goes on).
+        """
+        completion = self._completion
+        if completion is None:
+            self._owner.check_wait()
+            ticket = self._ticket
+            if ticket is not None and not ticket.wait(timeout_seconds):
+                raise DeadlineExceededError(
+                    f"has not ended within {timeout_seconds:g} s",
+                    peer=self.peer,
+                    tensor=self.tensor,
+                    round_number=self.round_number,
+                )
+            completion = self.settle()
+        return _result(completion)
+
+    def __await__(self) -> Generator[Any, None, Completion]:
+        """The completion; raises the transfer's AgentError."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+                loop.call_soon_threadsafe(lambda: done.done() or done.set_result(None))
+
+        self.add_done_callback(tell)
+        yield from done.__await__()
+        return _result(self.settle())
+
+    def finish(self) -> None:
+        """A receive completes now with what is there, whatever its bounds."""
+        if self.direction is Direction.SEND:
+            raise UserInputError("only a receive can take what is there", where="Transfer.finish")
+        with self._lock:
+            if self._ticket is not None:
+                self._ticket.finish()
+
+    def cancel(self, reason: str = "cancelled") -> None:
+        """Give it up, here and at the peer; nothing happens where it has ended."""
+        with self._lock:
+            if self._ticket is not None:
+                self._ticket.cancel(reason)
+
+    def add_done_callback(self, callback: Callable[[], object]) -> None:
+        """Have it called once, when the transfer has ended: in the engine's thread, or at once.
+
+        What it raises goes into the log.
+        """
+        self.watch()
+        with self._lock:
+            if self._completion is None:
+                self._callbacks.append(callback)
+                return
+        _call(callback)
+
+    def watch(self) -> None:
+        """For the agent: settle it as soon as it ends, also where nobody waits."""
+        with self._lock:
+            ticket = None if self._is_watched else self._ticket
+            self._is_watched = True
+        if ticket is not None:
+            ticket.notify(lambda: self.settle())
+
+    def settle(self) -> Completion | None:
+        """For the agent: the completion, made by whoever comes first; None while it is open."""
+        with self._lock:
+            if self._ticket is None:
+                return self._completion
+            outcome = self._ticket.outcome()
+            if outcome is None:
+                return None
+            self._ticket = None
+            self._completion = completion = self._completed(outcome)
+            callbacks, self._callbacks = self._callbacks, []
+        self._owner.transfer_ended(completion)
+        if self._completions is not None:
+            self._completions.add(completion)
+        for callback in callbacks:
+            _call(callback)
+        return completion
+
+    def _completed(self, outcome: Outcome) -> Completion:
+        return Completion(
+            self.peer,
+            self.channel,
+            self.tensor,
+            self.round_number,
+            self.direction,
+            outcome.error,
+            outcome.statistics,
+            outcome.arrived,
+            outcome.elements_per_packet,
+            self._element_count,
+        )
+
+    def __del__(self) -> None:
+        ticket = getattr(self, "_ticket", None)
+        if ticket is not None and not self._is_watched:
+            # Nobody can ask for it any more; its memory is kept until it has ended.
+            ticket.notify(ticket.outcome)
+
+
+def _result(completion: Completion | None) -> Completion:
+    assert completion is not None  # noqa: S101  (it has ended)
+    error = completion.error
+    if error is not None:
+        # A new one each time: a completion must not keep the frames, and the memory, of whoever waits.
+        raise error.of_transfer(completion.tensor, completion.round_number)
+    return completion
+
+
+def _call(callback: Callable[[], object]) -> None:
+    try:
+        callback()
+    except Exception:  # noqa: BLE001  (the user's; whoever ends transfers has others to end)
+        _log.exception("what was to be called at the end of a transfer has failed")
