@@ -71,8 +71,8 @@ lock: $(SETUP)
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
 	    --extra deploy --extra lab --extra dev --quiet --output-file requirements.lock
 
-$(SETUP): requirements.lock pyproject.toml setup.py scripts/setup $(wildcard mltswitch/hostagent/native/*.[ch]) \
-    $(wildcard mltswitch/hostagent/dataplane/*.[ch]) mltswitch/hostagent/dataplane/build.py
+$(SETUP): requirements.lock pyproject.toml setup.py scripts/setup $(wildcard mltswitch/hostagent/dataplane/*.[ch]) \
+    mltswitch/hostagent/dataplane/build.py
 	@PYTHON=$(PYTHON) scripts/setup $(VENV)
 	@touch $@
 
@@ -83,4 +83,4 @@ $(TORCH): $(SETUP) requirements-torch.lock
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build demo-output *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache mltswitch/hostagent/native/*.so mltswitch/hostagent/dataplane/*.so
+	rm -rf $(VENV) build demo-output *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache mltswitch/hostagent/dataplane/*.so

@@ -103,7 +103,6 @@ class Feature(IntFlag):
     SEGMENTATION = _lib.MLT_SEGMENTATION
     COALESCING = _lib.MLT_COALESCING
     TIMESTAMPS = _lib.MLT_TIMESTAMPS
-    TXTIME = _lib.MLT_TXTIME
 
 
 class EventKind(IntEnum):
@@ -165,6 +164,7 @@ class FlowOptions:
     ack_delay_ns: int = 0
     ack_packets: int = 0
     control_tos: int = 0
+    spray_random: bool = False
     send_key: bytes = field(default=b"", repr=False)
     receive_key: bytes = field(default=b"", repr=False)
     send_salt: bytes = field(default=b"", repr=False)
@@ -399,6 +399,14 @@ class DataPlane:
     def text(result: Any) -> str:
         """The reason that a failed transfer's result gives, the peer's own words included."""
         return cast(str, _ffi.string(result.text).decode("ascii", "replace"))
+
+    def notify(self, transfer: int) -> bool:
+        """Whether it is done already; else an event DONE will tell."""
+        return _checked(_lib.mlt_notify(self.handle, transfer), "notify") == Status.OK
+
+    def set_tos(self, transfer: int, important: int, unimportant: int) -> None:
+        """DSCP/ECN bytes of what a send has not yet sent; nothing happens where it is done."""
+        _checked(_lib.mlt_set_tos(self.handle, transfer, important, unimportant), "set tos")
 
     def finish(self, transfer: int) -> None:
         """A receive takes what is there."""

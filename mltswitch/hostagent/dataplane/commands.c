@@ -339,20 +339,20 @@ int mlt_take_message(struct mlt *core, uint64_t token, void *bytes, int capacity
 
 /* ---------------------------------------------------------------------------------------------------- transfers */
 
-static int ask_transfer(struct mlt *core, uint64_t id, enum command_kind kind, const char *text)
+static int ask_transfer(struct mlt *core, uint64_t id, struct command *command)
 {
     struct shared *shared = &core->shared;
-    if (handle_check(core))
-        return MLT_DEAD;
-    struct command *command = command_new(kind);
     if (!command)
         return MLT_NO_MEMORY;
-    for (int at = 0; text && at < MLT_TEXT_BYTES - 1 && text[at]; at++)
-        command->text[at] = text[at];
+    if (handle_check(core)) {
+        free(command);
+        return MLT_DEAD;
+    }
     pthread_mutex_lock(&shared->lock);
     struct transfer *transfer = handle_transfer(shared, id);
     int status = transfer ? MLT_OK : MLT_UNKNOWN;
-    if (transfer && kind == COMMAND_FINISH && transfer->result.is_send)
+    bool must_send = command->kind == COMMAND_TOS, must_receive = command->kind == COMMAND_FINISH;
+    if (transfer && (transfer->result.is_send ? must_receive : must_send))
         status = MLT_INVALID;
     bool is_first = false;
     if (!status) {
@@ -369,12 +369,25 @@ static int ask_transfer(struct mlt *core, uint64_t id, enum command_kind kind, c
 
 int mlt_finish(struct mlt *core, uint64_t id)
 {
-    return ask_transfer(core, id, COMMAND_FINISH, NULL);
+    return ask_transfer(core, id, command_new(COMMAND_FINISH));
 }
 
 int mlt_cancel(struct mlt *core, uint64_t id, const char *text)
 {
-    return ask_transfer(core, id, COMMAND_CANCEL, text ? text : "cancelled");
+    struct command *command = command_new(COMMAND_CANCEL);
+    for (int at = 0; command && text && at < MLT_TEXT_BYTES - 1 && text[at]; at++)
+        command->text[at] = text[at];
+    return ask_transfer(core, id, command);
+}
+
+int mlt_set_tos(struct mlt *core, uint64_t id, uint8_t important, uint8_t unimportant)
+{
+    struct command *command = command_new(COMMAND_TOS);
+    if (command) {
+        command->tos_important = important;
+        command->tos_unimportant = unimportant;
+    }
+    return ask_transfer(core, id, command);
 }
 
 /* ------------------------------------------------------------------------------------------------- the core's side */
@@ -417,14 +430,18 @@ static void say_message(struct flow *flow, struct user_message *message)
     flow_reply(flow);
 }
 
-static void finish_transfer(struct transfer *transfer, const struct command *command)
+static void change_transfer(struct transfer *transfer, const struct command *command)
 {
     if (!transfer->is_open)
         return;
-    if (command->kind == COMMAND_FINISH)
+    if (command->kind == COMMAND_FINISH) {
         completion_end(transfer, OUTCOME_TAKEN);
-    else
+    } else if (command->kind == COMMAND_TOS) {
+        transfer->send.tos_important = command->tos_important;
+        transfer->send.tos_unimportant = command->tos_unimportant;
+    } else {
         transfer_cancel(transfer, MLT_CANCELLED, command->text);
+    }
 }
 
 static void command_run(struct mlt *core, struct command *command)
@@ -443,7 +460,8 @@ static void command_run(struct mlt *core, struct command *command)
         break;
     case COMMAND_FINISH:
     case COMMAND_CANCEL:
-        finish_transfer(command->transfer, command);
+    case COMMAND_TOS:
+        change_transfer(command->transfer, command);
         transfer_unhold(core, command->transfer);
         break;
     case COMMAND_WEIGHTS:

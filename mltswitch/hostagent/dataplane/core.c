@@ -256,9 +256,10 @@ void transfer_end(struct transfer *transfer, int status, const char *text)
     pthread_mutex_lock(&shared->lock);
     result->status = status;
     transfer->is_done = true;
+    bool must_notify = transfer->notify;
     pthread_mutex_unlock(&shared->lock);
     pthread_cond_broadcast(&shared->done);
-    if (transfer->notify)
+    if (must_notify)
         core_event(core, &(struct mlt_event){.kind = MLT_EVENT_DONE, .flow = flow->token,
                                              .transfer = result->transfer, .value = status});
     if (entry)

@@ -89,10 +89,10 @@ enum mlt_controller_kind { MLT_TIMELY = 0, MLT_EXTERNAL = 1 };
 
 enum mlt_path_state { MLT_PATH_USED = 0, MLT_PATH_DEAD = 1, MLT_PATH_GRAY = 2 };
 
-enum mlt_feature { MLT_SEGMENTATION = 1, MLT_COALESCING = 2, MLT_TIMESTAMPS = 4, MLT_TXTIME = 8 };
+enum mlt_feature { MLT_SEGMENTATION = 1, MLT_COALESCING = 2, MLT_TIMESTAMPS = 4 };
 
 enum mlt_event_kind {
-    MLT_EVENT_DONE = 1,      /* a transfer posted with `notify`; its status is in `value` */
+    MLT_EVENT_DONE = 1,      /* a transfer with `notify`; its status is in `value` */
     MLT_EVENT_PATH = 2,      /* `path` has the state `value` now */
     MLT_EVENT_USER = 3,      /* the flow has messages to take */
     MLT_EVENT_SAMPLE = 4,    /* for an external controller: see `sample` */
@@ -136,6 +136,7 @@ struct mlt_flow_options {
     uint32_t ack_packets;  /* of a path, between acknowledgements; 0: 16 */
     uint8_t control_tos;
     uint8_t has_keys;
+    uint8_t spray_random;  /* the path of each burst by chance, in the weights' ratio; 0: in turn */
     uint8_t send_key[MLT_KEY_BYTES], receive_key[MLT_KEY_BYTES];
     uint8_t send_salt[MLT_SALT_BYTES], receive_salt[MLT_SALT_BYTES];
     struct mlt_rate_options rate;
@@ -268,6 +269,9 @@ int mlt_post_receives(struct mlt *handle, const struct mlt_receive *receives, in
  * timeout_ns < 0: no limit. */
 int mlt_wait(struct mlt *handle, uint64_t transfer, int64_t timeout_ns, struct mlt_result *result);
 int mlt_result(struct mlt *handle, uint64_t transfer, struct mlt_result *result); /* now; done or not */
+/* MLT_OK: it is done; MLT_PENDING: MLT_EVENT_DONE will come, as if it had been posted with `notify`. */
+int mlt_notify(struct mlt *handle, uint64_t transfer);
+int mlt_set_tos(struct mlt *handle, uint64_t transfer, uint8_t important, uint8_t unimportant); /* of a send, from now */
 int mlt_finish(struct mlt *handle, uint64_t transfer); /* a receive takes what is there */
 int mlt_cancel(struct mlt *handle, uint64_t transfer, const char *text);
 int mlt_release(struct mlt *handle, uint64_t transfer); /* MLT_BUSY: not yet done */

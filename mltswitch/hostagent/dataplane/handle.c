@@ -176,6 +176,20 @@ int mlt_result(struct mlt *core, uint64_t id, struct mlt_result *result)
     return status == MLT_PENDING ? MLT_OK : status;
 }
 
+int mlt_notify(struct mlt *core, uint64_t id)
+{
+    struct shared *shared = &core->shared;
+    if (handle_check(core))
+        return MLT_DEAD;
+    pthread_mutex_lock(&shared->lock);
+    struct transfer *transfer = handle_transfer(shared, id);
+    int status = !transfer ? MLT_UNKNOWN : transfer->is_done ? MLT_OK : MLT_PENDING;
+    if (status == MLT_PENDING)
+        transfer->notify = true;
+    pthread_mutex_unlock(&shared->lock);
+    return status;
+}
+
 int mlt_release(struct mlt *core, uint64_t id)
 {
     struct shared *shared = &core->shared;

@@ -178,9 +178,8 @@ struct transfer {
     struct entry *entry, *spare;
     uint32_t slot;
     uint8_t holders; /* the user, the core, a message still to be said; under the lock */
-    bool is_done;    /* under the lock */
+    bool is_done, notify; /* under the lock */
     bool is_open;    /* the core's own view */
-    bool notify;
     struct timer timer;
     struct link sending; /* in the flow's list, by priority */
     struct layout layout;
@@ -325,7 +324,7 @@ typedef int (*emit_function)(struct mlt *, struct batch *);
 
 enum command_kind {
     COMMAND_OPEN, COMMAND_CLOSE, COMMAND_POST, COMMAND_FINISH, COMMAND_CANCEL, COMMAND_WEIGHTS, COMMAND_RATE,
-    COMMAND_MESSAGE, COMMAND_TAKEN,
+    COMMAND_MESSAGE, COMMAND_TAKEN, COMMAND_TOS,
 };
 
 struct command {
@@ -337,6 +336,7 @@ struct command {
     struct transfer *transfer;
     struct user_message *message;
     struct mlt_rate_options rate;
+    uint8_t tos_important, tos_unimportant;
     uint16_t weights[MLT_MOST_PATHS];
     char text[MLT_TEXT_BYTES];
 };

@@ -24,13 +24,27 @@ static bool is_used(const struct path *path)
     return path->weight && path->state == MLT_PATH_USED;
 }
 
+/* By chance, in the ratio of the weights. -1: none is used. */
+static int choose_random(struct flow *flow)
+{
+    uint32_t total = 0;
+    for (int number = 0; number < flow->path_count; number++)
+        total += is_used(&flow->paths[number]) ? flow->paths[number].weight : 0;
+    uint32_t mark = (uint32_t)((random_next(&flow->core->random) >> 32) * total >> 32);
+    for (int number = 0; number < flow->path_count; number++) {
+        uint32_t weight = is_used(&flow->paths[number]) ? flow->paths[number].weight : 0;
+        if (mark < weight)
+            return number;
+        mark -= weight;
+    }
+    return -1;
+}
+
 /* Smooth weighted round robin: each path gains its weight, the richest pays for the burst. */
-int path_choose(struct flow *flow)
+static int choose_in_turn(struct flow *flow)
 {
     int chosen = -1;
     int32_t total = 0;
-    if (flow->path_count == 1)
-        return 0;
     for (int number = 0; number < flow->path_count; number++) {
         struct path *path = &flow->paths[number];
         if (!is_used(path))
@@ -40,10 +54,17 @@ int path_choose(struct flow *flow)
         if (chosen < 0 || path->turn > flow->paths[chosen].turn)
             chosen = number;
     }
-    if (chosen < 0)
-        return path_for_control(flow, 0);
-    flow->paths[chosen].turn -= total;
+    if (chosen >= 0)
+        flow->paths[chosen].turn -= total;
     return chosen;
+}
+
+int path_choose(struct flow *flow)
+{
+    if (flow->path_count == 1)
+        return 0;
+    int chosen = flow->options.spray_random ? choose_random(flow) : choose_in_turn(flow);
+    return chosen < 0 ? path_for_control(flow, 0) : chosen;
 }
 
 /* The wanted path, or the next that is alive; where none is, the wanted one. */

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/net_tstamp.h>
 #include <netinet/udp.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -106,7 +105,6 @@ static bool can_set(int descriptor, int level, int option, int value)
 
 static uint32_t set_options(int descriptor, int family)
 {
-    struct sock_txtime departures = {.clockid = CLOCK_MONOTONIC};
     int segment_bytes = 0;
     socklen_t size = sizeof segment_bytes;
     uint32_t features = 0;
@@ -123,8 +121,6 @@ static uint32_t set_options(int descriptor, int family)
         features |= MLT_COALESCING;
     if (can_set(descriptor, SOL_SOCKET, SO_TIMESTAMPNS, 1))
         features |= MLT_TIMESTAMPS;
-    if (!setsockopt(descriptor, SOL_SOCKET, SO_TXTIME, &departures, sizeof departures))
-        features |= MLT_TXTIME;
     return features;
 }
 

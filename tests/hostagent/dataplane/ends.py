@@ -71,6 +71,7 @@ class Ends:
         datagram_bytes: int = 1472,
         keys: bool = False,
         rate: RateOptions | None = None,
+        spray_random: bool = False,
     ) -> None:
         self.now_ns = SECOND
         self.delay_ns = 50_000
@@ -92,6 +93,7 @@ class Ends:
                 send_datagram_bytes=datagram_bytes,
                 receive_datagram_bytes=datagram_bytes,
                 rate=rate or RateOptions(),
+                spray_random=spray_random,
                 silence_ns=2 * SECOND,
                 **(secrets if keys else {}),  # type: ignore[arg-type]  # all four are bytes
             )

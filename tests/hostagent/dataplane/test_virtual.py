@@ -1,6 +1,7 @@
 """Transfers in virtual time: what is promised of bounds, order, bitmaps, deadlines, messages and paths."""
 
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -281,6 +282,56 @@ def test_weights_share_the_bursts() -> None:
     sent, _ = ends.both(*ends.post(gradients(358 * 300), np.zeros(358 * 300, np.float32), burst_packets=1))
     assert sent.by_path[0] == pytest.approx(200, abs=2)
     assert (sent.by_path[1], sent.by_path[2]) == (0, 300 - sent.by_path[0])
+
+
+def test_random_spraying_keeps_the_weights_but_not_the_turns() -> None:
+    ends = Ends(paths=3, spray_random=True)
+    ends.planes[0].set_weights(ends.tokens[0], [2, 0, 1])
+    elements = 358 * 3000
+    ends.both(*ends.post(gradients(elements), np.zeros(elements, np.float32), burst_packets=1))
+    paths = [
+        output.path
+        for end, output, datagram in ends.outputs
+        if end == 0 and number_at(datagram, "kind") == AgentKind.DATA
+    ]
+    assert paths.count(0) == pytest.approx(2000, abs=150)
+    assert paths.count(1) == 0
+    pairs = Counter(pairwise(paths))
+    assert pairs[2, 2] == pytest.approx(333, abs=100)  # never, where they take turns
+
+
+def test_a_send_gets_another_traffic_class_on_its_way() -> None:
+    ends = Ends(rate=RateOptions(cap_bps=1e9))
+    marks: dict[str, Any] = {"tos_important": 0x42, "tos_unimportant": 0x40, "burst_packets": 1}
+    sent, received = ends.post(gradients(358 * 400), np.zeros(358 * 400, np.float32), **marks)
+    ends.run(lambda: ends.planes[1].result(received).arrived_packets > 100)
+    ends.planes[0].set_tos(sent, 0x22, 0x20)
+    ends.both(sent, received)
+    ends.planes[0].set_tos(sent, 0, 0)  # too late, and no error
+    seen = [
+        output.tos for _, output, datagram in ends.outputs if number_at(datagram, "kind") == AgentKind.DATA
+    ]
+    assert seen == sorted(seen, reverse=True)
+    assert set(seen) == {0x42, 0x22}
+    assert seen.count(0x22) > 100
+    with pytest.raises(DataPlaneError, match="invalid"):
+        ends.planes[1].set_tos(received, 0, 0)
+
+
+def test_whoever_asks_is_told_once_of_the_end() -> None:
+    ends = Ends()
+    sent, received = ends.post(gradients(100), np.zeros(100, np.float32))
+    assert not ends.planes[1].notify(received)
+    assert not ends.planes[1].notify(received)
+    ends.both(sent, received)
+    assert ends.planes[0].notify(sent)
+    assert ends.planes[0].next_event() is None
+    event = ends.planes[1].next_event()
+    assert (event.kind, event.transfer, event.value) == (EventKind.DONE, received, Status.OK)
+    assert ends.planes[1].next_event() is None
+    ends.planes[0].release(sent)
+    with pytest.raises(DataPlaneError, match="unknown"):
+        ends.planes[0].notify(sent)
 
 
 def test_front_layers_first() -> None:
