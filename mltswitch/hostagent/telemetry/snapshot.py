@@ -1,0 +1,68 @@
+"""What an agent has counted until now: `Agent.snapshot()` makes it, the metrics endpoint and the doctor read it."""
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Final
+
+from mltswitch.hostagent.telemetry.events import AgentEvent, TransferEnded
+from mltswitch.hostagent.transport.description import ConnectionSnapshot, Direction
+
+COMPLETED: Final = "completed"
+"""`TransferEnded.result` of a transfer without an error."""
+
+
+@dataclass(slots=True)
+class TransferCounts:
+    """Transfers of one direction that have ended."""
+
+    results: Counter[str] = field(default_factory=lambda: Counter({COMPLETED: 0}))
+    """By COMPLETED, or the type of the error."""
+    size_bytes: int = 0
+    """Of the tensors that completed."""
+    packets_resent: int = 0
+    packets_duplicate: int = 0
+    packets_marked: int = 0
+
+
+class EndedTransfers:
+    """An observer that counts transfers as they end; any thread may read it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = {direction: TransferCounts() for direction in Direction}
+
+    def observe(self, event: AgentEvent) -> None:
+        """For the engine."""
+        if not isinstance(event, TransferEnded):
+            return
+        statistics = event.statistics
+        with self._lock:
+            counts = self._counts[Direction(event.direction)]
+            counts.results[event.result] += 1
+            counts.size_bytes += statistics.size_bytes if event.result == COMPLETED else 0
+            counts.packets_resent += statistics.packets_resent
+            counts.packets_duplicate += statistics.packets_duplicate or 0
+            counts.packets_marked += statistics.packets_marked or 0
+
+    def read(self) -> dict[Direction, TransferCounts]:
+        """A copy."""
+        with self._lock:
+            return deepcopy(self._counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSnapshot:
+    """All counts are since the agent began, or the peer connected; a look at a running agent is not of one moment."""
+
+    name: str
+    started_ns: int
+    """By the monotonic clock."""
+    peers: Mapping[str, Mapping[str, ConnectionSnapshot]]
+    """Peer, channel: of those that are connected."""
+    ended: Mapping[Direction, TransferCounts]
+    """`EndedTransfers.read()`."""
+    data_plane: Mapping[str, int] = field(default_factory=dict)
+    """The fields of `struct mlt_counters` by their names; empty where no channel has used the data plane yet."""

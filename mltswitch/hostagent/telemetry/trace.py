@@ -1,0 +1,130 @@
+"""Traces: what an agent did, one JSON object a line.
+
+The first line says when the trace began, on both clocks. Each later line is an event in the order in which observers
+were told; docs/agent-telemetry.md lists their fields. A trace whose process was killed ends in the middle of a line.
+"""
+
+import json
+import logging
+import os
+import re
+import threading
+from collections import deque
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from mltswitch import __version__
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.telemetry.events import AgentEvent
+
+FORMAT_VERSION: Final = 2
+"""Rises when a name changes or goes; names may be added within a version."""
+FLUSH_SECONDS: Final = 1.0
+"""An event is in the file about so long after it happened."""
+MOST_WAITING: Final = 1 << 16
+"""Events that are kept for a slow disk; those beyond are counted, and not written."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceStarted(AgentEvent):
+    """The first line."""
+
+    wall_time: str
+    """At `time_ns`, in UTC (ISO 8601)."""
+    format_version: int = FORMAT_VERSION
+    software_version: str = __version__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventsLeftOut(AgentEvent):
+    """Events before the next line that came faster than the disk took them, and are not in the trace."""
+
+    events: int
+
+
+def event_name(kind: type[AgentEvent]) -> str:
+    """`transfer_ended` of TransferEnded."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
+
+def plain(value: Any) -> Any:
+    """A dataclass as a dict of its fields and properties."""
+    if not is_dataclass(value):
+        return value
+    names = [field.name for field in fields(value)]
+    names += [name for name, entry in vars(type(value)).items() if isinstance(entry, property)]
+    return {name: plain(getattr(value, name)) for name in names}
+
+
+def trace_line(event: AgentEvent) -> str:
+    """With its end of line."""
+    return json.dumps({"event": event_name(type(event)), **plain(event)}, ensure_ascii=False) + "\n"
+
+
+class TraceWriter:
+    """An observer that writes a trace; a context manager that ends it. A thread of its own waits for the disk."""
+
+    def __init__(self, path: Path) -> None:
+        """Replaces a file of that name; raises UserInputError where it cannot be written."""
+        self.path = path
+        self.has_failed = False
+        """Whether the disk refused a line: the trace has ended there."""
+        self._waiting: deque[AgentEvent] = deque()
+        self._left_out = 0
+        self._is_closed = threading.Event()
+        try:
+            self._file = path.open("w", encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise UserInputError(
+                f"cannot be written: {os.strerror(error.errno or 0)}", where=f"trace {path}"
+            ) from None
+        self._waiting.append(TraceStarted(wall_time=datetime.now(UTC).isoformat()))
+        self._thread = threading.Thread(target=self._run, name="agent trace", daemon=True)
+        self._thread.start()
+
+    def observe(self, event: AgentEvent) -> None:
+        """From one thread at a time; never waits for the disk."""
+        if self.has_failed or self._is_closed.is_set():
+            return
+        if len(self._waiting) >= MOST_WAITING:
+            self._left_out += 1
+        else:
+            self._waiting.append(event)
+
+    def close(self) -> None:
+        """Write what waits; may be called again."""
+        self._is_closed.set()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        try:
+            with self._file:
+                is_last = False
+                while not is_last:
+                    is_last = self._is_closed.wait(FLUSH_SECONDS)
+                    self._write()
+        except OSError as error:
+            self.has_failed = True
+            self._waiting.clear()
+            _log.warning("trace %s ends here: %s", self.path, os.strerror(error.errno or 0))
+
+    def _write(self) -> None:
+        for _ in range(len(self._waiting)):
+            self._file.write(trace_line(self._waiting.popleft()))
+        left_out, self._left_out = self._left_out, 0
+        if left_out:
+            self._file.write(trace_line(EventsLeftOut(events=left_out)))
+        self._file.flush()
