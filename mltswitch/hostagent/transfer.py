@@ -198,7 +198,7 @@ class Transfer:
             ticket = None if self._is_watched else self._ticket
             self._is_watched = True
         if ticket is not None:
-            ticket.notify(lambda: self.settle())
+            ticket.notify(self.settle)
 
     def settle(self) -> Completion | None:
         """For the agent: the completion, made by whoever comes first; None while it is open."""

@@ -176,7 +176,7 @@ class Ticket(Protocol):
         """Until it is done; False when the time is up. Holds no lock of the interpreter meanwhile."""
         ...
 
-    def notify(self, callback: Callable[[], None]) -> None:
+    def notify(self, callback: Callable[[], object]) -> None:
         """Call once it is done, in the engine's thread; soon, where it is done already."""
         ...
 
@@ -194,6 +194,10 @@ class Ticket(Protocol):
 
     def cancel(self, reason: str) -> None:
         """Fail with CancelledError, here and at the peer; nothing happens where it is over."""
+        ...
+
+    def retag(self, dscp: int) -> None:
+        """Later packets of a send have this code point; nothing happens where it is over."""
         ...
 
 
@@ -254,7 +258,7 @@ class Connection(Protocol):
         ...
 
     def frame_received(self, body: dict[str, Any]) -> None:
-        """A control frame of this channel, from the peer's side of the transport; raises ProtocolViolationError."""
+        """The peer's end of the transport says something; raises ProtocolViolationError."""
         ...
 
     def close(self, error: AgentError) -> None:
@@ -325,7 +329,7 @@ class Transport(Protocol):
     """Its section of the agent's file, under its name."""
 
     def open(self, host: TransportHost) -> TransportEngine:
-        """Sockets and the like; in the engine's thread, once an agent. Raises MachineError, UserInputError."""
+        """Sockets and the like, once an agent, in the engine's thread; raises MachineError, UserInputError."""
         ...
 
 

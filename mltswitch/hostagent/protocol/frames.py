@@ -1,0 +1,113 @@
+"""The control channel's frames: JSON objects behind a length of four bytes.
+
+Each has a `type`. Types and fields that an end does not know are skipped, so that later versions may say
+more.
+"""
+
+import json
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from mltswitch.hostagent.errors import ProtocolViolationError
+
+LENGTH_BYTES: Final = 4
+MOST_FRAME_BYTES: Final = 1 << 20
+MOST_HELLO_BYTES: Final = 1 << 16
+"""Of the first frame, before anybody knows who speaks."""
+MOST_CHANNELS: Final = 64
+MOST_TEXT: Final = 300
+"""Characters of a reason."""
+
+ChannelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$")]
+
+
+class _Frame(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ChannelOffer(_Frame):
+    """One end of a channel."""
+
+    transport: Annotated[str, Field(min_length=1, max_length=60)]
+    parameters: dict[str, Any] = Field(repr=False)
+    """The transport's own: addresses, token, keys."""
+
+
+class Hello(_Frame):
+    """The first frame either way."""
+
+    type: Literal["hello"] = "hello"
+    versions: Annotated[tuple[int, ...], Field(min_length=1, max_length=64)]
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    software: Annotated[str, Field(max_length=60)] = ""
+    capabilities: Annotated[tuple[str, ...], Field(max_length=256)] = ()
+    """What this end understands beyond the version; unknown ones are skipped."""
+    channels: Annotated[dict[ChannelName, ChannelOffer], Field(max_length=MOST_CHANNELS)]
+
+
+class OpenChannel(_Frame):
+    """A channel that was declared after HELLO."""
+
+    type: Literal["channel"] = "channel"
+    name: ChannelName
+    offer: ChannelOffer
+
+
+class TransportFrame(_Frame):
+    """What a transport says to its other end."""
+
+    type: Literal["transport"] = "transport"
+    channel: ChannelName
+    body: dict[str, Any]
+
+
+class Goodbye(_Frame):
+    """The last frame; in the place of HELLO it refuses."""
+
+    type: Literal["goodbye"] = "goodbye"
+    code: Annotated[str, Field(max_length=20)] = "left"
+    """Of `handshake.Code`; one that is unknown means `refused`."""
+    reason: Annotated[str, Field(max_length=MOST_TEXT)] = ""
+
+
+Frame = Hello | OpenChannel | TransportFrame | Goodbye
+_FRAMES: Final = TypeAdapter[Frame](Annotated[Frame, Field(discriminator="type")])
+_TYPES: Final = frozenset({"hello", "channel", "transport", "goodbye"})
+
+
+def encoded(frame: Frame) -> bytes:
+    """Length and JSON."""
+    body = frame.model_dump_json().encode()
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def body_bytes(length: bytes, most: int = MOST_FRAME_BYTES) -> int:
+    """How much follows the length; raises ProtocolViolationError."""
+    size = int.from_bytes(length, "big")
+    if not 0 < size <= most:
+        raise ProtocolViolationError(f"a control frame of {size} bytes; there may be {most}")
+    return size
+
+
+def decoded(body: bytes) -> Frame | None:
+    """None: a type of a later version; raises ProtocolViolationError for what is no frame."""
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ProtocolViolationError("a control frame that is no JSON") from None
+    if not isinstance(content, dict) or not isinstance(content.get("type"), str):
+        raise ProtocolViolationError("a control frame without a type")
+    if content["type"] not in _TYPES:
+        return None
+    try:
+        return _FRAMES.validate_python(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ProtocolViolationError(f"a control frame of type {place}: {first['msg']}") from None
+
+
+def text(reason: str) -> str:
+    """As much of a reason as a frame has room for, without what would steer a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in reason)[:MOST_TEXT]

@@ -1,0 +1,105 @@
+"""What two agents agree on, and who may call whom: decisions without I/O."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from mltswitch import __version__
+from mltswitch.hostagent.endpoint import host_name_problem
+from mltswitch.hostagent.errors import AgentError, PeerBusyError, PeerRefusedError, ProtocolViolationError
+from mltswitch.hostagent.protocol.frames import ChannelOffer, Frame, Goodbye, Hello, text
+
+VERSIONS: Final = (2,)
+CAPABILITIES: Final = ("channels", "messages", "completion-policy", "last-bitmap")
+
+
+class Code(StrEnum):
+    """Why a connection ends, for the peer's program; the reason is for its user."""
+
+    LEFT = "left"
+    REFUSED = "refused"
+    BUSY = "busy"
+    CROSSED = "crossed"
+    PROTOCOL = "protocol"
+
+
+class CrossedCallError(AgentError):
+    """The peer's own call to us goes on instead of ours."""
+
+
+def hello(name: str, channels: Mapping[str, ChannelOffer]) -> Hello:
+    """Ours."""
+    return Hello(
+        versions=VERSIONS,
+        name=name,
+        software=f"mltswitch {__version__}",
+        capabilities=CAPABILITIES,
+        channels=dict(channels),
+    )
+
+
+def checked_hello(frame: Frame | None, *, own_name: str, certified: str | None, expected: str = "") -> Hello:
+    """The peer's, welcome as far as it says itself.
+
+    Args:
+        frame: its first.
+        own_name: of this agent.
+        certified: the name in its certificate; None in plain text.
+        expected: whom we called.
+
+    Raises PeerRefusedError, or what the peer's GOODBYE says, or ProtocolViolationError.
+    """
+    if isinstance(frame, Goodbye):
+        raise refused(frame, expected)
+    if not isinstance(frame, Hello):
+        raise ProtocolViolationError("its first frame is no HELLO", peer=expected)
+    if not set(frame.versions) & set(VERSIONS):
+        raise PeerRefusedError(
+            f"it speaks versions {_listed(frame.versions)} of the protocol, we speak {_listed(VERSIONS)}",
+            peer=expected,
+        )
+    problem = host_name_problem(frame.name)
+    if problem:
+        raise PeerRefusedError(f"its name {problem}", peer=expected)
+    if certified is not None and frame.name != certified:
+        raise PeerRefusedError(
+            f"it calls itself {frame.name}, and its certificate is {certified}'s", peer=expected
+        )
+    if expected and frame.name != expected:
+        raise PeerRefusedError(f"who answers there is {frame.name}", peer=expected)
+    if frame.name == own_name:
+        raise PeerRefusedError("it has our own name", peer=frame.name)
+    return frame
+
+
+def refused(frame: Goodbye, peer: str) -> AgentError:
+    """A GOODBYE in the place of HELLO."""
+    reason = text(frame.reason) or "it says no reason"
+    if frame.code == Code.CROSSED:
+        return CrossedCallError(reason, peer=peer)
+    kind = PeerBusyError if frame.code == Code.BUSY else PeerRefusedError
+    return kind(f"refuses: {reason}", peer=peer)
+
+
+def keeps_own_call(own_name: str, peer: str) -> bool:
+    """Of two calls that cross, the one of the lesser name goes on."""
+    return own_name < peer
+
+
+def goodbye_for(error: AgentError) -> Goodbye:
+    """What a peer hears of an error that ends its connection."""
+    if isinstance(error, CrossedCallError):
+        code = Code.CROSSED
+    elif isinstance(error, PeerBusyError):
+        code = Code.BUSY
+    elif isinstance(error, PeerRefusedError):
+        code = Code.REFUSED
+    elif isinstance(error, ProtocolViolationError):
+        code = Code.PROTOCOL
+    else:
+        code = Code.LEFT
+    return Goodbye(code=code, reason=text(error.what))
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers[:8]))
