@@ -1,4 +1,4 @@
-"""What an agent has counted until now: `Agent.snapshot()` makes it, the metrics endpoint and the doctor read it."""
+"""What an agent has counted until now: made by `Agent.snapshot()`, read by metrics and the doctor."""
 
 import threading
 from collections import Counter
@@ -55,7 +55,7 @@ class EndedTransfers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSnapshot:
-    """All counts are since the agent began, or the peer connected; a look at a running agent is not of one moment."""
+    """Counts since the agent began, or the peer connected; not all of one moment."""
 
     name: str
     started_ns: int
@@ -65,4 +65,4 @@ class AgentSnapshot:
     ended: Mapping[Direction, TransferCounts]
     """`EndedTransfers.read()`."""
     data_plane: Mapping[str, int] = field(default_factory=dict)
-    """The fields of `struct mlt_counters` by their names; empty where no channel has used the data plane yet."""
+    """`struct mlt_counters` by its names; empty where no channel has used the data plane yet."""

@@ -1,7 +1,7 @@
 """Traces: what an agent did, one JSON object a line.
 
-The first line says when the trace began, on both clocks. Each later line is an event in the order in which observers
-were told; docs/agent-telemetry.md lists their fields. A trace whose process was killed ends in the middle of a line.
+The first line says when the trace began, on both clocks. The others are events, in the order in which
+observers were told; docs/agent-telemetry.md lists their fields.
 """
 
 import json
@@ -67,7 +67,7 @@ def trace_line(event: AgentEvent) -> str:
 
 
 class TraceWriter:
-    """An observer that writes a trace; a context manager that ends it. A thread of its own waits for the disk."""
+    """An observer that writes a trace, in a thread of its own; a context manager that ends it."""
 
     def __init__(self, path: Path) -> None:
         """Replaces a file of that name; raises UserInputError where it cannot be written."""

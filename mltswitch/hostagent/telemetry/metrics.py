@@ -1,0 +1,184 @@
+"""An agent's counts for Prometheus, served by prometheus_client's own server.
+
+Reading them changes nothing, but it tells who talks to whom, and how much: the endpoint is on loopback unless
+its user says otherwise.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from mltswitch import __version__
+from mltswitch.errors import MachineError, UserInputError
+from mltswitch.hostagent.endpoint import Endpoint
+from mltswitch.hostagent.errors import AgentError
+from mltswitch.hostagent.telemetry.events import AgentEvent, TransferEnded
+from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot
+from mltswitch.units import BITS_PER_BYTE
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+    from mltswitch.hostagent.agent import Agent
+
+PREFIX: Final = "mltswitch_agent_"
+STEPS: Final = (1, 2.5, 5)
+SECONDS_BUCKETS: Final = [step * 10.0**power for power in range(-4, 2) for step in STEPS]
+RATE_BUCKETS: Final = [step * 10.0**power for power in range(5, 10) for step in STEPS]
+"""Bytes per second: 0.8 Mbit/s to 40 Gbit/s."""
+STATES: Final = ("used", "dead", "gray")
+
+ENDED: Final = {
+    "transferred_bytes_total": ("size_bytes", "Sizes of the tensors that completed."),
+    "resent_packets_total": ("packets_resent", "Data packets that were sent again, of ended transfers."),
+    "duplicate_packets_total": ("packets_duplicate", "Data packets that arrived again, of ended transfers."),
+    "marked_packets_total": ("packets_marked", "Data packets that arrived with CE, of ended transfers."),
+}
+"""Metric → field of TransferCounts, meaning; the next two likewise."""
+CONNECTION: Final = {
+    "rate_bytes_per_second": ("rate_bps", "That rate control allows towards the peer."),
+    "window_bytes": ("window_bytes", "That may be on their way to the peer."),
+    "in_flight_bytes": ("in_flight_bytes", "Sent and not acknowledged."),
+    "round_trip_seconds": ("round_trip_seconds", "Smoothed round trip."),
+    "open_transfers": ("open_transfers", "Posted and not over."),
+    "forged_datagrams_total": ("forged_datagrams", "Datagrams with a wrong tag."),
+    "stale_datagrams_total": ("stale_datagrams", "Datagrams that are repeated, or too old."),
+    "refused_datagrams_total": ("refused_datagrams", "Datagrams of no open transfer, or malformed."),
+}
+PATH: Final = {
+    "path_sent_packets_total": ("sent_packets", "Packets sent, probes included."),
+    "path_sent_bytes_total": ("sent_bytes", "The same in bytes."),
+    "path_acknowledged_packets_total": ("acknowledged_packets", "Packets that the peer says have arrived."),
+    "path_lost_packets_total": ("lost_packets", "Packets that the peer has not seen."),
+    "path_marked_packets_total": ("marked_packets", "Packets that the peer says have arrived with CE."),
+    "path_received_packets_total": ("received_packets", "Packets of the peer that arrived, probes included."),
+    "path_received_marked_packets_total": ("received_marked", "The same, of those with CE."),
+    "path_round_trip_seconds": ("round_trip_seconds", "Smoothed round trip."),
+    "path_least_round_trip_seconds": ("least_round_trip_seconds", "Least round trip."),
+}
+
+
+class AgentCollector:
+    """Makes the families of one scrape; an observer, for the histograms."""
+
+    def __init__(self, agent: "Agent") -> None:
+        from prometheus_client import CollectorRegistry, Histogram
+
+        self._agent = agent
+        self.registry: Final = CollectorRegistry(auto_describe=False)
+        self.registry.register(self)
+
+        def histogram(name: str, text: str, buckets: list[float]) -> Histogram:
+            return Histogram(PREFIX + name, text, ["direction"], buckets=buckets, registry=self.registry)
+
+        self._seconds = histogram(
+            "transfer_duration_seconds",
+            "From the post to the completion, since the endpoint was opened.",
+            SECONDS_BUCKETS,
+        )
+        self._goodput = histogram(
+            "transfer_goodput_bytes_per_second",
+            "Bytes of the tensor that arrived over that time.",
+            RATE_BUCKETS,
+        )
+
+    def observe(self, event: AgentEvent) -> None:
+        """For the engine."""
+        if isinstance(event, TransferEnded) and event.result == COMPLETED:
+            self._seconds.labels(event.direction).observe(event.statistics.seconds)
+            self._goodput.labels(event.direction).observe(event.statistics.goodput_bps / BITS_PER_BYTE)
+
+    def collect(self) -> "Iterator[Metric]":
+        """Of now; where the agent is closed, that it is not up, and no more."""
+        yield _family("build_info", "The software.", {(("version", __version__),): 1})
+        try:
+            snapshot = self._agent.snapshot()
+        except AgentError:
+            snapshot = None
+        yield _family("up", "Whether the agent is open.", {(): snapshot is not None})
+        if snapshot is not None:
+            yield from _families(snapshot)
+
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def _family(name: str, text: str, values: Mapping[Labels, float | None]) -> "Metric":
+    """A counter where the name ends in `_total`; None: not known, and left out."""
+    from prometheus_client.core import Metric
+
+    family = Metric(
+        PREFIX + name.removesuffix("_total"), text, "counter" if name.endswith("_total") else "gauge"
+    )
+    for labels, value in values.items():
+        if value is not None:
+            family.add_sample(PREFIX + name, dict(labels), value)
+    return family
+
+
+def _families(snapshot: AgentSnapshot) -> "Iterator[Metric]":
+    ended: dict[Labels, object] = {(("direction", key),): counts for key, counts in snapshot.ended.items()}
+    connections = {
+        (("peer", peer), ("channel", channel)): entry
+        for peer, channels in snapshot.peers.items()
+        for channel, entry in channels.items()
+    }
+    paths = {
+        (*key, ("path", str(path.path))): path for key, entry in connections.items() for path in entry.paths
+    }
+    results = {
+        (("direction", direction), ("result", result)): count
+        for direction, counts in snapshot.ended.items()
+        for result, count in counts.results.items()
+    }
+    yield _family("transfers_total", "Transfers that have ended.", results)
+    opened = {(*key, ("transport", entry.transport)): 1 for key, entry in connections.items()}
+    yield _family("peer_connections", "1 for each channel that is open with a peer.", opened)
+    for rows, entries in ((ENDED, ended), (CONNECTION, connections), (PATH, paths)):
+        for name, (attribute, text) in rows.items():
+            values = {key: getattr(entry, attribute) for key, entry in entries.items()}
+            if attribute == "rate_bps":
+                values = {key: value and value / BITS_PER_BYTE for key, value in values.items()}
+            yield _family(name, text, values)
+    states = {
+        (*key, ("state", state)): path.state == state for key, path in paths.items() for state in STATES
+    }
+    yield _family("path_state", "1 for the state that the path is in.", states)
+    counters = {(("counter", name),): count for name, count in snapshot.data_plane.items()}
+    yield _family("data_plane_total", "Counts of the data plane by their names in dataplane.h.", counters)
+
+
+@contextmanager
+def serve_metrics(agent: "Agent", endpoint: Endpoint, *, beyond_loopback: bool = False) -> Iterator[Endpoint]:
+    """Open an endpoint that Prometheus can scrape; yields where it is (port 0: any that is free).
+
+    Raises UserInputError for an address beyond loopback without `beyond_loopback`, MachineError where it
+    cannot be opened, or without the package prometheus_client.
+    """
+    where = f"metrics endpoint {endpoint}"
+    if not endpoint.ip.is_loopback and not beyond_loopback:
+        raise UserInputError(
+            "is open to other machines, without any check of who asks",
+            where=where,
+            expected="an address of loopback",
+            hint="if that is wanted, say so: `--open-metrics`, `beyond_loopback=True` in Python",
+        )
+    try:
+        from prometheus_client import start_http_server
+    except ImportError:
+        hint = "`pip install 'mltswitch[agent]'`"
+        raise MachineError("metrics need the package prometheus_client", hint=hint) from None
+    collector = AgentCollector(agent)
+    try:
+        server, thread = start_http_server(endpoint.port, endpoint.address, collector.registry)
+    except OSError as error:
+        raise MachineError(f"cannot listen there: {os.strerror(error.errno or 0)}", where=where) from None
+    agent.observe(collector)
+    try:
+        yield Endpoint(endpoint.address, server.server_port)
+    finally:
+        agent.stop_observing(collector)
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,85 @@
+"""An agent's counts without an agent."""
+
+from mltswitch.hostagent.telemetry.events import Observer, TransferEnded
+from mltswitch.hostagent.telemetry.snapshot import AgentSnapshot, EndedTransfers
+from mltswitch.hostagent.transport.description import ConnectionSnapshot, PathSnapshot, TransferStatistics
+
+SECOND = 10**9
+STATISTICS = TransferStatistics(
+    size_bytes=1_000_000,
+    packets=1000,
+    packets_sent=1100,
+    packets_resent=100,
+    bytes_sent=1_100_000,
+    packets_received=900,
+    bytes_received=900_000,
+    packets_marked=7,
+    posted_ns=SECOND,
+    ended_ns=3 * SECOND,
+)
+PATH = PathSnapshot(
+    path=0,
+    state="gray",
+    weight=1,
+    sent_packets=1000,
+    sent_bytes=1_500_000,
+    acknowledged_packets=990,
+    lost_packets=10,
+    marked_packets=5,
+    received_packets=20,
+    received_marked=2,
+    round_trip_seconds=0.0002,
+    least_round_trip_seconds=0.0001,
+)
+CONNECTION = ConnectionSnapshot(
+    transport="mlt",
+    rate_bps=8e9,
+    window_bytes=65536,
+    in_flight_bytes=3000,
+    round_trip_seconds=0.0002,
+    forged_datagrams=3,
+    paths=(PATH,),
+)
+
+
+def ended(result: str = "completed", direction: str = "send") -> TransferEnded:
+    return TransferEnded(
+        peer="b",
+        channel="default",
+        tensor=1,
+        round_number=2,
+        direction=direction,
+        result=result,
+        reason="",
+        statistics=STATISTICS,
+    )
+
+
+class Example:
+    """What `serve_metrics` needs of an agent."""
+
+    def __init__(self) -> None:
+        self.counts = EndedTransfers()
+        self.observers: list[Observer] = []
+        self.error: Exception | None = None
+
+    def observe(self, observer: Observer) -> None:
+        self.observers.append(observer)
+
+    def stop_observing(self, observer: Observer) -> None:
+        self.observers.remove(observer)
+
+    def tell(self, event: TransferEnded) -> None:
+        for observer in (self.counts, *self.observers):
+            observer.observe(event)
+
+    def snapshot(self) -> AgentSnapshot:
+        if self.error is not None:
+            raise self.error
+        return AgentSnapshot(
+            name="a",
+            started_ns=SECOND,
+            peers={"b": {"default": CONNECTION, "bulk": ConnectionSnapshot(transport="tcp")}},
+            ended=self.counts.read(),
+            data_plane={"unknown_token": 4},
+        )

@@ -1,0 +1,98 @@
+"""The tables of docs/agent-telemetry.md, made from the code.
+
+`python -m tests.hostagent.telemetry.schema` writes them into the page.
+"""
+
+import ast
+import dataclasses
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from mltswitch.hostagent.telemetry import events
+from mltswitch.hostagent.telemetry.events import AgentEvent
+from mltswitch.hostagent.telemetry.metrics import PREFIX, AgentCollector
+from mltswitch.hostagent.telemetry.trace import EventsLeftOut, TraceStarted, event_name
+from mltswitch.hostagent.transport.description import TransferStatistics
+from tests.hostagent.telemetry.examples import Example
+
+PAGE = Path(__file__).parents[3] / "docs" / "agent-telemetry.md"
+EVENTS = [
+    kind
+    for kind in vars(events).values()
+    if isinstance(kind, type) and issubclass(kind, AgentEvent) and kind is not AgentEvent
+]
+JSON_NAMES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
+
+
+def json_type(annotation: Any) -> str:
+    if annotation is TransferStatistics:
+        return "statistics"
+    if get_origin(annotation) is UnionType:
+        return " \\| ".join(map(json_type, get_args(annotation)))
+    if get_origin(annotation) is tuple:
+        return f"array of {json_type(get_args(annotation)[0])}"
+    return JSON_NAMES[annotation]
+
+
+def members(kind: type) -> Iterator[tuple[str, str, str]]:
+    """Name, type and meaning of fields and properties, as the source has them."""
+    hints = get_type_hints(kind, {**vars(events), "TransferStatistics": TransferStatistics})
+    (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
+    for statement, following in zip(definition.body, [*definition.body[1:], ast.Pass()], strict=True):
+        if isinstance(statement, ast.FunctionDef):
+            result = get_type_hints(getattr(kind, statement.name).fget)["return"]
+            yield statement.name, json_type(result), ast.get_docstring(statement) or ""
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            is_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+            text = following.value.value if is_text else ""  # type: ignore[attr-defined]  # as `is_text` says
+            yield statement.target.id, json_type(hints[statement.target.id]), str(text)
+
+
+def table(kind: type, title: str) -> Iterator[str]:
+    yield from (title, "", " ".join((inspect.getdoc(kind) or "").split()), "")
+    rows = list(members(kind))
+    if rows:
+        yield from ("| field | type | meaning |", "|---|---|---|")
+        for name, type_name, text in rows:
+            yield f"| `{name}` | {type_name} | {' '.join(text.split()).replace('None', 'null')} |"
+        yield ""
+
+
+def event_tables() -> str:
+    """All events, in the order of the code."""
+    lines: list[str] = []
+    for kind in (TraceStarted, *EVENTS, EventsLeftOut):
+        lines += table(kind, f"### `{event_name(kind)}`")
+    return "\n".join([*lines, *table(TransferStatistics, "### Statistics")])
+
+
+def metric_table() -> str:
+    """All families, in the order of a scrape."""
+    assert all(dataclasses.is_dataclass(kind) for kind in EVENTS)
+    lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    for family in AgentCollector(Example()).registry.collect():
+        suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
+        labels = sorted({label for sample in family.samples for label in sample.labels} - {"le", "version"})
+        lines.append(
+            f"| `{family.name.removeprefix(PREFIX)}{suffix}` | {family.type} | {', '.join(labels)}"
+            f" | {family.documentation} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def written(page: str) -> str:
+    """The page with its tables as they should be."""
+    for name, text in (("events", event_tables()), ("metrics", metric_table())):
+        begin, end = f"<!-- made from {name} -->\n\n", "\n<!-- end -->"
+        first = page.index(begin) + len(begin)
+        page = page[:first] + text + page[page.index(end, first) :]
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text("utf-8")), "utf-8")
