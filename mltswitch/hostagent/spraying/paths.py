@@ -1,0 +1,174 @@
+"""The paths between two hosts of a plan, in its spray mode.
+
+Hosts below one leaf have one path, by that leaf alone. Between leaves there is one for each spine, between
+pods one for each core, in the order of `addressing.alias`. The mode `entropy` has one for each UDP source
+port, and the switches' hash decides where it leads; `packet` has one, because the switches choose.
+"""
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
+
+from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.plan import Host, PathName, Plan, Segments, Switch, trailing_number
+from mltswitch.wire import ETHERTYPE_IPV4, SourceRoute
+
+MOST_PATHS: Final = 64
+"""Between two hosts (MLT_MOST_PATHS of the data plane)."""
+FIRST_SOURCE_PORT: Final = 61_000
+"""Of the mode `entropy`: Linux hands out 32768 to 60999 by itself (ip_local_port_range)."""
+LARGEST_FIRST_SOURCE_PORT: Final = (1 << 16) - MOST_PATHS
+LEAST_SOURCE_PORTS: Final = 16
+SOURCE_PORTS_PER_SPINE: Final = 4
+"""A fair hash of 16 ports over 4 spines leaves one of these without any in 4 % of all cases: 4 · (3/4)¹⁶."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentList:
+    """A segment routing header (RFC 8754)."""
+
+    segments: tuple[IPv6Address, ...]
+    """In the order of travel: the spine's, then the receiver's address."""
+    is_sticky: bool
+    """The socket carries the header (IPV6_RTHDR); else a route of the host's inserts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePort:
+    """UDP source port that the switches' hash takes for another flow."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One path from a host to another, as the sender names it."""
+
+    number: int
+    """Place in the list of paths, from 0; `path` of the agent header."""
+    name: str
+    """The spine, the leaf of both hosts, or the source port where the switches' hash decides."""
+    source: IPv4Address | IPv6Address
+    """Of ours: what the peer sends there comes back on the same path where the mode can say so."""
+    destination: IPv4Address | IPv6Address
+    way: SegmentList | SourceRoute | SourcePort | None
+    """What names the path beside the addresses; None: nothing does."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathOptions:
+    """What a plan leaves open."""
+
+    source_ports: int | None = None
+    """Mode `entropy`: how many, 1 to 64; None: 16, or 4 for each spine where that is more."""
+    first_source_port: int = FIRST_SOURCE_PORT
+    is_sticky: bool = False
+    """Mode `srv6`: a header for each socket instead of a route for each address."""
+
+
+DEFAULT_OPTIONS: Final = PathOptions()
+
+
+def host_of(plan: Plan, name: str) -> Host:
+    """The plan's host of this name; raises UserInputError."""
+    known = {host.name: host for host in plan.topology.hosts}
+    if name not in known:
+        named = ", ".join([*known][:8]) + (", …" if len(known) > 8 else "")
+        raise UserInputError(
+            f"no host {name!r} in fabric {plan.fabric.name}", expected=f"one of {named or 'none'}"
+        )
+    return known[name]
+
+
+def segments_of(plan: Plan) -> Segments:
+    """The rules of the plan's SRv6 addresses; raises UserInputError where it has none."""
+    block = plan.fabric.addressing.segments
+    if block is None:
+        raise UserInputError("the plan has no SRv6 addresses", where="fabric.addressing.segments")
+    return Segments(block, plan.fabric.addressing)
+
+
+def paths_between(
+    plan: Plan, source_name: str, destination_name: str, options: PathOptions = DEFAULT_OPTIONS
+) -> tuple[Path, ...]:
+    """All paths, as the source names them.
+
+    Raises:
+        UserInputError: no such host, both are one, or the fabric file says no address of one.
+        UnsupportedPlanError: more paths than an agent keeps, or ports without the numbers that `p4` needs.
+    """
+    source, destination = host_of(plan, source_name), host_of(plan, destination_name)
+    if source is destination:
+        raise UserInputError(f"{source.name} needs no path to itself", expected="two different hosts")
+    for host in (source, destination):
+        if host.address.is_unspecified:
+            raise UserInputError(
+                f"host {host.name} has no address in fabric {plan.fabric.name}",
+                hint="give addressing.hosts, or list the host under topology.hosts with its address",
+            )
+    mode = plan.paths.mode
+    if source.leaf == destination.leaf:
+        return (_below_one_leaf(plan, source, destination),)
+    if mode == "packet":
+        return (Path(0, "any spine", source.address, destination.address, None),)
+    names = plan.topology.paths_between(source, destination)
+    if mode == "entropy":
+        return _by_source_port(source, destination, len(names), options)
+    if len(names) > MOST_PATHS:
+        raise UnsupportedPlanError(
+            f"{len(names)} spines make {len(names)} paths",
+            where="spraying",
+            expected=f"{MOST_PATHS} or fewer",
+        )
+    return tuple(
+        _by_name(plan, source, destination, number, name, options) for number, name in enumerate(names)
+    )
+
+
+def _below_one_leaf(plan: Plan, source: Host, destination: Host) -> Path:
+    leaf = plan.topology.switch(source.leaf)
+    if plan.paths.mode == "srv6":
+        rules = segments_of(plan)
+        return Path(0, leaf.name, rules.host_address(source), rules.host_address(destination), None)
+    way = _source_route([(leaf, destination.leaf_port)]) if plan.paths.mode == "p4" else None
+    return Path(0, leaf.name, source.address, destination.address, way)
+
+
+def _by_source_port(source: Host, destination: Host, spines: int, options: PathOptions) -> tuple[Path, ...]:
+    usual = min(max(LEAST_SOURCE_PORTS, SOURCE_PORTS_PER_SPINE * spines), MOST_PATHS)
+    first = options.first_source_port
+    return tuple(
+        Path(port - first, f"port {port}", source.address, destination.address, SourcePort(port))
+        for port in range(first, first + (options.source_ports or usual))
+    )
+
+
+def _by_name(
+    plan: Plan, source: Host, destination: Host, number: int, path: PathName, options: PathOptions
+) -> Path:
+    if plan.paths.mode == "p4":
+        hops = plan.topology.walk(source, destination, path)
+        way = _source_route([(plan.topology.switch(switch), port.name) for switch, port in hops])
+        return Path(number, path.name, source.address, destination.address, way)
+    if plan.paths.mode == "srv6":
+        rules, spine = segments_of(plan), plan.topology.switch(path.top)
+        ours, theirs = (rules.path_address(host, spine.index) for host in (source, destination))
+        segments = (rules.locator(spine.index).network_address, theirs)
+        return Path(number, spine.name, ours, theirs, SegmentList(segments, options.is_sticky))
+    return Path(
+        number, path.name, dict(source.aliases)[path.name], dict(destination.aliases)[path.name], None
+    )
+
+
+def _source_route(hops: list[tuple[Switch, str]]) -> SourceRoute:
+    numbers = []
+    for switch, port in hops:
+        number = trailing_number(port)
+        if number is None:
+            raise UnsupportedPlanError(
+                "does not end with a number, which a source route needs",
+                where=f"{switch.name}: port {port}",
+                expected="a name such as eth3",
+            )
+        numbers.append(number)
+    return SourceRoute(tuple(numbers), ETHERTYPE_IPV4)

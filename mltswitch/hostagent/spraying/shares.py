@@ -1,0 +1,82 @@
+"""How bursts are divided among paths: integer weights, from what each path has carried and lost.
+
+The data plane keeps the weights burst by burst, and leaves out paths that are dead or gray by itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mltswitch.hostagent.transport.description import PathSnapshot
+
+FULL_WEIGHT: Final = 1000
+"""Of the best path."""
+LEAST_SHARE: Final = 0.05
+"""Of the best path's: what every path gets, so that it is seen to get better."""
+DELAY_FLOOR_SECONDS: Final = 50e-6
+"""Differences of delay below it hardly matter: a receiver's batches alone make them."""
+LOSS_SCALE: Final = 0.01
+"""A path that loses so much more than the best one gets half of its weight."""
+
+
+class Policy(StrEnum):
+    """How bursts are divided among the paths in use."""
+
+    ROUND_ROBIN = "round-robin"
+    """Every path in turn."""
+    RANDOM = "random"
+    """Independently at random, by the data plane: the paper's spraying."""
+    LEAST_DELAY = "least-delay"
+    """More to paths with a shorter round trip: twice the least one gets a quarter."""
+    LEAST_LOSS = "least-loss"
+    """More to paths that lose less."""
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether weights follow what is measured, and have to be computed again and again."""
+        return self in {Policy.LEAST_DELAY, Policy.LEAST_LOSS}
+
+
+def path_weights(
+    policy: Policy, paths: Sequence["PathSnapshot"], before: Sequence["PathSnapshot"] = ()
+) -> tuple[int, ...]:
+    """A weight of 1 to 1000 for each path; one that has not been measured yet counts as the best.
+
+    Args:
+        policy: of the agent.
+        paths: as they are now.
+        before: as they were when weights were computed last: what was lost since then counts. Empty: all.
+    """
+    match policy:
+        case Policy.LEAST_DELAY:
+            return _by_delay([path.round_trip_seconds for path in paths])
+        case Policy.LEAST_LOSS:
+            return _by_loss(paths, {path.path: path for path in before})
+        case _:
+            return (FULL_WEIGHT,) * len(paths)
+
+
+def _by_delay(round_trips: Sequence[float | None]) -> tuple[int, ...]:
+    known = [seconds for seconds in round_trips if seconds is not None]
+    least = min(known, default=0.0) + DELAY_FLOOR_SECONDS
+    return tuple(
+        _weight(1.0 if seconds is None else (least / (seconds + DELAY_FLOOR_SECONDS)) ** 2)
+        for seconds in round_trips
+    )
+
+
+def _by_loss(paths: Sequence["PathSnapshot"], before: Mapping[int, "PathSnapshot"]) -> tuple[int, ...]:
+    losses = [_loss(path, before.get(path.path)) for path in paths]
+    least = min((loss for loss in losses if loss is not None), default=0.0)
+    return tuple(_weight(1.0 if loss is None else 1 / (1 + (loss - least) / LOSS_SCALE)) for loss in losses)
+
+
+def _loss(path: "PathSnapshot", before: "PathSnapshot | None") -> float | None:
+    lost = path.lost_packets - (before.lost_packets if before else 0)
+    arrived = path.acknowledged_packets - (before.acknowledged_packets if before else 0)
+    return lost / (lost + arrived) if lost + arrived > 0 else None
+
+
+def _weight(share: float) -> int:
+    return round(FULL_WEIGHT * max(share, LEAST_SHARE))

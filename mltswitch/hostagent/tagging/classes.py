@@ -1,0 +1,161 @@
+"""The code point that a tensor travels with: by its layer, or by the class that its owner names."""
+
+from bisect import bisect_left, bisect_right, insort
+from typing import Annotated, Final, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from mltswitch.errors import UserInputError
+from mltswitch.wire import CS6, CS7, Dscp
+
+GRADIENT: Final = "gradient-"
+"""Begins the names of the gradient classes of every plan."""
+BACKGROUND: Final = "background"
+MOST_LAYERS: Final = 65_536
+"""A layer's number has 16 bits in the agent's header."""
+_SHOWN: Final = 60
+
+
+def _not_of_routing(number: int) -> int:
+    if number in {CS6, CS7}:
+        raise ValueError(f"{number} belongs to routing protocols (RFC 4594)")
+    return number
+
+
+TensorDscp = Annotated[int, Field(ge=0, le=63, strict=True), AfterValidator(_not_of_routing)]
+LayerNumber = Annotated[int, Field(ge=0, lt=MOST_LAYERS, strict=True)]
+
+
+class Classes(BaseModel):
+    """The code points of the fabric, and which layers they are for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    control_dscp: TensorDscp
+    """Of control channels and of what goes back to senders."""
+    gradient_dscp: tuple[TensorDscp, ...] = Field(min_length=1, max_length=62)
+    """Of the classes gradient-0, gradient-1, …: front layers first."""
+    background_dscp: TensorDscp | None = None
+    layers: int | None = Field(default=None, ge=1, le=MOST_LAYERS, strict=True)
+    """Of the model: class i · P // L of P carries layer i of L, unless `first_layers` says otherwise."""
+    first_layers: tuple[LayerNumber, ...] | None = None
+    """With which layer each gradient class begins, in rising order from 0."""
+    names: dict[str, LayerNumber] = {}
+    """Layers, and tensors of layers, by name."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        numbers = (self.control_dscp, *self.gradient_dscp)
+        if len(set(numbers)) < len(numbers) and set(numbers) != {0}:
+            raise ValueError("a code point stands for two classes")
+        first = self.first_layers
+        if first is not None and (
+            len(first) != len(self.gradient_dscp) or [0, *sorted(set(first))[1:]] != [*first]
+        ):
+            raise ValueError("first_layers has a number for each of gradient_dscp, rising from 0")
+        return self
+
+    def layer_number(self, layer: int | str) -> int:
+        """0-based in forward order; raises UserInputError for a layer that nobody knows."""
+        if isinstance(layer, str):
+            number = self.names.get(layer)
+            if number is None:
+                raise UserInputError(
+                    f"there is no layer or tensor {layer[:_SHOWN]!r}",
+                    where="layer",
+                    hint="" if self.names else "names need a plan and its profile; give its number",
+                )
+            return number
+        most = (self.layers or MOST_LAYERS) - 1
+        if not 0 <= layer <= most:
+            raise UserInputError(f"there is no layer {layer}", where="layer", expected=f"0-{most}")
+        return int(layer)
+
+    def of_layer(self, layer: int | str) -> Dscp:
+        """By number, or by the name of the layer or of one of its tensors; raises UserInputError."""
+        number, points = self.layer_number(layer), self.gradient_dscp
+        if self.first_layers is not None:
+            return points[bisect_right(self.first_layers, number) - 1]
+        if self.layers is not None or len(points) == 1:
+            return points[number * len(points) // (self.layers or MOST_LAYERS)]
+        raise UserInputError(
+            f"which of {len(points)} classes carries layer {number}?",
+            where="classes.layers",
+            expected="the number of the model's layers",
+            hint="or name the class",
+        )
+
+    def of_class(self, name: str) -> Dscp:
+        """By the class's name; raises UserInputError where tensors may not use it."""
+        known = {f"{GRADIENT}{number}": dscp for number, dscp in enumerate(self.gradient_dscp)}
+        if self.background_dscp is not None:
+            known[BACKGROUND] = self.background_dscp
+        if name not in known:
+            raise UserInputError(
+                f"tensors cannot travel in class {name[:_SHOWN]!r}",
+                where="traffic_class",
+                expected=", ".join(known),
+            )
+        return known[name]
+
+    def two_queues(self, foremost: int) -> "TwoQueues":
+        """Many priorities in the first and the last gradient class; raises UserInputError for one alone."""
+        if len(self.gradient_dscp) < 2:
+            raise UserInputError("there is one gradient class", where="two_queues", expected="2 or more")
+        return TwoQueues(self.gradient_dscp[0], self.gradient_dscp[-1], foremost)
+
+
+class TwoQueues:
+    """Many priorities in two queues: the foremost unfinished layers have the high one (MLT, appendix D).
+
+    Knows which layers a host is still sending. Not for several threads at once: whoever tells of a change
+    holds a lock until the open sends of the layers that it returns have their new code point.
+
+    Args:
+        high: code point of the class that is served first.
+        low: that of the other.
+        foremost: how many unfinished layers use the high class at a time, 1 or more.
+    """
+
+    def __init__(self, high: Dscp, low: Dscp, foremost: int = 1) -> None:
+        if foremost < 1:
+            raise UserInputError(f"{foremost} foremost layers", where="two_queues", expected="1 or more")
+        self.high: Final = high
+        self.low: Final = low
+        self._foremost: Final = foremost
+        self._layers: Final[list[int]] = []
+        """Those on their way, each once, in order."""
+        self._transfers: Final[dict[int, int]] = {}
+        """How many each of them has."""
+
+    def started(self, layer: int) -> frozenset[int]:
+        """A transfer of this layer has been posted; returns the other layers whose code point has changed."""
+        self._transfers[layer] = self._transfers.get(layer, 0) + 1
+        if self._transfers[layer] > 1:
+            return frozenset()
+        before = self._high_ones()
+        insort(self._layers, layer)
+        return frozenset(before - self._high_ones())
+
+    def finished(self, layer: int) -> frozenset[int]:
+        """A transfer of this layer has ended, however; returns the layers whose code point has changed.
+
+        Raises ValueError where none had started.
+        """
+        left = self._transfers.get(layer, 0) - 1
+        if left < 0:
+            raise ValueError(f"layer {layer} has ended more often than it has started")
+        if left:
+            self._transfers[layer] = left
+            return frozenset()
+        before = self._high_ones()
+        del self._transfers[layer]
+        self._layers.remove(layer)
+        return frozenset(self._high_ones() - before)
+
+    def dscp(self, layer: int) -> Dscp:
+        """High where fewer than `foremost` unfinished layers lie before this one."""
+        return self.high if bisect_left(self._layers, layer) < self._foremost else self.low
+
+    def _high_ones(self) -> set[int]:
+        return set(self._layers[: self._foremost])
