@@ -24,8 +24,9 @@ AGENT_PORT: Final = 18515
 IANA assigns it to no service (its neighbour 18516/udp is taken), and it lies below the ports that Linux
 hands out by itself. RDMA's perftest listens there on TCP, which does not meet UDP.
 """
-AGENT_VERSION: Final = 1
+AGENT_VERSION: Final = 2
 AUTHENTICATION_TAG_BYTES: Final = 16
+"""AES-128-GMAC (NIST SP 800-38D)."""
 
 
 class AgentKind(IntEnum):
@@ -34,6 +35,7 @@ class AgentKind(IntEnum):
     DATA = 1
     ACKNOWLEDGEMENT = 2
     PROBE = 3
+    CONTROL = 4
 
 
 class AgentFlag(IntFlag):
@@ -45,6 +47,19 @@ class AgentFlag(IntFlag):
     AUTHENTICATED = 8
 
 
+class ControlMessage(IntEnum):
+    """Messages in control packets."""
+
+    READY = 1
+    STATUS_REQUEST = 2
+    BITMAP = 3
+    STOP = 4
+    STOPPED = 5
+    CANCEL = 6
+    USER = 7
+    USER_CREDIT = 8
+
+
 class ElementType(IntEnum):
     """The numbers that a tensor is made of."""
 
@@ -53,6 +68,11 @@ class ElementType(IntEnum):
     BFLOAT16 = 3
     FLOAT64 = 4
     INT8 = 5
+    INT16 = 6
+    INT32 = 7
+    INT64 = 8
+    BYTES = 9
+    """Of any meaning, or of a type that has no number here."""
 
     @property
     def size_bytes(self) -> int:
@@ -66,6 +86,10 @@ ELEMENT_BYTES: Final = {
     ElementType.BFLOAT16: 2,
     ElementType.FLOAT64: 8,
     ElementType.INT8: 1,
+    ElementType.INT16: 2,
+    ElementType.INT32: 4,
+    ElementType.INT64: 8,
+    ElementType.BYTES: 1,
 }
 
 
@@ -118,6 +142,7 @@ AGENT: Final = Header(
                     AgentKind.DATA: "elements of a tensor follow",
                     AgentKind.ACKNOWLEDGEMENT: "what has arrived",
                     AgentKind.PROBE: "asks for an answer, to measure a path or to end what was sent on it",
+                    AgentKind.CONTROL: "messages about transfers, or what has arrived of them",
                 }
             ),
         ),
@@ -151,7 +176,7 @@ AGENT: Final = Header(
         Field(
             "sent_nanoseconds",
             64,
-            "when it was sent, on the sender's monotonic clock, which means nothing to others",
+            "when it was sent, by the sender's monotonic clock; each packet of a flow has a higher one",
         ),
     ),
 )
@@ -174,4 +199,37 @@ ACKNOWLEDGEMENT: Final = Header(
     ),
 )
 
-HEADERS: Final = (SOURCE_ROUTE, HOP, AGENT, ACKNOWLEDGEMENT)
+MESSAGE: Final = Header(
+    name="message",
+    title="Control message",
+    meaning="behind the agent header of a control packet, any number of them, each before its body",
+    fields=(
+        Field(
+            "type",
+            8,
+            "what it says",
+            values=_named(
+                {
+                    ControlMessage.READY: "the receiver has memory for a tensor",
+                    ControlMessage.STATUS_REQUEST: "the sender has ended a pass, and asks what has arrived",
+                    ControlMessage.BITMAP: "a piece of what has arrived",
+                    ControlMessage.STOP: "the receiver has ended",
+                    ControlMessage.STOPPED: "the sender knows that, and sends no more",
+                    ControlMessage.CANCEL: "either end has given up",
+                    ControlMessage.USER: "bytes of the user's",
+                    ControlMessage.USER_CREDIT: "how many such bytes may have been sent in all",
+                }
+            ),
+        ),
+        Field(
+            "flags",
+            8,
+            "bits; those without a name are sent as 0 and not looked at",
+            flags=(Value(1, "required", "a receiver that does not know the type ends the flow"),),
+            is_hexadecimal=True,
+        ),
+        Field("length", 16, "of the body, in bytes"),
+    ),
+)
+
+HEADERS: Final = (SOURCE_ROUTE, HOP, AGENT, ACKNOWLEDGEMENT, MESSAGE)

@@ -14,6 +14,8 @@ local route_hops = ProtoField.uint8("mlt_route.hops", "Hops", base.DEC)
 local route_hop = ProtoField.none("mlt_route.hop", "Hop")
 local agent_payload = ProtoField.bytes("mlt_agent.payload", "Payload")
 local agent_elements = ProtoField.uint32("mlt_agent.elements", "Elements", base.DEC)
+local agent_message = ProtoField.none("mlt_agent.message", "Message")
+local agent_body = ProtoField.bytes("mlt_agent.message.body", "Body")
 local agent_tag = ProtoField.bytes("mlt_agent.tag", "Authentication tag")
 
 -- Registers the fields of headers, and lets them and their flags be found by name.
@@ -33,7 +35,8 @@ local function declare(protocol, headers, others)
 end
 
 declare(route, { source_route_header, hop_header }, { route_hops, route_hop })
-declare(agent, { agent_header }, { agent_payload, agent_elements, agent_tag })
+declare(agent, { agent_header, message_header },
+  { agent_payload, agent_elements, agent_message, agent_body, agent_tag })
 
 local function notes_of(prefix, endings)
   local notes = {
@@ -137,28 +140,55 @@ function route.dissector(buffer, pinfo, root)
   return buffer:len()
 end
 
--- Adds the elements of a tensor, and the tag behind them.
-local function add_data(tree, buffer, pinfo)
+-- Length of what lies between header and tag, after the tag has been added; nil where that is not all there.
+local function body_bytes(tree, buffer, pinfo)
   local first = agent_header.bytes
   local tag_bytes = is_set(buffer, 0, agent_header.flags, agent_header.flags.authenticated) and TAG_BYTES or 0
   if pinfo.caplen < pinfo.len then
     -- How much is missing is not known here: behind a route, Lua loses the length on the wire.
     if buffer:len() > first then tree:add(agent_payload, buffer(first)) end
     tree:add_proto_expert_info(agent_notes.cut)
-    return
+    return nil
   end
   local size = buffer:len() - first - tag_bytes
   if size < 0 then
     tree:add_proto_expert_info(agent_notes.short)
-    return
+    return nil
   end
-  if size > 0 then tree:add(agent_payload, buffer(first, size)) end
+  if tag_bytes > 0 then tree:add(agent_tag, buffer(first + size, tag_bytes)) end
+  return size
+end
+
+local function add_data(tree, buffer, pinfo)
+  local size = body_bytes(tree, buffer, pinfo)
+  if not size then return end
+  if size > 0 then tree:add(agent_payload, buffer(agent_header.bytes, size)) end
   local element_bytes = ELEMENT_BYTES[number(buffer, 0, agent_header.element_type)]
   if element_bytes then
     tree:add(agent_elements, math.floor(size / element_bytes)):set_generated()
     if size % element_bytes ~= 0 then tree:add_proto_expert_info(agent_notes.uneven) end
   end
-  if tag_bytes > 0 then tree:add(agent_tag, buffer(first + size, tag_bytes)) end
+end
+
+local function add_messages(tree, buffer, pinfo)
+  local offset = agent_header.bytes
+  local size = body_bytes(tree, buffer, pinfo)
+  if not size then return end
+  local finish = offset + size
+  while offset < finish do
+    local first = offset + message_header.bytes
+    local length = first <= finish and number(buffer, offset, message_header.length)
+    if not length or first + length > finish then
+      tree:add_proto_expert_info(agent_notes.short)
+      return
+    end
+    local item = tree:add(agent_message, buffer(offset, message_header.bytes + length))
+    local kind = number(buffer, offset, message_header.type)
+    item:set_text("Message: " .. (MESSAGES[kind] or "type " .. kind))
+    add_header(item, buffer, offset, message_header)
+    if length > 0 then item:add(agent_body, buffer(first, length)) end
+    offset = first + length
+  end
 end
 
 function agent.dissector(buffer, pinfo, root)
@@ -175,6 +205,8 @@ function agent.dissector(buffer, pinfo, root)
   tree:append_text(", " .. summary)
   if kind == KIND_DATA then
     add_data(tree, buffer, pinfo)
+  elseif kind == KIND_CONTROL then
+    add_messages(tree, buffer, pinfo)
   else
     add_rest(buffer, agent_header.bytes, pinfo, root)
   end

@@ -5,11 +5,12 @@ local ETHERTYPE_SOURCE_ROUTE = 0x88B5
 local SOURCE_ROUTE_VERSION = 1
 local MAXIMUM_HOPS = 8
 local AGENT_PORT = 18515
-local AGENT_VERSION = 1
+local AGENT_VERSION = 2
 local KIND_DATA = 1
+local KIND_CONTROL = 4
 local TAG_BYTES = 16
-local ELEMENT_BYTES = { [1] = 4, [2] = 2, [3] = 2, [4] = 8, [5] = 1 }
-local KINDS = { [1] = "data", [2] = "acknowledgement", [3] = "probe" }
+local ELEMENT_BYTES = { [1] = 4, [2] = 2, [3] = 2, [4] = 8, [5] = 1, [6] = 2, [7] = 4, [8] = 8, [9] = 1 }
+local KINDS = { [1] = "data", [2] = "acknowledgement", [3] = "probe", [4] = "control" }
 
 local source_route_header = {
   bytes = 4,
@@ -42,17 +43,18 @@ local hop_header = {
       flags = {} },
   },
 }
+local MESSAGES = { [1] = "ready", [2] = "status_request", [3] = "bitmap", [4] = "stop", [5] = "stopped", [6] = "cancel", [7] = "user", [8] = "user_credit" }
 
 local agent_header = {
   bytes = 40,
   fields = {
     { name = "version", offset = 0, size = 1,
       first_bit = 0, bits = 8,
-      field = ProtoField.uint8("mlt_agent.version", "Version", base.DEC, nil, nil, "1; receivers drop what has another"),
+      field = ProtoField.uint8("mlt_agent.version", "Version", base.DEC, nil, nil, "2; receivers drop what has another"),
       flags = {} },
     { name = "kind", offset = 1, size = 1,
       first_bit = 0, bits = 8,
-      field = ProtoField.uint8("mlt_agent.kind", "Kind", base.DEC, { [1] = "data", [2] = "acknowledgement", [3] = "probe" }, nil, "what the packet is; receivers drop kinds that they do not know"),
+      field = ProtoField.uint8("mlt_agent.kind", "Kind", base.DEC, { [1] = "data", [2] = "acknowledgement", [3] = "probe", [4] = "control" }, nil, "what the packet is; receivers drop kinds that they do not know"),
       flags = {} },
     { name = "flags", offset = 2, size = 1,
       first_bit = 0, bits = 8,
@@ -64,7 +66,7 @@ local agent_header = {
         { name = "authenticated", bit = 4, field = ProtoField.bool("mlt_agent.flags.authenticated", "Authenticated", 8, nil, 0x8, "a 16-byte tag follows the payload") },} },
     { name = "element_type", offset = 3, size = 1,
       first_bit = 0, bits = 8,
-      field = ProtoField.uint8("mlt_agent.element_type", "Element type", base.DEC, { [1] = "float32", [2] = "float16", [3] = "bfloat16", [4] = "float64", [5] = "int8" }, nil, "type of the tensor's elements"),
+      field = ProtoField.uint8("mlt_agent.element_type", "Element type", base.DEC, { [1] = "float32", [2] = "float16", [3] = "bfloat16", [4] = "float64", [5] = "int8", [6] = "int16", [7] = "int32", [8] = "int64", [9] = "bytes" }, nil, "type of the tensor's elements"),
       flags = {} },
     { name = "flow_token", offset = 4, size = 8,
       first_bit = 0, bits = 64,
@@ -96,7 +98,26 @@ local agent_header = {
       flags = {} },
     { name = "sent_nanoseconds", offset = 32, size = 8,
       first_bit = 0, bits = 64,
-      field = ProtoField.uint64("mlt_agent.sent_nanoseconds", "Sent nanoseconds", base.DEC, nil, nil, "when it was sent, on the sender's monotonic clock, which means nothing to others"),
+      field = ProtoField.uint64("mlt_agent.sent_nanoseconds", "Sent nanoseconds", base.DEC, nil, nil, "when it was sent, by the sender's monotonic clock; each packet of a flow has a higher one"),
+      flags = {} },
+  },
+}
+
+local message_header = {
+  bytes = 4,
+  fields = {
+    { name = "type", offset = 0, size = 1,
+      first_bit = 0, bits = 8,
+      field = ProtoField.uint8("mlt_agent.message.type", "Type", base.DEC, { [1] = "ready", [2] = "status_request", [3] = "bitmap", [4] = "stop", [5] = "stopped", [6] = "cancel", [7] = "user", [8] = "user_credit" }, nil, "what it says"),
+      flags = {} },
+    { name = "flags", offset = 1, size = 1,
+      first_bit = 0, bits = 8,
+      field = ProtoField.uint8("mlt_agent.message.flags", "Flags", base.HEX, nil, nil, "bits; those without a name are sent as 0 and not looked at"),
+      flags = {
+        { name = "required", bit = 7, field = ProtoField.bool("mlt_agent.message.flags.required", "Required", 8, nil, 0x1, "a receiver that does not know the type ends the flow") },} },
+    { name = "length", offset = 2, size = 2,
+      first_bit = 0, bits = 16,
+      field = ProtoField.uint16("mlt_agent.message.length", "Length", base.DEC, nil, nil, "of the body, in bytes"),
       flags = {} },
   },
 }
@@ -112,6 +133,8 @@ local route_hops = ProtoField.uint8("mlt_route.hops", "Hops", base.DEC)
 local route_hop = ProtoField.none("mlt_route.hop", "Hop")
 local agent_payload = ProtoField.bytes("mlt_agent.payload", "Payload")
 local agent_elements = ProtoField.uint32("mlt_agent.elements", "Elements", base.DEC)
+local agent_message = ProtoField.none("mlt_agent.message", "Message")
+local agent_body = ProtoField.bytes("mlt_agent.message.body", "Body")
 local agent_tag = ProtoField.bytes("mlt_agent.tag", "Authentication tag")
 
 -- Registers the fields of headers, and lets them and their flags be found by name.
@@ -131,7 +154,8 @@ local function declare(protocol, headers, others)
 end
 
 declare(route, { source_route_header, hop_header }, { route_hops, route_hop })
-declare(agent, { agent_header }, { agent_payload, agent_elements, agent_tag })
+declare(agent, { agent_header, message_header },
+  { agent_payload, agent_elements, agent_message, agent_body, agent_tag })
 
 local function notes_of(prefix, endings)
   local notes = {
@@ -235,28 +259,55 @@ function route.dissector(buffer, pinfo, root)
   return buffer:len()
 end
 
--- Adds the elements of a tensor, and the tag behind them.
-local function add_data(tree, buffer, pinfo)
+-- Length of what lies between header and tag, after the tag has been added; nil where that is not all there.
+local function body_bytes(tree, buffer, pinfo)
   local first = agent_header.bytes
   local tag_bytes = is_set(buffer, 0, agent_header.flags, agent_header.flags.authenticated) and TAG_BYTES or 0
   if pinfo.caplen < pinfo.len then
     -- How much is missing is not known here: behind a route, Lua loses the length on the wire.
     if buffer:len() > first then tree:add(agent_payload, buffer(first)) end
     tree:add_proto_expert_info(agent_notes.cut)
-    return
+    return nil
   end
   local size = buffer:len() - first - tag_bytes
   if size < 0 then
     tree:add_proto_expert_info(agent_notes.short)
-    return
+    return nil
   end
-  if size > 0 then tree:add(agent_payload, buffer(first, size)) end
+  if tag_bytes > 0 then tree:add(agent_tag, buffer(first + size, tag_bytes)) end
+  return size
+end
+
+local function add_data(tree, buffer, pinfo)
+  local size = body_bytes(tree, buffer, pinfo)
+  if not size then return end
+  if size > 0 then tree:add(agent_payload, buffer(agent_header.bytes, size)) end
   local element_bytes = ELEMENT_BYTES[number(buffer, 0, agent_header.element_type)]
   if element_bytes then
     tree:add(agent_elements, math.floor(size / element_bytes)):set_generated()
     if size % element_bytes ~= 0 then tree:add_proto_expert_info(agent_notes.uneven) end
   end
-  if tag_bytes > 0 then tree:add(agent_tag, buffer(first + size, tag_bytes)) end
+end
+
+local function add_messages(tree, buffer, pinfo)
+  local offset = agent_header.bytes
+  local size = body_bytes(tree, buffer, pinfo)
+  if not size then return end
+  local finish = offset + size
+  while offset < finish do
+    local first = offset + message_header.bytes
+    local length = first <= finish and number(buffer, offset, message_header.length)
+    if not length or first + length > finish then
+      tree:add_proto_expert_info(agent_notes.short)
+      return
+    end
+    local item = tree:add(agent_message, buffer(offset, message_header.bytes + length))
+    local kind = number(buffer, offset, message_header.type)
+    item:set_text("Message: " .. (MESSAGES[kind] or "type " .. kind))
+    add_header(item, buffer, offset, message_header)
+    if length > 0 then item:add(agent_body, buffer(first, length)) end
+    offset = first + length
+  end
 end
 
 function agent.dissector(buffer, pinfo, root)
@@ -273,6 +324,8 @@ function agent.dissector(buffer, pinfo, root)
   tree:append_text(", " .. summary)
   if kind == KIND_DATA then
     add_data(tree, buffer, pinfo)
+  elseif kind == KIND_CONTROL then
+    add_messages(tree, buffer, pinfo)
   else
     add_rest(buffer, agent_header.bytes, pinfo, root)
   end

@@ -1,7 +1,7 @@
 """mltswitch/wire/mltswitch.lua: a Wireshark dissector of our headers, fields and names from their definition.
 
 The functions are those of "Wireshark's Lua API Reference Manual". In display filters the fields are called
-`mlt_route.…`, `mlt_route.hop.…` and `mlt_agent.…`.
+`mlt_route.…`, `mlt_route.hop.…`, `mlt_agent.…` and `mlt_agent.message.…`.
 """
 
 import json
@@ -17,6 +17,7 @@ from mltswitch.wire.headers import (
     ELEMENT_BYTES,
     ETHERTYPE_SOURCE_ROUTE,
     HOP,
+    MESSAGE,
     SOURCE_ROUTE,
     SOURCE_ROUTE_MAXIMUM_HOPS,
     SOURCE_ROUTE_VERSION,
@@ -24,7 +25,12 @@ from mltswitch.wire.headers import (
 )
 from mltswitch.wire.lua import DISSECTOR
 
-PREFIXES: Final = {SOURCE_ROUTE.name: "mlt_route", HOP.name: "mlt_route.hop", AGENT.name: "mlt_agent"}
+PREFIXES: Final = {
+    SOURCE_ROUTE.name: "mlt_route",
+    HOP.name: "mlt_route.hop",
+    AGENT.name: "mlt_agent",
+    MESSAGE.name: "mlt_agent.message",
+}
 """Header → what the names of its fields begin with in a display filter."""
 _WIDTHS_BYTES: Final = (1, 2, 3, 4, 8)
 """Of the numbers that Wireshark reads."""
@@ -43,12 +49,15 @@ def dissector_text() -> str:
             f"local AGENT_PORT = {AGENT_PORT}",
             f"local AGENT_VERSION = {AGENT_VERSION}",
             f"local KIND_DATA = {AgentKind.DATA:d}",
+            f"local KIND_CONTROL = {AgentKind.CONTROL:d}",
             f"local TAG_BYTES = {AUTHENTICATION_TAG_BYTES}",
             f"local ELEMENT_BYTES = {_lua_table(ELEMENT_BYTES.items())}",
             f"local KINDS = {_named(AGENT.field('kind').values)}",
             *_header_table(SOURCE_ROUTE),
             *_header_table(HOP),
+            f"local MESSAGES = {_named(MESSAGE.field('type').values)}",
             *_header_table(AGENT),
+            *_header_table(MESSAGE),
             DISSECTOR,
         )
     )

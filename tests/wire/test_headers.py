@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from mltswitch.wire import AgentHeader, ElementType
+from mltswitch.wire.fields import Header
 from mltswitch.wire.headers import (
     AGENT,
     AGENT_PORT,
     AUTHENTICATION_TAG_BYTES,
     ETHERTYPE_SOURCE_ROUTE,
     HOP,
+    MESSAGE,
     SOURCE_ROUTE,
     SOURCE_ROUTE_MAXIMUM_HOPS,
 )
@@ -31,14 +33,13 @@ AGREED = {
         ("element_offset", 224, 32),
         ("sent_nanoseconds", 256, 64),
     ],
+    "message": [("type", 0, 8), ("flags", 8, 8), ("length", 16, 16)],
 }
 
 
-@pytest.mark.parametrize("header", [SOURCE_ROUTE, HOP, AGENT], ids=lambda header: header.name)
-def test_every_field_is_where_it_was_agreed(header: object) -> None:
-    assert header in (SOURCE_ROUTE, HOP, AGENT)
-    found = next(entry for entry in (SOURCE_ROUTE, HOP, AGENT) if entry == header)
-    assert [(f.name, offset, f.bits) for offset, f in found.with_offsets()] == AGREED[found.name]
+@pytest.mark.parametrize("header", [SOURCE_ROUTE, HOP, AGENT, MESSAGE], ids=lambda header: header.name)
+def test_every_field_is_where_it_was_agreed(header: Header) -> None:
+    assert [(f.name, offset, f.bits) for offset, f in header.with_offsets()] == AGREED[header.name]
 
 
 def test_constants() -> None:
@@ -51,9 +52,19 @@ def test_named_numbers() -> None:
         found = AGENT.field(field)
         return {value.number: value.name for value in (*found.values, *found.flags)}
 
-    assert names("kind") == {1: "data", 2: "acknowledgement", 3: "probe"}
+    assert names("kind") == {1: "data", 2: "acknowledgement", 3: "probe", 4: "control"}
     assert names("flags") == {1: "important", 2: "last", 4: "retransmission", 8: "authenticated"}
-    assert names("element_type") == {1: "float32", 2: "float16", 3: "bfloat16", 4: "float64", 5: "int8"}
+    assert names("element_type") == {
+        1: "float32",
+        2: "float16",
+        3: "bfloat16",
+        4: "float64",
+        5: "int8",
+        6: "int16",
+        7: "int32",
+        8: "int64",
+        9: "bytes",
+    }
 
 
 @pytest.mark.parametrize("element_type", ElementType)
@@ -61,7 +72,8 @@ def test_sizes_of_elements(element_type: ElementType) -> None:
     if element_type is ElementType.BFLOAT16:
         assert element_type.size_bytes == 2, "numpy has no bfloat16"
     else:
-        assert element_type.size_bytes == np.dtype(element_type.name.lower()).itemsize
+        name = {ElementType.BYTES: "uint8"}.get(element_type, element_type.name.lower())
+        assert element_type.size_bytes == np.dtype(name).itemsize
 
 
 def test_the_tuple_has_the_fields_of_the_definition() -> None:

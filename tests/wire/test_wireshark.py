@@ -19,8 +19,18 @@ from scapy.utils import RawPcapWriter
 
 from bmv2_tests.layers import Agent, Hop, SourceRoute
 from mltswitch import wire
+from mltswitch.wire.codec import encode_fields
 from mltswitch.wire.fields import Field, Header
-from mltswitch.wire.headers import AGENT, AGENT_PORT, AGENT_VERSION, HOP, SOURCE_ROUTE, SOURCE_ROUTE_VERSION
+from mltswitch.wire.headers import (
+    AGENT,
+    AGENT_PORT,
+    AGENT_VERSION,
+    ELEMENT_BYTES,
+    HOP,
+    MESSAGE,
+    SOURCE_ROUTE,
+    SOURCE_ROUTE_VERSION,
+)
 from mltswitch.wire.wireshark import PREFIXES, _header_table, dissector_text
 from tests.wire.test_agent import ZERO, any_header
 from tests.wire.test_layers import ETHERNET, routed
@@ -29,9 +39,16 @@ from tests.wire.test_tables import PAGE
 
 ETHERNET_LINK = 1
 SENDER_PORT = 40_000
-FIELDS = [f"{PREFIXES[h.name]}.{f.name}" for h in (SOURCE_ROUTE, HOP, AGENT) for f in h.fields]
+FIELDS = [f"{PREFIXES[h.name]}.{f.name}" for h in (SOURCE_ROUTE, HOP, AGENT, MESSAGE) for f in h.fields]
 FLAGS = [f"mlt_agent.flags.{flag.name}" for flag in AGENT.field("flags").flags]
-MADE = ["mlt_route.hops", "mlt_agent.payload", "mlt_agent.elements", "mlt_agent.tag"]
+REQUIRED = "mlt_agent.message.flags.required"
+MADE = [
+    "mlt_route.hops",
+    "mlt_agent.payload",
+    "mlt_agent.elements",
+    "mlt_agent.message.body",
+    "mlt_agent.tag",
+]
 MALFORMED = ["mlt_route.short", "mlt_route.endless", "mlt_agent.short", "mlt_agent.uneven"]
 NOTES = [
     *MALFORMED,
@@ -42,8 +59,15 @@ NOTES = [
 ]
 LUA_ERROR = "_ws.lua.error"
 OTHERS = ["vlan.id", "ip.ttl", "ipv6.hlim", "udp.dstport", "data.data", LUA_ERROR]
-STARTS = [b"", b"\x01", b"\x01\x00\x08\x00\x80\x01\x45", b"\x01\x00\x86\xdd\x80\x01\x60"]
-"""Nothing, a version, and whole routes with the first byte of IPv4 and of IPv6 behind them."""
+STARTS = [
+    b"",
+    b"\x01",
+    b"\x02",
+    b"\x02\x04",
+    b"\x01\x00\x08\x00\x80\x01\x45",
+    b"\x01\x00\x86\xdd\x80\x01\x60",
+]
+"""Nothing, versions, a control packet, and whole routes with the first byte of IP behind them."""
 BOOLEANS = {"True": "1", "False": "0"}
 """As newer releases print them."""
 
@@ -59,7 +83,7 @@ def tshark(
     frames: Sequence[bytes | tuple[bytes, int]], *options: str, script: str | None = None
 ) -> list[Shown]:
     """Dissect frames, each with its length on the wire where the capture cut it."""
-    names = [*FIELDS, *FLAGS, *MADE, *NOTES, *OTHERS]
+    names = [*FIELDS, *FLAGS, REQUIRED, *MADE, *NOTES, *OTHERS]
     with TemporaryDirectory() as folder:
         lua, capture = Path(folder, "mltswitch.lua"), Path(folder, "capture.pcap")
         lua.write_text(script or dissector_text(), encoding="utf-8")
@@ -97,15 +121,24 @@ def agent_frame(payload: bytes, port: int = AGENT_PORT) -> bytes:
     return bytes(ETHERNET / IP(dst="10.0.0.1", src="10.0.0.2") / UDP(sport=SENDER_PORT, dport=port) / payload)
 
 
+any_message = st.tuples(st.integers(0, 255), st.integers(0, 255), st.binary(max_size=9))
+"""Type, flags, body."""
+
+
 @st.composite
 def sent(draw: st.DrawFn) -> tuple[bytes, Shown]:
     """A frame, and what must be shown of it."""
     header = draw(any_header)._replace(
-        kind=draw(st.sampled_from([1, 1, 1, 2, 3, 77])), element_type=draw(st.integers(0, 6))
+        kind=draw(st.sampled_from([1, 1, 1, 2, 3, 4, 77])), element_type=draw(st.integers(0, 11))
     )
     is_data, is_authenticated = header.kind == 1, bool(header.flags & 8)
-    size = {1: 4, 2: 2, 3: 2, 4: 8, 5: 1}.get(header.element_type)
+    size = {int(entry): size for entry, size in ELEMENT_BYTES.items()}.get(header.element_type)
+    messages = draw(st.lists(any_message, max_size=3)) if header.kind == 4 else []
     payload = draw(st.binary(max_size=5)) * (size or 1)
+    if header.kind == 4:
+        payload = b"".join(
+            encode_fields(MESSAGE, (kind, flags, len(body))) + body for kind, flags, body in messages
+        )
     tag = draw(st.binary(min_size=16, max_size=16)) if is_authenticated else b""
     shown = {f"mlt_agent.{name}": [str(number)] for name, number in header._asdict().items()}
     shown |= {"mlt_agent.version": [str(AGENT_VERSION)], "udp.dstport": [str(AGENT_PORT)]}
@@ -114,6 +147,15 @@ def sent(draw: st.DrawFn) -> tuple[bytes, Shown]:
         shown |= {"mlt_agent.payload": [payload.hex()]} if payload else {}
         shown |= {"mlt_agent.tag": [tag.hex()]} if tag else {}
         shown |= {"mlt_agent.elements": [str(len(payload) // size)]} if size else {}
+    elif header.kind == 4:
+        shown |= {"mlt_agent.tag": [tag.hex()]} if tag else {}
+        if messages:
+            shown["mlt_agent.message.type"] = [str(kind) for kind, _, _ in messages]
+            shown["mlt_agent.message.flags"] = [str(flags) for _, flags, _ in messages]
+            shown[REQUIRED] = [str(flags & 1) for _, flags, _ in messages]
+            shown["mlt_agent.message.length"] = [str(len(body)) for _, _, body in messages]
+        if bodies := [body.hex() for _, _, body in messages if body]:
+            shown["mlt_agent.message.body"] = bodies
     elif payload + tag:
         shown["data.data"] = [(payload + tag).hex()]
 
@@ -147,7 +189,7 @@ def test_every_field_is_shown_as_it_was_sent(cases: list[tuple[bytes, Shown]]) -
     for found, (_, expected) in zip(tshark([frame for frame, _ in cases]), cases, strict=True):
         assert found.keys() == expected.keys()
         for name, texts in expected.items():
-            if name in {"mlt_agent.payload", "mlt_agent.tag", "data.data"}:
+            if name in {"mlt_agent.payload", "mlt_agent.message.body", "mlt_agent.tag", "data.data"}:
                 assert [text.replace(":", "") for text in found[name]] == texts
             else:
                 assert numbers(found, name) == [int(text) for text in texts], name
@@ -202,8 +244,9 @@ def test_what_else_is_wrong_has_its_note() -> None:
     cases = {
         bytes(ETHERNET / SourceRoute(ether_type=0x800)) + hops * 9: "mlt_route.endless",
         bytes(ETHERNET / SourceRoute(version=2) / Hop() / b"abc"): "mlt_route.unknown_version",
-        agent_frame(bytes(Agent(version=2))): "mlt_agent.unknown_version",
+        agent_frame(bytes(Agent(version=1))): "mlt_agent.unknown_version",
         agent_frame(b"\x02"): "mlt_agent.short",
+        agent_frame(bytes(Agent(kind=4)) + b"\x07\x00\x00\x03ab"): "mlt_agent.short",
         agent_frame(bytes(Agent()) + b"abcde"): "mlt_agent.uneven",
         agent_frame(bytes(Agent(flags=8)) + b"a" + bytes(16)): "mlt_agent.uneven",
     }
@@ -257,7 +300,7 @@ def test_another_port() -> None:
 def test_the_filters_of_the_page() -> None:
     section = PAGE.read_text(encoding="utf-8").partition("## Wireshark")[2]
     filters = [text.replace(r"\|", "|") for text in re.findall(r"^\| `(.+?)` \|", section, re.MULTILINE)]
-    assert len(filters) == 5
+    assert len(filters) == 6
     frame, _, _ = full_frame()
     assert len(tshark([frame], "-Y", filters[0])) == 1
     assert tshark([frame], "-Y", " || ".join(f"({text})" for text in filters[1:])) == []

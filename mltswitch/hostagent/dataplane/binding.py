@@ -26,6 +26,8 @@ _ffi: Final[Any] = _dataplane.ffi
 _lib: Final[Any] = _dataplane.lib
 
 MOST_PATHS: Final[int] = _lib.MLT_MOST_PATHS
+HEADER_BYTES: Final[int] = 40
+"""Of the agent header (docs/wire-format.md)."""
 MOST_MESSAGE_BYTES: Final[int] = _lib.MLT_MOST_USER_BYTES
 
 
@@ -134,6 +136,8 @@ class PathOptions:
     port: int
     socket: int = 0
     weight: int = 1
+    frame: bytes = b""
+    """Of a packet socket: all before the UDP payload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,8 +283,16 @@ class DataPlane:
         self.handle = _ffi.NULL
         self._memory.clear()
 
+    def stop(self) -> None:
+        """Stop the thread; what is open fails, and can still be asked how it ended."""
+        _checked(_lib.mlt_stop(self.handle), "stop")
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self.close()
+
     def add_socket(self, bound: socket.socket) -> tuple[int, Feature]:
-        """Number of a UDP socket, and what the kernel does for it; before `start`."""
+        """Number of a UDP or packet socket, and what the kernel does for it; before `start`."""
         features = _ffi.new("uint32_t *")
         number = _checked(_lib.mlt_add_socket(self.handle, bound.fileno(), features), "add socket")
         return number, Feature(features[0])
@@ -307,6 +319,7 @@ class DataPlane:
         for place, path in zip(table, paths, strict=True):
             place.socket, place.weight = path.socket, path.weight
             place.address = _socket_address(path.address, path.port)
+            place.frame_bytes, place.frame = len(path.frame), path.frame
         _checked(_lib.mlt_open(self.handle, token, filled, table, len(paths)), "open")
 
     def close_flow(self, token: int) -> None:
@@ -383,6 +396,10 @@ class DataPlane:
         result = _ffi.new("struct mlt_result *")
         status = _checked(_lib.mlt_wait(self.handle, transfer, timeout_ns, result), "wait")
         return None if status == Status.PENDING else result
+
+    def is_done(self, transfer: int, timeout_ns: int) -> bool:
+        """Wait, without the interpreter's lock."""
+        return _checked(_lib.mlt_wait(self.handle, transfer, timeout_ns, _ffi.NULL), "wait") == Status.OK
 
     def result(self, transfer: int) -> Any:
         """The `struct mlt_result` as it is now; its `status` is PENDING while the transfer is open."""

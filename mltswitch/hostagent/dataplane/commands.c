@@ -67,10 +67,16 @@ static bool are_usable(const struct mlt *core, const struct mlt_flow_options *op
         || options->receive_datagram_bytes < MLT_LEAST_DATAGRAM_BYTES
         || options->receive_datagram_bytes > MLT_MOST_DATAGRAM_BYTES)
         return false;
-    for (int number = 0; number < count; number++)
-        if (paths[number].socket < 0 || paths[number].socket >= MLT_MOST_SOCKETS
-            || (core->shared.is_threaded && !sockets_has(core, paths[number].socket)))
+    for (int number = 0; number < count; number++) {
+        const struct mlt_path *path = &paths[number];
+        if (path->socket < 0 || path->socket >= MLT_MOST_SOCKETS
+            || (core->shared.is_threaded && !sockets_has(core, path->socket, path->frame_bytes > 0)))
             return false;
+        if (path->frame_bytes
+            && (path->frame_bytes < ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES || path->frame_bytes > MLT_FRAME_BYTES
+                || path->frame[path->frame_bytes - UDP_BYTES - IPV4_BYTES] != IPV4_START))
+            return false;
+    }
     return true;
 }
 
@@ -106,7 +112,9 @@ static struct flow *flow_new(struct mlt *core, uint64_t token, const struct mlt_
         struct path *path = &flow->paths[number];
         path->socket = paths[number].socket;
         path->weight = paths[number].weight;
-        path->segmentation = !(core->cannot_segment >> path->socket & 1);
+        path->frame_bytes = paths[number].frame_bytes;
+        memcpy(path->frame, paths[number].frame, sizeof path->frame);
+        path->segmentation = !path->frame_bytes && !(core->cannot_segment >> path->socket & 1);
         path->name_bytes = sizeof(struct sockaddr_in);
         memcpy(path->name, paths[number].address, sizeof path->name);
         sa_family_t family;
@@ -240,6 +248,15 @@ static struct command *command_new(enum command_kind kind)
 
 int mlt_close(struct mlt *core, uint64_t token)
 {
+    struct shared *shared = &core->shared;
+    uint64_t number = token >> 48;
+    pthread_mutex_lock(&shared->lock);
+    bool is_reserved = number < shared->next_flow && shared->tokens[number] == token && !shared->flows[number];
+    if (is_reserved && !handle_check(core))
+        shared->tokens[number] = 0;
+    pthread_mutex_unlock(&shared->lock);
+    if (is_reserved)
+        return MLT_OK;
     return ask_flow(core, token, command_new(COMMAND_CLOSE));
 }
 

@@ -35,6 +35,7 @@ enum mlt_limit {
     MLT_KEY_BYTES = 16,
     MLT_SALT_BYTES = 4,
     MLT_ADDRESS_BYTES = 28,        /* struct sockaddr_in6 */
+    MLT_FRAME_BYTES = 96,          /* before the UDP payload: Ethernet, source route, IPv4 without options, UDP */
 };
 
 enum mlt_status {
@@ -114,6 +115,10 @@ struct mlt_path {
     int32_t socket;                     /* by mlt_add_socket */
     uint8_t address[MLT_ADDRESS_BYTES]; /* struct sockaddr_in or _in6 */
     uint16_t weight;                    /* of bursts, relative; 0: not used */
+    /* Of a packet socket: all before the UDP payload of each datagram. Lengths, DSCP/ECN and the checksum of IPv4 are
+     * filled in, that of UDP is 0. Other sockets: 0 bytes. */
+    uint8_t frame_bytes;
+    uint8_t frame[MLT_FRAME_BYTES];
 };
 
 struct mlt_rate_options {
@@ -243,16 +248,17 @@ struct mlt_output {
 struct mlt *mlt_create(const struct mlt_options *options);
 void mlt_destroy(struct mlt *handle); /* stops the thread; no other call may be in progress */
 int mlt_start(struct mlt *handle);
-int mlt_stop(struct mlt *handle);     /* whatever is open fails */
+int mlt_stop(struct mlt *handle);     /* whatever is open fails; sockets are closed, results stay */
 
-/* Takes a duplicate of a bound UDP socket and sets what it needs; before mlt_start. Returns its number. */
+/* Takes a duplicate of a bound UDP socket and sets what it needs; before mlt_start. Returns its number. Or of a packet
+ * socket (SOCK_RAW, protocol 0, bound to an interface), which sends paths' frames; their answers come to a UDP socket. */
 int mlt_add_socket(struct mlt *handle, int descriptor, uint32_t *features);
 
 /* A token for the handshake; then the flow, as the handshake found it. */
 int mlt_reserve(struct mlt *handle, uint64_t *token);
 int mlt_open(struct mlt *handle, uint64_t token, const struct mlt_flow_options *options, const struct mlt_path *paths,
              int count);
-int mlt_close(struct mlt *handle, uint64_t token); /* its transfers fail */
+int mlt_close(struct mlt *handle, uint64_t token); /* its transfers fail; or a reserved token is free again */
 int mlt_set_weights(struct mlt *handle, uint64_t token, const uint16_t *weights, int count);
 int mlt_set_rate(struct mlt *handle, uint64_t token, const struct mlt_rate_options *options);
 int mlt_flow_statistics(struct mlt *handle, uint64_t token, struct mlt_flow_statistics *statistics);

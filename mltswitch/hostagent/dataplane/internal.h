@@ -112,6 +112,7 @@ struct path {
     int32_t socket;
     socklen_t name_bytes;
     uint8_t name[MLT_ADDRESS_BYTES];
+    uint8_t frame[MLT_FRAME_BYTES], frame_bytes; /* 0: the kernel makes the frames */
     uint16_t weight; /* as Python set it */
     uint8_t state;   /* mlt_path_state */
     uint8_t segmentation;
@@ -488,7 +489,7 @@ void controller_set(struct controller *controller, const struct mlt_rate_options
 /* socket.c */
 int sockets_emit(struct mlt *core, struct batch *batch);
 void sockets_free(struct mlt *core);
-bool sockets_has(const struct mlt *core, int number);
+bool sockets_has(const struct mlt *core, int number, bool is_for_frames);
 void sockets_wake(struct mlt *core, bool is_needed); /* commands have been queued; not under the lock */
 
 #endif

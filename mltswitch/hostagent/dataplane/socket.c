@@ -34,6 +34,7 @@ enum {
     BUFFER_BYTES = 16 << 20, /* of a socket, as far as the machine allows */
     WAKE = MLT_MOST_SOCKETS, /* as number of an epoll event */
     MOST_SENT = 64,          /* messages of one sendmmsg */
+    DATAGRAM_PARTS = 3,      /* header, body, tag */
 };
 static const int64_t NAP_NS = 100 * MICROSECOND;  /* in the middle of a long tensor, so that reads are worth their calls */
 static const int64_t LONGEST_WAIT_NS = SECOND; /* in a socket: a stamp that says more is of a clock that was set */
@@ -52,6 +53,10 @@ struct sockets {
         struct cmsghdr first; /* for its alignment */
         uint8_t bytes[CONTROL_BYTES];
     } received_controls[SLOTS], sent_controls[MOST_SENT];
+    struct {
+        struct iovec parts[1 + DATAGRAM_PARTS];
+        uint8_t head[MLT_FRAME_BYTES];
+    } frames[MOST_SENT];
     uint8_t *memory;
 };
 
@@ -93,9 +98,10 @@ void sockets_free(struct mlt *core)
     core->sockets = NULL;
 }
 
-bool sockets_has(const struct mlt *core, int number)
+bool sockets_has(const struct mlt *core, int number, bool is_for_frames)
 {
-    return core->sockets && number < core->sockets->count;
+    return core->sockets && number < core->sockets->count
+        && (core->sockets->families[number] == AF_PACKET) == is_for_frames;
 }
 
 static bool can_set(int descriptor, int level, int option, int value)
@@ -137,7 +143,8 @@ int mlt_add_socket(struct mlt *core, int descriptor, uint32_t *features)
     struct sockets *sockets = core->sockets;
     if (sockets->count == MLT_MOST_SOCKETS)
         return MLT_FULL;
-    if (getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &family, &size) || (family != AF_INET && family != AF_INET6))
+    if (getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &family, &size)
+        || (family != AF_INET && family != AF_INET6 && family != AF_PACKET))
         return MLT_INVALID;
     int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     if (copy < 0)
@@ -158,9 +165,37 @@ int mlt_add_socket(struct mlt *core, int descriptor, uint32_t *features)
 
 /* ----------------------------------------------------------------------------------------------------- sending */
 
+/* One datagram in a frame of our own. */
+static void describe_frame(struct sockets *sockets, int place, const struct batch *batch,
+                           const struct outgoing *message)
+{
+    const struct path *path = &message->flow->paths[message->path];
+    uint8_t *head = sockets->frames[place].head;
+    uint8_t *udp = head + path->frame_bytes - UDP_BYTES, *ip = udp - IPV4_BYTES;
+    uint32_t udp_bytes = UDP_BYTES + message->bytes, sum = 0;
+    memcpy(head, path->frame, path->frame_bytes);
+    ip[IPV4_TOS_OFFSET] = message->tos;
+    write16(ip + IPV4_LENGTH_OFFSET, (uint16_t)(IPV4_BYTES + udp_bytes));
+    write16(ip + IPV4_CHECKSUM_OFFSET, 0);
+    write16(udp + UDP_LENGTH_OFFSET, (uint16_t)udp_bytes);
+    write16(udp + UDP_CHECKSUM_OFFSET, 0);
+    for (int at = 0; at < IPV4_BYTES; at += 2)
+        sum += read16(ip + at);
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    write16(ip + IPV4_CHECKSUM_OFFSET, (uint16_t)~(sum + (sum >> 16)));
+    struct iovec *parts = sockets->frames[place].parts;
+    parts[0] = (struct iovec){head, path->frame_bytes};
+    memcpy(parts + 1, &batch->parts[message->first_part], (size_t)message->parts * sizeof *parts);
+    sockets->sent[place].msg_hdr = (struct msghdr){.msg_iov = parts, .msg_iovlen = (size_t)message->parts + 1};
+}
+
 static void describe(struct sockets *sockets, int place, const struct batch *batch, const struct outgoing *message)
 {
     struct path *path = &message->flow->paths[message->path];
+    if (path->frame_bytes) {
+        describe_frame(sockets, place, batch, message);
+        return;
+    }
     bool is_ipv6 = sockets->families[path->socket] == AF_INET6;
     uint8_t *control = sockets->sent_controls[place].bytes;
     struct cmsghdr *part = (struct cmsghdr *)(void *)control;
@@ -432,6 +467,8 @@ int mlt_stop(struct mlt *core)
     for (uint32_t number = 0; number < core->shared.next_flow; number++)
         if (core->flows[number])
             flow_fail(core->flows[number], MLT_DEAD, "the data plane was stopped");
+    for (; sockets && sockets->count > 0; sockets->count--)
+        close(sockets->descriptors[sockets->count - 1]);
     pthread_mutex_unlock(&core->turn);
     return MLT_OK;
 }

@@ -48,6 +48,17 @@ enum wire {
     EXPECTED_OFFSET = ELEMENT_OFFSET_OFFSET,
     HELD_FRAMES_OFFSET = LAYER_OFFSET,
 
+    /* Before the agent header, where we write it ourselves: RFC 791 and 768. */
+    IPV4_BYTES = 20,
+    IPV4_START = 0x45, /* version 4, no options */
+    IPV4_TOS_OFFSET = 1,
+    IPV4_LENGTH_OFFSET = 2,
+    IPV4_CHECKSUM_OFFSET = 10,
+    UDP_BYTES = 8,
+    UDP_LENGTH_OFFSET = 4,
+    UDP_CHECKSUM_OFFSET = 6,
+    ETHERNET_BYTES = 14,
+
     ECN_MASK = 3, /* RFC 3168; CE is both bits */
 };
 

@@ -1,5 +1,6 @@
 """Transfers in virtual time: what is promised of bounds, order, bitmaps, deadlines, messages and paths."""
 
+import re
 from collections import Counter
 from itertools import pairwise
 from typing import Any
@@ -23,7 +24,17 @@ from mltswitch.hostagent.dataplane.binding import (
     StopRule,
 )
 from mltswitch.wire.agent import AGENT_HEADER_BYTES
-from mltswitch.wire.headers import AGENT, AgentFlag, AgentKind
+from mltswitch.wire.headers import (
+    ACKNOWLEDGEMENT,
+    AGENT,
+    AGENT_VERSION,
+    AUTHENTICATION_TAG_BYTES,
+    MESSAGE,
+    AgentFlag,
+    AgentKind,
+    ControlMessage,
+    ElementType,
+)
 from tests.hostagent.dataplane.ends import MILLISECOND, SECOND, SOURCES, Ends, bits, gradients
 
 BOUND = Policy(loss_bound=0.1)
@@ -417,17 +428,32 @@ def test_idle_flows_cost_nothing() -> None:
     ends.run(lambda: not ends.flying and all(plane.next_timer() is None for plane in ends.planes))
 
 
-def test_headers_are_those_of_the_wire_format() -> None:
-    numbers = dict(
-        line.strip().rstrip(",").split(" = ")
-        for line in (SOURCES / "wire.h").read_text().split("enum wire {")[1].split("};")[0].splitlines()
-        if " = " in line and "*" not in line
-    )
-    for offset_bits, field in AGENT.with_offsets():
-        name = {"flow_token": "TOKEN", "sent_nanoseconds": "SENT"}.get(field.name, field.name.upper())
-        assert int(numbers[f"{name}_OFFSET"]) * 8 == offset_bits
-    assert int(numbers["HEADER_BYTES"]) == AGENT_HEADER_BYTES
-    assert {kind.name: int(numbers[f"KIND_{kind.name}"]) for kind in AgentKind} == {
-        kind.name: int(kind) for kind in AgentKind
+def numbers_of(file: str) -> dict[str, int]:
+    """Of the enumerations of a C file of the data plane."""
+    text = (SOURCES / file).read_text(encoding="utf-8")
+    return {name: int(number) for name, number in re.findall(r"^    (\w+) = (\d+),", text, re.MULTILINE)}
+
+
+def test_numbers_are_those_of_the_wire_format() -> None:
+    c, messages, face = numbers_of("wire.h"), numbers_of("messages.c"), numbers_of("dataplane.h")
+    short = {"flow_token": "TOKEN", "sent_nanoseconds": "SENT", "echoed_nanoseconds": "ECHOED"} | {
+        "held_nanoseconds": "HELD",
+        "received_packets": "RECEIVED",
+        "marked_packets": "MARKED",
     }
-    assert all(int(numbers[f"FLAG_{flag.name}"]) == int(flag) for flag in AgentFlag)
+    for header, begin in ((AGENT, 0), (ACKNOWLEDGEMENT, AGENT.size_bytes)):
+        for offset_bits, field in header.with_offsets():
+            name = short.get(field.name, field.name.upper())
+            assert c[f"{name}_OFFSET"] == begin + offset_bits // 8
+    assert c["HEADER_BYTES"] == AGENT_HEADER_BYTES
+    assert c["ACKNOWLEDGEMENT_BYTES"] == AGENT.size_bytes + ACKNOWLEDGEMENT.size_bytes
+    assert (c["WIRE_VERSION"], c["TAG_BYTES"]) == (AGENT_VERSION, AUTHENTICATION_TAG_BYTES)
+    assert numbers_of("internal.h")["MESSAGE_HEADER_BYTES"] == MESSAGE.size_bytes
+    kinds: list[tuple[dict[str, int], str, Any]] = [
+        (c, "KIND_", AgentKind),
+        (c, "FLAG_", AgentFlag),
+        (face, "MLT_", ElementType),
+        (messages, "", ControlMessage),
+    ]
+    for found, prefix, kind in kinds:
+        assert all(found[f"{prefix}{entry.name}"] == entry for entry in kind)
