@@ -7,8 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Final
 
-from mltswitch.hostagent.telemetry.events import AgentEvent, TransferEnded
-from mltswitch.hostagent.transport.description import ConnectionSnapshot, Direction
+from mltswitch.hostagent.transport.description import ConnectionSnapshot, Direction, TransferStatistics
 
 COMPLETED: Final = "completed"
 """`TransferEnded.result` of a transfer without an error."""
@@ -28,21 +27,18 @@ class TransferCounts:
 
 
 class EndedTransfers:
-    """An observer that counts transfers as they end; any thread may read it."""
+    """Counts transfers as they end; any thread may."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts = {direction: TransferCounts() for direction in Direction}
 
-    def observe(self, event: AgentEvent) -> None:
-        """For the engine."""
-        if not isinstance(event, TransferEnded):
-            return
-        statistics = event.statistics
+    def count(self, direction: Direction, result: str, statistics: TransferStatistics) -> None:
+        """One more."""
         with self._lock:
-            counts = self._counts[Direction(event.direction)]
-            counts.results[event.result] += 1
-            counts.size_bytes += statistics.size_bytes if event.result == COMPLETED else 0
+            counts = self._counts[direction]
+            counts.results[result] += 1
+            counts.size_bytes += statistics.size_bytes if result == COMPLETED else 0
             counts.packets_resent += statistics.packets_resent
             counts.packets_duplicate += statistics.packets_duplicate or 0
             counts.packets_marked += statistics.packets_marked or 0

@@ -2,7 +2,12 @@
 
 from mltswitch.hostagent.telemetry.events import Observer, TransferEnded
 from mltswitch.hostagent.telemetry.snapshot import AgentSnapshot, EndedTransfers
-from mltswitch.hostagent.transport.description import ConnectionSnapshot, PathSnapshot, TransferStatistics
+from mltswitch.hostagent.transport.description import (
+    ConnectionSnapshot,
+    Direction,
+    PathSnapshot,
+    TransferStatistics,
+)
 
 SECOND = 10**9
 STATISTICS = TransferStatistics(
@@ -70,7 +75,8 @@ class Example:
         self.observers.remove(observer)
 
     def tell(self, event: TransferEnded) -> None:
-        for observer in (self.counts, *self.observers):
+        self.counts.count(Direction(event.direction), event.result, event.statistics)
+        for observer in self.observers:
             observer.observe(event)
 
     def snapshot(self) -> AgentSnapshot:
