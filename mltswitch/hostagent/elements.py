@@ -2,47 +2,17 @@
 
 import sys
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import MachineError, UserInputError
+from mltswitch.wire import ElementType
 
 
-class ElementType(IntEnum):
-    """Types on the wire (docs/wire-format.md)."""
-
-    FLOAT32 = 1
-    FLOAT16 = 2
-    BFLOAT16 = 3
-    FLOAT64 = 4
-    INT8 = 5
-    INT16 = 6
-    INT32 = 7
-    INT64 = 8
-    BYTES = 9
-
-    @property
-    def size_bytes(self) -> int:
-        """Of an element."""
-        return _SIZES[self]
-
-
-_SIZES: Final = {
-    ElementType.FLOAT32: 4,
-    ElementType.FLOAT16: 2,
-    ElementType.BFLOAT16: 2,
-    ElementType.FLOAT64: 8,
-    ElementType.INT8: 1,
-    ElementType.INT16: 2,
-    ElementType.INT32: 4,
-    ElementType.INT64: 8,
-    ElementType.BYTES: 1,
-}
 _BY_NAME: Final = {entry.name.lower(): entry for entry in ElementType}
-"""As numpy, torch and ml_dtypes call them. What has another name (unsigned, complex, bool) travels as bytes."""
+"""As numpy, torch and ml_dtypes call them. What has another name (unsigned, complex) travels as bytes."""
 _LETTERS: Final = {
     "f": "float32",
     "e": "float16",

@@ -94,7 +94,7 @@ class Engine:
         self._strangers: Counter[str] = Counter()
         self._room = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_closed = False
+        self.is_closed = False
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name=f"mltswitch-{name}", daemon=True)
 
@@ -113,7 +113,7 @@ class Engine:
         """In the engine's thread, and wait for it; raises what it raises, DeadlineExceededError, or
         CancelledError once the agent is closed."""
         self.check_wait()
-        if self._is_closed:
+        if self.is_closed:
             work.close()
             raise CancelledError("the agent is closed")
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
@@ -156,21 +156,19 @@ class Engine:
                 return self.connections[peer, channel]
             if peer in self.sessions:
                 raise DeadlineExceededError(f"has not declared channel {channel}", peer=peer)
-        raise PeerUnreachableError(
-            "the agent is closed" if self._is_closed else "is not connected", peer=peer
-        )
+        raise PeerUnreachableError("the agent is closed" if self.is_closed else "is not connected", peer=peer)
 
     def stop(self) -> None:
         """Say goodbye to all, close everything; at most STOP_SECONDS."""
-        if not self._is_closed and self._thread.is_alive() and os.getpid() == self._process:
-            self._is_closed = True
+        if not self.is_closed and self._thread.is_alive() and os.getpid() == self._process:
+            self.is_closed = True
             with suppress(AgentError):
                 future = asyncio.run_coroutine_threadsafe(self._stop(), self.loop)
                 with suppress(TimeoutError):
                     future.result(STOP_SECONDS)
             self.soon(self.loop.stop)
             self._thread.join(STOP_SECONDS)
-        self._is_closed = True
+        self.is_closed = True
         with self.changed:
             self.changed.notify_all()
 
@@ -217,6 +215,12 @@ class Engine:
         for observer in list(self._observers):
             if not guarded(lambda told=observer: told.observe(event), "an observer"):  # type: ignore[misc]
                 self.observe(observer, is_wanted=False)
+
+    def counters(self) -> dict[str, int]:
+        """Of all transports; any thread may ask."""
+        return {
+            name: count for each in list(self._transports.values()) for name, count in each.counters().items()
+        }
 
     # What transports and sessions ask for, in the engine's thread
 

@@ -180,6 +180,12 @@ class Transfer:
             if self._ticket is not None:
                 self._ticket.cancel(reason)
 
+    def retag(self, dscp: int) -> None:
+        """For the agent: later packets of a send have this code point."""
+        with self._lock:
+            if self._ticket is not None:
+                self._ticket.retag(dscp)
+
     def add_done_callback(self, callback: Callable[[], object]) -> None:
         """Have it called once, when the transfer has ended: in the engine's thread, or at once.
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.elements import ElementType, TensorMemory
+from mltswitch.hostagent.elements import TensorMemory
+from mltswitch.wire import ElementType
 
 
 @runtime_checkable

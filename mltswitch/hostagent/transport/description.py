@@ -314,6 +314,10 @@ class TransportEngine(Protocol):
         """Both offers are known; raises PeerRefusedError where they do not fit, or are malformed."""
         ...
 
+    def counters(self) -> Mapping[str, int]:
+        """What is counted for all peers together, by name; any thread may ask."""
+        ...
+
     def close(self) -> None:
         """All connections are closed already. Bounded in time."""
         ...
@@ -329,7 +333,7 @@ class Transport(Protocol):
     """Its section of the agent's file, under its name."""
 
     def open(self, host: TransportHost) -> TransportEngine:
-        """Sockets and the like, once an agent, in the engine's thread; raises MachineError, UserInputError."""
+        """Sockets and the like, in the engine's thread; raises MachineError, UserInputError."""
         ...
 
 

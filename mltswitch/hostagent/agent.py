@@ -1,0 +1,275 @@
+"""The library: post tensors to peers and memory for theirs, and be told what became of them.
+
+    with Agent(AgentConfig.load("agent.yaml")) as agent:
+        agent.connect("host3")
+        sent = agent.post_send("host3", gradients, tensor=7, round_number=step, layer=7)
+        sent.wait()
+
+A posted tensor's memory is shared with the library until its completion: do not write what is being sent, do
+not read what is being received.
+"""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+from weakref import WeakSet
+
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.channel import DEFAULT_CHANNEL, Channel, ReceiveRequest, SendRequest
+from mltswitch.hostagent.config import AgentConfig
+from mltswitch.hostagent.elements import check_byte_order
+from mltswitch.hostagent.endpoint import Endpoint
+from mltswitch.hostagent.engine import Engine
+from mltswitch.hostagent.errors import DeadlineExceededError, PeerUnreachableError
+from mltswitch.hostagent.protocol.frames import MOST_TEXT, text
+from mltswitch.hostagent.tagging.classes import TwoQueues
+from mltswitch.hostagent.telemetry.events import AgentEnded, AgentStarted, Observer, TransferEnded
+from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot, EndedTransfers
+from mltswitch.hostagent.transfer import Completion, CompletionQueue, Transfer
+from mltswitch.hostagent.transport.description import Receive, Send
+
+
+class Agent:
+    """One host's end of all its transfers; safe to use from several threads.
+
+    Args:
+        config: without one, an agent on loopback for trying out.
+        admit: why a peer that calls is refused, by its name, in the agent's thread; None or an empty text: it
+            is not. Whom this agent calls itself needs no leave.
+        observers: are told what happens, from the beginning.
+
+    Raises UserInputError, or MachineError where this machine lacks something.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig | None = None,
+        *,
+        admit: Callable[[str], str | None] | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        check_byte_order()
+        self.config: Final = (config or AgentConfig()).resolved(Path())
+        self.completions: Final = CompletionQueue()
+        """Told of the posts that name it."""
+        identity = self.config.identity()
+        self.name: Final = identity.name if identity is not None else self.config.own_name
+        self._two_queues: TwoQueues | None = self.config.two_queues_of_classes()
+        self._sends_by_layer: defaultdict[int, WeakSet[Transfer]] = defaultdict(WeakSet)
+        self._classes_lock = threading.Lock()
+        """Of the two queues, until the open sends have their code points."""
+        self._ended = EndedTransfers()
+        self._started_ns = time.monotonic_ns()
+        self._channels: dict[str, Channel] = {}
+        self.engine: Final = Engine(self.config, self.name, identity, admit, tuple(observers))
+        """For channels and the doctor, not for users."""
+        self.engine.start(self.config.listen_at)
+        try:
+            for name, transport in {DEFAULT_CHANNEL: self.config.transport, **self.config.channels}.items():
+                self.channel(name, transport=transport)
+        except BaseException:
+            self.engine.stop()
+            raise
+        addresses = tuple(self.config.path_socket(number)[0] for number in range(self.config.path_count))
+        self.engine.tell(AgentStarted(agent=self.name, addresses=addresses))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know about this machine."""
+        return tuple(self.engine.warnings)
+
+    @property
+    def listening_at(self) -> Endpoint:
+        """Where peers connect to."""
+        return self.engine.listening_at
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Who is connected."""
+        return tuple(self.engine.sessions)
+
+    @property
+    def default(self) -> Channel:
+        """The channel that every agent has."""
+        return self._channels[DEFAULT_CHANNEL]
+
+    def channel(self, name: str, *, transport: str = "mlt") -> Channel:
+        """A channel by its name, declared where it is new; raises UserInputError for another transport."""
+        found = self._channels.get(name)
+        if found is None or found.transport != transport:
+            self.engine.declare(name, transport)
+            found = self._channels.setdefault(name, Channel(self, name, transport))
+        return found
+
+    def connect(
+        self, peer: str, remote: Endpoint | str | None = None, *, timeout_seconds: float = 60.0
+    ) -> None:
+        """Connect with a peer; waits for one that is not there yet. Either end may call, or both.
+
+        Args:
+            peer: its name.
+            remote: where it listens; without it the configuration says so.
+            timeout_seconds: for all attempts together.
+
+        Raises AgentError with the reason of the last attempt, UserInputError.
+        """
+        if peer == self.name:
+            raise UserInputError("is this agent itself", where=f"peer {peer}", expected="another name")
+        self.engine.connect(peer, self.config.endpoint(peer, remote), timeout_seconds)
+
+    def wait_for_peers(self, names: Iterable[str], timeout_seconds: float = 60.0) -> None:
+        """Until all of them are connected; raises DeadlineExceededError naming those that are not."""
+        wanted = list(names)
+        self._wait(lambda: all(name in self.engine.sessions for name in wanted), timeout_seconds)
+        missing = [name for name in wanted if name not in self.engine.sessions]
+        if missing:
+            raise DeadlineExceededError(
+                f"not connected within {timeout_seconds:g} s", peer=", ".join(missing[:8])
+            )
+
+    def wait_for_any_peer(self, timeout_seconds: float = 60.0) -> str:
+        """The name of one that is connected; raises DeadlineExceededError."""
+        self._wait(lambda: bool(self.engine.sessions), timeout_seconds)
+        for name in self.peers:
+            return name
+        raise DeadlineExceededError(f"nobody has connected within {timeout_seconds:g} s")
+
+    def disconnect(self, peer: str, reason: str = "done") -> None:
+        """Say goodbye to a peer, soon: what is open with it fails, here and there."""
+        self.engine.disconnect(peer, text(reason)[:MOST_TEXT])
+
+    def close(self) -> None:
+        """Say goodbye to all; what is open fails."""
+        self.engine.tell(AgentEnded())
+        self.engine.stop()
+        self.completions.close()
+
+    def post_send(self, peer: str, data: object, *, tensor: int, **options: Any) -> Transfer:
+        """On the default channel: see `Channel.post_send`."""
+        return self.default.post_send(peer, data, tensor=tensor, **options)
+
+    def post_receive(self, peer: str, buffer: object, *, tensor: int, **options: Any) -> Transfer:
+        """On the default channel: see `Channel.post_receive`."""
+        return self.default.post_receive(peer, buffer, tensor=tensor, **options)
+
+    def post_sends(
+        self, peer: str, requests: Sequence[SendRequest], completions: CompletionQueue | None = None
+    ) -> list[Transfer]:
+        """On the default channel: see `Channel.post_sends`."""
+        return self.default.post_sends(peer, requests, completions)
+
+    def post_receives(
+        self, peer: str, requests: Sequence[ReceiveRequest], completions: CompletionQueue | None = None
+    ) -> list[Transfer]:
+        """On the default channel: see `Channel.post_receives`."""
+        return self.default.post_receives(peer, requests, completions)
+
+    def send_message(self, peer: str, message: bytes, timeout_seconds: float = 10.0) -> None:
+        """On the default channel: see `Channel.send_message`."""
+        self.default.send_message(peer, message, timeout_seconds)
+
+    def receive_message(self, peer: str, timeout_seconds: float = 10.0) -> bytes:
+        """On the default channel: see `Channel.receive_message`."""
+        return self.default.receive_message(peer, timeout_seconds)
+
+    def poll(self, timeout_seconds: float = 0.0) -> Completion | None:
+        """The next completion of the agent's own queue; None where none came in time."""
+        return self.completions.poll(timeout_seconds)
+
+    def observe(self, observer: Observer) -> None:
+        """Tell it from now on what happens."""
+        self.engine.observe(observer, is_wanted=True)
+
+    def stop_observing(self, observer: Observer) -> None:
+        """Tell it nothing more."""
+        self.engine.observe(observer, is_wanted=False)
+
+    def snapshot(self) -> AgentSnapshot:
+        """What has been counted until now; raises AgentError after `close`."""
+        if self.engine.is_closed:
+            raise PeerUnreachableError("the agent is closed")
+        peers: dict[str, dict[str, Any]] = {name: {} for name in self.peers}
+        for (peer, channel), connection in list(self.engine.connections.items()):
+            peers.setdefault(peer, {})[channel] = connection.snapshot()
+        return AgentSnapshot(
+            name=self.name,
+            started_ns=self._started_ns,
+            peers=peers,
+            ended=self._ended.read(),
+            data_plane=self.engine.counters(),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # For channels and transfers
+
+    def check_wait(self) -> None:
+        """See transfer.Owner."""
+        self.engine.check_wait()
+
+    def dscp(self, layer: int) -> int:
+        """The code point of a layer's next packets."""
+        return self.config.dscp(layer) if self._two_queues is None else self._two_queues.dscp(layer)
+
+    def posted(
+        self, transfers: Sequence[Transfer], requests: Sequence[Send | Receive], *, is_watched: bool
+    ) -> None:
+        """Transfers have begun."""
+        for transfer, request in zip(transfers, requests, strict=True):
+            if self._two_queues is not None and isinstance(request, Send):
+                self._two_queues_began(self._two_queues, transfer, request.layer)
+            elif is_watched:
+                transfer.watch()
+
+    def transfer_ended(self, completion: Completion) -> None:
+        """See transfer.Owner."""
+        error = completion.error
+        result = COMPLETED if error is None else error.result
+        self._ended.count(completion.direction, result, completion.statistics)
+        if self.engine.has_observers:
+            self.engine.tell(
+                TransferEnded(
+                    peer=completion.peer,
+                    channel=completion.channel,
+                    tensor=completion.tensor,
+                    round_number=completion.round_number,
+                    direction=completion.direction,
+                    result=result,
+                    reason="" if error is None else error.what,
+                    statistics=completion.statistics,
+                )
+            )
+
+    def _two_queues_began(self, two_queues: TwoQueues, transfer: Transfer, layer: int) -> None:
+        """Who begins or ends may change the class of others (MLT, appendix D)."""
+        with self._classes_lock:
+            self._sends_by_layer[layer].add(transfer)
+            self._retag(two_queues, two_queues.started(layer))
+        transfer.add_done_callback(partial(self._two_queues_ended, two_queues, layer))
+
+    def _two_queues_ended(self, two_queues: TwoQueues, layer: int) -> None:
+        with self._classes_lock:
+            self._retag(two_queues, two_queues.finished(layer))
+
+    def _retag(self, two_queues: TwoQueues, layers: Iterable[int]) -> None:
+        for layer in layers:
+            for transfer in list(self._sends_by_layer[layer]):
+                transfer.retag(two_queues.dscp(layer))
+
+    def _wait(self, is_so: Callable[[], bool], timeout_seconds: float) -> None:
+        self.check_wait()
+        with self.engine.changed:
+            self.engine.changed.wait_for(lambda: is_so() or self.engine.is_closed, timeout_seconds)
+        if self.engine.is_closed:
+            raise PeerUnreachableError("the agent is closed")

@@ -1,0 +1,305 @@
+"""A channel: one transport, and a space of tensor and round numbers of its own, towards every peer."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.elements import memory_of
+from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
+from mltswitch.hostagent.tagging.policies import ImportancePolicy, policy_named
+from mltswitch.hostagent.telemetry.events import TransferPosted
+from mltswitch.hostagent.transfer import CompletionQueue, Transfer
+from mltswitch.hostagent.transport.description import (
+    AtDeadline,
+    Connection,
+    Moment,
+    Receive,
+    Send,
+    StopRule,
+    Ticket,
+)
+
+from mltswitch.wire import ElementType
+
+if TYPE_CHECKING:
+    from mltswitch.hostagent.agent import Agent
+
+DEFAULT_CHANNEL: Final = "default"
+MOST_MESSAGE_BYTES: Final = 1024
+LONGEST_DEADLINE_SECONDS: Final = 86_400.0 * 365
+MOST_LAYER: Final = (1 << 16) - 1
+MOST_NUMBER: Final = (1 << 32) - 1
+_RETRY_SECONDS: Final = 0.002
+"""Until a peer that has too many messages to read is asked again."""
+_Name = TypeVar("_Name", Moment, AtDeadline, StopRule)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendRequest:
+    """One tensor of `post_sends`; what is None comes from the agent's defaults."""
+
+    data: object
+    """numpy array, torch tensor on the CPU, or a buffer; shared until the completion, never copied."""
+    tensor: int
+    """The number that both ends use for it."""
+    round_number: int = 0
+    """Differs between exchanges of the same tensor that may be on their way together."""
+    layer: int | str = 0
+    """In forward order, or by a name that the plan's profile has; front layers leave first."""
+    traffic_class: str | None = None
+    dscp: int | None = None
+    """In the place of the layer's."""
+    importance: ImportancePolicy | str | None = None
+    burst_packets: int | None = None
+    """n: packets with one path and one DSCP/ECN byte."""
+    deadline_seconds: float | None = None
+    deadline_from: str = Moment.POST
+    element_type: ElementType | str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiveRequest:
+    """Memory for one tensor, of `post_receives`; what is None comes from the agent's defaults."""
+
+    buffer: object
+    tensor: int
+    round_number: int = 0
+    loss_bound: float | None = None
+    """Share of the packets, and of the elements, that may be missing."""
+    important_loss_bound: float | None = None
+    """Of the important packets; where only a loss bound is given, the lesser of it and 0.01."""
+    soft_seconds: float | None = None
+    """After which the bounds are enough, whatever the sender still has."""
+    deadline_seconds: float | None = None
+    deadline_from: str = Moment.POST
+    at_deadline: str = AtDeadline.FAIL
+    stop: str | None = None
+    """`patient` (a bound is permission) or `paper` (ends as soon as it is met)."""
+    keep_missing: bool = False
+    """Missing elements keep what the memory holds (parameters); else they become 0."""
+    element_type: ElementType | str | None = None
+
+
+class Channel:
+    """Of one agent; safe to use from several threads. Opens with every peer that has declared it, too."""
+
+    def __init__(self, agent: "Agent", name: str, transport: str) -> None:
+        self._agent = agent
+        self.name: Final = name
+        self.transport: Final = transport
+
+    def post_send(self, peer: str, data: object, *, tensor: int, **options: Any) -> Transfer:
+        """Send a tensor; it leaves when the peer has posted memory for it.
+
+        Args:
+            peer: a connected one.
+            data: see `SendRequest`, as all that follows.
+            tensor: its number.
+            **options: fields of `SendRequest`, and `completions`, a queue that is told of the end.
+
+        Raises UserInputError for what cannot be sent, AgentError where the peer is not connected.
+        """
+        completions = options.pop("completions", None)
+        return self.post_sends(peer, [_made(SendRequest, data=data, tensor=tensor, **options)], completions)[
+            0
+        ]
+
+    def post_receive(self, peer: str, buffer: object, *, tensor: int, **options: Any) -> Transfer:
+        """Receive a tensor into memory.
+
+        Args:
+            peer: a connected one.
+            buffer: see `ReceiveRequest`, as all that follows.
+            tensor: its number.
+            **options: fields of `ReceiveRequest`, and `completions`, a queue that is told of the end.
+
+        Raises UserInputError for what cannot be received, AgentError where the peer is not connected.
+        """
+        completions = options.pop("completions", None)
+        request = _made(ReceiveRequest, buffer=buffer, tensor=tensor, **options)
+        return self.post_receives(peer, [request], completions)[0]
+
+    def post_sends(
+        self, peer: str, requests: Sequence[SendRequest], completions: CompletionQueue | None = None
+    ) -> list[Transfer]:
+        """Many tensors in one post (a bucket): all begin, or none."""
+        checked = [self._send(request) for request in requests]
+        connection = self._connection(peer, checked)
+        return self._transfers(peer, connection.post_sends, checked, completions)
+
+    def post_receives(
+        self, peer: str, requests: Sequence[ReceiveRequest], completions: CompletionQueue | None = None
+    ) -> list[Transfer]:
+        """Memory for many tensors in one post: all begin, or none."""
+        checked = [self._receive(request) for request in requests]
+        connection = self._connection(peer, checked)
+        return self._transfers(peer, connection.post_receives, checked, completions)
+
+    def wait_for_peers(self, peers: Sequence[str], timeout_seconds: float = 60.0) -> None:
+        """Until the channel is open with all of them; raises AgentError naming one with which it is not."""
+        until = time.monotonic() + timeout_seconds
+        for peer in peers:
+            self._agent.engine.connection(peer, self.name, max(0.0, until - time.monotonic()))
+
+    def send_message(self, peer: str, message: bytes, timeout_seconds: float = 10.0) -> None:
+        """Small, reliable, in order; raises DeadlineExceededError where the peer reads none."""
+        if not 0 < len(message) <= MOST_MESSAGE_BYTES:
+            raise UserInputError(
+                f"has {len(message)} bytes", where="message", expected=f"1 to {MOST_MESSAGE_BYTES}"
+            )
+        connection = self._agent.engine.connection(peer, self.name, timeout_seconds)
+        until = time.monotonic() + timeout_seconds
+        while not connection.send_message(message):
+            if time.monotonic() > until:
+                raise DeadlineExceededError("reads no messages", peer=peer)
+            self._agent.engine.check_wait()
+            time.sleep(_RETRY_SECONDS)
+
+    def receive_message(self, peer: str, timeout_seconds: float = 10.0) -> bytes:
+        """The peer's next one; raises DeadlineExceededError where none comes, AgentError where it is gone."""
+        engine = self._agent.engine
+        connection = engine.connection(peer, self.name, timeout_seconds)
+        engine.check_wait()
+        until = time.monotonic() + timeout_seconds
+        while True:
+            with engine.changed:
+                message = connection.take_message()
+                if message is not None:
+                    return message
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise DeadlineExceededError(
+                        f"has sent no message within {timeout_seconds:g} s", peer=peer
+                    )
+                engine.changed.wait(left)
+
+    def connection(self, peer: str) -> Connection:
+        """The transport's own end, for what only it has (`set_rate`, say); raises AgentError."""
+        return self._agent.engine.connection(peer, self.name, 0.0)
+
+    def _connection(self, peer: str, requests: Sequence[Send | Receive]) -> Connection:
+        if not requests:
+            raise UserInputError("has no tensors", where="post", expected="1 or more")
+        seconds = min(request.deadline_ns for request in requests) / 1e9
+        try:
+            return self._agent.engine.connection(peer, self.name, seconds)
+        except AgentError as error:
+            raise error.of_transfer(requests[0].tensor, requests[0].round_number) from None
+
+    def _transfers(
+        self,
+        peer: str,
+        post: Callable[[Any], Sequence[Ticket]],
+        requests: Sequence[Send | Receive],
+        completions: CompletionQueue | None,
+    ) -> list[Transfer]:
+        agent = self._agent
+        if agent.engine.has_observers:
+            for request in requests:
+                agent.engine.tell(
+                    TransferPosted(
+                        peer=peer,
+                        channel=self.name,
+                        tensor=request.tensor,
+                        round_number=request.round_number,
+                        direction="send" if isinstance(request, Send) else "receive",
+                        size_bytes=len(request.memory.data),
+                    )
+                )
+        transfers = [Transfer(agent, peer, self.name, ticket, completions) for ticket in post(requests)]
+        agent.posted(transfers, requests, is_watched=completions is not None or agent.engine.has_observers)
+        return transfers
+
+    def _send(self, request: SendRequest) -> Send:
+        config, defaults = self._agent.config, self._agent.config.defaults
+        layer = config.layer_number(request.layer)
+        if request.dscp is not None:
+            dscp = _whole("dscp", request.dscp, 63)
+        elif request.traffic_class is not None:
+            dscp = config.dscp_of_class(request.traffic_class)
+        else:
+            dscp = self._agent.dscp(layer)
+        burst = config.burst_packets if request.burst_packets is None else request.burst_packets
+        importance = defaults.importance if request.importance is None else request.importance
+        return Send(
+            memory=memory_of(request.data, element_type=request.element_type),
+            tensor=_whole("tensor", request.tensor, MOST_NUMBER),
+            round_number=_whole("round_number", request.round_number, MOST_NUMBER),
+            layer=min(layer, MOST_LAYER),
+            dscp=dscp,
+            importance=policy_named(importance),
+            burst_packets=_whole("burst_packets", burst or 0, MOST_LAYER),
+            deadline_ns=_nanoseconds("deadline_seconds", request.deadline_seconds, defaults.deadline_seconds),
+            deadline_from=_named("deadline_from", request.deadline_from, Moment),
+        )
+
+    def _receive(self, request: ReceiveRequest) -> Receive:
+        defaults = self._agent.config.defaults
+        loss = defaults.loss_bound if request.loss_bound is None else request.loss_bound
+        important = request.important_loss_bound
+        if important is None:
+            important = defaults.important_bound(loss)
+        stop = defaults.stop if request.stop is None else request.stop
+        return Receive(
+            memory=memory_of(request.buffer, writable=True, element_type=request.element_type),
+            tensor=_whole("tensor", request.tensor, MOST_NUMBER),
+            round_number=_whole("round_number", request.round_number, MOST_NUMBER),
+            loss_bound=_share("loss_bound", loss),
+            important_loss_bound=_share("important_loss_bound", important),
+            soft_ns=0
+            if request.soft_seconds is None
+            else _nanoseconds("soft_seconds", request.soft_seconds, 0.0),
+            deadline_ns=_nanoseconds("deadline_seconds", request.deadline_seconds, defaults.deadline_seconds),
+            deadline_from=_named("deadline_from", request.deadline_from, Moment),
+            at_deadline=_named("at_deadline", request.at_deadline, AtDeadline),
+            stop=_named("stop", stop, StopRule),
+            keep_missing=bool(request.keep_missing),
+        )
+
+
+_Request = TypeVar("_Request", SendRequest, ReceiveRequest)
+
+
+def _made(kind: type[_Request], **options: Any) -> _Request:
+    unknown = set(options) - set(kind.__dataclass_fields__)
+    if unknown:
+        raise UserInputError(
+            f"there is no option {min(unknown)!r}",
+            where="post",
+            expected=", ".join(kind.__dataclass_fields__),
+        )
+    return kind(**options)
+
+
+def _whole(name: str, value: Any, most: int) -> int:
+    try:
+        number = value.__index__()  # numpy's integers, too; no floats
+    except (AttributeError, TypeError):
+        number = -1
+    if isinstance(value, bool) or not 0 <= number <= most:
+        raise UserInputError(f"{value!r:.60} is no such number", where=name, expected=f"0 to {most}")
+    return int(number)
+
+
+def _share(name: str, value: Any) -> float:
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise UserInputError(f"{value!r:.60} is no share", where=name, expected="0 to 1")
+    return float(value)
+
+
+def _nanoseconds(name: str, value: float | None, default: float) -> int:
+    seconds = default if value is None else value
+    if not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_DEADLINE_SECONDS:
+        raise UserInputError(
+            f"{seconds!r:.60} is no time", where=name, expected="seconds, above 0 and below a year"
+        )
+    return max(1, round(seconds * 1e9))
+
+
+def _named(name: str, value: Any, kind: type[_Name]) -> _Name:
+    try:
+        return kind(value)
+    except ValueError:
+        raise UserInputError(f"{value!r:.60} is unknown", where=name, expected=", ".join(kind)) from None

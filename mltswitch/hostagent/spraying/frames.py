@@ -1,0 +1,60 @@
+"""All of a frame before its UDP payload, for packets that carry their route (mode `p4`, docs/wire-format.md).
+
+The data plane fills in what differs from packet to packet: lengths, DSCP/ECN and the checksum of IPv4.
+"""
+
+import struct
+from collections.abc import Sequence
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Final
+
+from mltswitch.errors import MachineError
+from mltswitch.wire import ETHERTYPE_IPV4, ETHERTYPE_SOURCE_ROUTE, SourceRoute
+
+_TIME_TO_LIVE: Final = 64
+_DONT_FRAGMENT: Final = 0x4000
+_VERSION_AND_LENGTH: Final = 0x45
+_UDP: Final = 17
+
+
+def frame_header(
+    interface: str,
+    gateway: str,
+    ports: Sequence[int],
+    *,
+    source: tuple[str, int],
+    destination: tuple[str, int],
+) -> bytes:
+    """Ethernet, source route, IPv4 and UDP.
+
+    Args:
+        interface: that the frames leave from.
+        gateway: MAC address that they go to.
+        ports: egress ports of the switches, in order.
+        source: IPv4 address and UDP port that answers go to.
+        destination: the peer's.
+
+    Raises MachineError where the interface has no address.
+    """
+    try:
+        own = Path(f"/sys/class/net/{interface}/address").read_text("ascii").strip()
+    except OSError:
+        raise MachineError("has no MAC address", where=f"interface {interface}") from None
+    ethernet = bytes.fromhex(gateway.replace(":", "")) + bytes.fromhex(own.replace(":", ""))
+    ip = struct.pack(
+        ">BBHHHBBH4s4s",
+        _VERSION_AND_LENGTH,
+        0,
+        0,
+        0,
+        _DONT_FRAGMENT,
+        _TIME_TO_LIVE,
+        _UDP,
+        0,
+        IPv4Address(source[0]).packed,
+        IPv4Address(destination[0]).packed,
+    )
+    udp = struct.pack(">HHHH", source[1], destination[1], 0, 0)
+    route = SourceRoute(tuple(ports), ETHERTYPE_IPV4).encode()
+    return ethernet + ETHERTYPE_SOURCE_ROUTE.to_bytes(2, "big") + route + ip + udp
