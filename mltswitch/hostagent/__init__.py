@@ -1,4 +1,4 @@
-"""The host agent: tags, sprays and paces tensors, and tolerates a bounded loss. This is all that a user imports.
+"""The host agent: tags, sprays and paces tensors, and tolerates a bounded loss. Users import from here alone.
 
 Names are loaded when they are asked for, so that importing the package costs nothing.
 """
@@ -54,7 +54,7 @@ _MODULES: Final = {
 }
 _HOME: Final = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = [  # noqa: PLE0604  (names, once __getattr__ has been asked)
+__all__ = [
     "Agent",
     "AgentConfig",
     "AgentError",

@@ -20,7 +20,6 @@ from mltswitch.hostagent.transport.description import (
     StopRule,
     Ticket,
 )
-
 from mltswitch.wire import ElementType
 
 if TYPE_CHECKING:

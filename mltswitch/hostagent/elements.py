@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.wire import ElementType
 
-
 _BY_NAME: Final = {entry.name.lower(): entry for entry in ElementType}
 """As numpy, torch and ml_dtypes call them. What has another name (unsigned, complex) travels as bytes."""
 _LETTERS: Final = {
