@@ -250,9 +250,11 @@ int mlt_close(struct mlt *core, uint64_t token)
 {
     struct shared *shared = &core->shared;
     uint64_t number = token >> 48;
+    if (handle_check(core))
+        return MLT_DEAD;
     pthread_mutex_lock(&shared->lock);
     bool is_reserved = number < shared->next_flow && shared->tokens[number] == token && !shared->flows[number];
-    if (is_reserved && !handle_check(core))
+    if (is_reserved)
         shared->tokens[number] = 0;
     pthread_mutex_unlock(&shared->lock);
     if (is_reserved)
@@ -425,7 +427,8 @@ static void close_flow(struct mlt *core, struct flow *flow)
     batch_forget(core, NULL, flow);
     core->flows[flow->token >> 48] = NULL;
     pthread_mutex_lock(&shared->lock);
-    shared->tokens[flow->token >> 48] = 0;
+    if (shared->tokens[flow->token >> 48] == flow->token) /* it may have been closed twice, and be another's by now */
+        shared->tokens[flow->token >> 48] = 0;
     pthread_mutex_unlock(&shared->lock);
     flow_free(flow);
 }

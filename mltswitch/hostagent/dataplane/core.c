@@ -167,7 +167,7 @@ void core_init(struct mlt *core, const struct mlt_options *options)
     link_init(&core->active, NULL);
     link_init(&core->replying, NULL);
     core->shared.slot_count = options->most_transfers ? options->most_transfers : DEFAULT_TRANSFERS;
-    core->shared.event_room = options->events ? options->events : DEFAULT_EVENTS;
+    core->shared.event_room = options->events ? options->events : DEFAULT_EVENTS + core->shared.slot_count;
 }
 
 void flow_reply(struct flow *flow)

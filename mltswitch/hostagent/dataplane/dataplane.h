@@ -107,7 +107,7 @@ struct mlt;
 struct mlt_options {
     uint64_t seed;           /* of tokens and of virtual time's every choice; 0: from the system */
     uint32_t most_transfers; /* 0: 65536 */
-    uint32_t events;         /* of the ring; 0: 4096 */
+    uint32_t events;         /* of the ring; 0: 4096, and one a transfer */
     int64_t now_ns;          /* where virtual time begins */
 };
 

@@ -244,9 +244,10 @@ int mlt_next_event(struct mlt *core, struct mlt_event *event)
         shared->event_first = (shared->event_first + 1) % shared->event_room;
         shared->event_count--;
     }
-    bool is_empty = shared->event_count == 0;
     uint64_t number;
-    if (is_empty && read(shared->event_descriptor, &number, sizeof number) < 0)
+    if (shared->event_count == 0)
+        shared->event_first = 0; /* pages that nobody has needed stay untouched */
+    if (shared->event_count == 0 && read(shared->event_descriptor, &number, sizeof number) < 0)
         (void)errno; /* it was not readable */
     pthread_mutex_unlock(&shared->lock);
     return is_there;

@@ -219,6 +219,7 @@ static uint64_t scenario(uint64_t seed, uint64_t *succeeded)
         struct mlt_path table[PATHS] = {0};
         struct mlt_flow_options options = {.peer_token = tokens[1 - end], .send_datagram_bytes = datagram_bytes,
                                            .receive_datagram_bytes = datagram_bytes, .has_keys = has_keys,
+                                           .spray_random = (uint8_t)(seed & 1),
                                            .rate = {.cap_bps = chance(0.5) ? 1e9 : 0}};
         memset(options.send_key, 'a' + end, sizeof options.send_key);
         memset(options.receive_key, 'b' - end, sizeof options.receive_key);

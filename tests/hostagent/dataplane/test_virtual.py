@@ -345,6 +345,26 @@ def test_whoever_asks_is_told_once_of_the_end() -> None:
         ends.planes[0].notify(sent)
 
 
+def test_no_end_is_lost_that_somebody_waits_for() -> None:
+    ends = Ends()
+    count = 5000
+    common: dict[str, Any] = {"flow": ends.tokens[0], "element_count": 4, "element_type": 9, "notify": True}
+    ends.planes[0].post_sends([Send(elements=bytes(4), tensor=at, **common) for at in range(count)])
+    ends.planes[0].close_flow(ends.tokens[0])
+    ends.planes[0].step(ends.now_ns)
+    told = set()
+    while (event := ends.planes[0].next_event()) is not None:
+        told.add(event.transfer)
+    assert len(told) == count
+    assert ends.planes[0].counters().lost_events == 0
+
+
+def test_a_token_that_was_only_reserved_is_free_again() -> None:
+    with DataPlane() as plane:
+        for _ in range(70_000):  # more than there are flows
+            plane.close_flow(plane.reserve())
+
+
 def test_front_layers_first() -> None:
     ends = Ends(rate=RateOptions(cap_bps=1e9))
     back = ends.post(gradients(100_000), np.zeros(100_000, np.float32), tensor=1, priority=5)
