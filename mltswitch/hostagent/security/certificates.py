@@ -1,0 +1,99 @@
+"""A job's certificates: X.509 (RFC 5280), ECDSA on P-256, which every TLS library and FIPS mode take.
+
+Needs the package cryptography: imported where keys are made, and nowhere else.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from mltswitch.errors import UserInputError
+
+CLOCK_TOLERANCE: Final = timedelta(minutes=10)
+"""A certificate is valid from so long ago: the hosts' clocks may be behind."""
+_UNUSED: Final = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A certificate and its key, of a CA or of a host."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    def pem(self) -> tuple[bytes, bytes]:
+        """Certificate and key, without passphrase: an agent starts unattended."""
+        as_pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+        key = self.key.private_bytes(as_pem, serialization.PrivateFormat.PKCS8, plain)
+        return self.certificate.public_bytes(as_pem), key
+
+
+def issue(name: str, now: datetime, days: int, authority: Signed | None = None) -> Signed:
+    """For one host, client and server; without authority: for a CA that signs for hosts alone.
+
+    Raises UserInputError where it would be valid for longer than the CA.
+    """
+    is_authority, expires = authority is None, now + timedelta(days=days)
+    if authority is not None and expires > authority.certificate.not_valid_after_utc:
+        left = max(0, (authority.certificate.not_valid_after_utc - now).days)
+        hint = "ask for fewer days, or make the keys of a new job in another folder"
+        what = f"{days} days are more than the {left} days for which the job's CA is still valid"
+        raise UserInputError(what, where=f"host {name}", hint=hint)
+    key = ec.generate_private_key(ec.SECP256R1())
+    signer = authority.key if authority else key
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    usage = x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        encipher_only=False,
+        decipher_only=False,
+        **dict.fromkeys(_UNUSED, False),
+    )
+    extensions: list[tuple[x509.ExtensionType, bool]] = [
+        (x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), True),
+        (usage, True),
+        (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False),
+    ]
+    if not is_authority:
+        both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
+        extensions += [(x509.SubjectAlternativeName([x509.DNSName(name)]), False), (both, False)]
+    issuer = authority.certificate.subject if authority else subject
+    serial, since = x509.random_serial_number(), now - CLOCK_TOLERANCE
+    builder = x509.CertificateBuilder(issuer, subject, key.public_key(), serial, since, expires)
+    for extension, is_critical in extensions:
+        builder = builder.add_extension(extension, is_critical)
+    return Signed(builder.sign(signer, hashes.SHA256()), key)
+
+
+def load(pem: bytes, *, where: str, authority: Signed | None = None) -> x509.Certificate:
+    """A stored certificate, of this authority; None: of any. Raises UserInputError naming `where`."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        raise UserInputError("is not a certificate in PEM", where=where) from None
+    try:
+        if authority is not None:
+            certificate.verify_directly_issued_by(authority.certificate)
+    except (ValueError, TypeError, InvalidSignature):
+        raise UserInputError("is not signed by this job's CA", where=where) from None
+    return certificate
+
+
+def load_authority(certificate: bytes, key: bytes, *, where: str) -> Signed:
+    """A stored CA; raises UserInputError naming `where`."""
+    made = load(certificate, where=where)
+    try:
+        private = serialization.load_pem_private_key(key, None)
+    except (ValueError, TypeError):  # TypeError: it wants a passphrase
+        raise UserInputError("the CA's key is not a PEM key without passphrase", where=where) from None
+    if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != made.public_key():
+        raise UserInputError("the CA's key does not belong to its certificate", where=where)
+    return Signed(made, private)

@@ -1,0 +1,160 @@
+"""The keys of one job, as files: a CA, and a folder for each host that is copied to it.
+
+    FOLDER/ca/certificate.pem, key.pem                   keep it off the training hosts
+    FOLDER/hosts/NAME/ca.pem, certificate.pem, key.pem   belongs to host NAME
+
+Folders have mode 0700 and files 0600 from their first byte on. Everything is on the disk before the first
+folder takes its place.
+"""
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mltswitch.errors import MachineError, UserInputError
+from mltswitch.hostagent.endpoint import host_name_problem
+from mltswitch.hostagent.security.credentials import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, opened_key
+
+if TYPE_CHECKING:
+    from mltswitch.hostagent.security.certificates import Signed
+
+_FOLDER_MODE: Final = 0o700
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFolder:
+    """A certificate and its key, of the CA or of one host."""
+
+    name: str
+    folder: Path
+    expires: datetime
+    is_new: bool
+    """False: it was there before, and was left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobKeys:
+    """All that belongs to one job."""
+
+    authority: KeyFolder
+    hosts: tuple[KeyFolder, ...]
+
+
+def make_keys(
+    folder: Path,
+    names: Iterable[str],
+    *,
+    days: int = 30,
+    authority_days: int = 365,
+    replace: bool = False,
+    now: datetime | None = None,
+) -> JobKeys:
+    """Keys for hosts below `folder`. The first call makes the job's CA, later ones use it.
+
+    A host that has keys keeps them, unless `replace`. Raises UserInputError, and then nothing has changed.
+    """
+    try:
+        from mltswitch.hostagent.security.certificates import issue, load, load_authority
+    except ImportError:
+        hint = "`pip install 'mltswitch[agent]'`"
+        raise MachineError("the Python package cryptography is missing", hint=hint) from None
+    names = list(dict.fromkeys(names))
+    if not names:
+        raise UserInputError("no hosts", hint="name them, or give the plan that knows them")
+    for name in names:
+        problem = host_name_problem(name)
+        if problem:
+            raise UserInputError(problem, where=f"host {name[:80]}")
+    now = (now or datetime.now(UTC)).replace(microsecond=0)  # certificates know whole seconds
+    ours, hosts = folder / "ca", folder / "hosts"
+    certificates, signed = {}, {}
+    try:
+        is_new = not folder.exists() or not any(folder.iterdir())
+        if is_new:  # two jobs' CAs are told apart in errors
+            authority = issue(f"mltswitch job {secrets.token_hex(4)}", now, authority_days)
+        elif ours.is_dir():
+            with opened_key(ours / KEY_FILE) as key:
+                secret = os.read(key, 1 << 16)
+            authority = load_authority((ours / CERTIFICATE_FILE).read_bytes(), secret, where=str(ours))
+        else:
+            hint = "put its folder ca back for as long as you sign, or give another folder"
+            raise UserInputError("holds no CA of a job, and is not empty", where=str(folder), hint=hint)
+        for name in names:
+            file = hosts / name / CERTIFICATE_FILE
+            if os.path.lexists(hosts / name) and not replace:
+                certificates[name] = load(file.read_bytes(), where=str(file), authority=authority)
+            else:
+                signed[name] = issue(name, now, days, authority)
+                certificates[name] = signed[name].certificate
+        if signed:
+            _write(Path(os.path.realpath(folder)), authority, signed, is_new=is_new)
+    except OSError as error:
+        where = str(error.filename or folder)
+        raise UserInputError(f"cannot be used: {error.strerror}", where=where) from None
+    made = [
+        KeyFolder(name, hosts / name, made.not_valid_after_utc, name in signed)
+        for name, made in certificates.items()
+    ]
+    return JobKeys(KeyFolder("ca", ours, authority.certificate.not_valid_after_utc, is_new), tuple(made))
+
+
+def _write(folder: Path, authority: "Signed", signed: Mapping[str, "Signed"], *, is_new: bool) -> None:
+    """Into a folder of our own beside the place, then all of it at once; or, in an old job, host by host."""
+    parent = folder.parent if is_new else folder
+    parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    staging = parent / f".{folder.name}.{secrets.token_hex(4)}"
+    staging.mkdir(mode=_FOLDER_MODE)
+    try:
+        (staging / "hosts").mkdir(mode=_FOLDER_MODE)
+        authority_pem, authority_key = authority.pem()
+        if is_new:
+            _write_files(staging / "ca", {CERTIFICATE_FILE: authority_pem, KEY_FILE: authority_key})
+        for name, host in signed.items():
+            certificate, key = host.pem()
+            files = {AUTHORITY_FILE: authority_pem, CERTIFICATE_FILE: certificate, KEY_FILE: key}
+            _write_files(staging / "hosts" / name, files)
+        _synchronise(*staging.rglob("*"), staging)
+        if is_new:
+            staging.rename(folder)
+        else:
+            _move_hosts(staging, folder / "hosts", signed)
+        _synchronise(parent)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _move_hosts(staging: Path, hosts: Path, names: Iterable[str]) -> None:
+    """Each host has its old folder or its new one, complete; an old one leaves with the staging folder."""
+    hosts.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+    for name in names:
+        place, replaced = hosts / name, staging / f"replaced-{name}"
+        if os.path.lexists(place):
+            place.rename(replaced)
+        try:
+            (staging / "hosts" / name).rename(place)
+        except OSError:
+            if os.path.lexists(replaced):
+                replaced.rename(place)
+            raise
+    _synchronise(hosts)
+
+
+def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    folder.mkdir(mode=_FOLDER_MODE)
+    for name, content in files.items():
+        (folder / name).touch(mode=0o600, exist_ok=False)
+        (folder / name).write_bytes(content)
+
+
+def _synchronise(*paths: Path) -> None:
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

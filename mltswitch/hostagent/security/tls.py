@@ -1,0 +1,194 @@
+"""TLS 1.3, both sides with a certificate of the job's CA and of nobody else's.
+
+A context reads no environment (SSLKEYLOGFILE), no CA of the system, and resumes no session: each connection
+proves both certificates anew. Whoever uses one asks `peer_name` before a word is believed.
+"""
+
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.endpoint import host_name_problem
+from mltswitch.hostagent.errors import AgentError, PeerRefusedError
+from mltswitch.hostagent.security.credentials import Credentials, opened_key
+
+_FINDINGS: Final = {
+    9: "its certificate is not valid yet: this host's clock or that of whoever signed it is wrong",
+    10: "its certificate has expired, or this host's clock is wrong",
+    **dict.fromkeys((7, 18, 19, 20, 21), "its certificate is not signed by the job's CA"),
+    26: "its certificate is for another purpose",
+    62: "its certificate names another host",
+}
+"""What is wrong with the certificate that we were shown, by OpenSSL's codes (x509_vfy.h)."""
+_NO_TLS: Final = (
+    "it does not speak TLS: no agent, or without keys; give both ends keys of one job, or neither"
+)
+_REASONS: Final = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
+    "UNSUPPORTED_PROTOCOL": "it does not speak TLS 1.3",
+    **dict.fromkeys(("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"), _NO_TLS),
+    "ALERT_CERTIFICATE_EXPIRED": "finds our certificate expired, or its clock is wrong",
+    "ALERT_UNKNOWN_CA": "does not know the CA of our certificate: we have keys of different jobs",
+    "ALERT_DECRYPT_ERROR": "does not believe our certificate: we have keys of different jobs",
+    "ALERT_BAD_CERTIFICATE": "does not accept our certificate: one of the two clocks may be wrong",
+    "ALERT_UNSUPPORTED_CERTIFICATE": "finds our certificate made for another purpose",
+    "ALERT_CERTIFICATE_REQUIRED": "wants a certificate, and we have shown none",
+    "ALERT_PROTOCOL_VERSION": "does not speak TLS 1.3",
+}
+"""What OpenSSL finds, and what the peer's alerts say of us (RFC 8446, section 6)."""
+_USAGES: Final = b"\x55\x1d\x25"
+_TLS_USAGE: Final = {"server": b"+\x06\x01\x05\x05\x07\x03\x01", "client": b"+\x06\x01\x05\x05\x07\x03\x02"}
+"""Object identifiers of RFC 5280, section 4.2.1.12: the extension, and its values."""
+
+
+class _AcceptedTls(ssl.SSLObject):
+    """The accepting end, whose peer hears why a handshake has failed.
+
+    asyncio throws away what OpenSSL has to say then. So the handshake seems to succeed, the alert is sent,
+    and the connection ends: nothing can be read or written, and `peer_name` raises the reason.
+    """
+
+    failure: ssl.SSLError | None = None
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            self.failure = error
+
+    def getpeercert(self, binary_form: bool = False) -> Any:
+        return None if self.failure else super().getpeercert(binary_form)
+
+    def read(self, *arguments: Any) -> Any:
+        return b"" if self.failure else super().read(*arguments)
+
+    def unwrap(self) -> None:
+        if not self.failure:
+            super().unwrap()
+
+
+class _AcceptingContext(ssl.SSLContext):
+    sslobject_class = _AcceptedTls
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TlsIdentity:
+    """Who this host is towards its peers, and whom it believes."""
+
+    name: str
+    """As the certificate has it; the agent goes by this name."""
+    expires: datetime
+    """Of the certificate: no new connection after it. Those that are open stay."""
+    client: ssl.SSLContext
+    server: ssl.SSLContext
+
+
+def peer_name(tls: ssl.SSLObject, *, is_client: bool) -> str:
+    """The name that a peer, the client or the server of this connection, has proved by its certificate.
+
+    Raises PeerRefusedError: the handshake failed, or the certificate is not for exactly one host, or not for
+    this side of TLS; OpenSSL lets one pass that does not say what it is for.
+    """
+    label = tls.server_hostname or ""
+    failure = getattr(tls, "failure", None)
+    if failure is not None:
+        raise refusal(failure, label)
+    alternatives: Any = (tls.getpeercert() or {}).get("subjectAltName", ())
+    names: list[str] = [value for kind, value in alternatives if kind == "DNS"]
+    if len(names) != 1 or host_name_problem(names[0]):
+        raise PeerRefusedError("its certificate names not exactly one host", peer=label)
+    side = "client" if is_client else "server"
+    if _TLS_USAGE[side] not in _extended_key_usage(tls.getpeercert(binary_form=True) or b""):
+        raise PeerRefusedError(f"its certificate has no extended key usage for a TLS {side}", peer=label)
+    return names[0]
+
+
+def refusal(error: ssl.SSLError, peer: str) -> AgentError:
+    """What OpenSSL reports, as one line that says who refuses whom, and who can mend it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = _FINDINGS.get(error.verify_code, f"its certificate does not hold: {error.verify_message}")
+        return PeerRefusedError(why, peer=peer)
+    reason = getattr(error, "reason", None) or "unknown error"
+    reason = reason[max(reason.find("ALERT_"), 0) :]  # before it stands a word that differs between versions
+    why = f"the TLS connection fails: {reason.replace('_', ' ').lower()}"
+    return PeerRefusedError(_REASONS.get(reason, why), peer=peer)
+
+
+def load_identity(credentials: Credentials) -> TlsIdentity:
+    """Read and prove a host's keys: they are shown to ourselves as a peer would see them.
+
+    Raises UserInputError: a file is missing, others may read the key, or no peer would accept it now.
+    """
+    client = _loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), credentials)
+    server = _loaded(_AcceptingContext(ssl.PROTOCOL_TLS_SERVER), credentials)
+    server.num_tickets = 0
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    accepting = server.wrap_bio(to_server, to_client, server_side=True)
+    try:
+        client.check_hostname = False  # the name is what we are here to learn
+        connecting = client.wrap_bio(to_client, to_server)
+        for end in (connecting, accepting, connecting, accepting):
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+        name = peer_name(accepting, is_client=True)
+        peer_name(connecting, is_client=False)
+    except (ssl.SSLError, AgentError) as problem:
+        error = refusal(problem, "") if isinstance(problem, ssl.SSLError) else problem
+        what = error.what.removeprefix("its certificate ").removeprefix("it ")
+        hint = "`mltswitch agent keys` makes new ones"
+        raise UserInputError(what, where=str(credentials.certificate), hint=hint) from None
+    finally:
+        client.check_hostname = True
+    ends = ssl.cert_time_to_seconds(str((accepting.getpeercert() or {})["notAfter"]))
+    return TlsIdentity(name, datetime.fromtimestamp(ends, UTC), client, server)
+
+
+def _loaded(context: ssl.SSLContext, credentials: Credentials) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.hostname_checks_common_name = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT
+    with opened_key(credentials.key) as key:  # by descriptor: what is loaded is what was checked
+        file, expected = credentials.authority, "a CA certificate"
+        try:
+            context.load_verify_locations(file)
+            file, expected = (
+                credentials.certificate,
+                "a certificate, and beside it the key without passphrase",
+            )
+            context.load_cert_chain(file, f"/proc/self/fd/{key}", "")  # without password OpenSSL asks for one
+        except (OSError, ValueError) as error:  # SSLError is an OSError
+            why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+            what = f"cannot be used ({why.replace('_', ' ').lower()})"
+            raise UserInputError(what, where=str(file), expected=f"{expected}, in PEM") from None
+    return context
+
+
+def _extended_key_usage(certificate: bytes) -> list[bytes]:
+    """Object identifiers of what a certificate (RFC 5280, section 4.1) is for; none where it does not say."""
+    with suppress(IndexError, KeyError):  # not as the standard has it: says nothing
+        to_be_signed = _elements(_elements(certificate)[0][1])[0][1]
+        extensions = dict(_elements(to_be_signed))[0xA3]
+        for _, extension in _elements(_elements(extensions)[0][1]):
+            parts = _elements(extension)
+            if parts[0][1] == _USAGES:
+                return [usage for _, usage in _elements(_elements(parts[-1][1])[0][1])]
+    return []
+
+
+def _elements(der: bytes) -> list[tuple[int, bytes]]:
+    """Tag and content of each element (X.690, section 8.1); raises IndexError."""
+    found = []
+    while der:
+        size, start = der[1], 2
+        if size & 0x80:
+            start += size & 0x7F
+            size = int.from_bytes(der[2:start], "big")
+        found.append((der[0], der[start : start + size]))
+        der = der[start + size :]
+    return found
