@@ -217,6 +217,11 @@ def _refused(
     )
 
 
+def place_of(field: str, *, where: str, text: str) -> str:
+    """`agent.yaml:12: ports.rate`: a field of the document with this text, as errors name it."""
+    return where + next(_places([tuple(field.split("."))], text))
+
+
 def _places(fields: Iterable[_Field], text: str | None) -> Iterator[str]:
     """`:12: ports.rate`: the line of each field, or of what should hold it, and the field's name."""
     root = None

@@ -10,15 +10,10 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.hostagent.spraying import FIRST_SOURCE_PORT, LEAST_SOURCE_PORTS, MOST_PATHS
 from mltswitch.plan import Host, PathName, Plan, Segments, Switch, trailing_number
 from mltswitch.wire import ETHERTYPE_IPV4, SourceRoute
 
-MOST_PATHS: Final = 64
-"""Between two hosts (MLT_MOST_PATHS of the data plane)."""
-FIRST_SOURCE_PORT: Final = 61_000
-"""Of the mode `entropy`: Linux hands out 32768 to 60999 by itself (ip_local_port_range)."""
-LARGEST_FIRST_SOURCE_PORT: Final = (1 << 16) - MOST_PATHS
-LEAST_SOURCE_PORTS: Final = 16
 SOURCE_PORTS_PER_SPINE: Final = 4
 """A fair hash of 16 ports over 4 spines leaves one of these without any in 4 % of all cases: 4 · (3/4)¹⁶."""
 

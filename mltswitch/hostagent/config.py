@@ -1,0 +1,451 @@
+"""How one host's agent is set up: the fields of its file are the settings.
+
+A file says what a plan does not, or all of it without one. `AgentConfig.resolved` fills in the rest.
+"""
+
+import socket
+from collections.abc import Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails
+
+from mltswitch.documents import parse_yaml, place_of, read_text, validate
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.endpoint import Endpoint, host_name_problem, look_up, parse_endpoint
+from mltswitch.hostagent.fields import (
+    AddressText,
+    ChannelName,
+    Defaults,
+    EndpointText,
+    FileName,
+    Flag,
+    HostName,
+    PlaceText,
+    RateBps,
+    SizeBytes,
+    Spraying,
+    TransportName,
+)
+from mltswitch.hostagent.spraying import LEAST_SOURCE_PORTS, MOST_PATHS
+from mltswitch.hostagent.tagging.classes import Classes, TwoQueues
+from mltswitch.hostagent.transport.description import transports
+from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
+from mltswitch.wire import AGENT_PORT, Dscp
+from mltswitch.wire.internet import ip_udp_bytes
+
+if TYPE_CHECKING:
+    from mltswitch.hostagent.dataplane.binding import RateOptions
+    from mltswitch.hostagent.security.tls import TlsIdentity
+
+AGENT_SCHEMA: Literal["mltswitch/agent/v1"] = "mltswitch/agent/v1"
+DEFAULT_CHANNEL: Final = "default"
+LOOPBACK: Final = "127.0.0.1"
+LOOPBACK_RATE_BPS: Final = 100_000_000_000
+"""More than a process can send: what loopback carries is what the processors manage."""
+LOOPBACK_MTU_BYTES: Final = 65_536
+"""Of Linux's loopback interface; no cable carries more."""
+MOST_DATAGRAM_BYTES: Final = 65_000
+"""MLT_MOST_DATAGRAM_BYTES of the data plane."""
+MOST_BURST_PACKETS: Final = 64
+MOST_PEERS: Final = 1024
+EXAMPLE_CLASSES: Final = Classes(control_dscp=40, gradient_dscp=(34,))
+"""On loopback, where no switch reads them: the example fabric's."""
+BEYOND_LOOPBACK: Final = (
+    "beyond loopback an agent needs a plan (--plan), or a file (-c) with two lines such as "
+    "`line_rate: 10Gbps` and `classes: {control_dscp: 0, gradient_dscp: [0]}` (0: of no class)"
+)
+
+HOST_NOISE_NS: Final = 500_000
+"""What scheduling adds even to the least of a few round trips."""
+LOW_SHARE: Final = 1 / 4
+"""Of a full queue, which is no congestion yet."""
+INCREASE_SHARE: Final = 0.01
+"""TIMELY's step over the line rate."""
+
+
+def _schema(schema: dict[str, Any]) -> None:
+    """Sections of transports are fields of the file, and nothing else is."""
+    schema["properties"] |= {name: entry.settings.model_json_schema() for name, entry in transports().items()}
+    schema["additionalProperties"] = False
+
+
+class AgentConfig(BaseModel):
+    """One host's agent. With a plan most fields are the plan's; what is given here goes before it.
+
+    Beside these fields it has a section for each transport that has settings, under the transport's name.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="allow", populate_by_name=True, json_schema_extra=_schema, title="AgentConfig"
+    )
+
+    schema_: Literal["mltswitch/agent/v1"] = Field(default=AGENT_SCHEMA, alias="schema")
+    name: HostName | None = None
+    """This host's, in the plan and to its peers; None: as its certificate says, or as it calls itself."""
+    plan: FileName | None = None
+    plan_name: str | None = None
+    """Of the plan's fabric, in settings that came from one."""
+    profile: FileName | None = None
+    """The model profile that the plan was made for, so that layers and tensors have names."""
+    keys: FileName | None = None
+    """Folder with this host's keys, from `mltswitch agent keys`; None: plain text, over loopback alone."""
+    plaintext: Flag = False
+    """No keys, and yet beyond loopback: on networks that are yours alone."""
+    addresses: tuple[AddressText, ...] = Field(default=(), max_length=MOST_PATHS)
+    """Of the data, one a path, or the same again where ports or routes name paths; without, the plan's, the
+    one of `listen`, or 127.0.0.1."""
+    listen: EndpointText | None = None
+    """Where peers reach the control channel; None: at the host's address in the plan, or the first one."""
+    data_port: int | None = Field(default=None, ge=0, lt=1 << 16, strict=True)
+    """UDP; None, or 0: any free one. Paths by source port have theirs."""
+    peers: dict[HostName, PlaceText] = Field(default={}, max_length=MOST_PEERS)
+    """Where others listen, by IP address or by name; beside them every host of the plan, at its address."""
+    mtu_bytes: int = Field(default=1500, ge=576, le=LOOPBACK_MTU_BYTES, strict=True)
+    """Longest packet; without, the plan's, or 65,536 over loopback alone."""
+    authenticate: Flag | None = None
+    """A tag on every datagram; None: where there are keys."""
+    burst_packets: int | None = Field(default=None, ge=1, le=MOST_BURST_PACKETS, strict=True)
+    """n, packets with one path and one DSCP/ECN byte; None: the plan's, or as many as the kernel takes."""
+    line_rate_bps: RateBps | None = Field(default=None, alias="line_rate")
+    """Of this host's link."""
+    rate_share: float = Field(default=1.0, gt=0, le=1)
+    """Of the line rate, for gradients."""
+    queue_bytes: SizeBytes | None = Field(default=None, alias="queue", ge=0)
+    """Where the switch begins to drop what is unimportant; None, or 0: not known."""
+    base_round_trip_seconds: float | None = Field(default=None, gt=0, le=10)
+    """Of an idle network; thresholds of the rate control follow from it and `queue`."""
+    buffer_bytes: SizeBytes = Field(default=8 << 20, alias="buffer", ge=65_536, lt=1 << 31)
+    """Of each data socket, in each direction, as far as the kernel grants it."""
+    classes: Classes | None = None
+    spraying: Spraying = Spraying()
+    two_queues: int | None = Field(default=None, ge=1, le=65_536, strict=True)
+    """Two classes stand for many priorities: so many foremost unfinished layers use the first one."""
+    transport: TransportName = "mlt"
+    """Of the channel `default`; both ends say the same."""
+    channels: dict[ChannelName, TransportName] = Field(default={}, max_length=64)
+    """More channels: name → transport."""
+    defaults: Defaults = Defaults()
+    _source: str = PrivateAttr(default="")
+    """The file, for errors."""
+
+    @field_validator("plaintext")
+    @classmethod
+    def _is_plain_or_not(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("keys") is not None:
+            raise ValueError("keys and plaintext: true exclude each other")
+        return value
+
+    @field_validator("profile")
+    @classmethod
+    def _has_a_plan(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("plan") is None:
+            raise ValueError("names the layers of a plan, and there is no plan")
+        return value
+
+    @field_validator("line_rate_bps", "queue_bytes", "classes")
+    @classmethod
+    def _is_not_the_plans(cls, value: object, info: ValidationInfo) -> object:
+        if value is not None and info.data.get("plan") is not None:
+            raise ValueError("is the plan's, leave out one of them")
+        return value
+
+    @field_validator("addresses")
+    @classmethod
+    def _are_of_one_version(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len({ip_address(address).version for address in value}) > 1:
+            raise ValueError("are all IPv4 or all IPv6")
+        return value
+
+    @field_validator("channels")
+    @classmethod
+    def _are_others(cls, value: dict[str, str]) -> dict[str, str]:
+        if DEFAULT_CHANNEL in value:
+            raise ValueError(f"the transport of {DEFAULT_CHANNEL} is the field transport")
+        return value
+
+    @model_validator(mode="after")
+    def _sections_are_of_transports(self) -> Self:
+        problems: list[InitErrorDetails] = []
+        for name, value in (self.__pydantic_extra__ or {}).items():
+            known = transports().get(name)
+            if known is None:
+                problems.append({"type": "extra_forbidden", "loc": (name,), "input": value})
+                continue
+            try:
+                self.__pydantic_extra__[name] = known.settings.model_validate(value)  # type: ignore[index]
+            except ValidationError as error:
+                problems += [
+                    {"type": found["type"], "loc": (name, *found["loc"]), "input": found["input"]}
+                    | ({"ctx": found["ctx"]} if "ctx" in found else {})  # type: ignore[misc]
+                    for found in error.errors(include_url=False)
+                ]
+        if problems:
+            raise ValidationError.from_exception_data(type(self).__name__, problems)
+        return self
+
+    # From a file to settings
+
+    @classmethod
+    def load(cls, path: Path | str | None, options: Mapping[str, object] | None = None) -> Self:
+        """Settings from a file, and from fields that go before the file's; None: from these alone.
+
+        Raises UserInputError naming file, line and field; UnsupportedPlanError where no agent can use the
+        plan's paths.
+        """
+        where, text = "command line" if path is None else str(path), "{}"
+        if path is not None:
+            text = read_text(Path(path))
+        data = parse_yaml(text, where=where, is_expanded=True)
+        if isinstance(data, dict):
+            data |= options or {}
+        config = validate(data, cls, where=where, text=text)
+        config._source = where
+        try:
+            return config.resolved(Path() if path is None else Path(path).parent)
+        except UserInputError as error:
+            if error.where.partition(".")[0] in {
+                field.alias or name for name, field in cls.model_fields.items()
+            }:
+                error.where = place_of(error.where, where=where, text=text)
+            raise
+
+    def resolved(self, folder: Path | str = "") -> Self:
+        """With nothing left open: what a plan says is in its fields, and no plan is named.
+
+        Args:
+            folder: files that are named are looked for from here.
+
+        Raises UserInputError, whose `where` is the field or the file that is wrong; UnsupportedPlanError.
+        """
+        folder = Path(folder)
+        fields: dict[str, Any] = {"plan": None, "profile": None}
+        fields["keys"] = None if self.keys is None else str((folder / self.keys).absolute())
+        fields["authenticate"] = self.keys is not None if self.authenticate is None else self.authenticate
+        fields["name"] = self._found_name(fields["keys"])
+        fields |= self._of_itself() if self.plan is None else self._of_plan(folder, fields["name"])
+        made = self.model_copy(update=fields)
+        made._check()
+        return made
+
+    def _found_name(self, keys: str | None) -> str:
+        certified = None if keys is None else _identity(keys).name
+        if certified is not None and self.name not in {None, certified}:
+            raise UserInputError(
+                f"{self.name!r} is not the name in the certificate of {self.keys}",
+                where="name",
+                expected=certified,
+            )
+        name = certified or self.name or socket.gethostname().partition(".")[0]
+        if host_name_problem(name):
+            raise UserInputError("this host has no name", where="name", hint="give it, or keys")
+        return name
+
+    def _of_plan(self, folder: Path, name: str) -> dict[str, Any]:
+        from mltswitch.hostagent.planned import planned_fields  # what reads plans takes long to load
+
+        fields = planned_fields(self, folder, name)
+        for field in {"listen", "mtu_bytes", "burst_packets"} & self.model_fields_set:
+            fields[field] = getattr(self, field) or fields[field]
+        fields["peers"] |= self.peers
+        if self.addresses:
+            fields["spraying"], fields["addresses"] = self._sprayed(self.addresses)
+        elif self.data_port is not None and fields["spraying"].mode == "entropy":
+            raise UserInputError(
+                f"the plan's paths are UDP source ports, from {self.spraying.first_source_port} on",
+                where="data_port",
+                expected="nothing",
+                hint="spraying.first_source_port is where they begin",
+            )
+        return fields
+
+    def _of_itself(self) -> dict[str, Any]:
+        listen = None if self.listen is None else parse_endpoint(self.listen)
+        if listen is not None and listen.ip.is_unspecified and not self.addresses:
+            raise UserInputError(
+                f"{listen.address} is every address of this host, and data needs one",
+                where="listen",
+                expected="one of this host's addresses, or addresses beside it",
+            )
+        spraying, addresses = self._sprayed(self.addresses or ((listen.address,) if listen else (LOOPBACK,)))
+        is_loopback = all(ip_address(address).is_loopback for address in addresses)
+        for field, value in (("line_rate", self.line_rate_bps), ("classes", self.classes)):
+            if value is None and not is_loopback:
+                raise UserInputError("is missing", where=field, hint=BEYOND_LOOPBACK)
+        is_long = is_loopback and "mtu_bytes" not in self.model_fields_set
+        return {
+            "addresses": addresses,
+            "spraying": spraying,
+            "listen": self.listen or str(Endpoint(addresses[0], AGENT_PORT)),
+            "line_rate_bps": self.line_rate_bps or LOOPBACK_RATE_BPS,
+            "mtu_bytes": LOOPBACK_MTU_BYTES if is_long else self.mtu_bytes,
+            "classes": self.classes or EXAMPLE_CLASSES,
+        }
+
+    def _sprayed(self, addresses: tuple[str, ...]) -> tuple[Spraying, tuple[str, ...]]:
+        """As the file has it, and an address for each path."""
+        spraying = self.spraying.model_copy(update={"mode": self.spraying.mode or "alias"})
+        if spraying.mode == "entropy":
+            ports = spraying.source_ports or LEAST_SOURCE_PORTS
+            spraying = spraying.model_copy(update={"source_ports": ports})
+            addresses = (*dict.fromkeys(addresses),) * (ports if len(set(addresses)) == 1 else 1)
+        elif spraying.mode == "p4" and len(set(addresses)) == 1:
+            addresses = addresses[:1] * max(map(len, spraying.routes.values()), default=1)
+        return spraying, addresses
+
+    def _check(self) -> None:
+        """What only all fields together show."""
+        spraying, is_ipv4, paths = self.spraying, ":" not in self.addresses[0], len(self.addresses)
+        problem = field = ""
+        if spraying.mode in {"entropy", "p4"} and len(set(self.addresses)) > 1:
+            field, problem = "addresses", f"paths of the mode {spraying.mode} have one address"
+        elif spraying.mode == "srv6" and (is_ipv4 or [*map(bool, spraying.segments)] != [True] * paths):
+            field, problem = "spraying.segments", "expected for each of addresses, which are IPv6"
+        elif spraying.mode == "p4" and not (
+            is_ipv4 and spraying.interface and spraying.gateway and spraying.routes
+        ):
+            field, problem = "spraying.routes", "expected with interface and gateway, over IPv4"
+        elif self.two_queues is not None and len(self._classes.gradient_dscp) < 2:
+            field, problem = "two_queues", "there is one gradient class"
+        if problem:
+            raise UserInputError(problem, where=field)
+        for endpoint in (self.listen_at, *(Endpoint(address, 0) for address in self.addresses)):
+            if self.keys is None and not self.plaintext and not endpoint.ip.is_loopback:
+                raise UserInputError(
+                    f"plain text does not leave this machine, and {endpoint.address} does",
+                    where="keys",
+                    hint="give each host its keys (mltswitch agent keys), or say plaintext in a laboratory",
+                )
+
+    # What is asked of resolved settings
+
+    @property
+    def _classes(self) -> Classes:
+        return self.classes or EXAMPLE_CLASSES
+
+    @property
+    def control_dscp(self) -> Dscp:
+        """Of control channels, and of acknowledgements."""
+        return self._classes.control_dscp
+
+    def layer_number(self, layer: int | str) -> int:
+        """0-based in forward order; raises UserInputError for a layer that nobody knows."""
+        return self._classes.layer_number(layer)
+
+    def dscp(self, layer: int | str) -> Dscp:
+        """Of a layer, by number or name; raises UserInputError."""
+        return self._classes.of_layer(layer)
+
+    def dscp_of_class(self, name: str) -> Dscp:
+        """Of a class by its name, `gradient-0` say; raises UserInputError where tensors may not use it."""
+        return self._classes.of_class(name)
+
+    def two_queues_of_classes(self) -> TwoQueues | None:
+        """New ones, where two classes stand for many priorities."""
+        return None if self.two_queues is None else self._classes.two_queues(self.two_queues)
+
+    @property
+    def own_name(self) -> str:
+        """Of this host."""
+        return self.name or self._found_name(self.keys)
+
+    def identity(self) -> "TlsIdentity | None":
+        """From the keys; None: plain text. Raises UserInputError."""
+        return None if self.keys is None else _identity(self.keys)
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether each datagram has a tag."""
+        return bool(self.authenticate)
+
+    @property
+    def listen_at(self) -> Endpoint:
+        """Of the control channel."""
+        return parse_endpoint(self.listen or LOOPBACK)
+
+    def endpoint(self, peer: str, remote: Endpoint | str | None = None) -> Endpoint:
+        """Where a peer listens, or as `remote` says it; a host's name is looked up. Raises UserInputError."""
+        if isinstance(remote, Endpoint):
+            return remote
+        text, where = remote or self.peers.get(peer), f"peer {peer[:60]}"
+        if text is None:
+            known = ", ".join([*self.peers][:8]) + (", …" if len(self.peers) > 8 else "")
+            raise UserInputError(
+                "nobody says where it listens",
+                where=where,
+                expected=f"NAME=ADDRESS:PORT{', or one of ' + known if known else ''}",
+            )
+        if remote is None and self._source:
+            where = f"{self._source}: peers.{peer}"
+        return look_up(text, where=where, like=next(iter(self.addresses), ""))
+
+    def section(self, transport: str) -> Any:
+        """Of a transport, as its own model: its section of the file, or the defaults."""
+        return (self.__pydantic_extra__ or {}).get(transport) or transports()[transport].settings()
+
+    @property
+    def path_count(self) -> int:
+        """To the peers that are farthest."""
+        return len(self.addresses)
+
+    def path_socket(self, path: int) -> tuple[str, int]:
+        """Local address and UDP port of a path; 0: any free port."""
+        first = self.spraying.first_source_port if self.spraying.mode == "entropy" else None
+        return self.addresses[path], self.data_port or 0 if first is None else first + path
+
+    def segment_header(self, path: int) -> bytes:
+        """What IPV6_RTHDR of a path's socket takes, the destination left to the kernel; empty: nothing."""
+        if self.spraying.mode != "srv6" or not self.spraying.sticky:
+            return b""
+        hops = self.spraying.segments[path]
+        fixed = bytes((0, 2 * (len(hops) + 1), 4, len(hops), len(hops), 0, 0, 0))  # RFC 8754, section 2
+        return fixed + bytes(16) + b"".join(hop.packed for hop in reversed(hops))
+
+    @property
+    def datagram_bytes(self) -> int:
+        """Longest UDP payload that the paths carry in one packet."""
+        headers = ip_udp_bytes(self.addresses[0]) + self.spraying.header_bytes
+        return min(self.mtu_bytes - headers, MOST_DATAGRAM_BYTES)
+
+    def rate_options(self, window_bytes: int = 0) -> "RateOptions":
+        """Of the rate control to one peer, from line rate, known queue and known base round trip.
+
+        T_low lies the noise of hosts above the base, or a quarter of a full queue where that is more; T_high
+        half-way from there to the round trip of a full queue, so that flows slow down before it is full, but
+        half the noise above T_low at least. Where queue or base are not known, the data plane derives both
+        from the round trips that it sees.
+        """
+        from mltswitch.hostagent.dataplane.binding import RateOptions
+
+        line_rate_bps = self.line_rate_bps or LOOPBACK_RATE_BPS
+        low_ns = high_ns = 0
+        if self.queue_bytes and self.base_round_trip_seconds:
+            drain_ns = round(self.queue_bytes * BITS_PER_BYTE / line_rate_bps * NANOSECONDS)
+            spared_ns = max(HOST_NOISE_NS, round(LOW_SHARE * drain_ns))
+            low_ns = round(self.base_round_trip_seconds * NANOSECONDS) + spared_ns
+            high_ns = low_ns + (max(HOST_NOISE_NS, drain_ns - spared_ns) + 1) // 2
+        return RateOptions(
+            cap_bps=line_rate_bps * self.rate_share,
+            increase_bps=line_rate_bps * INCREASE_SHARE,
+            low_ns=low_ns,
+            high_ns=high_ns,
+            window_bytes=window_bytes,
+        )
+
+
+def _identity(keys: str) -> "TlsIdentity":
+    from mltswitch.hostagent.security.credentials import Credentials
+    from mltswitch.hostagent.security.tls import load_identity
+
+    return load_identity(Credentials.in_folder(Path(keys)))
