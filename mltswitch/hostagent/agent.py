@@ -20,8 +20,8 @@ from typing import Any, Final, Self
 from weakref import WeakSet
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.channel import DEFAULT_CHANNEL, Channel, ReceiveRequest, SendRequest
-from mltswitch.hostagent.config import AgentConfig
+from mltswitch.hostagent.channel import Channel, ReceiveRequest, SendRequest
+from mltswitch.hostagent.config import DEFAULT_CHANNEL, AgentConfig
 from mltswitch.hostagent.elements import check_byte_order
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.engine import Engine
@@ -57,8 +57,7 @@ class Agent:
         self.config: Final = (config or AgentConfig()).resolved(Path())
         self.completions: Final = CompletionQueue()
         """Told of the posts that name it."""
-        identity = self.config.identity()
-        self.name: Final = identity.name if identity is not None else self.config.own_name
+        self.name: Final = self.config.own_name
         self._two_queues: TwoQueues | None = self.config.two_queues_of_classes()
         self._sends_by_layer: defaultdict[int, WeakSet[Transfer]] = defaultdict(WeakSet)
         self._classes_lock = threading.Lock()
@@ -66,7 +65,7 @@ class Agent:
         self._ended = EndedTransfers()
         self._started_ns = time.monotonic_ns()
         self._channels: dict[str, Channel] = {}
-        self.engine: Final = Engine(self.config, self.name, identity, admit, tuple(observers))
+        self.engine: Final = Engine(self.config, self.name, self.config.identity(), admit, tuple(observers))
         """For channels and the doctor, not for users."""
         self.engine.start(self.config.listen_at)
         try:
@@ -75,8 +74,7 @@ class Agent:
         except BaseException:
             self.engine.stop()
             raise
-        addresses = tuple(self.config.path_socket(number)[0] for number in range(self.config.path_count))
-        self.engine.tell(AgentStarted(agent=self.name, addresses=addresses))
+        self.engine.tell(AgentStarted(agent=self.name, addresses=self.config.addresses))
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -25,7 +25,6 @@ from mltswitch.wire import ElementType
 if TYPE_CHECKING:
     from mltswitch.hostagent.agent import Agent
 
-DEFAULT_CHANNEL: Final = "default"
 MOST_MESSAGE_BYTES: Final = 1024
 LONGEST_DEADLINE_SECONDS: Final = 86_400.0 * 365
 MOST_LAYER: Final = (1 << 16) - 1

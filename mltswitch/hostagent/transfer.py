@@ -158,9 +158,13 @@ class Transfer:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
+        def answer() -> None:
+            if not done.done():
+                done.set_result(None)
+
         def tell() -> None:
             with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
-                loop.call_soon_threadsafe(lambda: done.done() or done.set_result(None))
+                loop.call_soon_threadsafe(answer)
 
         self.add_done_callback(tell)
         yield from done.__await__()

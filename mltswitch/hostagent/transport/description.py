@@ -273,8 +273,15 @@ class Connection(Protocol):
 class TransportHost(Protocol):
     """What an agent gives its transports. Only the engine's thread may call, but for `loop`'s own doors."""
 
-    config: "AgentConfig"
-    loop: asyncio.AbstractEventLoop
+    @property
+    def config(self) -> "AgentConfig":
+        """Resolved."""
+        ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The engine's."""
+        ...
 
     def send_frame(self, peer: str, channel: str, body: dict[str, Any]) -> None:
         """To the other end of the connection, on the control channel."""

@@ -58,6 +58,7 @@ WEIGH_SECONDS: Final = 0.1
 """Between two looks at the paths, while something is on its way."""
 UDP_BYTES: Final = 8
 MAC_BYTES: Final = 16
+MOST_WINDOW_BYTES: Final = 1 << 30
 KEY_BYTES: Final = 16
 SALT_BYTES: Final = 4
 
@@ -117,7 +118,9 @@ class MltEngine:
         self.host: Final = host
         self.plane: Final = binding.DataPlane()
         self.binding: Final = binding
-        self.settings: Final = host.config.section(TRANSPORT.name)
+        settings = host.config.section(TRANSPORT.name)
+        assert isinstance(settings, MltSettings)  # noqa: S101  (it is our own section)
+        self.settings: Final = settings
         self.callbacks: Final[dict[int, Callable[[], object]]] = {}
         """By transfer: called once it is done."""
         self._by_token: dict[int, MltConnection] = {}
@@ -150,9 +153,9 @@ class MltEngine:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as bound:
             try:
-                segments = config.segment_header(number)
-                if segments:
-                    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RTHDR, segments)
+                header = config.segment_header(number)
+                if header:
+                    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RTHDR, header)
                 bound.bind((address, port))
             except OSError as error:
                 raise MachineError(
@@ -170,8 +173,6 @@ class MltEngine:
 
     def _set_buffers(self, bound: socket.socket) -> None:
         wanted = self.host.config.buffer_bytes
-        if wanted is None:
-            return
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             bound.setsockopt(socket.SOL_SOCKET, option, wanted)
             if bound.getsockopt(socket.SOL_SOCKET, option) < wanted:
@@ -245,12 +246,13 @@ class MltEngine:
             ack_packets=self.settings.acknowledgement_packets,
             control_tos=config.control_dscp << 2 | ECT,
             spray_random=config.spraying.policy is Policy.RANDOM,
-            rate=config.rate_options(min(offer.window_bytes, 1 << 30)),
+            rate=config.rate_options(min(offer.window_bytes, MOST_WINDOW_BYTES)),
             **keys,
         )
         paths = [self._path(peer, number, offer.paths) for number in range(self._count(peer, offer))]
         self.plane.open(mine.token, options, paths)
-        connection = MltConnection(self, peer, channel, mine.token, len(paths), datagram_bytes)
+        body_bytes = datagram_bytes - binding.HEADER_BYTES - (MAC_BYTES if keys else 0)
+        connection = MltConnection(self, peer, channel, mine.token, len(paths), body_bytes)
         self._by_token[mine.token] = connection
         return connection
 
@@ -351,7 +353,7 @@ class MltConnection:
     """One flow."""
 
     def __init__(
-        self, engine: MltEngine, peer: str, channel: str, token: int, paths: int, datagram_bytes: int
+        self, engine: MltEngine, peer: str, channel: str, token: int, paths: int, body_bytes: int
     ) -> None:
         self.engine: Final = engine
         self.peer: Final = peer
@@ -362,8 +364,8 @@ class MltConnection:
         self.closed_by: AgentError | None = None
         self._weighed: tuple[PathSnapshot, ...] = ()
         self._token = token
-        has_tags = engine.host.config.is_authenticated
-        self._body_bytes = datagram_bytes - engine.binding.HEADER_BYTES - (MAC_BYTES if has_tags else 0)
+        self._body_bytes = body_bytes
+        """Of a datagram, elements alone."""
 
     def post_sends(self, requests: Sequence[Send]) -> list["MltTicket"]:
         """See Connection."""
@@ -376,10 +378,12 @@ class MltConnection:
         """See Connection."""
         binding = self.engine.binding
         return self._posted(
-            self.engine.plane.post_receives, requests, [self._receive(binding, r) for r in requests]
+            self.engine.plane.post_receives,
+            requests,
+            [self._receive(binding, request) for request in requests],
         )
 
-    def _send(self, binding: Any, request: Send) -> "binding.Send":
+    def _send(self, binding: Any, request: Send) -> Any:
         memory, policy, important = request.memory, request.importance, None
         if isinstance(policy, Compiled):
             kind = _COMPILED[policy.name]
@@ -405,7 +409,7 @@ class MltConnection:
             moment=_MOMENTS[request.deadline_from],
         )
 
-    def _receive(self, binding: Any, request: Receive) -> "binding.Receive":
+    def _receive(self, binding: Any, request: Receive) -> Any:
         memory = request.memory
         return binding.Receive(
             flow=self._token,
@@ -434,7 +438,8 @@ class MltConnection:
             numbers = post(entries)
         except self.engine.binding.DataPlaneError as error:
             first = requests[0]
-            kind, what = CancelledError, "cannot be posted: " + error.what
+            kind: type[AgentError] = CancelledError
+            what = "cannot be posted: " + error.what
             if error.status is statuses.BUSY:
                 what = "this tensor is on its way in this round already, or the peer has not yet ended it"
             elif error.status is statuses.FULL:
