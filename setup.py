@@ -1,5 +1,8 @@
-"""Says what pyproject.toml cannot: which compiled module cffi makes."""
+"""Says what pyproject.toml cannot: which compiled module cffi makes, and for which versions of Python it is."""
 
 from setuptools import setup
 
-setup(cffi_modules=["mltswitch/hostagent/dataplane/build.py:ffibuilder"])
+setup(
+    cffi_modules=["mltswitch/hostagent/dataplane/build.py:ffibuilder"],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)
