@@ -198,9 +198,12 @@ class AgentConfig(BaseModel):
     # From a file to settings
 
     @classmethod
-    def load(cls, path: Path | str | None, options: Mapping[str, object] | None = None) -> Self:
+    def load(
+        cls, path: Path | str | None, options: Mapping[str, object] | None = None, default_name: str = ""
+    ) -> Self:
         """Settings from a file, and from fields that go before the file's; None: from these alone.
 
+        `default_name` is this host's where neither name, keys nor plan say it.
         Raises UserInputError naming file, line and field; UnsupportedPlanError where no agent can use the
         plan's paths.
         """
@@ -212,6 +215,8 @@ class AgentConfig(BaseModel):
             data |= options or {}
         config = validate(data, cls, where=where, text=text)
         config._source = where
+        if default_name and config.name is config.keys is config.plan is None:
+            config = config.model_copy(update={"name": default_name})
         try:
             return config.resolved(Path() if path is None else Path(path).parent)
         except UserInputError as error:
