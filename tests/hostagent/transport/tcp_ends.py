@@ -1,0 +1,198 @@
+"""Two ends of the transport `tcp` over loopback: real sockets and loop, a control channel in memory."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar, cast
+
+import numpy as np
+
+from mltswitch.hostagent.elements import memory_of
+from mltswitch.hostagent.errors import AgentError
+from mltswitch.hostagent.tagging.policies import ImportancePolicy
+from mltswitch.hostagent.transport.description import (
+    AtDeadline,
+    Moment,
+    Outcome,
+    Receive,
+    Send,
+    StopRule,
+    TransportHost,
+)
+from mltswitch.hostagent.transport.tcp import TcpConnection, TcpEngine, TcpSettings, TcpTicket
+
+PATIENCE: Final = 20.0
+SECOND: Final = 1_000_000_000
+_Result = TypeVar("_Result")
+
+
+class End:
+    """One agent's end: what the core would be to the transport."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, settings: TcpSettings) -> None:
+        self.name, self.loop = name, loop
+        self.config: Any = SimpleNamespace(
+            addresses=("127.0.0.1",), data_port=None, control_dscp=40, section=lambda _: settings
+        )
+        self.peer: End
+        self.connection: TcpConnection
+        self.engine: TcpEngine
+        self.failures: list[AgentError] = []
+        self.messages = threading.Semaphore(0)
+        self.frames: list[dict[str, Any]] = []
+        self.holds_frames = False
+
+    def send_frame(self, peer: str, channel: str, body: dict[str, Any]) -> None:
+        """Through JSON, as the control channel does, and later."""
+        encoded = json.dumps(body)
+        self.frames.append(body)
+        if not self.holds_frames:
+            self.loop.call_soon(lambda: self.peer.deliver(json.loads(encoded)))
+
+    def deliver(self, body: dict[str, Any]) -> None:
+        """What the engine does with the peer's frames."""
+        try:
+            self.connection.frame_received(body)
+        except AgentError as error:
+            self.connection_failed(self.peer.name, error)
+
+    def tell(self, event: object) -> None: ...
+
+    def warn(self, text: str) -> None: ...
+
+    def message_arrived(self, peer: str, channel: str) -> None:
+        self.messages.release()
+
+    def connection_failed(self, peer: str, error: AgentError) -> None:
+        """The agent's answer: both ends close."""
+        self.failures.append(error)
+        self.connection.close(error)
+
+
+class Ends:
+    """A connected pair; `a` and `b` may both send."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ours: TcpSettings, theirs: TcpSettings) -> None:
+        self.loop = loop
+        self.a, self.b = End("a", loop, ours), End("b", loop, theirs)
+        self.a.peer, self.b.peer = self.b, self.a
+
+    def call(self, work: Callable[[], _Result]) -> _Result:
+        """In the loop's thread."""
+        done: Future[_Result] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except BaseException as error:  # noqa: BLE001  (the caller's)
+                done.set_exception(error)
+
+        self.loop.call_soon_threadsafe(run)
+        return done.result(PATIENCE)
+
+    def open(self) -> None:
+        for end in (self.a, self.b):
+            end.engine = TcpEngine(cast(TransportHost, end), end.config.section("tcp"))
+
+    def connect(self) -> None:
+        offers = {end.name: end.engine.offer(end.peer.name, "default") for end in (self.a, self.b)}
+        for end in (self.a, self.b):
+            end.connection = end.engine.accept(
+                end.peer.name, "default", offers[end.name], json.loads(json.dumps(offers[end.peer.name]))
+            )
+
+    def close(self) -> None:
+        for end in (self.a, self.b):
+            if hasattr(end, "connection"):
+                end.connection.close(AgentError("closed"))
+            end.engine.close()
+
+
+@contextmanager
+def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """In a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield loop
+    finally:
+
+        async def end() -> None:
+            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+        asyncio.run_coroutine_threadsafe(end(), loop).result(PATIENCE)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(PATIENCE)
+        loop.close()
+
+
+@contextmanager
+def running_ends(
+    settings: TcpSettings | None = None, theirs: TcpSettings | None = None, *, is_connected: bool = True
+) -> Iterator[Ends]:
+    """Closed at the end."""
+    ours = settings or TcpSettings()
+    with running_loop() as loop:
+        ends = Ends(loop, ours, theirs or ours)
+        ends.call(ends.open)
+        try:
+            if is_connected:
+                ends.call(ends.connect)
+            yield ends
+        finally:
+            ends.call(ends.close)
+
+
+def send(data: object, tensor: int = 1, **changes: Any) -> Send:
+    """As the agent fills it in."""
+    values: dict[str, Any] = {
+        "memory": memory_of(data),
+        "tensor": tensor,
+        "round_number": 0,
+        "layer": 0,
+        "dscp": 34,
+        "importance": cast(ImportancePolicy, None),
+        "burst_packets": 0,
+        "deadline_ns": int(PATIENCE * SECOND),
+        "deadline_from": Moment.POST,
+    }
+    return Send(**(values | changes))
+
+
+def receive(buffer: object, tensor: int = 1, **changes: Any) -> Receive:
+    """As the agent fills it in."""
+    values: dict[str, Any] = {
+        "memory": memory_of(buffer, writable=True),
+        "tensor": tensor,
+        "round_number": 0,
+        "loss_bound": 0.0,
+        "important_loss_bound": 1.0,
+        "soft_ns": 0,
+        "deadline_ns": int(PATIENCE * SECOND),
+        "deadline_from": Moment.POST,
+        "at_deadline": AtDeadline.FAIL,
+        "stop": StopRule.PATIENT,
+        "keep_missing": False,
+    }
+    return Receive(**(values | changes))
+
+
+def outcome(ticket: TcpTicket) -> Outcome:
+    """Bounded."""
+    assert ticket.wait(PATIENCE), ticket.request
+    found = ticket.outcome()
+    assert found is not None
+    return found
+
+
+def floats(count: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    """None is 0."""
+    return np.random.default_rng(seed).uniform(1, 2, count).astype(np.float32)

@@ -1,0 +1,564 @@
+"""The transport `tcp` between two ends over loopback."""
+
+import gc
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.errors import (
+    AgentError,
+    CancelledError,
+    DeadlineExceededError,
+    PeerRefusedError,
+    PeerUnreachableError,
+    ProtocolViolationError,
+    TransferMismatchError,
+)
+from mltswitch.hostagent.transport import tcp, tcp_streams
+from mltswitch.hostagent.transport import tcp_frames as wire
+from mltswitch.hostagent.transport.description import AtDeadline, Moment, transports
+from mltswitch.hostagent.transport.tcp import TcpSettings
+from tests.hostagent.transport.tcp_ends import (
+    PATIENCE,
+    SECOND,
+    End,
+    Ends,
+    floats,
+    outcome,
+    receive,
+    running_ends,
+    send,
+)
+
+SMALL = TcpSettings(chunk_bytes=4096)
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def failure(ticket: tcp.TcpTicket) -> AgentError:
+    error = outcome(ticket).error
+    assert error is not None
+    return error
+
+
+def cross(ends: Ends, data: Any, buffer: Any, **changes: Any) -> tuple[tcp.TcpTicket, tcp.TcpTicket]:
+    [receiving] = ends.b.connection.post_receives([receive(buffer, **changes)])
+    [sending] = ends.a.connection.post_sends([send(data)])
+    return sending, receiving
+
+
+class Tap:
+    """A data connection of nobody's agent: what a peer's program, or a stranger, could send."""
+
+    def __init__(self, end: End, token: bytes | None = None, magic: bytes = wire.MAGIC) -> None:
+        port = end.engine._listeners.ports["127.0.0.1"]
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        self.socket.sendall(magic + (end.connection.token if token is None else token))
+
+    def chunk(
+        self, ticket: tcp.TcpTicket, first: int, size: int, data: bytes, mark: bytes = wire.WHOLE
+    ) -> None:
+        self.socket.sendall(wire.CHUNK.pack(*ticket.key, ticket.number, first, size) + data + mark)
+
+    def is_closed(self) -> bool:
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+def test_it_is_registered_and_needs_no_compiled_code() -> None:
+    assert transports()["tcp"].settings is TcpSettings
+    code = (
+        "import sys; from mltswitch.hostagent.transport import tcp;"
+        " sys.exit(any('dataplane' in name for name in sys.modules))"
+    )
+    import subprocess
+    import sys
+
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("bad", [{"streams": 0}, {"streams": 33}, {"chunk_bytes": 4095}, {"more": 1}])
+def test_settings_are_checked(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        TcpSettings(**bad)
+
+
+@given(
+    elements=st.integers(1, 40_000),
+    element_type=st.sampled_from(["float32", "float64", "int16", "uint8"]),
+    chunks=st.tuples(st.integers(4096, 20_000), st.integers(4096, 20_000)),
+    streams=st.integers(1, 4),
+    is_receiver_first=st.booleans(),
+)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_tensor_arrives_whole(
+    elements: int, element_type: str, chunks: tuple[int, int], streams: int, is_receiver_first: bool
+) -> None:
+    data = np.random.default_rng(elements).integers(1, 100, elements).astype(element_type)
+    buffer = np.zeros_like(data)
+    ours, theirs = (TcpSettings(chunk_bytes=size, streams=streams) for size in chunks)
+    with running_ends(ours, theirs) as ends:
+        posts: list[Callable[[], tcp.TcpTicket]] = [
+            lambda: ends.b.connection.post_receives([receive(buffer)])[0],
+            lambda: ends.a.connection.post_sends([send(data)])[0],
+        ]
+        for ticket in [post() for post in (posts if is_receiver_first else reversed(posts))]:
+            found = outcome(ticket)
+            assert found.error is None
+            assert found.arrived.all()
+            whole = min(chunks) // data.itemsize
+            assert found.elements_per_packet == whole
+            assert len(found.arrived) == -(-elements // whole) == found.statistics.packets
+            assert found.statistics.bytes_received == found.statistics.size_bytes == data.nbytes
+    assert np.array_equal(buffer, data)
+
+
+def test_many_tensors_cross_in_both_directions_at_once() -> None:
+    rng = np.random.default_rng(1)
+    sizes = [int(size) for size in rng.integers(1, 100_000, 200)]
+    with running_ends(TcpSettings(chunk_bytes=8192, streams=3)) as ends:
+        pairs = []
+        for source, sink in ((ends.a, ends.b), (ends.b, ends.a)):
+            data = [floats(size, seed) for seed, size in enumerate(sizes)]
+            buffers = [np.zeros_like(each) for each in data]
+            tickets = source.connection.post_sends([send(each, tensor) for tensor, each in enumerate(data)])
+            order = rng.permutation(len(sizes)).tolist()
+            tickets += sink.connection.post_receives([receive(buffers[tensor], tensor) for tensor in order])
+            pairs.append((data, buffers, tickets))
+        for data, buffers, tickets in pairs:
+            assert all(outcome(ticket).error is None for ticket in tickets)
+            assert all(np.array_equal(*pair) for pair in zip(data, buffers, strict=True))
+        assert not ends.a.connection._ready
+        assert not ends.b.connection._receives
+
+
+def test_layers_in_front_overtake_and_the_traffic_class_follows() -> None:
+    with running_ends(TcpSettings(chunk_bytes=1 << 20)) as ends:
+        big, small = floats(20_000_000), floats(1000)
+        sends = ends.a.connection.post_sends(
+            [send(big, 1, layer=5, dscp=10), send(small, 2, layer=1, dscp=46)]
+        )
+        receives = ends.b.connection.post_receives(
+            [receive(np.zeros_like(big), 1), receive(np.zeros_like(small), 2)]
+        )
+        last = [outcome(ticket).statistics.last_ns for ticket in receives]
+        assert last[1] < last[0]
+        assert all(outcome(ticket).error is None for ticket in sends)
+        [stream] = ends.a.connection._outgoing
+        assert stream._socket.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2 == 10
+
+
+def test_a_retagged_send_changes_its_class() -> None:
+    with running_ends() as ends:
+        data = floats(1000)
+        [sending] = ends.a.connection.post_sends([send(data)])
+        sending.retag(12)
+        [receiving] = ends.b.connection.post_receives([receive(np.zeros_like(data))])
+        assert outcome(receiving).error is None
+        [stream] = ends.a.connection._outgoing
+        assert stream._socket.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2 == 12
+
+
+@pytest.mark.parametrize("buffer", [np.zeros(999, np.float32), np.zeros(1000, np.int32)])
+def test_another_size_or_type_fails_at_both_ends(buffer: Any) -> None:
+    with running_ends() as ends:
+        for ticket in cross(ends, floats(1000), buffer):
+            error = failure(ticket)
+            assert isinstance(error, TransferMismatchError)
+            assert "the sender has 1000 elements of float32" in str(error)
+            assert "tensor 1, round 0" in str(error)
+        assert not buffer.any()
+        data, whole = floats(1000), np.zeros(1000, np.float32)
+        assert all(outcome(ticket).error is None for ticket in cross(ends, data, whole))
+
+
+def test_the_same_tensor_and_round_is_open_once() -> None:
+    with running_ends() as ends:
+        data = floats(10)
+        ends.a.connection.post_sends([send(data)])
+        with pytest.raises(TransferMismatchError, match="tensor 1, round 0: is open already"):
+            ends.a.connection.post_sends([send(data, 2), send(data)])
+        with pytest.raises(TransferMismatchError):
+            ends.a.connection.post_sends([send(data, 3), send(data, 3)])
+        assert len(ends.a.connection._sends) == 1
+        ends.a.connection.post_sends([send(data, round_number=1)])
+
+
+@pytest.mark.parametrize("by_sender", [True, False])
+def test_cancelled_in_the_middle_fails_at_both_ends_and_the_next_one_crosses(by_sender: bool) -> None:
+    """The chunk on its way is filled up; nothing of it may lie in memory that is the user's again."""
+    with running_ends(TcpSettings(chunk_bytes=16 << 20)) as ends:
+        data, buffer = floats(50_000_000), np.zeros(50_000_000, np.float32)
+        sending, receiving = cross(ends, data, buffer)
+        until(lambda: sending.bytes_sent)
+        (sending if by_sender else receiving).cancel("enough")
+        for ticket in (sending, receiving):
+            error = failure(ticket)
+            assert isinstance(error, CancelledError)
+            assert "enough" in str(error)
+        data[:], buffer[:] = -1, -2
+        again = floats(1_000_000)
+        into = np.zeros_like(again)
+        assert all(outcome(ticket).error is None for ticket in cross(ends, again, into))
+        assert np.array_equal(again, into)
+        assert (buffer == -2).all()
+        assert not ends.a.failures + ends.b.failures
+
+
+def test_chunks_of_an_earlier_attempt_are_nobodys() -> None:
+    with running_ends() as ends:
+        buffer = np.zeros(1000, np.float32)
+        [first] = ends.b.connection.post_receives([receive(buffer)])
+        until(lambda: first.number >= 0)
+        first.cancel("once more")
+        failure(first)
+        [second] = ends.b.connection.post_receives([receive(buffer)])
+        until(lambda: second.number >= 0)
+        tap = Tap(ends.b)
+        tap.chunk(first, 0, 4000, floats(1000).tobytes())
+        tap.chunk(second, 0, 4000, np.full(1000, 7, np.float32).tobytes())
+        assert outcome(second).error is None
+        assert (buffer == 7).all()
+
+
+@pytest.mark.parametrize("moment", list(Moment))
+def test_deadlines_say_what_arrived(moment: Moment) -> None:
+    with running_ends(SMALL) as ends:
+        buffer = np.zeros(4096, np.float32)
+        changes: dict[str, Any] = {"deadline_ns": SECOND // 20, "deadline_from": moment}
+        [receiving] = ends.b.connection.post_receives([receive(buffer, **changes)])
+        until(lambda: receiving.number >= 0)
+        if moment is not Moment.POST:
+            assert not receiving.wait(0.2)
+        Tap(ends.b).chunk(receiving, 4096, 4096, bytes(range(256)) * 16)
+        error = failure(receiving)
+        assert isinstance(error, DeadlineExceededError)
+        assert "of 4 chunks arrived" in str(error)
+
+
+def test_a_send_nobody_wants_ends_by_its_deadline() -> None:
+    with running_ends() as ends:
+        [sending] = ends.a.connection.post_sends([send(floats(10), deadline_ns=SECOND // 50)])
+        assert "the peer has not posted it, 0 of 1 chunks sent" in str(failure(sending))
+
+
+@pytest.mark.parametrize("keep_missing", [True, False])
+@pytest.mark.parametrize("how", ["deadline", "finish"])
+def test_what_is_there_can_be_taken(keep_missing: bool, how: str) -> None:
+    """Whole chunks count; the sender learns which."""
+    with running_ends(SMALL) as ends:
+        buffer = np.full(4096, 5, np.float32)
+        changes: dict[str, Any] = {"keep_missing": keep_missing}
+        if how == "deadline":
+            changes |= {
+                "deadline_ns": SECOND // 10,
+                "deadline_from": Moment.FIRST_BYTE,
+                "at_deadline": AtDeadline.TAKE,
+            }
+        ends.a.connection.next_chunk = lambda: None  # type: ignore[method-assign]  # of a slow sender
+        sending, receiving = cross(ends, floats(4096), buffer, **changes)
+        until(lambda: sending.number >= 0)
+        tap = Tap(ends.b)
+        tap.chunk(receiving, 4096, 4096, np.full(1024, 9, np.float32).tobytes())
+        tap.socket.sendall(wire.CHUNK.pack(*receiving.key, receiving.number, 8192, 4096) + bytes(100))
+        until(lambda: receiving.progress().arrived_packets)
+        if how == "finish":
+            receiving.finish()
+        for ticket in (sending, receiving):
+            found = outcome(ticket)
+            assert found.error is None
+            assert found.arrived.tolist() == [False, True, False, False]
+            assert found.statistics.missing_share == 0.75
+        assert (buffer[1024:2048] == 9).all()
+        assert (buffer[3072:] == (5 if keep_missing else 0)).all()
+        assert (buffer[:1024] == (5 if keep_missing else 0)).all()
+
+
+@pytest.mark.parametrize(
+    ("bound", "important", "is_enough"), [(0.5, 1.0, True), (0.5, 0.1, False), (0.4, 1.0, False)]
+)
+def test_the_soft_time_makes_the_bounds_enough(bound: float, important: float, is_enough: bool) -> None:
+    with running_ends(SMALL) as ends:
+        bounds: dict[str, Any] = {"loss_bound": bound, "important_loss_bound": important}
+        [receiving] = ends.b.connection.post_receives(
+            [receive(np.zeros(2048, np.float32), soft_ns=SECOND // 20, **bounds)]
+        )
+        until(lambda: receiving.number >= 0)
+        tap = Tap(ends.b)
+        tap.chunk(receiving, 0, 4096, bytes(4096))
+        assert receiving.wait(PATIENCE if is_enough else 0.3) is is_enough
+        if not is_enough:
+            tap.chunk(receiving, 4096, 4096, bytes(4096))
+            assert outcome(receiving).arrived.all()
+
+
+def test_loss_bounds_change_nothing_otherwise() -> None:
+    with running_ends(SMALL) as ends:
+        data, buffer = floats(100_000), np.zeros(100_000, np.float32)
+        assert all(
+            outcome(ticket).arrived.all()
+            for ticket in cross(ends, data, buffer, loss_bound=0.9, important_loss_bound=0.9)
+        )
+        assert np.array_equal(data, buffer)
+
+
+def test_messages_are_bounded_and_in_order() -> None:
+    with running_ends() as ends:
+        sent: list[int] = []
+        while ends.a.connection.send_message(len(sent).to_bytes(4, "big") + bytes(1000)):
+            sent.append(len(sent))
+        assert 60 <= len(sent) <= 65
+        for number in sent:
+            assert ends.b.messages.acquire(timeout=PATIENCE)
+            message = ends.b.connection.take_message()
+            assert message is not None
+            assert int.from_bytes(message[:4], "big") == number
+        assert ends.b.connection.take_message() is None
+        until(lambda: ends.a.connection.send_message(b""))
+        assert ends.b.messages.acquire(timeout=PATIENCE)
+        assert ends.b.connection.take_message() == b""
+        with pytest.raises(UserInputError, match="1025 bytes"):
+            ends.a.connection.send_message(bytes(1025))
+
+
+def test_a_broken_data_connection_ends_all_that_is_open() -> None:
+    with running_ends() as ends:
+        [sending] = ends.a.connection.post_sends([send(floats(10), 3)])
+        [receiving] = ends.b.connection.post_receives([receive(np.zeros(10, np.float32), 4)])
+        until(lambda: ends.b.connection._incoming)
+        ends.call(lambda: ends.a.connection._outgoing[0]._socket.shutdown(socket.SHUT_WR))
+        error = failure(receiving)
+        assert isinstance(error, PeerUnreachableError)
+        assert str(error) == "peer a, tensor 4, round 0: closed a data connection"
+        with pytest.raises(PeerUnreachableError):
+            ends.b.connection.post_receives([receive(np.zeros(10, np.float32))])
+        with pytest.raises(PeerUnreachableError):
+            ends.b.connection.send_message(b"x")
+        assert isinstance(failure(sending), PeerUnreachableError)  # its own end of what broke
+
+
+def test_a_peer_whose_data_port_is_closed_cannot_be_reached() -> None:
+    with running_ends(is_connected=False) as ends:
+        offer = ends.call(lambda: ends.b.engine.offer("a", "default"))
+        with socket.create_server(("127.0.0.1", 0)) as gone:
+            port = gone.getsockname()[1]
+
+        def accept() -> None:
+            ours = ends.a.engine.offer("b", "default")
+            ends.a.connection = ends.a.engine.accept(
+                "b", "default", ours, offer | {"addresses": [["127.0.0.1", port]]}
+            )
+
+        ends.call(accept)
+        [sending] = ends.a.connection.post_sends([send(floats(10))])
+        error = failure(sending)
+        assert isinstance(error, PeerUnreachableError)
+        assert f"peer b, tensor 1, round 0: cannot be reached at its data port 127.0.0.1:{port}" in str(error)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"token": "12"},
+        {"token": None},
+        {"addresses": []},
+        {"addresses": [["x", 1]]},
+        {"chunk_bytes": 1},
+    ],
+)
+def test_an_offer_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None:
+    with running_ends(is_connected=False) as ends:
+
+        def accept() -> None:
+            theirs = ends.b.engine.offer("a", "default") | change
+            ours = ends.a.engine.offer("b", "default")
+            try:
+                ends.a.engine.accept("b", "default", ours, theirs)
+            finally:
+                ends.a.engine.withdraw(ours)
+
+        with pytest.raises(PeerRefusedError, match="peer b"):
+            ends.call(accept)
+        assert not ends.a.engine._doors
+
+
+@pytest.mark.parametrize(
+    ("token", "magic"), [(bytes(8), wire.MAGIC), (None, b"GET "), (bytes(7) + b"\1", b"MLT\2")]
+)
+def test_who_does_not_know_the_token_is_closed_without_a_word(token: bytes | None, magic: bytes) -> None:
+    with running_ends() as ends:
+        until(lambda: ends.b.connection._incoming)
+        assert Tap(ends.b, token, magic).is_closed()
+        assert len(ends.b.connection._incoming) == 1
+        assert all(
+            outcome(ticket).error is None for ticket in cross(ends, floats(9), np.zeros(9, np.float32))
+        )
+
+
+def test_strangers_are_few_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tcp_streams, "OPENING_SECONDS", 0.2)
+    monkeypatch.setattr(tcp_streams, "MOST_STRANGERS_OF_ADDRESS", 4)
+    with running_ends() as ends:
+        until(lambda: ends.b.connection._incoming)
+        strangers = [Tap(ends.b, b"", b"") for _ in range(8)]
+        assert all(stranger.is_closed() for stranger in strangers)
+        until(lambda: not ends.b.engine._listeners._strangers)
+        Tap(ends.b)
+        until(lambda: len(ends.b.connection._incoming) == 2)
+
+
+def test_more_data_connections_than_there_may_be_are_closed() -> None:
+    with running_ends() as ends:
+        until(lambda: ends.b.connection._incoming)
+        taps = [Tap(ends.b) for _ in range(wire.MOST_STREAMS)]
+        until(lambda: len(ends.b.connection._incoming) == wire.MOST_STREAMS)
+        assert taps[-1].is_closed()
+
+
+@pytest.mark.parametrize(
+    ("first", "size", "mark"),
+    [
+        (1, 4096, wire.WHOLE),
+        (0, 4095, wire.WHOLE),
+        (1 << 40, 4096, wire.WHOLE),
+        (0, 0, wire.WHOLE),
+        (0, 4096, b"x"),
+    ],
+)
+def test_a_peer_that_breaks_the_rules_on_its_data_connection_is_left(
+    first: int, size: int, mark: bytes
+) -> None:
+    with running_ends(SMALL) as ends:
+        buffer = np.zeros(2048, np.float32)
+        [receiving] = ends.b.connection.post_receives([receive(buffer)])
+        until(lambda: receiving.number >= 0)
+        Tap(ends.b).chunk(receiving, first, size, bytes(size), mark)
+        assert isinstance(failure(receiving), ProtocolViolationError)
+
+
+def test_a_chunk_that_comes_twice_breaks_the_rules() -> None:
+    with running_ends(SMALL) as ends:
+        [receiving] = ends.b.connection.post_receives([receive(np.zeros(2048, np.float32))])
+        until(lambda: receiving.number >= 0)
+        tap = Tap(ends.b)
+        for _ in range(2):
+            tap.chunk(receiving, 0, 4096, bytes(4096))
+        assert isinstance(failure(receiving), ProtocolViolationError)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"entries": [["ready", 1, 0, 0, 0, 1]]},
+        {"entries": [["ready", 1, 0, 1 << 32, 1, 1]]},
+        {"entries": [["ready", 1, 0, 0, 5, 1], ["ready", 1, 0, 1, 5, 1]]},
+        {"entries": [["read", 1]]},
+        {"entries": [["message", "?"]]},
+        {"entries": [["message", "A" * 1400]] * 32},
+        {"entries": [["unknown"]]},
+        {"entries": [["read", 0]] * 33},
+        {"entries": [["cancel", 1, 0, 0, True, "bored", ""]]},
+    ],
+    ids=range(10),
+)
+def test_frames_that_no_correct_peer_sends(body: dict[str, Any]) -> None:
+    with running_ends() as ends:
+
+        def deliver() -> None:
+            for _ in range(3):
+                ends.b.connection.frame_received(body)
+
+        with pytest.raises(ProtocolViolationError, match="peer a"):
+            ends.call(deliver)
+
+
+@pytest.mark.parametrize(("bitmap", "problem"), [("AAAA", "another tensor"), ("A", "no base64")])
+def test_a_bitmap_of_another_tensor(bitmap: str, problem: str) -> None:
+    with running_ends(SMALL) as ends:
+        ends.a.connection.next_chunk = lambda: None  # type: ignore[method-assign]
+        sending, _ = cross(ends, floats(4096), np.zeros(4096, np.float32))
+        until(lambda: sending.number >= 0)
+        with pytest.raises(ProtocolViolationError, match=problem):
+            ends.call(
+                lambda: ends.a.connection.frame_received(
+                    {"entries": [["done", *sending.key, sending.number, bitmap]]}
+                )
+            )
+
+
+def test_a_peer_cannot_make_us_remember_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tcp, "MOST_TRANSFERS", 100)
+    with running_ends() as ends:
+        buffer = np.zeros(1, np.float32)
+        ends.b.connection.post_receives([receive(buffer, tensor) for tensor in range(100)])
+        with pytest.raises(AgentError, match="100 receives are open"):
+            ends.b.connection.post_receives([receive(buffer, 100)])
+        until(lambda: len(ends.a.connection._ready) == 100)
+        with pytest.raises(ProtocolViolationError, match="too often"):
+            ends.call(lambda: ends.a.connection.frame_received({"entries": [["ready", 500, 0, 500, 1, 1]]}))
+
+
+def test_control_frames_are_batched() -> None:
+    with running_ends() as ends:
+        data = floats(200)
+        until(lambda: ends.a.connection._outgoing)
+        sends = ends.a.connection.post_sends([send(data[:1], tensor) for tensor in range(200)])
+        receives = ends.b.connection.post_receives(
+            [receive(np.zeros(1, np.float32), tensor) for tensor in range(200)]
+        )
+        assert all(outcome(ticket).error is None for ticket in (*sends, *receives))
+        assert len(ends.b.frames) < 100
+
+
+def test_callbacks_come_once_in_the_engines_thread() -> None:
+    with running_ends() as ends:
+        heard: list[int] = []
+        [sending] = ends.a.connection.post_sends([send(floats(10))])
+        sending.notify(lambda: heard.append(threading.get_ident()))
+        ends.b.connection.post_receives([receive(np.zeros(10, np.float32))])
+        outcome(sending)
+        sending.notify(lambda: heard.append(threading.get_ident()))
+        until(lambda: len(heard) == 2)
+        assert set(heard) == {ends.call(threading.get_ident)}
+
+
+def test_a_tensors_memory_is_let_go_with_its_ticket() -> None:
+    with running_ends() as ends:
+        data = bytearray(1000)
+        sending, receiving = cross(ends, data, np.zeros(1000, np.uint8))
+        assert outcome(sending).error is None
+        assert outcome(receiving).error is None
+        del sending, receiving
+        ends.call(gc.collect)
+        until(lambda: not ends.a.connection._sendable)
+        gc.collect()
+        data.append(1)  # raises BufferError while somebody still holds it
+
+
+def test_congestion_control_is_the_kernels_or_refused() -> None:
+    with running_ends(TcpSettings(congestion_control="reno")) as ends:
+        until(lambda: ends.a.connection._outgoing)
+        [stream] = ends.a.connection._outgoing
+        name = stream._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+        assert name.rstrip(b"\0") == b"reno"
+    problem = r"tcp\.congestion_control: 'nosuch' cannot be used"
+    with pytest.raises(UserInputError, match=problem), running_ends(TcpSettings(congestion_control="nosuch")):
+        pass
