@@ -14,7 +14,7 @@ from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.documents import dump_yaml, load_document, write_together
 from mltswitch.errors import MltswitchError, UserInputError, VerificationError
-from mltswitch.hostagent.configuration.document import AgentDocument
+from mltswitch.hostagent.config import AgentConfig
 from mltswitch.plan import Fabric, Plan, PortProfile, Prediction, load_plan
 from mltswitch.planning import build_plan, predict_edited
 from mltswitch.profile import ModelProfile, resolve_profile
@@ -22,11 +22,11 @@ from mltswitch.queueing import MODELS, SimulationSettings
 from mltswitch.targets import hardware_capabilities
 from mltswitch.units import format_bps, format_ratio
 
-DOCUMENTS: dict[str, type[Plan | Fabric | ModelProfile | AgentDocument]] = {
+DOCUMENTS: dict[str, type[Plan | Fabric | ModelProfile | AgentConfig]] = {
     "plan": Plan,
     "fabric": Fabric,
     "profile": ModelProfile,
-    "agent": AgentDocument,
+    "agent": AgentConfig,
 }
 REFEREE: Final = "simulate"
 """The loss model that judges plans, and makes none."""

@@ -1,0 +1,107 @@
+"""`mltswitch agent paths`: the paths between two hosts of a plan, and what the hosts need for them."""
+
+from pathlib import Path as FilePath
+from typing import Final
+
+import click
+from click.core import ParameterSource
+
+from mltswitch.cli.output import console, json_option, print_json, table
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.spraying import FIRST_SOURCE_PORT, LARGEST_FIRST_SOURCE_PORT, MOST_PATHS
+from mltswitch.hostagent.spraying.paths import Path, PathOptions, SegmentList, SourcePort, paths_between
+from mltswitch.hostagent.spraying.setup import setup_commands
+from mltswitch.plan import Plan, load_plan
+from mltswitch.wire import SourceRoute
+
+OF_ONE_MODE: Final = {"sticky": "srv6", "source_ports": "entropy", "first_source_port": "entropy"}
+"""Option → the mode in which it means something."""
+COLUMNS: Final = ("path #", "by way of", "from", "to", "named by")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  mltswitch agent paths --plan plan.yaml --from host1 --to host3\n"
+    "  mltswitch agent paths --plan plan.yaml --from host1 --to host3 --setup\n"
+    "  mltswitch agent paths --plan plan.yaml --from host1 --to host3 --json"
+)
+@click.option("--plan", "plan_file", required=True, type=click.Path(path_type=FilePath), metavar="PLAN")
+@click.option("--from", "source", required=True, metavar="HOST", help="The sender's name in the fabric.")
+@click.option("--to", "destination", required=True, metavar="HOST", help="The receiver.")
+@click.option("--setup", is_flag=True, help="Print what root does once on both hosts.")
+@click.option("--sticky", is_flag=True, help="srv6: a header for each socket, no route for each address.")
+@click.option(
+    "--source-ports",
+    type=click.IntRange(1, MOST_PATHS),
+    help="entropy: how many UDP source ports; by default 16, or 4 for each spine.",
+)
+@click.option(
+    "--first-source-port",
+    type=click.IntRange(1, LARGEST_FIRST_SOURCE_PORT),
+    default=FIRST_SOURCE_PORT,
+    show_default=True,
+    help="entropy: the first of them.",
+)
+@json_option
+def paths(
+    plan_file: FilePath,
+    source: str,
+    destination: str,
+    setup: bool,
+    sticky: bool,
+    source_ports: int | None,
+    first_source_port: int,
+    as_json: bool,
+) -> None:
+    """Print the paths from one host to another, as the plan's spray mode names them."""
+    plan = load_plan(plan_file)
+    _refuse_of_another_mode(plan)
+    options = PathOptions(source_ports, first_source_port, sticky)
+    found = paths_between(plan, source, destination, options)
+    ends = ((source, destination), (destination, source))
+    commands = {host: setup_commands(plan, host, peer, options) for host, peer in ends}
+    if as_json:
+        data = {"mode": plan.paths.mode, "from": source, "to": destination}
+        print_json(data | {"paths": [*map(_as_data, found)]} | ({"setup": commands} if setup else {}))
+        return
+    if setup:
+        for host, lines in commands.items():
+            click.echo("\n".join((f"# on {host}, once, from root:", *lines)))
+        return
+    rows = [(path.number, path.name, path.source, path.destination, _named_by(path)) for path in found]
+    console().print(table(f"{source} to {destination}: {plan.paths.mode}", COLUMNS, rows))
+
+
+def _refuse_of_another_mode(plan: Plan) -> None:
+    given = click.get_current_context().get_parameter_source
+    for parameter, mode in OF_ONE_MODE.items():
+        if given(parameter) is ParameterSource.COMMANDLINE and plan.paths.mode != mode:
+            raise UserInputError(
+                f"is of the spray mode {mode}",
+                where=f"--{parameter.replace('_', '-')}",
+                expected=f"nothing: the plan's is {plan.paths.mode}",
+            )
+
+
+def _named_by(path: Path) -> str:
+    match path.way:
+        case SegmentList(segments, is_sticky):
+            names = ", ".join(map(str, segments))
+            return f"segments {names} ({'header of the socket' if is_sticky else 'route of the host'})"
+        case SourceRoute(ports):
+            return f"egress ports {', '.join(map(str, ports))}"
+        case SourcePort(port):
+            return f"UDP source port {port}"
+    return "destination address"
+
+
+def _as_data(path: Path) -> dict[str, object]:
+    way: dict[str, object] = {}
+    match path.way:
+        case SegmentList(segments, is_sticky):
+            way = {"segments": segments, "is_sticky": is_sticky}
+        case SourceRoute(ports):
+            way = {"egress_ports": ports}
+        case SourcePort(port):
+            way = {"source_port": port}
+    ends = {"source": path.source, "destination": path.destination}
+    return {"number": path.number, "name": path.name} | ends | way
