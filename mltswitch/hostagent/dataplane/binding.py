@@ -398,8 +398,9 @@ class DataPlane:
         return None if status == Status.PENDING else result
 
     def is_done(self, transfer: int, timeout_ns: int) -> bool:
-        """Wait, without the interpreter's lock."""
-        return _checked(_lib.mlt_wait(self.handle, transfer, timeout_ns, _ffi.NULL), "wait") == Status.OK
+        """Wait, without the interpreter's lock; also whether another thread has released it meanwhile."""
+        status = _lib.mlt_wait(self.handle, transfer, timeout_ns, _ffi.NULL)
+        return status == Status.UNKNOWN or _checked(status, "wait") == Status.OK
 
     def result(self, transfer: int) -> Any:
         """The `struct mlt_result` as it is now; its `status` is PENDING while the transfer is open."""
