@@ -1,0 +1,228 @@
+"""`mltswitch agent doctor`: what would hurt a job on this host, and on the paths to a peer."""
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from mltswitch.cli.agent_options import naming_options, option_name, require_together
+from mltswitch.cli.output import console, json_option, print_json, progress, table
+from mltswitch.cli.strangers import Strangers
+from mltswitch.errors import UserInputError, printable
+from mltswitch.hostagent import Agent, AgentConfig, AgentError
+from mltswitch.hostagent.doctor.examination import CHANNEL, Examiner
+from mltswitch.hostagent.doctor.machine import Network, machine_findings
+from mltswitch.hostagent.doctor.report import Finding, Report, Status, worst
+from mltswitch.hostagent.endpoint import Endpoint, host_name_problem, look_up
+from mltswitch.hostagent.errors import DeadlineExceededError
+from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
+from mltswitch.wire.tos import CS6, CS7, DSCP_COUNT, Dscp
+
+NAMELESS: Final = "this-host"
+"""Where neither a configuration nor the machine has a name that a certificate could carry."""
+ALL: Final = "all"
+MARKS: Final = {Status.OK: "ok", Status.WARNING: "WARNING", Status.ERROR: "ERROR"}
+COLUMNS: Final = ("", "examined", "seen", "what to do")
+_LONG_SECONDS: Final = 3600.0
+_LEAVE_SECONDS: Final = 0.02
+
+
+@click.command(
+    epilog="\b\nExamples:\n  mltswitch agent doctor\n"
+    "  mltswitch agent doctor -c agent.yaml --listen\n"
+    "  mltswitch agent doctor -c agent.yaml --to host3\n"
+    "  mltswitch agent doctor --plaintext --address 10.0.1.1 --address 10.0.2.1 --to host3=10.0.0.2"
+)
+@click.option(
+    "-c",
+    "--config",
+    "config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="This host's agent; options go before it.",
+)
+@click.option("--name", metavar="HOST", help="Of this host; by default as its certificate says.")
+@click.option("--plan", type=click.Path(path_type=Path), help="Take paths and code points from it.")
+@click.option("--keys", type=click.Path(path_type=Path), metavar="FOLDER", help="This host's keys.")
+@click.option("--plaintext", is_flag=True, help="No keys, and yet beyond loopback: a laboratory of your own.")
+@click.option("--address", "addresses", multiple=True, metavar="IP", help="Of the data, one a path.")
+@click.option("--mtu", "mtu_bytes", type=int, metavar="BYTES", help="Longest packet that the job sends.")
+@click.option("--data-port", type=click.IntRange(0, 65535), help="UDP, of this host; by default any.")
+@click.option(
+    "--listen",
+    metavar="ADDRESS[:PORT]",
+    is_flag=False,
+    flag_value="",
+    help="Be examined by peers; by default at the configuration's address.",
+)
+@click.option("--once", is_flag=True, help="With --listen: end after one examination.")
+@click.option("--to", metavar="HOST[=ADDRESS[:PORT]]", help="Examine every path to this peer, and back.")
+@click.option(
+    "--dscp",
+    "dscp_text",
+    metavar="LIST",
+    help="Code points to try, as 0-7,34, or 'all'; by default those of the configuration's classes, without "
+    "one all but the routing protocols'.",
+)
+@json_option
+def doctor(
+    listen: str | None, once: bool, to: str | None, dscp_text: str | None, as_json: bool, **options: Any
+) -> int:
+    """Find out what would hurt a job: on this host, or on the paths between it and a peer.
+
+    Alone it looks at kernel, buffers, addresses, routes and keys of this host. With --listen on one host and
+    --to on the other both send tensors over each path: which code points arrive as they were sent, whether
+    full packets do, what is lost, how long a round trip takes. Exit code 3: this host is in disorder. Exit
+    code 6: the way is.
+    """
+    if to is not None and listen is not None:
+        raise UserInputError("--listen and --to exclude each other", expected="one of them on each host")
+    require_together("once", "listen")
+    require_together("dscp_text", "to")
+    settings = _settings(listen, to, options)
+    is_bare = options["config"] is None and options["plan"] is None
+    points = _code_points(dscp_text, None if is_bare else settings)
+    name = settings.name or NAMELESS
+    machine = machine_findings(settings)
+    if to is None or worst(machine) is Status.ERROR:
+        report = Report(name=name, machine=machine)
+    else:
+        report = _examined(settings, to.partition("=")[0], machine, points)
+    _show(report, as_json=as_json)
+    if listen is not None and not report.exit_code:
+        _listen(settings, machine, once=once)
+    return report.exit_code
+
+
+def _settings(listen: str | None, to: str | None, options: dict[str, Any]) -> AgentConfig:
+    """Of this host; with the peer as the only one, and at ports that the host's agent does not use."""
+    peer, is_placed, place = (to or "").partition("=")
+    given = {
+        field: str(value.absolute()) if isinstance(value, Path) else value
+        for field, value in {**options, "listen": listen}.items()
+        if value not in {None, False, (), ""} and field != "config"
+    }
+    names = {field: option_name(field) for field in given}
+    if options["config"] is options["plan"] is None:  # nobody reads these here
+        given |= {"line_rate": "100Gbps", "classes": {"control_dscp": 40, "gradient_dscp": [34]}}
+        if is_placed and not options["addresses"]:
+            remote = look_up(place, where="--to").address
+            with Network() as network:
+                given["addresses"] = (network.route(remote).source or remote,)
+    hostname = socket.gethostname().partition(".")[0]
+    with naming_options(names):
+        settings = AgentConfig.load(
+            options["config"], given, default_name=NAMELESS if host_name_problem(hostname) else hostname
+        )
+    if to is None:
+        return settings
+    if problem := host_name_problem(peer):
+        raise UserInputError(f"{peer[:60]!r} {problem}", where="--to")
+    peers = {**settings.peers, peer: place} if is_placed else settings.peers
+    if peer not in peers:
+        raise UserInputError(
+            "nobody says where it listens", where=f"--to {peer}", expected="HOST=ADDRESS, or a peer of -c"
+        )
+    here = str(Endpoint(settings.listen_at.address, 0))
+    return settings.model_copy(update={"peers": {peer: peers[peer]}, "listen": here, "data_port": None})
+
+
+def _code_points(text: str | None, settings: AgentConfig | None) -> tuple[Dscp, ...]:
+    every = range(DSCP_COUNT)
+    if text is None and settings is not None and settings.classes is not None:
+        classes = settings.classes
+        points = {classes.control_dscp, *classes.gradient_dscp, *filter(None, [classes.background_dscp])}
+        return tuple(sorted(points))
+    if text is None:
+        return tuple(point for point in every if point not in {CS6, CS7})
+    if text == ALL:
+        return tuple(every)
+    found: set[int] = set()
+    for part in text.split(","):
+        first, separator, last = part.strip().partition("-")
+        numbers = [first, last] if separator else [first]
+        if not all(number.isascii() and number.isdigit() and len(number) <= 2 for number in numbers):
+            raise UserInputError(
+                f"{part[:20]!r} is not understood", where="--dscp", expected="a list such as 0-7,34, or 'all'"
+            )
+        points = range(int(numbers[0]), int(numbers[-1]) + 1)
+        if not points or points[-1] not in every:
+            raise UserInputError(f"{part[:20]!r} is no range of 0-63", where="--dscp")
+        found |= set(points)
+    return tuple(sorted(found))
+
+
+def _examined(
+    settings: AgentConfig, peer: str, machine: tuple[Finding, ...], points: Sequence[Dscp]
+) -> Report:
+    with Agent(settings) as agent:
+        agent.channel(CHANNEL)
+        progress(f"examining {peer} at {settings.endpoint(peer)}")
+        agent.connect(peer)
+        return Examiner(agent, peer, machine).report(points)
+
+
+class _Refused:
+    """An observer that tells of whoever came and was not let in."""
+
+    def __init__(self, strangers: Strangers) -> None:
+        self._strangers = strangers
+
+    def observe(self, event: AgentEvent) -> None:
+        if isinstance(event, PeerLost) and event.result not in {"peer_unreachable", "cancelled"}:
+            self._strangers.tell(f"not examined: peer {event.peer}: {event.reason}")
+
+
+def _listen(settings: AgentConfig, machine: tuple[Finding, ...], *, once: bool) -> None:
+    strangers = Strangers()
+    with Agent(settings, observers=[_Refused(strangers)]) as agent:
+        agent.channel(CHANNEL)
+        progress(f"listening at {agent.listening_at}; there: mltswitch agent doctor --to {agent.name}=…")
+        while True:
+            try:
+                peer = agent.wait_for_any_peer(_LONG_SECONDS)
+            except DeadlineExceededError:
+                continue
+            try:
+                Examiner(agent, peer, machine).serve()
+            except AgentError as error:
+                strangers.tell(f"not finished: {error}")
+                agent.disconnect(peer, "is no doctor, or has asked nothing")
+            else:
+                progress(f"examined by {peer}")
+                if once:
+                    return
+            while peer in agent.peers:
+                time.sleep(_LEAVE_SECONDS)
+
+
+def _show(report: Report, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {"status": report.status, **{each.name: getattr(report, each.name) for each in fields(report)}}
+        )
+        return
+    screen = console()
+    screen.print(table(f"Host {report.name}", COLUMNS, map(_row, report.machine)))
+    if report.peer is not None:
+        title = f"Host {printable(report.peer)}, as it says itself"
+        screen.print(table(title, COLUMNS, map(_row, report.peer_machine)))
+    for path in report.paths:
+        title = f"Path {path.path}, {path.sender} to {path.receiver}: {path.local} to {path.remote}"
+        if path.round_trip_seconds is not None and path.least_round_trip_seconds is not None:
+            least, usual = 1e3 * path.least_round_trip_seconds, 1e3 * path.round_trip_seconds
+            title += f"; round trip {usual:.3f} ms, least {least:.3f} ms"
+        screen.print(table(printable(title), COLUMNS, map(_row, path.findings)))
+    counts = Counter(finding.status for finding in report.findings)
+    click.echo(
+        f"Errors: {counts[Status.ERROR]}, warnings: {counts[Status.WARNING]}. All seen or measured now."
+    )
+
+
+def _row(finding: Finding) -> tuple[str, ...]:
+    return MARKS[finding.status], printable(finding.where), printable(finding.what), printable(finding.hint)
