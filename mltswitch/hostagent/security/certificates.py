@@ -17,7 +17,6 @@ from mltswitch.errors import UserInputError
 
 CLOCK_TOLERANCE: Final = timedelta(minutes=10)
 """A certificate is valid from so long ago: the hosts' clocks may be behind."""
-_UNUSED: Final = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +34,7 @@ class Signed:
 
 
 def issue(name: str, now: datetime, days: int, authority: Signed | None = None) -> Signed:
-    """For one host, client and server; without authority: for a CA that signs for hosts alone.
-
-    Raises UserInputError where it would be valid for longer than the CA.
-    """
+    """For one host, client and server, no longer than its CA; without authority: for a CA of hosts alone."""
     is_authority, expires = authority is None, now + timedelta(days=days)
     if authority is not None and expires > authority.certificate.not_valid_after_utc:
         left = max(0, (authority.certificate.not_valid_after_utc - now).days)
@@ -48,14 +44,8 @@ def issue(name: str, now: datetime, days: int, authority: Signed | None = None) 
     key = ec.generate_private_key(ec.SECP256R1())
     signer = authority.key if authority else key
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    usage = x509.KeyUsage(
-        digital_signature=not is_authority,
-        key_cert_sign=is_authority,
-        crl_sign=is_authority,
-        encipher_only=False,
-        decipher_only=False,
-        **dict.fromkeys(_UNUSED, False),
-    )
+    signs, certifies, no = not is_authority, is_authority, False
+    usage = x509.KeyUsage(signs, no, no, no, no, certifies, certifies, no, no)
     extensions: list[tuple[x509.ExtensionType, bool]] = [
         (x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), True),
         (usage, True),
@@ -77,13 +67,10 @@ def load(pem: bytes, *, where: str, authority: Signed | None = None) -> x509.Cer
     """A stored certificate, of this authority; None: of any. Raises UserInputError naming `where`."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
-    except ValueError:
-        raise UserInputError("is not a certificate in PEM", where=where) from None
-    try:
         if authority is not None:
             certificate.verify_directly_issued_by(authority.certificate)
     except (ValueError, TypeError, InvalidSignature):
-        raise UserInputError("is not signed by this job's CA", where=where) from None
+        raise UserInputError("is no certificate of this job's CA, in PEM", where=where) from None
     return certificate
 
 
@@ -93,7 +80,7 @@ def load_authority(certificate: bytes, key: bytes, *, where: str) -> Signed:
     try:
         private = serialization.load_pem_private_key(key, None)
     except (ValueError, TypeError):  # TypeError: it wants a passphrase
-        raise UserInputError("the CA's key is not a PEM key without passphrase", where=where) from None
+        private = None
     if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != made.public_key():
-        raise UserInputError("the CA's key does not belong to its certificate", where=where)
+        raise UserInputError("the CA's key is not its certificate's, in PEM without passphrase", where=where)
     return Signed(made, private)

@@ -61,8 +61,7 @@ def make_keys(
     try:
         from mltswitch.hostagent.security.certificates import issue, load, load_authority
     except ImportError:
-        hint = "`pip install 'mltswitch[agent]'`"
-        raise MachineError("the Python package cryptography is missing", hint=hint) from None
+        raise MachineError("cryptography is missing", hint="`pip install 'mltswitch[agent]'`") from None
     names = list(dict.fromkeys(names))
     if not names:
         raise UserInputError("no hosts", hint="name them, or give the plan that knows them")
@@ -72,7 +71,7 @@ def make_keys(
             raise UserInputError(problem, where=f"host {name[:80]}")
     now = (now or datetime.now(UTC)).replace(microsecond=0)  # certificates know whole seconds
     ours, hosts = folder / "ca", folder / "hosts"
-    certificates, signed = {}, {}
+    signed, made = {}, []
     try:
         is_new = not folder.exists() or not any(folder.iterdir())
         if is_new:  # two jobs' CAs are told apart in errors
@@ -85,21 +84,20 @@ def make_keys(
             hint = "put its folder ca back for as long as you sign, or give another folder"
             raise UserInputError("holds no CA of a job, and is not empty", where=str(folder), hint=hint)
         for name in names:
-            file = hosts / name / CERTIFICATE_FILE
-            if os.path.lexists(hosts / name) and not replace:
-                certificates[name] = load(file.read_bytes(), where=str(file), authority=authority)
+            place = hosts / name
+            is_kept = os.path.lexists(place) and not replace
+            if is_kept:
+                file = place / CERTIFICATE_FILE
+                certificate = load(file.read_bytes(), where=str(file), authority=authority)
             else:
                 signed[name] = issue(name, now, days, authority)
-                certificates[name] = signed[name].certificate
+                certificate = signed[name].certificate
+            made.append(KeyFolder(name, place, certificate.not_valid_after_utc, not is_kept))
         if signed:
             _write(Path(os.path.realpath(folder)), authority, signed, is_new=is_new)
     except OSError as error:
         where = str(error.filename or folder)
         raise UserInputError(f"cannot be used: {error.strerror}", where=where) from None
-    made = [
-        KeyFolder(name, hosts / name, made.not_valid_after_utc, name in signed)
-        for name, made in certificates.items()
-    ]
     return JobKeys(KeyFolder("ca", ours, authority.certificate.not_valid_after_utc, is_new), tuple(made))
 
 
@@ -109,21 +107,25 @@ def _write(folder: Path, authority: "Signed", signed: Mapping[str, "Signed"], *,
     parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
     staging = parent / f".{folder.name}.{secrets.token_hex(4)}"
     staging.mkdir(mode=_FOLDER_MODE)
+    authority_pem, authority_key = authority.pem()
+    files = (
+        {Path("ca", CERTIFICATE_FILE): authority_pem, Path("ca", KEY_FILE): authority_key} if is_new else {}
+    )
+    for name, host in signed.items():
+        files[Path("hosts", name, AUTHORITY_FILE)] = authority_pem
+        files[Path("hosts", name, CERTIFICATE_FILE)], files[Path("hosts", name, KEY_FILE)] = host.pem()
     try:
         (staging / "hosts").mkdir(mode=_FOLDER_MODE)
-        authority_pem, authority_key = authority.pem()
-        if is_new:
-            _write_files(staging / "ca", {CERTIFICATE_FILE: authority_pem, KEY_FILE: authority_key})
-        for name, host in signed.items():
-            certificate, key = host.pem()
-            files = {AUTHORITY_FILE: authority_pem, CERTIFICATE_FILE: certificate, KEY_FILE: key}
-            _write_files(staging / "hosts" / name, files)
+        for file, content in files.items():
+            (staging / file).parent.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+            (staging / file).touch(mode=0o600)
+            (staging / file).write_bytes(content)
         _synchronise(*staging.rglob("*"), staging)
         if is_new:
             staging.rename(folder)
         else:
             _move_hosts(staging, folder / "hosts", signed)
-        _synchronise(parent)
+        _synchronise(folder / "hosts", parent)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
@@ -141,14 +143,6 @@ def _move_hosts(staging: Path, hosts: Path, names: Iterable[str]) -> None:
             if os.path.lexists(replaced):
                 replaced.rename(place)
             raise
-    _synchronise(hosts)
-
-
-def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    folder.mkdir(mode=_FOLDER_MODE)
-    for name, content in files.items():
-        (folder / name).touch(mode=0o600, exist_ok=False)
-        (folder / name).write_bytes(content)
 
 
 def _synchronise(*paths: Path) -> None:

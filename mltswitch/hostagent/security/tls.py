@@ -23,20 +23,18 @@ _FINDINGS: Final = {
     62: "its certificate names another host",
 }
 """What is wrong with the certificate that we were shown, by OpenSSL's codes (x509_vfy.h)."""
+_EXPECTED: Final = "PEM: a CA's certificate, the host's, and the key to it without passphrase"
 _NO_TLS: Final = (
     "it does not speak TLS: no agent, or without keys; give both ends keys of one job, or neither"
 )
 _REASONS: Final = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
-    "UNSUPPORTED_PROTOCOL": "it does not speak TLS 1.3",
     **dict.fromkeys(("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"), _NO_TLS),
     "ALERT_CERTIFICATE_EXPIRED": "finds our certificate expired, or its clock is wrong",
     "ALERT_UNKNOWN_CA": "does not know the CA of our certificate: we have keys of different jobs",
-    "ALERT_DECRYPT_ERROR": "does not believe our certificate: we have keys of different jobs",
     "ALERT_BAD_CERTIFICATE": "does not accept our certificate: one of the two clocks may be wrong",
     "ALERT_UNSUPPORTED_CERTIFICATE": "finds our certificate made for another purpose",
     "ALERT_CERTIFICATE_REQUIRED": "wants a certificate, and we have shown none",
-    "ALERT_PROTOCOL_VERSION": "does not speak TLS 1.3",
 }
 """What OpenSSL finds, and what the peer's alerts say of us (RFC 8446, section 6)."""
 _USAGES: Final = b"\x55\x1d\x25"
@@ -56,7 +54,7 @@ class _AcceptedTls(ssl.SSLObject):
     def do_handshake(self) -> None:
         try:
             super().do_handshake()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        except ssl.SSLWantReadError:
             raise
         except ssl.SSLError as error:
             self.failure = error
@@ -81,7 +79,6 @@ class TlsIdentity:
     """Who this host is towards its peers, and whom it believes."""
 
     name: str
-    """As the certificate has it; the agent goes by this name."""
     expires: datetime
     """Of the certificate: no new connection after it. Those that are open stay."""
     client: ssl.SSLContext
@@ -120,10 +117,7 @@ def refusal(error: ssl.SSLError, peer: str) -> AgentError:
 
 
 def load_identity(credentials: Credentials) -> TlsIdentity:
-    """Read and prove a host's keys: they are shown to ourselves as a peer would see them.
-
-    Raises UserInputError: a file is missing, others may read the key, or no peer would accept it now.
-    """
+    """Read a host's keys; raises UserInputError where no peer would accept them."""
     client = _loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), credentials)
     server = _loaded(_AcceptingContext(ssl.PROTOCOL_TLS_SERVER), credentials)
     server.num_tickets = 0
@@ -150,22 +144,18 @@ def load_identity(credentials: Credentials) -> TlsIdentity:
 
 def _loaded(context: ssl.SSLContext, credentials: Credentials) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.hostname_checks_common_name = False
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT
     with opened_key(credentials.key) as key:  # by descriptor: what is loaded is what was checked
-        file, expected = credentials.authority, "a CA certificate"
+        file = credentials.authority
         try:
             context.load_verify_locations(file)
-            file, expected = (
-                credentials.certificate,
-                "a certificate, and beside it the key without passphrase",
-            )
+            file = credentials.certificate
             context.load_cert_chain(file, f"/proc/self/fd/{key}", "")  # without password OpenSSL asks for one
         except (OSError, ValueError) as error:  # SSLError is an OSError
             why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
             what = f"cannot be used ({why.replace('_', ' ').lower()})"
-            raise UserInputError(what, where=str(file), expected=f"{expected}, in PEM") from None
+            raise UserInputError(what, where=str(file), expected=_EXPECTED) from None
     return context
 
 

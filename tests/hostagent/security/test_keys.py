@@ -144,19 +144,19 @@ def foreign_host(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "line"),
     [
-        (lambda job: (job / "ca/key.pem").write_text("x"), "job/ca: the CA's key is not a PEM key"),
+        (lambda job: (job / "ca/key.pem").write_text("x"), "job/ca: the CA's key is not its"),
         (
             lambda job: (job / "ca/certificate.pem").write_bytes(b"\xff"),
-            "job/ca: is not a certificate in PEM",
+            "job/ca: is no certificate of this job's CA, in PEM",
         ),
         (
             lambda job: (job / "ca/key.pem").write_text((job / "hosts/host1/key.pem").read_text()),
-            "job/ca: the CA's key does not belong to its certificate",
+            "job/ca: the CA's key is not its certificate's",
         ),
         (lambda job: (job / "ca/key.pem").chmod(0o640), r"key.pem: others than its owner .*mode 0640"),
         (lambda job: (job / "ca/key.pem").unlink(), "ca/key.pem: cannot be read: No such file"),
         (lambda job: (job / "ca").rename(job.parent / "safe"), "job: holds no CA .* Put its folder ca back"),
-        (foreign_host, "host2/certificate.pem: is not signed by this job's CA"),
+        (foreign_host, "host2/certificate.pem: is no certificate of this job's CA"),
         (
             lambda job: (job / "hosts/host2").write_text(""),
             "host2/certificate.pem: cannot be used: Not a directory",
