@@ -90,9 +90,11 @@ def test_an_ipv4_address_in_ipv6_clothes() -> None:
 @pytest.mark.parametrize("name", ["host1.eth0", "a_b-C9", "1", "a" * 63])
 def test_host_names(name: str) -> None:
     assert not host_name_problem(name)
+    for wrong in (f"{name} ", f"-{name}", f"{name}..a", f"{name}.", f"../{name}", f"{name}\n", f"é{name}"):
+        assert host_name_problem(wrong)
 
 
-@pytest.mark.parametrize("name", ["", "a" * 64, "a b", "-a", "a..b", "a.", "10.0.0.1", "é", "a\n", "../x"])
+@pytest.mark.parametrize("name", ["", "a" * 64, "10.0.0.1", "::1"])
 def test_what_is_no_host_name(name: str) -> None:
     assert host_name_problem(name)
 
