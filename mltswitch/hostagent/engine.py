@@ -7,15 +7,15 @@ import asyncio
 import logging
 import os
 import socket
-import ssl
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError as FutureCancelledError
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from mltswitch.errors import MachineError, UserInputError
+from mltswitch.errors import UserInputError
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import (
     AgentError,
@@ -25,7 +25,14 @@ from mltswitch.hostagent.errors import (
     PeerRefusedError,
     PeerUnreachableError,
 )
-from mltswitch.hostagent.protocol.frames import MOST_HELLO_BYTES, ChannelOffer, Goodbye, TransportFrame
+from mltswitch.hostagent.protocol.frames import (
+    MOST_CHANNELS,
+    MOST_HELLO_BYTES,
+    ChannelOffer,
+    Goodbye,
+    TransportFrame,
+    is_channel_name,
+)
 from mltswitch.hostagent.protocol.handshake import (
     CrossedCallError,
     checked_hello,
@@ -33,8 +40,18 @@ from mltswitch.hostagent.protocol.handshake import (
     hello,
     keeps_own_call,
 )
-from mltswitch.hostagent.security.tls import TlsIdentity, peer_name, refusal
-from mltswitch.hostagent.session import Session, guarded, read_frame, send_frame
+from mltswitch.hostagent.security.tls import TlsIdentity
+from mltswitch.hostagent.session import Session, guarded
+from mltswitch.hostagent.streams import (
+    as_agent_error,
+    certified_name,
+    dialled,
+    listening_socket,
+    read_frame,
+    send_frame,
+    set_up,
+    streams_of,
+)
 from mltswitch.hostagent.telemetry.events import AgentEvent, Observer, PeerConnected, PeerLost, Warned
 from mltswitch.hostagent.transport.description import Connection, TransportEngine, transport_named
 
@@ -55,10 +72,6 @@ FIRST_PAUSE_SECONDS: Final = 0.02
 LONGEST_PAUSE_SECONDS: Final = 1.0
 """Between two calls to who is not there yet."""
 STOP_SECONDS: Final = 5.0
-KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 5))
-SILENCE_MS: Final = 10_000
-"""Without an acknowledgement by the peer's kernel the connection is over."""
-
 
 class Engine:
     """Of one agent; `start` before all else.
@@ -91,6 +104,9 @@ class Engine:
         self._channels: dict[str, str] = {}
         self._transports: dict[str, TransportEngine] = {}
         self._dialling: Counter[str] = Counter()
+        """Calls of ours, from the first attempt to the last: whom we call ourselves needs no leave."""
+        self._greeting: Counter[str] = Counter()
+        """Those of them that have said HELLO and wait for the peer's."""
         self._strangers: Counter[str] = Counter()
         self._room = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -116,13 +132,17 @@ class Engine:
         if self.is_closed:
             work.close()
             raise CancelledError("the agent is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        except RuntimeError:  # the loop has been closed meanwhile
+            work.close()
+            raise CancelledError("the agent is closed") from None
         try:
             return future.result(timeout_seconds)
         except TimeoutError:
             future.cancel()
             raise DeadlineExceededError(f"no answer within {timeout_seconds:g} s") from None
-        except asyncio.CancelledError:
+        except FutureCancelledError:
             raise CancelledError("the agent is closed") from None
 
     def soon(self, call: Callable[[], object]) -> None:
@@ -159,8 +179,11 @@ class Engine:
         raise PeerUnreachableError("the agent is closed" if self.is_closed else "is not connected", peer=peer)
 
     def stop(self) -> None:
-        """Say goodbye to all, close everything; at most STOP_SECONDS."""
-        if not self.is_closed and self._thread.is_alive() and os.getpid() == self._process:
+        """Say goodbye to all, close everything; at most STOP_SECONDS. In a forked child nothing happens."""
+        if os.getpid() != self._process:
+            return
+        self.check_wait()
+        if not self.is_closed and self._thread.is_alive():
             self.is_closed = True
             with suppress(AgentError):
                 future = asyncio.run_coroutine_threadsafe(self._stop(), self.loop)
@@ -368,10 +391,9 @@ class Engine:
                 async with asyncio.timeout(HELLO_SECONDS):
                     self._set_up(accepted)
                     reader, writer = await self._streams(accepted, server_side=True)
+                    certified = self._certified(writer, is_client=True)
                     frame = await read_frame(reader, address, MOST_HELLO_BYTES)
-                    theirs = checked_hello(
-                        frame, own_name=self.name, certified=self._certified(writer, is_client=True)
-                    )
+                    theirs = checked_hello(frame, own_name=self.name, certified=certified)
                     self._check_caller(theirs.name)
                 ours = self._offers(theirs.name)
                 session = Session(self, theirs.name, reader, writer, ours)
