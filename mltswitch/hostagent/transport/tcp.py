@@ -5,7 +5,6 @@ ends the send. Everything but posting happens in the engine's thread, in callbac
 two of them nobody touches a tensor, so that its memory is the user's at once when its transfer ends.
 """
 
-import asyncio
 import heapq
 import itertools
 import secrets
@@ -17,12 +16,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hmac import compare_digest
 from time import monotonic_ns
-from typing import Annotated, Any, Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 
-from mltswitch.errors import UserInputError
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import (
     AgentError,
@@ -39,18 +37,15 @@ from mltswitch.hostagent.transport.description import (
     AtDeadline,
     ConnectionSnapshot,
     Moment,
-    Outcome,
-    Progress,
     Receive,
     Send,
-    TransferStatistics,
     TransportHost,
 )
-from mltswitch.hostagent.transport.tcp_streams import Incoming, Listeners, Outgoing, choose, data_socket
+from mltswitch.hostagent.transport.tcp_frames import TcpSettings
+from mltswitch.hostagent.transport.tcp_streams import Incoming, Listeners, Outgoing, choose, data_socket, dial
+from mltswitch.hostagent.transport.tcp_transfer import Key, TcpTicket
 from mltswitch.wire import ElementType
 
-DIAL_SECONDS: Final = 5.0
-"""For a data port to answer."""
 LAST_WORDS_SECONDS: Final = 0.5
 """A data connection may end before the control channel says why."""
 MOST_TRANSFERS: Final = 16_384
@@ -63,122 +58,6 @@ _ERRORS: Final = {
     "deadline": DeadlineExceededError,
     "mismatch": TransferMismatchError,
 }
-
-Key = tuple[int, int]
-"""Tensor and round."""
-
-
-class TcpSettings(BaseModel):
-    """Section `tcp` of the agent's file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    streams: Annotated[int, Field(ge=1, le=wire.MOST_STREAMS)] = 1
-    """Data connections to each peer, over its addresses in turn; each takes the next chunk when it can."""
-    congestion_control: Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,15}$")] | None = None
-    """By the kernel's name, `bbr` say; None: the kernel's default."""
-    chunk_bytes: Annotated[int, Field(ge=wire.LEAST_CHUNK_BYTES, le=wire.MOST_CHUNK_BYTES)] = 4 << 20
-    """Goes in one piece before a tensor of a layer farther in front; both ends use the lesser number."""
-
-
-class TcpTicket:
-    """One transfer, a `Ticket`; all but what its user calls is the engine's thread's."""
-
-    def __init__(self, connection: "TcpConnection", request: Send | Receive) -> None:
-        memory = request.memory
-        self.request = request
-        self.key: Key = (request.tensor, request.round_number)
-        self.is_send = isinstance(request, Send)
-        self.number = -1
-        """Of its READY, which tells chunks of an earlier attempt apart; -1: there was none."""
-        self.view = memory.data.data
-        size = memory.element_type.size_bytes
-        self.chunk_elements = max(
-            connection.chunk_bytes // size, -(-memory.element_count // wire.MOST_CHUNKS)
-        )
-        self.chunk_bytes = self.chunk_elements * size
-        self.arrived = np.zeros(-(-len(self.view) // self.chunk_bytes), np.bool_)
-        self.arrived_count = self.taken = self.bytes_sent = 0
-        self.dscp = request.dscp if isinstance(request, Send) else 0
-        self.posted_ns = monotonic_ns()
-        self.ready_ns = self.first_ns = self.last_ns = 0
-        self.timers: list[asyncio.TimerHandle] = []
-        self.is_soft = self.is_over = False
-        """Soft: the bounds are enough from now on."""
-        self._connection = connection
-        self._done = threading.Event()
-        self._outcome: Outcome | None = None
-        self._callbacks: list[Callable[[], object]] = []
-
-    def wait(self, timeout_seconds: float | None) -> bool:
-        """See Ticket."""
-        return self._done.wait(timeout_seconds)
-
-    def notify(self, callback: Callable[[], object]) -> None:
-        """See Ticket."""
-        with self._connection.lock:
-            if self._outcome is None:
-                self._callbacks.append(callback)
-                return
-        self._connection.soon(callback)
-
-    def outcome(self) -> Outcome | None:
-        """See Ticket."""
-        return self._outcome
-
-    def progress(self) -> Progress:
-        """See Ticket."""
-        return Progress(
-            packets=len(self.arrived),
-            arrived_packets=self.arrived_count,
-            important_packets=None,
-            arrived_important=None,
-        )
-
-    def finish(self) -> None:
-        """See Ticket."""
-        self._connection.soon(lambda: self._connection.take(self))
-
-    def cancel(self, reason: str) -> None:
-        """See Ticket."""
-        self._connection.soon(lambda: self._connection.give_up(self, "cancelled", reason))
-
-    def retag(self, dscp: int) -> None:
-        """See Ticket."""
-        self.dscp = dscp
-
-    def end(self, error: AgentError | None) -> None:
-        """The memory is the user's again."""
-        size, count = len(self.view), self.arrived_count
-        short = len(self.arrived) * self.chunk_bytes - size if self.arrived[-1] else 0
-        self.is_over, self.view = True, memoryview(b"")
-        for timer in self.timers:
-            timer.cancel()
-        statistics = TransferStatistics(
-            size_bytes=size,
-            packets=len(self.arrived),
-            packets_sent=self.taken,
-            packets_resent=0,
-            bytes_sent=self.bytes_sent,
-            packets_received=count,
-            bytes_received=count * self.chunk_bytes - short,
-            packets_duplicate=None if self.is_send else 0,
-            posted_ns=self.posted_ns,
-            ready_ns=self.ready_ns,
-            first_ns=self.first_ns,
-            last_ns=self.last_ns,
-            ended_ns=monotonic_ns(),
-        )
-        with self._connection.lock:
-            self._outcome = Outcome(
-                error=error,
-                statistics=statistics,
-                arrived=self.arrived,
-                elements_per_packet=self.chunk_elements,
-            )
-        self._done.set()
-        for callback in self._callbacks:
-            self._connection.soon(callback)
 
 
 class TcpConnection:
@@ -198,11 +77,6 @@ class TcpConnection:
         self._receives: dict[Key, TcpTicket] = {}
         self._ready: dict[Key, tuple[int, int, int]] = {}
         """The peer's READYs that no send of ours has met: number, elements, their type."""
-        self._handlers: dict[str, Callable[..., None]] = {
-            "ready": self._is_ready,
-            "done": self._is_done,
-            "cancel": self._is_cancelled,
-        }
         self._numbers, self._order = itertools.count(), itertools.count()
         self._sendable: list[tuple[int, int, TcpTicket]] = []
         self._entries: list[tuple[Any, ...]] = []
@@ -260,10 +134,6 @@ class TcpConnection:
 
     def send_message(self, message: bytes) -> bool:
         """See Connection."""
-        if len(message) > wire.MOST_MESSAGE_BYTES:
-            raise UserInputError(
-                f"has {len(message)} bytes", where="message", expected=f"{wire.MOST_MESSAGE_BYTES} or fewer"
-            )
         with self.lock:
             if self._error is not None:
                 raise type(self._error)(self._error.what, peer=self.peer)
@@ -307,16 +177,16 @@ class TcpConnection:
     def frame_received(self, body: dict[str, Any]) -> None:
         """See Connection."""
         for kind, *fields in wire.checked_entries(body, self.peer):
-            if kind == "message":
+            if kind == "ready":
+                self._is_ready((fields[0], fields[1]), *fields[2:])
+            elif kind == "done":
+                self._is_done((fields[0], fields[1]), *fields[2:])
+            elif kind == "cancel":
+                self._is_cancelled((fields[0], fields[1]), *fields[2:])
+            elif kind == "message":
                 self._message(*fields)
-            elif kind == "read":
-                with self.lock:
-                    self._unread_there -= fields[0]
-                if self._unread_there < 0:
-                    raise ProtocolViolationError("has read more than we sent", peer=self.peer)
             else:
-                handle = self._handlers[kind]
-                handle((fields[0], fields[1]), *fields[2:])
+                self._is_read(*fields)
         self._write_all()
 
     def _is_ready(self, key: Key, number: int, elements: int, element_type: int) -> None:
@@ -361,6 +231,12 @@ class TcpConnection:
         if self._unread_here > MOST_UNREAD_BYTES:
             raise ProtocolViolationError("sends more messages than it may", peer=self.peer)
         self._host.message_arrived(self.peer, self._channel)
+
+    def _is_read(self, size_bytes: int) -> None:
+        with self.lock:
+            self._unread_there -= size_bytes
+        if self._unread_there < 0:
+            raise ProtocolViolationError("has read more than we sent", peer=self.peer)
 
     def _decoded(self, encoded: str) -> bytes:
         try:
@@ -525,28 +401,17 @@ class TcpConnection:
 
     async def _dial(self, number: int, theirs: wire.TcpOffer) -> None:
         path = number % len(theirs.addresses)
-        remote = Endpoint(str(theirs.addresses[path][0]), theirs.addresses[path][1])
+        address, port = theirs.addresses[path]
         own = self._engine.addresses[path % len(self._engine.addresses)]
-        opened = data_socket(remote.address, self._host.config.control_dscp)
-        what = ""
+        dscp, congestion_control = self._host.config.control_dscp, self._engine.settings.congestion_control
         try:
-            choose(opened, self._engine.settings.congestion_control)
-            if (":" in own) == (":" in remote.address):
-                opened.bind((own, 0))
-            async with asyncio.timeout(DIAL_SECONDS):
-                await self._loop.sock_connect(opened, (remote.address, remote.port))
-            opened.send(wire.MAGIC + bytes.fromhex(theirs.token))
-            self._outgoing.append(Outgoing(self, self._loop, opened, self._host.config.control_dscp))
-        except TimeoutError:
-            what = f"does not answer at its data port {remote}"
-        except OSError as error:
-            what = f"cannot be reached at its data port {remote}: {error.strerror}"
-        except BaseException:
-            opened.close()
-            raise
-        if what:
-            opened.close()
-            self.fail(PeerUnreachableError(what, peer=self.peer))
+            opened = await dial(
+                self._loop, own, Endpoint(str(address), port), theirs.token, dscp, congestion_control
+            )
+        except PeerUnreachableError as error:
+            self.fail(PeerUnreachableError(error.what, peer=self.peer))
+            return
+        self._outgoing.append(Outgoing(self, self._loop, opened, dscp))
         self._write_all()
 
 

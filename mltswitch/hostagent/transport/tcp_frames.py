@@ -49,6 +49,19 @@ _ENTRIES: Final = TypeAdapter[list[Ready | Done | Cancel | Message | Read]](
 )
 
 
+class TcpSettings(BaseModel):
+    """Section `tcp` of the agent's file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    streams: Annotated[int, Field(ge=1, le=MOST_STREAMS)] = 1
+    """Data connections to each peer, over its addresses in turn; each takes the next chunk when it can."""
+    congestion_control: Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,15}$")] | None = None
+    """By the kernel's name, `bbr` say; None: the kernel's default."""
+    chunk_bytes: Annotated[int, Field(ge=LEAST_CHUNK_BYTES, le=MOST_CHUNK_BYTES)] = 4 << 20
+    """Goes in one piece before a tensor of a layer farther in front; both ends use the lesser number."""
+
+
 class TcpOffer(BaseModel):
     """What a peer needs to connect to us."""
 

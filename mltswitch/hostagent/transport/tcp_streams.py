@@ -12,13 +12,17 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from mltswitch.errors import MachineError, UserInputError
+from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import AgentError, PeerUnreachableError, ProtocolViolationError
 from mltswitch.hostagent.transport.description import TransportHost
 from mltswitch.hostagent.transport.tcp_frames import CHUNK, GIVEN_UP, MAGIC, OPENING_BYTES, WHOLE
 
 if TYPE_CHECKING:
-    from mltswitch.hostagent.transport.tcp import TcpConnection, TcpTicket
+    from mltswitch.hostagent.transport.tcp import TcpConnection
+    from mltswitch.hostagent.transport.tcp_transfer import TcpTicket
 
+DIAL_SECONDS: Final = 5.0
+"""For a data port to answer."""
 OPENING_SECONDS: Final = 5.0
 """For a stranger to say whose it is."""
 MOST_STRANGERS: Final = 256
@@ -72,6 +76,34 @@ def choose(opened: socket.socket, congestion_control: str | None) -> None:
             expected="one of net.ipv4.tcp_available_congestion_control",
             hint=allowed if error.errno == errno.EPERM else f"`modprobe tcp_{congestion_control}`",
         ) from None
+
+
+async def dial(
+    loop: asyncio.AbstractEventLoop,
+    own: str,
+    remote: Endpoint,
+    token: str,
+    dscp: int,
+    congestion_control: str | None,
+) -> socket.socket:
+    """A data connection from an address of ours, behind its opening; raises PeerUnreachableError."""
+    opened = data_socket(remote.address, dscp)
+    try:
+        choose(opened, congestion_control)
+        if (":" in own) == (":" in remote.address):
+            opened.bind((own, 0))
+        async with asyncio.timeout(DIAL_SECONDS):
+            await loop.sock_connect(opened, (remote.address, remote.port))
+        opened.send(MAGIC + bytes.fromhex(token))
+    except BaseException as error:
+        opened.close()
+        if isinstance(error, TimeoutError) and not error.errno:
+            raise PeerUnreachableError(f"does not answer at its data port {remote}") from None
+        if isinstance(error, OSError):
+            what = f"cannot be reached at its data port {remote}: {error.strerror}"
+            raise PeerUnreachableError(what) from None
+        raise
+    return opened
 
 
 class _Stream:

@@ -23,7 +23,9 @@ from mltswitch.hostagent.transport.description import (
     StopRule,
     TransportHost,
 )
-from mltswitch.hostagent.transport.tcp import TcpConnection, TcpEngine, TcpSettings, TcpTicket
+from mltswitch.hostagent.transport.tcp import TcpConnection, TcpEngine
+from mltswitch.hostagent.transport.tcp_frames import TcpSettings
+from mltswitch.hostagent.transport.tcp_transfer import TcpTicket
 
 PATIENCE: Final = 20.0
 SECOND: Final = 1_000_000_000
