@@ -28,7 +28,7 @@ from mltswitch.hostagent.engine import Engine
 from mltswitch.hostagent.errors import DeadlineExceededError, PeerUnreachableError
 from mltswitch.hostagent.protocol.frames import MOST_TEXT, text
 from mltswitch.hostagent.tagging.classes import TwoQueues
-from mltswitch.hostagent.telemetry.events import AgentEnded, AgentStarted, Observer, TransferEnded
+from mltswitch.hostagent.telemetry.events import AgentStarted, Observer, TransferEnded
 from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot, EndedTransfers
 from mltswitch.hostagent.transfer import Completion, CompletionQueue, Transfer
 from mltswitch.hostagent.transport.description import Receive, Send
@@ -143,7 +143,6 @@ class Agent:
 
     def close(self) -> None:
         """Say goodbye to all; what is open fails."""
-        self.engine.tell(AgentEnded())
         self.engine.stop()
         self.completions.close()
 
@@ -253,7 +252,8 @@ class Agent:
         """Who begins or ends may change the class of others (MLT, appendix D)."""
         with self._classes_lock:
             self._sends_by_layer[layer].add(transfer)
-            self._retag(two_queues, two_queues.started(layer))
+            # its own too: another may have begun since its code point was asked for
+            self._retag(two_queues, {layer, *two_queues.started(layer)})
         transfer.add_done_callback(partial(self._two_queues_ended, two_queues, layer))
 
     def _two_queues_ended(self, two_queues: TwoQueues, layer: int) -> None:

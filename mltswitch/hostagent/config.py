@@ -124,8 +124,6 @@ class AgentConfig(BaseModel):
     """Of the line rate, for gradients."""
     queue_bytes: SizeBytes | None = Field(default=None, alias="queue", ge=0)
     """Where the switch begins to drop what is unimportant; None, or 0: not known."""
-    base_round_trip_seconds: float | None = Field(default=None, gt=0, le=10)
-    """Of an idle network; thresholds of the rate control follow from it and `queue`."""
     buffer_bytes: SizeBytes = Field(default=8 << 20, alias="buffer", ge=65_536, lt=1 << 31)
     """Of each data socket, in each direction, as far as the kernel grants it."""
     classes: Classes | None = None
@@ -424,22 +422,20 @@ class AgentConfig(BaseModel):
         return min(self.mtu_bytes - headers, MOST_DATAGRAM_BYTES)
 
     def rate_options(self, window_bytes: int = 0) -> "RateOptions":
-        """Of the rate control to one peer, from line rate, known queue and known base round trip.
+        """Of the rate control to one peer, from the line rate and the queue where that is known.
 
-        T_low lies the noise of hosts above the base, or a quarter of a full queue where that is more; T_high
-        half-way from there to the round trip of a full queue, so that flows slow down before it is full, but
-        half the noise above T_low at least. Where queue or base are not known, the data plane derives both
-        from the round trips that it sees.
+        T_low lies the noise of hosts above the round trip of an idle network, or a quarter of a full queue
+        where that is more; T_high half-way from there to a full queue, so that flows slow down before it is
+        full, but half the noise above T_low at least. Where no queue is known the data plane guesses both.
         """
         from mltswitch.hostagent.dataplane.binding import RateOptions
 
         line_rate_bps = self.line_rate_bps or LOOPBACK_RATE_BPS
         low_ns = high_ns = 0
-        if self.queue_bytes and self.base_round_trip_seconds:
+        if self.queue_bytes:
             drain_ns = round(self.queue_bytes * BITS_PER_BYTE / line_rate_bps * NANOSECONDS)
-            spared_ns = max(HOST_NOISE_NS, round(LOW_SHARE * drain_ns))
-            low_ns = round(self.base_round_trip_seconds * NANOSECONDS) + spared_ns
-            high_ns = low_ns + (max(HOST_NOISE_NS, drain_ns - spared_ns) + 1) // 2
+            low_ns = max(HOST_NOISE_NS, round(LOW_SHARE * drain_ns))
+            high_ns = low_ns + (max(HOST_NOISE_NS, drain_ns - low_ns) + 1) // 2
         return RateOptions(
             cap_bps=line_rate_bps * self.rate_share,
             increase_bps=line_rate_bps * INCREASE_SHARE,

@@ -213,17 +213,16 @@ def test_keys_name_the_host_and_tag_its_datagrams(tmp_path: Path) -> None:
         loaded(tmp_path, keys="job/hosts/host9")
 
 
-def test_thresholds_follow_from_a_known_queue_and_round_trip(tmp_path: Path) -> None:
+def test_thresholds_follow_from_a_known_queue(tmp_path: Path) -> None:
     """2 MB leave in 1.6 ms at 10 Gbit/s, where noise outweighs a quarter of it, and in 16 ms at 1 Gbit/s."""
-    known = RACK | {"line_rate": "10Gbps", "queue": 2_000_000, "base_round_trip_seconds": 0.0002}
+    known = RACK | {"line_rate": "10Gbps", "queue": 2_000_000}
     rate = loaded(tmp_path, **known).rate_options(window_bytes=1 << 20)
     assert (rate.cap_bps, rate.increase_bps, rate.window_bytes) == (10e9, 0.1e9, 1 << 20)
-    assert (rate.low_ns, rate.high_ns) == (700_000, 1_250_000)
+    assert (rate.low_ns, rate.high_ns) == (500_000, 1_050_000)
     slow = loaded(tmp_path, **(known | {"line_rate": "1Gbps"})).rate_options()
-    assert (slow.low_ns, slow.high_ns) == (4_200_000, 10_200_000)
-    for unknown in ("queue", "base_round_trip_seconds"):
-        rate = loaded(tmp_path, **(known | {unknown: None})).rate_options()
-        assert (rate.low_ns, rate.high_ns) == (0, 0)
+    assert (slow.low_ns, slow.high_ns) == (4_000_000, 10_000_000)
+    rate = loaded(tmp_path, **(known | {"queue": None})).rate_options()
+    assert (rate.low_ns, rate.high_ns) == (0, 0)
 
 
 def test_the_important_bound_is_safe_by_default() -> None:

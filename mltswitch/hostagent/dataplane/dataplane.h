@@ -126,7 +126,7 @@ struct mlt_rate_options {
     double floor_bps; /* 0: a thousandth of the cap */
     double rate_bps;  /* of an external controller */
     double increase_bps, decrease; /* TIMELY's delta (MLT's alpha) and beta; 0: 40 Mbit/s and 0.8 */
-    int64_t low_ns, high_ns;       /* T_low and T_high; 0: from the base round trip */
+    int64_t low_ns, high_ns;       /* T_low and T_high above the least round trip seen; 0: a guess */
     int64_t sample_ns;             /* of an external controller: between two samples at least */
     uint32_t window_bytes;         /* on the way at once at most, about half of the peer's socket buffer; 0: 2 MB */
     uint32_t initial_window_bytes; /* before the first acknowledgement; 0: 64 KB */

@@ -74,7 +74,7 @@ static int64_t low_ns(const struct controller *controller)
 {
     int64_t base_ns = controller->base_rtt_ns;
     if (controller->options.low_ns)
-        return controller->options.low_ns;
+        return base_ns + controller->options.low_ns;
     return base_ns + (base_ns / 4 > NOISE_NS ? base_ns / 4 : NOISE_NS);
 }
 
@@ -82,7 +82,7 @@ static int64_t high_ns(const struct controller *controller)
 {
     int64_t base_ns = controller->base_rtt_ns;
     if (controller->options.high_ns)
-        return controller->options.high_ns;
+        return base_ns + controller->options.high_ns;
     return low_ns(controller) + (base_ns > NOISE_NS ? base_ns : NOISE_NS);
 }
 

@@ -1,4 +1,4 @@
-"""One peer on one channel over `mlt`: posts become transfers of the data plane, and its results the agent's."""
+"""One peer on one channel over `mlt`: posts become transfers of the data plane, results the agent's."""
 
 import errno
 import os
