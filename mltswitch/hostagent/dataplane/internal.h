@@ -377,6 +377,7 @@ struct mlt {
     struct sockets *sockets;
     pthread_mutex_t turn;       /* of the thread, or of a caller that does its own command while the thread sleeps */
     int64_t sleeps_until_ns;
+    int64_t bulk_ns; /* when a piece of a long tensor last went either way */
     uint64_t cannot_segment; /* sockets, a bit each */
     int slots_wanted, process;
     /* Virtual time */

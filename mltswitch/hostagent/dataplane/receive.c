@@ -223,6 +223,8 @@ void receive_message(struct mlt *core, const uint8_t *bytes, uint32_t length, ui
         return;
     uint64_t missing_packets = touched->layout.packets - touched->result.arrived_packets;
     core->is_in_bulk = missing_packets * touched->layout.full_bytes > BULK_BYTES;
+    if (core->is_in_bulk)
+        core->bulk_ns = core->now_ns;
     completion_arrived(touched);
 }
 

@@ -170,6 +170,8 @@ static int64_t put_burst(struct transfer *transfer, const struct burst *burst)
     if (!result->first_ns)
         result->first_ns = core->now_ns;
     result->last_ns = core->now_ns;
+    if (transfer->layout.packets > pass->window_packets)
+        core->bulk_ns = core->now_ns;
     result->sent_packets += burst->count;
     result->sent_bytes += bytes;
     result->resent_packets += pass->attempt > 1 ? burst->count : 0;

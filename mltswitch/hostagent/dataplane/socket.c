@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,6 +38,8 @@ enum {
     DATAGRAM_PARTS = 3,      /* header, body, tag */
 };
 static const int64_t NAP_NS = 100 * MICROSECOND;  /* in the middle of a long tensor, so that reads are worth their calls */
+static const int64_t URGENT_NS = 10 * MILLISECOND; /* after the last large piece */
+static const int URGENT_NICENESS = -20;
 static const int64_t LONGEST_WAIT_NS = SECOND; /* in a socket: a stamp that says more is of a clock that was set */
 
 struct sockets {
@@ -396,6 +399,17 @@ static void serve(struct mlt *core, const struct epoll_event *events, int count)
     }
 }
 
+/* While much is on its way, a thread of the program that never sleeps must not take half of the processor from this
+ * one, where the machine permits: by CAP_SYS_NICE or RLIMIT_NICE. For small tensors, whose turn is the caller's as often,
+ * it would only be in the way. Niceness is a thread's own. */
+static void set_priority(const struct mlt *core, int niceness, bool *is_urgent)
+{
+    bool should_be = core->bulk_ns && core->now_ns - core->bulk_ns < URGENT_NS;
+    if (should_be != *is_urgent)
+        setpriority(PRIO_PROCESS, 0, should_be ? URGENT_NICENESS : niceness);
+    *is_urgent = should_be;
+}
+
 static void *run(void *argument)
 {
     struct mlt *core = argument;
@@ -406,6 +420,8 @@ static void *run(void *argument)
     pthread_sigmask(SIG_BLOCK, &signals, NULL); /* they are for the program's own threads */
     prctl(PR_SET_NAME, "mlt-dataplane");
     prctl(PR_SET_TIMERSLACK, 1);
+    int niceness = getpriority(PRIO_PROCESS, 0);
+    bool is_urgent = false;
     while (!core->sockets->must_stop) {
         pthread_mutex_lock(&core->turn);
         serve(core, events, count);
@@ -414,6 +430,7 @@ static void *run(void *argument)
         core->is_in_bulk = false;
         core->sleeps_until_ns = has_more ? 0 : core->timers.count ? core->timers.heap[0]->at_ns : NEVER;
         int64_t until_ns = core->sleeps_until_ns;
+        set_priority(core, niceness, &is_urgent);
         pthread_mutex_unlock(&core->turn);
         if (may_nap)
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);

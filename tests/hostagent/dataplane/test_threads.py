@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -205,6 +206,30 @@ def test_an_idle_thread_sleeps() -> None:
         before = planes[0].counters().turns
         time.sleep(0.3)
         assert planes[0].counters().turns - before <= 2
+
+
+def niceness() -> set[int]:
+    """Of the threads of data planes."""
+    tasks = [task for task in Path("/proc/self/task").iterdir() if "mlt-data" in (task / "comm").read_text()]
+    return {int((task / "stat").read_text().rpartition(")")[2].split()[16]) for task in tasks}
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_only_long_tensors_are_urgent() -> None:
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    with two_handles() as (planes, tokens):
+        seen = set[int]()
+        for round_ in range(40):
+            elements = 6_250_000 if round_ < 20 and -20 not in seen else 1024
+            exchange(planes, tokens, gradients(elements), np.zeros(elements, np.float32), round_=round_)
+            seen |= niceness()
+            if elements == 1024:
+                time.sleep(0.05)
+                if niceness() == {before}:
+                    break
+        assert seen >= {-20}
+        assert niceness() == {before}
 
 
 def test_stopping_fails_what_is_open() -> None:
