@@ -1,77 +1,61 @@
 """The agent's thread: an asyncio loop that listens, dials, keeps peers, and hears of the transports' events.
 
-No tensor passes here. Two ends may call each other at once: the call of the lesser name goes on.
+No tensor passes here.
 """
 
 import asyncio
 import logging
 import os
-import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError as FutureCancelledError
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent.calls import Calls
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import (
     AgentError,
     CancelledError,
     DeadlineExceededError,
-    PeerBusyError,
-    PeerRefusedError,
     PeerUnreachableError,
 )
 from mltswitch.hostagent.protocol.frames import (
     MOST_CHANNELS,
-    MOST_HELLO_BYTES,
     ChannelOffer,
     Goodbye,
+    Hello,
     TransportFrame,
     is_channel_name,
 )
 from mltswitch.hostagent.protocol.handshake import (
-    CrossedCallError,
-    checked_hello,
     goodbye_for,
-    hello,
-    keeps_own_call,
 )
 from mltswitch.hostagent.security.tls import TlsIdentity
 from mltswitch.hostagent.session import Session, guarded
 from mltswitch.hostagent.streams import (
     as_agent_error,
-    certified_name,
-    dialled,
-    listening_socket,
-    read_frame,
-    send_frame,
-    set_up,
-    streams_of,
 )
-from mltswitch.hostagent.telemetry.events import AgentEvent, Observer, PeerConnected, PeerLost, Warned
+from mltswitch.hostagent.telemetry.events import (
+    AgentEnded,
+    AgentEvent,
+    Observer,
+    PeerConnected,
+    PeerLost,
+    Warned,
+)
 from mltswitch.hostagent.transport.description import Connection, TransportEngine, transport_named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mltswitch.hostagent.config import AgentConfig
 
 _log: Final = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
-MOST_PEERS: Final = 1024
-MOST_STRANGERS: Final = 256
-"""Connections that have not yet said HELLO; more wait in the kernel."""
-MOST_STRANGERS_OF_ADDRESS: Final = 32
-HELLO_SECONDS: Final = 10.0
-FIRST_PAUSE_SECONDS: Final = 0.02
-LONGEST_PAUSE_SECONDS: Final = 1.0
-"""Between two calls to who is not there yet."""
 STOP_SECONDS: Final = 5.0
+
 
 class Engine:
     """Of one agent; `start` before all else.
@@ -99,16 +83,10 @@ class Engine:
         self.changed = threading.Condition()
         self.warnings: list[str] = []
         self.listening_at = Endpoint("127.0.0.1", 0)
-        self._identity, self._admit = identity, admit
+        self.calls: Final = Calls(self, identity, admit)
         self._observers = list(observers)
         self._channels: dict[str, str] = {}
         self._transports: dict[str, TransportEngine] = {}
-        self._dialling: Counter[str] = Counter()
-        """Calls of ours, from the first attempt to the last: whom we call ourselves needs no leave."""
-        self._greeting: Counter[str] = Counter()
-        """Those of them that have said HELLO and wait for the peer's."""
-        self._strangers: Counter[str] = Counter()
-        self._room = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_closed = False
         self._process = os.getpid()
@@ -120,7 +98,7 @@ class Engine:
         """Listen; raises MachineError or UserInputError."""
         self._thread.start()
         try:
-            self.run(self._listen(listen), STOP_SECONDS)
+            self.listening_at = self.run(self.calls.listen(listen), STOP_SECONDS)
         except BaseException:
             self.stop()
             raise
@@ -201,9 +179,8 @@ class Engine:
 
     def connect(self, peer: str, remote: Endpoint, timeout_seconds: float) -> None:
         """Patiently; raises what the last attempt raised."""
-        self.run(
-            self._connect(peer, remote, time.monotonic() + timeout_seconds), timeout_seconds + STOP_SECONDS
-        )
+        until = time.monotonic() + timeout_seconds
+        self.run(self.calls.connect(peer, remote, until), timeout_seconds + STOP_SECONDS)
 
     def disconnect(self, peer: str, reason: str) -> None:
         """Everything that is open with the peer fails, here and there."""
@@ -316,8 +293,6 @@ class Engine:
             self.loop.close()
 
     async def _stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
         for session in list(self.sessions.values()):
             session.end(
                 CancelledError("the agent was closed", peer=session.peer),
@@ -325,243 +300,50 @@ class Engine:
             )
         for transport in self._transports.values():
             transport.close()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=1.0)
-        await asyncio.sleep(0)  # what was written goes to the kernel
+        others = asyncio.all_tasks() - {asyncio.current_task()}  # ours, and what other threads wait for
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others, timeout=1.0)
+        self.tell(AgentEnded())
 
-    def _task(self, work: Coroutine[Any, Any, None]) -> None:
+    def task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs beside all else, until it ends or the agent does."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _declare(self, name: str, transport: str) -> None:
+        problem = "" if is_channel_name(name) else "is no name: letters, digits and '_.:-', 63 or fewer"
         if self._channels.get(name, transport) != transport:
-            raise UserInputError(
-                f"has transport {self._channels[name]} already", where=f"channel {name}", expected=transport
-            )
+            problem = f"has transport {self._channels[name]} already"
+        elif name not in self._channels and len(self._channels) >= MOST_CHANNELS:
+            problem = f"is one more than {MOST_CHANNELS}"
+        if problem:
+            raise UserInputError(problem, where=f"channel {name[:80]}")
         if transport not in self._transports:
             self._transports[transport] = transport_named(transport).open(self)
         self._channels[name] = transport
         for session in list(self.sessions.values()):
             session.declare(name)
 
-    # Calls that come
+    # How sessions begin: for calls.py
 
-    async def _listen(self, listen: Endpoint) -> None:
-        family = socket.AF_INET6 if listen.ip.version == 6 else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((listen.address, listen.port))
-        except OSError as error:
-            listener.close()
-            raise MachineError(
-                f"cannot listen: {error.strerror}",
-                where=str(listen),
-                hint="give an address of this host and a port that is free",
-            ) from None
-        listener.listen(MOST_STRANGERS)
-        listener.setblocking(False)
-        self.listening_at = Endpoint(listen.address, listener.getsockname()[1])
-        self._task(self._accept_all(listener))
-
-    async def _accept_all(self, listener: socket.socket) -> None:
-        with listener:
-            while True:
-                while self._strangers.total() >= MOST_STRANGERS:
-                    self._room.clear()
-                    await self._room.wait()
-                try:
-                    accepted, address = await self.loop.sock_accept(listener)
-                except OSError as error:
-                    _log.warning("a call could not be taken: %s", error)
-                    await asyncio.sleep(FIRST_PAUSE_SECONDS)
-                    continue
-                if self._strangers[address[0]] >= MOST_STRANGERS_OF_ADDRESS:
-                    accepted.close()
-                    continue
-                self._task(self._greet(accepted, address[0]))
-
-    async def _greet(self, accepted: socket.socket, address: str) -> None:
-        """Somebody calls: from here to the session's end."""
-        session: Session | None = None
-        with self._counted(address):
-            writer: asyncio.StreamWriter | None = None
-            try:
-                async with asyncio.timeout(HELLO_SECONDS):
-                    self._set_up(accepted)
-                    reader, writer = await self._streams(accepted, server_side=True)
-                    certified = self._certified(writer, is_client=True)
-                    frame = await read_frame(reader, address, MOST_HELLO_BYTES)
-                    theirs = checked_hello(frame, own_name=self.name, certified=certified)
-                    self._check_caller(theirs.name)
-                ours = self._offers(theirs.name)
-                session = Session(self, theirs.name, reader, writer, ours)
-                send_frame(writer, hello(self.name, ours))
-                self._begin(session, lambda: session.begin(theirs))
-            except (AgentError, OSError, TimeoutError) as problem:
-                error = _as_agent_error(problem, address)
-                if writer is not None:
-                    if not isinstance(error, PeerUnreachableError) and session is None:
-                        send_frame(writer, goodbye_for(error))
-                    writer.close()
-                else:
-                    accepted.close()
-                if session is None and not isinstance(error, CrossedCallError):
-                    self.tell(PeerLost(peer=error.peer or address, result=error.result, reason=error.what))
-                return
-        await session.run()
-
-    @contextmanager
-    def _counted(self, address: str) -> "Iterator[None]":
-        self._strangers[address] += 1
-        try:
-            yield
-        finally:
-            self._strangers[address] -= 1
-            if not self._strangers[address]:
-                del self._strangers[address]
-            self._room.set()
-
-    def _check_caller(self, peer: str) -> None:
-        if peer in self.sessions:
-            raise PeerBusyError(f"{peer} is connected already", peer=peer)
-        if len(self.sessions) >= MOST_PEERS:
-            raise PeerBusyError(f"{MOST_PEERS} peers are connected", peer=peer)
-        if self._dialling[peer]:
-            if keeps_own_call(self.name, peer):
-                raise CrossedCallError("our own call to you goes on", peer=peer)
-            return  # whom we call ourselves needs no leave
-        if self._admit is not None:
-            reasons: list[str | None] = []
-            admit = self._admit
-            if not guarded(lambda: reasons.append(admit(peer)), "the function that admits peers"):
-                reasons = ["it could not be asked whether you may"]
-            if reasons[0]:
-                raise PeerRefusedError(reasons[0], peer=peer)
-
-    # Calls of ours
-
-    async def _connect(self, peer: str, remote: Endpoint, until: float) -> None:
-        pause = FIRST_PAUSE_SECONDS
-        self._dialling[peer] += 1
-        try:
-            while peer not in self.sessions:
-                last: AgentError
-                try:
-                    async with asyncio.timeout(max(0.05, min(HELLO_SECONDS, until - time.monotonic()))):
-                        await self._dial(peer, remote)
-                except (PeerUnreachableError, PeerBusyError, CrossedCallError) as error:
-                    last = error
-                except (TimeoutError, OSError) as error:
-                    last = _as_agent_error(error, peer)
-                if peer in self.sessions:
-                    return
-                if time.monotonic() + pause >= until:
-                    raise last
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        finally:
-            self._dialling[peer] -= 1
-
-    async def _dial(self, peer: str, remote: Endpoint) -> None:
-        family = socket.AF_INET6 if remote.ip.version == 6 else socket.AF_INET
-        dialled = socket.socket(family, socket.SOCK_STREAM)
-        writer: asyncio.StreamWriter | None = None
-        ours: dict[str, ChannelOffer] = {}
-        session: Session | None = None
-        try:
-            dialled.setblocking(False)
-            self._set_up(dialled)
-            try:
-                await self.loop.sock_connect(dialled, (remote.address, remote.port))
-            except OSError as error:
-                what = f"cannot be reached at {remote}: {error.strerror or error}"
-                raise PeerUnreachableError(what, peer=peer) from None
-            reader, writer = await self._streams(dialled, peer=peer)
-            certified = self._certified(writer, is_client=False)
-            ours = self._offers(peer)
-            send_frame(writer, hello(self.name, ours))
-            frame = await read_frame(reader, peer, MOST_HELLO_BYTES)
-            theirs = checked_hello(frame, own_name=self.name, certified=certified, expected=peer)
-            if peer in self.sessions:
-                raise CrossedCallError("is connected already", peer=peer)  # noqa: TRY301  (as all that fails)
-            session = Session(self, peer, reader, writer, ours)
-            self._begin(session, lambda: session.begin(theirs))
-        except BaseException as error:
-            if session is None:
-                for offer in ours.values():
-                    self.withdraw(offer)
-            if writer is not None:
-                if isinstance(error, AgentError) and session is None:
-                    send_frame(writer, goodbye_for(error))
-                writer.close()
-            else:
-                dialled.close()
-            raise
-        self._task(session.run())
-
-    # Both
-
-    def _set_up(self, connected: socket.socket) -> None:
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in KEEPALIVE:
-            connected.setsockopt(socket.IPPROTO_TCP, option, value)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS)
-        tos = self.config.control_dscp << 2
-        if connected.family == socket.AF_INET6:
-            connected.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, tos)
-        else:
-            connected.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
-
-    async def _streams(
-        self, connected: socket.socket, *, peer: str = "", server_side: bool = False
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if not server_side:
-            context = self._identity.client if self._identity else None
-            try:
-                return await asyncio.open_connection(
-                    sock=connected, ssl=context, server_hostname=peer if context else None
-                )
-            except ssl.SSLError as error:
-                raise refusal(error, peer) from None
-        reader = asyncio.StreamReader(loop=self.loop)
-        protocol = asyncio.StreamReaderProtocol(reader, loop=self.loop)
-        context = self._identity.server if self._identity else None
-        try:
-            transport, _ = await self.loop.connect_accepted_socket(lambda: protocol, connected, ssl=context)
-        except ssl.SSLError as error:
-            raise refusal(error, peer) from None
-        return reader, asyncio.StreamWriter(transport, protocol, reader, self.loop)
-
-    def _certified(self, writer: asyncio.StreamWriter, *, is_client: bool) -> str | None:
-        """The name in the peer's certificate; None in plain text."""
-        if self._identity is None:
-            return None
-        return peer_name(writer.get_extra_info("ssl_object"), is_client=is_client)
-
-    def _offers(self, peer: str) -> dict[str, ChannelOffer]:
+    def offers(self, peer: str) -> dict[str, ChannelOffer]:
+        """Of all declared channels."""
         return {name: self.offer(peer, name) for name in self._channels}
 
-    def _begin(self, session: Session, begin: Callable[[], None]) -> None:
+    def begin(self, session: Session, theirs: Hello) -> None:
+        """Both have said HELLO; raises AgentError where channels do not fit, and the session has ended."""
         with self.changed:
             self.sessions[session.peer] = session
         try:
-            begin()
-        except AgentError as error:
-            session.end(error)
+            session.begin(theirs)
+        except Exception as error:
+            session.end(as_agent_error(error, session.peer))
             raise
+        for name in self._channels:
+            session.declare(name)  # those that are newer than our HELLO
         with self.changed:
             self.changed.notify_all()
         self.tell(PeerConnected(peer=session.peer, channels=tuple(session.connections)))
-
-
-def _as_agent_error(problem: Exception, peer: str) -> AgentError:
-    if isinstance(problem, AgentError):
-        return problem
-    if isinstance(problem, TimeoutError):
-        return PeerUnreachableError("has not answered in time", peer=peer)
-    return PeerUnreachableError(
-        f"the connection broke: {getattr(problem, 'strerror', None) or problem}", peer=peer
-    )

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -13,22 +12,17 @@ from mltswitch.hostagent.errors import (
     ProtocolViolationError,
 )
 from mltswitch.hostagent.protocol.frames import (
-    LENGTH_BYTES,
     MOST_CHANNELS,
-    MOST_FRAME_BYTES,
     ChannelOffer,
     Frame,
     Goodbye,
     Hello,
     OpenChannel,
     TransportFrame,
-    body_bytes,
-    decoded,
-    encoded,
     text,
 )
 from mltswitch.hostagent.protocol.handshake import goodbye_for
-from mltswitch.hostagent.security.tls import refusal
+from mltswitch.hostagent.streams import read_frame, send_frame
 from mltswitch.hostagent.transport.description import Connection
 
 if TYPE_CHECKING:
@@ -37,30 +31,6 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 MOST_WAITING_BYTES: Final = 8 << 20
 """Of frames that the peer does not take."""
-
-
-async def read_frame(reader: asyncio.StreamReader, peer: str, most: int = MOST_FRAME_BYTES) -> Frame | None:
-    """The next frame; None for a type of a later version.
-
-    Raises ProtocolViolationError, or PeerUnreachableError where the connection has ended.
-    """
-    try:
-        length = await reader.readexactly(LENGTH_BYTES)
-        return decoded(await reader.readexactly(body_bytes(length, most)))
-    except asyncio.IncompleteReadError:
-        raise PeerUnreachableError("has closed the connection", peer=peer) from None
-    except ssl.SSLError as error:
-        raise refusal(error, peer) from None
-    except OSError as error:
-        raise PeerUnreachableError(f"the connection broke: {error.strerror or error}", peer=peer) from None
-    except ProtocolViolationError as error:
-        raise ProtocolViolationError(error.what, peer=peer) from None
-
-
-def send_frame(writer: asyncio.StreamWriter, frame: Frame) -> None:
-    """Without waiting for room."""
-    if not writer.transport.is_closing():
-        writer.write(encoded(frame))
 
 
 class Session:
@@ -116,6 +86,9 @@ class Session:
                 self._take(await read_frame(self._reader, self.peer))
         except AgentError as error:
             self.end(error)
+        except Exception:
+            self.end(ProtocolViolationError("says what this agent cannot cope with", peer=self.peer))
+            raise  # a fault of ours: the loop logs it
 
     def end(self, error: AgentError, goodbye: Goodbye | None = None) -> None:
         """Everything that is open with the peer fails with this; the peer hears why."""

@@ -5,6 +5,7 @@ more.
 """
 
 import json
+import re
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -13,13 +14,14 @@ from mltswitch.hostagent.errors import ProtocolViolationError
 
 LENGTH_BYTES: Final = 4
 MOST_FRAME_BYTES: Final = 1 << 20
-MOST_HELLO_BYTES: Final = 1 << 16
+MOST_HELLO_BYTES: Final = 1 << 18
 """Of the first frame, before anybody knows who speaks."""
 MOST_CHANNELS: Final = 64
 MOST_TEXT: Final = 300
 """Characters of a reason."""
 
-ChannelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$")]
+_CHANNEL_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}"
+ChannelName = Annotated[str, Field(pattern=f"^{_CHANNEL_NAME}$")]
 
 
 class _Frame(BaseModel):
@@ -105,7 +107,12 @@ def decoded(body: bytes) -> Frame | None:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise ProtocolViolationError(f"a control frame of type {place}: {first['msg']}") from None
+        raise ProtocolViolationError(text(f"a control frame of type {place}: {first['msg']}")) from None
+
+
+def is_channel_name(name: str) -> bool:
+    """Whether a frame can carry it."""
+    return re.fullmatch(_CHANNEL_NAME, name) is not None
 
 
 def text(reason: str) -> str:

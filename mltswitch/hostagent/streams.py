@@ -1,0 +1,139 @@
+"""The control connection's sockets, TLS around them, and frames in them; all in the engine's thread."""
+
+import asyncio
+import socket
+import ssl
+from typing import Final
+
+from mltswitch.errors import MachineError
+from mltswitch.hostagent.endpoint import Endpoint
+from mltswitch.hostagent.errors import AgentError, PeerUnreachableError, ProtocolViolationError
+from mltswitch.hostagent.protocol.frames import (
+    LENGTH_BYTES,
+    MOST_FRAME_BYTES,
+    Frame,
+    body_bytes,
+    decoded,
+    encoded,
+)
+from mltswitch.hostagent.security.tls import TlsIdentity, peer_name, refusal
+
+KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 5))
+SILENCE_MS: Final = 10_000
+"""Without an acknowledgement by the peer's kernel the connection is over."""
+
+
+def listening_socket(at: Endpoint, backlog: int) -> socket.socket:
+    """Bound, listening, without blocking; raises MachineError."""
+    listener = _socket_for(at)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((at.address, at.port))
+    except OSError as error:
+        listener.close()
+        raise MachineError(
+            f"cannot listen: {error.strerror}",
+            where=str(at),
+            hint="give an address of this host and a port that is free",
+        ) from None
+    listener.listen(backlog)
+    return listener
+
+
+async def dialled(remote: Endpoint, peer: str, dscp: int) -> socket.socket:
+    """A connection to where a peer listens; raises PeerUnreachableError."""
+    found = _socket_for(remote)
+    try:
+        set_up(found, dscp)
+        await asyncio.get_running_loop().sock_connect(found, (remote.address, remote.port))
+    except BaseException as error:
+        found.close()
+        if not isinstance(error, OSError):
+            raise
+        what = f"cannot be reached at {remote}: {error.strerror or error}"
+        raise PeerUnreachableError(what, peer=peer) from None
+    return found
+
+
+def set_up(connected: socket.socket, dscp: int) -> None:
+    """Small frames leave at once, in the class of control traffic; a silent peer's kernel is noticed."""
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE:
+        connected.setsockopt(socket.IPPROTO_TCP, option, value)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS)
+    if connected.family == socket.AF_INET6:
+        connected.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, dscp << 2)
+    else:
+        connected.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
+
+
+async def streams_of(
+    connected: socket.socket, identity: TlsIdentity | None, *, peer: str = "", is_server: bool = False
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """With TLS where there is an identity; raises AgentError."""
+    loop = asyncio.get_running_loop()
+    try:
+        if not is_server:
+            context = identity.client if identity else None
+            return await asyncio.open_connection(
+                sock=connected, ssl=context, server_hostname=peer if context else None
+            )
+        reader = asyncio.StreamReader(loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        context = identity.server if identity else None
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, connected, ssl=context)
+    except ssl.SSLError as error:
+        raise refusal(error, peer) from None
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+def certified_name(
+    writer: asyncio.StreamWriter, identity: TlsIdentity | None, *, is_client: bool
+) -> str | None:
+    """The name in the peer's certificate; None in plain text."""
+    if identity is None:
+        return None
+    return peer_name(writer.get_extra_info("ssl_object"), is_client=is_client)
+
+
+async def read_frame(reader: asyncio.StreamReader, peer: str, most: int = MOST_FRAME_BYTES) -> Frame | None:
+    """The next frame; None for a type of a later version.
+
+    Raises ProtocolViolationError, or PeerUnreachableError where the connection has ended.
+    """
+    try:
+        length = await reader.readexactly(LENGTH_BYTES)
+        return decoded(await reader.readexactly(body_bytes(length, most)))
+    except asyncio.IncompleteReadError:
+        raise PeerUnreachableError("has closed the connection", peer=peer) from None
+    except ssl.SSLError as error:
+        raise refusal(error, peer) from None
+    except OSError as error:
+        raise as_agent_error(error, peer) from None
+    except ProtocolViolationError as error:
+        raise ProtocolViolationError(error.what, peer=peer) from None
+
+
+def send_frame(writer: asyncio.StreamWriter, frame: Frame) -> None:
+    """Without waiting for room."""
+    if not writer.transport.is_closing():
+        writer.write(encoded(frame))
+
+
+def as_agent_error(problem: Exception, peer: str) -> AgentError:
+    """What is wrong with a connection, said of its peer."""
+    if isinstance(problem, AgentError):
+        return problem
+    if isinstance(problem, TimeoutError):
+        return PeerUnreachableError("has not answered in time", peer=peer)
+    return PeerUnreachableError(
+        f"the connection broke: {getattr(problem, 'strerror', None) or problem}", peer=peer
+    )
+
+
+def _socket_for(endpoint: Endpoint) -> socket.socket:
+    family = socket.AF_INET6 if ":" in endpoint.address else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setblocking(False)
+    return found
