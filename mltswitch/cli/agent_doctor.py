@@ -150,10 +150,10 @@ def _code_points(text: str | None, settings: AgentConfig | None) -> tuple[Dscp, 
             raise UserInputError(
                 f"{part[:20]!r} is not understood", where="--dscp", expected="a list such as 0-7,34, or 'all'"
             )
-        points = range(int(numbers[0]), int(numbers[-1]) + 1)
-        if not points or points[-1] not in every:
+        named = range(int(numbers[0]), int(numbers[-1]) + 1)
+        if not named or named[-1] not in every:
             raise UserInputError(f"{part[:20]!r} is no range of 0-63", where="--dscp")
-        found |= set(points)
+        found |= set(named)
     return tuple(sorted(found))
 
 

@@ -155,7 +155,7 @@ class Examiner:
         self._count()
         first, completion = self._send(path, PACKETS * (config.mtu_bytes or 0), points[0])
         full_bytes = size_bytes = completion.elements_per_packet
-        if not first.data_packets:
+        if first.data_packets <= 1:  # the last packet is shorter
             size_bytes = self._longest(path, full_bytes, points[0]) if first.packets else 0
         longest = size_bytes and size_bytes + overhead
         findings.append(mtu(longest, full_bytes + overhead) if first.packets else dead())

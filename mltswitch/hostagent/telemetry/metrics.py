@@ -5,7 +5,7 @@ its user says otherwise.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -91,62 +91,52 @@ class AgentCollector:
 
     def collect(self) -> "Iterator[Metric]":
         """Of now; where the agent is closed, that it is not up, and no more."""
-        yield _family("build_info", "The software.", {(("version", __version__),): 1})
+        yield _family("build_info", "The software.", [({"version": __version__}, 1)])
         try:
             snapshot = self._agent.snapshot()
         except AgentError:
             snapshot = None
-        yield _family("up", "Whether the agent is open.", {(): snapshot is not None})
+        yield _family("up", "Whether the agent is open.", [({}, snapshot is not None)])
         if snapshot is not None:
             yield from _families(snapshot)
 
 
-Labels = tuple[tuple[str, str], ...]
-
-
-def _family(name: str, text: str, values: Mapping[Labels, float | None]) -> "Metric":
+def _family(name: str, text: str, samples: Iterable[tuple[dict[str, str], float | None]]) -> "Metric":
     """A counter where the name ends in `_total`; None: not known, and left out."""
     from prometheus_client.core import Metric
 
-    family = Metric(
-        PREFIX + name.removesuffix("_total"), text, "counter" if name.endswith("_total") else "gauge"
-    )
-    for labels, value in values.items():
+    kind = "counter" if name.endswith("_total") else "gauge"
+    family = Metric(PREFIX + name.removesuffix("_total"), text, kind)
+    for labels, value in samples:
         if value is not None:
-            family.add_sample(PREFIX + name, dict(labels), value)
+            family.add_sample(PREFIX + name, labels, value)
     return family
 
 
 def _families(snapshot: AgentSnapshot) -> "Iterator[Metric]":
-    ended: dict[Labels, object] = {(("direction", key),): counts for key, counts in snapshot.ended.items()}
-    connections = {
-        (("peer", peer), ("channel", channel)): entry
+    ended = [({"direction": str(key)}, counts) for key, counts in snapshot.ended.items()]
+    connections = [
+        ({"peer": peer, "channel": channel}, entry)
         for peer, channels in snapshot.peers.items()
         for channel, entry in channels.items()
-    }
-    paths = {
-        (*key, ("path", str(path.path))): path for key, entry in connections.items() for path in entry.paths
-    }
-    results = {
-        (("direction", direction), ("result", result)): count
-        for direction, counts in snapshot.ended.items()
-        for result, count in counts.results.items()
-    }
+    ]
+    paths = [(key | {"path": str(path.path)}, path) for key, entry in connections for path in entry.paths]
+    results = [(key | {"result": name}, n) for key, counts in ended for name, n in counts.results.items()]
     yield _family("transfers_total", "Transfers that have ended.", results)
-    opened = {(*key, ("transport", entry.transport)): 1 for key, entry in connections.items()}
+    opened = [(key | {"transport": entry.transport}, 1) for key, entry in connections]
     yield _family("peer_connections", "1 for each channel that is open with a peer.", opened)
     for rows, entries in ((ENDED, ended), (CONNECTION, connections), (PATH, paths)):
-        for name, (attribute, text) in rows.items():
-            values = {key: getattr(entry, attribute) for key, entry in entries.items()}
-            if attribute == "rate_bps":
-                values = {key: value and value / BITS_PER_BYTE for key, value in values.items()}
-            yield _family(name, text, values)
-    states = {
-        (*key, ("state", state)): path.state == state for key, path in paths.items() for state in STATES
-    }
+        for name, (field, text) in rows.items():
+            yield _family(name, text, [(key, _value(entry, field)) for key, entry in entries])
+    states = [(key | {"state": state}, path.state == state) for key, path in paths for state in STATES]
     yield _family("path_state", "1 for the state that the path is in.", states)
-    counters = {(("counter", name),): count for name, count in snapshot.data_plane.items()}
+    counters = [({"counter": name}, count) for name, count in snapshot.data_plane.items()]
     yield _family("data_plane_total", "Counts of the data plane by their names in dataplane.h.", counters)
+
+
+def _value(entry: object, field: str) -> float | None:
+    value: float | None = getattr(entry, field)
+    return value / BITS_PER_BYTE if field == "rate_bps" and value is not None else value
 
 
 @contextmanager
