@@ -21,6 +21,14 @@ static bool queue(struct shared *shared, struct command *command)
     return is_first;
 }
 
+struct command *command_new(enum command_kind kind)
+{
+    struct command *command = calloc(1, sizeof *command);
+    if (command)
+        command->kind = kind;
+    return command;
+}
+
 /* Under the lock; a token's first 16 bits are the flow's number. */
 struct flow *handle_flow(const struct shared *shared, uint64_t token)
 {
@@ -238,14 +246,6 @@ static int ask_flow(struct mlt *core, uint64_t token, struct command *command)
     return status;
 }
 
-static struct command *command_new(enum command_kind kind)
-{
-    struct command *command = calloc(1, sizeof *command);
-    if (command)
-        command->kind = kind;
-    return command;
-}
-
 int mlt_close(struct mlt *core, uint64_t token)
 {
     struct shared *shared = &core->shared;
@@ -354,59 +354,6 @@ int mlt_take_message(struct mlt *core, uint64_t token, void *bytes, int capacity
     if (must_grant)
         ask_flow(core, token, command_new(COMMAND_TAKEN));
     return status;
-}
-
-/* ---------------------------------------------------------------------------------------------------- transfers */
-
-static int ask_transfer(struct mlt *core, uint64_t id, struct command *command)
-{
-    struct shared *shared = &core->shared;
-    if (!command)
-        return MLT_NO_MEMORY;
-    if (handle_check(core)) {
-        free(command);
-        return MLT_DEAD;
-    }
-    pthread_mutex_lock(&shared->lock);
-    struct transfer *transfer = handle_transfer(shared, id);
-    int status = transfer ? MLT_OK : MLT_UNKNOWN;
-    bool must_send = command->kind == COMMAND_TOS, must_receive = command->kind == COMMAND_FINISH;
-    if (transfer && (transfer->result.is_send ? must_receive : must_send))
-        status = MLT_INVALID;
-    bool is_first = false;
-    if (!status) {
-        transfer->holders++;
-        command->transfer = transfer;
-        is_first = queue(shared, command);
-    }
-    pthread_mutex_unlock(&shared->lock);
-    sockets_wake(core, is_first);
-    if (status)
-        free(command);
-    return status;
-}
-
-int mlt_finish(struct mlt *core, uint64_t id)
-{
-    return ask_transfer(core, id, command_new(COMMAND_FINISH));
-}
-
-int mlt_cancel(struct mlt *core, uint64_t id, const char *text)
-{
-    struct command *command = command_new(COMMAND_CANCEL);
-    for (int at = 0; command && text && at < MLT_TEXT_BYTES - 1 && text[at]; at++)
-        command->text[at] = text[at];
-    return ask_transfer(core, id, command);
-}
-
-int mlt_set_tos(struct mlt *core, uint64_t id, uint8_t important, uint8_t unimportant)
-{
-    struct command *command = command_new(COMMAND_TOS);
-    if (command) {
-        command->tos_important = important;
-        command->tos_unimportant = unimportant;
-    }
-    return ask_transfer(core, id, command);
 }
 
 /* ------------------------------------------------------------------------------------------------- the core's side */

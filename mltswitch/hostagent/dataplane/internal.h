@@ -411,6 +411,7 @@ void transfer_unhold(struct mlt *core, struct transfer *transfer);
 
 /* commands.c, post.c: what other threads ask for */
 struct flow *handle_flow(const struct shared *shared, uint64_t token); /* under the lock */
+struct command *command_new(enum command_kind kind);
 bool commands_queue(struct mlt *core, struct command *command);        /* under the lock */
 void commands_run(struct mlt *core);
 void transfers_post(struct mlt *core, struct transfer **transfers, int32_t count);

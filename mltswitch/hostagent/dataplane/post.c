@@ -1,4 +1,4 @@
-/* Work requests: checked and given memory by whoever posts them, taken up by the core.
+/* Work requests: checked and given memory by whoever posts them, taken up by the core; and what changes them later.
  *
  * A transfer is one piece of memory, bitmaps included; nothing is allocated for it afterwards.
  */
@@ -27,10 +27,9 @@ static void posting_free(struct posting *posting)
 
 static int posting_begin(struct posting *posting, int count)
 {
-    *posting = (struct posting){calloc(1, sizeof *posting->command), count};
+    *posting = (struct posting){command_new(COMMAND_POST), count};
     if (!posting->command)
         return MLT_NO_MEMORY;
-    posting->command->kind = COMMAND_POST;
     posting->command->count = count;
     posting->command->transfers = calloc((size_t)count, sizeof *posting->command->transfers);
     return posting->command->transfers ? MLT_OK : MLT_NO_MEMORY;
@@ -173,6 +172,59 @@ int mlt_post_sends(struct mlt *core, const struct mlt_send *sends, int count, ui
 int mlt_post_receives(struct mlt *core, const struct mlt_receive *receives, int count, uint64_t *ids)
 {
     return post_all(core, NULL, receives, count, ids);
+}
+
+/* ------------------------------------------------------------------------------------------------- posted already */
+
+static int ask_transfer(struct mlt *core, uint64_t id, struct command *command)
+{
+    struct shared *shared = &core->shared;
+    if (!command)
+        return MLT_NO_MEMORY;
+    if (handle_check(core)) {
+        free(command);
+        return MLT_DEAD;
+    }
+    pthread_mutex_lock(&shared->lock);
+    struct transfer *transfer = handle_transfer(shared, id);
+    int status = transfer ? MLT_OK : MLT_UNKNOWN;
+    bool must_send = command->kind == COMMAND_TOS, must_receive = command->kind == COMMAND_FINISH;
+    if (transfer && (transfer->result.is_send ? must_receive : must_send))
+        status = MLT_INVALID;
+    bool is_first = false;
+    if (!status) {
+        transfer->holders++;
+        command->transfer = transfer;
+        is_first = commands_queue(core, command);
+    }
+    pthread_mutex_unlock(&shared->lock);
+    sockets_wake(core, is_first);
+    if (status)
+        free(command);
+    return status;
+}
+
+int mlt_finish(struct mlt *core, uint64_t id)
+{
+    return ask_transfer(core, id, command_new(COMMAND_FINISH));
+}
+
+int mlt_cancel(struct mlt *core, uint64_t id, const char *text)
+{
+    struct command *command = command_new(COMMAND_CANCEL);
+    for (int at = 0; command && text && at < MLT_TEXT_BYTES - 1 && text[at]; at++)
+        command->text[at] = text[at];
+    return ask_transfer(core, id, command);
+}
+
+int mlt_set_tos(struct mlt *core, uint64_t id, uint8_t important, uint8_t unimportant)
+{
+    struct command *command = command_new(COMMAND_TOS);
+    if (command) {
+        command->tos_important = important;
+        command->tos_unimportant = unimportant;
+    }
+    return ask_transfer(core, id, command);
 }
 
 /* ------------------------------------------------------------------------------------------------- the core's side */
