@@ -1,104 +1,287 @@
-"""Host agents in the benchmarks' namespaces: their settings, their keys, and how they are started."""
+"""The host agent's ends in the benchmarks: processes in namespaces, and what they do there by its public face.
 
-import json
-import tempfile
-from collections.abc import Sequence
+A `Worker` is a process that calls functions of this module (or another) for the benchmark. The functions keep
+agents and busy threads in module variables, one set a process.
+"""
+
+import multiprocessing
+import resource
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
-from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
+from statistics import median
+from typing import Any, Final, Self
 
-from benchmarks.agent_network import Program, module
-from benchmarks.agent_switch import Star
-from mltswitch.hostagent.control.keys import make_keys
+import numpy as np
+from numpy.typing import NDArray
+
+from mltswitch.errors import MachineError, MltswitchError
+from mltswitch.hostagent import Agent, AgentConfig, ReceiveRequest, SendRequest, Transfer
+from mltswitch.hostagent.security.keys import make_keys
 from mltswitch.lab import NamespaceHandle
 
 CONTROL_PORT: Final = 20_811
-RECEIVER: Final = "receiver"
+PATIENCE_SECONDS: Final = 60.0
+"""Nothing here takes so long unless it hangs."""
+SPIN_SECONDS: Final = 200e-6
+DSCP: Final = 34
+CONTROL_DSCP: Final = 40
+BYTES_PER_GB: Final = 1e9
+
+agents: Final[dict[str, Agent]] = {}
+"""Of this process, by name."""
+_rounds: Final[Counter[tuple[str, str, bool]]] = Counter()
+_posted_ahead: Final[deque[tuple[Transfer, NDArray[np.float32]]]] = deque()
+_is_spinning: Final = threading.Event()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Of one agent; what differs between the ends is filled in when they are started."""
+class Worker:
+    """A process in a namespace that calls functions, one after the other; it is ended with the block."""
 
-    payload_bytes: int
-    """Of UDP, a packet."""
-    line_rate_bps: float
-    queue_bytes: int = 0
-    """Where the switch begins to drop; 0: no queue but the sockets'."""
-    is_steady: bool = False
-    """Send at the line's rate whatever round trips say."""
-    burst_packets: int = 1
-    transport: str = "mlt"
-    policy: str = "magnitude"
-    """Of importance."""
-    dscp: int = 34
-    control_dscp: int = 40
-    name: str = ""
-    addresses: tuple[str, ...] = ()
-    """Our own, one a path."""
-    receiver_address: str = ""
-    """Of the control channel."""
-    senders: int = 1
-    keys: str = ""
-    """The folder of this host's keys."""
-    profile: str = ""
-    """A folder for what the profiler says; empty: none."""
+    def __init__(self, namespace: NamespaceHandle) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._name = namespace.name
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(theirs, namespace), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._process.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.join()
+
+    def start(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        """Begin a call."""
+        self._pipe.send((function, arguments, named))
+
+    def result(self) -> Any:
+        """Of the oldest call that was begun; raises MachineError for one that failed."""
+        try:
+            if not self._pipe.poll(PATIENCE_SECONDS):
+                raise MachineError(f"said nothing for {PATIENCE_SECONDS:g} s", where=self._name)
+            is_good, found = self._pipe.recv()
+        except EOFError:
+            raise MachineError("has ended", where=self._name) from None
+        if not is_good:
+            raise MachineError(found, where=self._name)
+        return found
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Its result; raises MachineError."""
+        self.start(function, *arguments, **named)
+        return self.result()
 
 
-def sender_name(number: int) -> str:
-    """Of sender 0, 1, …"""
-    return f"sender{number}"
+def both(first: Worker, second: Worker, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """The same call at two ends at once, told apart by a first argument: True, False."""
+    first.start(function, True, *arguments, **named)
+    second.start(function, False, *arguments, **named)
+    return first.result(), second.result()
 
 
-def make_bench_keys(folder: Path, addresses: dict[str, Sequence[str]]) -> dict[str, str]:
+def _work(pipe: Any, namespace: NamespaceHandle) -> None:
+    with namespace.entered():
+        while True:
+            try:
+                function, arguments, named = pipe.recv()
+            except EOFError:
+                return
+            try:
+                pipe.send((True, function(*arguments, **named)))
+            except (MltswitchError, OSError, RuntimeError) as error:
+                pipe.send((False, f"{function.__name__}: {error}"))
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process, all threads."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def wait_until(at_ns: int) -> None:
+    """Sleep, and spin at the end."""
+    left = (at_ns - time.monotonic_ns()) / 1e9
+    if left > SPIN_SECONDS:
+        time.sleep(left - SPIN_SECONDS)
+    while time.monotonic_ns() < at_ns:
+        pass
+
+
+def spin(is_on: bool) -> None:
+    """A thread of this process that computes in Python, from now on or no more."""
+
+    def busy() -> None:
+        while _is_spinning.is_set():
+            pass
+
+    if is_on and not _is_spinning.is_set():
+        _is_spinning.set()
+        threading.Thread(target=busy, daemon=True).start()
+    elif not is_on:
+        _is_spinning.clear()
+
+
+def random_tensor(size_bytes: int, seed: int) -> NDArray[np.float32]:
+    """Like gradients: normally distributed."""
+    return np.random.default_rng(seed).standard_normal(size_bytes // 4, dtype=np.float32)
+
+
+# Agents
+
+
+def agent_fields(name: str, addresses: Sequence[str], line_rate_bps: float, **more: Any) -> dict[str, Any]:
+    """Of an AgentConfig beyond loopback, without keys unless `more` names their folder."""
+    return {
+        "name": name,
+        "addresses": tuple(addresses),
+        "listen": f"{addresses[0]}:{CONTROL_PORT}",
+        "line_rate": int(line_rate_bps),
+        "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": [DSCP]},
+        "plaintext": "keys" not in more,
+        **more,
+    }
+
+
+def new_keys(folder: Path, *names: str) -> dict[str, str]:
     """Name → folder of its keys."""
-    hosts = {name: [ip_address(entry) for entry in each] for name, each in addresses.items()}
-    made = make_keys(folder, hosts, days=1, authority_days=2, now=datetime.now(UTC))
-    return {host.name: str(host.folder) for host in made.hosts}
+    return {host.name: str(host.folder) for host in make_keys(folder / "keys", names).hosts}
 
 
-def start(
-    stack: ExitStack, receiver: NamespaceHandle, senders: Sequence[NamespaceHandle], ends: Sequence[Settings]
-) -> tuple[Program, list[Program]]:
-    """A receiver's and the senders' processes, connected; `ends` begins with the receiver's settings."""
-    programs = []
-    for namespace, settings in zip((receiver, *senders), ends, strict=True):
-        command = module("agent_peer", json.dumps(asdict(settings)))
-        programs.append(stack.enter_context(Program(namespace, command)))
-        if settings.name == RECEIVER:
-            programs[0].wait_for("ready")
-    for program in programs:
-        program.wait_for("connected")
-    return programs[0], programs[1:]
+def open_agent(fields: dict[str, Any], namespace: NamespaceHandle | None = None) -> None:
+    """One more agent in this process; in another namespace than the process, if need be."""
+    with ExitStack() as stack:
+        if namespace is not None:
+            stack.enter_context(namespace.entered())
+        agent = Agent(AgentConfig(**fields))
+    agents[agent.name] = agent
 
 
-def completed(
-    stack: ExitStack, settings: Settings, receiver: Sequence[str], senders: Sequence[Sequence[str]]
-) -> list[Settings]:
-    """The settings of every end, given their addresses; the receiver's first."""
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mltswitch-bench-keys-")))
-    addresses = {RECEIVER: receiver} | {sender_name(number): each for number, each in enumerate(senders)}
-    keys = make_bench_keys(folder / "keys", addresses)
-    return [
-        replace(
-            settings,
-            name=name,
-            addresses=tuple(each),
-            receiver_address=receiver[0],
-            senders=len(senders),
-            keys=keys[name],
-        )
-        for name, each in addresses.items()
+def connect(name: str, peer: str, remote: str) -> None:
+    """One of this process's agents, with a peer."""
+    agents[name].connect(peer, remote)
+
+
+def post(name: str, peer: str, tensor: NDArray[Any], *, sends: bool, slot: int = 0, **more: Any) -> Transfer:
+    """The next round of a tensor."""
+    _rounds[name, peer, sends] += 1
+    options = {"tensor": slot, "round_number": _rounds[name, peer, sends]} | more
+    if sends:
+        return agents[name].post_send(peer, tensor, **options)
+    return agents[name].post_receive(peer, tensor, **options)
+
+
+def stream(
+    sends: bool,
+    name: str,
+    peer: str,
+    size_bytes: int,
+    count: int,
+    in_flight: int,
+    *,
+    loss_bound: float = 0.0,
+    **of_sends: Any,
+) -> dict[str, Any]:
+    """So many tensors one after the other, so many on their way; what became of them."""
+    tensors = [random_tensor(size_bytes, slot) for slot in range(in_flight)]
+    options = of_sends if sends else {"loss_bound": loss_bound}
+    cpu, started = cpu_seconds(), time.monotonic()
+    posted: deque[Transfer] = deque()
+    ended = []
+    for number in range(count + in_flight):
+        if len(posted) == in_flight or (number >= count and posted):
+            ended.append(posted.popleft().wait().statistics)
+        if number < count:
+            slot = number % in_flight
+            posted.append(post(name, peer, tensors[slot], sends=sends, slot=slot, **options))
+    seconds, cpu = time.monotonic() - started, cpu_seconds() - cpu
+    sent = sum(entry.packets_sent for entry in ended)
+    return {
+        "bytes": size_bytes * count,
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "missing_share": sum(entry.missing_share for entry in ended) / count,
+        "resent_share": sum(entry.packets_resent for entry in ended) / sent if sent else 0.0,
+        "completion_seconds": median(entry.seconds for entry in ended),
+    }
+
+
+def there_and_back(calls: bool, name: str, peer: str, size_bytes: int, count: int) -> dict[str, Any]:
+    """A tensor to the peer and one back, again and again; memory for the next one is posted ahead."""
+    tensor = random_tensor(size_bytes, 0)
+    buffers = [np.empty_like(tensor) for _ in range(2)]
+
+    def receive(number: int) -> Transfer:
+        return post(name, peer, buffers[number % 2], sends=False)
+
+    receives = deque([receive(0)])
+    seconds = []
+    cpu = cpu_seconds()
+    for number in range(count):
+        if number + 1 < count:
+            receives.append(receive(number + 1))
+        started = time.perf_counter()
+        sent = post(name, peer, tensor, sends=True) if calls else None
+        receives.popleft().wait()
+        seconds.append(time.perf_counter() - started)
+        (sent or post(name, peer, tensor, sends=True)).wait()
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds() - cpu}
+
+
+def bucket(
+    sends: bool, name: str, peer: str, size_bytes: int, tensors: int, count: int
+) -> dict[str, Any]:
+    """Many small tensors in one post, again and again: seconds of each post until all have ended."""
+    data = random_tensor(size_bytes * tensors, 0).reshape(tensors, -1)
+    agent, seconds, cpu = agents[name], [], cpu_seconds()
+    for number in range(1, count + 1):
+        started = time.perf_counter()
+        if sends:
+            posted = agent.post_sends(
+                peer, [SendRequest(data=row, tensor=9 + at, round_number=number) for at, row in enumerate(data)]
+            )
+        else:
+            posted = agent.post_receives(
+                peer, [ReceiveRequest(buffer=row, tensor=9 + at, round_number=number) for at, row in enumerate(data)]
+            )
+        for transfer in posted:
+            transfer.wait()
+        seconds.append(time.perf_counter() - started)
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds() - cpu}
+
+
+# Many to one
+
+
+def post_gather(name: str, peers: Sequence[str], size_bytes: int, loss_bound: float) -> None:
+    """Memory for a tensor from each peer."""
+    for peer in peers:
+        buffer = np.empty(size_bytes // 4, np.float32)
+        _posted_ahead.append((post(name, peer, buffer, sends=False, loss_bound=loss_bound), buffer))
+
+
+def gathered() -> dict[str, list[Any]]:
+    """Of what `post_gather` posted, in its order."""
+    ended = [_posted_ahead.popleft()[0].wait().statistics for _ in range(len(_posted_ahead))]
+    return {
+        "ended_ns": [entry.ended_ns for entry in ended],
+        "missing_share": [entry.missing_share for entry in ended],
+    }
+
+
+def scatter(at_ns: int, names: Sequence[str], peer: str, size_bytes: int) -> dict[str, list[Any]]:
+    """At that instant, a tensor to one peer from each of these agents of this process."""
+    tensor = random_tensor(size_bytes, 0)
+    wait_until(at_ns)
+    ended = [
+        transfer.wait().statistics for transfer in [post(name, peer, tensor, sends=True) for name in names]
     ]
-
-
-def running_agents(
-    stack: ExitStack, star: Star, settings: Settings, *, senders: int
-) -> tuple[Program, list[Program]]:
-    """Agents on the last host and on the first so many others of a star, connected."""
-    last = len(star.hosts) - 1
-    ends = completed(stack, settings, star.addresses(last), [star.addresses(n) for n in range(senders)])
-    return start(stack, star.hosts[last], star.hosts[:senders], ends)
+    return {
+        "packets": [entry.packets for entry in ended],
+        "packets_sent": [entry.packets_sent for entry in ended],
+        "bytes_sent": [entry.bytes_sent for entry in ended],
+    }

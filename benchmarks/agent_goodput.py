@@ -1,10 +1,10 @@
 """How fast whole tensors cross one cable: the host agent beside TCP, gloo and what C can do with UDP.
 
-    python -m benchmarks.agent_goodput [--quick] [--json] [--profile]
+    python -m benchmarks.agent_goodput [--quick] [--json]
 
 Needs root, gcc and iperf3; torch for gloo, which is left out without it. Two network namespaces, one veth
 cable, four addresses a side (four paths), tensors of 25 MB of random float32. Ours goes through the public
-interface with TLS, tagging by magnitude and a loss bound of 1 %, two processes, three tensors on their way.
+face with TLS, importance by magnitude and a loss bound of 1 %, two processes, three tensors on their way.
 All take turns in the same run, in another order each turn, and every figure is the median over the turns; a
 ratio is the median of the turns' own ratios, because the machine changes from turn to turn. Goodput counts
 the tensors' bytes alone.
@@ -19,27 +19,32 @@ takes):
                                     over the C loop of UDP_SEGMENT and UDP_GRO with the same n
     ratio_to_gloo_max_mtu1500, ratio_to_gloo_max_mtu9000
                                     over torch's gloo, isend and irecv; absent without torch
+    ratio_with_mac                  with a tag on every datagram over without, MTU 1500
+    ratio_busy_thread               with a thread at each end that computes in Python all the time, over none
+    ratio_busy_elsewhere            with these two threads in processes of their own: what the processors,
+    tcp_ratio_busy_elsewhere        not the interpreter's lock, take from ours and from iperf3
 
-For each contender, `WHO_mtuMTU`, WHO being ours_n1, ours_n4, ours_n16, ours_max, ours_max_all, tcp, gloo,
-sendmmsg and ceiling; ours_max_all is ours_max where every packet is important, and shows what importance by
-magnitude costs:
+For each contender, `WHO_mtuMTU`, WHO being ours_n1, ours_n16, ours_max, ours_max_mac, ours_max_busy,
+ours_max_elsewhere, tcp, tcp_elsewhere, gloo, sendmmsg and ceiling:
 
     WHO_gbps                        Gbit/s of tensors
     WHO_cpu_seconds_per_gb          processor time of sender and receiver together for 10^9 bytes of tensors
-    WHO_sender_cpu_seconds_per_gb   the sender's share of it, where both are processes of their own
+    WHO_sender_cpu_seconds_per_gb   the sender's share of it
+    cpu_seconds_per_gb, tcp_cpu_seconds_per_gb
+                                    of ours_max and tcp at MTU 1500 once more
 
 and where the contender tells it
 
     WHO_lost_share                  of the packets (ours: at completion)
     WHO_resent_share                of the packets, sent again
-    WHO_completion_ms               of one tensor with nothing else on its way
+    WHO_completion_ms               of one tensor, from its post
     turns                           how many
 """
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,14 +53,25 @@ from typing import Any, Final
 
 import click
 
-from benchmarks.agent_ends import Settings, completed, start
-from benchmarks.agent_network import INTERFACE, Pair, Program, compiled, module, need, running_pair
+from benchmarks.agent_ends import (
+    BYTES_PER_GB,
+    CONTROL_PORT,
+    Worker,
+    agent_fields,
+    connect,
+    new_keys,
+    open_agent,
+    spin,
+    stream,
+)
+from benchmarks.agent_network import INTERFACE, Pair, Program, compiled, need, running_pair
+from benchmarks.agent_rivals import gloo_open, gloo_stream, has_gloo
 from benchmarks.figures import print_figures
 from mltswitch.errors import MltswitchError
 
 TENSOR_BYTES: Final = 25_000_000
 MTUS: Final = (1500, 9000)
-TURNS: Final = 7
+TURNS: Final = 5
 QUICK_TURNS: Final = 2
 SECONDS: Final = 1.5
 QUICK_SECONDS: Final = 0.6
@@ -64,14 +80,14 @@ LARGEST_DATAGRAM_BYTES: Final = 65_507
 """Of a burst: one IPv4 datagram to the kernel (65,535 bytes less 28 of headers)."""
 LOSS_BOUND: Final = 0.01
 IN_FLIGHT: Final = 3
-ALONE: Final = 4
+GLOO_IN_FLIGHT: Final = 2
+WARM_UP: Final = 4
 LINE_RATE_BPS: Final = 100e9
 """Of the cable, which has none: what it carries is what the processors manage."""
 NAP_MICROSECONDS: Final = 300
 """Of the C receivers when a batch was not full: they are slower without."""
 PORT: Final = 20_511
-BURSTS: Final = {1500: {"n1": 1, "n4": 4, "n16": 16}, 9000: {"n1": 1, "n4": 4}}
-BYTES_PER_GB: Final = 1e9
+BURSTS: Final = {1500: {"n1": 1, "n16": 16, "max": 0}, 9000: {"max": 0}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +101,7 @@ class Speed:
     """What only some can tell, by the ends of their keys."""
 
 
-Contender = Callable[[], Speed | None]
+Contender = Callable[[], Speed]
 
 
 def packet_bytes(mtu_bytes: int) -> int:
@@ -139,88 +155,112 @@ def c_loop(pair: Pair, program: Path, mode: str, mtu_bytes: int, seconds: float)
             return speed(sent, receiving.answer(), lost_share=sent["lost_bytes"] / sent["bytes"])
 
 
-def gloo(pair: Pair, seconds: float) -> Speed:
-    """Torch's gloo."""
-    arguments = (pair.receiver_addresses[0], INTERFACE, str(TENSOR_BYTES), str(seconds))
-    with Program(pair.receiver, module("agent_gloo", "receive", *arguments)) as receiving:
-        receiving.wait_for("starting")
-        with Program(pair.sender, module("agent_gloo", "send", *arguments)) as sending:
-            sending.wait_for("starting")
-            return speed(sending.answer(), receiving.answer())
+class Ends:
+    """A sender's and a receiver's process on a cable, and two more that only keep processors busy."""
+
+    def __init__(self, stack: ExitStack, pair: Pair, transport: str = "mlt") -> None:
+        self._pair = pair
+        self._transport = transport
+        self.sender, self.receiver, *self._others = (
+            stack.enter_context(Worker(host)) for host in (pair.sender, pair.receiver) * 2
+        )
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mltswitch-goodput-"))
+        self._keys = new_keys(Path(folder), *(f"{role}-{kind}" for kind in self._kinds() for role in ("tx", "rx")))
+        for kind, (mtu, is_tagged) in self._kinds().items():
+            self._open(kind, mtu, is_tagged)
+        if has_gloo():
+            self.sender.start(gloo_open, True, pair.receiver_addresses[0], INTERFACE)
+            self.receiver.call(gloo_open, False, pair.receiver_addresses[0], INTERFACE)
+            self.sender.result()
+
+    @staticmethod
+    def _kinds() -> dict[str, tuple[int, bool]]:
+        return {f"mtu{mtu}": (mtu, False) for mtu in MTUS} | {"mac": (MTUS[0], True)}
+
+    def _open(self, kind: str, mtu_bytes: int, is_tagged: bool) -> None:
+        port = CONTROL_PORT + [*self._kinds()].index(kind)
+        ends = {
+            f"rx-{kind}": (self.receiver, self._pair.receiver_addresses),
+            f"tx-{kind}": (self.sender, self._pair.sender_addresses),
+        }
+        for name, (worker, addresses) in ends.items():
+            more = {
+                "listen": f"{addresses[0]}:{port}",
+                "keys": self._keys[name],
+                "authenticate": is_tagged,
+                "mtu_bytes": mtu_bytes,
+                "transport": self._transport,
+            }
+            worker.call(open_agent, agent_fields(name, addresses, LINE_RATE_BPS, **more))
+        self.sender.call(connect, f"tx-{kind}", f"rx-{kind}", f"{self._pair.receiver_addresses[0]}:{port}")
+
+    def _stream(self, kind: str, count: int, in_flight: int, burst_packets: int) -> tuple[Any, Any]:
+        arguments = TENSOR_BYTES, count, in_flight
+        self.receiver.start(stream, False, f"rx-{kind}", f"tx-{kind}", *arguments, loss_bound=LOSS_BOUND)
+        self.sender.start(
+            stream, True, f"tx-{kind}", f"rx-{kind}", *arguments, burst_packets=burst_packets or None
+        )
+        return self.sender.result(), self.receiver.result()
+
+    def ours(self, kind: str, seconds: float, burst_packets: int = 0) -> Speed:
+        """The host agent, of one kind; bursts of 0 packets are as long as the kernel takes them."""
+        warm, _ = self._stream(kind, WARM_UP, IN_FLIGHT, burst_packets)
+        count = max(2 * IN_FLIGHT, round(seconds * WARM_UP / warm["seconds"]))
+        sent, received = self._stream(kind, count, IN_FLIGHT, burst_packets)
+        arrived = sent | {"bytes": sent["bytes"] * (1 - received["missing_share"])}
+        return speed(
+            arrived,
+            received,
+            lost_share=received["missing_share"],
+            resent_share=sent["resent_share"],
+            completion_ms=1e3 * sent["completion_seconds"],
+        )
+
+    @contextmanager
+    def busy(self, *, elsewhere: bool) -> Iterator[None]:
+        """A Python thread at each end, or in two other processes."""
+        workers = self._others if elsewhere else [self.sender, self.receiver]
+        for worker in workers:
+            worker.call(spin, True)
+        try:
+            yield
+        finally:
+            for worker in workers:
+                worker.call(spin, False)
+
+    def gloo(self, seconds: float) -> Speed:
+        """Torch's gloo."""
+        count, sent, received = WARM_UP, {"seconds": 0.0}, {}
+        for _ in range(2):
+            self.receiver.start(gloo_stream, False, TENSOR_BYTES, count, GLOO_IN_FLIGHT)
+            sent = self.sender.call(gloo_stream, True, TENSOR_BYTES, count, GLOO_IN_FLIGHT)
+            received = self.receiver.result()
+            count = max(WARM_UP, round(seconds * count / sent["seconds"]))
+        return speed(sent, received)
 
 
-def has_torch() -> bool:
-    """Whether gloo can take part."""
-    try:
-        from torch import distributed  # noqa: PLC0415  (an extra)
-    except ImportError:
-        return False
-    return bool(distributed.is_gloo_available())
+def while_busy(ends: Ends, elsewhere: bool, contender: Contender) -> Speed:
+    """A contender beside two threads that compute in Python."""
+    with ends.busy(elsewhere=elsewhere):
+        return contender()
 
 
-def ours(
-    pair: Pair,
-    burst_packets: int,
-    mtu_bytes: int,
-    seconds: float,
-    profile: str = "",
-    transport: str = "mlt",
-    policy: str = "magnitude",
-) -> Speed:
-    """The host agent, both ends: tensors one by one, which tells how many fill the time, then a stream."""
-    settings = Settings(
-        payload_bytes=packet_bytes(mtu_bytes),
-        line_rate_bps=LINE_RATE_BPS,
-        is_steady=True,  # no switch, and so no queue that round trips could tell of
-        burst_packets=burst_packets,
-        profile=profile,
-        transport=transport,
-        policy=policy,
-    )
-    with ExitStack() as stack:
-        ends = completed(stack, settings, pair.receiver_addresses, [pair.sender_addresses])
-        receiver, (sender,) = start(stack, pair.receiver, [pair.sender], ends)
-        _prepare(receiver, sender)
-        alone, _ = _stream(sender, receiver, count=ALONE, in_flight=1)
-        count = max(2 * IN_FLIGHT, round(seconds * ALONE / alone["seconds"]))
-        sent, received = _stream(sender, receiver, count=count, in_flight=IN_FLIGHT)
-    arrived = sent | {"bytes": sent["bytes"] * (1 - received["lost_share"])}
-    return speed(
-        arrived,
-        received,
-        lost_share=received["lost_share"],
-        resent_share=sent["resent_share"],
-        completion_ms=1e3 * alone["completion_seconds"],
-    )
-
-
-def _prepare(*ends: Program) -> None:
-    for end in ends:
-        end.tell(json.dumps({"op": "prepare", "size_bytes": TENSOR_BYTES, "in_flight": IN_FLIGHT}))
-    for end in ends:
-        end.answer()
-
-
-def _stream(sender: Program, receiver: Program, **command: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What both ends say of a stream."""
-    line = json.dumps(command | {"op": "stream", "size_bytes": TENSOR_BYTES, "loss_bound": LOSS_BOUND})
-    receiver.tell(line)
-    sender.tell(line)
-    return sender.answer(), receiver.answer()
-
-
-def contenders(pair: Pair, program: Path, mtu_bytes: int, seconds: float) -> dict[str, Contender]:
+def contenders(ends: Ends, pair: Pair, program: Path, mtu: int, seconds: float) -> dict[str, Contender]:
     """Everybody at one MTU."""
-    bursts = BURSTS[mtu_bytes] | {"max": longest_burst(mtu_bytes)}
+    kind = f"mtu{mtu}"
     found: dict[str, Contender] = {
-        f"ours_{name}": partial(ours, pair, burst, mtu_bytes, seconds) for name, burst in bursts.items()
+        f"ours_{name}": partial(ends.ours, kind, seconds, burst) for name, burst in BURSTS[mtu].items()
     }
-    found["ours_max_all"] = partial(ours, pair, bursts["max"], mtu_bytes, seconds, policy="all")
     found["tcp"] = partial(tcp, pair, seconds)
-    found["sendmmsg"] = partial(c_loop, pair, program, "plain", mtu_bytes, seconds)
-    found["ceiling"] = partial(c_loop, pair, program, "offload", mtu_bytes, seconds)
-    if has_torch():
-        found["gloo"] = partial(gloo, pair, seconds)
+    found["ceiling"] = partial(c_loop, pair, program, "offload", mtu, seconds)
+    if mtu == MTUS[0]:
+        found["ours_max_mac"] = partial(ends.ours, "mac", seconds)
+        found["ours_max_busy"] = partial(while_busy, ends, False, found["ours_max"])
+        found["ours_max_elsewhere"] = partial(while_busy, ends, True, found["ours_max"])
+        found["tcp_elsewhere"] = partial(while_busy, ends, True, found["tcp"])
+        found["sendmmsg"] = partial(c_loop, pair, program, "plain", mtu, seconds)
+    if has_gloo():
+        found["gloo"] = partial(ends.gloo, seconds)
     return found
 
 
@@ -232,22 +272,21 @@ def take_turns(turns: int, seconds: float) -> list[Turn]:
     """Everybody once a turn, each turn from another start; raises MachineError."""
     need("iperf3")
     found: list[Turn] = []
-    with tempfile.TemporaryDirectory(prefix="mltswitch-goodput-") as folder, running_pair() as pair:
-        program = compiled("agent_datagrams.c", Path(folder))
-        if not has_torch():
+    with running_pair() as pair, ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mltswitch-goodput-"))
+        program, ends = compiled("agent_datagrams.c", Path(folder)), Ends(stack, pair)
+        if not has_gloo():
             click.echo("gloo is left out: torch is not installed", err=True)
         for number in range(turns):
             turn: dict[str, Speed] = {}
             for mtu in MTUS:
                 pair.use_mtu(mtu)
-                field = list(contenders(pair, program, mtu, seconds).items())
+                field = list(contenders(ends, pair, program, mtu, seconds).items())
                 start = number * 3 % len(field)
                 for name, contender in field[start:] + field[:start]:
-                    reached = contender()
-                    if reached is not None:
-                        turn[f"{name}_mtu{mtu}"] = reached
-                        gbps = reached.bits_per_second / 1e9
-                        click.echo(f"turn {number + 1}, {name}, MTU {mtu}: {gbps:.2f} Gbit/s", err=True)
+                    reached = turn[f"{name}_mtu{mtu}"] = contender()
+                    gbps = reached.bits_per_second / 1e9
+                    click.echo(f"turn {number + 1}, {name}, MTU {mtu}: {gbps:.2f} Gbit/s", err=True)
             found.append(turn)
     return found
 
@@ -257,6 +296,10 @@ def figures(turns: Sequence[Turn]) -> dict[str, float]:
     ratios = {
         "ratio_to_sendmmsg_n1_mtu1500": ("ours_n1_mtu1500", "sendmmsg_mtu1500"),
         "ratio_to_tcp_n16_mtu1500": ("ours_n16_mtu1500", "tcp_mtu1500"),
+        "ratio_with_mac": ("ours_max_mac_mtu1500", "ours_max_mtu1500"),
+        "ratio_busy_thread": ("ours_max_busy_mtu1500", "ours_max_mtu1500"),
+        "ratio_busy_elsewhere": ("ours_max_elsewhere_mtu1500", "ours_max_mtu1500"),
+        "tcp_ratio_busy_elsewhere": ("tcp_elsewhere_mtu1500", "tcp_mtu1500"),
     }
     for mtu in MTUS:
         for peer in ("tcp", "ceiling", "gloo"):
@@ -267,6 +310,8 @@ def figures(turns: Sequence[Turn]) -> dict[str, float]:
         for key, (our, peer) in ratios.items()
         if our in present and peer in present
     }
+    for key, who in (("", "ours_max_mtu1500"), ("tcp_", "tcp_mtu1500")):
+        found[f"{key}cpu_seconds_per_gb"] = median(turn[who].cpu_seconds_per_gb for turn in turns)
     for who in present:
         speeds = [turn[who] for turn in turns]
         found[f"{who}_gbps"] = median(entry.bits_per_second for entry in speeds) / 1e9
@@ -280,35 +325,13 @@ def figures(turns: Sequence[Turn]) -> dict[str, float]:
     return found
 
 
-def profile(seconds: float) -> None:
-    """Where the time goes: both ends' functions by their own time, longest bursts."""
-    with running_pair() as pair:
-        for mtu in MTUS:
-            pair.use_mtu(mtu)
-            print_profile(f"MTU {mtu}", partial(ours, pair, longest_burst(mtu), mtu, seconds))
-
-
-def print_profile(title: str, contender: Callable[[str], Speed]) -> None:
-    """Of both ends of a contender, which is told in which folder to leave it."""
-    with tempfile.TemporaryDirectory(prefix="mltswitch-profile-") as folder:
-        reached = contender(folder)
-        click.echo(f"{title}, profiled: {reached.bits_per_second / 1e9:.2f} Gbit/s")
-        for end in ("send", "receive"):
-            click.echo(Path(folder, f"{end}.txt").read_text(encoding="utf-8"))
-
-
 @click.command()
 @click.option("--quick", is_flag=True, help="Fewer and shorter turns.")
 @click.option("--json", "as_json", is_flag=True, help="One flat JSON object.")
-@click.option("--profile", "profiled", is_flag=True, help="Instead: where ours spends its time.")
-def main(quick: bool, as_json: bool, profiled: bool) -> None:
+def main(quick: bool, as_json: bool) -> None:
     """Goodput of whole tensors, beside TCP, gloo and loops in C."""
-    seconds = QUICK_SECONDS if quick else SECONDS
     try:
-        if profiled:
-            profile(seconds)
-            return
-        found = figures(take_turns(QUICK_TURNS if quick else TURNS, seconds))
+        found = figures(take_turns(QUICK_TURNS, QUICK_SECONDS) if quick else take_turns(TURNS, SECONDS))
     except MltswitchError as error:
         raise click.ClickException(str(error)) from None
     print_figures(found, as_json=as_json)
