@@ -31,7 +31,6 @@ from mltswitch.hostagent.tagging.classes import TwoQueues
 from mltswitch.hostagent.telemetry.events import AgentStarted, Observer, TransferEnded
 from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot, EndedTransfers
 from mltswitch.hostagent.transfer import Completion, CompletionQueue, Transfer
-from mltswitch.hostagent.transport.description import Receive, Send
 
 
 class Agent:
@@ -96,12 +95,19 @@ class Agent:
         """The channel that every agent has."""
         return self._channels[DEFAULT_CHANNEL]
 
-    def channel(self, name: str, *, transport: str = "mlt") -> Channel:
-        """A channel by its name, declared where it is new; raises UserInputError for another transport."""
+    def channel(self, name: str, *, transport: str | None = None) -> Channel:
+        """A channel by its name, declared where it is new; both ends declare it.
+
+        Args:
+            name: letters, digits and `_.:-`.
+            transport: None: the one that it has, `mlt` where it is new.
+
+        Raises UserInputError for another transport than it has.
+        """
         found = self._channels.get(name)
-        if found is None or found.transport != transport:
-            self.engine.declare(name, transport)
-            found = self._channels.setdefault(name, Channel(self, name, transport))
+        if found is None or transport not in {None, found.transport}:
+            self.engine.declare(name, transport or "mlt")
+            found = self._channels.setdefault(name, Channel(self, name, transport or "mlt"))
         return found
 
     def connect(
@@ -219,15 +225,15 @@ class Agent:
         """The code point of a layer's next packets."""
         return self.config.dscp(layer) if self._two_queues is None else self._two_queues.dscp(layer)
 
-    def posted(
-        self, transfers: Sequence[Transfer], requests: Sequence[Send | Receive], *, is_watched: bool
-    ) -> None:
-        """Transfers have begun."""
-        for transfer, request in zip(transfers, requests, strict=True):
-            if self._two_queues is not None and isinstance(request, Send):
-                self._two_queues_began(self._two_queues, transfer, request.layer)
-            elif is_watched:
-                transfer.watch()
+    def send_began(self, transfer: Transfer, layer: int) -> None:
+        """It has its layer's code point: who begins or ends may change that of others (MLT, appendix D)."""
+        two_queues = self._two_queues
+        if two_queues is not None:
+            with self._classes_lock:
+                self._sends_by_layer[layer].add(transfer)
+                # its own too: another may have begun since its code point was asked for
+                self._retag(two_queues, {layer, *two_queues.started(layer)})
+            transfer.add_done_callback(partial(self._send_ended, two_queues, layer))
 
     def transfer_ended(self, completion: Completion) -> None:
         """See transfer.Owner."""
@@ -248,15 +254,7 @@ class Agent:
                 )
             )
 
-    def _two_queues_began(self, two_queues: TwoQueues, transfer: Transfer, layer: int) -> None:
-        """Who begins or ends may change the class of others (MLT, appendix D)."""
-        with self._classes_lock:
-            self._sends_by_layer[layer].add(transfer)
-            # its own too: another may have begun since its code point was asked for
-            self._retag(two_queues, {layer, *two_queues.started(layer)})
-        transfer.add_done_callback(partial(self._two_queues_ended, two_queues, layer))
-
-    def _two_queues_ended(self, two_queues: TwoQueues, layer: int) -> None:
+    def _send_ended(self, two_queues: TwoQueues, layer: int) -> None:
         with self._classes_lock:
             self._retag(two_queues, two_queues.finished(layer))
 

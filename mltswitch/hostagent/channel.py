@@ -125,7 +125,11 @@ class Channel:
         """Many tensors in one post (a bucket): all begin, or none."""
         checked = [self._send(request) for request in requests]
         connection = self._connection(peer, checked)
-        return self._transfers(peer, connection.post_sends, checked, completions)
+        transfers = self._transfers(peer, connection.post_sends, checked, completions)
+        for transfer, request, send in zip(transfers, requests, checked, strict=True):
+            if request.dscp is None and request.traffic_class is None:
+                self._agent.send_began(transfer, send.layer)
+        return transfers
 
     def post_receives(
         self, peer: str, requests: Sequence[ReceiveRequest], completions: CompletionQueue | None = None
@@ -142,7 +146,10 @@ class Channel:
             self._agent.engine.connection(peer, self.name, max(0.0, until - time.monotonic()))
 
     def send_message(self, peer: str, message: bytes, timeout_seconds: float = 10.0) -> None:
-        """Small, reliable, in order; raises DeadlineExceededError where the peer reads none."""
+        """Small, reliable and in order, while both stay connected: what is not yet read is lost with a peer.
+
+        Raises DeadlineExceededError where the peer reads none, AgentError where it is gone.
+        """
         if not 0 < len(message) <= MOST_MESSAGE_BYTES:
             raise UserInputError(
                 f"has {len(message)} bytes", where="message", expected=f"1 to {MOST_MESSAGE_BYTES}"
@@ -207,7 +214,9 @@ class Channel:
                     )
                 )
         transfers = [Transfer(agent, peer, self.name, ticket, completions) for ticket in post(requests)]
-        agent.posted(transfers, requests, is_watched=completions is not None or agent.engine.has_observers)
+        if completions is not None or agent.engine.has_observers:
+            for transfer in transfers:
+                transfer.watch()
         return transfers
 
     def _send(self, request: SendRequest) -> Send:

@@ -66,4 +66,4 @@ class TransferMismatchError(AgentError):
 
 
 class TooManyTransfersError(AgentError):
-    """More transfers are open than there may be."""
+    """More transfers are open than there may be: in all, or of one tensor in one round."""

@@ -22,6 +22,21 @@ class ImportancePolicy(Protocol):
         ...
 
 
+def important_packets(
+    policy: ImportancePolicy, memory: TensorMemory, elements_per_packet: int
+) -> NDArray[np.bool_]:
+    """What a policy says; raises UserInputError where that is not a flag a packet."""
+    flags = np.asarray(policy.important(memory, elements_per_packet))
+    packets = packets_of(memory, elements_per_packet)
+    if flags.shape != (packets,) or flags.dtype != np.bool_:
+        raise UserInputError(
+            f"answered {flags.dtype} of shape {flags.shape}",
+            where="importance policy",
+            expected=f"bool of shape ({packets},)",
+        )
+    return flags
+
+
 def packets_of(memory: TensorMemory, elements_per_packet: int) -> int:
     """How many packets hold a tensor."""
     return -(-memory.element_count // elements_per_packet)
@@ -40,7 +55,7 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class ByPosition:
-    """Elements at one end of a tensor: the back layers of a bucket cost more to lose (MLT, section 3.3, figure 4a)."""
+    """Elements at one end of a tensor: the back layers of a bucket cost more to lose (MLT, figure 4a)."""
 
     share: float = 0.5
     """Of the elements, 0 to 1."""
@@ -95,8 +110,8 @@ class ByFunction:
 
 
 BY_MAGNITUDE: Final = Compiled("magnitude")
-"""Packets whose mean |element| reaches the median of a sample of packet means (MLT, section 4.2.2: the paper compares
-with the median gradient, which marks nearly all packets)."""
+"""Packets whose mean |element| reaches the median of a sample of packet means (MLT, section 4.2.2, where the
+paper compares with the median gradient, which marks nearly all packets)."""
 ALL_IMPORTANT: Final = Compiled("all")
 """For parameters, which are never dropped first (MLT, section 6.1)."""
 NONE_IMPORTANT: Final = Compiled("none")

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mltswitch.errors import MachineError
-from mltswitch.hostagent.errors import PeerRefusedError, PeerUnreachableError, ProtocolViolationError
+from mltswitch.hostagent.errors import (
+    PeerBusyError,
+    PeerRefusedError,
+    PeerUnreachableError,
+    ProtocolViolationError,
+)
+from mltswitch.hostagent.protocol.frames import text
 from mltswitch.hostagent.spraying.frames import frame_header
 from mltswitch.hostagent.spraying.shares import Policy
 from mltswitch.hostagent.telemetry.events import PacketsRefused, PathChanged
@@ -167,8 +173,12 @@ class MltEngine:
     def offer(self, peer: str, channel: str) -> dict[str, Any]:  # noqa: ARG002  (every flow is new)
         """A token of its own, and where data may come."""
         config = self.host.config
+        try:
+            token = self.plane.reserve()
+        except self.binding.DataPlaneError:
+            raise PeerBusyError("no flow is free for one more channel", peer=peer) from None
         return _Offer(
-            token=self.plane.reserve(),
+            token=token,
             paths=[_PathOffer(address=address, port=port) for _, address, port in self._sockets],
             datagram_bytes=config.datagram_bytes,
             window_bytes=max(65_536, self._receive_bytes // 4),
@@ -190,11 +200,8 @@ class MltEngine:
         try:
             offer = _Offer.model_validate(theirs)
             versions = {ip_address(path.address).version for path in offer.paths}
-        except (ValidationError, ValueError) as error:
-            first = str(error).splitlines()[0]
-            raise PeerRefusedError(
-                f"its offer of channel {channel} is malformed: {first}", peer=peer
-            ) from None
+        except ValueError as error:  # ValidationError is one, too
+            raise PeerRefusedError(_malformed(channel, error), peer=peer) from None
         if versions != {ip_address(mine.paths[0].address).version}:
             raise PeerRefusedError("its data has addresses of another version of IP", peer=peer)
         config, binding = self.host.config, self.binding
@@ -219,7 +226,10 @@ class MltEngine:
             **keys,
         )
         paths = [self._path(peer, number, offer.paths) for number in range(self._count(peer, offer))]
-        self.plane.open(mine.token, options, paths)
+        try:
+            self.plane.open(mine.token, options, paths)
+        except (OSError, binding.DataPlaneError) as error:
+            raise PeerRefusedError(_malformed(channel, error), peer=peer) from None
         body_bytes = datagram_bytes - binding.HEADER_BYTES - (MAC_BYTES if keys else 0)
         connection = MltConnection(self, peer, channel, mine.token, len(paths), body_bytes)
         self._by_token[mine.token] = connection
@@ -314,5 +324,16 @@ class MltEngine:
     def close(self) -> None:
         """The data plane's thread ends; transfers that somebody still holds can be asked how they ended."""
         self.host.loop.remove_reader(self.plane.event_descriptor)
-        self._events()
         self.plane.stop()
+        self._events()
+        for transfer in list(self.callbacks):  # whose event found no room
+            self.done(transfer)
+
+
+def _malformed(channel: str, error: Exception) -> str:
+    """Of a peer's offer: what is wrong, but not what it says, which may be a key."""
+    problem = str(error)
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return text(f"its offer of channel {channel} is malformed: {problem}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.errors import (
     AgentError,
     CancelledError,
@@ -19,12 +20,12 @@ from mltswitch.hostagent.errors import (
     TooManyTransfersError,
     TransferMismatchError,
 )
+from mltswitch.hostagent.protocol.frames import text as printable
 from mltswitch.hostagent.spraying.shares import path_weights
-from mltswitch.hostagent.tagging.policies import Compiled
+from mltswitch.hostagent.tagging.policies import Compiled, important_packets
 from mltswitch.hostagent.transport.description import (
     AtDeadline,
     ConnectionSnapshot,
-    Direction,
     Moment,
     Outcome,
     PathSnapshot,
@@ -86,7 +87,7 @@ class MltConnection:
             kind = _COMPILED[policy.name]
         else:
             kind = binding.Importance.BITMAP
-            flags = policy.important(memory, self._body_bytes // memory.element_type.size_bytes)
+            flags = important_packets(policy, memory, self._body_bytes // memory.element_type.size_bytes)
             important = np.packbits(flags, bitorder="little").tobytes()
         return binding.Send(
             flow=self._token,
@@ -135,17 +136,14 @@ class MltConnection:
             numbers = post(entries)
         except self.engine.binding.DataPlaneError as error:
             first = requests[0]
-            kind: type[AgentError] = CancelledError
-            what = "cannot be posted: " + error.what
-            if error.status is statuses.BUSY:
-                what = "this tensor is on its way in this round already, or the peer has not yet ended it"
-            elif error.status is statuses.FULL:
-                kind, what = TooManyTransfersError, "more transfers are open than there may be"
-            elif error.status in {statuses.UNKNOWN, statuses.DEAD}:
-                closed = self.closed_by
-                kind = PeerUnreachableError if closed is None else type(closed)
-                what = "is not connected" if closed is None else closed.what
-            raise kind(what, peer=self.peer, tensor=first.tensor, round_number=first.round_number) from None
+            if error.status is statuses.INVALID:
+                raise UserInputError("has too many packets", where=f"tensor {first.tensor}") from None
+            if error.status is statuses.NO_MEMORY:
+                raise MachineError("has no memory left for a transfer", where="data plane") from None
+            problem = self._closed_error()
+            if error.status is statuses.FULL:
+                problem = TooManyTransfersError("more transfers are open than there may be", peer=self.peer)
+            raise problem.of_transfer(first.tensor, first.round_number) from None
         self.engine.posted()
         return [MltTicket(self, request, number) for request, number in zip(requests, numbers, strict=True)]
 
@@ -154,14 +152,21 @@ class MltConnection:
         try:
             return self.engine.plane.send_message(self._token, message)
         except self.engine.binding.DataPlaneError:
-            raise self.closed_by or PeerUnreachableError("is not connected", peer=self.peer) from None
+            raise self._closed_error() from None
 
     def take_message(self) -> bytes | None:
         """See Connection."""
         try:
             return self.engine.plane.take_message(self._token)
         except self.engine.binding.DataPlaneError:
-            raise self.closed_by or PeerUnreachableError("is not connected", peer=self.peer) from None
+            raise self._closed_error() from None
+
+    def _closed_error(self) -> AgentError:
+        """A new one each time: errors keep the frames of who raises them."""
+        closed = self.closed_by
+        if closed is None:
+            return PeerUnreachableError("is not connected", peer=self.peer)
+        return type(closed)(closed.what, peer=self.peer)
 
     def set_rate(self, options: "binding.RateOptions") -> None:
         """Another cap, other thresholds, or a controller outside; raises AgentError."""
@@ -240,8 +245,19 @@ class MltTicket:
     def _plane(self) -> "binding.DataPlane":
         return self._connection.engine.plane
 
+    @property
+    def _gone(self) -> "type[binding.DataPlaneError]":
+        """What the data plane raises of a transfer that it no longer knows."""
+        error: type[binding.DataPlaneError] = self._connection.engine.binding.DataPlaneError
+        return error
+
     def wait(self, timeout_seconds: float | None) -> bool:
         """See Ticket: in C, and in slices, so that the user can interrupt."""
+        with suppress(self._gone):  # another thread has taken the outcome meanwhile
+            return self._is_done(timeout_seconds)
+        return True
+
+    def _is_done(self, timeout_seconds: float | None) -> bool:
         until = None if timeout_seconds is None else time.monotonic_ns() + round(timeout_seconds * 1e9)
         while True:
             left = LONGEST_WAIT_NS if until is None else max(0, until - time.monotonic_ns())
@@ -254,9 +270,13 @@ class MltTicket:
         """See Ticket."""
         engine = self._connection.engine
         engine.callbacks[self._number] = callback
-        if self._plane.notify(self._number):
-            with suppress(RuntimeError):  # the agent is closed
+        try:
+            if self._plane.notify(self._number):
                 engine.host.loop.call_soon_threadsafe(engine.done, self._number)
+        except RuntimeError:  # the agent is closed, and has no thread any more
+            engine.done(self._number)
+        except engine.binding.DataPlaneError:  # taken meanwhile; or after a fork, where nothing ends
+            engine.callbacks.pop(self._number, None)
 
     def outcome(self) -> Outcome | None:
         """See Ticket."""
@@ -267,7 +287,7 @@ class MltTicket:
         bits = np.frombuffer(self._plane.arrived(result), np.uint8)
         arrived: NDArray[np.bool_] = np.unpackbits(bits, count=result.packets, bitorder="little").astype(bool)
         outcome = Outcome(
-            error=self._error(binding.Status(result.status), result),
+            error=None if result.status == binding.Status.OK else self._error(result),
             statistics=self._statistics(result),
             arrived=arrived,
             elements_per_packet=result.elements_per_packet,
@@ -298,12 +318,8 @@ class MltTicket:
         self._unless_over(lambda: self._plane.set_tos(self._number, dscp << 2 | ECT, dscp << 2))
 
     def _unless_over(self, call: Callable[[], object]) -> None:
-        binding = self._connection.engine.binding
-        try:
+        with suppress(self._gone):
             call()
-        except binding.DataPlaneError as error:
-            if error.status not in {binding.Status.UNKNOWN, binding.Status.DEAD, binding.Status.BUSY}:
-                raise
 
     def _statistics(self, result: Any) -> TransferStatistics:
         is_receive = isinstance(self.request, Receive)
@@ -328,44 +344,42 @@ class MltTicket:
             ended_ns=result.ended_ns,
         )
 
-    def _error(self, status: Any, result: Any) -> AgentError | None:
+    def _error(self, result: Any) -> AgentError:
         statuses = self._connection.engine.binding.Status
-        text = self._plane.text(result)
-        kinds: dict[Any, tuple[type[AgentError], str]] = {
-            statuses.DEADLINE: (DeadlineExceededError, self._what_was_there(result)),
-            statuses.CANCELLED: (CancelledError, text or "cancelled"),
-            statuses.PEER_CANCELLED: (CancelledError, f"the peer gave it up: {text or 'without a reason'}"),
+        said, closed = printable(self._plane.text(result)), self._connection.closed_by
+        kinds: dict[int, tuple[type[AgentError], str]] = {
+            statuses.CANCELLED: (CancelledError, said or "cancelled"),
+            statuses.PEER_CANCELLED: (CancelledError, f"the peer gave it up: {said or 'without a reason'}"),
             statuses.PEER_DEADLINE: (DeadlineExceededError, "the peer's time for it was up"),
             statuses.PEER_SILENT: (PeerUnreachableError, "has been silent for too long"),
-            statuses.MISMATCH: (TransferMismatchError, text or "the ends name different types or sizes"),
-            statuses.PROTOCOL: (ProtocolViolationError, text or "breaks the protocol of the data plane"),
+            statuses.MISMATCH: (TransferMismatchError, said or "the ends name different types or sizes"),
+            statuses.PROTOCOL: (ProtocolViolationError, said or "breaks the protocol of the data plane"),
+            statuses.BUSY: (
+                TooManyTransfersError,
+                "is on its way in this round already, or the peer has not yet ended it",
+            ),
         }
-        if status == statuses.OK:
-            return None
-        closed = self._connection.closed_by
-        kind, what = kinds.get(status, (CancelledError, text or "the connection was closed"))
-        if status not in kinds and closed is not None:
+        kind, what = kinds.get(result.status, (CancelledError, said or "the connection was closed"))
+        if result.status == statuses.DEADLINE:
+            kind, what = DeadlineExceededError, self._what_was_there(result, said)
+        elif result.status not in kinds and closed is not None:
             kind, what = type(closed), closed.what
+        request = self.request
         return kind(
-            what,
-            peer=self._connection.peer,
-            tensor=self.request.tensor,
-            round_number=self.request.round_number,
+            what, peer=self._connection.peer, tensor=request.tensor, round_number=request.round_number
         )
 
-    def _what_was_there(self, result: Any) -> str:
-        """Of a deadline: how much had arrived, and whether any path answers."""
-        direction = Direction.SEND if isinstance(self.request, Send) else Direction.RECEIVE
+    def _what_was_there(self, result: Any, said: str) -> str:
+        """Of a deadline: how much had arrived, when the peer was heard, and whether any path answers."""
+        state = f"{result.arrived_packets} of {result.packets} packets had arrived"
         if not result.ready_ns and not result.first_ns:
-            state = "the peer has not posted its " + ("memory" if direction is Direction.SEND else "tensor")
-        else:
-            state = f"{result.arrived_packets} of {result.packets} packets had arrived"
-        paths = self._connection.snapshot().paths
-        used = sum(path.state == "used" for path in paths)
-        answering = sum(path.round_trip_seconds is not None and path.state == "used" for path in paths)
-        refused = self._connection.refused
-        told = f"; the kernel refused to send: {', '.join(sorted(set(refused.values())))}" if refused else ""
-        return f"not complete in time: {state}; {answering} of {used} used paths answer{told}"
+            state = f"the peer has not posted its {'memory' if isinstance(self.request, Send) else 'tensor'}"
+        used = [path for path in self._connection.snapshot().paths if path.state == "used"]
+        answering = sum(path.round_trip_seconds is not None or path.received_packets > 0 for path in used)
+        heard = said.rpartition("; ")[2]
+        refused = sorted(set(self._connection.refused.values()))
+        told = f"; the kernel refused to send: {', '.join(refused)}" if refused else ""
+        return f"not complete in time: {state}; {heard}, {answering} of {len(used)} used paths answer{told}"
 
 
 _COMPILED: Final = {"all": 0, "none": 1, "magnitude": 2}
