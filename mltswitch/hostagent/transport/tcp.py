@@ -39,6 +39,8 @@ from mltswitch.hostagent.transport.description import (
     Moment,
     Receive,
     Send,
+    Ticket,
+    Transport,
     TransportHost,
 )
 from mltswitch.hostagent.transport.tcp_frames import TcpSettings
@@ -95,11 +97,11 @@ class TcpConnection:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
 
-    def post_sends(self, requests: Sequence[Send]) -> list[TcpTicket]:
+    def post_sends(self, requests: Sequence[Send]) -> list[Ticket]:
         """See Connection."""
         return self._post(self._sends, requests, self._meet)
 
-    def post_receives(self, requests: Sequence[Receive]) -> list[TcpTicket]:
+    def post_receives(self, requests: Sequence[Receive]) -> list[Ticket]:
         """See Connection."""
         return self._post(self._receives, requests, self._announce)
 
@@ -108,7 +110,7 @@ class TcpConnection:
         table: dict[Key, TcpTicket],
         requests: Sequence[Send] | Sequence[Receive],
         begin: Callable[[TcpTicket], None],
-    ) -> list[TcpTicket]:
+    ) -> list[Ticket]:
         tickets = [TcpTicket(self, request) for request in requests]
         with self.lock:
             if self._error is not None:
@@ -130,7 +132,7 @@ class TcpConnection:
             self._write_all()
 
         self.soon(begin_all)
-        return tickets
+        return [*tickets]
 
     def send_message(self, message: bytes) -> bool:
         """See Connection."""
@@ -246,8 +248,6 @@ class TcpConnection:
 
     def _violation(self, what: str, key: Key) -> AgentError:
         return ProtocolViolationError(what, peer=self.peer).of_transfer(*key)
-
-    # Transfers
 
     def _announce(self, receive: TcpTicket) -> None:
         memory = receive.request.memory
@@ -457,6 +457,10 @@ class TcpEngine:
         for accepted in waiting if isinstance(waiting, list) else ():
             accepted.close()
 
+    def counters(self) -> dict[str, int]:
+        """See TransportEngine; the kernel counts, not we."""
+        return {}
+
     def close(self) -> None:
         """See TransportEngine."""
         self._listeners.close()
@@ -488,7 +492,7 @@ class TcpTransport:
         return TcpEngine(host, cast(TcpSettings, host.config.section(self.name)))
 
 
-TRANSPORT: Final = TcpTransport()
+TRANSPORT: Final[Transport] = TcpTransport()
 
 
 def _type_name(number: int) -> str:

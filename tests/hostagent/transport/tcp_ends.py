@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -47,6 +47,12 @@ class End:
         self.messages = threading.Semaphore(0)
         self.frames: list[dict[str, Any]] = []
         self.holds_frames = False
+
+    def post_sends(self, requests: Sequence[Send]) -> list[TcpTicket]:
+        return cast(list[TcpTicket], self.connection.post_sends(requests))
+
+    def post_receives(self, requests: Sequence[Receive]) -> list[TcpTicket]:
+        return cast(list[TcpTicket], self.connection.post_receives(requests))
 
     def send_frame(self, peer: str, channel: str, body: dict[str, Any]) -> None:
         """Through JSON, as the control channel does, and later."""
