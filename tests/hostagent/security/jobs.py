@@ -20,6 +20,7 @@ from mltswitch.hostagent.security.tls import TlsIdentity, peer_name, refusal
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 DAY = timedelta(days=1)
+Context = ssl.SSLContext | None
 CLIENT_SAYS, SERVER_SAYS = b"from the client", b"from the server"
 PATIENCE_SECONDS = 20
 """Far beyond what loopback needs; a test that waits so long has failed."""
@@ -107,19 +108,17 @@ async def _speak(end: End, reader: asyncio.StreamReader, writer: asyncio.StreamW
         end.name = peer_name(tls, is_client=said == SERVER_SAYS) if tls else ""
         writer.write(said)
         end.heard = await reader.read(100)
-    except ssl.SSLError as error:
-        end.error = refusal(error, "")
     except OSError as error:
-        end.error = PeerUnreachableError(repr(error))
+        end.error = (
+            refusal(error, "") if isinstance(error, ssl.SSLError) else PeerUnreachableError(repr(error))
+        )
     except AgentError as error:
         end.error = error
     finally:
         writer.close()
 
 
-async def _meet(
-    client: ssl.SSLContext | None, server: ssl.SSLContext | None, expected: str
-) -> tuple[End, End]:
+async def _meet(client: Context, server: Context, expected: str) -> tuple[End, End]:
     near, far = End(), End()
     served = asyncio.Event()
 
@@ -141,8 +140,6 @@ async def _meet(
     return near, far
 
 
-def meet(
-    client: ssl.SSLContext | None, server: ssl.SSLContext | None, expected: str = "server"
-) -> tuple[End, End]:
+def meet(client: Context, server: Context, expected: str = "server") -> tuple[End, End]:
     """One connection over loopback: what the client and what the server has learned."""
     return asyncio.run(asyncio.wait_for(_meet(client, server, expected), PATIENCE_SECONDS))

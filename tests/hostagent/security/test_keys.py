@@ -227,14 +227,6 @@ def test_a_folder_that_does_not_move_leaves_the_old_keys(
     assert content(tmp_path) == before
 
 
-def test_a_ca_that_ends_too_soon(tmp_path: Path) -> None:
-    make_keys(tmp_path, ["host1"], authority_days=40, now=NOW)
-    for later, left in ((20, 20), (50, 0)):
-        with pytest.raises(UserInputError, match=f"host2: 30 days are more than the {left} days"):
-            make_keys(tmp_path, ["host2"], now=NOW + later * DAY)
-    assert make_keys(tmp_path, ["host2"], days=20, now=NOW + 20 * DAY).hosts[0].is_new
-
-
 def test_without_cryptography(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     monkeypatch.delitem(sys.modules, "mltswitch.hostagent.security.certificates")
