@@ -94,15 +94,12 @@ def unproved(keys: Credentials, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
 
 @dataclass
 class End:
-    """What one end of a connection has learned."""
-
     name: str = ""
     heard: bytes = b""
     error: AgentError | None = None
 
 
 async def _speak(end: End, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, said: bytes) -> None:
-    """As agents do: who it is comes before what it says."""
     try:
         tls = writer.get_extra_info("ssl_object")
         end.name = peer_name(tls, is_client=said == SERVER_SAYS) if tls else ""
