@@ -324,12 +324,16 @@ class AgentConfig(BaseModel):
         if problem:
             raise UserInputError(problem, where=field)
         for endpoint in (self.listen_at, *(Endpoint(address, 0) for address in self.addresses)):
-            if self.keys is None and not self.plaintext and not endpoint.ip.is_loopback:
-                raise UserInputError(
-                    f"plain text does not leave this machine, and {endpoint.address} does",
-                    where="keys",
-                    hint="give each host its keys (mltswitch agent keys), or say plaintext in a laboratory",
-                )
+            self._check_plaintext(endpoint, "keys")
+
+    def _check_plaintext(self, endpoint: Endpoint, where: str) -> Endpoint:
+        if self.keys is None and not self.plaintext and not endpoint.ip.is_loopback:
+            raise UserInputError(
+                f"plain text does not leave this machine, and {endpoint.address} does",
+                where=where,
+                hint="give each host its keys (mltswitch agent keys), or say plaintext in a laboratory",
+            )
+        return endpoint
 
     # What is asked of resolved settings
 
@@ -379,9 +383,10 @@ class AgentConfig(BaseModel):
 
     def endpoint(self, peer: str, remote: Endpoint | str | None = None) -> Endpoint:
         """Where a peer listens, or as `remote` says it; a host's name is looked up. Raises UserInputError."""
+        where = f"peer {peer[:60]}"
         if isinstance(remote, Endpoint):
-            return remote
-        text, where = remote or self.peers.get(peer), f"peer {peer[:60]}"
+            return self._check_plaintext(remote, where)
+        text = remote or self.peers.get(peer)
         if text is None:
             known = ", ".join([*self.peers][:8]) + (", …" if len(self.peers) > 8 else "")
             raise UserInputError(
@@ -391,7 +396,7 @@ class AgentConfig(BaseModel):
             )
         if remote is None and self._source:
             where = f"{self._source}: peers.{peer}"
-        return look_up(text, where=where, like=next(iter(self.addresses), ""))
+        return self._check_plaintext(look_up(text, where=where, like=self.addresses[0]), where)
 
     def section(self, transport: str) -> Any:
         """Of a transport, as its own model: its section of the file, or the defaults."""

@@ -10,12 +10,14 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from mltswitch.hostagent.errors import ProtocolViolationError
+from mltswitch.hostagent.errors import PeerRefusedError, ProtocolViolationError
 
 LENGTH_BYTES: Final = 4
 MOST_FRAME_BYTES: Final = 1 << 20
 MOST_HELLO_BYTES: Final = 1 << 18
 """Of the first frame, before anybody knows who speaks."""
+MOST_OFFER_BYTES: Final = 1 << 14
+"""Of a channel that is declared later: an agent keeps up to MOST_CHANNELS of them for each peer."""
 MOST_CHANNELS: Final = 64
 MOST_TEXT: Final = 300
 """Characters of a reason."""
@@ -86,6 +88,10 @@ def encoded(frame: Frame) -> bytes:
 
 def body_bytes(length: bytes, most: int = MOST_FRAME_BYTES) -> int:
     """How much follows the length; raises ProtocolViolationError."""
+    if length.startswith(b"\x16\x03"):
+        raise PeerRefusedError(
+            "it speaks TLS, and we are in plain text: give both ends keys of one job, or neither"
+        )
     size = int.from_bytes(length, "big")
     if not 0 < size <= most:
         raise ProtocolViolationError(f"a control frame of {size} bytes; there may be {most}")
@@ -102,6 +108,10 @@ def decoded(body: bytes) -> Frame | None:
         raise ProtocolViolationError("a control frame without a type")
     if content["type"] not in _TYPES:
         return None
+    if content["type"] != "transport" and len(body) > (
+        MOST_HELLO_BYTES if content["type"] == "hello" else MOST_OFFER_BYTES
+    ):
+        raise ProtocolViolationError(f"a control frame of type {content['type']} and {len(body)} bytes")
     try:
         return _FRAMES.validate_python(content)
     except ValidationError as error:
