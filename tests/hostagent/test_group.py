@@ -1,0 +1,164 @@
+"""Ranks that find each other; threads stand for processes."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent import AgentConfig, DeadlineExceededError, Group
+
+PATIENCE = 30.0
+TCP = AgentConfig(name="host", transport="tcp")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> int:
+    """What torchrun sets for all ranks alike; the port of the rendezvous."""
+    port = free_port()
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(port - 1))
+    return port
+
+
+def start(
+    pool: ThreadPoolExecutor, world: int, ranks: list[int], rendezvous: Any, **options: Any
+) -> list[Future[Group]]:
+    def group(rank: int) -> Group:
+        settings: dict[str, Any] = {"config": TCP, "timeout_seconds": PATIENCE}
+        return Group(rank, world, rendezvous, **(settings | options))
+
+    return [pool.submit(group, rank) for rank in ranks]
+
+
+def problems(world: int, ranks: list[int], rendezvous: Any, **options: Any) -> list[Exception]:
+    with ThreadPoolExecutor(world) as pool:
+        found = [future.exception(PATIENCE) for future in start(pool, world, ranks, rendezvous, **options)]
+    assert all(isinstance(each, Exception) for each in found)
+    return [each for each in found if isinstance(each, Exception)]
+
+
+def all_gather(world: int) -> Callable[[str], list[str]]:
+    barrier, texts = threading.Barrier(world), []
+
+    def exchange(own: str) -> list[str]:
+        texts.append(own)
+        barrier.wait(PATIENCE)
+        return texts
+
+    return exchange
+
+
+@pytest.mark.parametrize("how", ["env", "file", "function"])
+@pytest.mark.parametrize("world", [1, 2, 5])
+def test_all_are_connected_with_all(how: str, world: int, environment: int, tmp_path: Path) -> None:
+    rendezvous: Any = {"env": "env://", "file": f"file://{tmp_path}/ranks", "function": all_gather(world)}[
+        how
+    ]
+    with ThreadPoolExecutor(world) as pool:
+        started = start(pool, world, list(range(world)), rendezvous)
+        groups = [future.result(PATIENCE) for future in started]
+    try:
+        names = tuple(f"host-{rank}" for rank in range(world))
+        for rank, group in enumerate(groups):
+            assert group.names == names
+            assert group.peer(rank) == group.agent.name
+            assert set(group.agent.peers) == set(names) - {names[rank]}
+        if world > 1:
+            data, buffer = np.arange(1000, dtype=np.float32), np.zeros(1000, np.float32)
+            receiving = groups[0].agent.post_receive(names[-1], buffer, tensor=1)
+            groups[-1].agent.post_send(names[0], data, tensor=1).wait(PATIENCE)
+            receiving.wait(PATIENCE)
+            assert np.array_equal(data, buffer)
+    finally:
+        for group in groups:
+            group.close()
+
+
+def test_rank_and_world_come_from_the_environment(environment: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with Group(None, None, "env://", config=TCP) as group:
+        assert (group.rank, group.world, group.names) == (0, 1, ("host-0",))
+
+
+@pytest.mark.parametrize("how", ["env", "file"])
+def test_who_did_not_come_is_named(how: str, environment: int, tmp_path: Path) -> None:
+    rendezvous = {"env": "env://", "file": f"file://{tmp_path}/ranks"}[how]
+    for problem in problems(4, [0, 2], rendezvous, timeout_seconds=1.0):
+        assert isinstance(problem, DeadlineExceededError)
+        text = str(problem)
+        assert "ranks that did not come: 1, 3" in text or text.endswith("waits for others")
+
+
+def test_without_rank_0_nobody_meets(environment: int) -> None:
+    [problem] = problems(2, [1], "env://", timeout_seconds=0.5)
+    assert f"rank 0 at 127.0.0.1:{environment} does not answer" in str(problem)
+
+
+def test_a_rank_that_met_and_left_is_named(tmp_path: Path) -> None:
+    gone = f'{{"rank":1,"name":"host-1","endpoint":"127.0.0.1:{free_port()}"}}'
+    [problem] = problems(2, [0], lambda own: [own, gone], timeout_seconds=0.5)
+    assert isinstance(problem, DeadlineExceededError)
+    assert "ranks that did not come: 1 (peer host-1: cannot be reached" in str(problem)
+
+
+def test_strangers_at_the_rendezvous_do_no_harm(environment: int) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        first = start(pool, 2, [0], "env://")
+        until = time.monotonic() + PATIENCE
+        strangers: list[socket.socket] = []
+        while len(strangers) < 3:
+            try:
+                strangers.append(socket.create_connection(("127.0.0.1", environment), timeout=PATIENCE))
+            except ConnectionRefusedError:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+        strangers[0].sendall(b"GET / HTTP/1.1\n")
+        strangers[1].sendall(b"x" * 100_000)
+        groups = [future.result(PATIENCE) for future in first + start(pool, 2, [1], "env://")]
+    for group in groups:
+        group.close()
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_a_file_serves_one_run(tmp_path: Path) -> None:
+    rendezvous = f"file://{tmp_path}/ranks"
+    Group(0, 1, rendezvous, config=TCP).close()
+    with pytest.raises(UserInputError, match="rank 0 has been there already"):
+        Group(0, 1, rendezvous, config=TCP)
+
+
+def test_names_must_differ() -> None:
+    twin = '{"rank":1,"name":"host-0","endpoint":"127.0.0.1:1"}'
+    with pytest.raises(UserInputError, match="host-0: is the name of ranks 0, 1"):
+        Group(0, 2, lambda own: [own, twin], config=TCP)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((2, 2, "env://"), "rank: is 2 of 2"),
+        ((None, 2, "env://"), "RANK: is not set"),
+        ((0, 2, "tcp://x"), "rendezvous: 'tcp://x'"),
+        ((0, 2, "env://"), "MASTER_ADDR: is not set"),
+        ((0, 1, lambda _: ["nonsense"]), "'nonsense' is nothing that a rank says"),
+    ],
+)
+def test_what_the_user_got_wrong(arguments: Any, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UserInputError, match=problem):
+        Group(*arguments, config=TCP)
