@@ -67,7 +67,8 @@ class ReceiveRequest:
     loss_bound: float | None = None
     """Share of the packets, and of the elements, that may be missing."""
     important_loss_bound: float | None = None
-    """Of the important packets; where only a loss bound is given, the lesser of it and 0.01."""
+    """Of the important packets; without it the lesser of `loss_bound` and 0.01, and none under `paper`: how
+    many are important is known when the sender has sent all, and until then no such bound is met."""
     soft_seconds: float | None = None
     """After which the bounds are enough, whatever the sender still has."""
     deadline_seconds: float | None = None
@@ -245,15 +246,18 @@ class Channel:
     def _receive(self, request: ReceiveRequest) -> Receive:
         defaults = self._agent.config.defaults
         loss = defaults.loss_bound if request.loss_bound is None else request.loss_bound
+        loss = _share("loss_bound", loss)
+        stop = _named("stop", defaults.stop if request.stop is None else request.stop, StopRule)
         important = request.important_loss_bound
-        if important is None:
+        if important is None and stop is StopRule.PAPER:  # its rule has one bound
+            important = 1.0 if defaults.important_loss_bound is None else defaults.important_loss_bound
+        elif important is None:
             important = defaults.important_bound(loss)
-        stop = defaults.stop if request.stop is None else request.stop
         return Receive(
             memory=memory_of(request.buffer, writable=True, element_type=request.element_type),
             tensor=_whole("tensor", request.tensor, MOST_NUMBER),
             round_number=_whole("round_number", request.round_number, MOST_NUMBER),
-            loss_bound=_share("loss_bound", loss),
+            loss_bound=loss,
             important_loss_bound=_share("important_loss_bound", important),
             soft_ns=0
             if request.soft_seconds is None
@@ -261,7 +265,7 @@ class Channel:
             deadline_ns=_nanoseconds("deadline_seconds", request.deadline_seconds, defaults.deadline_seconds),
             deadline_from=_named("deadline_from", request.deadline_from, Moment),
             at_deadline=_named("at_deadline", request.at_deadline, AtDeadline),
-            stop=_named("stop", stop, StopRule),
+            stop=stop,
             keep_missing=bool(request.keep_missing),
         )
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError as FutureCancelledError
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -106,15 +107,17 @@ class Engine:
     def run(self, work: Coroutine[Any, Any, _Result], timeout_seconds: float) -> _Result:
         """In the engine's thread, and wait for it; raises what it raises, DeadlineExceededError, or
         CancelledError once the agent is closed."""
-        self.check_wait()
-        if self.is_closed:
-            work.close()
-            raise CancelledError("the agent is closed")
+        future: Future[_Result] | None = None
         try:
-            future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        except RuntimeError:  # the loop has been closed meanwhile
-            work.close()
-            raise CancelledError("the agent is closed") from None
+            self.check_wait()
+            if not self.is_closed:
+                with suppress(RuntimeError):  # the loop has been closed meanwhile
+                    future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        finally:
+            if future is None:
+                work.close()
+        if future is None:
+            raise CancelledError("the agent is closed")
         try:
             return future.result(timeout_seconds)
         except TimeoutError:

@@ -420,6 +420,8 @@ class DataPlane:
 
     def notify(self, transfer: int) -> bool:
         """Whether it is done already; else an event DONE will tell."""
+        if self.handle == _ffi.NULL:  # finalizers of what is freed together come in any order
+            raise DataPlaneError(Status.DEAD, "notify")
         return _checked(_lib.mlt_notify(self.handle, transfer), "notify") == Status.OK
 
     def set_tos(self, transfer: int, important: int, unimportant: int) -> None:

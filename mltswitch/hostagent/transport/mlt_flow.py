@@ -301,7 +301,7 @@ class MltTicket:
         return Progress(
             packets=result.packets,
             arrived_packets=result.arrived_packets,
-            important_packets=result.important_packets,
+            important_packets=_important_packets(result),
             arrived_important=result.arrived_important,
         )
 
@@ -333,7 +333,7 @@ class MltTicket:
             bytes_received=result.received_bytes,
             packets_duplicate=result.duplicate_packets if is_receive else None,
             packets_marked=result.marked_packets if is_receive else None,
-            important_packets=result.important_packets,
+            important_packets=_important_packets(result),
             important_received=result.arrived_important,
             passes=result.passes,
             packets_by_path=tuple(result.by_path[0 : self._connection.paths]),
@@ -386,6 +386,11 @@ _COMPILED: Final = {"all": 0, "none": 1, "magnitude": 2}
 _MOMENTS: Final = {Moment.POST: 0, Moment.PEER_READY: 1, Moment.FIRST_BYTE: 2}
 _STOPS: Final = {StopRule.PATIENT: 0, StopRule.PAPER: 1}
 _AT_DEADLINE: Final = {AtDeadline.FAIL: 0, AtDeadline.TAKE: 1}
+
+
+def _important_packets(result: Any) -> int | None:
+    """A receiver learns it when the sender has sent all."""
+    return None if result.important_packets < result.arrived_important else int(result.important_packets)
 
 
 def _seconds(nanoseconds: int) -> float | None:
