@@ -1,9 +1,11 @@
 """`mltswitch agent doctor`: what would hurt a job on this host, and on the paths to a peer."""
 
+import re
 import socket
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -20,12 +22,13 @@ from mltswitch.hostagent.doctor.machine import Network, machine_findings
 from mltswitch.hostagent.doctor.report import Finding, Report, Status, worst
 from mltswitch.hostagent.endpoint import Endpoint, host_name_problem, look_up
 from mltswitch.hostagent.errors import DeadlineExceededError
+from mltswitch.hostagent.tagging.classes import Classes
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.wire.tos import CS6, CS7, DSCP_COUNT, Dscp
 
 NAMELESS: Final = "this-host"
 """Where neither a configuration nor the machine has a name that a certificate could carry."""
-ALL: Final = "all"
+_PATH: Final = click.Path(path_type=Path)
 MARKS: Final = {Status.OK: "ok", Status.WARNING: "WARNING", Status.ERROR: "ERROR"}
 COLUMNS: Final = ("", "examined", "seen", "what to do")
 _LONG_SECONDS: Final = 3600.0
@@ -39,16 +42,11 @@ _LEAVE_SECONDS: Final = 0.02
     "  mltswitch agent doctor --plaintext --address 10.0.1.1 --address 10.0.2.1 --to host3=10.0.0.2"
 )
 @click.option(
-    "-c",
-    "--config",
-    "config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="This host's agent; options go before it.",
+    "-c", "--config", "config", type=_PATH, metavar="FILE", help="This host's agent; options go before it."
 )
 @click.option("--name", metavar="HOST", help="Of this host; by default as its certificate says.")
-@click.option("--plan", type=click.Path(path_type=Path), help="Take paths and code points from it.")
-@click.option("--keys", type=click.Path(path_type=Path), metavar="FOLDER", help="This host's keys.")
+@click.option("--plan", type=_PATH, help="Take paths and code points from it.")
+@click.option("--keys", type=_PATH, metavar="FOLDER", help="This host's keys.")
 @click.option("--plaintext", is_flag=True, help="No keys, and yet beyond loopback: a laboratory of your own.")
 @click.option("--address", "addresses", multiple=True, metavar="IP", help="Of the data, one a path.")
 @click.option("--mtu", "mtu_bytes", type=int, metavar="BYTES", help="Longest packet that the job sends.")
@@ -66,8 +64,8 @@ _LEAVE_SECONDS: Final = 0.02
     "--dscp",
     "dscp_text",
     metavar="LIST",
-    help="Code points to try, as 0-7,34, or 'all'; by default those of the configuration's classes, without "
-    "one all but the routing protocols'.",
+    help="Code points to try, as 0-7,34, or 'all'; by default "
+    "the configuration's, without one all but those of routing protocols.",
 )
 @json_option
 def doctor(
@@ -85,13 +83,11 @@ def doctor(
     require_together("once", "listen")
     require_together("dscp_text", "to")
     settings = _settings(listen, to, options)
-    is_bare = options["config"] is None and options["plan"] is None
-    points = _code_points(dscp_text, None if is_bare else settings)
-    name = settings.name or NAMELESS
+    is_bare = options["config"] is options["plan"] is None
+    points = _code_points(dscp_text, None if is_bare else settings.classes)
     machine = machine_findings(settings)
-    if to is None or worst(machine) is Status.ERROR:
-        report = Report(name=name, machine=machine)
-    else:
+    report = Report(name=settings.name or NAMELESS, machine=machine)
+    if to is not None and not report.exit_code:
         report = _examined(settings, to.partition("=")[0], machine, points)
     _show(report, as_json=as_json)
     if listen is not None and not report.exit_code:
@@ -107,53 +103,42 @@ def _settings(listen: str | None, to: str | None, options: dict[str, Any]) -> Ag
         for field, value in {**options, "listen": listen}.items()
         if value not in {None, False, (), ""} and field != "config"
     }
-    names = {field: option_name(field) for field in given}
+    names = {field: option_name(field) for field in given} | {"peers": "--to"}
     if options["config"] is options["plan"] is None:  # nobody reads these here
         given |= {"line_rate": "100Gbps", "classes": {"control_dscp": 40, "gradient_dscp": [34]}}
-        if is_placed and not options["addresses"]:
-            remote = look_up(place, where="--to").address
-            with Network() as network:
-                given["addresses"] = (network.route(remote).source or remote,)
-    hostname = socket.gethostname().partition(".")[0]
     with naming_options(names):
-        settings = AgentConfig.load(
-            options["config"], given, default_name=NAMELESS if host_name_problem(hostname) else hostname
-        )
+        if is_placed:
+            given["peers"] = {peer: place}
+            if options["config"] is options["plan"] is None and not options["addresses"]:
+                remote = look_up(place, where="peers").address
+                with closing(Network()) as network:
+                    given["addresses"] = (network.route(remote)[1] or remote,)
+        name = socket.gethostname().partition(".")[0]
+        name = NAMELESS if host_name_problem(name) else name
+        settings = AgentConfig.load(options["config"], given, default_name=name)
     if to is None:
         return settings
-    if problem := host_name_problem(peer):
-        raise UserInputError(f"{peer[:60]!r} {problem}", where="--to")
-    peers = {**settings.peers, peer: place} if is_placed else settings.peers
-    if peer not in peers:
-        raise UserInputError(
-            "nobody says where it listens", where=f"--to {peer}", expected="HOST=ADDRESS, or a peer of -c"
-        )
+    settings.endpoint(peer)  # raises where nobody says where that is
     here = str(Endpoint(settings.listen_at.address, 0))
-    return settings.model_copy(update={"peers": {peer: peers[peer]}, "listen": here, "data_port": None})
+    changes = {"peers": {peer: settings.peers[peer]}, "listen": here, "data_port": options["data_port"]}
+    return settings.model_copy(update=changes)
 
 
-def _code_points(text: str | None, settings: AgentConfig | None) -> tuple[Dscp, ...]:
-    every = range(DSCP_COUNT)
-    if text is None and settings is not None and settings.classes is not None:
-        classes = settings.classes
-        points = {classes.control_dscp, *classes.gradient_dscp, *filter(None, [classes.background_dscp])}
-        return tuple(sorted(points))
+def _code_points(text: str | None, classes: Classes | None) -> tuple[Dscp, ...]:
     if text is None:
-        return tuple(point for point in every if point not in {CS6, CS7})
-    if text == ALL:
-        return tuple(every)
-    found: set[int] = set()
-    for part in text.split(","):
-        first, separator, last = part.strip().partition("-")
-        numbers = [first, last] if separator else [first]
-        if not all(number.isascii() and number.isdigit() and len(number) <= 2 for number in numbers):
+        if classes is None:
+            return tuple(point for point in range(DSCP_COUNT) if point not in {CS6, CS7})
+        background = () if classes.background_dscp is None else (classes.background_dscp,)
+        return tuple(sorted({classes.control_dscp, *classes.gradient_dscp, *background}))
+    found: set[Dscp] = set()
+    for part in (f"0-{DSCP_COUNT - 1}" if text == "all" else text).split(","):
+        numbers = re.fullmatch(r"\s*([0-9]{1,2})(?:-([0-9]{1,2}))?\s*", part)
+        points = range(int(numbers[1]), int(numbers[2] or numbers[1]) + 1) if numbers else ()
+        if not points or points[-1] >= DSCP_COUNT:
             raise UserInputError(
-                f"{part[:20]!r} is not understood", where="--dscp", expected="a list such as 0-7,34, or 'all'"
+                f"{part[:20]!r} is no range of 0-63", where="--dscp", expected="0-7,34, say, or all"
             )
-        named = range(int(numbers[0]), int(numbers[-1]) + 1)
-        if not named or named[-1] not in every:
-            raise UserInputError(f"{part[:20]!r} is no range of 0-63", where="--dscp")
-        found |= set(named)
+        found |= set(points)
     return tuple(sorted(found))
 
 
@@ -204,7 +189,10 @@ def _listen(settings: AgentConfig, machine: tuple[Finding, ...], *, once: bool) 
 def _show(report: Report, *, as_json: bool) -> None:
     if as_json:
         print_json(
-            {"status": report.status, **{each.name: getattr(report, each.name) for each in fields(report)}}
+            {
+                "status": worst(report.findings),
+                **{each.name: getattr(report, each.name) for each in fields(report)},
+            }
         )
         return
     screen = console()

@@ -9,7 +9,7 @@ from mltswitch.hostagent.errors import AgentError
 
 
 class Status(StrEnum):
-    """How a finding is to be taken, from good to bad."""
+    """From good to bad."""
 
     OK = "ok"
     WARNING = "warning"
@@ -38,15 +38,14 @@ class PathReport:
     receiver: str
     local: str
     """Address of the sender."""
-    remote: str = ""
-    """Empty: the peer could not say it."""
-    longest_packet_bytes: int = 0
+    remote: str
+    longest_packet_bytes: int
     """With the IP header; 0: none has arrived."""
-    sent_packets: int = 0
-    lost_packets: int = 0
-    """Of full packets, one class, in the count of losses."""
-    round_trip_seconds: float | None = None
-    least_round_trip_seconds: float | None = None
+    sent_packets: int
+    lost_packets: int
+    """Of full packets of one class."""
+    round_trip_seconds: float | None
+    least_round_trip_seconds: float | None
     findings: tuple[Finding, ...]
 
 
@@ -62,21 +61,16 @@ class Report:
     paths: tuple[PathReport, ...] = ()
 
     @property
-    def exit_code(self) -> int:
-        """Of a machine in disorder before that of a broken way."""
-        if worst(self.machine) is Status.ERROR:
-            return MachineError.exit_code
-        return AgentError.exit_code if self.status is Status.ERROR else 0
-
-    @property
-    def status(self) -> Status:
-        """The worst of all."""
-        return worst(self.findings)
-
-    @property
     def findings(self) -> tuple[Finding, ...]:
         """All."""
         return (*self.machine, *self.peer_machine, *(found for path in self.paths for found in path.findings))
+
+    @property
+    def exit_code(self) -> int:
+        """A machine in disorder goes before a way that is."""
+        if worst(self.machine) is Status.ERROR:
+            return MachineError.exit_code
+        return AgentError.exit_code if worst(self.findings) is Status.ERROR else 0
 
 
 def worst(findings: Iterable[Finding]) -> Status:

@@ -2,25 +2,24 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from mltswitch.hostagent.doctor.report import Finding, Status
 from mltswitch.wire import Dscp, Ecn
 
 LOSS_SHARE: Final = 0.01
-"""More than an idle network that is in order loses."""
+"""An idle network in order loses less."""
 FEWEST_LOST: Final = 3
 """Fewer may be an accident of one of the hosts."""
 ECN_NAMES: Final = {Ecn.NOT_ECT: "Not-ECT", Ecn.ECT_0: "ECT(0)", Ecn.ECT_1: "ECT(1)", Ecn.CE: "CE"}
 _BORDER: Final = "look for the switch on this path that rewrites it: an untrusted port, a policy, a tunnel"
 _FILTER: Final = "look for a packet filter or a policer on this path"
+_IDLE: Final = "examine an idle network; else look at the switches' thresholds (mltswitch verify), and cables"
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """Of one tensor with one code point and importance, at its receiver."""
+class Arrival(NamedTuple):
+    """Of one tensor, at its receiver."""
 
     data_packets: int
     packets: int
@@ -31,30 +30,24 @@ class Arrival:
 
 def dead() -> Finding:
     """Of a path by which nothing arrives."""
-    what = "no packet arrives: agents leave the path out"
     hint = "look at routes to the receiver's address, packet filters, and the receiver's rp_filter"
-    return Finding(Status.ERROR, "path", what, hint)
+    return Finding(Status.ERROR, "path", "no packet arrives: agents leave the path out", hint)
 
 
 def mtu(longest_bytes: int, wanted_bytes: int) -> Finding:
     """Of the longest packet that arrives and that of the job, with IP headers."""
     if longest_bytes >= wanted_bytes:
         return Finding(Status.OK, "MTU", f"packets of {wanted_bytes:,} bytes arrive")
-    what = f"packets of {wanted_bytes:,} bytes vanish"
-    if not longest_bytes:
-        return Finding(Status.ERROR, "MTU", f"{what}; those without data arrive", _FILTER)
+    what = f"packets of {wanted_bytes:,} bytes vanish; up to {longest_bytes:,} arrive"
     hint = f"raise the MTU on the way, or give agents mtu_bytes: {longest_bytes}"
-    return Finding(Status.ERROR, "MTU", f"{what}; up to {longest_bytes:,} arrive", hint)
+    return Finding(Status.ERROR, "MTU", what, hint)
 
 
 def loss(sent: int, lost: int) -> Finding:
     """Of full packets of one class."""
+    status = Status.ERROR if lost >= max(FEWEST_LOST, LOSS_SHARE * sent) else Status.WARNING
     what = f"{lost} of {sent} full packets lost"
-    if not lost:
-        return Finding(Status.OK, "loss", what)
-    is_gray = lost >= max(FEWEST_LOST, LOSS_SHARE * sent)
-    hint = "examine an idle network; else look for a bad cable, or queues that are full"
-    return Finding(Status.ERROR if is_gray else Status.WARNING, "loss", what, hint)
+    return Finding(status, "loss", what, _IDLE) if lost else Finding(Status.OK, "loss", what)
 
 
 def judge(arrivals: Mapping[tuple[Dscp, bool], Arrival]) -> Iterator[Finding]:
@@ -66,12 +59,11 @@ def judge(arrivals: Mapping[tuple[Dscp, bool], Arrival]) -> Iterator[Finding]:
         byte = _became(arrival, dscp << 2 | sent)
         marks[sent, None if byte is None else Ecn(byte & 3)].append(dscp)
         classes[dscp if byte is None else byte >> 2].add(dscp)
-    is_kept = all(those == {target} for target, those in classes.items())
-    for target, those in sorted(classes.items()):
-        if those - {target}:
-            what = f"{ranges(those - {target})} arrive as {target}: switches behind it serve them as others"
-            yield Finding(Status.ERROR, "DSCP", what, _BORDER)
-    if is_kept:
+    rewritten = {target: those - {target} for target, those in sorted(classes.items()) if those - {target}}
+    for target, those in rewritten.items():
+        what = f"{ranges(those)} arrive as {target}: switches behind it serve them as others"
+        yield Finding(Status.ERROR, "DSCP", what, _BORDER)
+    if not rewritten:
         yield Finding(Status.OK, "DSCP", f"{ranges(classes)} kept")
     for (sent, after), points in marks.items():
         yield _mark(sent, after, ranges(points))
@@ -89,8 +81,7 @@ def _mark(sent: Ecn, after: Ecn | None, points: str) -> Finding:
     if not after.is_capable:
         return Finding(Status.ERROR, "ECN", f"{what}: important packets are dropped as others are", _BORDER)
     if after is Ecn.CE:
-        hint = "examine an idle network; else look at the switches' thresholds (mltswitch verify)"
-        return Finding(Status.WARNING, "ECN", f"{what}: switches mark without congestion", hint)
+        return Finding(Status.WARNING, "ECN", f"{what}: switches mark without congestion", _IDLE)
     return Finding(Status.WARNING, "ECN", f"{what}: both are important to switches", _BORDER)
 
 
@@ -98,9 +89,10 @@ def _became(arrival: Arrival, byte: int) -> int | None:
     """The byte of most packets; as sent where half have it, for others are among them. None: dropped."""
     if not arrival.data_packets:
         return None
-    if 2 * arrival.by_byte[byte] >= arrival.data_packets or not arrival.by_byte:
+    others = [other for other in arrival.by_byte if other != byte]
+    if 2 * arrival.by_byte[byte] >= arrival.data_packets or not others:
         return byte
-    return max((other for other in arrival.by_byte if other != byte), key=arrival.by_byte.__getitem__)
+    return max(others, key=arrival.by_byte.__getitem__)
 
 
 def ranges(numbers: Iterable[int]) -> str:
