@@ -20,9 +20,5 @@ def agent() -> None:
     """Send and receive tensors; keys of a job, and the paths between its hosts."""
 
 
-agent.add_command(keys)
-agent.add_command(paths)
-agent.add_command(recv)
-agent.add_command(send)
-agent.add_command(bench)
-agent.add_command(doctor)
+for command in (keys, paths, recv, send, bench, doctor):
+    agent.add_command(command)

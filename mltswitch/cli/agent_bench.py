@@ -1,0 +1,68 @@
+"""`mltswitch agent bench`: what tensors cost on this machine."""
+
+from typing import Final
+
+import click
+
+from mltswitch.cli.bars import progress_bar
+from mltswitch.cli.numbers import NumberRange
+from mltswitch.cli.output import console, json_option, print_json, progress, table
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.bench import BenchResult, HandshakeFigures, run_bench
+from mltswitch.units import format_ratio, parse_bytes
+
+LEAST_BYTES, MOST_BYTES = 4, 1 << 30
+COLUMNS: Final = ("transport", "n #", "tags", "tensors #", "goodput [Gbit/s]", "CPU [s/GB]", "sent again #")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  mltswitch agent bench\n  mltswitch agent bench --mtu 9000 --seconds 30 --json"
+)
+@click.option("--seconds", type=NumberRange(1, 3600), default=10.0, help="For all streams; by default 10.")
+@click.option("--size", default="25MB", metavar="SIZE", help="Of one tensor; by default 25MB.")
+@click.option("--mtu", "mtu_bytes", type=click.IntRange(576, 65_536), default=1500, help="By default 1500.")
+@json_option
+def bench(seconds: float, size: str, mtu_bytes: int, as_json: bool) -> None:
+    """Measure the agent on this machine: both ends in one process, over loopback, without privileges.
+
+    Whole tensors of float32 in bursts of n packets, with a tag on each datagram, and over TCP; and what a
+    connection costs. There is no network: compare with other runs of this command.
+    """
+    try:
+        size_bytes = parse_bytes(size)
+    except ValueError as error:
+        raise UserInputError(str(error), where="--size") from None
+    if not LEAST_BYTES <= size_bytes <= MOST_BYTES:
+        expected = f"{LEAST_BYTES}-{MOST_BYTES} bytes"
+        raise UserInputError(f"{size_bytes} bytes", where="--size", expected=expected)
+    progress(f"measuring for about {seconds:g} s")
+    with progress_bar() as advance:
+        result = run_bench(size_bytes=size_bytes, mtu_bytes=mtu_bytes, seconds=seconds, advance=advance)
+    if as_json:
+        print_json(result)
+    else:
+        _print(result)
+
+
+def _print(result: BenchResult) -> None:
+    rows = [
+        (
+            entry.transport,
+            entry.burst_packets or ("-" if entry.transport == "tcp" else "most"),
+            "yes" if entry.authenticate else "no",
+            entry.tensors,
+            f"{entry.goodput_bps / 1e9:.2f}",
+            f"{entry.cpu_seconds_per_gb:.2f}",
+            format_ratio(entry.resent_share),
+        )
+        for entry in result.streams
+    ]
+    title = f"Tensors of {result.size_bytes / 1e6:g} MB over loopback, MTU {result.mtu_bytes} (measured)"
+    console().print(table(title, COLUMNS, rows))
+    click.echo(f"Connection in plain text: {_cost(result.plain_handshake)}.")
+    click.echo(f"Connection with TLS 1.3: {_cost(result.tls_handshake) or 'not measured: ' + result.why_no_tls}.")
+    click.echo(f"Processor time is of both ends; they share {result.processors} processors, Linux {result.kernel}.")
+
+
+def _cost(found: HandshakeFigures | None) -> str:
+    return f"{found.seconds * 1e3:.1f} ms, processor {found.cpu_seconds * 1e3:.1f} ms" if found else ""

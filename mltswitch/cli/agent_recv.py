@@ -1,0 +1,281 @@
+"""`mltswitch agent recv`: a tensor from one or more peers."""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from mltswitch.cli.agent_options import RunOptions, agent_options
+from mltswitch.cli.agent_transfer import FIRST_ROUND, MOST_ROUNDS, TENSOR, Announcement, Exchange
+from mltswitch.cli.arrays import check_writable, write_array
+from mltswitch.cli.numbers import NumberRange
+from mltswitch.cli.output import json_option, last_words, progress
+from mltswitch.cli.strangers import Strangers
+from mltswitch.errors import UserInputError, printable
+from mltswitch.hostagent import AgentError, CancelledError, Transfer
+from mltswitch.hostagent.config import MOST_PEERS
+from mltswitch.hostagent.endpoint import host_name_problem
+from mltswitch.hostagent.telemetry.events import AgentEvent, PeerConnected, PeerLost
+from mltswitch.units import format_bytes, parse_bytes
+
+DEFAULT_NAME: Final = "receiver"
+BELOW_ONE: Final = NumberRange(0, 1, max_open=True)
+ROUND: Final = "{round}"
+"""In a name of files: each round has its own."""
+PEER: Final = "{peer}"
+BRACES: Final = re.compile(r"\{[^{}]*\}?|\}")
+"""Whole placeholders, and what is left of broken ones."""
+MOST_NAMES: Final = 8
+"""In one line."""
+GOODBYE_SECONDS: Final = 5.0
+"""For senders to hear that their last round is complete."""
+
+
+@click.command(
+    epilog="\b\nExamples:\n  mltswitch agent recv -o gradients.npy\n"
+    "  mltswitch agent recv -c agent.yaml --from host1 --from host2 -o 'from-{peer}.npy'\n"
+    "  mltswitch agent recv -c agent.yaml --from host1 --loss-bound 0.1 --important-loss-bound 0.01"
+)
+@click.option(
+    "-o", "--output", metavar="FILE.npy", help="Where it goes; {peer} and {round} stand for what they are."
+)
+@click.option(
+    "--from", "hosts", multiple=True, metavar="HOST", help="Who sends; by default who connects first."
+)
+@click.option("--listen", metavar="ADDRESS[:PORT]", help="Where peers connect to.")
+@click.option("--data-port", type=int, help="UDP port of the data; by default any, which peers are told.")
+@click.option(
+    "--loss-bound", type=BELOW_ONE, metavar="SHARE", help="Of packets that may be missing; by default 0."
+)
+@click.option(
+    "--important-loss-bound", type=BELOW_ONE, metavar="SHARE", help="Of important ones; by default 0.01."
+)
+@click.option(
+    "--keep-missing", is_flag=True, help="What is missing keeps the round before's value; else it is 0."
+)
+@click.option("--maximum", default="1GiB", metavar="SIZE", help="Of memory for all tensors; by default 1GiB.")
+@agent_options
+@json_option
+def recv(
+    output: str | None,
+    hosts: tuple[str, ...],
+    loss_bound: float | None,
+    important_loss_bound: float | None,
+    keep_missing: bool,
+    maximum: str,
+    run: RunOptions,
+    as_json: bool,
+) -> None:
+    """Receive the tensor that peers send with `mltswitch agent send`; they say its size and type.
+
+    A file appears when a tensor is complete within its bound, or not at all; of several rounds it holds the
+    last that was complete, unless its name has {round}: also where a later one failed, or you end it by
+    Ctrl-C. Exit code 6: a tensor did not arrive.
+    """
+    if len(hosts) > MOST_PEERS or len(set(hosts)) < len(hosts):
+        raise UserInputError("each peer is named once", where="--from", expected=f"{MOST_PEERS} or fewer")
+    for name in hosts:
+        if problem := host_name_problem(name):
+            raise UserInputError(problem, where=f"peer {name[:60]}")
+    if output is not None:
+        check_output(output, hosts)
+    try:
+        most_bytes = parse_bytes(maximum)
+    except ValueError as error:
+        raise UserInputError(str(error), where="--maximum") from None
+    receiving = Receiving(run.settings(DEFAULT_NAME), run, as_json=as_json)
+    receiving.pattern, receiving.most_bytes = output, most_bytes
+    receiving.names, receiving.takes_first = hosts, not hosts
+    receiving.bounds = {
+        "loss_bound": loss_bound,
+        "important_loss_bound": important_loss_bound,
+        "keep_missing": keep_missing,
+        "deadline_seconds": run.deadline_seconds,
+    }
+    receiving.run(admit=receiving.admit, observers=(receiving,))
+    if not as_json:
+        for line in receiving.told():
+            click.echo(f"Written: {line}")
+
+
+class Receiving(Exchange):
+    """The receiver's end; observes its agent."""
+
+    pattern: str | None
+    """Of names of files; None: nothing is kept."""
+    most_bytes: int
+    """Of memory for all tensors together."""
+    names: tuple[str, ...]
+    """Who is let in; nobody yet, where it is the first who comes."""
+    takes_first: bool
+    bounds: dict[str, Any]
+    """Options of each post."""
+    is_waiting = True
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.announced: dict[str, Announcement] = {}
+        self.buffers: dict[str, list[NDArray[Any]]] = {}
+        self.written: dict[str, dict[str, int]] = {}
+        """Files by peer, and the round in each."""
+        self._last: dict[str, int] = {}
+        """Rounds that are complete, and not on the disk yet."""
+        self._strangers = Strangers()
+
+    def admit(self, peer: str) -> str | None:
+        """Why a peer that calls is refused."""
+        if peer in self.names or not self.names:
+            return None
+        if self.takes_first:
+            return f"{peer} comes too late: {self.names[0]} was first"
+        return f"{peer} is not expected here (--from)"
+
+    def observe(self, event: AgentEvent) -> None:
+        """A line about each who comes or goes, until all have said what they send."""
+        match event:
+            case PeerConnected() if self.is_waiting:
+                self.names = self.names or (event.peer,)
+                self._strangers.tell(f"connected: {event.peer}")
+            case PeerLost() if self.is_waiting:
+                self._strangers.tell(f"not connected: {event.peer}: {event.reason}")
+                if self.takes_first and self.names == (event.peer,):
+                    self.names = ()
+
+    def begin(self) -> Mapping[str, int]:
+        """Wait for peers until each has said what it sends; who says nothing that can be used may come back."""
+        until = time.monotonic() + self.options.wait_seconds
+        progress(f"{self.agent.name} listens at {self.agent.listening_at}")
+        who = ", ".join(self.names[:MOST_NAMES]) or "the first who connects"
+        progress(f"waiting for {who}, up to {self.options.wait_seconds:g} s")
+        while not self.names or not all(name in self.announced for name in self.names):
+            left = max(0.0, until - time.monotonic())
+            if self.takes_first:
+                self.agent.wait_for_any_peer(left)
+            else:
+                self.agent.wait_for_peers(self.names, left)
+            for peer in self.names:
+                try:
+                    message = self.agent.receive_message(peer, max(0.0, until - time.monotonic()))
+                    self.announced[peer] = Announcement.decoded(message, peer)
+                except AgentError as error:
+                    if time.monotonic() >= until:
+                        raise
+                    self._leave(error)
+        self.is_waiting = False
+        self._allocate()
+        return {peer: self.announced[peer].rounds for peer in self.buffers}
+
+    def _leave(self, error: AgentError) -> None:
+        self.agent.disconnect(error.peer, error.what)
+        self._wait_until_gone({error.peer})
+
+    def _wait_until_gone(self, peers: set[str]) -> None:
+        until = time.monotonic() + GOODBYE_SECONDS
+        while peers & {*self.agent.peers} and time.monotonic() < until:
+            time.sleep(0.005)
+
+    def _allocate(self) -> None:
+        """Who announces more than there is room for fails in its first round, and alone."""
+        left = self.most_bytes
+        for peer in self.names:
+            found = self.announced[peer]
+            copies = 2 if self._keeps_last and found.rounds > 1 else 1
+            size_bytes = copies * found.size_bytes
+            try:
+                if size_bytes > left:
+                    raise MemoryError(f"{format_bytes(self.most_bytes)} may be used in all")
+                self.buffers[peer] = [np.zeros(found.shape, found.dtype) for _ in range(copies)]
+                left -= size_bytes
+            except MemoryError as error:
+                text = f"no memory for {format_bytes(size_bytes)} that were announced: {error}"
+                refused = CancelledError(text, peer=peer, tensor=TENSOR, round_number=FIRST_ROUND)
+                self.refuse(peer, refused)
+                self._leave(refused)
+
+    def _buffer(self, peer: str, number: int) -> NDArray[Any]:
+        return self.buffers[peer][number % len(self.buffers[peer])]
+
+    def post(self, peer: str, number: int) -> Transfer:
+        """See Exchange."""
+        buffer, before = self._buffer(peer, number), self._buffer(peer, number - 1)
+        if self.bounds["keep_missing"] and buffer is not before:
+            np.copyto(buffer, before)
+        kind = self.announced[peer].element_type
+        return self.agent.post_receive(
+            peer, buffer, tensor=TENSOR, round_number=number, element_type=kind, **self.bounds
+        )
+
+    @property
+    def _keeps_last(self) -> bool:
+        return self.pattern is not None and ROUND not in self.pattern
+
+    def completed(self, peer: str, number: int) -> None:
+        """See Exchange; raises UserInputError where its file cannot be written."""
+        if self._keeps_last:
+            self._last[peer] = number
+        elif self.pattern is not None:
+            self._write(peer, number)
+
+    def _write(self, peer: str, number: int) -> None:
+        name = _named(str(self.pattern), peer, number)
+        write_array(Path(name), self._buffer(peer, number))
+        self.written.setdefault(peer, {})[name] = number
+
+    def end(self) -> None:
+        """Write files. Senders leave once they know that their last round is complete."""
+        is_early = sys.exc_info()[0] is not None
+        problems: list[UserInputError] = []
+        for peer, number in self._last.items():
+            try:
+                self._write(peer, number)
+            except UserInputError as error:  # the other files are written
+                problems.append(error)
+        for line in self.told() if is_early else ():
+            last_words(f"written: {line}")
+        for problem in problems:
+            raise problem
+        if not is_early:
+            self._wait_until_gone({*self.buffers})
+
+    def told(self) -> list[str]:
+        """Of each file, for people."""
+        files = [file for names in self.written.values() for file in names.items()]
+        return [f"{printable(name)} (round {number})" for name, number in files]
+
+    def described(self) -> dict[str, Any]:
+        """See Exchange."""
+        peers: dict[str, dict[str, Any]] = {}
+        for peer in () if self.is_waiting else self.names:
+            found = self.announced[peer]
+            about = {"tensor": TENSOR, "element_type": found.element_type, "shape": found.shape}
+            peers[peer] = about | {"size_bytes": found.size_bytes, "files": list(self.written.get(peer, ()))}
+        return {"direction": "receive", "peers": peers} if peers else {}
+
+
+def check_output(output: str, peers: Sequence[str]) -> None:
+    """Raises UserInputError for files that are sure not to be written, before anything is received."""
+    strange = [braces for braces in BRACES.findall(output) if braces not in {PEER, ROUND}]
+    problem = wanted = ""
+    if len(peers) > 1 and PEER not in output:
+        problem, wanted = f"one file for the tensors of {len(peers)} peers", "a name with {peer}"
+    elif strange:
+        problem, wanted = f"nothing stands for {strange[0][:60]}", f"{PEER}, {ROUND}, or no braces"
+    elif not output or output.endswith("/"):
+        problem, wanted = f"{output!r} names no file", f"{output}FILE.npy"
+    elif len(peers) > 1 and re.search(r"\}\d*\{", output):
+        problem = f"{output!r} may name the same file for several peers and rounds"
+    if problem:
+        raise UserInputError(problem, where="--output", expected=wanted)
+    for peer in peers or (PEER,):  # where nobody says who sends, folders must have nobody's name
+        check_writable(Path(os.path.realpath(_named(output, peer, MOST_ROUNDS))))
+
+
+def _named(pattern: str, peer: str, number: int) -> str:
+    return pattern.replace(ROUND, str(number)).replace(PEER, peer)

@@ -1,0 +1,198 @@
+"""`mltswitch agent send`: a tensor to one or more peers."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from mltswitch.cli.agent_options import RunOptions, agent_options, naming_options, require_together
+from mltswitch.cli.agent_transfer import MOST_ROUNDS, TENSOR, Announcement, Exchange
+from mltswitch.cli.arrays import read_array
+from mltswitch.cli.output import json_option, progress
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent import AgentConfig, Endpoint, SendRequest, Transfer
+from mltswitch.hostagent.elements import memory_of
+from mltswitch.hostagent.endpoint import host_name_problem, look_up, parse_endpoint
+from mltswitch.hostagent.tagging.policies import POLICIES
+from mltswitch.units import parse_bytes
+from mltswitch.wire import ElementType
+
+DEFAULT_NAME: Final = "sender"
+MOST_RANDOM_BYTES: Final = 1 << 34
+TYPES: Final = tuple(entry.name.lower() for entry in ElementType)
+
+
+@click.command(
+    epilog="\b\nExamples:\n  mltswitch agent send gradients.npy --to receiver=127.0.0.1\n"
+    "  mltswitch agent send --random 25MB --rounds 10 -c agent.yaml --to host3 --to host4\n"
+    "  mltswitch agent send gradients.npy -c agent.yaml --to host3 --layer 7 --burst 1"
+)
+@click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE.npy]")
+@click.option("--random", "random_size", metavar="SIZE", help="Instead of a file: so much of a normal law.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of --random.")
+@click.option(
+    "--type", "type_name", type=click.Choice(TYPES), help="Of elements where the file does not say it."
+)
+@click.option(
+    "--to", "hosts", multiple=True, required=True, metavar="HOST[=ADDRESS[:PORT]]", help="Where it goes."
+)
+@click.option(
+    "--rounds", type=click.IntRange(1, MOST_ROUNDS), default=1, help="How often, one after the other."
+)
+@click.option(
+    "--layer", default="0", help="Number, or name in the plan's profile: gives the class. By default 0."
+)
+@click.option("--class", "traffic_class", metavar="NAME", help="Class of the plan, whatever the layer.")
+@click.option("--policy", type=click.Choice(list(POLICIES)), help="Which packets are important.")
+@click.option(
+    "--burst", "burst_packets", type=int, help="Packets with one path and DSCP/ECN byte; by default many."
+)
+@agent_options
+@json_option
+def send(
+    file: Path | None,
+    random_size: str | None,
+    seed: int,
+    type_name: str | None,
+    hosts: tuple[str, ...],
+    rounds: int,
+    layer: str,
+    traffic_class: str | None,
+    policy: str | None,
+    run: RunOptions,
+    as_json: bool,
+) -> None:
+    """Send a tensor to peers that wait for it with `mltswitch agent recv`.
+
+    How much may be lost on the way is the receiver's to say. Exit code 6: a peer did not get it.
+    """
+    require_together("seed", "random_size")
+    data, kind = _tensor(file, random_size, seed, type_name)
+    settings = run.settings(DEFAULT_NAME)
+    number = int(layer) if layer.isascii() and layer.isdigit() and len(layer) <= 5 else layer
+    with naming_options({"layer": "--layer", "traffic_class": "--class"}):
+        dscp = settings.dscp(number) if traffic_class is None else settings.dscp_of_class(traffic_class)
+    # The port of the file is this host's receiver's.
+    here = Endpoint(parse_endpoint(str(settings.listen)).address, 0)
+    sending = Sending(settings.model_copy(update={"listen": str(here)}), run, as_json=as_json)
+    sending.announcement = Announcement(
+        rounds=rounds, element_type=kind.name.lower(), dtype=data.dtype.str, shape=data.shape
+    )
+    sending.endpoints = _endpoints(settings, hosts)
+    sending.request = SendRequest(
+        data=data,
+        tensor=TENSOR,
+        layer=number,
+        traffic_class=traffic_class,
+        importance=policy,
+        deadline_seconds=run.deadline_seconds,
+        element_type=kind,
+    )
+    sending.dscp = None if settings.two_queues is not None and traffic_class is None else dscp
+    sending.run()
+
+
+class Sending(Exchange):
+    """The sender's end."""
+
+    announcement: Announcement
+    endpoints: Mapping[str, Endpoint]
+    request: SendRequest
+    """Of each round, but for its number."""
+    dscp: int | None
+    """None: as two queues have it."""
+    is_connected = False
+
+    def begin(self) -> Mapping[str, int]:
+        """Connect, and announce the tensor."""
+        progress(f"connecting to {', '.join(f'{name} at {at}' for name, at in self.endpoints.items())}")
+        until = time.monotonic() + self.options.wait_seconds
+        for name, endpoint in self.endpoints.items():
+            self.agent.connect(name, endpoint, timeout_seconds=max(0.1, until - time.monotonic()))
+        self.is_connected = True
+        for name in self.endpoints:
+            self.agent.send_message(name, self.announcement.model_dump_json().encode())
+        return dict.fromkeys(self.endpoints, self.announcement.rounds)
+
+    def post(self, peer: str, number: int) -> Transfer:
+        """See Exchange."""
+        return self.agent.post_sends(peer, [replace(self.request, round_number=number)])[0]
+
+    def completed(self, peer: str, number: int) -> None:
+        """A receiver waits to be left."""
+        if number == self.announcement.rounds:
+            self.agent.disconnect(peer, "done")
+
+    def end(self) -> None:
+        """See Exchange."""
+
+    def described(self) -> dict[str, Any]:
+        """See Exchange."""
+        head = {"direction": "send", "dscp": self.dscp, "burst_packets": self.settings.burst_packets}
+        return {**head, "peers": {name: {} for name in self.endpoints}} if self.is_connected else {}
+
+
+def _endpoints(settings: AgentConfig, texts: tuple[str, ...]) -> Mapping[str, Endpoint]:
+    """Of options `NAME`, `NAME=ADDRESS:PORT` or `NAME=HOST:PORT`; raises UserInputError."""
+    found: dict[str, Endpoint] = {}
+    is_at_home = all(Endpoint(address, 0).ip.is_loopback for address in settings.addresses)
+    for text in texts:
+        name, separator, place = text.partition("=")
+        where = f"peer {name[:60]}"
+        if problem := host_name_problem(name):
+            raise UserInputError(problem, where=where)
+        if name in found:
+            raise UserInputError("is named twice", where=where)
+        found[name] = (
+            look_up(place, where=where, like=settings.addresses[0]) if separator else settings.endpoint(name)
+        )
+        if not found[name].ip.is_loopback and is_at_home and settings.plaintext:
+            raise UserInputError(
+                f"data from {settings.addresses[0]} does not leave this machine, and {name} is at"
+                f" {found[name]}",
+                where="--address",
+                expected="this host's address in that network",
+                hint="give it there, or as `addresses` in the file (-c)",
+            )
+    return found
+
+
+def _tensor(
+    file: Path | None, random_size: str | None, seed: int, type_name: str | None
+) -> tuple[NDArray[Any], ElementType]:
+    if (file is None) == (random_size is None):
+        raise UserInputError("a tensor is a file or --random", where="FILE.npy", expected="one of them")
+    if file is not None:
+        data = read_array(file)
+        try:
+            return data, memory_of(data, element_type=type_name).element_type
+        except UserInputError as error:
+            error.where = str(file)
+            raise
+    kind = ElementType[(type_name or "float32").upper()]
+    try:
+        return random_tensor(parse_bytes(random_size), seed, kind), kind
+    except ValueError as error:
+        raise UserInputError(str(error), where="--random") from None
+    except MemoryError:
+        raise UserInputError(
+            "does not fit into this host's memory", where=f"--random {random_size}"
+        ) from None
+
+
+def random_tensor(size_bytes: int, seed: int, kind: ElementType) -> NDArray[Any]:
+    """Normally distributed, like gradients; whole numbers evenly. Raises ValueError."""
+    if not kind.size_bytes <= size_bytes <= MOST_RANDOM_BYTES:
+        raise ValueError(f"{size_bytes} bytes are not {kind.size_bytes} to {MOST_RANDOM_BYTES}")
+    count, generator = size_bytes // kind.size_bytes, np.random.default_rng(seed)
+    if kind is ElementType.BYTES or kind.name.startswith("INT"):
+        return generator.integers(0, 128, count, "uint8" if kind is ElementType.BYTES else kind.name.lower())
+    drawn = generator.standard_normal(count, np.float64 if kind is ElementType.FLOAT64 else np.float32)
+    if kind is ElementType.BFLOAT16:
+        return (drawn.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return drawn.astype(kind.name.lower(), copy=False)

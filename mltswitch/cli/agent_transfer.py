@@ -1,0 +1,234 @@
+"""What `agent send` and `agent recv` say to each other, do round after round, and print.
+
+The sender announces its tensor by a message, JSON, before the first round. What the announcement asks for is
+checked against the receiver's own limit before memory is made.
+"""
+
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from statistics import median
+from typing import Annotated, Any, Final, Literal, Self
+
+import click
+import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from mltswitch.cli import discard_output
+from mltswitch.cli.agent_options import RunOptions, orderly_end, reason_of, running
+from mltswitch.cli.bars import progress_bar
+from mltswitch.cli.output import console, print_json, table
+from mltswitch.errors import MltswitchError, printable
+from mltswitch.hostagent import Agent, AgentConfig, AgentError, Transfer, TransferStatistics
+from mltswitch.hostagent.elements import MOST_ELEMENTS
+from mltswitch.hostagent.errors import TransferMismatchError
+from mltswitch.hostagent.telemetry.trace import plain
+from mltswitch.units import format_ratio
+from mltswitch.wire import ElementType
+
+FIRST_ROUND: Final = 1
+MOST_ROUNDS: Final = 1_000_000
+TENSOR: Final = 0
+"""The number that the tensor has at both ends."""
+SUMS: Final = ("important_packets", "packets_resent", "packets_duplicate", "packets_marked")
+"""Fields of TransferStatistics, for the columns that follow `packets`; `-`: what this end does not know."""
+COLUMNS: Final = ("peer", "rounds #", "size [MB]", "median time [ms]", "longest [ms]", "goodput [Gbit/s]",
+                  "packets #", "important #", "sent again #", "twice #", "CE #", "missing #", "result")  # fmt: skip
+
+
+def _of_numbers(dtype: str) -> str:
+    if not re.fullmatch("[<|][biufc](1|2|4|8|16)", dtype):
+        raise ValueError("is no type of numbers")
+    return dtype
+
+
+class Announcement(BaseModel):
+    """What will be sent; what later versions add is not looked at."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: Literal[2] = 2
+    rounds: int = Field(ge=1, le=MOST_ROUNDS)
+    element_type: Literal[tuple(entry.name.lower() for entry in ElementType)]  # type: ignore[valid-type]
+    dtype: Annotated[str, AfterValidator(_of_numbers)]
+    """As numpy writes it; what numpy has no name for travels as the bits that stand for it."""
+    shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(max_length=32)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the tensor."""
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @classmethod
+    def decoded(cls, message: bytes, peer: str) -> Self:
+        """Raises TransferMismatchError for what announces nothing that can be received."""
+        try:
+            found = cls.model_validate_json(message)
+            count, rest = divmod(found.size_bytes, ElementType[found.element_type.upper()].size_bytes)
+        except (ValidationError, TypeError) as error:
+            problem = " ".join(line.strip() for line in str(error).splitlines()[:3])
+            raise TransferMismatchError(f"its announcement cannot be used: {problem}", peer=peer) from None
+        if rest or count > MOST_ELEMENTS:
+            raise TransferMismatchError("announces a tensor of impossible size", peer=peer)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What became of one round with one peer."""
+
+    round: int
+    error: AgentError | None
+    missing_packets: int | None = None
+    missing_elements: int | None = None
+    statistics: TransferStatistics | None = None
+
+    @classmethod
+    def of(cls, transfer: Transfer) -> Self:
+        """One that has ended."""
+        found = transfer.completion
+        assert found is not None  # noqa: S101  (see above)
+        packets, elements = int((~found.arrived).sum()), sum(end - first for first, end in found.missing)
+        return cls(transfer.round_number, found.error, packets, elements, found.statistics)
+
+
+class Exchange(ABC):
+    """A tensor, round after round, with each peer; a round begins when the one before has ended with all."""
+
+    agent: Agent
+
+    def __init__(self, settings: AgentConfig, options: RunOptions, *, as_json: bool) -> None:
+        self.settings, self.options, self.as_json = settings, options, as_json
+        self.rounds: dict[str, list[Round]] = {}
+        self._waiting: dict[str, Transfer] = {}
+        self._began = time.monotonic(), time.process_time()
+
+    @abstractmethod
+    def begin(self) -> Mapping[str, int]:
+        """Find peers, and say or hear what comes; the number of rounds with each."""
+
+    @abstractmethod
+    def post(self, peer: str, number: int) -> Transfer:
+        """Begin a peer's round."""
+
+    @abstractmethod
+    def completed(self, peer: str, number: int) -> None:
+        """A round is complete; told of once more where that is interrupted."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """No round is left: all are over, or the run ends early. The agent is still open."""
+
+    @abstractmethod
+    def described(self) -> dict[str, Any]:
+        """For `--json`, with what it has of each peer beside its rounds; empty until peers are there."""
+
+    def run(self, **more: Any) -> None:
+        """All of it, by an agent that is given `more`; prints what came of it, and raises the first error."""
+        with orderly_end():
+            try:
+                with running(self.settings, self.options, **more) as self.agent:
+                    try:
+                        self._all_rounds(self.begin())
+                    finally:
+                        self.end()
+            except (MltswitchError, KeyboardInterrupt, SystemExit) as error:
+                for peer, transfer in self._waiting.items():  # ended by now: the agent is closed
+                    self._note(peer, Round.of(transfer))
+                try:
+                    self._print(error)
+                except OSError:  # why a run ends early is more than that nobody takes what it has come to
+                    discard_output()
+                raise
+        failed = [entry for rounds in self.rounds.values() for entry in rounds if entry.error is not None]
+        first = min(failed, key=lambda entry: entry.round).error if failed else None
+        self._print(first)
+        if first is not None:
+            raise first
+
+    def refuse(self, peer: str, error: AgentError) -> None:
+        """A peer's first round cannot begin."""
+        self._note(peer, Round(FIRST_ROUND, error))
+
+    def _note(self, peer: str, result: Round) -> None:
+        if all(entry.round != result.round for entry in self.rounds.setdefault(peer, [])[-1:]):
+            self.rounds[peer].append(result)
+
+    def _all_rounds(self, left: Mapping[str, int]) -> None:
+        left = dict(left)
+        done, total = 0, sum(left.values())
+        self._began = time.monotonic(), time.process_time()
+        try:
+            with progress_bar() as advance:
+                for number in range(FIRST_ROUND, FIRST_ROUND + max(left.values(), default=0)):
+                    for peer in [peer for peer, most in left.items() if number < FIRST_ROUND + most]:
+                        try:
+                            self._waiting[peer] = self.post(peer, number)
+                        except AgentError as error:  # it is not connected any more
+                            self._note(peer, Round(number, error))
+                            del left[peer]
+                    for peer in list(self._waiting):
+                        if not self._is_complete(peer):
+                            del left[peer]
+                        done += 1
+                        advance("rounds", done, total)
+        except BaseException:
+            for peer, transfer in self._waiting.items():
+                if transfer.completion is not None and transfer.completion.error is None:
+                    self.completed(peer, transfer.round_number)
+            raise
+
+    def _is_complete(self, peer: str) -> bool:
+        transfer = self._waiting[peer]
+        try:
+            transfer.wait()
+        except AgentError:
+            if transfer.completion is None:  # the waiting itself has failed
+                raise
+        else:
+            self.completed(peer, transfer.round_number)
+        self._note(peer, Round.of(transfer))
+        del self._waiting[peer]
+        return self.rounds[peer][-1].error is None
+
+    def _print(self, error: BaseException | None) -> None:
+        seconds, cpu_seconds = time.monotonic() - self._began[0], time.process_time() - self._began[1]
+        document = self.described()
+        if not self.as_json and self.rounds:
+            screen = console()
+            # rich itself ends the process where nobody reads, with an exit code of its own.
+            with screen.capture() as shown:
+                rows = [(printable(peer), *_row(rounds)) for peer, rounds in self.rounds.items()]
+                screen.print(table("Rounds (measured)", COLUMNS, rows))
+            click.echo(f"{shown.get()}{seconds:.2f} s in all, of a processor here {cpu_seconds:.2f} s.")
+        elif self.as_json and document:
+            peers = [
+                {"peer": peer, **more, "rounds": [plain(entry) for entry in self.rounds.get(peer, [])]}
+                for peer, more in document["peers"].items()
+            ]
+            text = str(error) if isinstance(error, MltswitchError) else error and reason_of(error)
+            times = {"seconds": seconds, "cpu_seconds": cpu_seconds}
+            print_json({"name": self.settings.name, **document, **times, "error": text, "peers": peers})
+
+
+def _row(rounds: Sequence[Round]) -> tuple[str, ...]:
+    """Sums over a peer's rounds, and medians of times."""
+    known = [entry.statistics for entry in rounds if entry.statistics is not None]
+    whole = [entry.statistics for entry in rounds if entry.statistics is not None and entry.error is None]
+    error = next((entry.error for entry in rounds if entry.error is not None), None)
+    packets, lost = sum(found.packets for found in known), sum(entry.missing_packets or 0 for entry in rounds)
+    times = ("-", "-", "-", "-")
+    if whole:
+        seconds, goodput = [found.seconds for found in whole], median(found.goodput_bps for found in whole)
+        size = f"{whole[0].size_bytes / 1e6:,.3g}"
+        times = (size, f"{median(seconds) * 1e3:.2f}", f"{max(seconds) * 1e3:.2f}", f"{goodput / 1e9:.3f}")
+    sums = []
+    for field in SUMS:
+        values = [value for found in known if (value := getattr(found, field)) is not None]
+        sums.append(f"{sum(values):,}" if values else "-")
+    share = f"{lost:,} ({format_ratio(lost / packets)})" if lost and packets else "0"
+    result = error.what if error is not None else "within the bound" if lost else "complete"
+    return (str(len(rounds)), *times, f"{packets:,}", *sums, share, result)
