@@ -2,50 +2,60 @@
 
     python -m benchmarks.agent_incast [--quick] [--json]
 
-Needs root and gcc. Nine hosts and one switch of 500 Mbit/s a port, or 100 where there are fewer processors
-than hosts (benchmarks/agent_switch.c, because the lab's user-mode-linux does not sustain that rate; it runs
-before all other processes), which runs the plan of benchmarks/agent_incast.yaml for ResNet-50. All
-connections stay open; eight senders begin at the same instant of the clock that they share, and a flow's time
-is from that instant to the receiver's having the whole tensor: for ours, to its completion within the loss
-bound. The four transports take turns, incast by incast. TCP has the port's whole buffer as one drop-tail
-queue (class background); ours has the S and L that the plan gives the last gradient class, which are less.
+Needs root and gcc. Nine hosts, each a namespace with a line of its own, and one switch (benchmarks/agent_switch.c, because
+the lab's user-mode-linux does not sustain the rates; it runs before all other processes), which runs the plan of
+benchmarks/agent_incast.yaml for ResNet-50. Eight sending agents, one a host, are in one process, as are TCP's sending
+sockets; the receiver is another process. All connections stay open; eight senders begin at the same instant of the
+clock that they share, and a flow's time is from that instant to the receiver's having the whole tensor: for ours, to its
+completion within the loss bound. The four transports take turns, incast by incast. TCP has the port's whole buffer as
+one drop-tail queue (class background); ours has the S and L that the plan gives the last gradient class, which are less.
 Random loss takes any packet, either way.
 
-    rate_mbps, buffer_bytes, threshold_bytes, limit_bytes
+128k cases: 500 Mbit/s a port, or 100 where there are fewer processors than hosts; round trip 0.2 ms. The 4m case: 800
+Mbit/s, 2 ms, 1 %, where a flow's fair share is more than cubic can carry at that loss: 1.22 · MSS / (RTT · √loss).
+
+    p99_ratio_to_limit_128k_loss0           p99 of ours with loss bound 10 % over the physical limit
+    p50_ratio_to_limit_128k_loss0           which is the bytes of eight tensors over the port's rate
+    p99_ratio_to_best_tcp_128k_loss0        over the better of cubic and BBR
+    p99_ratio_to_cubic_128k_loss1pct        over cubic
+    p99_ratio_to_cubic_4m_loss1pct_rtt2ms
+    fair_share_mbps, cubic_can_carry_mbps, cubic_alone_mbps
+                                            of the 4m case: the formula's, and measured with nobody beside it
+    rate_mbps_CASE, buffer_bytes_CASE, threshold_bytes_CASE, limit_bytes_CASE
                                             fixed beforehand: the port, its buffer, our S and L
-    p99_ratio_to_best_tcp_128k_loss0        p99 of ours with loss bound 10 % over the better of cubic and BBR
-    p99_ratio_to_cubic_128k_loss1pct        over cubic's; both at a round trip of 0.2 ms
-    p99_ratio_to_cubic_4m_loss1pct_rtt2ms   the same for 4 MB at 2 ms, where a flow's fair share exceeds what
-    cubic_alone_mbps_loss1pct_rtt2ms        cubic carries at that loss with nobody beside it
-    fair_share_mbps                         the port's rate over eight
-    p50_ratio_to_limit_128k_loss0           p50 of ours over the physical limit
-    p99_ratio_to_limit_CASE                 p99 of ours over the physical limit
-    limit_SIZE_ms                           which is the bytes of eight tensors over the port's rate
-    round_trip_ms_CASE                      by ping, before the case
-    switch_late_us_max                      how late the switch handed on a packet at worst: noise
+    limit_ms_CASE, p99_ratio_to_limit_CASE, round_trip_ms_CASE (by ping, before the case)
+    switch_late_us_max_CASE                 how late the switch handed on a packet at worst: noise
     ours_p10_missing_share_CASE             of the packets, at completion
 
-and for each transport (ours_p0 and ours_p10 with loss bounds 0 and 10 %, cubic, bbr) and CASE, such as
-128k_rtt02ms_loss1pct (sizes 128k and 4m; round trips 0.2 and 2 ms; loss 0, 0.01, 0.1 and 1 %)
+and for each transport (ours_p0 and ours_p10 with loss bounds 0 and 10 %, cubic, bbr) and CASE (128k_loss0,
+128k_loss01pct, 128k_loss1pct, 4m_loss1pct_rtt2ms)
 
     TRANSPORT_CASE_p50_ms, _p99_ms, _max_ms
 """
 
-import json
 import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, sqrt
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Final
 
 import click
 
-from benchmarks.agent_ends import Settings, running_agents
-from benchmarks.agent_network import Program, module
+from benchmarks.agent_ends import (
+    CONTROL_PORT,
+    Worker,
+    agent_fields,
+    connect,
+    gathered,
+    open_agent,
+    post_gather,
+    scatter,
+)
+from benchmarks.agent_rivals import tcp_accept, tcp_connect, tcp_gather, tcp_listen, tcp_scatter
 from benchmarks.agent_switch import Queue, Star, planned_queues, running_star
 from benchmarks.figures import print_figures
 from mltswitch.documents import load_document
@@ -56,18 +66,15 @@ from mltswitch.profile import resolve_profile
 from mltswitch.targets import hardware_capabilities
 
 SENDERS: Final = 8
-RATE_BPS: Final = 500_000_000 if len(os.sched_getaffinity(0)) > SENDERS else 100_000_000
-"""Of each port. Hosts that share a processor or two cannot send and receive at 500 Mbit/s all together."""
-KILO: Final = 1 << 10
-PAYLOAD_BYTES: Final = 1472
-SIZES: Final = {"128k": 128 * KILO, "4m": 4 * KILO * KILO}
-ROUND_TRIPS: Final = {"rtt02ms": 0.2e-3, "rtt2ms": 2e-3}
-LOSSES: Final = {"loss0": 0.0, "loss001pct": 1e-4, "loss01pct": 1e-3, "loss1pct": 1e-2}
+NAMES: Final = [f"sender{number}" for number in range(SENDERS)]
+SMALL_RATE_BPS: Final = 500_000_000 if len(os.sched_getaffinity(0)) > SENDERS else 100_000_000
+LARGE_RATE_BPS: Final = 800_000_000
+BURST_PACKETS: Final = 1
+MSS_BYTES: Final = 1448
+MATHIS: Final = 1.22
+"""Mathis et al., CCR 1997: what TCP carries at random loss, times RTT · √loss / MSS."""
 LOSS_BOUNDS: Final = {"ours_p0": 0.0, "ours_p10": 0.1}
 TRANSPORTS: Final = ("ours_p0", "ours_p10", "cubic", "bbr")
-INCASTS: Final = {"128k": 60, "4m": 12}
-QUICK_INCASTS: Final = {"128k": 20, "4m": 4}
-QUICK_CASES: Final = ("128k_rtt02ms_loss0", "128k_rtt02ms_loss1pct", "4m_rtt2ms_loss1pct")
 ALONE: Final = 5
 ALONE_BYTES: Final = 8 << 20
 LEAD_NS: Final = 40_000_000
@@ -80,14 +87,27 @@ FABRIC: Final = Path(__file__).with_name("agent_incast.yaml")
 class Case:
     """What is sent through what."""
 
-    size: str
-    round_trip: str
-    loss: str
+    name: str
+    size_bytes: int
+    rate_bps: int
+    round_trip_seconds: float
+    loss: float
+    incasts: int
+    quick_incasts: int
+    """0: left out."""
 
     @property
-    def name(self) -> str:
-        """As in the keys."""
-        return f"{self.size}_{self.round_trip}_{self.loss}"
+    def limit_seconds(self) -> float:
+        """Of eight tensors through the port, nothing else in the way."""
+        return SENDERS * self.size_bytes * 8 / self.rate_bps
+
+
+CASES: Final = (
+    Case("128k_loss0", 128 << 10, SMALL_RATE_BPS, 0.2e-3, 0.0, 60, 20),
+    Case("128k_loss01pct", 128 << 10, SMALL_RATE_BPS, 0.2e-3, 1e-3, 30, 0),
+    Case("128k_loss1pct", 128 << 10, SMALL_RATE_BPS, 0.2e-3, 1e-2, 60, 20),
+    Case("4m_loss1pct_rtt2ms", 4 << 20, LARGE_RATE_BPS, 2e-3, 1e-2, 15, 4),
+)
 
 
 @dataclass(slots=True)
@@ -102,74 +122,62 @@ class Found:
     late_us: float = 0.0
 
 
-CASES: Final = tuple(Case(size, trip, loss) for size in SIZES for trip in ROUND_TRIPS for loss in LOSSES)
-
-
-class Ends:
-    """Senders and receiver of one kind of transport."""
-
-    def __init__(self, receiver: Program, senders: Sequence[Program]) -> None:
-        self._receiver = receiver
-        self._senders = senders
-
-    def incast(self, senders: Sequence[int], **command: Any) -> tuple[list[float], dict[str, Any]]:
-        """Seconds of each flow, and all that the receiver said; raises MachineError."""
-        self._receiver.tell(json.dumps(command | {"senders": list(senders)}))
-        self._receiver.wait_for("posted")
-        at_ns = time.monotonic_ns() + LEAD_NS
-        for number in senders:
-            self._senders[number].tell(json.dumps(command | {"at_ns": at_ns}))
-        answer = self._receiver.answer()
-        for number in senders:
-            self._senders[number].answer()
-        return [(ended - at_ns) / 1e9 for ended in answer["completed_ns"]], answer
-
-
 class Incast:
-    """All transports' ends around one switch."""
+    """Both processes, and in them all transports' ends around one switch."""
 
-    def __init__(self, star: Star, tcp: Ends, ours: Ends, own_round_trip_seconds: float) -> None:
-        self._star = star
-        self._tcp = tcp
-        self._ours = ours
+    def __init__(self, star: Star, senders: Worker, receiver: Worker, own_round_trip_seconds: float) -> None:
+        self.star = star
+        self._senders = senders
+        self._receiver = receiver
         self._own_round_trip_seconds = own_round_trip_seconds
 
-    def prepare(self, round_trip: str, loss: str) -> float:
+    def prepare(self, case: Case) -> float:
         """Set the switch; returns the round trip as ping finds it."""
-        self._star.set_loss(0.0)
-        self._star.set_round_trip(ROUND_TRIPS[round_trip], self._own_round_trip_seconds)
-        found = self._star.round_trip_seconds()
-        self._star.set_loss(LOSSES[loss])
+        self.star.set_loss(0.0)
+        self.star.set_round_trip(case.round_trip_seconds, self._own_round_trip_seconds)
+        found = self.star.round_trip_seconds()
+        self.star.set_loss(case.loss)
         return found
 
     def measure(self, case: Case, incasts: int) -> Found:
         """One case, the transports in turn, after one incast each that does not count."""
-        found = Found(self.prepare(case.round_trip, case.loss))
+        found = Found(self.prepare(case))
         for number in range(incasts + 1):
             for name in TRANSPORTS[number % 4 :] + TRANSPORTS[: number % 4]:
-                self._star.report()
-                seconds, answer = self.flows(name, SIZES[case.size], range(SENDERS))
-                found.late_us = max(found.late_us, self._star.report()["late_max_us"])
+                self.star.report()
+                seconds, missing = self.flows(name, case.size_bytes, range(SENDERS))
+                found.late_us = max(found.late_us, self.star.report()["late_max_us"])
                 if number:
                     found.seconds[name] += seconds
                     if name in found.missing:
-                        found.missing[name] += answer["missing_share"]
+                        found.missing[name] += missing
                 time.sleep(PAUSE_SECONDS)
         return found
 
     def flows(
         self, transport: str, size_bytes: int, senders: Sequence[int]
-    ) -> tuple[list[float], dict[str, Any]]:
-        """One incast."""
-        if transport not in LOSS_BOUNDS:
-            return self._tcp.incast(senders, transport=transport, size_bytes=size_bytes)
-        return self._ours.incast(senders, size_bytes=size_bytes, loss_bound=LOSS_BOUNDS[transport])
+    ) -> tuple[list[float], list[float]]:
+        """One incast: seconds and missing share of each flow."""
+        names, is_ours = [NAMES[number] for number in senders], transport in LOSS_BOUNDS
+        if is_ours:
+            self._receiver.call(post_gather, "receiver", names, size_bytes, LOSS_BOUNDS[transport])
+        at_ns = time.monotonic_ns() + LEAD_NS
+        if is_ours:
+            self._receiver.start(gathered)
+            self._senders.start(scatter, at_ns, names, "receiver", size_bytes)
+        else:
+            self._receiver.start(tcp_gather, transport, senders, size_bytes)
+            self._senders.start(tcp_scatter, at_ns, transport, senders, size_bytes)
+        answer = self._receiver.result()
+        self._senders.result()
+        ended, missing = (answer["ended_ns"], answer["missing_share"]) if is_ours else (answer, [])
+        return [(each - at_ns) / 1e9 for each in ended], missing
 
 
-def incast_plan() -> Plan:
-    """Of ResNet-50 on the fabric beside this module."""
+def incast_plan(rate_bps: int) -> Plan:
+    """Of ResNet-50 on the fabric beside this module, at another rate."""
     fabric = load_document(FABRIC, Fabric)
-    ports = fabric.ports.model_copy(update={"rate": f"{RATE_BPS // 1_000_000}Mbps"})
+    ports = fabric.ports.model_copy(update={"rate": f"{rate_bps // 1_000_000}Mbps"})
     return build_plan(
         resolve_profile("resnet50"), fabric.model_copy(update={"ports": ports}), hardware_capabilities
     )
@@ -184,44 +192,30 @@ def port_queues(plan: Plan) -> tuple[Queue, ...]:
 
 
 @contextmanager
-def running_incast(plan: Plan) -> Iterator[Incast]:
+def running_incast(plan: Plan, rate_bps: int) -> Iterator[Incast]:
     """Hosts, switch and every transport's ends, connected; raises MachineError."""
     with running_star(SENDERS + 1) as star, ExitStack() as stack:
-        star.set_rate(RATE_BPS)
+        star.set_rate(rate_bps)
         star.set_queues(port_queues(plan))
         own = star.round_trip_seconds()
-        last = plan.gradient_classes[-1]
-        queue = port_queues(plan)[-2]
-        settings = Settings(
-            payload_bytes=PAYLOAD_BYTES,
-            line_rate_bps=RATE_BPS,
-            queue_bytes=queue.threshold_bytes,
-            dscp=last.dscp[0],
-            control_dscp=plan_control_dscp(plan),
-        )
-        ours = Ends(*running_agents(stack, star, settings, senders=SENDERS))
-        yield Incast(star, tcp_ends(stack, star), ours, own)
-
-
-def tcp_ends(stack: ExitStack, star: Star) -> Ends:
-    """A connection of each congestion control from every sender."""
-    address = star.addresses(SENDERS)[0]
-    command = module("agent_incast_tcp", "receive", str(SENDERS))
-    receiver = stack.enter_context(Program(star.hosts[SENDERS], command))
-    receiver.wait_for("ready")
-    senders = []
-    for number in range(SENDERS):
-        command = module("agent_incast_tcp", "send", str(number), address)
-        senders.append(stack.enter_context(Program(star.hosts[number], command)))
-    for sender in senders:
-        sender.wait_for("ready")
-    receiver.wait_for("connected")
-    return Ends(receiver, senders)
-
-
-def plan_control_dscp(plan: Plan) -> int:
-    """Of the class that control messages go in."""
-    return next(entry.dscp[0] for entry in plan.classes if entry.kind is ClassKind.CONTROL)
+        control = next(entry.dscp[0] for entry in plan.classes if entry.kind is ClassKind.CONTROL)
+        more: dict[str, Any] = {
+            "queue": port_queues(plan)[-2].threshold_bytes,
+            "classes": {"control_dscp": control, "gradient_dscp": [plan.gradient_classes[-1].dscp[0]]},
+            "burst_packets": BURST_PACKETS,
+        }
+        senders, receiver = (stack.enter_context(Worker(star.hosts[host])) for host in (0, SENDERS))
+        for host, name in enumerate([*NAMES, "receiver"]):
+            fields = agent_fields(name, star.addresses(host), rate_bps, **more)
+            (senders if host < SENDERS else receiver).call(open_agent, fields, star.hosts[host])
+        address = star.addresses(SENDERS)[0]
+        receiver.call(tcp_listen, SENDERS)
+        receiver.start(tcp_accept, SENDERS)
+        for host, name in enumerate(NAMES):
+            senders.call(connect, name, "receiver", f"{address}:{CONTROL_PORT}")
+            senders.call(tcp_connect, host, address, star.hosts[host])
+        receiver.result()
+        yield Incast(star, senders, receiver, own)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -229,75 +223,71 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, ceil(share * len(values)) - 1)]
 
 
-def limit_seconds(size: str) -> float:
-    """Of eight tensors through the port, nothing else in the way."""
-    return SENDERS * SIZES[size] * 8 / RATE_BPS
-
-
-def figures(cases: dict[str, Found], alone_bps: Sequence[float]) -> dict[str, float]:
+def figures(cases: dict[Case, Found]) -> dict[str, float]:
     """Percentiles, and ours over the others'."""
-    found: dict[str, float] = {}
+    seconds = {case.name: found.seconds for case, found in cases.items()}
+    limits = {case.name: case.limit_seconds for case in cases}
 
     def p99(transport: str, case: str) -> float:
-        return percentile(cases[case].seconds[transport], 0.99)
+        return percentile(seconds[case][transport], 0.99)
 
-    zero, lossy, large = QUICK_CASES
-    found["p99_ratio_to_best_tcp_128k_loss0"] = p99("ours_p10", zero) / min(
-        p99("cubic", zero), p99("bbr", zero)
-    )
-    found["p99_ratio_to_cubic_128k_loss1pct"] = p99("ours_p10", lossy) / p99("cubic", lossy)
-    found["p99_ratio_to_cubic_4m_loss1pct_rtt2ms"] = p99("ours_p10", large) / p99("cubic", large)
-    found["p50_ratio_to_limit_128k_loss0"] = percentile(cases[zero].seconds["ours_p10"], 0.5) / limit_seconds(
-        "128k"
-    )
-    found["cubic_alone_mbps_loss1pct_rtt2ms"] = median(alone_bps) / 1e6
-    found["fair_share_mbps"] = RATE_BPS / SENDERS / 1e6
-    for size in SIZES:
-        found[f"limit_{size}_ms"] = limit_seconds(size) * 1e3
-    for name, case in cases.items():
-        found[f"p99_ratio_to_limit_{name}"] = p99("ours_p10", name) / limit_seconds(name.partition("_")[0])
-        found[f"round_trip_ms_{name}"] = case.round_trip_seconds * 1e3
-        missing = case.missing["ours_p10"]
-        found[f"ours_p10_missing_share_{name}"] = sum(missing) / len(missing)
-        for transport, seconds in case.seconds.items():
-            found[f"{transport}_{name}_p50_ms"] = percentile(seconds, 0.5) * 1e3
-            found[f"{transport}_{name}_p99_ms"] = percentile(seconds, 0.99) * 1e3
-            found[f"{transport}_{name}_max_ms"] = max(seconds) * 1e3
-    found["switch_late_us_max"] = max(case.late_us for case in cases.values())
+    zero, lossy, large = "128k_loss0", "128k_loss1pct", "4m_loss1pct_rtt2ms"
+    best = min(p99("cubic", zero), p99("bbr", zero))
+    found = {
+        f"p99_ratio_to_limit_{zero}": p99("ours_p10", zero) / limits[zero],
+        f"p50_ratio_to_limit_{zero}": percentile(seconds[zero]["ours_p10"], 0.5) / limits[zero],
+        f"p99_ratio_to_best_tcp_{zero}": p99("ours_p10", zero) / best,
+        f"p99_ratio_to_cubic_{lossy}": p99("ours_p10", lossy) / p99("cubic", lossy),
+        f"p99_ratio_to_cubic_{large}": p99("ours_p10", large) / p99("cubic", large),
+    }
+    for case, each in cases.items():
+        name = case.name
+        found[f"limit_ms_{name}"] = case.limit_seconds * 1e3
+        found[f"p99_ratio_to_limit_{name}"] = p99("ours_p10", name) / case.limit_seconds
+        found[f"round_trip_ms_{name}"] = each.round_trip_seconds * 1e3
+        found[f"switch_late_us_max_{name}"] = each.late_us
+        found[f"ours_p10_missing_share_{name}"] = fmean(each.missing["ours_p10"])
+        for transport, times in each.seconds.items():
+            found[f"{transport}_{name}_p50_ms"] = percentile(times, 0.5) * 1e3
+            found[f"{transport}_{name}_p99_ms"] = percentile(times, 0.99) * 1e3
+            found[f"{transport}_{name}_max_ms"] = max(times) * 1e3
     return found
 
 
 def measure(*, quick: bool) -> dict[str, float]:
     """All cases, or those behind the main keys; raises MachineError."""
-    plan = incast_plan()
-    queue = port_queues(plan)[-2]
-    fixed = {
-        "rate_mbps": RATE_BPS / 1e6,
-        "buffer_bytes": float(port_queues(plan)[-1].limit_bytes),
-        "threshold_bytes": float(queue.threshold_bytes),
-        "limit_bytes": float(queue.limit_bytes),
-    }
-    click.echo(
-        "fixed beforehand: " + ", ".join(f"{key} {value:,.0f}" for key, value in fixed.items()), err=True
+    fixed: dict[str, float] = {}
+    found: dict[Case, Found] = {}
+    for rate_bps in dict.fromkeys(case.rate_bps for case in CASES):
+        plan = incast_plan(rate_bps)
+        queue, buffer = port_queues(plan)[-2:]
+        with running_incast(plan, rate_bps) as incast:
+            for case in CASES:
+                incasts = case.quick_incasts if quick else case.incasts
+                if case.rate_bps != rate_bps or not incasts:
+                    continue
+                fixed[f"rate_mbps_{case.name}"] = rate_bps / 1e6
+                fixed[f"buffer_bytes_{case.name}"] = float(buffer.limit_bytes)
+                fixed[f"threshold_bytes_{case.name}"] = float(queue.threshold_bytes)
+                fixed[f"limit_bytes_{case.name}"] = float(queue.limit_bytes)
+                found[case] = incast.measure(case, incasts)
+                for transport, seconds in found[case].seconds.items():
+                    click.echo(
+                        f"{case.name}, {transport}: p50 {percentile(seconds, 0.5) * 1e3:.1f} ms, "
+                        f"p99 {percentile(seconds, 0.99) * 1e3:.1f} ms, max {max(seconds) * 1e3:.1f} ms, "
+                        f"limit {case.limit_seconds * 1e3:.1f} ms",
+                        err=True,
+                    )
+            if rate_bps == LARGE_RATE_BPS:
+                incast.prepare(CASES[-1])
+                alone = [incast.flows("cubic", ALONE_BYTES, [number])[0][0] for number in range(ALONE)]
+                fixed["cubic_alone_mbps"] = ALONE_BYTES * 8 / median(alone) / 1e6
+    large = CASES[-1]
+    fixed["fair_share_mbps"] = large.rate_bps / SENDERS / 1e6
+    fixed["cubic_can_carry_mbps"] = (
+        MATHIS * MSS_BYTES * 8 / (large.round_trip_seconds * sqrt(large.loss)) / 1e6
     )
-    counts = QUICK_INCASTS if quick else INCASTS
-    cases: dict[str, Found] = {}
-    with running_incast(plan) as incast:
-        for case in CASES:
-            if quick and case.name not in QUICK_CASES:
-                continue
-            cases[case.name] = incast.measure(case, counts[case.size])
-            for transport, seconds in cases[case.name].seconds.items():
-                click.echo(
-                    f"{case.name}, {transport}: p50 {percentile(seconds, 0.5) * 1e3:.1f} ms, "
-                    f"p99 {percentile(seconds, 0.99) * 1e3:.1f} ms, max {max(seconds) * 1e3:.1f} ms",
-                    err=True,
-                )
-        incast.prepare("rtt2ms", "loss1pct")
-        alone = [
-            ALONE_BYTES * 8 / incast.flows("cubic", ALONE_BYTES, [number])[0][0] for number in range(ALONE)
-        ]
-    return fixed | figures(cases, alone)
+    return figures(found) | fixed
 
 
 @click.command()
