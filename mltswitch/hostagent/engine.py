@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
+MOST_LOST: Final = 64
 STOP_SECONDS: Final = 5.0
 
 
@@ -82,6 +83,8 @@ class Engine:
         """By peer and channel; changed under `changed`, in the engine's thread alone."""
         self.sessions: dict[str, Session] = {}
         self.changed = threading.Condition()
+        self._lost: dict[str, str] = {}
+        """Why peers went, the last ones."""
         self.warnings: list[str] = []
         self.listening_at = Endpoint("127.0.0.1", 0)
         self.calls: Final = Calls(self, identity, admit)
@@ -135,6 +138,9 @@ class Engine:
         """Raises where this thread must not wait."""
         if threading.get_ident() == self._thread.ident:
             raise UserInputError("would wait for itself", where="the agent's own thread")
+        self._check_process()
+
+    def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise UserInputError(
                 "belongs to the process that opened it", where="agent", hint="open one in each process"
@@ -145,6 +151,7 @@ class Engine:
 
         Raises PeerUnreachableError, DeadlineExceededError.
         """
+        self._check_process()
         found = self.connections.get((peer, channel))
         if found is not None:
             return found
@@ -157,7 +164,9 @@ class Engine:
                 return self.connections[peer, channel]
             if peer in self.sessions:
                 raise DeadlineExceededError(f"has not declared channel {channel}", peer=peer)
-        raise PeerUnreachableError("the agent is closed" if self.is_closed else "is not connected", peer=peer)
+            why = f": {self._lost[peer]}" if peer in self._lost else ""
+        what = "the agent is closed" if self.is_closed else f"is not connected{why}"
+        raise PeerUnreachableError(what, peer=peer)
 
     def stop(self) -> None:
         """Say goodbye to all, close everything; at most STOP_SECONDS. In a forked child nothing happens."""
@@ -279,6 +288,10 @@ class Engine:
         with self.changed:
             if self.sessions.get(session.peer) is session:
                 del self.sessions[session.peer]
+            self._lost.pop(session.peer, None)
+            self._lost[session.peer] = error.what
+            if len(self._lost) > MOST_LOST:
+                del self._lost[next(iter(self._lost))]
             self.changed.notify_all()
         self.tell(PeerLost(peer=session.peer, result=error.result, reason=error.what))
 
