@@ -60,7 +60,7 @@ def failure(ticket: TcpTicket) -> AgentError:
 
 def cross(ends: Ends, data: Any, buffer: Any, **changes: Any) -> tuple[TcpTicket, TcpTicket]:
     [receiving] = ends.b.post_receives([receive(buffer, **changes)])
-    [sending] = ends.a.post_sends([send(data)])
+    [sending] = ends.a.post_sends([send(data, round_number=changes.get("round_number", 0))])
     return sending, receiving
 
 
@@ -162,11 +162,11 @@ def test_many_tensors_cross_in_both_directions_at_once() -> None:
 
 
 def test_layers_in_front_overtake_and_the_traffic_class_follows() -> None:
-    with running_ends(TcpSettings(chunk_bytes=1 << 20)) as ends:
-        big, small = floats(20_000_000), floats(1000)
+    with running_ends(TcpSettings(chunk_bytes=1 << 18)) as ends:
+        big, small = floats(2_000_000), floats(1000)
         sends = ends.a.post_sends([send(big, 1, layer=5, dscp=10), send(small, 2, layer=1, dscp=46)])
-        receives = ends.b.post_receives([receive(np.zeros_like(big), 1), receive(np.zeros_like(small), 2)])
         sends[0].retag(12)
+        receives = ends.b.post_receives([receive(np.zeros_like(big), 1), receive(np.zeros_like(small), 2)])
         last = [outcome(ticket).statistics.last_ns for ticket in receives]
         assert last[1] < last[0]
         assert all(outcome(ticket).error is None for ticket in sends)
@@ -200,21 +200,35 @@ def test_the_same_tensor_and_round_is_open_once() -> None:
 
 
 @pytest.mark.parametrize("by_sender", [True, False])
-def test_cancelled_in_the_middle_fails_at_both_ends_and_the_next_one_crosses(by_sender: bool) -> None:
+def test_cancelled_in_the_middle_fails_at_both_ends_and_the_next_one_crosses(
+    by_sender: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The chunk on its way is filled up; nothing of it may lie in memory that is the user's again."""
+    monkeypatch.setattr(tcp_streams, "TURN_BYTES", 100_000)
     with running_ends(TcpSettings(chunk_bytes=16 << 20)) as ends:
-        data, buffer = floats(50_000_000), np.zeros(50_000_000, np.float32)
+        until(lambda: ends.b.connection._incoming)
+        [stream] = ends.b.connection._incoming
+
+        def read_a_little() -> None:
+            stream._guarded(stream._read)
+            if stream._left:
+                ends.loop.remove_reader(stream._socket)
+
+        ends.call(lambda: ends.loop.add_reader(stream._socket, read_a_little))
+        data, buffer = floats(4_000_000), np.zeros(4_000_000, np.float32)
         sending, receiving = cross(ends, data, buffer)
-        until(lambda: sending.bytes_sent)
+        until(lambda: stream._left)
+        assert sending.bytes_sent > 0
         (sending if by_sender else receiving).cancel("enough")
         for ticket in (sending, receiving):
             error = failure(ticket)
             assert isinstance(error, CancelledError)
             assert "enough" in str(error)
         data[:], buffer[:] = -1, -2
-        again = floats(1_000_000)
+        ends.call(lambda: ends.loop.add_reader(stream._socket, stream._guarded, stream._read))
+        again = floats(100_000)
         into = np.zeros_like(again)
-        assert all(outcome(ticket).error is None for ticket in cross(ends, again, into))
+        assert all(outcome(ticket).error is None for ticket in cross(ends, again, into, round_number=1))
         assert np.array_equal(again, into)
         assert (buffer == -2).all()
         assert not ends.a.failures + ends.b.failures
