@@ -1,10 +1,8 @@
 """`mltswitch agent doctor`: what would hurt a job on this host, and on the paths to a peer."""
 
 import re
-import socket
 import time
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
@@ -20,16 +18,13 @@ from mltswitch.hostagent import Agent, AgentConfig, AgentError
 from mltswitch.hostagent.doctor.examination import CHANNEL, Examiner
 from mltswitch.hostagent.doctor.machine import Network, machine_findings
 from mltswitch.hostagent.doctor.report import Finding, Report, Status, worst
-from mltswitch.hostagent.endpoint import Endpoint, host_name_problem, look_up
+from mltswitch.hostagent.endpoint import Endpoint, look_up
 from mltswitch.hostagent.errors import DeadlineExceededError
 from mltswitch.hostagent.tagging.classes import Classes
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.wire.tos import CS6, CS7, DSCP_COUNT, Dscp
 
-NAMELESS: Final = "this-host"
-"""Where neither a configuration nor the machine has a name that a certificate could carry."""
 _PATH: Final = click.Path(path_type=Path)
-MARKS: Final = {Status.OK: "ok", Status.WARNING: "WARNING", Status.ERROR: "ERROR"}
 COLUMNS: Final = ("", "examined", "seen", "what to do")
 _LONG_SECONDS: Final = 3600.0
 _LEAVE_SECONDS: Final = 0.02
@@ -86,9 +81,14 @@ def doctor(
     is_bare = options["config"] is options["plan"] is None
     points = _code_points(dscp_text, None if is_bare else settings.classes)
     machine = machine_findings(settings)
-    report = Report(name=settings.name or NAMELESS, machine=machine)
+    report = Report(name=settings.name or "", machine=machine)
     if to is not None and not report.exit_code:
-        report = _examined(settings, to.partition("=")[0], machine, points)
+        peer = to.partition("=")[0]
+        progress(f"examining {peer} at {settings.endpoint(peer)}")
+        with Agent(settings) as agent:
+            agent.channel(CHANNEL)
+            agent.connect(peer)
+            report = Examiner(agent, peer, machine).report(points)
     _show(report, as_json=as_json)
     if listen is not None and not report.exit_code:
         _listen(settings, machine, once=once)
@@ -113,9 +113,7 @@ def _settings(listen: str | None, to: str | None, options: dict[str, Any]) -> Ag
                 remote = look_up(place, where="peers").address
                 with closing(Network()) as network:
                     given["addresses"] = (network.route(remote)[1] or remote,)
-        name = socket.gethostname().partition(".")[0]
-        name = NAMELESS if host_name_problem(name) else name
-        settings = AgentConfig.load(options["config"], given, default_name=name)
+        settings = AgentConfig.load(options["config"], given)
     if to is None:
         return settings
     settings.endpoint(peer)  # raises where nobody says where that is
@@ -142,30 +140,17 @@ def _code_points(text: str | None, classes: Classes | None) -> tuple[Dscp, ...]:
     return tuple(sorted(found))
 
 
-def _examined(
-    settings: AgentConfig, peer: str, machine: tuple[Finding, ...], points: Sequence[Dscp]
-) -> Report:
-    with Agent(settings) as agent:
-        agent.channel(CHANNEL)
-        progress(f"examining {peer} at {settings.endpoint(peer)}")
-        agent.connect(peer)
-        return Examiner(agent, peer, machine).report(points)
-
-
-class _Refused:
+class _Refused(Strangers):
     """An observer that tells of whoever came and was not let in."""
-
-    def __init__(self, strangers: Strangers) -> None:
-        self._strangers = strangers
 
     def observe(self, event: AgentEvent) -> None:
         if isinstance(event, PeerLost) and event.result not in {"peer_unreachable", "cancelled"}:
-            self._strangers.tell(f"not examined: peer {event.peer}: {event.reason}")
+            self.tell(f"not examined: peer {event.peer}: {event.reason}")
 
 
 def _listen(settings: AgentConfig, machine: tuple[Finding, ...], *, once: bool) -> None:
-    strangers = Strangers()
-    with Agent(settings, observers=[_Refused(strangers)]) as agent:
+    strangers = _Refused()
+    with Agent(settings, observers=[strangers]) as agent:
         agent.channel(CHANNEL)
         progress(f"listening at {agent.listening_at}; there: mltswitch agent doctor --to {agent.name}=…")
         while True:
@@ -188,12 +173,8 @@ def _listen(settings: AgentConfig, machine: tuple[Finding, ...], *, once: bool) 
 
 def _show(report: Report, *, as_json: bool) -> None:
     if as_json:
-        print_json(
-            {
-                "status": worst(report.findings),
-                **{each.name: getattr(report, each.name) for each in fields(report)},
-            }
-        )
+        values = {each.name: getattr(report, each.name) for each in fields(report)}
+        print_json({"status": worst(report.findings), **values})
         return
     screen = console()
     screen.print(table(f"Host {report.name}", COLUMNS, map(_row, report.machine)))
@@ -213,4 +194,5 @@ def _show(report: Report, *, as_json: bool) -> None:
 
 
 def _row(finding: Finding) -> tuple[str, ...]:
-    return MARKS[finding.status], printable(finding.where), printable(finding.what), printable(finding.hint)
+    mark = "ok" if finding.status is Status.OK else finding.status.upper()
+    return mark, *map(printable, (finding.where, finding.what, finding.hint))

@@ -79,7 +79,7 @@ def _mark(sent: Ecn, after: Ecn | None, points: str) -> Finding:
     if not sent.is_capable:
         return Finding(Status.ERROR, "ECN", f"{what}: unimportant packets are spared", _BORDER)
     if not after.is_capable:
-        return Finding(Status.ERROR, "ECN", f"{what}: important packets are dropped as others are", _BORDER)
+        return Finding(Status.ERROR, "ECN", f"{what}: important packets are dropped as others", _BORDER)
     if after is Ecn.CE:
         return Finding(Status.WARNING, "ECN", f"{what}: switches mark without congestion", _IDLE)
     return Finding(Status.WARNING, "ECN", f"{what}: both are important to switches", _BORDER)
