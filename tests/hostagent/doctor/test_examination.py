@@ -127,7 +127,8 @@ CASES: dict[str, tuple[Rule, dict[tuple[str, int], list[str]]]] = {
         on(0, 2, lambda packet: packet.traffic_byte & 0xFC),
         {
             ("other", 0): [
-                "error ECN: ECT(0) arrives as Not-ECT in DSCP 0, 34, 46: important packets are dropped as others"
+                "error ECN: ECT(0) arrives as Not-ECT in DSCP 0, 34, 46: "
+                "important packets are dropped as others"
             ]
         },
     ),

@@ -4,23 +4,22 @@
 """
 
 import ast
-import dataclasses
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from mltswitch.hostagent.telemetry import events
 from mltswitch.hostagent.telemetry.events import AgentEvent
 from mltswitch.hostagent.telemetry.metrics import PREFIX, AgentCollector
 from mltswitch.hostagent.telemetry.trace import EventsLeftOut, TraceStarted, event_name
 from mltswitch.hostagent.transport.description import TransferStatistics
-from tests.hostagent.telemetry.examples import Example
+from tests.hostagent.telemetry.examples import Example, ended
 
 PAGE = Path(__file__).parents[3] / "docs" / "agent-telemetry.md"
-EVENTS = [
+EVENTS: list[type[AgentEvent]] = [
     kind
     for kind in vars(events).values()
     if isinstance(kind, type) and issubclass(kind, AgentEvent) and kind is not AgentEvent
@@ -66,16 +65,18 @@ def table(kind: type, title: str) -> Iterator[str]:
 def event_tables() -> str:
     """All events, in the order of the code."""
     lines: list[str] = []
-    for kind in (TraceStarted, *EVENTS, EventsLeftOut):
+    kinds: list[type[AgentEvent]] = [TraceStarted, *EVENTS, EventsLeftOut]
+    for kind in kinds:
         lines += table(kind, f"### `{event_name(kind)}`")
     return "\n".join([*lines, *table(TransferStatistics, "### Statistics")])
 
 
 def metric_table() -> str:
     """All families, in the order of a scrape."""
-    assert all(dataclasses.is_dataclass(kind) for kind in EVENTS)
+    collector = AgentCollector(cast(Any, Example()))
+    collector.observe(ended())
     lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
-    for family in AgentCollector(Example()).registry.collect():
+    for family in collector.registry.collect():
         suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
         labels = sorted({label for sample in family.samples for label in sample.labels} - {"le", "version"})
         lines.append(

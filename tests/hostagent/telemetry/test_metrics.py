@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -10,10 +11,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import CancelledError
-from mltswitch.hostagent.telemetry.metrics import PREFIX, serve_metrics
+from mltswitch.hostagent.telemetry import metrics
+from mltswitch.hostagent.telemetry.metrics import PREFIX
 from tests.hostagent.telemetry.examples import Example, ended
 
 ANYWHERE = Endpoint("127.0.0.1", 0)
+serve_metrics: Any = metrics.serve_metrics
+"""Of an example, which has what it needs of an agent."""
 
 
 def scraped(endpoint: Endpoint) -> dict[tuple[str, str], float]:
