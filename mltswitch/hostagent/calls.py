@@ -122,7 +122,8 @@ class Calls:
                     writer.close()
                 else:
                     accepted.close()
-                if session is None and not isinstance(error, CrossedCallError):
+                is_here = error.peer in self._engine.sessions  # by another call
+                if not is_here and session is None and not isinstance(error, CrossedCallError):
                     self._engine.tell(
                         PeerLost(peer=error.peer or address, result=error.result, reason=error.what)
                     )

@@ -1,9 +1,11 @@
 """The control connection's sockets, TLS around them, and frames in them; all in the engine's thread."""
 
 import asyncio
+import os
 import socket
 import ssl
 from typing import Final
+from weakref import WeakSet
 
 from mltswitch.errors import MachineError
 from mltswitch.hostagent.endpoint import Endpoint
@@ -21,6 +23,16 @@ from mltswitch.hostagent.security.tls import TlsIdentity, peer_name, refusal
 KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 5))
 SILENCE_MS: Final = 10_000
 """Without an acknowledgement by the peer's kernel the connection is over."""
+_sockets: Final[WeakSet[socket.socket]] = WeakSet()
+
+
+def _after_fork() -> None:
+    """A child, of a data loader say, holds no port, and no connection open that its parent has left."""
+    for entry in list(_sockets):
+        entry.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def listening_socket(at: Endpoint, backlog: int) -> socket.socket:
@@ -57,6 +69,7 @@ async def dialled(remote: Endpoint, peer: str, dscp: int) -> socket.socket:
 
 def set_up(connected: socket.socket, dscp: int) -> None:
     """Small frames leave at once, in the class of control traffic; a silent peer's kernel is noticed."""
+    _sockets.add(connected)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in KEEPALIVE:
@@ -136,4 +149,5 @@ def _socket_for(endpoint: Endpoint) -> socket.socket:
     family = socket.AF_INET6 if ":" in endpoint.address else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setblocking(False)
+    _sockets.add(found)
     return found

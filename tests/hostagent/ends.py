@@ -180,3 +180,15 @@ def acquainted(agent: Agent, name: str, **changes: Any) -> Iterator[RawPeer]:
         assert answer["type"] == "hello", answer
         agent.wait_for_peers([name], PATIENCE_SECONDS)
         yield peer
+
+
+@contextmanager
+def acquainted_or_refused(agent: Agent, channels: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What an agent says after its own HELLO to one with these channels."""
+    with RawPeer(agent.listening_at) as peer:
+        peer.say(hello("stranger", channels=channels))
+        peer.hear()
+        answer = peer.hear()
+        assert answer is not None
+        assert peer.ends()
+        yield answer

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum, IntFlag
 from typing import Any, Final, Self, cast
+from weakref import WeakSet
 
 from mltswitch.errors import MachineError, MltswitchError
 
@@ -259,6 +260,18 @@ def _checked(status: int, call: str) -> int:
     return status
 
 
+_planes: Final["WeakSet[DataPlane]"] = WeakSet()
+
+
+def _after_fork() -> None:
+    for plane in list(_planes):
+        if plane.handle != _ffi.NULL:
+            _lib.mlt_forked(plane.handle)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class DataPlane:
     """One handle. Methods raise DataPlaneError where the call is refused."""
 
@@ -269,6 +282,7 @@ class DataPlane:
             raise DataPlaneError(Status.NO_MEMORY, "create")
         self._memory: dict[int, Any] = {}
         """Of transfers that have not been released."""
+        _planes.add(self)
 
     def __enter__(self) -> Self:
         return self

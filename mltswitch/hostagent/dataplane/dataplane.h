@@ -247,6 +247,7 @@ struct mlt_output {
 
 struct mlt *mlt_create(const struct mlt_options *options);
 void mlt_destroy(struct mlt *handle); /* stops the thread; no other call may be in progress */
+void mlt_forked(struct mlt *handle);  /* in a child: its copies of the descriptors are closed, so that it holds no port */
 int mlt_start(struct mlt *handle);
 int mlt_stop(struct mlt *handle);     /* whatever is open fails; sockets are closed, results stay */
 

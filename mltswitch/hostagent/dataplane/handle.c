@@ -104,6 +104,16 @@ void mlt_destroy(struct mlt *core)
     free(core);
 }
 
+void mlt_forked(struct mlt *core)
+{
+    if (core->process == getpid())
+        return;
+    sockets_free(core);
+    close(core->shared.event_descriptor);
+    close(core->shared.wake_descriptor);
+    core->shared.event_descriptor = core->shared.wake_descriptor = -1;
+}
+
 int handle_check(const struct mlt *core)
 {
     return core->process == getpid() ? MLT_OK : MLT_DEAD;

@@ -281,7 +281,10 @@ class MltTicket:
     def outcome(self) -> Outcome | None:
         """See Ticket."""
         binding = self._connection.engine.binding
-        result = self._plane.result(self._number)
+        try:
+            result = self._plane.result(self._number)
+        except self._gone:  # after a fork: here it never ends
+            return None
         if result.status == binding.Status.PENDING:
             return None
         bits = np.frombuffer(self._plane.arrived(result), np.uint8)
