@@ -1,4 +1,4 @@
-"""The host agent's ends in the benchmarks: processes in namespaces, and what they do there by its public face.
+"""The host agent's ends in the benchmarks: processes in namespaces, and what they do by its public face.
 
 A `Worker` is a process that calls functions of this module (or another) for the benchmark. The functions keep
 agents and busy threads in module variables, one set a process.
@@ -70,6 +70,10 @@ class Worker:
         if not is_good:
             raise MachineError(found, where=self._name)
         return found
+
+    def is_ready(self) -> bool:
+        """Whether `result` would return at once."""
+        return bool(self._pipe.poll())
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Its result; raises MachineError."""
@@ -232,9 +236,7 @@ def there_and_back(calls: bool, name: str, peer: str, size_bytes: int, count: in
     return {"seconds": seconds, "cpu_seconds": cpu_seconds() - cpu}
 
 
-def bucket(
-    sends: bool, name: str, peer: str, size_bytes: int, tensors: int, count: int
-) -> dict[str, Any]:
+def bucket(sends: bool, name: str, peer: str, size_bytes: int, tensors: int, count: int) -> dict[str, Any]:
     """Many small tensors in one post, again and again: seconds of each post until all have ended."""
     data = random_tensor(size_bytes * tensors, 0).reshape(tensors, -1)
     agent, seconds, cpu = agents[name], [], cpu_seconds()
@@ -242,11 +244,16 @@ def bucket(
         started = time.perf_counter()
         if sends:
             posted = agent.post_sends(
-                peer, [SendRequest(data=row, tensor=9 + at, round_number=number) for at, row in enumerate(data)]
+                peer,
+                [SendRequest(data=row, tensor=9 + at, round_number=number) for at, row in enumerate(data)],
             )
         else:
             posted = agent.post_receives(
-                peer, [ReceiveRequest(buffer=row, tensor=9 + at, round_number=number) for at, row in enumerate(data)]
+                peer,
+                [
+                    ReceiveRequest(buffer=row, tensor=9 + at, round_number=number)
+                    for at, row in enumerate(data)
+                ],
             )
         for transfer in posted:
             transfer.wait()

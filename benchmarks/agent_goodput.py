@@ -165,7 +165,9 @@ class Ends:
             stack.enter_context(Worker(host)) for host in (pair.sender, pair.receiver) * 2
         )
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mltswitch-goodput-"))
-        self._keys = new_keys(Path(folder), *(f"{role}-{kind}" for kind in self._kinds() for role in ("tx", "rx")))
+        self._keys = new_keys(
+            Path(folder), *(f"{role}-{kind}" for kind in self._kinds() for role in ("tx", "rx"))
+        )
         for kind, (mtu, is_tagged) in self._kinds().items():
             self._open(kind, mtu, is_tagged)
         if has_gloo():

@@ -2,17 +2,19 @@
 
     python -m benchmarks.agent_incast [--quick] [--json]
 
-Needs root and gcc. Nine hosts, each a namespace with a line of its own, and one switch (benchmarks/agent_switch.c, because
-the lab's user-mode-linux does not sustain the rates; it runs before all other processes), which runs the plan of
-benchmarks/agent_incast.yaml for ResNet-50. Eight sending agents, one a host, are in one process, as are TCP's sending
-sockets; the receiver is another process. All connections stay open; eight senders begin at the same instant of the
-clock that they share, and a flow's time is from that instant to the receiver's having the whole tensor: for ours, to its
-completion within the loss bound. The four transports take turns, incast by incast. TCP has the port's whole buffer as
-one drop-tail queue (class background); ours has the S and L that the plan gives the last gradient class, which are less.
-Random loss takes any packet, either way.
+Needs root and gcc. Nine hosts, each a namespace with a line of its own, and one switch
+(benchmarks/agent_switch.c, because the lab's user-mode-linux does not sustain the rates; it runs before all
+other processes), which runs the plan of benchmarks/agent_incast.yaml for ResNet-50. Eight sending agents,
+one a host, are in one process, as are TCP's sending sockets; the receiver is another process. All
+connections stay open; eight senders begin at the same instant of the clock that they share, and a flow's
+time is from that instant to the receiver's having the whole tensor: for ours, to its completion within the
+loss bound. The four transports take turns, incast by incast. TCP has the port's whole buffer as one drop-
+tail queue (class background); ours has the S and L that the plan gives the last gradient class, which are
+less. Random loss takes any packet, either way.
 
-128k cases: 500 Mbit/s a port, or 100 where there are fewer processors than hosts; round trip 0.2 ms. The 4m case: 800
-Mbit/s, 2 ms, 1 %, where a flow's fair share is more than cubic can carry at that loss: 1.22 · MSS / (RTT · √loss).
+128k cases: 500 Mbit/s a port, or 100 where there are fewer processors than hosts; round trip 0.2 ms. The 4m
+case: 800 Mbit/s, 2 ms, 1 %, where a flow's fair share is more than cubic can carry at that loss: 1.22 · MSS
+/ (RTT · √loss).
 
     p99_ratio_to_limit_128k_loss0           p99 of ours with loss bound 10 % over the physical limit
     p50_ratio_to_limit_128k_loss0           which is the bytes of eight tensors over the port's rate

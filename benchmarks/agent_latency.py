@@ -2,10 +2,11 @@
 
     python -m benchmarks.agent_latency [--quick] [--json]
 
-Needs root; torch for gloo, without which its figures are absent. Two network namespaces, one veth cable, MTU
-1500, two processes. The contenders take turns, and figures are medians over the turns; ratios are medians of the
-turns' own ratios. Ours goes through the public face, with TLS and without tags; memory for a tensor is posted
-while the one before is on its way. `busy`: a thread at each end computes in Python all the time.
+Needs root; torch for gloo, without which its figures are absent. Two network namespaces, one veth cable,
+MTU 1500, two processes. The contenders take turns, and figures are medians over the turns; ratios are
+medians of the turns' own ratios. Ours goes through the public face, with TLS and without tags; memory for a
+tensor is posted while the one before is on its way. `busy`: a thread at each end computes in Python all the
+time.
 
     p50_ratio_to_gloo, p50_ratio_to_gloo_busy, p50_ratio_to_tcp
                                 4 KB there and back, ours over the other
@@ -94,7 +95,10 @@ class Ends:
         answerer.start(tcp_accept, 1)
         caller.call(tcp_connect, 0, address)
         answerer.result()
-        self.contenders = {"ours": partial(self._ours, there_and_back), "tcp": partial(both, *self._ends, tcp_there_and_back)}
+        self.contenders = {
+            "ours": partial(self._ours, there_and_back),
+            "tcp": partial(both, *self._ends, tcp_there_and_back),
+        }
         if has_gloo():
             both(*self._ends, gloo_open, address, INTERFACE)
             self.contenders["gloo"] = partial(both, *self._ends, gloo_there_and_back)
@@ -151,7 +155,8 @@ class Ends:
 
 def cpu_ms(answers: Sequence[dict[str, Any]], tensors: int) -> float:
     """For each tensor, at the busier end."""
-    return max(answer["cpu_seconds"] for answer in answers) / tensors * 1e3
+    busier: float = max(answer["cpu_seconds"] for answer in answers)
+    return busier / tensors * 1e3
 
 
 def figures(turns: Sequence[Figures]) -> Figures:
@@ -190,7 +195,8 @@ def measure(turns: int, scale: float = 1.0) -> Figures:
             taken[number] |= ends.latency(True, max(10, int(BUSY_ROUNDS * scale)))
             taken[number] |= ends.streams(max(10, int(STREAMED * scale)), max(2, int(BUCKETS * scale)))
             click.echo(
-                f"turn {number + 1}: " + ", ".join(f"{key} {value:.4g}" for key, value in taken[number].items()),
+                f"turn {number + 1}: "
+                + ", ".join(f"{key} {value:.4g}" for key, value in taken[number].items()),
                 err=True,
             )
     return figures(list(taken.values()))

@@ -1,26 +1,26 @@
 """Whether what a loss bound leaves out is spread evenly, and what training makes of it.
 
-    python -m benchmarks.agent_missing [--quick] [--json]
+    python -m benchmarks.agent_missing [--burst N] [--quick] [--json]
 
-Needs root and gcc. Two hosts on benchmarks/agent_switch.c, 1 Gbit/s, random loss both ways; one tensor of new random
-float32 a round by the public face with its defaults and a loss bound of 10 %. SIZE is 25mb or 1mb (1.2 MB), CASE loss0,
-loss1pct or loss20pct. Elements are missing by whole packets.
+Needs root and gcc. Two hosts on benchmarks/agent_switch.c, 1 Gbit/s, random loss both ways; one tensor of
+new random float32 a round by the public face with its defaults and a loss bound of 10 %. SIZE is 25mb or
+1mb (1.2 MB), CASE loss0, loss1pct or loss20pct. Elements are missing by whole packets.
 
-    missing_share_loss0                     of the elements, over all rounds of both sizes: loss buys nothing there
+    missing_share_loss0                     of the elements, all rounds of both sizes: loss buys nothing there
     largest_share_of_rounds_an_element_missed
                                             of 25 MB at 20 %
-    largest_over_mean_SIZE_CASE             the same over the mean share; of 30 rounds and thousands of packets
-    largest_over_mean_by_chance_SIZE_CASE   some are missed often even where each round's loss is drawn by lot, fairly
+    largest_over_mean_SIZE_CASE             the same over the mean share, and what it would be if each packet of
+    largest_over_mean_by_chance_SIZE_CASE   each round were missing by lot: of thousands some are missed often
     last_over_first_quarter_SIZE_CASE       missing share of the tensor's last quarter over its first
     missing_share_SIZE_CASE, important_missing_share_SIZE_CASE, rounds, seconds_SIZE_CASE (median of a round)
     sent_over_needed_SIZE_CASE              packets sent, over those of the tensors
 
-Digits (scikit-learn's data, read without importing it; left out where it is not installed): two layers trained by
-numpy, gradients pushed to a server by one tensor a step with bound 10 %, at 20 % loss and at none; lossless is the same
-without a bound. Medians over the seeds, which set weights and order.
+Digits (scikit-learn's data, read without importing it; left out where it is not installed): two layers
+trained by numpy, gradients pushed to a server by one tensor a step with bound 10 %, at 20 % loss and at
+none; lossless is the same without a network. Means over the seeds, which set weights and order.
 
-    accuracy_lossless, accuracy_bound10_CASE, accuracy_difference_CASE (lossless less the bound's, of the means)
-    digits_missing_share_CASE, seeds
+    accuracy_lossless, accuracy_bound10_CASE, digits_missing_share_CASE, seeds
+    accuracy_difference_CASE                lossless less the bound's
 """
 
 import gzip
@@ -128,7 +128,9 @@ def even(star: Star, count: int, sizes: dict[str, int]) -> Figures:
             found |= {f"{key}_{size}_{case}": value for key, value in figures.items()}
             click.echo(f"{size}, {case}: {figures}", err=True)
     star.set_loss(0.0)
-    largest = next(key for key in found if key.endswith(f"{[*sizes][0]}_loss20pct") and "largest_share" in key)
+    largest = next(
+        key for key in found if key.endswith(f"{next(iter(sizes))}_loss20pct") and "largest_share" in key
+    )
     return {
         "missing_share_loss0": fmean(lossless),
         "largest_share_of_rounds_an_element_missed": found[largest],
@@ -142,7 +144,8 @@ def digits() -> tuple[Vector, NDArray[np.int64]] | None:
         return None
     with gzip.open(Path(place.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.float32)
-    return table[:, :64] / 16, table[:, 64].astype(np.int64)
+    pictures: Vector = table[:, :64] / np.float32(16)
+    return pictures, table[:, 64].astype(np.int64)
 
 
 Push = Callable[[Vector], Vector]
@@ -204,13 +207,16 @@ def training(star: Star, seeds: int) -> Figures:
     return found
 
 
-def measure(rounds: int, seeds: int, sizes: dict[str, int] | None = None) -> Figures:
+def measure(
+    rounds: int, seeds: int, sizes: dict[str, int] | None = None, burst_packets: int | None = None
+) -> Figures:
     """Everything; raises MachineError, AgentError."""
     with running_star(2) as star, ExitStack() as stack:
         star.set_rate(RATE_BPS)
         star.set_queues(one_queue(QUEUE_BYTES))
         for number, name in enumerate(("worker", "server")):
-            fields = agent_fields(name, star.addresses(number), RATE_BPS, queue=QUEUE_BYTES)
+            more = {"queue": QUEUE_BYTES, "burst_packets": burst_packets}
+            fields = agent_fields(name, star.addresses(number), RATE_BPS, **more)
             open_agent(fields, star.hosts[number])
             stack.callback(agents[name].close)
         connect("worker", "server", f"{star.addresses(1)[0]}:{CONTROL_PORT}")
@@ -220,10 +226,12 @@ def measure(rounds: int, seeds: int, sizes: dict[str, int] | None = None) -> Fig
 @click.command()
 @click.option("--quick", is_flag=True, help="Fewer rounds and seeds.")
 @click.option("--json", "as_json", is_flag=True, help="One flat JSON object.")
-def main(quick: bool, as_json: bool) -> None:
+@click.option("--burst", type=int, help="Packets that share a path and a DSCP/ECN byte; else the default.")
+def main(quick: bool, as_json: bool, burst: int | None) -> None:
     """What a loss bound leaves out."""
     try:
-        found = measure(QUICK_ROUNDS, QUICK_SEEDS) if quick else measure(ROUNDS, SEEDS)
+        rounds, seeds = (QUICK_ROUNDS, QUICK_SEEDS) if quick else (ROUNDS, SEEDS)
+        found = measure(rounds, seeds, burst_packets=burst)
     except MltswitchError as error:
         raise click.ClickException(str(error)) from None
     print_figures(found, as_json=as_json)

@@ -133,11 +133,12 @@ def need(*programs: str) -> None:
             raise MachineError(f"{program} is not installed", hint=f"install the package {program}")
 
 
-def compiled(source: str, folder: Path) -> Path:
-    """The program of a C file beside this module; raises MachineError."""
-    need("gcc")
+def compiled(source: str, folder: Path, *options: str) -> Path:
+    """The program of a C file, beside this module unless its path says more; raises MachineError."""
+    if shutil.which("gcc") is None:
+        raise MachineError("gcc is not installed", hint="install the package gcc")
     program = folder / Path(source).stem
-    command = ["gcc", "-O2", "-std=gnu11", "-o", str(program), str(Path(__file__).parent / source)]
+    command = ["gcc", "-O2", "-std=gnu11", "-o", str(program), str(Path(__file__).parent / source), *options]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]

@@ -50,7 +50,8 @@ def gloo_stream(sends: bool, size_bytes: int, count: int, in_flight: int) -> dic
     from torch import distributed  # noqa: PLC0415
 
     tensors = [torch.randn(size_bytes // 4) for _ in range(in_flight)]
-    done, waiting = torch.zeros(1), []
+    done = torch.zeros(1)
+    waiting: list[Any] = []
     cpu, started = cpu_seconds(), time.perf_counter()
     for number in range(count):
         if len(waiting) == in_flight:

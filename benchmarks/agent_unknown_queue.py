@@ -2,9 +2,9 @@
 
     python -m benchmarks.agent_unknown_queue [--quick] [--json]
 
-Needs root and gcc. Four hosts on benchmarks/agent_switch.c, 200 Mbit/s a port, one drop-tail queue of 128 kB, round trip
-0.2 ms; agents that know their line rate alone, as in the manual's example of a file. Each sender posts 4 MB at the same
-instant without a loss bound, again and again; connections stay.
+Needs root and gcc. Four hosts on benchmarks/agent_switch.c, 200 Mbit/s a port, one drop-tail queue of 128
+kB, round trip 0.2 ms; agents that know their line rate alone, as in the manual's example of a file. Each
+sender posts 4 MB at the same instant without a loss bound, again and again; connections stay.
 
     sent_over_needed            packets sent over those of the tensors, all incasts
     sent_over_needed_first      of the first incast, when nothing is known of the network yet

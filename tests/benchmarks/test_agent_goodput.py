@@ -1,11 +1,15 @@
-"""The goodput benchmark's figures, and its C loops between two namespaces."""
+"""The goodput benchmark's figures, its C loops and the agent between two namespaces."""
 
+import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from benchmarks.agent_ends import Worker
 from benchmarks.agent_goodput import (
     MTUS,
+    Ends,
     Speed,
     c_loop,
     figures,
@@ -53,6 +57,8 @@ def test_figures() -> None:
     ]
     assert figures(turns) == {
         "ratio_to_tcp_max_mtu1500": 1.5,
+        "cpu_seconds_per_gb": 1.0,
+        "tcp_cpu_seconds_per_gb": 2.0,
         "ours_max_mtu1500_gbps": 15.0,
         "ours_max_mtu1500_cpu_seconds_per_gb": 1.0,
         "ours_max_mtu1500_sender_cpu_seconds_per_gb": 0.5,
@@ -105,3 +111,28 @@ def test_iperf3_runs_between_the_namespaces() -> None:
         found = tcp(pair, 1.0)
     assert found.bits_per_second > 0
     assert 0 < found.sender_cpu_seconds_per_gb < found.cpu_seconds_per_gb
+
+
+@pytest.mark.root
+def test_tensors_cross_the_cable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.agent_goodput.TENSOR_BYTES", 1_000_000)
+    monkeypatch.setattr("benchmarks.agent_goodput.has_gloo", lambda: False)
+    with ExitStack() as stack:
+        pair = stack.enter_context(running_pair())
+        ends = Ends(stack, pair)
+        for kind, mtu in (("mtu1500", 1500), ("mac", 1500), ("mtu9000", 9000)):
+            pair.use_mtu(mtu)
+            with ends.busy(elsewhere=False):
+                found = ends.ours(kind, 0.01, 4)
+            assert found.bits_per_second > 0
+            assert 0 <= found.extra["lost_share"] <= 0.01
+
+
+@pytest.mark.root
+def test_what_fails_in_a_worker_is_an_error_here() -> None:
+    with running_pair() as pair, Worker(pair.sender) as worker:
+        with pytest.raises(MachineError, match=r"stat: .*No such file"):
+            worker.call(os.stat, "/no/such/file")
+        worker.start(exit)
+        with pytest.raises(MachineError, match="has ended"):
+            worker.result()

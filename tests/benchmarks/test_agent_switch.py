@@ -22,7 +22,7 @@ NOT_ECT, ECT_0, CE = 0, 2, 3
 
 
 def test_queues_of_a_plan() -> None:
-    plan: Plan = incast_plan()
+    plan: Plan = incast_plan(100_000_000)
     queues = planned_queues(plan, plan.port_profiles[0])
     assert [queue.dscps for queue in queues] == [entry.dscp for entry in plan.classes]
     for queue, entry in zip(queues, plan.port_profiles[0].queues, strict=True):
