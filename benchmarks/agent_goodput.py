@@ -123,11 +123,11 @@ def speed(sent: Mapping[str, Any], received: Mapping[str, Any], **extra: float) 
     )
 
 
-def tcp(pair: Pair, seconds: float) -> Speed:
-    """Iperf3, one stream."""
+def tcp(pair: Pair, seconds: float, streams: int = 1) -> Speed:
+    """Iperf3."""
     server = ["iperf3", "--server", "--one-off", "--forceflush", "--port", str(PORT)]
     client = ["iperf3", "--client", pair.receiver_addresses[0], "--port", str(PORT), "--json"]
-    client += ["--time", str(max(1, round(seconds)))]
+    client += ["--time", str(max(1, round(seconds))), "--parallel", str(streams)]
     with Program(pair.receiver, server) as listening:
         listening.wait_for("listening")
         with Program(pair.sender, client) as sending:
@@ -158,9 +158,8 @@ def c_loop(pair: Pair, program: Path, mode: str, mtu_bytes: int, seconds: float)
 class Ends:
     """A sender's and a receiver's process on a cable, and two more that only keep processors busy."""
 
-    def __init__(self, stack: ExitStack, pair: Pair, transport: str = "mlt") -> None:
+    def __init__(self, stack: ExitStack, pair: Pair) -> None:
         self._pair = pair
-        self._transport = transport
         self.sender, self.receiver, *self._others = (
             stack.enter_context(Worker(host)) for host in (pair.sender, pair.receiver) * 2
         )
@@ -191,7 +190,6 @@ class Ends:
                 "keys": self._keys[name],
                 "authenticate": is_tagged,
                 "mtu_bytes": mtu_bytes,
-                "transport": self._transport,
             }
             worker.call(open_agent, agent_fields(name, addresses, LINE_RATE_BPS, **more))
         self.sender.call(connect, f"tx-{kind}", f"rx-{kind}", f"{self._pair.receiver_addresses[0]}:{port}")

@@ -9,10 +9,12 @@ new random float32 a round by the public face with its defaults and a loss bound
     missing_share_loss0                     of the elements, all rounds of both sizes: loss buys nothing there
     largest_share_of_rounds_an_element_missed
                                             of 25 MB at 20 %
-    largest_over_mean_SIZE_CASE             the same over the mean share, and what it would be if each packet of
     largest_over_mean_by_chance_SIZE_CASE   each round were missing by lot: of thousands some are missed often
+    largest_over_mean_by_chance_SIZE_CASE   each round were missing by lot: of thousands some are missed often
+    largest_slice_over_mean_SIZE_CASE       of a hundred slices of the tensor
     last_over_first_quarter_SIZE_CASE       missing share of the tensor's last quarter over its first
-    missing_share_SIZE_CASE, important_missing_share_SIZE_CASE, rounds, seconds_SIZE_CASE (median of a round)
+    missing_share_SIZE_CASE, important_missing_share_SIZE_CASE, rounds
+    seconds_SIZE_CASE                       median of a round
     sent_over_needed_SIZE_CASE              packets sent, over those of the tensors
 
 Digits (scikit-learn's data, read without importing it; left out where it is not installed): two layers
@@ -50,6 +52,7 @@ ROUNDS: Final = 30
 QUICK_ROUNDS: Final = 8
 SEEDS: Final = 5
 QUICK_SEEDS: Final = 1
+SLICES: Final = 100
 HIDDEN: Final = 512
 EPOCHS: Final = 12
 BATCH: Final = 64
@@ -103,6 +106,8 @@ def spread(rounds: list[Round]) -> Figures:
     if mean:
         found["largest_over_mean"] = found["largest_share_missed"] / mean
         found["largest_over_mean_by_chance"] = float(np.median(drawn)) / len(rounds) / mean
+        slices = [float(part.mean()) for part in np.array_split(by_packet, min(SLICES, by_packet.size))]
+        found["largest_slice_over_mean"] = max(slices) / mean
     if first:
         found["last_over_first_quarter"] = last / first
     return found

@@ -5,7 +5,6 @@ import os
 import select
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -144,11 +143,6 @@ def compiled(source: str, folder: Path, *options: str) -> Path:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
         raise MachineError(last[0], where=source)
     return program
-
-
-def module(name: str, *arguments: str) -> list[str]:
-    """Command of one of our own benchmark programs."""
-    return [sys.executable, "-m", f"benchmarks.{name}", *arguments]
 
 
 @contextmanager
