@@ -60,8 +60,12 @@ def _print(result: BenchResult) -> None:
     title = f"Tensors of {result.size_bytes / 1e6:g} MB over loopback, MTU {result.mtu_bytes} (measured)"
     console().print(table(title, COLUMNS, rows))
     click.echo(f"Connection in plain text: {_cost(result.plain_handshake)}.")
-    click.echo(f"Connection with TLS 1.3: {_cost(result.tls_handshake) or 'not measured: ' + result.why_no_tls}.")
-    click.echo(f"Processor time is of both ends; they share {result.processors} processors, Linux {result.kernel}.")
+    click.echo(
+        f"Connection with TLS 1.3: {_cost(result.tls_handshake) or 'not measured: ' + result.why_no_tls}."
+    )
+    click.echo(
+        f"Processor time is of both ends; they share {result.processors} processors, Linux {result.kernel}."
+    )
 
 
 def _cost(found: HandshakeFigures | None) -> str:

@@ -1,5 +1,6 @@
 """What the commands that open an agent share: options, settings, and how a run ends."""
 
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -24,25 +25,25 @@ SIGNAL_EXIT_CODE: Final = 128
 """And the signal's number, as shells have it."""
 _FILE: Final = click.Path(path_type=Path)
 _SECONDS: Final[dict[str, Any]] = {"type": NumberRange(0, 1e6, min_open=True), "metavar": "SECONDS"}
-_FIELDS: Final = {field.alias or name for name, field in AgentConfig.model_fields.items()} | {
-    *AgentConfig.model_fields
+_FIELDS: Final = {
+    name for key, entry in AgentConfig.model_fields.items() for name in (key, entry.alias or key)
 }
 _OPTIONS: Final = (
-    click.option("-c", "--config", type=_FILE, metavar="FILE", help="This host's agent; options go before it."),
+    click.option("-c", "--config", type=_FILE, metavar="FILE", help="This host's agent; options precede it."),
     click.option("--name", metavar="HOST", help="Of this host; by default as its certificate says."),
     click.option("--plan", type=_FILE, help="Take paths, rates and classes from it."),
     click.option("--keys", type=_FILE, metavar="FOLDER", help="This host's keys."),
-    click.option("--plaintext", is_flag=True, help="No keys, and yet beyond loopback: in your own laboratory."),
+    click.option("--plaintext", is_flag=True, help="No keys, yet beyond loopback: in your own laboratory."),
     click.option("--address", "addresses", multiple=True, metavar="IP", help="Of the data, one a path."),
     click.option("--mtu", "mtu_bytes", type=int, metavar="BYTES", help="Longest packet of the way."),
     click.option("--line-rate", metavar="RATE", help="Of this host's link, without a plan: 25Gbps, say."),
     click.option("--authenticate", is_flag=True, help="Tag every datagram; by default where there are keys."),
-    click.option("--transport", type=click.Choice(list(transports())), help="Of tensors; both ends say the same."),
-    click.option("--spray", type=click.Choice(list(Policy)), help="How bursts are divided among paths."),
-    click.option("--wait", "wait_seconds", default=60.0, **_SECONDS, help="For peers to be there; by default 60."),
-    click.option("--deadline", "deadline_seconds", **_SECONDS, help="Of each round; by default the file's, or 60."),
+    click.option("--transport", type=click.Choice(list(transports())), help="Alike at both ends."),
+    click.option("--spray", type=click.Choice([policy.value for policy in Policy]), help="Of bursts over paths."),
+    click.option("--wait", "wait_seconds", default=60.0, **_SECONDS, help="For peers; by default 60."),
+    click.option("--deadline", "deadline_seconds", **_SECONDS, help="Of each round; by default 60."),
     click.option("--metrics", metavar="ADDRESS:PORT", help="Serve Prometheus there while it runs."),
-    click.option("--open-metrics", is_flag=True, help="Let --metrics be beyond loopback: anybody may read it."),
+    click.option("--open-metrics", is_flag=True, help="Let --metrics be beyond loopback: anybody may read."),
     click.option("--trace", type=_FILE, metavar="FILE", help="Write what happens there."),
 )  # fmt: skip
 
@@ -62,8 +63,8 @@ class RunOptions:
     """Of AgentConfig, by options."""
 
     def settings(self, default_name: str) -> AgentConfig:
-        """What file and options say together; raises UserInputError naming the file and field, or the option."""
-        given = {
+        """What file and options say together; raises UserInputError naming the field or the option."""
+        given: dict[str, Any] = {
             field: list(value) if isinstance(value, tuple) else value
             for field, value in self.fields.items()
             if value is not None and value is not False and value != ()
@@ -98,7 +99,7 @@ def naming_options(options: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except UserInputError as error:
-        field = error.where.rpartition(": ")[2].partition(".")[0]
+        field = re.split(r"[.\[]", error.where.rpartition(": ")[2])[0]
         error.where = options.get(field, error.where)
         raise
 

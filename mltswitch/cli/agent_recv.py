@@ -19,7 +19,7 @@ from mltswitch.cli.numbers import NumberRange
 from mltswitch.cli.output import json_option, last_words, progress
 from mltswitch.cli.strangers import Strangers
 from mltswitch.errors import UserInputError, printable
-from mltswitch.hostagent import AgentError, CancelledError, Transfer
+from mltswitch.hostagent import CancelledError, Transfer
 from mltswitch.hostagent.config import MOST_PEERS
 from mltswitch.hostagent.endpoint import host_name_problem
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerConnected, PeerLost
@@ -43,23 +43,13 @@ GOODBYE_SECONDS: Final = 5.0
     "  mltswitch agent recv -c agent.yaml --from host1 --from host2 -o 'from-{peer}.npy'\n"
     "  mltswitch agent recv -c agent.yaml --from host1 --loss-bound 0.1 --important-loss-bound 0.01"
 )
-@click.option(
-    "-o", "--output", metavar="FILE.npy", help="Where it goes; {peer} and {round} stand for what they are."
-)
-@click.option(
-    "--from", "hosts", multiple=True, metavar="HOST", help="Who sends; by default who connects first."
-)
+@click.option("-o", "--output", metavar="FILE.npy", help="With {peer} and {round} in it, if you like.")
+@click.option("--from", "hosts", multiple=True, metavar="HOST", help="Who sends; else who connects first.")
 @click.option("--listen", metavar="ADDRESS[:PORT]", help="Where peers connect to.")
 @click.option("--data-port", type=int, help="UDP port of the data; by default any, which peers are told.")
-@click.option(
-    "--loss-bound", type=BELOW_ONE, metavar="SHARE", help="Of packets that may be missing; by default 0."
-)
-@click.option(
-    "--important-loss-bound", type=BELOW_ONE, metavar="SHARE", help="Of important ones; by default 0.01."
-)
-@click.option(
-    "--keep-missing", is_flag=True, help="What is missing keeps the round before's value; else it is 0."
-)
+@click.option("--loss-bound", type=BELOW_ONE, metavar="SHARE", help="Of packets that may be missing.")
+@click.option("--important-loss-bound", type=BELOW_ONE, metavar="SHARE", help="Of important packets.")
+@click.option("--keep-missing", is_flag=True, help="What is missing keeps the round before's value, not 0.")
 @click.option("--maximum", default="1GiB", metavar="SIZE", help="Of memory for all tensors; by default 1GiB.")
 @agent_options
 @json_option
@@ -100,9 +90,6 @@ def recv(
         "deadline_seconds": run.deadline_seconds,
     }
     receiving.run(admit=receiving.admit, observers=(receiving,))
-    if not as_json:
-        for line in receiving.told():
-            click.echo(f"Written: {line}")
 
 
 class Receiving(Exchange):
@@ -149,37 +136,22 @@ class Receiving(Exchange):
                     self.names = ()
 
     def begin(self) -> Mapping[str, int]:
-        """Wait for peers until each has said what it sends; who says nothing that can be used may come back."""
-        until = time.monotonic() + self.options.wait_seconds
+        """Wait for peers, and for what they say that they will send."""
+        wait_seconds = self.options.wait_seconds
+        until = time.monotonic() + wait_seconds
         progress(f"{self.agent.name} listens at {self.agent.listening_at}")
         who = ", ".join(self.names[:MOST_NAMES]) or "the first who connects"
-        progress(f"waiting for {who}, up to {self.options.wait_seconds:g} s")
-        while not self.names or not all(name in self.announced for name in self.names):
-            left = max(0.0, until - time.monotonic())
-            if self.takes_first:
-                self.agent.wait_for_any_peer(left)
-            else:
-                self.agent.wait_for_peers(self.names, left)
-            for peer in self.names:
-                try:
-                    message = self.agent.receive_message(peer, max(0.0, until - time.monotonic()))
-                    self.announced[peer] = Announcement.decoded(message, peer)
-                except AgentError as error:
-                    if time.monotonic() >= until:
-                        raise
-                    self._leave(error)
+        progress(f"waiting for {who}, up to {wait_seconds:g} s")
+        if self.takes_first:
+            self.agent.wait_for_any_peer(wait_seconds)
+        else:
+            self.agent.wait_for_peers(self.names, wait_seconds)
+        for peer in self.names:
+            message = self.agent.receive_message(peer, max(0.0, until - time.monotonic()))
+            self.announced[peer] = Announcement.decoded(message, peer)
         self.is_waiting = False
         self._allocate()
         return {peer: self.announced[peer].rounds for peer in self.buffers}
-
-    def _leave(self, error: AgentError) -> None:
-        self.agent.disconnect(error.peer, error.what)
-        self._wait_until_gone({error.peer})
-
-    def _wait_until_gone(self, peers: set[str]) -> None:
-        until = time.monotonic() + GOODBYE_SECONDS
-        while peers & {*self.agent.peers} and time.monotonic() < until:
-            time.sleep(0.005)
 
     def _allocate(self) -> None:
         """Who announces more than there is room for fails in its first round, and alone."""
@@ -188,16 +160,18 @@ class Receiving(Exchange):
             found = self.announced[peer]
             copies = 2 if self._keeps_last and found.rounds > 1 else 1
             size_bytes = copies * found.size_bytes
+            why = f"{format_bytes(self.most_bytes)} may be used in all" if size_bytes > left else ""
             try:
-                if size_bytes > left:
-                    raise MemoryError(f"{format_bytes(self.most_bytes)} may be used in all")
-                self.buffers[peer] = [np.zeros(found.shape, found.dtype) for _ in range(copies)]
-                left -= size_bytes
+                memory = [] if why else [np.zeros(found.shape, found.dtype) for _ in range(copies)]
             except MemoryError as error:
-                text = f"no memory for {format_bytes(size_bytes)} that were announced: {error}"
-                refused = CancelledError(text, peer=peer, tensor=TENSOR, round_number=FIRST_ROUND)
-                self.refuse(peer, refused)
-                self._leave(refused)
+                why = str(error)
+            if not why:
+                self.buffers[peer], left = memory, left - size_bytes
+                continue
+            text = f"no memory for {format_bytes(size_bytes)} that were announced: {why}"
+            refused = CancelledError(text, peer=peer, tensor=TENSOR, round_number=FIRST_ROUND)
+            self.refuse(peer, refused)
+            self.agent.disconnect(peer, refused.what)
 
     def _buffer(self, peer: str, number: int) -> NDArray[Any]:
         return self.buffers[peer][number % len(self.buffers[peer])]
@@ -237,17 +211,15 @@ class Receiving(Exchange):
                 self._write(peer, number)
             except UserInputError as error:  # the other files are written
                 problems.append(error)
-        for line in self.told() if is_early else ():
-            last_words(f"written: {line}")
+        for peer in self.written:
+            for name, number in self.written[peer].items():
+                last_words(f"written: {printable(name)} (round {number})")
         for problem in problems:
             raise problem
-        if not is_early:
-            self._wait_until_gone({*self.buffers})
-
-    def told(self) -> list[str]:
-        """Of each file, for people."""
-        files = [file for names in self.written.values() for file in names.items()]
-        return [f"{printable(name)} (round {number})" for name, number in files]
+        until = time.monotonic() + (0 if is_early else GOODBYE_SECONDS)
+        complete = {peer for peer, rounds in self.rounds.items() if rounds[-1].error is None}
+        while complete & {*self.agent.peers} and time.monotonic() < until:
+            time.sleep(0.005)
 
     def described(self) -> dict[str, Any]:
         """See Exchange."""
@@ -262,17 +234,15 @@ class Receiving(Exchange):
 def check_output(output: str, peers: Sequence[str]) -> None:
     """Raises UserInputError for files that are sure not to be written, before anything is received."""
     strange = [braces for braces in BRACES.findall(output) if braces not in {PEER, ROUND}]
-    problem = wanted = ""
+    problem = ""
     if len(peers) > 1 and PEER not in output:
-        problem, wanted = f"one file for the tensors of {len(peers)} peers", "a name with {peer}"
+        problem = f"one file for the tensors of {len(peers)} peers: write {PEER} into its name"
     elif strange:
-        problem, wanted = f"nothing stands for {strange[0][:60]}", f"{PEER}, {ROUND}, or no braces"
-    elif not output or output.endswith("/"):
-        problem, wanted = f"{output!r} names no file", f"{output}FILE.npy"
+        problem = f"nothing stands for {strange[0][:60]}: write {PEER}, {ROUND}, or no braces"
     elif len(peers) > 1 and re.search(r"\}\d*\{", output):
-        problem = f"{output!r} may name the same file for several peers and rounds"
+        problem = "may name the same file for several peers and rounds"
     if problem:
-        raise UserInputError(problem, where="--output", expected=wanted)
+        raise UserInputError(problem, where="--output")
     for peer in peers or (PEER,):  # where nobody says who sends, folders must have nobody's name
         check_writable(Path(os.path.realpath(_named(output, peer, MOST_ROUNDS))))
 

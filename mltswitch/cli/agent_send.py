@@ -35,23 +35,13 @@ TYPES: Final = tuple(entry.name.lower() for entry in ElementType)
 @click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE.npy]")
 @click.option("--random", "random_size", metavar="SIZE", help="Instead of a file: so much of a normal law.")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of --random.")
-@click.option(
-    "--type", "type_name", type=click.Choice(TYPES), help="Of elements where the file does not say it."
-)
-@click.option(
-    "--to", "hosts", multiple=True, required=True, metavar="HOST[=ADDRESS[:PORT]]", help="Where it goes."
-)
-@click.option(
-    "--rounds", type=click.IntRange(1, MOST_ROUNDS), default=1, help="How often, one after the other."
-)
-@click.option(
-    "--layer", default="0", help="Number, or name in the plan's profile: gives the class. By default 0."
-)
+@click.option("--type", "type_name", type=click.Choice(TYPES), help="Of elements, where no file says it.")
+@click.option("--to", "hosts", multiple=True, required=True, metavar="HOST[=ADDRESS[:PORT]]", help="A peer.")
+@click.option("--rounds", type=click.IntRange(1, MOST_ROUNDS), default=1, help="How often; by default once.")
+@click.option("--layer", default="0", help="Number, or name in the plan's profile: gives the class.")
 @click.option("--class", "traffic_class", metavar="NAME", help="Class of the plan, whatever the layer.")
 @click.option("--policy", type=click.Choice(list(POLICIES)), help="Which packets are important.")
-@click.option(
-    "--burst", "burst_packets", type=int, help="Packets with one path and DSCP/ECN byte; by default many."
-)
+@click.option("--burst", "burst_packets", type=int, help="Packets that share a path and a DSCP/ECN byte.")
 @agent_options
 @json_option
 def send(
@@ -80,9 +70,8 @@ def send(
     # The port of the file is this host's receiver's.
     here = Endpoint(parse_endpoint(str(settings.listen)).address, 0)
     sending = Sending(settings.model_copy(update={"listen": str(here)}), run, as_json=as_json)
-    sending.announcement = Announcement(
-        rounds=rounds, element_type=kind.name.lower(), dtype=data.dtype.str, shape=data.shape
-    )
+    about = {"element_type": kind.name.lower(), "dtype": data.dtype.str, "shape": data.shape}
+    sending.announcement = Announcement.model_validate({"rounds": rounds, **about})
     sending.endpoints = _endpoints(settings, hosts)
     sending.request = SendRequest(
         data=data,
@@ -128,9 +117,6 @@ class Sending(Exchange):
         if number == self.announcement.rounds:
             self.agent.disconnect(peer, "done")
 
-    def end(self) -> None:
-        """See Exchange."""
-
     def described(self) -> dict[str, Any]:
         """See Exchange."""
         head = {"direction": "send", "dscp": self.dscp, "burst_packets": self.settings.burst_packets}
@@ -140,25 +126,19 @@ class Sending(Exchange):
 def _endpoints(settings: AgentConfig, texts: tuple[str, ...]) -> Mapping[str, Endpoint]:
     """Of options `NAME`, `NAME=ADDRESS:PORT` or `NAME=HOST:PORT`; raises UserInputError."""
     found: dict[str, Endpoint] = {}
-    is_at_home = all(Endpoint(address, 0).ip.is_loopback for address in settings.addresses)
-    for text in texts:
-        name, separator, place = text.partition("=")
+    ours = settings.addresses[0]
+    for name, separator, place in (text.partition("=") for text in texts):
         where = f"peer {name[:60]}"
-        if problem := host_name_problem(name):
+        if problem := host_name_problem(name) or ("is named twice" if name in found else ""):
             raise UserInputError(problem, where=where)
-        if name in found:
-            raise UserInputError("is named twice", where=where)
-        found[name] = (
-            look_up(place, where=where, like=settings.addresses[0]) if separator else settings.endpoint(name)
-        )
-        if not found[name].ip.is_loopback and is_at_home and settings.plaintext:
+        there = look_up(place, where=where, like=ours) if separator else settings.endpoint(name)
+        if settings.plaintext and Endpoint(ours, 0).ip.is_loopback and not there.ip.is_loopback:
             raise UserInputError(
-                f"data from {settings.addresses[0]} does not leave this machine, and {name} is at"
-                f" {found[name]}",
+                f"data from {ours} does not leave this machine, and {name} is at {there}",
                 where="--address",
-                expected="this host's address in that network",
-                hint="give it there, or as `addresses` in the file (-c)",
+                expected="this host's address in that network, or `addresses` in the file (-c)",
             )
+        found[name] = there
     return found
 
 

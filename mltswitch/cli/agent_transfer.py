@@ -4,7 +4,6 @@ The sender announces its tensor by a message, JSON, before the first round. What
 checked against the receiver's own limit before memory is made.
 """
 
-import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,12 +14,12 @@ from typing import Annotated, Any, Final, Literal, Self
 
 import click
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mltswitch.cli import discard_output
 from mltswitch.cli.agent_options import RunOptions, orderly_end, reason_of, running
 from mltswitch.cli.bars import progress_bar
-from mltswitch.cli.output import console, print_json, table
+from mltswitch.cli.output import console, last_words, print_json, table
 from mltswitch.errors import MltswitchError, printable
 from mltswitch.hostagent import Agent, AgentConfig, AgentError, Transfer, TransferStatistics
 from mltswitch.hostagent.elements import MOST_ELEMENTS
@@ -35,14 +34,8 @@ TENSOR: Final = 0
 """The number that the tensor has at both ends."""
 SUMS: Final = ("important_packets", "packets_resent", "packets_duplicate", "packets_marked")
 """Fields of TransferStatistics, for the columns that follow `packets`; `-`: what this end does not know."""
-COLUMNS: Final = ("peer", "rounds #", "size [MB]", "median time [ms]", "longest [ms]", "goodput [Gbit/s]",
-                  "packets #", "important #", "sent again #", "twice #", "CE #", "missing #", "result")  # fmt: skip
-
-
-def _of_numbers(dtype: str) -> str:
-    if not re.fullmatch("[<|][biufc](1|2|4|8|16)", dtype):
-        raise ValueError("is no type of numbers")
-    return dtype
+COLUMNS: Final = ("peer", "rounds #", "size [MB]", "median [ms]", "longest [ms]", "goodput [Gbit/s]", "packets #",
+                  "important #", "sent again #", "twice #", "CE #", "missing #", "result")  # fmt: skip
 
 
 class Announcement(BaseModel):
@@ -53,7 +46,7 @@ class Announcement(BaseModel):
     version: Literal[2] = 2
     rounds: int = Field(ge=1, le=MOST_ROUNDS)
     element_type: Literal[tuple(entry.name.lower() for entry in ElementType)]  # type: ignore[valid-type]
-    dtype: Annotated[str, AfterValidator(_of_numbers)]
+    dtype: str = Field(pattern=r"^[<|][biufc](1|2|4|8|16)$")
     """As numpy writes it; what numpy has no name for travels as the bits that stand for it."""
     shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(max_length=32)
 
@@ -68,11 +61,11 @@ class Announcement(BaseModel):
         try:
             found = cls.model_validate_json(message)
             count, rest = divmod(found.size_bytes, ElementType[found.element_type.upper()].size_bytes)
+            problem = "impossible size" if rest or count > MOST_ELEMENTS else ""
         except (ValidationError, TypeError) as error:
-            problem = " ".join(line.strip() for line in str(error).splitlines()[:3])
-            raise TransferMismatchError(f"its announcement cannot be used: {problem}", peer=peer) from None
-        if rest or count > MOST_ELEMENTS:
-            raise TransferMismatchError("announces a tensor of impossible size", peer=peer)
+            problem = " ".join(str(error).split()[:40])
+        if problem:
+            raise TransferMismatchError(f"its announcement cannot be used: {problem}", peer=peer)
         return found
 
 
@@ -118,8 +111,7 @@ class Exchange(ABC):
     def completed(self, peer: str, number: int) -> None:
         """A round is complete; told of once more where that is interrupted."""
 
-    @abstractmethod
-    def end(self) -> None:
+    def end(self) -> None:  # noqa: B027  (a sender has nothing left to do)
         """No round is left: all are over, or the run ends early. The agent is still open."""
 
     @abstractmethod
@@ -143,11 +135,17 @@ class Exchange(ABC):
                 except OSError:  # why a run ends early is more than that nobody takes what it has come to
                     discard_output()
                 raise
-        failed = [entry for rounds in self.rounds.values() for entry in rounds if entry.error is not None]
-        first = min(failed, key=lambda entry: entry.round).error if failed else None
-        self._print(first)
-        if first is not None:
-            raise first
+        failed = self._failed()
+        self._print(failed[0] if failed else None)
+        if failed:
+            raise failed[0]
+
+    def _failed(self) -> list[AgentError]:
+        """Of each peer that failed, the first one first."""
+        last = [rounds[-1] for rounds in self.rounds.values() if rounds[-1].error is not None]
+        return [
+            entry.error for entry in sorted(last, key=lambda entry: entry.round) if entry.error is not None
+        ]
 
     def refuse(self, peer: str, error: AgentError) -> None:
         """A peer's first round cannot begin."""
@@ -196,7 +194,7 @@ class Exchange(ABC):
 
     def _print(self, error: BaseException | None) -> None:
         seconds, cpu_seconds = time.monotonic() - self._began[0], time.process_time() - self._began[1]
-        document = self.described()
+        document, failed = self.described(), self._failed()
         if not self.as_json and self.rounds:
             screen = console()
             # rich itself ends the process where nobody reads, with an exit code of its own.
@@ -204,6 +202,9 @@ class Exchange(ABC):
                 rows = [(printable(peer), *_row(rounds)) for peer, rounds in self.rounds.items()]
                 screen.print(table("Rounds (measured)", COLUMNS, rows))
             click.echo(f"{shown.get()}{seconds:.2f} s in all, of a processor here {cpu_seconds:.2f} s.")
+            for other in failed:
+                if other is not error:
+                    last_words(f"failed: {other}")
         elif self.as_json and document:
             peers = [
                 {"peer": peer, **more, "rounds": [plain(entry) for entry in self.rounds.get(peer, [])]}
@@ -218,7 +219,7 @@ def _row(rounds: Sequence[Round]) -> tuple[str, ...]:
     """Sums over a peer's rounds, and medians of times."""
     known = [entry.statistics for entry in rounds if entry.statistics is not None]
     whole = [entry.statistics for entry in rounds if entry.statistics is not None and entry.error is None]
-    error = next((entry.error for entry in rounds if entry.error is not None), None)
+    is_failed = any(entry.error is not None for entry in rounds)
     packets, lost = sum(found.packets for found in known), sum(entry.missing_packets or 0 for entry in rounds)
     times = ("-", "-", "-", "-")
     if whole:
@@ -230,5 +231,5 @@ def _row(rounds: Sequence[Round]) -> tuple[str, ...]:
         values = [value for found in known if (value := getattr(found, field)) is not None]
         sums.append(f"{sum(values):,}" if values else "-")
     share = f"{lost:,} ({format_ratio(lost / packets)})" if lost and packets else "0"
-    result = error.what if error is not None else "within the bound" if lost else "complete"
+    result = "failed" if is_failed else "within the bound" if lost else "complete"
     return (str(len(rounds)), *times, f"{packets:,}", *sums, share, result)

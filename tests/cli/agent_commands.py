@@ -1,13 +1,16 @@
 """`mltswitch agent` as tests run it: in processes of its own, or in this one."""
 
+import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -49,13 +52,18 @@ class Running:
 
 
 @contextmanager
-def running(*arguments: object, within: NamespaceHandle | None = None) -> Iterator[Running]:
+def running(
+    *arguments: object,
+    within: NamespaceHandle | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Running]:
     command = [sys.executable, "-m", "mltswitch", "agent", *map(str, arguments)]
     process = subprocess.Popen(
         command if within is None else within.command(command),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, **environment},
         # What a shell runs in the background ignores SIGINT, and so does everything below it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  (no threads here)
     )
@@ -67,9 +75,11 @@ def running(*arguments: object, within: NamespaceHandle | None = None) -> Iterat
 
 
 @contextmanager
-def receiving(*arguments: object) -> Iterator[tuple[Running, str]]:
+def receiving(
+    *arguments: object, environment: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[tuple[Running, str]]:
     """A receiver on ports of its own choice, and where it listens."""
-    with running("recv", "--listen", "127.0.0.1:0", "--data-port", 0, *arguments) as receiver:
+    with running("recv", "--listen", "127.0.0.1:0", *arguments, environment=environment) as receiver:
         yield receiver, receiver.reads(r"listens at (\S+)")[1]
 
 
@@ -85,3 +95,10 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 
 def files(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir())
+
+
+def free_place() -> str:
+    """Address and port where nobody listens now."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{bound.getsockname()[1]}"
