@@ -11,6 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, Self
@@ -130,8 +131,9 @@ def spin(is_on: bool) -> None:
         _is_spinning.clear()
 
 
+@cache
 def random_tensor(size_bytes: int, seed: int) -> NDArray[np.float32]:
-    """Like gradients: normally distributed."""
+    """Like gradients, normally distributed. The same memory each time: no end makes the other wait for it."""
     return np.random.default_rng(seed).standard_normal(size_bytes // 4, dtype=np.float32)
 
 

@@ -10,7 +10,7 @@ new random float32 a round by the public face with its defaults and a loss bound
     largest_share_of_rounds_an_element_missed
                                             of 25 MB at 20 %
     largest_over_mean_SIZE_CASE             the same over the mean share, and what it would be if each packet
-    largest_over_mean_by_chance_SIZE_CASE   of each round were missing by lot: of thousands some are missed often
+    largest_over_mean_by_chance_SIZE_CASE   of each round were missing by lot: of thousands some often are
     largest_slice_over_mean_SIZE_CASE       of a hundred slices of the tensor
     last_over_first_quarter_SIZE_CASE       missing share of the tensor's last quarter over its first
     missing_share_SIZE_CASE, important_missing_share_SIZE_CASE, rounds

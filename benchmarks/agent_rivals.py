@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import Any, Final
 
-from benchmarks.agent_ends import cpu_seconds, wait_until
+from benchmarks.agent_ends import cpu_seconds, random_tensor, wait_until
 from mltswitch.lab import NamespaceHandle
 
 GLOO_PORT: Final = 29_511
@@ -49,7 +49,7 @@ def gloo_stream(sends: bool, size_bytes: int, count: int, in_flight: int) -> dic
     import torch  # noqa: PLC0415
     from torch import distributed  # noqa: PLC0415
 
-    tensors = [torch.randn(size_bytes // 4) for _ in range(in_flight)]
+    tensors = [torch.from_numpy(random_tensor(size_bytes, slot)) for slot in range(in_flight)]
     done = torch.zeros(1)
     waiting: list[Any] = []
     cpu, started = cpu_seconds(), time.perf_counter()
