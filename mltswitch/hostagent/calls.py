@@ -75,6 +75,7 @@ class Calls:
     async def listen(self, at: Endpoint) -> Endpoint:
         """Take calls from now on; where, with the port that the kernel chose. Raises MachineError."""
         listener = listening_socket(at, MOST_STRANGERS)
+        set_up(listener, self._engine.config.control_dscp)  # answers to calls are of that class, too
         self._engine.task(self._accept_all(listener))
         return Endpoint(at.address, listener.getsockname()[1])
 
