@@ -3,10 +3,11 @@
 The data plane fills in what differs from packet to packet: lengths, DSCP/ECN and the checksum of IPv4.
 """
 
+import fcntl
+import socket
 import struct
 from collections.abc import Sequence
 from ipaddress import IPv4Address
-from pathlib import Path
 from typing import Final
 
 from mltswitch.errors import MachineError
@@ -16,6 +17,7 @@ _TIME_TO_LIVE: Final = 64
 _DONT_FRAGMENT: Final = 0x4000
 _VERSION_AND_LENGTH: Final = 0x45
 _UDP: Final = 17
+_SIOCGIFHWADDR: Final = 0x8927
 
 
 def frame_header(
@@ -38,10 +40,12 @@ def frame_header(
     Raises MachineError where the interface has no address.
     """
     try:
-        own = Path(f"/sys/class/net/{interface}/address").read_text("ascii").strip()
+        # In sysfs a thread may see the interfaces of another network namespace.
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            answer = fcntl.ioctl(asking, _SIOCGIFHWADDR, struct.pack("256s", interface.encode()))
     except OSError:
         raise MachineError("has no MAC address", where=f"interface {interface}") from None
-    ethernet = bytes.fromhex(gateway.replace(":", "")) + bytes.fromhex(own.replace(":", ""))
+    ethernet = bytes.fromhex(gateway.replace(":", "")) + answer[18:24]
     ip = struct.pack(
         ">BBHHHBBH4s4s",
         _VERSION_AND_LENGTH,
