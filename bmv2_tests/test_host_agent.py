@@ -16,15 +16,7 @@ import pytest
 
 from bmv2_tests.namespace import Namespace
 from bmv2_tests.switch import Bmv2
-from mltswitch.hostagent.agent import Agent
-from mltswitch.hostagent.completions import Completion
-from mltswitch.hostagent.control.security import Plaintext
-from mltswitch.hostagent.control.sockets import Endpoint
-from mltswitch.hostagent.errors import PeerRefusedError
-from mltswitch.hostagent.settings import AgentSettings
-from mltswitch.hostagent.spraying.modes import BySourceRoute
-from mltswitch.hostagent.spraying.sprayer import PathSprayer
-from mltswitch.hostagent.transport.rate import RateSettings
+from mltswitch.hostagent import Agent, AgentConfig, PeerRefusedError
 from mltswitch.p4.program import Program
 from mltswitch.wire import ETHERTYPE_SOURCE_ROUTE
 
@@ -36,7 +28,7 @@ BETWEEN: Final = (2, 3)
 """Ports of either switch that lead to the other one; hosts are behind port 1."""
 HOSTS: Final = {"left": "10.50.0.1", "right": "10.50.0.2"}
 PATIENCE_SECONDS: Final = 60.0
-RATE: Final = RateSettings.for_network(20e6, queue_bytes=0, noise_ns=10**9)
+RATE: Final = "20Mbps"
 _CHECKSUMS_BY_DEVICE: Final = 0x17
 """linux/ethtool.h, ETHTOOL_STXCSUM."""
 _SIOCETHTOOL: Final = 0x8946
@@ -54,19 +46,23 @@ class Road:
     hosts: Mapping[str, Namespace]
     switches: Mapping[str, Bmv2]
 
-    def agent(self, name: str, routes: tuple[tuple[int, ...], ...], peer: str, **options: object) -> Agent:
-        settings = AgentSettings(
-            name=name,
-            addresses=(HOSTS[name],) * len(BETWEEN),
-            spray=BySourceRoute("data0", hardware_address(peer), {peer: routes}),
-            security=Plaintext(beyond_loopback=True),
-            rate=RATE,
-            control_dscp=CONTROL_DSCP,
-            listen=Endpoint(HOSTS[name], 0),
-            **options,  # type: ignore[arg-type]  # any of the settings
-        )
-        with self.hosts[name].entered():  # its thread stays there
-            return Agent(settings)
+    def agent(self, name: str, routes: Mapping[str, tuple[tuple[int, ...], ...]]) -> Agent:
+        peer = next(host for host in HOSTS if host != name)
+        fields = {
+            "name": name,
+            "listen": f"{HOSTS[name]}:0",
+            "plaintext": True,
+            "line_rate": RATE,
+            "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": [DSCP]},
+            "spraying": {
+                "mode": "p4",
+                "interface": "data0",
+                "gateway": hardware_address(peer),
+                "routes": routes,
+            },
+        }
+        with self.hosts[name].entered():  # its threads stay there
+            return Agent(AgentConfig.model_validate(fields))
 
 
 @pytest.fixture(scope="module")
@@ -145,26 +141,21 @@ def test_a_tensor_crosses_both_paths_and_comes_without_its_routes(road: Road) ->
                 socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE_SOURCE_ROUTE))
             )
         ends = {
-            name: stack.enter_context(road.agent(name, routes, peer))
+            name: stack.enter_context(road.agent(name, {peer: routes}))
             for name, peer in (("left", "right"), ("right", "left"))
         }
-        assert ends["right"].listening_at is not None
-        ends["left"].connect("right", ends["right"].listening_at, PATIENCE_SECONDS)
+        ends["left"].connect("right", ends["right"].listening_at, timeout_seconds=PATIENCE_SECONDS)
         ends["right"].wait_for_peers(["left"], PATIENCE_SECONDS)
         # Slower than what comes: the queue of the last port passes S, and the switch marks.
         road.switches["right"].cli.run("set_queue_rate 1000 1")
         before = {port: road.switches["left"].counts(port, QUEUE)["arrived"] for port in BETWEEN}
-        there = ends["right"].post_recv("left", buffer, tensor=1, round_number=1)
-        ends["left"].post_send(
-            "right", original, tensor=1, round_number=1, dscp=DSCP, policy="all", burst_packets=1
-        )
-        received: Completion = there.wait(PATIENCE_SECONDS)
+        there = ends["right"].post_receive("left", buffer, tensor=1)
+        here = ends["left"].post_send("right", original, tensor=1, importance="all", burst_packets=1)
+        received = there.wait(PATIENCE_SECONDS)
+        here.wait(PATIENCE_SECONDS)
         assert (buffer == original).all()
-        assert received.statistics is not None
         assert received.statistics.packets_marked
-        sprayer = ends["left"]._engine.connection("right").sprayer
-        assert isinstance(sprayer, PathSprayer)
-        sent = [path.sent_packets for path in sprayer.statistics()]
+        sent = [path.sent_packets for path in ends["left"].snapshot().peers["right"]["default"].paths]
         arrived = [road.switches["left"].counts(port, QUEUE)["arrived"] - before[port] for port in BETWEEN]
         assert sum(arrived) >= received.statistics.packets
         assert abs(arrived[0] - arrived[1]) <= 0.03 * sum(arrived)
@@ -174,16 +165,15 @@ def test_a_tensor_crosses_both_paths_and_comes_without_its_routes(road: Road) ->
         with pytest.raises(BlockingIOError):
             left_over.recv(2048)
         # 4 bytes of header and 2 for each of two switches, of what IPv4 and UDP leave.
-        assert ends["left"]._engine._paths.payload_bytes == MTU_BYTES - 28 - 8
+        assert ends["left"].config.datagram_bytes == MTU_BYTES - 28 - 8
         # Asked before the ends close: what arrives later draws ICMP, which no queue here is for.
         assert {name: switch.refused() for name, switch in road.switches.items()} == {"left": {}, "right": {}}
 
 
 def test_who_has_no_route_is_refused(road: Road) -> None:
     with (
-        road.agent("right", ((2, 1),), "left") as right,
-        road.agent("left", ((2, 1), (3, 1), (2, 1)), "right") as left,
+        road.agent("right", {"left": ((2, 1),)}) as right,
+        road.agent("left", {"other": ((2, 1),)}) as left,
+        pytest.raises(PeerRefusedError, match="no source route leads to it"),
     ):
-        assert right.listening_at is not None
-        with pytest.raises(PeerRefusedError, match="has 2 paths, and 3 source routes lead to it"):
-            left.connect("right", right.listening_at, PATIENCE_SECONDS)
+        left.connect("right", right.listening_at, timeout_seconds=PATIENCE_SECONDS)
