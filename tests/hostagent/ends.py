@@ -1,9 +1,12 @@
 """Agents on loopback, alone or connected, and peers that say on the control channel what a test wants."""
 
+import ctypes
 import json
+import os
 import socket
+import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -14,6 +17,8 @@ from mltswitch.hostagent import Agent, AgentConfig, Completion, Endpoint
 from mltswitch.hostagent.telemetry.events import AgentEvent, Observer
 
 PATIENCE_SECONDS: Final = 60.0
+SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27
+"""Of Linux (socket(7))."""
 SENDER, RECEIVER = "worker", "server"
 SLOW: Final[dict[str, Any]] = {"line_rate": "20Mbps", "mtu_bytes": 1500}
 """Fields of an agent that sends a megabyte in half a second."""
@@ -81,6 +86,51 @@ def exchange(
     ended = here.wait(PATIENCE_SECONDS), there.wait(PATIENCE_SECONDS)
     assert (buffer == original).all()
     return ended
+
+
+@contextmanager
+def losing(agent: Agent, share: float, address: str | None = None) -> Iterator[None]:
+    """Data sockets of an agent, or that of one path, drop so many of the datagrams that come, by chance.
+
+    The kernel drops by a filter of the socket; each burst is one datagram to it.
+    """
+    places = _places(agent, address)
+    held = {entry.getsockname()[:2]: entry for entry in _datagram_sockets()}
+    held = {place: entry for place, entry in held.items() if place in places}
+    assert len(held) == len(places)
+    random, none, all_of_it = 0xFFFFF000 + 56, 0, 0xFFFFFFFF
+    program = [
+        (0x20, 0, 0, random),
+        (0x35, 1, 0, int(share * all_of_it)),
+        (6, 0, 0, none),
+        (6, 0, 0, all_of_it),
+    ]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
+    try:
+        for entry in held.values():
+            entry.setsockopt(
+                socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(code))
+            )
+        yield
+    finally:
+        for entry in held.values():
+            entry.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
+            entry.close()
+
+
+def _places(agent: Agent, address: str | None) -> set[tuple[str, int]]:
+    sockets = agent.engine._transports["mlt"]._sockets  # type: ignore[attr-defined]
+    return {(place, port) for _, place, port in sockets if address in {None, place}}
+
+
+def _datagram_sockets() -> Iterator[socket.socket]:
+    """Second handles of those of this process."""
+    for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208  (names are numbers)
+        with suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{entry}").startswith("socket:"):  # noqa: PTH115
+                found = socket.socket(fileno=os.dup(int(entry)))
+                if found.type is socket.SOCK_DGRAM and found.family is not socket.AF_UNIX:
+                    yield found
 
 
 class Notes:

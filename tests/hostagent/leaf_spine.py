@@ -11,26 +11,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from mltswitch.hostagent.agent import Agent
-from mltswitch.hostagent.control.security import Plaintext
-from mltswitch.hostagent.control.sockets import Endpoint
-from mltswitch.hostagent.datapaths import DataPaths
-from mltswitch.hostagent.network.receiver import DatagramReceiver
-from mltswitch.hostagent.settings import AgentSettings
-from mltswitch.hostagent.spraying.modes import BySegments
-from mltswitch.hostagent.spraying.paths import PathSettings
-from mltswitch.hostagent.spraying.planned import PlannedSpray, planned_spray
+from mltswitch.hostagent import Agent, AgentConfig
+from mltswitch.hostagent.fields import Spraying
+from mltswitch.hostagent.planned import _spraying
+from mltswitch.hostagent.spraying.paths import PathOptions, host_of
 from mltswitch.hostagent.spraying.setup import setup_commands
-from mltswitch.hostagent.spraying.sprayer import PathSprayer, PathStatistics
-from mltswitch.hostagent.spraying.standing import State
-from mltswitch.hostagent.transport.datagrams import HEADER_DTYPE, Bursts
-from mltswitch.hostagent.transport.hello import LocalEnd, PeerHello, Secrets, decode_hello, encode_hello
-from mltswitch.hostagent.transport.rate import RateSettings
+from mltswitch.hostagent.transport.description import PathSnapshot
 from mltswitch.lab.namespaces import NamespaceHandle
 from mltswitch.plan import Plan
 from tests.hostagent.spraying.test_paths import plan_with
@@ -39,7 +29,7 @@ from tests.hostagent.spraying.test_paths_in_the_kernel import network
 HOSTS: Final = ("host1", "host3")
 SPINES: Final = 2
 DSCP, CONTROL_DSCP = 34, 40
-RATE_BPS: Final = 150e6
+LINE_RATE: Final = "150Mbps"
 """So slow that a tensor is on its way for seconds."""
 SHARED_ELEMENTS: Final = 1_500_000
 LONG_ELEMENTS: Final = 4_000_000
@@ -49,20 +39,19 @@ MIDDLE_PACKETS: Final = 200
 """Of that tensor have left: it is on its way."""
 PATIENCE_SECONDS: Final = 60.0
 ATTEMPTS: Final = 10
-TOS_STEP: Final = 5
-"""Coprime to 4: all code points of ECN come up."""
+CODE_POINTS: Final = range(0, 64, 9)
 
 
-def fabric(plan: Plan, path_settings: PathSettings) -> Iterator[str]:
+def fabric(plan: Plan, options: PathOptions) -> Iterator[str]:
     """Everything that root does."""
     yield from network(plan)
     for host, peer in (HOSTS, HOSTS[::-1]):
-        for command in setup_commands(plan, host, peer, path_settings):
+        for command in setup_commands(plan, host, peer, options):
             if not command.startswith("#"):
                 yield f"ip netns exec {host} {command}"
     if plan.paths.mode == "entropy":
         yield from equal_cost_routes(plan)
-    if path_settings.is_sticky:
+    if options.is_sticky:
         yield from control_addresses(plan)
 
 
@@ -95,33 +84,22 @@ def control_addresses(plan: Plan) -> Iterator[str]:
         yield f"ip -n {host.name} route add {prefix} via {host.gateway} src {alias}"
 
 
-def control_address(plan: Plan, name: str, planned: PlannedSpray) -> str:
-    """Where an agent listens."""
-    if not isinstance(planned.spray, BySegments):
-        return planned.addresses[0]
-    (host,) = [host for host in plan.topology.hosts if host.name == name]
-    return str(host.aliases[0][1])
-
-
-def settings_of(plan: Plan, host: str, path_settings: PathSettings) -> AgentSettings:
-    """Of an agent on that host."""
-    planned = planned_spray(plan, host, path_settings)
-    return AgentSettings(
-        name=host,
-        addresses=planned.addresses,
-        spray=planned.spray,
-        data_port=planned.first_port or 18515,
-        security=Plaintext(beyond_loopback=True),
-        rate=RateSettings.for_network(RATE_BPS, queue_bytes=0, noise_ns=10**9),
-        control_dscp=CONTROL_DSCP,
-        listen=Endpoint(control_address(plan, host, planned), 18516),
+def opened(plan: Plan, name: str, *, is_sticky: bool) -> Agent:
+    """An agent on that host, in its namespace."""
+    host = host_of(plan, name)
+    spraying, addresses = _spraying(plan, host, Spraying(sticky=is_sticky, source_ports=SOURCE_PORTS))
+    control = str(host.aliases[0][1]) if is_sticky else addresses[0]
+    config = AgentConfig(
+        name=name,
+        listen=f"[{control}]:18516" if ":" in control else f"{control}:18516",
+        addresses=addresses if plan.paths.mode != "entropy" else addresses[:1],
+        spraying=spraying,
+        plaintext=True,
+        line_rate=LINE_RATE,
+        classes={"control_dscp": CONTROL_DSCP, "gradient_dscp": [DSCP]},
     )
-
-
-def entered(host: str, make: Callable[[], Any]) -> Any:
-    """Called in a host's namespace; threads that begin there stay there."""
-    with NamespaceHandle(host).entered():
-        return make()
+    with NamespaceHandle(name).entered():
+        return Agent(config)
 
 
 def forwarded(plan: Plan) -> list[int]:
@@ -148,20 +126,22 @@ class Play:
         self._plan, self._sender, self._receiver = plan, sender, receiver
         self._round = 0
 
-    def paths(self) -> tuple[PathStatistics, ...]:
+    def paths(self) -> tuple[PathSnapshot, ...]:
         """As the sender sees them."""
-        sprayer = self._sender._engine.connection("host3").sprayer
-        assert isinstance(sprayer, PathSprayer)
-        return sprayer.statistics()
+        return self._sender.snapshot().peers["host3"]["default"].paths
 
-    def post(self, elements: int) -> Callable[[], bool]:
+    def states(self) -> list[str]:
+        """Of all paths."""
+        return [path.state for path in self.paths()]
+
+    def post(self, elements: int, **options: Any) -> Callable[[], bool]:
         """Begin to send a tensor; the answer waits and says whether all of it is right."""
         self._round += 1
         original = np.random.default_rng(self._round).standard_normal(elements).astype(np.float32)
         buffer = np.zeros_like(original)
-        there = self._receiver.post_recv("host1", buffer, tensor=1, round_number=self._round)
+        there = self._receiver.post_receive("host1", buffer, tensor=1, round_number=self._round)
         here = self._sender.post_send(
-            "host3", original, tensor=1, round_number=self._round, dscp=DSCP, burst_packets=1
+            "host3", original, tensor=1, round_number=self._round, burst_packets=1, **options
         )
 
         def wait() -> bool:
@@ -171,16 +151,22 @@ class Play:
 
         return wait
 
+    def bytes_kept(self) -> dict[str, list[int]]:
+        """DSCP/ECN bytes of data, and those that came."""
+        for dscp in CODE_POINTS:
+            for importance in ("all", "none"):
+                self.post(20_000, dscp=dscp, importance=importance)()
+        came = self._receiver.snapshot().peers["host1"]["default"].received_by_tos
+        return {"sent": sorted(dscp << 2 | ecn for dscp in CODE_POINTS for ecn in (0, 2)), "came": [*came]}
+
     def shares(self) -> dict[str, Any]:
         """A tensor over sound paths; another one where the machine was too busy to answer on all of them."""
         for _ in range(ATTEMPTS):
             before, sent = forwarded(self._plan), [path.sent_packets for path in self.paths()]
-            times_left = sum(path.times_left for path in self.paths())
-            were_sound = all(path.state is State.ACTIVE for path in self.paths())
+            were_sound = {*self.states()} == {"used"}
             is_right = self.post(SHARED_ELEMENTS)()
             after, paths = forwarded(self._plan), self.paths()
-            are_sound = all(path.state is State.ACTIVE for path in paths)
-            if were_sound and are_sound and sum(path.times_left for path in paths) == times_left:
+            if were_sound and {*self.states()} == {"used"}:
                 break
         return {
             "is_right": is_right,
@@ -195,95 +181,33 @@ class Play:
         while sum(path.sent_packets for path in self.paths()) <= sent + MIDDLE_PACKETS:
             time.sleep(0.005)
         set_forwarding(spine, is_on=False)
-        left = self._until(lambda states: State.LEFT in states)
-        is_right = wait()
-        states = [path.state for path in self.paths()]
-        mended = time.monotonic()
-        set_forwarding(spine, is_on=True)
-        while time.monotonic() - mended < PATIENCE_SECONDS and left:
-            is_right &= self.post(SHARED_ELEMENTS // 10)()
-            if State.LEFT not in [path.state for path in self.paths()]:
-                break
-        return {
-            "is_right": is_right,
-            "states_while_broken": states,
-            "states_at_the_end": [path.state for path in self.paths()],
-        }
-
-    def _until(self, is_so: Callable[[list[State]], bool]) -> bool:
         end = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < end:
-            if is_so([path.state for path in self.paths()]):
-                return True
+        while "dead" not in self.states() and time.monotonic() < end:
             time.sleep(0.005)
-        return False
-
-
-def bytes_kept(ends: dict[str, AgentSettings]) -> dict[str, Any]:
-    """DSCP/ECN bytes on every path: how many were sent, and how many came as they were."""
-    with ExitStack() as stack:
-        opened: dict[str, DataPaths] = {}
-        for host, settings in ends.items():
-            opened[host] = entered(host, partial(DataPaths, settings))
-            stack.callback(opened[host].close)
-        receivers = [DatagramReceiver(entry.socket, 64) for entry in opened["host3"].sockets]
-        hello = hello_of("host3", opened["host3"])
-        output = entered("host1", lambda: opened["host1"].to_peer(hello, lambda: RATE_BPS).output)
-        paths, values = len(hello.data_addresses), np.arange(0, 256, TOS_STEP)
-        sent = np.array([(path, tos) for tos in values for path in range(paths)])
-        headers = np.zeros(len(sent), HEADER_DTYPE)
-        headers["path"], headers["sequence"] = sent[:, 0], sent[:, 1]
-        bursts = Bursts(
-            headers=headers,
-            tensor=np.zeros(1000, np.uint8),
-            payload_offsets_bytes=np.zeros(len(sent), np.int64),
-            payload_bytes=np.full(len(sent), 1000),
-            starts=np.arange(len(sent) + 1),
-            paths=sent[:, 0],
-            tos=sent[:, 1].astype(np.uint8),
-        )
-        assert output.send(bursts) == len(sent)
-        came: set[tuple[int, int]] = set()
+        is_right = wait()
+        states = self.states()
+        set_forwarding(spine, is_on=True)
         end = time.monotonic() + PATIENCE_SECONDS
-        while len(came) < len(sent) and time.monotonic() < end:
-            for receiver in receivers:
-                for grid in receiver.receive():
-                    found = grid.headers()
-                    same = found["sequence"] == grid.tos[:, None]
-                    came |= set(
-                        zip(found["path"][same].tolist(), found["sequence"][same].tolist(), strict=True)
-                    )
-        return {
-            "sent": len(sent),
-            "kept": len(came),
-            "refused": [entry.error for entry in output.refusals()],
-        }
-
-
-def hello_of(name: str, paths: DataPaths) -> PeerHello:
-    """As a peer would get it."""
-    local = LocalEnd(name, paths.addresses, 1 << 20, paths.payload_bytes, False, CONTROL_DSCP)
-    return decode_hello(encode_hello(local, Secrets(1, bytes(32))))
+        while {*self.states()} != {"used"} and time.monotonic() < end:
+            is_right &= self.post(SHARED_ELEMENTS // 10)()
+        return {"is_right": is_right, "while_broken": states, "at_the_end": self.states()}
 
 
 def main(mode: str) -> None:
     """Print one line of JSON."""
     plan = plan_with(mode.removesuffix(" sticky"), spines=SPINES)
-    path_settings = PathSettings(source_ports=SOURCE_PORTS, is_sticky=mode.endswith("sticky"))
-    script = "\n".join(fabric(plan, path_settings))
+    is_sticky = mode.endswith("sticky")
+    options = PathOptions(source_ports=SOURCE_PORTS, is_sticky=is_sticky)
+    script = "\n".join(fabric(plan, options))
     subprocess.run(["sh", "-eu"], input=script, text=True, check=True, capture_output=True)
-    ends = {host: settings_of(plan, host, path_settings) for host in HOSTS}
-    found: dict[str, Any] = {"bytes": bytes_kept(ends)}
     with ExitStack() as stack:
-        agents = {host: stack.enter_context(entered(host, partial(Agent, ends[host]))) for host in HOSTS}
-        at = agents["host3"].listening_at
-        assert at is not None
-        agents["host1"].connect("host3", at, PATIENCE_SECONDS)
-        agents["host3"].wait_for_peers(["host1"], PATIENCE_SECONDS)
-        play = Play(plan, agents["host1"], agents["host3"])
-        found["shares"] = play.shares()
+        sender, receiver = (stack.enter_context(opened(plan, host, is_sticky=is_sticky)) for host in HOSTS)
+        sender.connect("host3", receiver.listening_at, timeout_seconds=PATIENCE_SECONDS)
+        receiver.wait_for_peers(["host1"], PATIENCE_SECONDS)
+        play = Play(plan, sender, receiver)
+        found: dict[str, Any] = {"shares": play.shares(), "bytes": play.bytes_kept()}
         found["fault"] = play.break_and_mend("spine2")
-        found["payload_bytes"] = agents["host1"]._engine._paths.payload_bytes
+        found["datagram_bytes"] = sender.config.datagram_bytes
     sys.stdout.write(json.dumps(found) + "\n")
 
 
