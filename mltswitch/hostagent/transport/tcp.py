@@ -5,495 +5,517 @@ ends the send. Everything but posting happens in the engine's thread, in callbac
 two of them nobody touches a tensor, so that its memory is the user's at once when its transfer ends.
 """
 
+import asyncio
 import heapq
 import itertools
 import secrets
 import socket
 import threading
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
-from hmac import compare_digest
 from time import monotonic_ns
 from typing import Any, Final, cast
 
 import numpy as np
 from pydantic import BaseModel
 
+from mltswitch.hostagent import errors
 from mltswitch.hostagent.endpoint import Endpoint
-from mltswitch.hostagent.errors import (
-    AgentError,
-    CancelledError,
-    DeadlineExceededError,
-    PeerUnreachableError,
-    ProtocolViolationError,
-    TooManyTransfersError,
-    TransferMismatchError,
-)
+from mltswitch.hostagent.errors import AgentError, PeerUnreachableError, ProtocolViolationError
 from mltswitch.hostagent.protocol.frames import text
+from mltswitch.hostagent.streams import listening_socket
+from mltswitch.hostagent.transport import description as api
 from mltswitch.hostagent.transport import tcp_frames as wire
-from mltswitch.hostagent.transport.description import (
-    AtDeadline,
-    ConnectionSnapshot,
-    Moment,
-    Receive,
-    Send,
-    Ticket,
-    Transport,
-    TransportHost,
-)
-from mltswitch.hostagent.transport.tcp_frames import TcpSettings
-from mltswitch.hostagent.transport.tcp_streams import Incoming, Listeners, Outgoing, choose, data_socket, dial
-from mltswitch.hostagent.transport.tcp_transfer import Key, TcpTicket
+from mltswitch.hostagent.transport.description import Moment, Receive, Send
+from mltswitch.hostagent.transport.tcp_frames import Key, TcpSettings
+from mltswitch.hostagent.transport.tcp_streams import Incoming, Outgoing, data_socket
 from mltswitch.wire import ElementType
 
 LAST_WORDS_SECONDS: Final = 0.5
 """A data connection may end before the control channel says why."""
 MOST_TRANSFERS: Final = 16_384
-"""Open receives of a connection, and READYs of the peer's that no send has met."""
+"""Open ones of a connection; and READYs of the peer's that no send has met, or that ended before one did."""
 MOST_UNREAD_BYTES: Final = 64 << 10
 """Of messages, each with MESSAGE_BYTES on top."""
 MESSAGE_BYTES: Final = 4
+STRANGER_SECONDS: Final = 3
+"""Until then the kernel keeps who connects and says nothing; it keeps MOST_STRANGERS at most."""
+MOST_STRANGERS: Final = 256
+PAUSE_SECONDS: Final = 0.1
+"""After the machine had no descriptor or memory left for another connection."""
 _ERRORS: Final = {
-    "cancelled": CancelledError,
-    "deadline": DeadlineExceededError,
-    "mismatch": TransferMismatchError,
+    "cancelled": errors.CancelledError,
+    "deadline": errors.DeadlineExceededError,
+    "mismatch": errors.TransferMismatchError,
 }
 
 
-class TcpConnection:
-    """One channel with one peer, a `Connection`."""
+class _Ticket:
+    """One transfer; all but what its user calls is the engine's thread's."""
 
-    def __init__(
-        self, engine: "TcpEngine", peer: str, channel: str, token: bytes, theirs: wire.TcpOffer
-    ) -> None:
-        self.peer, self.token = peer, token
-        self.chunk_bytes = min(theirs.chunk_bytes, engine.settings.chunk_bytes)
-        self.lock = threading.Lock()
-        """Over what posts and messages change from any thread: transfers, entries to be said, counts."""
-        self._engine, self._host, self._channel = engine, engine.host, channel
-        self._loop = engine.host.loop
+    def __init__(self, connection: "_Connection", request: Send | Receive) -> None:
+        memory = request.memory
+        self.request = request
+        self.slot = isinstance(request, Send), (request.tensor, request.round_number)
+        self.is_send, self.key = self.slot
+        self.number = -1
+        """Of its READY, which tells chunks of an earlier attempt apart; -1: there was none."""
+        self.view, self.size = memory.data.data, len(memory.data)
+        element_bytes = memory.element_type.size_bytes
+        elements = max(connection.chunk_bytes // element_bytes, -(-memory.element_count // wire.MOST_CHUNKS))
+        self.chunk_elements, self.chunk_bytes = elements, elements * element_bytes
+        self.arrived = np.zeros(-(-self.size // self.chunk_bytes), np.bool_)
+        self.arrived_count = self.taken = 0
+        self.bound = 0.0
+        """The share of chunks that may be missing, from the soft time on."""
+        self.dscp = request.dscp if isinstance(request, Send) else 0
+        self.times: dict[str, Any] = {"posted_ns": monotonic_ns(), "ready_ns": 0, "first_ns": 0, "last_ns": 0}
+        self.timers: list[asyncio.TimerHandle] = []
+        self.is_over = False
+        self._connection = connection
+        self._outcome: Future[api.Outcome] = Future()
+
+    def wait(self, timeout_seconds: float | None) -> bool:
+        with suppress(TimeoutError):
+            self._outcome.result(timeout_seconds)
+        return self._outcome.done()
+
+    def notify(self, callback: Callable[[], object]) -> None:
+        self._outcome.add_done_callback(lambda _: self._connection.soon(callback))
+
+    def outcome(self) -> api.Outcome | None:
+        return self._outcome.result() if self._outcome.done() else None
+
+    def progress(self) -> api.Progress:
+        count = self.arrived_count
+        return api.Progress(
+            packets=len(self.arrived), arrived_packets=count, important_packets=None, arrived_important=None
+        )
+
+    def finish(self) -> None:
+        self._connection.soon(lambda: self._connection.take(self))
+
+    def cancel(self, reason: str) -> None:
+        self._connection.soon(lambda: self._connection.give_up(self, "cancelled", reason))
+
+    def retag(self, dscp: int) -> None:
+        self.dscp = dscp
+
+    def end(self, error: AgentError | None) -> None:
+        """The memory is the user's again."""
+        self.is_over, self.view = True, memoryview(b"")
+        for timer in self.timers:
+            timer.cancel()
+        short = len(self.arrived) * self.chunk_bytes - self.size if self.arrived[-1] else 0
+        statistics = api.TransferStatistics(
+            size_bytes=self.size,
+            packets=len(self.arrived),
+            packets_sent=self.taken,
+            packets_resent=0,
+            bytes_sent=min(self.taken * self.chunk_bytes, self.size),
+            packets_received=self.arrived_count,
+            bytes_received=self.arrived_count * self.chunk_bytes - short,
+            packets_duplicate=None if self.is_send else 0,
+            ended_ns=monotonic_ns(),
+            **self.times,
+        )
+        arrived, elements = self.arrived, self.chunk_elements
+        self._outcome.set_result(
+            api.Outcome(error=error, statistics=statistics, arrived=arrived, elements_per_packet=elements)
+        )
+
+
+class _Connection:
+    """One channel with one peer; the peer may connect to it from our offer on, before we know the peer's."""
+
+    def __init__(self, engine: "_Engine") -> None:
+        self.peer = self.channel = ""
+        self.loop, self.chunk_bytes = engine.host.loop, engine.settings.chunk_bytes
+        self.token = secrets.token_hex(wire.TOKEN_BYTES)
+        self.incoming: list[Incoming] = []
+        self.outgoing: list[Outgoing] = []
+        self._engine = engine
+        self._lock = threading.Lock()
+        """Over what posts and messages change from any thread."""
         self._error: AgentError | None = None
-        self._sends: dict[Key, TcpTicket] = {}
-        self._receives: dict[Key, TcpTicket] = {}
-        self._ready: dict[Key, tuple[int, int, int]] = {}
+        self._open: dict[tuple[bool, Key], _Ticket] = {}
+        """Transfers, by whether it is a send."""
+        self._ready: dict[Key, tuple[int, int, ElementType]] = {}
         """The peer's READYs that no send of ours has met: number, elements, their type."""
-        self._numbers, self._order = itertools.count(), itertools.count()
-        self._sendable: list[tuple[int, int, TcpTicket]] = []
-        self._entries: list[tuple[Any, ...]] = []
+        self._taken: dict[Key, None] = {}
+        """Those that the peer has ended before one met them."""
+        self._numbers = itertools.count()
+        self._sendable: list[tuple[int, int, _Ticket]] = []
         self._messages: deque[bytes] = deque()
         self._unread_here = self._unread_there = 0
-        self._outgoing: list[Outgoing] = []
-        self._incoming: list[Incoming] = []
-        self._tasks = [
-            self._loop.create_task(self._dial(number, theirs)) for number in range(engine.settings.streams)
-        ]
+
+    def open(self, peer: str, channel: str, theirs: wire.TcpOffer) -> None:
+        self.peer, self.channel = peer, channel
+        self.chunk_bytes = min(theirs.chunk_bytes, self.chunk_bytes)
+        opening, settings = wire.MAGIC + bytes.fromhex(theirs.token), self._engine.settings
+        for number in range(settings.streams):
+            path = number % len(theirs.addresses)
+            address, port = theirs.addresses[path]
+            own = self._engine.addresses[path % len(self._engine.addresses)]
+            opened = data_socket(settings, is_six=address.version == 6)
+            remote = Endpoint(str(address), port)
+            self.outgoing.append(Outgoing(self, opened, self._engine.dscp, own, remote, opening))
 
     # Any thread
 
     def soon(self, call: Callable[[], object]) -> None:
-        """In the engine's thread; nothing happens once its loop is closed."""
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(call)
+        try:
+            self.loop.call_soon_threadsafe(call)
+        except RuntimeError:  # the agent is closed, and has no thread any more
+            call()
 
-    def post_sends(self, requests: Sequence[Send]) -> list[Ticket]:
-        """See Connection."""
-        return self._post(self._sends, requests, self._meet)
-
-    def post_receives(self, requests: Sequence[Receive]) -> list[Ticket]:
-        """See Connection."""
-        return self._post(self._receives, requests, self._announce)
-
-    def _post(
-        self,
-        table: dict[Key, TcpTicket],
-        requests: Sequence[Send] | Sequence[Receive],
-        begin: Callable[[TcpTicket], None],
-    ) -> list[Ticket]:
-        tickets = [TcpTicket(self, request) for request in requests]
-        with self.lock:
-            if self._error is not None:
-                raise type(self._error)(self._error.what, peer=self.peer)
-            if table is self._receives and len(table) + len(tickets) > MOST_TRANSFERS:
-                raise TooManyTransfersError(f"{len(table)} receives are open, no more may be", peer=self.peer)
-            seen = set(table)
+    def _post(self, requests: Sequence[Send | Receive]) -> list[api.Ticket]:
+        tickets = [_Ticket(self, request) for request in requests]
+        added: dict[tuple[bool, Key], _Ticket] = {}
+        with self._lock:
+            self._check_open()
+            if len(self._open) + len(tickets) > MOST_TRANSFERS:
+                raise errors.TooManyTransfersError(f"{MOST_TRANSFERS} may be open, no more", peer=self.peer)
             for ticket in tickets:
-                if ticket.key in seen:
-                    raise TransferMismatchError("is open already", peer=self.peer).of_transfer(*ticket.key)
-                seen.add(ticket.key)
-            table.update((ticket.key, ticket) for ticket in tickets)
-
-        def begin_all() -> None:
-            for ticket in tickets:
-                if not ticket.is_over:
-                    self._set_timers(ticket, Moment.POST)
-                    begin(ticket)
-            self._write_all()
-
-        self.soon(begin_all)
+                if ticket.slot in self._open or added.setdefault(ticket.slot, ticket) is not ticket:
+                    raise self._error_of(ticket.key, errors.TransferMismatchError("is open already"))
+            self._open |= added
+        self.soon(lambda: self._begin(tickets))
         return [*tickets]
 
+    post_sends = post_receives = _post
+
     def send_message(self, message: bytes) -> bool:
-        """See Connection."""
-        with self.lock:
-            if self._error is not None:
-                raise type(self._error)(self._error.what, peer=self.peer)
+        with self._lock:
+            self._check_open()
             size = len(message) + MESSAGE_BYTES
             if self._unread_there + size > MOST_UNREAD_BYTES:
                 return False
             self._unread_there += size
-            self._say("message", b64encode(message).decode())
+        self.soon(lambda: self._say("message", b64encode(message).decode()))
         return True
 
     def take_message(self) -> bytes | None:
-        """See Connection."""
-        with self.lock:
+        with self._lock:
             if not self._messages:
                 return None
             message = self._messages.popleft()
             self._unread_here -= len(message) + MESSAGE_BYTES
-            self._say("read", len(message) + MESSAGE_BYTES)
+        self.soon(lambda: self._say("read", len(message) + MESSAGE_BYTES))
         return message
 
-    def snapshot(self) -> ConnectionSnapshot:
-        """See Connection."""
-        return ConnectionSnapshot(transport="tcp", open_transfers=len(self._sends) + len(self._receives))
+    def snapshot(self) -> api.ConnectionSnapshot:
+        return api.ConnectionSnapshot(transport="tcp", open_transfers=len(self._open))
+
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise type(self._error)(self._error.what, peer=self.peer)
+
+    def _error_of(self, key: Key, error: AgentError) -> AgentError:
+        return type(error)(error.what, peer=self.peer, tensor=key[0], round_number=key[1])
+
+    # The control channel
 
     def _say(self, *entry: Any) -> None:
-        """Under the lock, so that messages keep their order."""
-        self._entries.append(entry)
-        if len(self._entries) == 1:
-            self.soon(self._flush)
-
-    def _flush(self) -> None:
-        with self.lock:
-            entries, self._entries = self._entries, []
         if self._error is None:
-            for first in range(0, len(entries), wire.MOST_ENTRIES):
-                body = {"entries": entries[first : first + wire.MOST_ENTRIES]}
-                self._host.send_frame(self.peer, self._channel, body)
-
-    # The peer's frames
+            self._engine.host.send_frame(self.peer, self.channel, {"entry": entry})
 
     def frame_received(self, body: dict[str, Any]) -> None:
-        """See Connection."""
-        for kind, *fields in wire.checked_entries(body, self.peer):
-            if kind == "ready":
-                self._is_ready((fields[0], fields[1]), *fields[2:])
-            elif kind == "done":
-                self._is_done((fields[0], fields[1]), *fields[2:])
-            elif kind == "cancel":
-                self._is_cancelled((fields[0], fields[1]), *fields[2:])
-            elif kind == "message":
-                self._message(*fields)
-            else:
-                self._is_read(*fields)
-        self._write_all()
+        kind, fields = wire.checked_entry(body, self.peer)
+        getattr(self, f"_peer_{kind}")(*fields)
+        self._write()
 
-    def _is_ready(self, key: Key, number: int, elements: int, element_type: int) -> None:
-        send = self._sends.get(key)
-        if key in self._ready or (send is not None and send.number >= 0):
-            raise self._violation("says READY twice", key)
-        if len(self._ready) >= MOST_TRANSFERS:
-            raise self._violation("says READY too often", key)
+    def _peer_ready(self, key: Key, number: int, elements: int, element_type: ElementType) -> None:
+        send = self._open.get((True, key))
+        is_second = key in self._ready or (send is not None and send.number >= 0)
+        if is_second or len(self._ready) >= MOST_TRANSFERS:
+            raise self._error_of(key, ProtocolViolationError("says READY twice, or too often"))
+        self._taken.pop(key, None)
         self._ready[key] = number, elements, element_type
         if send is not None:
             self._meet(send)
 
-    def _is_done(self, key: Key, number: int, bitmap: str) -> None:
-        send = self._open_send(key, number)
+    def _peer_done(self, key: Key, number: int, bitmap: bytes) -> None:
+        if self._forget_ready(key, number):
+            self._taken[key] = None
+            if len(self._taken) > MOST_TRANSFERS:
+                del self._taken[next(iter(self._taken))]
+        send = self._find(True, key, number)
         if send is None:
             return
-        packed = np.frombuffer(self._decoded(bitmap), np.uint8)
-        if bitmap and len(packed) != -(-len(send.arrived) // 8):
-            raise self._violation("sends the bitmap of another tensor", key)
-        send.arrived[:] = np.unpackbits(packed, count=len(send.arrived)) if bitmap else True
+        if bitmap and len(bitmap) != -(-len(send.arrived) // 8):
+            raise self._error_of(key, ProtocolViolationError("sends the bitmap of another tensor"))
+        bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), count=len(send.arrived)) if bitmap else True
+        send.arrived[:] = bits
         send.arrived_count = int(np.count_nonzero(send.arrived))
         self._end(send, None)
 
-    def _is_cancelled(self, key: Key, number: int, by_sender: bool, kind: str, reason: str) -> None:
-        ticket = self.open_receive(key, number) if by_sender else self._open_send(key, number)
+    def _peer_cancel(self, key: Key, number: int, by_sender: bool, kind: str, reason: str) -> None:
+        if not by_sender:
+            self._forget_ready(key, number)
+        ticket = self._find(not by_sender, key, number)
         if ticket is not None:
             what = text(reason) if kind == "mismatch" else f"given up by the peer: {text(reason)}"
-            self._end(ticket, _ERRORS[kind](what, peer=self.peer))
+            self._end(ticket, _ERRORS[kind](what))
 
-    def _open_send(self, key: Key, number: int) -> TcpTicket | None:
-        """That the peer's READY belongs to; it is over."""
-        if key in self._ready and self._ready[key][0] == number:
-            del self._ready[key]
-        send = self._sends.get(key)
-        return send if send is not None and send.number == number else None
-
-    def _message(self, encoded: str) -> None:
-        message = self._decoded(encoded)
-        with self.lock:
+    def _peer_message(self, message: bytes) -> None:
+        with self._lock:
             self._messages.append(message)
             self._unread_here += len(message) + MESSAGE_BYTES
-        if self._unread_here > MOST_UNREAD_BYTES:
-            raise ProtocolViolationError("sends more messages than it may", peer=self.peer)
-        self._host.message_arrived(self.peer, self._channel)
+            if self._unread_here > MOST_UNREAD_BYTES:
+                raise ProtocolViolationError("sends more messages than it may", peer=self.peer)
+        self._engine.host.message_arrived(self.peer, self.channel)
 
-    def _is_read(self, size_bytes: int) -> None:
-        with self.lock:
+    def _peer_read(self, size_bytes: int) -> None:
+        with self._lock:
             self._unread_there -= size_bytes
-        if self._unread_there < 0:
-            raise ProtocolViolationError("has read more than we sent", peer=self.peer)
+            if self._unread_there < 0:
+                raise ProtocolViolationError("has read more than we sent", peer=self.peer)
 
-    def _decoded(self, encoded: str) -> bytes:
-        try:
-            return b64decode(encoded, validate=True)
-        except ValueError:
-            raise ProtocolViolationError("sends what is no base64", peer=self.peer) from None
+    def _find(self, is_send: bool, key: Key, number: int) -> _Ticket | None:
+        """Of this attempt."""
+        ticket = self._open.get((is_send, key))
+        return ticket if ticket is not None and ticket.number == number else None
 
-    def _violation(self, what: str, key: Key) -> AgentError:
-        return ProtocolViolationError(what, peer=self.peer).of_transfer(*key)
+    def _forget_ready(self, key: Key, number: int) -> bool:
+        return key in self._ready and self._ready[key][0] == number and bool(self._ready.pop(key))
 
-    def _announce(self, receive: TcpTicket) -> None:
-        memory = receive.request.memory
-        receive.number = next(self._numbers) & 0xFFFFFFFF
-        with self.lock:
-            self._say("ready", *receive.key, receive.number, memory.element_count, int(memory.element_type))
+    # A transfer's way
 
-    def _meet(self, send: TcpTicket) -> None:
-        """Begin to send if the peer is ready."""
-        ready = self._ready.pop(send.key, None)
-        if ready is None:
-            return
-        send.number, send.ready_ns = ready[0], monotonic_ns()
-        memory = send.request.memory
-        mine = memory.element_count, int(memory.element_type)
-        if ready[1:] != mine:
-            theirs, ours = (f"{count} elements of {_type_name(kind)}" for count, kind in (ready[1:], mine))
-            self.give_up(send, "mismatch", f"the receiver expects {theirs}, the sender has {ours}")
-            return
-        self._set_timers(send, Moment.PEER_READY)
-        heapq.heappush(self._sendable, (cast(Send, send.request).layer, next(self._order), send))
+    def _begin(self, tickets: list[_Ticket]) -> None:
+        for ticket in tickets:
+            if ticket.is_over:
+                continue
+            self._count_from(Moment.POST, ticket, ticket.times["posted_ns"])
+            if ticket.is_send:
+                self._meet(ticket)
+            else:
+                memory = ticket.request.memory
+                ticket.number = next(self._numbers) & 0xFFFFFFFF
+                self._say("ready", ticket.key, ticket.number, memory.element_count, memory.element_type)
+        self._write()
 
-    def next_chunk(self) -> tuple[TcpTicket, int] | None:
-        """For a data connection that has room: a send, and the number of its next chunk."""
+    def _meet(self, send: _Ticket) -> None:
+        """Begin to send if the peer is ready; or it has taken already what was there, nothing."""
+        if send.key in self._taken:
+            del self._taken[send.key]
+            self._end(send, None)
+        elif send.key in self._ready:
+            send.number, *theirs = self._ready.pop(send.key)
+            memory = send.request.memory
+            if theirs != [memory.element_count, memory.element_type]:
+                there = f"{theirs[0]} elements of {ElementType(theirs[1]).name.lower()}"
+                here = f"{memory.element_count} elements of {memory.element_type.name.lower()}"
+                self.give_up(send, "mismatch", f"the receiver expects {there}, the sender has {here}")
+                return
+            send.times["ready_ns"] = now = monotonic_ns()
+            self._count_from(Moment.PEER_READY, send, now)
+            heapq.heappush(self._sendable, (cast(Send, send.request).layer, next(self._numbers), send))
+
+    def next_chunk(self) -> tuple[_Ticket, int] | None:
+        """For a data connection that has room: a send, and the first byte of its next chunk."""
         while self._sendable:
             send = self._sendable[0][2]
             if not send.is_over and send.taken < len(send.arrived):
                 if not send.taken:
-                    self.first_byte(send)
+                    send.times["first_ns"] = now = monotonic_ns()
+                    self._count_from(Moment.FIRST_BYTE, send, now)
                 send.taken += 1
-                return send, send.taken - 1
+                return send, (send.taken - 1) * send.chunk_bytes
             heapq.heappop(self._sendable)
         return None
 
-    def open_receive(self, key: Key, number: int) -> TcpTicket | None:
-        """Whose memory is still ours to write."""
-        receive = self._receives.get(key)
-        return receive if receive is not None and receive.number == number else None
+    def receive_of(self, key: Key, number: int, first: int, size: int) -> _Ticket | None:
+        """Where a chunk belongs that begins to arrive; None: its transfer is over."""
+        receive = self._find(False, key, number)
+        if receive is None:
+            return None
+        chunk, rest = divmod(first, receive.chunk_bytes)
+        whole = min(receive.chunk_bytes, receive.size - first)
+        if rest or size != whole or size <= 0 or receive.arrived[chunk]:
+            what = f"sends no chunk, or one twice: {size} bytes at {first}"
+            raise self._error_of(key, ProtocolViolationError(what))
+        if not receive.times["first_ns"]:
+            receive.times["ready_ns"] = receive.times["first_ns"] = now = monotonic_ns()
+            self._count_from(Moment.PEER_READY, receive, now)
+            self._count_from(Moment.FIRST_BYTE, receive, now)
+        return receive
 
-    def first_byte(self, ticket: TcpTicket) -> None:
-        """Of the tensor, on its way out or in."""
-        ticket.first_ns = monotonic_ns()
-        if not ticket.is_send:
-            ticket.ready_ns = ticket.first_ns
-            self._set_timers(ticket, Moment.PEER_READY)
-        self._set_timers(ticket, Moment.FIRST_BYTE)
-
-    def chunk_arrived(self, receive: TcpTicket, number: int) -> None:
-        """All of it is in its place."""
-        receive.arrived[number] = True
-        receive.arrived_count += 1
-        receive.last_ns = monotonic_ns()
+    def chunk_arrived(self, receive: _Ticket, end: int) -> None:
+        """The chunk that ends before this byte is in its place."""
+        chunk = (end - 1) // receive.chunk_bytes
+        receive.arrived_count += not receive.arrived[chunk]
+        receive.arrived[chunk] = True
+        receive.times["last_ns"] = monotonic_ns()
         self._take_if_enough(receive)
 
-    def _take_if_enough(self, receive: TcpTicket) -> None:
-        request = cast(Receive, receive.request)
-        # No chunk is more important than another: both bounds are of all of them.
-        bound = min(request.loss_bound, request.important_loss_bound) if receive.is_soft else 0
-        if len(receive.arrived) - receive.arrived_count <= bound * len(receive.arrived):
+    def _take_if_enough(self, receive: _Ticket) -> None:
+        if len(receive.arrived) - receive.arrived_count <= receive.bound * len(receive.arrived):
             self.take(receive)
 
-    def take(self, receive: TcpTicket) -> None:
+    def take(self, receive: _Ticket) -> None:
         """Complete it with the chunks that are there whole."""
         if receive.is_over:
             return
-        bitmap = ""
-        if receive.arrived_count < len(receive.arrived):
-            bitmap = b64encode(np.packbits(receive.arrived).tobytes()).decode()
-            if not cast(Receive, receive.request).keep_missing:
-                for chunk in np.flatnonzero(~receive.arrived).tolist():
-                    first = chunk * receive.chunk_bytes
-                    receive.request.memory.data[first : first + receive.chunk_bytes] = 0
+        missing = np.flatnonzero(~receive.arrived).tolist()
+        if not cast(Receive, receive.request).keep_missing:
+            for first in (chunk * receive.chunk_bytes for chunk in missing):
+                receive.request.memory.data[first : first + receive.chunk_bytes] = 0
         if receive.number >= 0:
-            with self.lock:
-                self._say("done", *receive.key, receive.number, bitmap)
+            bitmap = b64encode(np.packbits(receive.arrived).tobytes()).decode() if missing else ""
+            self._say("done", receive.key, receive.number, bitmap)
         self._end(receive, None)
 
-    def give_up(self, ticket: TcpTicket, kind: str, what: str) -> None:
+    def give_up(self, ticket: _Ticket, kind: str, what: str) -> None:
         """Here and at the peer."""
         if ticket.is_over:
             return
         if ticket.number >= 0:
-            with self.lock:
-                self._say("cancel", *ticket.key, ticket.number, ticket.is_send, kind, text(what))
-        self._end(ticket, _ERRORS[kind](what, peer=self.peer))
+            self._say("cancel", ticket.key, ticket.number, ticket.is_send, kind, text(what))
+        self._end(ticket, _ERRORS[kind](what))
 
-    def _end(self, ticket: TcpTicket, error: AgentError | None) -> None:
-        with self.lock:
-            (self._sends if ticket.is_send else self._receives).pop(ticket.key, None)
-        ticket.end(error and error.of_transfer(*ticket.key))
+    def _end(self, ticket: _Ticket, error: AgentError | None) -> None:
+        with self._lock:
+            if self._open.pop(ticket.slot, None) is None:
+                return  # what was said last has ended the connection, and with it the transfer
+        ticket.end(error and self._error_of(ticket.key, error))
 
-    def _set_timers(self, ticket: TcpTicket, moment: Moment) -> None:
+    def _count_from(self, moment: Moment, ticket: _Ticket, since_ns: int) -> None:
+        """Times run from this moment, if they are to."""
+
+        def at(after_ns: int, call: Callable[[_Ticket], None]) -> None:
+            ticket.timers.append(self.loop.call_at((since_ns + after_ns) / 1e9, call, ticket))
+
         request = ticket.request
-        passed_ns = monotonic_ns() - ticket.posted_ns if moment is Moment.POST else 0
-        calls: list[tuple[int, Callable[[TcpTicket], None]]] = [(request.deadline_ns, self._time_is_up)]
-        if isinstance(request, Receive):
-            calls.append((request.soft_ns, self._soft_time_is_up))
-        for after_ns, call in calls if request.deadline_from is moment else ():
-            if after_ns:
-                delay = max(0, after_ns - passed_ns) / 1e9
-                ticket.timers.append(self._loop.call_later(delay, call, ticket))
+        if request.deadline_from is moment:
+            at(request.deadline_ns, self._time_is_up)
+            if isinstance(request, Receive) and request.soft_ns:
+                at(request.soft_ns, self._soft_time_is_up)
 
-    def _soft_time_is_up(self, receive: TcpTicket) -> None:
-        receive.is_soft = True
+    def _soft_time_is_up(self, receive: _Ticket) -> None:
+        request = cast(Receive, receive.request)
+        # No chunk is more important than another: both bounds are of all of them.
+        receive.bound = min(request.loss_bound, request.important_loss_bound)
         self._take_if_enough(receive)
 
-    def _time_is_up(self, ticket: TcpTicket) -> None:
+    def _time_is_up(self, ticket: _Ticket) -> None:
         request, chunks = ticket.request, len(ticket.arrived)
-        if isinstance(request, Receive) and request.at_deadline is AtDeadline.TAKE:
-            self.take(ticket)
-            return
-        state = f"{ticket.arrived_count} of {chunks} chunks arrived"
-        if ticket.is_send:
-            is_ready = "the peer did not end it" if ticket.ready_ns else "the peer has not posted it"
+        if isinstance(request, Receive):
+            if request.at_deadline is api.AtDeadline.TAKE:
+                self.take(ticket)
+            state = f"{ticket.arrived_count} of {chunks} chunks arrived"
+        else:
+            is_ready = "the peer did not end it" if ticket.number >= 0 else "the peer has not posted it"
             state = f"{is_ready}, {ticket.taken} of {chunks} chunks sent"
         self.give_up(ticket, "deadline", f"time is up: {state}")
 
     # Data connections
 
     def close(self, error: AgentError) -> None:
-        """See Connection."""
-        with self.lock:
+        with self._lock:
             self._error = self._error or error
-        for task in self._tasks:
-            task.cancel()
-        for stream in (*self._outgoing, *self._incoming):
+            tickets = [*self._open.values()]
+        for stream in (*self.outgoing, *self.incoming):
             stream.close()
-        self._engine.forget(self.token)
-        for ticket in (*self._sends.values(), *self._receives.values()):
+        self._engine.doors.pop(self.token, None)
+        for ticket in tickets:
             self._end(ticket, error)
 
     def fail(self, error: AgentError) -> None:
         """What was in a data connection is gone: so is the peer."""
         delay = 0 if isinstance(error, ProtocolViolationError) else LAST_WORDS_SECONDS
-        self._loop.call_later(delay, self._failed, error)
+        self.loop.call_later(delay, self._failed, error)
 
     def _failed(self, error: AgentError) -> None:
-        if self._error is None:
-            self._host.connection_failed(self.peer, error)
+        if self._error is None and self.peer:
+            self._engine.host.connection_failed(self.peer, type(error)(error.what, peer=self.peer))
 
-    def take_in(self, accepted: socket.socket) -> None:
-        """A data connection of the peer's, behind its opening."""
-        if len(self._incoming) < wire.MOST_STREAMS:
-            self._incoming.append(Incoming(self, self._loop, accepted))
-        else:
-            accepted.close()
-
-    def _write_all(self) -> None:
-        for stream in self._outgoing:
+    def _write(self) -> None:
+        for stream in self.outgoing:
             stream.write()
 
-    async def _dial(self, number: int, theirs: wire.TcpOffer) -> None:
-        path = number % len(theirs.addresses)
-        address, port = theirs.addresses[path]
-        own = self._engine.addresses[path % len(self._engine.addresses)]
-        dscp, congestion_control = self._host.config.control_dscp, self._engine.settings.congestion_control
-        try:
-            opened = await dial(
-                self._loop, own, Endpoint(str(address), port), theirs.token, dscp, congestion_control
-            )
-        except PeerUnreachableError as error:
-            self.fail(PeerUnreachableError(error.what, peer=self.peer))
-            return
-        self._outgoing.append(Outgoing(self, self._loop, opened, dscp))
-        self._write_all()
 
+class _Engine:
+    """All data connections of one agent."""
 
-class TcpEngine:
-    """All data connections of one agent, a `TransportEngine`."""
-
-    def __init__(self, host: TransportHost, settings: TcpSettings) -> None:
-        self.host, self.settings = host, settings
+    def __init__(self, host: api.TransportHost) -> None:
+        self.host, self.dscp = host, host.config.control_dscp
+        self.settings = cast(TcpSettings, host.config.section(TRANSPORT.name))
         self.addresses = host.config.addresses or ("127.0.0.1",)
-        with data_socket(self.addresses[0], 0) as probe:
-            choose(probe, settings.congestion_control)
-        self._doors: dict[bytes, TcpConnection | list[socket.socket]] = {}
-        """By token; data connections that are earlier than their peer's offer wait."""
-        self._listeners = Listeners(host, self.addresses, self._welcome)
+        self.doors: dict[str, _Connection] = {}
+        """By token. Looking one up says nothing about the others: the hash is of all of it, and secret."""
+        data_socket(self.settings).close()
+        self._listeners: dict[str, socket.socket] = {}
+        try:
+            for address in dict.fromkeys(self.addresses):
+                at = Endpoint(address, host.config.data_port or 0)
+                self._listeners[address] = listener = listening_socket(at, MOST_STRANGERS)
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, STRANGER_SECONDS)
+                self._listen(listener)
+        except BaseException:
+            self.close()
+            raise
+        self.ports = {address: each.getsockname()[1] for address, each in self._listeners.items()}
 
     def offer(self, peer: str, channel: str) -> dict[str, Any]:  # noqa: ARG002  (all get the same)
-        """See TransportEngine."""
-        token = secrets.token_bytes(wire.TOKEN_BYTES)
-        self._doors[token] = []
-        return {
-            "version": wire.VERSION,
-            "token": token.hex(),
-            "addresses": [[address, self._listeners.ports[address]] for address in self.addresses],
-            "chunk_bytes": self.settings.chunk_bytes,
-        }
+        connection = _Connection(self)
+        self.doors[connection.token] = connection
+        addresses: Any = [(address, self.ports[address]) for address in self.addresses]
+        offer = wire.TcpOffer(
+            token=connection.token, addresses=addresses, chunk_bytes=self.settings.chunk_bytes
+        )
+        return offer.model_dump(mode="json")
 
     def withdraw(self, ours: dict[str, Any]) -> None:
-        """See TransportEngine."""
-        self.forget(bytes.fromhex(ours["token"]))
+        if ours["token"] in self.doors:
+            self.doors[ours["token"]].close(PeerUnreachableError("is not connected"))
 
-    def accept(self, peer: str, channel: str, ours: dict[str, Any], theirs: dict[str, Any]) -> TcpConnection:
-        """See TransportEngine."""
-        offer, token = wire.checked_offer(theirs, peer), bytes.fromhex(ours["token"])
-        connection = TcpConnection(self, peer, channel, token, offer)
-        waiting, self._doors[token] = self._doors[token], connection
-        for accepted in waiting if isinstance(waiting, list) else ():
-            connection.take_in(accepted)
+    def accept(self, peer: str, channel: str, ours: dict[str, Any], theirs: dict[str, Any]) -> _Connection:
+        connection = self.doors[ours["token"]]
+        connection.open(peer, channel, wire.checked_offer(theirs, peer))
         return connection
 
-    def forget(self, token: bytes) -> None:
-        """Data connections with it are strangers from now on."""
-        waiting = self._doors.pop(token, None)
-        for accepted in waiting if isinstance(waiting, list) else ():
-            accepted.close()
-
     def counters(self) -> dict[str, int]:
-        """See TransportEngine; the kernel counts, not we."""
-        return {}
+        return {}  # the kernel counts, not we
 
     def close(self) -> None:
-        """See TransportEngine."""
-        self._listeners.close()
-        for token in list(self._doors):
-            self.forget(token)
+        for listener in self._listeners.values():
+            self.host.loop.remove_reader(listener)
+            listener.close()
 
-    def _welcome(self, token: bytes, accepted: socket.socket) -> None:
-        door = None
-        for known, candidate in self._doors.items():  # all of them: the time must not tell how near it was
-            if compare_digest(known, token):
-                door = candidate
-        if isinstance(door, TcpConnection):
-            door.take_in(accepted)
-        elif door is not None and len(door) < wire.MOST_STREAMS:
-            door.append(accepted)
-        else:
+    def _listen(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:
+            self.host.loop.add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Somebody has connected and, if it is a peer, said whose the connection is."""
+        try:
+            accepted, _ = listener.accept()
+        except OSError:
+            self.host.loop.remove_reader(listener)
+            self.host.loop.call_later(PAUSE_SECONDS, self._listen, listener)
+            return
+        connection = None
+        with suppress(OSError):  # who has said nothing is a stranger, too
+            opening = accepted.recv(len(wire.MAGIC) + wire.TOKEN_BYTES, socket.MSG_DONTWAIT)
+            if opening.startswith(wire.MAGIC):
+                connection = self.doors.get(opening.removeprefix(wire.MAGIC).hex())
+        if connection is None or len(connection.incoming) >= wire.MOST_STREAMS:
             accepted.close()
+        else:
+            connection.incoming.append(Incoming(connection, accepted, self.dscp))
 
 
-class TcpTransport:
-    """The description."""
-
+class _Transport:
     name = "tcp"
     is_datagram = False
     settings: type[BaseModel] = TcpSettings
 
-    def open(self, host: TransportHost) -> TcpEngine:
-        """See Transport."""
-        return TcpEngine(host, cast(TcpSettings, host.config.section(self.name)))
+    def open(self, host: api.TransportHost) -> _Engine:
+        return _Engine(host)
 
 
-TRANSPORT: Final[Transport] = TcpTransport()
-
-
-def _type_name(number: int) -> str:
-    return ElementType(number).name.lower() if number in set(ElementType) else f"type {number}"
+TRANSPORT: Final[api.Transport] = _Transport()

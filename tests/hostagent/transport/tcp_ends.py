@@ -23,9 +23,8 @@ from mltswitch.hostagent.transport.description import (
     StopRule,
     TransportHost,
 )
-from mltswitch.hostagent.transport.tcp import TcpConnection, TcpEngine
+from mltswitch.hostagent.transport import tcp
 from mltswitch.hostagent.transport.tcp_frames import TcpSettings
-from mltswitch.hostagent.transport.tcp_transfer import TcpTicket
 
 PATIENCE: Final = 20.0
 SECOND: Final = 1_000_000_000
@@ -41,18 +40,18 @@ class End:
             addresses=("127.0.0.1",), data_port=None, control_dscp=40, section=lambda _: settings
         )
         self.peer: End
-        self.connection: TcpConnection
-        self.engine: TcpEngine
+        self.connection: tcp._Connection
+        self.engine: tcp._Engine
         self.failures: list[AgentError] = []
         self.messages = threading.Semaphore(0)
         self.frames: list[dict[str, Any]] = []
         self.holds_frames = False
 
-    def post_sends(self, requests: Sequence[Send]) -> list[TcpTicket]:
-        return cast(list[TcpTicket], self.connection.post_sends(requests))
+    def post_sends(self, requests: Sequence[Send]) -> list[tcp._Ticket]:
+        return cast(list[tcp._Ticket], self.connection.post_sends(requests))
 
-    def post_receives(self, requests: Sequence[Receive]) -> list[TcpTicket]:
-        return cast(list[TcpTicket], self.connection.post_receives(requests))
+    def post_receives(self, requests: Sequence[Receive]) -> list[tcp._Ticket]:
+        return cast(list[tcp._Ticket], self.connection.post_receives(requests))
 
     def send_frame(self, peer: str, channel: str, body: dict[str, Any]) -> None:
         """Through JSON, as the control channel does, and later."""
@@ -104,7 +103,7 @@ class Ends:
 
     def open(self) -> None:
         for end in (self.a, self.b):
-            end.engine = TcpEngine(cast(TransportHost, end), end.config.section("tcp"))
+            end.engine = tcp._Engine(cast(TransportHost, end))
 
     def connect(self) -> None:
         offers = {end.name: end.engine.offer(end.peer.name, "default") for end in (self.a, self.b)}
@@ -193,7 +192,7 @@ def receive(buffer: object, tensor: int = 1, **changes: Any) -> Receive:
     return Receive(**(values | changes))
 
 
-def outcome(ticket: TcpTicket) -> Outcome:
+def outcome(ticket: tcp._Ticket) -> Outcome:
     """Bounded."""
     assert ticket.wait(PATIENCE), ticket.request
     found = ticket.outcome()
