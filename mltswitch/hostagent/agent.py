@@ -26,7 +26,7 @@ from mltswitch.hostagent.elements import check_byte_order
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.engine import Engine
 from mltswitch.hostagent.errors import DeadlineExceededError, PeerUnreachableError
-from mltswitch.hostagent.protocol.frames import MOST_TEXT, text
+from mltswitch.hostagent.protocol.frames import text
 from mltswitch.hostagent.tagging.classes import TwoQueues
 from mltswitch.hostagent.telemetry.events import AgentStarted, Observer, TransferEnded
 from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot, EndedTransfers
@@ -145,7 +145,7 @@ class Agent:
 
     def disconnect(self, peer: str, reason: str = "done") -> None:
         """Say goodbye to a peer, soon: what is open with it fails, here and there."""
-        self.engine.disconnect(peer, text(reason)[:MOST_TEXT])
+        self.engine.disconnect(peer, text(reason))
 
     def close(self) -> None:
         """Say goodbye to all; what is open fails."""

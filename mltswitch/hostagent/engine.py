@@ -230,6 +230,7 @@ class Engine:
 
     def counters(self) -> dict[str, int]:
         """Of all transports; any thread may ask."""
+        self._check_process()
         return {
             name: count for each in list(self._transports.values()) for name, count in each.counters().items()
         }
@@ -302,6 +303,12 @@ class Engine:
         try:
             self.loop.run_forever()
         finally:
+            if not self.is_closed:  # by a SystemExit, say, of the user's code
+                _log.error("the thread of agent %s has been ended by what it called", self.name)
+                self.is_closed = True
+                self.loop.run_until_complete(self._stop())
+                with self.changed:
+                    self.changed.notify_all()
             for task in asyncio.all_tasks(self.loop):
                 task.cancel()
             with suppress(RuntimeError):

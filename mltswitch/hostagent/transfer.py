@@ -245,8 +245,8 @@ class Transfer:
     def __del__(self) -> None:
         ticket = getattr(self, "_ticket", None)
         if ticket is not None and not self._is_watched:
-            # Nobody can ask for it any more; its memory is kept until it has ended.
-            ticket.notify(ticket.outcome)
+            # Nobody can ask for it any more; its memory is kept until it has ended, and then it is counted.
+            type(self)(self._owner, self.peer, self.channel, ticket, None).watch()
 
 
 def _result(completion: Completion | None) -> Completion:

@@ -370,6 +370,21 @@ def test_closing_ends_all_waits(make: Make) -> None:
     eventually(lambda: sender.peers == ())
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_agent_whose_thread_is_ended_by_what_it_calls_is_closed(pair: tuple[Agent, Agent]) -> None:
+    sender, receiver = pair
+    never = receiver.post_receive(SENDER, values(9), tensor=1)
+    with in_background(receiver.receive_message, SENDER, PATIENCE_SECONDS) as waited:
+        ended = receiver.post_receive(SENDER, values(9), tensor=2, deadline_seconds=0.1)
+        ended.add_done_callback(sys.exit)
+        with pytest.raises(AgentError, match="closed"):
+            waited()
+    with pytest.raises(CancelledError, match="closed"):
+        never.wait(PATIENCE_SECONDS)
+    eventually(lambda: sender.peers == ())
+    receiver.close()
+
+
 def test_asking_after_the_end(pair: tuple[Agent, Agent]) -> None:
     sender, receiver = pair
     ended = receiver.post_receive(SENDER, np.zeros(9, np.float32), tensor=1)

@@ -553,6 +553,8 @@ def test_a_transfer_that_nobody_waits_for_frees_its_memory_and_its_place(
     gc.collect()
     eventually(lambda: not any(entry() is not None for entry in held))
     assert not plane._memory
+    ended = receiver.snapshot().ended[Direction.RECEIVE].results
+    assert ended["completed"] + ended["cancelled"] == 20
     assert receiver.snapshot().peers[SENDER]["default"].open_transfers == 0
 
 
