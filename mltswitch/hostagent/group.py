@@ -9,13 +9,12 @@ import fcntl
 import json
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.agent import Agent
@@ -23,16 +22,12 @@ from mltswitch.hostagent.config import AgentConfig
 from mltswitch.hostagent.endpoint import Endpoint, parse_endpoint
 from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
 
-MOST_LINE_BYTES: Final = 4096
-"""Of what a rank says of itself; strangers may call, too."""
 MOST_ANSWER_BYTES: Final = 8 << 20
-SPARE_CALLS: Final = 64
-"""Beyond one for each rank, at the same time."""
 LINE_SECONDS: Final = 5.0
+"""For a rank to say who it is; strangers may call, too."""
 PAUSE_SECONDS: Final = 0.05
 PATIENCE_SECONDS: Final = 1.0
 """Beyond the deadline, so that rank 0 can say who is missing."""
-Exchange = Callable[[str], list[str]]
 
 
 class _Entry(BaseModel):
@@ -40,7 +35,7 @@ class _Entry(BaseModel):
 
     rank: Annotated[int, Field(ge=0)]
     name: Annotated[str, Field(min_length=1, max_length=63)]
-    endpoint: Annotated[str, Field(max_length=100)]
+    endpoint: Annotated[str, Field(max_length=100), AfterValidator(lambda text: str(parse_endpoint(text)))]
 
 
 class Group:
@@ -63,13 +58,13 @@ class Group:
         self,
         rank: int | None,
         world: int | None,
-        rendezvous: str | Exchange,
+        rendezvous: str | Callable[[str], list[str]],
         *,
         config: AgentConfig | None = None,
         timeout_seconds: float = 60.0,
     ) -> None:
-        self.rank: Final = _number("RANK") if rank is None else rank
-        self.world: Final = _number("WORLD_SIZE") if world is None else world
+        self.rank: Final = int(_variable("RANK")) if rank is None else rank
+        self.world: Final = int(_variable("WORLD_SIZE")) if world is None else world
         if not 0 <= self.rank < self.world:
             raise UserInputError(f"is {self.rank} of {self.world}", where="rank", expected="0 to world - 1")
         self._until = time.monotonic() + timeout_seconds
@@ -97,7 +92,7 @@ class Group:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _meet(self, rendezvous: str | Exchange) -> list[_Entry]:
+    def _meet(self, rendezvous: str | Callable[[str], list[str]]) -> list[_Entry]:
         at = self.agent.listening_at
         address = self.agent.config.addresses[0] if at.ip.is_unspecified else at.address
         endpoint = str(Endpoint(address, at.port))
@@ -105,35 +100,35 @@ class Group:
         if callable(rendezvous):
             texts = rendezvous(own)
         elif rendezvous == "env://":
-            texts = self.agent.engine.run(self._by_environment(own), self._left() + 2 * LINE_SECONDS)
+            host, spare = _variable("MASTER_ADDR"), os.environ.get("MLTSWITCH_RENDEZVOUS_PORT")
+            port = int(spare or int(_variable("MASTER_PORT")) + 1)
+            work = self._ask(host, port, own) if self.rank else self._serve(host, port, own)
+            texts = self.agent.engine.run(work, self._left() + 2 * LINE_SECONDS)
         elif rendezvous.startswith("file:///"):
             texts = self._by_file(Path(rendezvous.removeprefix("file://")), own)
         else:
-            raise UserInputError(
-                f"{rendezvous!r:.60}", where="rendezvous", expected="env://, file:///PATH or a function"
-            )
+            expected = "env://, file:///PATH or a function"
+            raise UserInputError(f"{rendezvous!r:.60}", where="rendezvous", expected=expected)
         entries = {entry.rank: entry for entry in map(_entry, texts)}
         if sorted(entries) != list(range(self.world)):
             raise self._missing(entries)
-        twice = [name for name, count in Counter(each.name for each in entries.values()).items() if count > 1]
-        if twice:
-            ranks = ", ".join(str(rank) for rank, entry in entries.items() if entry.name == twice[0])
-            raise UserInputError(f"is the name of ranks {ranks}", where=twice[0], expected="different names")
+        ranks: dict[str, int] = {}
+        for rank, entry in sorted(entries.items()):
+            if ranks.setdefault(entry.name, rank) != rank:
+                raise UserInputError(f"is the name of ranks {ranks[entry.name]}, {rank}", where=entry.name)
         return [entries[rank] for rank in range(self.world)]
 
     def _connect(self, entries: list[_Entry]) -> None:
         """The lesser name calls, the other one waits."""
-        problem = ""
         try:
             for entry in entries:
                 if entry.name > self.agent.name:
                     self.agent.connect(entry.name, entry.endpoint, timeout_seconds=self._left())
             self.agent.wait_for_peers(set(self.names) - {self.agent.name}, self._left())
         except AgentError as error:
-            problem = str(error)
-        if problem:
             here = {self.agent.name, *self.agent.peers}
-            raise self._missing([entry.rank for entry in entries if entry.name in here], problem)
+            ranks = [entry.rank for entry in entries if entry.name in here]
+            raise self._missing(ranks, f" ({error})") from None
 
     def _by_file(self, path: Path, own: str) -> list[str]:
         """A line for each rank."""
@@ -144,9 +139,7 @@ class Group:
                 lines = file.read().splitlines()
                 if own not in lines:
                     if any(_entry(line).rank == self.rank for line in lines):
-                        raise UserInputError(
-                            f"rank {self.rank} has been there already", where=str(path), expected="a new file"
-                        )
+                        raise UserInputError(f"rank {self.rank} has been there already", where=str(path))
                     file.write(f"{own}\n")
                     lines.append(own)
             if len(lines) >= self.world:
@@ -155,36 +148,24 @@ class Group:
                 raise self._missing(_entry(line).rank for line in lines)
             time.sleep(PAUSE_SECONDS)
 
-    async def _by_environment(self, own: str) -> list[str]:
-        """Rank 0 hears a line from each of the others, and answers with all of them."""
-        port = os.environ.get("MLTSWITCH_RENDEZVOUS_PORT")
-        place = _variable("MASTER_ADDR"), int(port) if port else _number("MASTER_PORT") + 1
-        return await (self._serve(*place, own) if self.rank == 0 else self._ask(*place, own))
-
     async def _serve(self, host: str, port: int, own: str) -> list[str]:
-        lines, writers = {0: own}, dict[int, asyncio.StreamWriter]()
-        unheard: set[asyncio.StreamWriter] = set()
-        heard = asyncio.Event()
+        """Rank 0 hears a line from each of the others, and answers with all of them."""
+        lines, writers, heard = {0: own}, dict[int, asyncio.StreamWriter](), asyncio.Event()
 
         async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            unheard.add(writer)
             try:
-                if len(unheard) > self.world + SPARE_CALLS:
-                    raise ValueError("too many calls")  # noqa: TRY301  (as all that is wrong)
                 line = (await asyncio.wait_for(reader.readline(), LINE_SECONDS)).decode()
                 rank = _entry(line).rank
-                if not 0 < rank < self.world:
-                    raise ValueError("no such rank")  # noqa: TRY301
-            except (ValueError, OSError, UserInputError, TimeoutError):
-                writer.close()  # a stranger
-            else:
+            except (ValueError, OSError, UserInputError):  # a stranger; TimeoutError is an OSError
+                rank = 0
+            if 0 < rank < self.world:
                 lines[rank], writers[rank] = line.strip(), writer
                 heard.set()
-            finally:
-                unheard.discard(writer)
+            else:
+                writer.close()
 
         try:
-            server = await asyncio.start_server(hear, host, port, limit=MOST_LINE_BYTES)
+            server = await asyncio.start_server(hear, host, port, limit=4096)
         except OSError as error:
             raise UserInputError(f"rank 0 cannot listen there: {error}", where="env://") from None
         async with server:
@@ -200,7 +181,7 @@ class Group:
     async def _ask(self, host: str, port: int, own: str) -> list[str]:
         problem = "does not answer"
         while self._left():
-            with suppress(OSError, TimeoutError, ValueError, UserInputError):
+            with suppress(OSError, ValueError):
                 async with asyncio.timeout(self._left() + PATIENCE_SECONDS):
                     reader, writer = await asyncio.open_connection(host, port, limit=MOST_ANSWER_BYTES)
                     try:
@@ -217,8 +198,8 @@ class Group:
 
     def _missing(self, here: Iterable[int], why: str = "") -> DeadlineExceededError:
         ranks = sorted(set(range(self.world)) - set(here))
-        shown = ", ".join(map(str, ranks[:16])) + (", …" if len(ranks) > 16 else "")
-        return DeadlineExceededError(f"ranks that did not come: {shown}{f' ({why})' if why else ''}")
+        more = ", …" if len(ranks) > 16 else ""
+        return DeadlineExceededError(f"ranks that did not come: {', '.join(map(str, ranks[:16]))}{more}{why}")
 
 
 def _of_rank(config: AgentConfig, rank: int) -> AgentConfig:
@@ -232,11 +213,9 @@ def _of_rank(config: AgentConfig, rank: int) -> AgentConfig:
 
 def _entry(text: str) -> _Entry:
     try:
-        entry = _Entry.model_validate_json(text)
-        parse_endpoint(entry.endpoint)
-    except (ValidationError, ValueError):
+        return _Entry.model_validate_json(text)
+    except ValidationError:
         raise UserInputError(f"{text!r:.80} is nothing that a rank says", where="rendezvous") from None
-    return entry
 
 
 def _variable(name: str) -> str:
@@ -244,10 +223,3 @@ def _variable(name: str) -> str:
     if not value:
         raise UserInputError("is not set", where=name, expected="as torchrun sets it")
     return value
-
-
-def _number(name: str) -> int:
-    value = _variable(name)
-    if not value.isdecimal():
-        raise UserInputError(f"{value!r:.40} is no number", where=name)
-    return int(value)

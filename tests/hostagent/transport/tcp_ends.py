@@ -14,6 +14,7 @@ import numpy as np
 from mltswitch.hostagent.elements import memory_of
 from mltswitch.hostagent.errors import AgentError
 from mltswitch.hostagent.tagging.policies import ImportancePolicy
+from mltswitch.hostagent.transport import tcp
 from mltswitch.hostagent.transport.description import (
     AtDeadline,
     Moment,
@@ -23,7 +24,6 @@ from mltswitch.hostagent.transport.description import (
     StopRule,
     TransportHost,
 )
-from mltswitch.hostagent.transport import tcp
 from mltswitch.hostagent.transport.tcp_frames import TcpSettings
 
 PATIENCE: Final = 20.0

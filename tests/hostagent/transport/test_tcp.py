@@ -28,8 +28,8 @@ from mltswitch.hostagent.errors import (
 from mltswitch.hostagent.transport import tcp, tcp_streams
 from mltswitch.hostagent.transport import tcp_frames as wire
 from mltswitch.hostagent.transport.description import AtDeadline, Moment, transports
-from mltswitch.hostagent.transport.tcp_frames import TcpSettings
 from mltswitch.hostagent.transport.tcp import _Ticket as TcpTicket
+from mltswitch.hostagent.transport.tcp_frames import TcpSettings
 from tests.hostagent.transport.tcp_ends import (
     PATIENCE,
     SECOND,
@@ -274,7 +274,9 @@ def test_a_send_nobody_wants_ends_by_its_deadline() -> None:
 @pytest.mark.parametrize("how", ["deadline", "finish"])
 def test_a_send_that_comes_after_its_receive_was_taken_ends_at_once(how: str) -> None:
     with running_ends(SMALL) as ends:
-        changes = {"deadline_ns": SECOND // 100, "at_deadline": AtDeadline.TAKE} if how == "deadline" else {}
+        changes: dict[str, Any] = (
+            {"deadline_ns": SECOND // 100, "at_deadline": AtDeadline.TAKE} if how == "deadline" else {}
+        )
         [receiving] = ends.b.post_receives([receive(np.ones(4096, np.float32), **changes)])
         receiving.finish()
         assert not outcome(receiving).arrived.any()
