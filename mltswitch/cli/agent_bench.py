@@ -8,7 +8,7 @@ from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.numbers import NumberRange
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.bench import BenchResult, HandshakeFigures, run_bench
+from mltswitch.hostagent.bench import BenchResult, run_bench
 from mltswitch.units import format_ratio, parse_bytes
 
 LEAST_BYTES, MOST_BYTES = 4, 1 << 30
@@ -33,8 +33,7 @@ def bench(seconds: float, size: str, mtu_bytes: int, as_json: bool) -> None:
     except ValueError as error:
         raise UserInputError(str(error), where="--size") from None
     if not LEAST_BYTES <= size_bytes <= MOST_BYTES:
-        expected = f"{LEAST_BYTES}-{MOST_BYTES} bytes"
-        raise UserInputError(f"{size_bytes} bytes", where="--size", expected=expected)
+        raise UserInputError(f"{size_bytes} bytes", where="--size", expected=f"{LEAST_BYTES} to {MOST_BYTES}")
     progress(f"measuring for about {seconds:g} s")
     with progress_bar() as advance:
         result = run_bench(size_bytes=size_bytes, mtu_bytes=mtu_bytes, seconds=seconds, advance=advance)
@@ -59,14 +58,8 @@ def _print(result: BenchResult) -> None:
     ]
     title = f"Tensors of {result.size_bytes / 1e6:g} MB over loopback, MTU {result.mtu_bytes} (measured)"
     console().print(table(title, COLUMNS, rows))
-    click.echo(f"Connection in plain text: {_cost(result.plain_handshake)}.")
-    click.echo(
-        f"Connection with TLS 1.3: {_cost(result.tls_handshake) or 'not measured: ' + result.why_no_tls}."
-    )
-    click.echo(
-        f"Processor time is of both ends; they share {result.processors} processors, Linux {result.kernel}."
-    )
-
-
-def _cost(found: HandshakeFigures | None) -> str:
-    return f"{found.seconds * 1e3:.1f} ms, processor {found.cpu_seconds * 1e3:.1f} ms" if found else ""
+    for what, found in (("plain text", result.plain_handshake), ("TLS 1.3", result.tls_handshake)):
+        cost = f"{found.seconds * 1e3:.1f} ms, processor {found.cpu_seconds * 1e3:.1f} ms"
+        click.echo(f"Connection in {what}: {cost}.")
+    machine = f"{result.processors} processors, Linux {result.kernel}"
+    click.echo(f"Processor time is of both ends, which share {machine}.")

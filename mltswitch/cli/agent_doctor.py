@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from mltswitch.cli.agent_options import naming_options, option_name, require_together
+from mltswitch.cli.agent_options import config_options, naming_options, option_name, require_together
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.cli.strangers import Strangers
 from mltswitch.errors import UserInputError, printable
@@ -24,7 +24,6 @@ from mltswitch.hostagent.tagging.classes import Classes
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.wire.tos import CS6, CS7, DSCP_COUNT, Dscp
 
-_PATH: Final = click.Path(path_type=Path)
 COLUMNS: Final = ("", "examined", "seen", "what to do")
 _LONG_SECONDS: Final = 3600.0
 _LEAVE_SECONDS: Final = 0.02
@@ -36,15 +35,7 @@ _LEAVE_SECONDS: Final = 0.02
     "  mltswitch agent doctor -c agent.yaml --to host3\n"
     "  mltswitch agent doctor --plaintext --address 10.0.1.1 --address 10.0.2.1 --to host3=10.0.0.2"
 )
-@click.option(
-    "-c", "--config", "config", type=_PATH, metavar="FILE", help="This host's agent; options go before it."
-)
-@click.option("--name", metavar="HOST", help="Of this host; by default as its certificate says.")
-@click.option("--plan", type=_PATH, help="Take paths and code points from it.")
-@click.option("--keys", type=_PATH, metavar="FOLDER", help="This host's keys.")
-@click.option("--plaintext", is_flag=True, help="No keys, and yet beyond loopback: a laboratory of your own.")
-@click.option("--address", "addresses", multiple=True, metavar="IP", help="Of the data, one a path.")
-@click.option("--mtu", "mtu_bytes", type=int, metavar="BYTES", help="Longest packet that the job sends.")
+@config_options
 @click.option("--data-port", type=click.IntRange(0, 65535), help="UDP, of this host; by default any.")
 @click.option(
     "--listen",

@@ -2,7 +2,6 @@
 
 import re
 import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
@@ -14,21 +13,18 @@ import click
 from click.core import ParameterSource
 
 from mltswitch.cli.numbers import NumberRange
-from mltswitch.cli.output import last_words, progress
+from mltswitch.cli.output import json_option, last_words, progress
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.hostagent import Agent, AgentConfig, AgentError, TraceWriter, serve_metrics
 from mltswitch.hostagent.endpoint import parse_endpoint
-from mltswitch.hostagent.spraying.shares import Policy
 from mltswitch.hostagent.transport.description import transports
 
 SIGNAL_EXIT_CODE: Final = 128
 """And the signal's number, as shells have it."""
 _FILE: Final = click.Path(path_type=Path)
 _SECONDS: Final[dict[str, Any]] = {"type": NumberRange(0, 1e6, min_open=True), "metavar": "SECONDS"}
-_FIELDS: Final = {
-    name for key, entry in AgentConfig.model_fields.items() for name in (key, entry.alias or key)
-}
-_OPTIONS: Final = (
+_FIELDS: Final = {*AgentConfig.model_fields, "line_rate"}
+_CONFIG_OPTIONS: Final = (
     click.option("-c", "--config", type=_FILE, metavar="FILE", help="This host's agent; options precede it."),
     click.option("--name", metavar="HOST", help="Of this host; by default as its certificate says."),
     click.option("--plan", type=_FILE, help="Take paths, rates and classes from it."),
@@ -36,15 +32,17 @@ _OPTIONS: Final = (
     click.option("--plaintext", is_flag=True, help="No keys, yet beyond loopback: in your own laboratory."),
     click.option("--address", "addresses", multiple=True, metavar="IP", help="Of the data, one a path."),
     click.option("--mtu", "mtu_bytes", type=int, metavar="BYTES", help="Longest packet of the way."),
+)  # fmt: skip
+_RUN_OPTIONS: Final = (
     click.option("--line-rate", metavar="RATE", help="Of this host's link, without a plan: 25Gbps, say."),
     click.option("--authenticate", is_flag=True, help="Tag every datagram; by default where there are keys."),
     click.option("--transport", type=click.Choice(list(transports())), help="Alike at both ends."),
-    click.option("--spray", type=click.Choice([policy.value for policy in Policy]), help="Of bursts over paths."),
     click.option("--wait", "wait_seconds", default=60.0, **_SECONDS, help="For peers; by default 60."),
     click.option("--deadline", "deadline_seconds", **_SECONDS, help="Of each round; by default 60."),
     click.option("--metrics", metavar="ADDRESS:PORT", help="Serve Prometheus there while it runs."),
     click.option("--open-metrics", is_flag=True, help="Let --metrics be beyond loopback: anybody may read."),
     click.option("--trace", type=_FILE, metavar="FILE", help="Write what happens there."),
+    json_option,
 )  # fmt: skip
 
 
@@ -53,12 +51,12 @@ class RunOptions:
     """What every command that opens an agent is told."""
 
     config: Path | None
-    spray: str | None
     wait_seconds: float
     deadline_seconds: float | None
     metrics: str | None
     open_metrics: bool
     trace: Path | None
+    as_json: bool
     fields: dict[str, Any]
     """Of AgentConfig, by options."""
 
@@ -72,14 +70,10 @@ class RunOptions:
         for field in {"plan", "keys"} & set(given):  # from this folder, not from the file's
             given[field] = str(given[field].absolute())
         with naming_options({field: option_name(field) for field in given}):
-            found = AgentConfig.load(self.config, given, default_name=default_name)
-        if self.spray is None:
-            return found
-        spraying = found.spraying.model_copy(update={"policy": Policy(self.spray)})
-        return found.model_copy(update={"spraying": spraying})
+            return AgentConfig.load(self.config, given, default_name=default_name)
 
 
-def agent_options(command: Callable[..., None]) -> Callable[..., None]:
+def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Of every command that opens an agent, which is given them, and fields of settings, as `run`."""
 
     @wraps(command)
@@ -88,9 +82,16 @@ def agent_options(command: Callable[..., None]) -> Callable[..., None]:
         shared = {entry.name: options.pop(entry.name) for entry in fields(RunOptions)[:-1]}
         command(run=RunOptions(**shared, fields=given), **options)
 
-    for option in reversed(_OPTIONS):
+    for option in reversed(_RUN_OPTIONS):
         with_run = option(with_run)
-    return with_run
+    return config_options(with_run)
+
+
+def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The ones that say which agent this is."""
+    for option in reversed(_CONFIG_OPTIONS):
+        command = option(command)
+    return command
 
 
 @contextmanager
@@ -153,23 +154,22 @@ def reason_of(error: BaseException) -> str:
     return "it was interrupted" if isinstance(error, KeyboardInterrupt) else "it failed"
 
 
+class _ToldToEnd(SystemExit):
+    """By SIGTERM."""
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    raise _ToldToEnd(SIGNAL_EXIT_CODE + number)
+
+
 @contextmanager
 def orderly_end() -> Iterator[None]:
-    """A request to end (SIGTERM) ends as an error does: peers are told, no part of a file stays, and the last
-    line says why."""
-    was_told = False
-
-    def end(number: int, _frame: object) -> NoReturn:
-        nonlocal was_told
-        was_told = True
-        sys.exit(SIGNAL_EXIT_CODE + number)
-
-    before = signal.signal(signal.SIGTERM, end)
+    """SIGTERM ends as an error does: peers are told, no part of a file stays, the last line says why."""
+    before = signal.signal(signal.SIGTERM, _end)
     try:
         yield
-    except SystemExit:
-        if was_told:
-            last_words("mltswitch: told to end (SIGTERM)")
+    except _ToldToEnd:
+        last_words("mltswitch: told to end (SIGTERM)")
         raise
     finally:
         signal.signal(signal.SIGTERM, before)

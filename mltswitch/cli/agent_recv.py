@@ -5,6 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,19 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.cli.agent_options import RunOptions, agent_options
-from mltswitch.cli.agent_transfer import FIRST_ROUND, MOST_ROUNDS, TENSOR, Announcement, Exchange
+from mltswitch.cli.agent_transfer import FIRST_ROUND, MOST_ROUNDS, TENSOR, Announcement, Exchange, Round
 from mltswitch.cli.arrays import check_writable, write_array
 from mltswitch.cli.numbers import NumberRange
-from mltswitch.cli.output import json_option, last_words, progress
+from mltswitch.cli.output import last_words, progress
 from mltswitch.cli.strangers import Strangers
 from mltswitch.errors import UserInputError, printable
 from mltswitch.hostagent import CancelledError, Transfer
-from mltswitch.hostagent.config import MOST_PEERS
 from mltswitch.hostagent.endpoint import host_name_problem
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerConnected, PeerLost
 from mltswitch.units import format_bytes, parse_bytes
 
-DEFAULT_NAME: Final = "receiver"
 BELOW_ONE: Final = NumberRange(0, 1, max_open=True)
 ROUND: Final = "{round}"
 """In a name of files: each round has its own."""
@@ -52,46 +51,36 @@ GOODBYE_SECONDS: Final = 5.0
 @click.option("--keep-missing", is_flag=True, help="What is missing keeps the round before's value, not 0.")
 @click.option("--maximum", default="1GiB", metavar="SIZE", help="Of memory for all tensors; by default 1GiB.")
 @agent_options
-@json_option
-def recv(
-    output: str | None,
-    hosts: tuple[str, ...],
-    loss_bound: float | None,
-    important_loss_bound: float | None,
-    keep_missing: bool,
-    maximum: str,
-    run: RunOptions,
-    as_json: bool,
-) -> None:
+def recv(output: str | None, hosts: tuple[str, ...], maximum: str, run: RunOptions, **bounds: Any) -> None:
     """Receive the tensor that peers send with `mltswitch agent send`; they say its size and type.
 
     A file appears when a tensor is complete within its bound, or not at all; of several rounds it holds the
     last that was complete, unless its name has {round}: also where a later one failed, or you end it by
     Ctrl-C. Exit code 6: a tensor did not arrive.
     """
-    if len(hosts) > MOST_PEERS or len(set(hosts)) < len(hosts):
-        raise UserInputError("each peer is named once", where="--from", expected=f"{MOST_PEERS} or fewer")
     for name in hosts:
         if problem := host_name_problem(name):
             raise UserInputError(problem, where=f"peer {name[:60]}")
+    names = tuple(dict.fromkeys(hosts))
     if output is not None:
-        check_output(output, hosts)
+        check_output(output, names)
     try:
         most_bytes = parse_bytes(maximum)
     except ValueError as error:
         raise UserInputError(str(error), where="--maximum") from None
-    receiving = Receiving(run.settings(DEFAULT_NAME), run, as_json=as_json)
-    receiving.pattern, receiving.most_bytes = output, most_bytes
-    receiving.names, receiving.takes_first = hosts, not hosts
-    receiving.bounds = {
-        "loss_bound": loss_bound,
-        "important_loss_bound": important_loss_bound,
-        "keep_missing": keep_missing,
-        "deadline_seconds": run.deadline_seconds,
-    }
+    receiving = Receiving(
+        settings=run.settings("receiver"),
+        options=run,
+        pattern=output,
+        most_bytes=most_bytes,
+        names=names,
+        takes_first=not names,
+        bounds=bounds | {"deadline_seconds": run.deadline_seconds},
+    )
     receiving.run(admit=receiving.admit, observers=(receiving,))
 
 
+@dataclass(kw_only=True, eq=False)
 class Receiving(Exchange):
     """The receiver's end; observes its agent."""
 
@@ -104,25 +93,20 @@ class Receiving(Exchange):
     takes_first: bool
     bounds: dict[str, Any]
     """Options of each post."""
-    is_waiting = True
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.announced: dict[str, Announcement] = {}
-        self.buffers: dict[str, list[NDArray[Any]]] = {}
-        self.written: dict[str, dict[str, int]] = {}
-        """Files by peer, and the round in each."""
-        self._last: dict[str, int] = {}
-        """Rounds that are complete, and not on the disk yet."""
-        self._strangers = Strangers()
+    is_waiting: bool = True
+    announced: dict[str, Announcement] = field(default_factory=dict)
+    buffers: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
+    written: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Files by peer, and the round in each."""
+    _last: dict[str, int] = field(default_factory=dict)
+    """Rounds that are complete, and not on the disk yet."""
+    _strangers: Strangers = field(default_factory=Strangers)
 
     def admit(self, peer: str) -> str | None:
         """Why a peer that calls is refused."""
         if peer in self.names or not self.names:
             return None
-        if self.takes_first:
-            return f"{peer} comes too late: {self.names[0]} was first"
-        return f"{peer} is not expected here (--from)"
+        return f"{peer} " + ("comes too late" if self.takes_first else "is not expected here (--from)")
 
     def observe(self, event: AgentEvent) -> None:
         """A line about each who comes or goes, until all have said what they send."""
@@ -142,14 +126,12 @@ class Receiving(Exchange):
         progress(f"{self.agent.name} listens at {self.agent.listening_at}")
         who = ", ".join(self.names[:MOST_NAMES]) or "the first who connects"
         progress(f"waiting for {who}, up to {wait_seconds:g} s")
-        if self.takes_first:
-            self.agent.wait_for_any_peer(wait_seconds)
-        else:
-            self.agent.wait_for_peers(self.names, wait_seconds)
-        for peer in self.names:
+        names = self.names or (self.agent.wait_for_any_peer(wait_seconds),)
+        self.agent.wait_for_peers(names, wait_seconds)
+        for peer in names:
             message = self.agent.receive_message(peer, max(0.0, until - time.monotonic()))
             self.announced[peer] = Announcement.decoded(message, peer)
-        self.is_waiting = False
+        self.names, self.is_waiting = names, False
         self._allocate()
         return {peer: self.announced[peer].rounds for peer in self.buffers}
 
@@ -170,7 +152,7 @@ class Receiving(Exchange):
                 continue
             text = f"no memory for {format_bytes(size_bytes)} that were announced: {why}"
             refused = CancelledError(text, peer=peer, tensor=TENSOR, round_number=FIRST_ROUND)
-            self.refuse(peer, refused)
+            self.note(peer, Round(FIRST_ROUND, refused))
             self.agent.disconnect(peer, refused.what)
 
     def _buffer(self, peer: str, number: int) -> NDArray[Any]:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 from mltswitch.cli.agent_options import RunOptions, agent_options, naming_options, require_together
 from mltswitch.cli.agent_transfer import MOST_ROUNDS, TENSOR, Announcement, Exchange
 from mltswitch.cli.arrays import read_array
-from mltswitch.cli.output import json_option, progress
+from mltswitch.cli.output import progress
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent import AgentConfig, Endpoint, SendRequest, Transfer
 from mltswitch.hostagent.elements import memory_of
-from mltswitch.hostagent.endpoint import host_name_problem, look_up, parse_endpoint
+from mltswitch.hostagent.endpoint import host_name_problem, look_up
 from mltswitch.hostagent.tagging.policies import POLICIES
 from mltswitch.units import parse_bytes
 from mltswitch.wire import ElementType
 
-DEFAULT_NAME: Final = "sender"
 MOST_RANDOM_BYTES: Final = 1 << 34
 TYPES: Final = tuple(entry.name.lower() for entry in ElementType)
 
@@ -40,62 +39,54 @@ TYPES: Final = tuple(entry.name.lower() for entry in ElementType)
 @click.option("--rounds", type=click.IntRange(1, MOST_ROUNDS), default=1, help="How often; by default once.")
 @click.option("--layer", default="0", help="Number, or name in the plan's profile: gives the class.")
 @click.option("--class", "traffic_class", metavar="NAME", help="Class of the plan, whatever the layer.")
-@click.option("--policy", type=click.Choice(list(POLICIES)), help="Which packets are important.")
+@click.option(
+    "--policy", "importance", type=click.Choice(list(POLICIES)), help="Which packets are important."
+)
 @click.option("--burst", "burst_packets", type=int, help="Packets that share a path and a DSCP/ECN byte.")
 @agent_options
-@json_option
-def send(
-    file: Path | None,
-    random_size: str | None,
-    seed: int,
-    type_name: str | None,
-    hosts: tuple[str, ...],
-    rounds: int,
-    layer: str,
-    traffic_class: str | None,
-    policy: str | None,
-    run: RunOptions,
-    as_json: bool,
-) -> None:
+def send(hosts: tuple[str, ...], rounds: int, layer: str, traffic_class: str | None, importance: str | None,
+         run: RunOptions, **tensor: Any) -> None:  # fmt: skip
     """Send a tensor to peers that wait for it with `mltswitch agent recv`.
 
     How much may be lost on the way is the receiver's to say. Exit code 6: a peer did not get it.
     """
-    require_together("seed", "random_size")
-    data, kind = _tensor(file, random_size, seed, type_name)
-    settings = run.settings(DEFAULT_NAME)
+    data, kind = _tensor(**tensor)
+    settings = run.settings("sender")
     number = int(layer) if layer.isascii() and layer.isdigit() and len(layer) <= 5 else layer
     with naming_options({"layer": "--layer", "traffic_class": "--class"}):
         dscp = settings.dscp(number) if traffic_class is None else settings.dscp_of_class(traffic_class)
     # The port of the file is this host's receiver's.
-    here = Endpoint(parse_endpoint(str(settings.listen)).address, 0)
-    sending = Sending(settings.model_copy(update={"listen": str(here)}), run, as_json=as_json)
+    here = str(Endpoint(settings.listen_at.address, 0))
     about = {"element_type": kind.name.lower(), "dtype": data.dtype.str, "shape": data.shape}
-    sending.announcement = Announcement.model_validate({"rounds": rounds, **about})
-    sending.endpoints = _endpoints(settings, hosts)
-    sending.request = SendRequest(
-        data=data,
-        tensor=TENSOR,
-        layer=number,
-        traffic_class=traffic_class,
-        importance=policy,
-        deadline_seconds=run.deadline_seconds,
-        element_type=kind,
-    )
-    sending.dscp = None if settings.two_queues is not None and traffic_class is None else dscp
-    sending.run()
+    Sending(
+        settings=settings.model_copy(update={"listen": here}),
+        options=run,
+        announcement=Announcement.model_validate({"rounds": rounds, **about}),
+        endpoints=_endpoints(settings, hosts),
+        dscp=None if settings.two_queues is not None and traffic_class is None else dscp,
+        request=SendRequest(
+            data=data,
+            tensor=TENSOR,
+            layer=number,
+            traffic_class=traffic_class,
+            importance=importance,
+            deadline_seconds=run.deadline_seconds,
+            element_type=kind,
+        ),
+    ).run()
 
 
+@dataclass(kw_only=True, eq=False)
 class Sending(Exchange):
     """The sender's end."""
 
     announcement: Announcement
     endpoints: Mapping[str, Endpoint]
-    request: SendRequest
-    """Of each round, but for its number."""
     dscp: int | None
     """None: as two queues have it."""
-    is_connected = False
+    request: SendRequest
+    """Of each round, but for its number."""
+    is_connected: bool = False
 
     def begin(self) -> Mapping[str, int]:
         """Connect, and announce the tensor."""
@@ -143,8 +134,9 @@ def _endpoints(settings: AgentConfig, texts: tuple[str, ...]) -> Mapping[str, En
 
 
 def _tensor(
-    file: Path | None, random_size: str | None, seed: int, type_name: str | None
+    *, file: Path | None, random_size: str | None, seed: int, type_name: str | None
 ) -> tuple[NDArray[Any], ElementType]:
+    require_together("seed", "random_size")
     if (file is None) == (random_size is None):
         raise UserInputError("a tensor is a file or --random", where="FILE.npy", expected="one of them")
     if file is not None:

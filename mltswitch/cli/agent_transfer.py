@@ -7,7 +7,7 @@ checked against the receiver's own limit before memory is made.
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from statistics import median
 from typing import Annotated, Any, Final, Literal, Self
@@ -34,8 +34,9 @@ TENSOR: Final = 0
 """The number that the tensor has at both ends."""
 SUMS: Final = ("important_packets", "packets_resent", "packets_duplicate", "packets_marked")
 """Fields of TransferStatistics, for the columns that follow `packets`; `-`: what this end does not know."""
-COLUMNS: Final = ("peer", "rounds #", "size [MB]", "median [ms]", "longest [ms]", "goodput [Gbit/s]", "packets #",
-                  "important #", "sent again #", "twice #", "CE #", "missing #", "result")  # fmt: skip
+COLUMNS: Final = ("peer", "rounds #", "size [MB]", "median [ms]", "longest [ms]", "goodput [Gbit/s]",
+                  "packets #", "important #", "sent again #", "twice #", "CE #", "missing #",
+                  "result")  # fmt: skip
 
 
 class Announcement(BaseModel):
@@ -88,16 +89,17 @@ class Round:
         return cls(transfer.round_number, found.error, packets, elements, found.statistics)
 
 
+@dataclass(kw_only=True, eq=False)
 class Exchange(ABC):
     """A tensor, round after round, with each peer; a round begins when the one before has ended with all."""
 
-    agent: Agent
-
-    def __init__(self, settings: AgentConfig, options: RunOptions, *, as_json: bool) -> None:
-        self.settings, self.options, self.as_json = settings, options, as_json
-        self.rounds: dict[str, list[Round]] = {}
-        self._waiting: dict[str, Transfer] = {}
-        self._began = time.monotonic(), time.process_time()
+    settings: AgentConfig
+    options: RunOptions
+    agent: Agent = field(init=False)
+    rounds: dict[str, list[Round]] = field(default_factory=dict)
+    _waiting: dict[str, Transfer] = field(default_factory=dict)
+    _began: tuple[float, float] = field(default_factory=lambda: (time.monotonic(), time.process_time()))
+    """By both clocks."""
 
     @abstractmethod
     def begin(self) -> Mapping[str, int]:
@@ -129,29 +131,20 @@ class Exchange(ABC):
                         self.end()
             except (MltswitchError, KeyboardInterrupt, SystemExit) as error:
                 for peer, transfer in self._waiting.items():  # ended by now: the agent is closed
-                    self._note(peer, Round.of(transfer))
+                    self.note(peer, Round.of(transfer))
                 try:
                     self._print(error)
                 except OSError:  # why a run ends early is more than that nobody takes what it has come to
                     discard_output()
                 raise
-        failed = self._failed()
-        self._print(failed[0] if failed else None)
-        if failed:
-            raise failed[0]
+        failed = [rounds[-1] for rounds in self.rounds.values() if rounds[-1].error is not None]
+        first = min(failed, key=lambda entry: entry.round).error if failed else None
+        self._print(first)
+        if first is not None:
+            raise first
 
-    def _failed(self) -> list[AgentError]:
-        """Of each peer that failed, the first one first."""
-        last = [rounds[-1] for rounds in self.rounds.values() if rounds[-1].error is not None]
-        return [
-            entry.error for entry in sorted(last, key=lambda entry: entry.round) if entry.error is not None
-        ]
-
-    def refuse(self, peer: str, error: AgentError) -> None:
-        """A peer's first round cannot begin."""
-        self._note(peer, Round(FIRST_ROUND, error))
-
-    def _note(self, peer: str, result: Round) -> None:
+    def note(self, peer: str, result: Round) -> None:
+        """A round has ended, or cannot begin."""
         if all(entry.round != result.round for entry in self.rounds.setdefault(peer, [])[-1:]):
             self.rounds[peer].append(result)
 
@@ -166,7 +159,7 @@ class Exchange(ABC):
                         try:
                             self._waiting[peer] = self.post(peer, number)
                         except AgentError as error:  # it is not connected any more
-                            self._note(peer, Round(number, error))
+                            self.note(peer, Round(number, error))
                             del left[peer]
                     for peer in list(self._waiting):
                         if not self._is_complete(peer):
@@ -188,24 +181,24 @@ class Exchange(ABC):
                 raise
         else:
             self.completed(peer, transfer.round_number)
-        self._note(peer, Round.of(transfer))
+        self.note(peer, Round.of(transfer))
         del self._waiting[peer]
         return self.rounds[peer][-1].error is None
 
     def _print(self, error: BaseException | None) -> None:
         seconds, cpu_seconds = time.monotonic() - self._began[0], time.process_time() - self._began[1]
-        document, failed = self.described(), self._failed()
-        if not self.as_json and self.rounds:
+        document = self.described()
+        if not self.options.as_json and self.rounds:
             screen = console()
             # rich itself ends the process where nobody reads, with an exit code of its own.
             with screen.capture() as shown:
                 rows = [(printable(peer), *_row(rounds)) for peer, rounds in self.rounds.items()]
                 screen.print(table("Rounds (measured)", COLUMNS, rows))
             click.echo(f"{shown.get()}{seconds:.2f} s in all, of a processor here {cpu_seconds:.2f} s.")
-            for other in failed:
-                if other is not error:
-                    last_words(f"failed: {other}")
-        elif self.as_json and document:
+            for others in self.rounds.values():
+                if others[-1].error not in {None, error}:
+                    last_words(f"failed: {others[-1].error}")
+        elif self.options.as_json and document:
             peers = [
                 {"peer": peer, **more, "rounds": [plain(entry) for entry in self.rounds.get(peer, [])]}
                 for peer, more in document["peers"].items()
@@ -227,8 +220,8 @@ def _row(rounds: Sequence[Round]) -> tuple[str, ...]:
         size = f"{whole[0].size_bytes / 1e6:,.3g}"
         times = (size, f"{median(seconds) * 1e3:.2f}", f"{max(seconds) * 1e3:.2f}", f"{goodput / 1e9:.3f}")
     sums = []
-    for field in SUMS:
-        values = [value for found in known if (value := getattr(found, field)) is not None]
+    for name in SUMS:
+        values = [value for found in known if (value := getattr(found, name)) is not None]
         sums.append(f"{sum(values):,}" if values else "-")
     share = f"{lost:,} ({format_ratio(lost / packets)})" if lost and packets else "0"
     result = "failed" if is_failed else "within the bound" if lost else "complete"

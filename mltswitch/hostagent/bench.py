@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
-from mltswitch.errors import MachineError
 from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.config import AgentConfig
 from mltswitch.hostagent.security.keys import make_keys
+from mltswitch.hostagent.transfer import Transfer
 
 SENDER: Final = "sender"
 RECEIVER: Final = "receiver"
@@ -27,19 +27,9 @@ IN_FLIGHT: Final = 2
 """Tensors that are posted at the same time."""
 DEADLINE_SECONDS: Final = 60.0
 BYTES_PER_GB: Final = 1e9
-BITS_PER_BYTE: Final = 8
-
-
-class Case(NamedTuple):
-    """One stream of tensors."""
-
-    transport: str
-    burst_packets: int | None = None
-    """None: as many as the kernel takes; over TCP there are no packets of ours."""
-    authenticate: bool = False
-
-
-CASES: Final = (Case("mlt", 1), Case("mlt", 4), Case("mlt", 16), Case("mlt"), Case("mlt", None, authenticate=True), Case("tcp"))  # fmt: skip
+CASES: Final = (("mlt", 1, False), ("mlt", 4, False), ("mlt", 16, False), ("mlt", None, False),
+                ("mlt", None, True), ("tcp", None, False))  # fmt: skip
+"""Transport, packets of a burst (None: as many as the kernel takes), whether each datagram has a tag."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +38,7 @@ class StreamFigures:
 
     transport: str
     burst_packets: int | None
+    """None: as many as the kernel takes; over TCP there are no packets of ours."""
     authenticate: bool
     tensors: int
     goodput_bps: float
@@ -76,26 +67,23 @@ class BenchResult:
     mtu_bytes: int
     streams: tuple[StreamFigures, ...]
     plain_handshake: HandshakeFigures
-    tls_handshake: HandshakeFigures | None
-    why_no_tls: str
-    """Empty where it was measured."""
+    tls_handshake: HandshakeFigures
 
 
 def run_bench(
     *, size_bytes: int, mtu_bytes: int, seconds: float, advance: Callable[[str, int, int], None]
 ) -> BenchResult:
     """Everything, in about so many seconds; raises MachineError. `advance` is told what is measured."""
-    plain, tls, why = _handshakes(), None, ""
     with tempfile.TemporaryDirectory(prefix="mltswitch-bench-") as folder:
-        try:
-            make_keys(Path(folder) / "job", [SENDER, RECEIVER])
-            tls = _handshakes(Path(folder) / "job" / "hosts")
-        except MachineError as error:  # cryptography is an extra
-            why = str(error)
+        make_keys(Path(folder) / "job", [SENDER, RECEIVER])
+        plain, tls = _handshakes(None), _handshakes(Path(folder) / "job" / "hosts")
     streams = []
-    for number, case in enumerate(CASES):
-        advance(f"{case.transport}, bursts of {case.burst_packets or 'many'}", number, len(CASES))
-        streams.append(_stream(case, size_bytes // 4, mtu_bytes, seconds / len(CASES)))
+    for number, (transport, burst, authenticate) in enumerate(CASES):
+        advance(f"{transport}, bursts of {burst or 'many'}", number, len(CASES))
+        config = AgentConfig(
+            transport=transport, mtu_bytes=mtu_bytes, burst_packets=burst, authenticate=authenticate
+        )
+        streams.append(_stream(config, size_bytes // 4, seconds / len(CASES)))
     return BenchResult(
         kernel=platform.release(),
         processors=os.cpu_count() or 1,
@@ -104,25 +92,24 @@ def run_bench(
         streams=tuple(streams),
         plain_handshake=plain,
         tls_handshake=tls,
-        why_no_tls=why,
     )
 
 
 @contextmanager
-def _pair(keys: Path | None = None, **fields: Any) -> Iterator[tuple[Agent, Agent]]:
+def _pair(config: AgentConfig, keys: Path | None = None) -> Iterator[tuple[Agent, Agent]]:
     def opened(name: str) -> Agent:
-        folder = None if keys is None else str(keys / name)
-        return Agent(AgentConfig(name=name, listen="127.0.0.1:0", keys=folder, **fields))
+        own = {"name": name, "listen": "127.0.0.1:0", "keys": None if keys is None else str(keys / name)}
+        return Agent(config.model_copy(update=own))
 
     with opened(SENDER) as sender, opened(RECEIVER) as receiver:
         yield sender, receiver
 
 
-def _handshakes(keys: Path | None = None) -> HandshakeFigures:
+def _handshakes(keys: Path | None) -> HandshakeFigures:
     """Each with agents of its own: nothing is resumed, and no connection is there already."""
     seconds, cpu_seconds = [], []
     for _ in range(HANDSHAKES):
-        with _pair(keys) as (sender, receiver):
+        with _pair(AgentConfig(), keys) as (sender, receiver):
             began, cpu_began = time.monotonic(), time.process_time()
             sender.connect(RECEIVER, receiver.listening_at)
             seconds.append(time.monotonic() - began)
@@ -131,35 +118,37 @@ def _handshakes(keys: Path | None = None) -> HandshakeFigures:
     return HandshakeFigures(seconds=median(seconds), cpu_seconds=median(cpu_seconds))
 
 
-def _stream(case: Case, elements: int, mtu_bytes: int, seconds: float) -> StreamFigures:
+def _stream(config: AgentConfig, elements: int, seconds: float) -> StreamFigures:
     data = np.random.default_rng(1).standard_normal(elements, np.float32)
     memory = [np.zeros_like(data) for _ in range(IN_FLIGHT)]
-    fields = {"transport": case.transport, "mtu_bytes": mtu_bytes, "authenticate": case.authenticate}
-    with _pair(**fields) as (sender, receiver):
+    posted: deque[tuple[Transfer, Transfer]] = deque()
+    ended = resent = packets = 0
+    began = cpu_began = 0.0
+    with _pair(config) as (sender, receiver):
         sender.connect(RECEIVER, receiver.listening_at)
         receiver.wait_for_peers([SENDER])
-        posted, ended, resent, packets = deque[Any](), 0, 0, 0
-        began = cpu_began = 0.0
         for number in count():
             if len(posted) == IN_FLIGHT:
                 there, here = posted.popleft()
                 there.wait()
                 statistics = here.wait().statistics
-                ended, resent = ended + 1, resent + statistics.packets_resent
+                ended += 1
+                resent += statistics.packets_resent
                 packets += statistics.packets
                 if not began and ended == IN_FLIGHT:  # warm
                     began, cpu_began, ended, resent, packets = time.monotonic(), time.process_time(), 0, 0, 0
-                elif began and time.monotonic() - began >= seconds and ended >= IN_FLIGHT:
+                elif began and ended >= IN_FLIGHT and time.monotonic() - began >= seconds:
                     break
-            options = {"tensor": 0, "round_number": number, "deadline_seconds": DEADLINE_SECONDS}
-            there = receiver.post_receive(SENDER, memory[number % IN_FLIGHT], **options)
-            here = sender.post_send(RECEIVER, data, burst_packets=case.burst_packets, **options)
-            posted.append((there, here))
+            options: dict[str, Any] = {"round_number": number, "deadline_seconds": DEADLINE_SECONDS}
+            there = receiver.post_receive(SENDER, memory[number % IN_FLIGHT], tensor=0, **options)
+            posted.append((there, sender.post_send(RECEIVER, data, tensor=0, **options)))
         took, cpu_seconds = time.monotonic() - began, time.process_time() - cpu_began
     return StreamFigures(
-        **case._asdict(),
+        transport=config.transport,
+        burst_packets=config.burst_packets,
+        authenticate=bool(config.authenticate),
         tensors=ended,
-        goodput_bps=ended * data.nbytes * BITS_PER_BYTE / took,
+        goodput_bps=ended * data.nbytes * 8 / took,
         cpu_seconds_per_gb=cpu_seconds / (ended * data.nbytes) * BYTES_PER_GB,
         resent_share=resent / packets,
     )

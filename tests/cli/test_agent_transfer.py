@@ -156,7 +156,7 @@ def test_options_precede_the_file_and_a_plan_says_paths_and_classes(lab_plan: Pl
         Path(f"{name}.yaml").write_text(yaml.safe_dump(fields | {"transport": "tcp"}))
     with running("recv", "-c", "host3.yaml", "--from", "host1", "--json", "--transport", "mlt") as receiver:
         listening = receiver.reads(r"listens at (\S+)")[1]
-        options = ("--layer", 10, "--json", "--transport", "mlt", "--spray", "random", "--mtu", 1400)
+        options = ("--layer", 10, "--json", "--transport", "mlt", "--mtu", 1400)
         with running("send", "g.npy", "-c", "host1.yaml", "--to", f"host3={listening}", *options) as sender:
             code, out, err = sender.ends()
             assert code == 0, err
@@ -324,7 +324,6 @@ TO = ("send", "g.npy", "--to", "a=127.0.0.1")
         (("recv", "-o", "x-{foo}.npy"), "--output: nothing stands for {foo}: write {peer}, {round}, or"),
         (("recv", "--from", "a", "--from", "b", "-o", "x.npy"), "--output: one file for the tensors of 2"),
         (("recv", "--from", "a", "--from", "b", "-o", "{peer}{round}"), "--output: may name the same file"),
-        (("recv", "--from", "a", "--from", "a"), "--from: each peer is named once"),
         (("recv", "--from", "../a"), "peer ../a: is not a host name"),
         (("recv", "--loss-bound", "1"), "Invalid value for '--loss-bound'"),
         (("recv", "--important-loss-bound", "-0.1"), "Invalid value for '--important-loss-bound'"),
@@ -341,7 +340,7 @@ TO = ("send", "g.npy", "--to", "a=127.0.0.1")
         (("recv", "--trace", "none/t.jsonl"), "none/t.jsonl"),
         (("recv", "--transport", "quic"), "Invalid value for '--transport'"),
         (("recv", "--wait", "-1"), "Invalid value for '--wait'"),
-        (("bench", "--size", "1"), "--size: 1 bytes (expected 4-1073741824 bytes)"),
+        (("bench", "--size", "1"), "--size: 1 bytes (expected 4 to 1073741824)"),
         (("bench", "--seconds", "inf"), "Invalid value for '--seconds': inf is no number"),
     ],
 )
@@ -382,6 +381,6 @@ def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[1] for line in out.splitlines() if line.startswith((" mlt", " tcp"))] == [
         *("1", "4", "16", "most", "most", "-")
     ]
-    assert "Connection with TLS 1.3: " in out
+    assert "Connection in TLS 1.3: " in out
     document = json.loads(run(capsys, *small, "--json")[1])
     assert all(entry["goodput_bps"] > 0 for entry in document["streams"])
