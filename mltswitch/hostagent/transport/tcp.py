@@ -5,7 +5,6 @@ ends the send. Everything but posting happens in the engine's thread, in callbac
 two of them nobody touches a tensor, so that its memory is the user's at once when its transfer ends.
 """
 
-import asyncio
 import heapq
 import itertools
 import secrets
@@ -14,7 +13,6 @@ import threading
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from time import monotonic_ns
 from typing import Any, Final, cast
@@ -31,7 +29,7 @@ from mltswitch.hostagent.transport import description as api
 from mltswitch.hostagent.transport import tcp_frames as wire
 from mltswitch.hostagent.transport.description import Moment, Receive, Send
 from mltswitch.hostagent.transport.tcp_frames import Key, TcpSettings
-from mltswitch.hostagent.transport.tcp_streams import Incoming, Outgoing, data_socket
+from mltswitch.hostagent.transport.tcp_streams import Incoming, Outgoing, _Ticket, data_socket
 from mltswitch.wire import ElementType
 
 LAST_WORDS_SECONDS: Final = 0.5
@@ -44,88 +42,11 @@ MESSAGE_BYTES: Final = 4
 STRANGER_SECONDS: Final = 3
 """Until then the kernel keeps who connects and says nothing; it keeps MOST_STRANGERS at most."""
 MOST_STRANGERS: Final = 256
-PAUSE_SECONDS: Final = 0.1
-"""After the machine had no descriptor or memory left for another connection."""
 _ERRORS: Final = {
     "cancelled": errors.CancelledError,
     "deadline": errors.DeadlineExceededError,
     "mismatch": errors.TransferMismatchError,
 }
-
-
-class _Ticket:
-    """One transfer; all but what its user calls is the engine's thread's."""
-
-    def __init__(self, connection: "_Connection", request: Send | Receive) -> None:
-        memory = request.memory
-        self.request = request
-        self.slot = isinstance(request, Send), (request.tensor, request.round_number)
-        self.is_send, self.key = self.slot
-        self.number = -1
-        """Of its READY, which tells chunks of an earlier attempt apart; -1: there was none."""
-        self.view, self.size = memory.data.data, len(memory.data)
-        element_bytes = memory.element_type.size_bytes
-        elements = max(connection.chunk_bytes // element_bytes, -(-memory.element_count // wire.MOST_CHUNKS))
-        self.chunk_elements, self.chunk_bytes = elements, elements * element_bytes
-        self.arrived = np.zeros(-(-self.size // self.chunk_bytes), np.bool_)
-        self.arrived_count = self.taken = 0
-        self.bound = 0.0
-        """The share of chunks that may be missing, from the soft time on."""
-        self.dscp = request.dscp if isinstance(request, Send) else 0
-        self.times: dict[str, Any] = {"posted_ns": monotonic_ns(), "ready_ns": 0, "first_ns": 0, "last_ns": 0}
-        self.timers: list[asyncio.TimerHandle] = []
-        self.is_over = False
-        self._connection = connection
-        self._outcome: Future[api.Outcome] = Future()
-
-    def wait(self, timeout_seconds: float | None) -> bool:
-        with suppress(TimeoutError):
-            self._outcome.result(timeout_seconds)
-        return self._outcome.done()
-
-    def notify(self, callback: Callable[[], object]) -> None:
-        self._outcome.add_done_callback(lambda _: self._connection.soon(callback))
-
-    def outcome(self) -> api.Outcome | None:
-        return self._outcome.result() if self._outcome.done() else None
-
-    def progress(self) -> api.Progress:
-        count = self.arrived_count
-        return api.Progress(
-            packets=len(self.arrived), arrived_packets=count, important_packets=None, arrived_important=None
-        )
-
-    def finish(self) -> None:
-        self._connection.soon(lambda: self._connection.take(self))
-
-    def cancel(self, reason: str) -> None:
-        self._connection.soon(lambda: self._connection.give_up(self, "cancelled", reason))
-
-    def retag(self, dscp: int) -> None:
-        self.dscp = dscp
-
-    def end(self, error: AgentError | None) -> None:
-        """The memory is the user's again."""
-        self.is_over, self.view = True, memoryview(b"")
-        for timer in self.timers:
-            timer.cancel()
-        short = len(self.arrived) * self.chunk_bytes - self.size if self.arrived[-1] else 0
-        statistics = api.TransferStatistics(
-            size_bytes=self.size,
-            packets=len(self.arrived),
-            packets_sent=self.taken,
-            packets_resent=0,
-            bytes_sent=min(self.taken * self.chunk_bytes, self.size),
-            packets_received=self.arrived_count,
-            bytes_received=self.arrived_count * self.chunk_bytes - short,
-            packets_duplicate=None if self.is_send else 0,
-            ended_ns=monotonic_ns(),
-            **self.times,
-        )
-        arrived, elements = self.arrived, self.chunk_elements
-        self._outcome.set_result(
-            api.Outcome(error=error, statistics=statistics, arrived=arrived, elements_per_packet=elements)
-        )
 
 
 class _Connection:
@@ -271,9 +192,7 @@ class _Connection:
 
     def _peer_read(self, size_bytes: int) -> None:
         with self._lock:
-            self._unread_there -= size_bytes
-            if self._unread_there < 0:
-                raise ProtocolViolationError("has read more than we sent", peer=self.peer)
+            self._unread_there = max(0, self._unread_there - size_bytes)
 
     def _find(self, is_send: bool, key: Key, number: int) -> _Ticket | None:
         """Of this attempt."""
@@ -336,8 +255,9 @@ class _Connection:
         chunk, rest = divmod(first, receive.chunk_bytes)
         whole = min(receive.chunk_bytes, receive.size - first)
         if rest or size != whole or size <= 0 or receive.arrived[chunk]:
-            what = f"sends no chunk, or one twice: {size} bytes at {first}"
-            raise self._error_of(key, ProtocolViolationError(what))
+            raise self._error_of(
+                key, ProtocolViolationError(f"sends no chunk, or one twice: {size} at {first}")
+            )
         if not receive.times["first_ns"]:
             receive.times["ready_ns"] = receive.times["first_ns"] = now = monotonic_ns()
             self._count_from(Moment.PEER_READY, receive, now)
@@ -403,13 +323,13 @@ class _Connection:
 
     def _time_is_up(self, ticket: _Ticket) -> None:
         request, chunks = ticket.request, len(ticket.arrived)
+        state = f"{ticket.taken} of {chunks} chunks sent"
         if isinstance(request, Receive):
             if request.at_deadline is api.AtDeadline.TAKE:
                 self.take(ticket)
             state = f"{ticket.arrived_count} of {chunks} chunks arrived"
-        else:
-            is_ready = "the peer did not end it" if ticket.number >= 0 else "the peer has not posted it"
-            state = f"{is_ready}, {ticket.taken} of {chunks} chunks sent"
+        elif ticket.number < 0:
+            state = "the peer has not posted it"
         self.give_up(ticket, "deadline", f"time is up: {state}")
 
     # Data connections
@@ -427,11 +347,11 @@ class _Connection:
     def fail(self, error: AgentError) -> None:
         """What was in a data connection is gone: so is the peer."""
         delay = 0 if isinstance(error, ProtocolViolationError) else LAST_WORDS_SECONDS
-        self.loop.call_later(delay, self._failed, error)
+        self.loop.call_later(delay, self._failed, type(error)(error.what, peer=self.peer))
 
     def _failed(self, error: AgentError) -> None:
-        if self._error is None and self.peer:
-            self._engine.host.connection_failed(self.peer, type(error)(error.what, peer=self.peer))
+        if self._error is None:  # else the peer may be connected anew by now
+            self._engine.host.connection_failed(self.peer, error)
 
     def _write(self) -> None:
         for stream in self.outgoing:
@@ -463,11 +383,12 @@ class _Engine:
     def offer(self, peer: str, channel: str) -> dict[str, Any]:  # noqa: ARG002  (all get the same)
         connection = _Connection(self)
         self.doors[connection.token] = connection
-        addresses: Any = [(address, self.ports[address]) for address in self.addresses]
-        offer = wire.TcpOffer(
-            token=connection.token, addresses=addresses, chunk_bytes=self.settings.chunk_bytes
-        )
-        return offer.model_dump(mode="json")
+        return {
+            "version": 1,
+            "token": connection.token,
+            "addresses": [[address, self.ports[address]] for address in self.addresses],
+            "chunk_bytes": self.settings.chunk_bytes,
+        }
 
     def withdraw(self, ours: dict[str, Any]) -> None:
         if ours["token"] in self.doors:
@@ -494,9 +415,9 @@ class _Engine:
         """Somebody has connected and, if it is a peer, said whose the connection is."""
         try:
             accepted, _ = listener.accept()
-        except OSError:
+        except OSError:  # no descriptor or memory is left for it
             self.host.loop.remove_reader(listener)
-            self.host.loop.call_later(PAUSE_SECONDS, self._listen, listener)
+            self.host.loop.call_later(0.1, self._listen, listener)
             return
         connection = None
         with suppress(OSError):  # who has said nothing is a stranger, too

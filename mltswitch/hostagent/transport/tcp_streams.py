@@ -1,23 +1,30 @@
-"""Data connections of the transport `tcp`: chunks on their way out and in.
+"""Transfers of the transport `tcp` and its data connections: chunks on their way out and in.
 
 Callbacks in the engine's thread; none waits. Elements go between the tensor and the kernel without a copy.
 """
 
+import asyncio
 import errno
 import socket
 from abc import abstractmethod
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import AgentError, PeerUnreachableError, ProtocolViolationError
 from mltswitch.hostagent.streams import set_up
-from mltswitch.hostagent.transport.tcp_frames import CHUNK, GIVEN_UP, WHOLE, TcpSettings
+from mltswitch.hostagent.transport import description as api
+from mltswitch.hostagent.transport.description import Receive, Send
+from mltswitch.hostagent.transport.tcp_frames import CHUNK, GIVEN_UP, MOST_CHUNKS, WHOLE, TcpSettings
 
 if TYPE_CHECKING:
-    from mltswitch.hostagent.transport.tcp import _Connection, _Ticket
+    from mltswitch.hostagent.transport.tcp import _Connection
 
 ATTEMPTS: Final = 3
 """To reach a data port, by the kernel: after 1, 2 and 4 s."""
@@ -25,6 +32,79 @@ TURN_BYTES: Final = 4 << 20
 """Of one data connection, before others have their turn."""
 _SCRATCH: Final = memoryview(bytearray(64 << 10))
 """Where the bytes go that are nobody's any more; it is never read."""
+
+
+class _Ticket:
+    """One transfer; all but what its user calls is the engine's thread's."""
+
+    def __init__(self, connection: "_Connection", request: Send | Receive) -> None:
+        memory = request.memory
+        self.request = request
+        self.slot = isinstance(request, Send), (request.tensor, request.round_number)
+        self.is_send, self.key = self.slot
+        self.number = -1
+        """Of its READY, which tells chunks of an earlier attempt apart; -1: there was none."""
+        self.view, self.size = memory.data.data, len(memory.data)
+        element_bytes = memory.element_type.size_bytes
+        elements = max(connection.chunk_bytes // element_bytes, -(-memory.element_count // MOST_CHUNKS))
+        self.chunk_elements, self.chunk_bytes = elements, elements * element_bytes
+        self.arrived = np.zeros(-(-self.size // self.chunk_bytes), np.bool_)
+        self.arrived_count = self.taken = 0
+        self.bound = 0.0
+        """The share of chunks that may be missing: more than none from the soft time on."""
+        self.dscp = request.dscp if isinstance(request, Send) else 0
+        self.times: dict[str, Any] = {"posted_ns": monotonic_ns(), "ready_ns": 0, "first_ns": 0, "last_ns": 0}
+        self.timers: list[asyncio.TimerHandle] = []
+        self.is_over = False
+        self._connection = connection
+        self._outcome: Future[api.Outcome] = Future()
+
+    def wait(self, timeout_seconds: float | None) -> bool:
+        with suppress(TimeoutError):
+            self._outcome.result(timeout_seconds)
+        return self._outcome.done()
+
+    def notify(self, callback: Callable[[], object]) -> None:
+        self._outcome.add_done_callback(lambda _: self._connection.soon(callback))
+
+    def outcome(self) -> api.Outcome | None:
+        return self._outcome.result() if self._outcome.done() else None
+
+    def progress(self) -> api.Progress:
+        counts = {"packets": len(self.arrived), "arrived_packets": self.arrived_count}
+        return api.Progress(**counts, important_packets=None, arrived_important=None)
+
+    def finish(self) -> None:
+        self._connection.soon(lambda: self._connection.take(self))
+
+    def cancel(self, reason: str) -> None:
+        self._connection.soon(lambda: self._connection.give_up(self, "cancelled", reason))
+
+    def retag(self, dscp: int) -> None:
+        self.dscp = dscp
+
+    def end(self, error: AgentError | None) -> None:
+        """The memory is the user's again."""
+        self.is_over, self.view = True, memoryview(b"")
+        for timer in self.timers:
+            timer.cancel()
+        short = len(self.arrived) * self.chunk_bytes - self.size if self.arrived[-1] else 0
+        statistics = api.TransferStatistics(
+            size_bytes=self.size,
+            packets=len(self.arrived),
+            packets_sent=self.taken,
+            packets_resent=0,
+            bytes_sent=min(self.taken * self.chunk_bytes, self.size),
+            packets_received=self.arrived_count,
+            bytes_received=self.arrived_count * self.chunk_bytes - short,
+            packets_duplicate=None if self.is_send else 0,
+            ended_ns=monotonic_ns(),
+            **self.times,
+        )
+        arrived, elements = self.arrived, self.chunk_elements
+        self._outcome.set_result(
+            api.Outcome(error=error, statistics=statistics, arrived=arrived, elements_per_packet=elements)
+        )
 
 
 def data_socket(settings: TcpSettings, *, is_six: bool = False) -> socket.socket:

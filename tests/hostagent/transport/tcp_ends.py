@@ -14,7 +14,7 @@ import numpy as np
 from mltswitch.hostagent.elements import memory_of
 from mltswitch.hostagent.errors import AgentError
 from mltswitch.hostagent.tagging.policies import ImportancePolicy
-from mltswitch.hostagent.transport import tcp
+from mltswitch.hostagent.transport import tcp, tcp_streams
 from mltswitch.hostagent.transport.description import (
     AtDeadline,
     Moment,
@@ -47,11 +47,11 @@ class End:
         self.frames: list[dict[str, Any]] = []
         self.holds_frames = False
 
-    def post_sends(self, requests: Sequence[Send]) -> list[tcp._Ticket]:
-        return cast(list[tcp._Ticket], self.connection.post_sends(requests))
+    def post_sends(self, requests: Sequence[Send]) -> list[tcp_streams._Ticket]:
+        return cast(list[tcp_streams._Ticket], self.connection.post_sends(requests))
 
-    def post_receives(self, requests: Sequence[Receive]) -> list[tcp._Ticket]:
-        return cast(list[tcp._Ticket], self.connection.post_receives(requests))
+    def post_receives(self, requests: Sequence[Receive]) -> list[tcp_streams._Ticket]:
+        return cast(list[tcp_streams._Ticket], self.connection.post_receives(requests))
 
     def send_frame(self, peer: str, channel: str, body: dict[str, Any]) -> None:
         """Through JSON, as the control channel does, and later."""
@@ -192,7 +192,7 @@ def receive(buffer: object, tensor: int = 1, **changes: Any) -> Receive:
     return Receive(**(values | changes))
 
 
-def outcome(ticket: tcp._Ticket) -> Outcome:
+def outcome(ticket: tcp_streams._Ticket) -> Outcome:
     """Bounded."""
     assert ticket.wait(PATIENCE), ticket.request
     found = ticket.outcome()

@@ -28,8 +28,8 @@ from mltswitch.hostagent.errors import (
 from mltswitch.hostagent.transport import tcp, tcp_streams
 from mltswitch.hostagent.transport import tcp_frames as wire
 from mltswitch.hostagent.transport.description import AtDeadline, Moment, transports
-from mltswitch.hostagent.transport.tcp import _Ticket as TcpTicket
 from mltswitch.hostagent.transport.tcp_frames import TcpSettings
+from mltswitch.hostagent.transport.tcp_streams import _Ticket as TcpTicket
 from tests.hostagent.transport.tcp_ends import (
     PATIENCE,
     SECOND,
@@ -268,7 +268,7 @@ def test_deadlines_say_what_arrived(moment: Moment) -> None:
 def test_a_send_nobody_wants_ends_by_its_deadline() -> None:
     with running_ends() as ends:
         [sending] = ends.a.post_sends([send(floats(10), deadline_ns=SECOND // 50)])
-        assert "the peer has not posted it, 0 of 1 chunks sent" in str(failure(sending))
+        assert "the peer has not posted it" in str(failure(sending))
 
 
 @pytest.mark.parametrize("how", ["deadline", "finish"])
@@ -498,7 +498,7 @@ def test_a_chunk_that_comes_twice_breaks_the_rules() -> None:
         {"entry": ["ready", [1, 0], 1 << 32, 1, 1]},
         {"entry": ["ready", [1, 0], 0, 5, 99]},
         {"entry": ["ready", [1, 0], 0, 5, 1]},
-        {"entry": ["read", 1]},
+        {"entry": ["read", 0]},
         {"entry": ["message", "A"]},
         {"entry": ["message", "A" * 1400]},
         {"entry": ["unknown"]},
