@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from itertools import permutations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +20,6 @@ import pytest
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent import (
     Agent,
-    AgentConfig,
     AgentError,
     CancelledError,
     DeadlineExceededError,
@@ -45,10 +42,8 @@ from tests.hostagent.ends import (
     PATIENCE_SECONDS,
     RECEIVER,
     SENDER,
-    SLOW,
     Make,
     Notes,
-    acquainted,
     connect,
     exchange,
     joined,
@@ -79,6 +74,11 @@ def test_connecting_waits_for_who_is_not_there_yet(make: Make) -> None:
 
 def test_nobody_comes(make: Make) -> None:
     one, place = make("one"), free_place()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(PeerUnreachableError, match="in time"),
+    ):
+        one.connect("other", Endpoint("127.0.0.1", silent.getsockname()[1]), timeout_seconds=0.3)
     with pytest.raises(PeerUnreachableError, match=f"^peer other: cannot be reached at {place}: "):
         one.connect("other", place, timeout_seconds=0.1)
     with pytest.raises(UserInputError, match="nobody says where it listens"):
@@ -89,14 +89,6 @@ def test_nobody_comes(make: Make) -> None:
         one.wait_for_any_peer(0.01)
     with pytest.raises(PeerUnreachableError, match=r"^peer other, tensor 3, round 4: is not connected"):
         one.post_send("other", values(9), tensor=3, round_number=4)
-
-
-def test_a_place_where_nobody_answers(make: Make) -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as silent,
-        pytest.raises(PeerUnreachableError, match="in time"),
-    ):
-        make("one").connect("other", Endpoint("127.0.0.1", silent.getsockname()[1]), timeout_seconds=0.3)
 
 
 def test_both_may_call_at_once(make: Make) -> None:
@@ -120,21 +112,6 @@ def test_both_may_call_at_once(make: Make) -> None:
             eventually(lambda: one.peers == other.peers == ())
     eventually(lambda: sum(event.peer == "other" for event in notes.of(PeerLost)) == 200)
     assert len(notes.of(PeerConnected)) == 200
-
-
-def test_all_may_call_all_at_once(make: Make) -> None:
-    agents = {name: make(name) for name in "abcde"}
-    with ThreadPoolExecutor(20) as pool:
-        calls = [
-            pool.submit(
-                agents[one].connect, other, agents[other].listening_at, timeout_seconds=PATIENCE_SECONDS
-            )
-            for one, other in permutations(agents, 2)
-        ]
-        for call in calls:
-            call.result(PATIENCE_SECONDS)
-    for name, agent in agents.items():
-        assert sorted(agent.peers) == sorted(set(agents) - {name})
 
 
 @pytest.mark.parametrize("is_lesser", [True, False])
@@ -196,20 +173,12 @@ def test_who_is_not_admitted_hears_why(make: Make) -> None:
     assert server.peers == ()
     connect(make("welcome"), server)
     connect(make("empty"), server)
+    connect(server, make("broken"))  # whom we call ourselves needs no leave
     assert asked == ["unwanted", "broken", "welcome", "empty"]
     assert [(event.peer, event.result) for event in notes.of(PeerLost)] == [
         ("unwanted", "peer_refused"),
         ("broken", "peer_refused"),
     ]
-
-
-def test_whom_we_call_needs_no_leave(make: Make) -> None:
-    one, other = make("one", admit=lambda _: "nobody"), make("other")
-    connect(one, other)
-    exchange(one, other)
-
-
-# TLS
 
 
 @pytest.fixture
@@ -370,9 +339,11 @@ def test_closing_ends_all_waits(make: Make) -> None:
     eventually(lambda: sender.peers == ())
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_agent_whose_thread_is_ended_by_what_it_calls_is_closed(pair: tuple[Agent, Agent]) -> None:
+def test_an_agent_whose_thread_is_ended_by_what_it_calls_is_closed(
+    pair: tuple[Agent, Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
     sender, receiver = pair
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # as Python's own does with SystemExit
     never = receiver.post_receive(SENDER, values(9), tensor=1)
     with in_background(receiver.receive_message, SENDER, PATIENCE_SECONDS) as waited:
         ended = receiver.post_receive(SENDER, values(9), tensor=2, deadline_seconds=0.1)
@@ -517,31 +488,10 @@ def test_an_observer_that_fails_is_told_nothing_more(
     assert len(notes.events) == count
 
 
-def test_a_snapshot_counts(make: Make) -> None:
-    sender, receiver = joined(make)
-    exchange(sender, receiver)
-    with pytest.raises(DeadlineExceededError):
-        sender.post_send(RECEIVER, values(9), tensor=6, deadline_seconds=0.05).wait(PATIENCE_SECONDS)
-    found = sender.snapshot()
-    assert found.name == SENDER
-    assert found.ended["send"].results == {"completed": 1, "deadline_exceeded": 1}  # type: ignore[index]
-    assert found.ended["send"].size_bytes == 20_000  # type: ignore[index]
-    (path,) = found.peers[RECEIVER]["default"].paths
-    assert path.sent_packets > 0
-    assert path.state == "used"
-    assert found.data_plane["send_messages"] > 0
-
-
-# Machines
-
-
 def test_a_port_that_is_taken(make: Make) -> None:
     taken = make("one").listening_at
     with pytest.raises(MachineError, match=f"{taken}: cannot listen"):
         make("two", listen=str(taken))
-    with pytest.raises(MachineError, match=r"cannot listen|cannot open"):
-        make("two", listen="192.0.2.1:0", plaintext=True, line_rate="1Gbps",
-             classes={"control_dscp": 0, "gradient_dscp": [0]})  # fmt: skip
 
 
 def test_nothing_stays_of_agents_that_have_ended(make: Make) -> None:
@@ -558,38 +508,3 @@ def test_nothing_stays_of_agents_that_have_ended(make: Make) -> None:
         with opening() as one:
             exchange(*joined(one))
     eventually(lambda: entries() <= before)
-
-
-def test_an_agent_without_a_configuration_is_for_trying_out() -> None:
-    config = AgentConfig()
-    assert config.name is None
-    try:
-        with Agent() as agent:
-            assert agent.listening_at.address == "127.0.0.1"
-            assert agent.peers == ()
-    except MachineError as error:  # its port is the default one, and may be taken
-        assert "cannot listen" in str(error)
-
-
-def test_a_peer_that_reads_nothing_more_is_given_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mltswitch.hostagent import session
-
-    agent = make("one")
-    monkeypatch.setattr(session, "MOST_WAITING_BYTES", 1 << 16)
-    with acquainted(agent, "stranger"):
-        never = agent.post_receive("stranger", values(9), tensor=1)
-        send: Any = agent.engine.send_frame
-        for _ in range(100):
-            agent.engine.soon(lambda: send("stranger", "default", {"x": "y" * 100_000}))
-        with pytest.raises(PeerUnreachableError, match="reads its control connection no more"):
-            never.wait(PATIENCE_SECONDS)
-
-
-def test_two_agents_of_one_process_send_slowly_and_end_quickly(make: Make) -> None:
-    sender, receiver = joined(make, **SLOW)
-    receiver.post_receive(SENDER, np.zeros(20_000_000, np.float32), tensor=1)
-    here = sender.post_send(RECEIVER, values(20_000_000), tensor=1)
-    eventually(lambda: here.progress.arrived_packets >= 0)
-    receiver.close()
-    with pytest.raises(PeerUnreachableError, match="has left"):
-        here.wait(PATIENCE_SECONDS)

@@ -2,7 +2,6 @@
 
 import array
 import ctypes
-import mmap
 from typing import Any
 
 import numpy as np
@@ -47,12 +46,6 @@ def test_an_element_type_may_be_said(count: int, name: str) -> None:
             memory_of(raw[:-1], element_type=kind)
 
 
-def test_bfloat16_is_said_where_numpy_has_none() -> None:
-    memory = memory_of(np.zeros(6, np.uint16), element_type="bfloat16")
-    assert memory.element_type is ElementType.BFLOAT16
-    assert memory.element_count == 6
-
-
 @pytest.mark.parametrize(
     ("tensor", "kind", "count"),
     [
@@ -70,14 +63,6 @@ def test_bfloat16_is_said_where_numpy_has_none() -> None:
 def test_buffers(tensor: Any, kind: ElementType, count: int) -> None:
     memory = memory_of(tensor)
     assert (memory.element_type, memory.element_count) == (kind, count)
-
-
-def test_shared_memory_of_the_system() -> None:
-    with mmap.mmap(-1, 4096) as mapped:
-        memory = memory_of(mapped, writable=True)
-        memory.data[7] = 9
-        assert mapped[7] == 9
-        del memory
 
 
 @pytest.mark.parametrize(

@@ -49,11 +49,6 @@ def test_lengths_that_cannot_be(size: int) -> None:
     assert body_bytes((100).to_bytes(4, "big"), 100) == 100
 
 
-def test_what_is_unknown_is_skipped() -> None:
-    assert decoded(b'{"type": "later", "x": [1]}') is None
-    assert decoded(b'{"type": "goodbye", "code": "left", "reason": "", "later": {}}') == Goodbye()
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [
