@@ -63,8 +63,8 @@ class Group:
         config: AgentConfig | None = None,
         timeout_seconds: float = 60.0,
     ) -> None:
-        self.rank: Final = int(_variable("RANK")) if rank is None else rank
-        self.world: Final = int(_variable("WORLD_SIZE")) if world is None else world
+        self.rank: Final = _number("RANK") if rank is None else rank
+        self.world: Final = _number("WORLD_SIZE") if world is None else world
         if not 0 <= self.rank < self.world:
             raise UserInputError(f"is {self.rank} of {self.world}", where="rank", expected="0 to world - 1")
         self._until = time.monotonic() + timeout_seconds
@@ -101,7 +101,7 @@ class Group:
             texts = rendezvous(own)
         elif rendezvous == "env://":
             host, spare = _variable("MASTER_ADDR"), os.environ.get("MLTSWITCH_RENDEZVOUS_PORT")
-            port = int(spare or int(_variable("MASTER_PORT")) + 1)
+            port = _number("MLTSWITCH_RENDEZVOUS_PORT") if spare else _number("MASTER_PORT") + 1
             work = self._ask(host, port, own) if self.rank else self._serve(host, port, own)
             texts = self.agent.engine.run(work, self._left() + 2 * LINE_SECONDS)
         elif rendezvous.startswith("file:///"):
@@ -216,6 +216,13 @@ def _entry(text: str) -> _Entry:
         return _Entry.model_validate_json(text)
     except ValidationError:
         raise UserInputError(f"{text!r:.80} is nothing that a rank says", where="rendezvous") from None
+
+
+def _number(name: str) -> int:
+    text = _variable(name)
+    if not text.isdecimal():
+        raise UserInputError(f"{text[:60]!r} is no number", where=f"environment variable {name}")
+    return int(text)
 
 
 def _variable(name: str) -> str:
