@@ -62,7 +62,7 @@ async def dialled(remote: Endpoint, peer: str, dscp: int) -> socket.socket:
         found.close()
         if not isinstance(error, OSError):
             raise
-        what = f"cannot be reached at {remote}: {error.strerror or error}"
+        what = f"cannot be reached at {remote}: {os.strerror(error.errno or 0)}"
         raise PeerUnreachableError(what, peer=peer) from None
     return found
 

