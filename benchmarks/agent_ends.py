@@ -173,8 +173,10 @@ def connect(name: str, peer: str, remote: str) -> None:
 
 
 def post(name: str, peer: str, tensor: NDArray[Any], *, sends: bool, slot: int = 0, **more: Any) -> Transfer:
-    """The next round of a tensor."""
+    """The next round of a tensor; the first waits for a peer that is just connecting."""
     _rounds[name, peer, sends] += 1
+    if _rounds[name, peer, sends] == 1:
+        agents[name].wait_for_peers([peer])
     options = {"tensor": slot, "round_number": _rounds[name, peer, sends]} | more
     if sends:
         return agents[name].post_send(peer, tensor, **options)
