@@ -179,7 +179,11 @@ class Transfer:
                 self._ticket.finish()
 
     def cancel(self, reason: str = "cancelled") -> None:
-        """Give it up, here and at the peer; nothing happens where it has ended."""
+        """Give it up, here, and at the peer once both have posted it; nothing happens where it has ended.
+
+        A send that is given up before the peer's memory is announced here has never been: who waits for it
+        waits on, for another send or until its deadline.
+        """
         with self._lock:
             if self._ticket is not None:
                 self._ticket.cancel(reason)
