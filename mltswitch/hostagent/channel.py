@@ -229,7 +229,7 @@ class Channel:
             dscp = config.dscp_of_class(request.traffic_class)
         else:
             dscp = self._agent.dscp(layer)
-        burst = config.burst_packets if request.burst_packets is None else request.burst_packets
+        burst = config.burst if request.burst_packets is None else request.burst_packets
         importance = defaults.importance if request.importance is None else request.importance
         return Send(
             memory=memory_of(request.data, element_type=request.element_type),
@@ -238,7 +238,7 @@ class Channel:
             layer=min(layer, MOST_LAYER),
             dscp=dscp,
             importance=policy_named(importance),
-            burst_packets=_whole("burst_packets", burst or 0, MOST_LAYER),
+            burst_packets=_whole("burst_packets", burst, MOST_LAYER),
             deadline_ns=_nanoseconds("deadline_seconds", request.deadline_seconds, defaults.deadline_seconds),
             deadline_from=_named("deadline_from", request.deadline_from, Moment),
         )

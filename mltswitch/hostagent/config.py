@@ -71,6 +71,8 @@ HOST_NOISE_NS: Final = 500_000
 """What scheduling adds even to the least of a few round trips."""
 LOW_SHARE: Final = 1 / 4
 """Of a full queue, which is no congestion yet."""
+BURST_SECONDS: Final = 125e-6
+"""At the line rate: what others wait behind a burst."""
 INCREASE_SHARE: Final = 0.01
 """TIMELY's step over the line rate."""
 
@@ -425,6 +427,14 @@ class AgentConfig(BaseModel):
         """Longest UDP payload that the paths carry in one packet."""
         headers = ip_udp_bytes(self.addresses[0]) + self.spraying.header_bytes
         return min(self.mtu_bytes - headers, MOST_DATAGRAM_BYTES)
+
+    @property
+    def burst(self) -> int:
+        """n: packets with one path and one DSCP/ECN byte; where nobody says it, as many as delay others little."""
+        if self.burst_packets is not None:
+            return self.burst_packets
+        burst_bytes = BURST_SECONDS * (self.line_rate_bps or LOOPBACK_RATE_BPS) / BITS_PER_BYTE
+        return min(MOST_BURST_PACKETS, max(1, int(burst_bytes / self.datagram_bytes)))
 
     def rate_options(self, window_bytes: int = 0) -> "RateOptions":
         """Of the rate control to one peer, from the line rate and the queue where that is known.

@@ -129,7 +129,7 @@ struct mlt_rate_options {
     int64_t low_ns, high_ns;       /* T_low and T_high above the least round trip seen; 0: a guess */
     int64_t sample_ns;             /* of an external controller: between two samples at least */
     uint32_t window_bytes;         /* on the way at once at most, about half of the peer's socket buffer; 0: 2 MB */
-    uint32_t initial_window_bytes; /* before the first acknowledgement; 0: 64 KB */
+    uint32_t initial_window_bytes; /* after a pause; 0: a millisecond's at the cap, 8 to 64 KB */
     uint8_t kind;
 };
 

@@ -89,6 +89,10 @@ struct controller {
     int64_t previous_rtt_ns, base_rtt_ns, older_base_rtt_ns, base_since_ns;
     int64_t step_ns, step_rtt_ns; /* since when, and the least round trip since */
     int32_t increases;
+    int64_t slowed_ns;   /* last decrease: what left before says nothing of it */
+    int64_t acknowledged_ns; /* last acknowledgement */
+    double lost_bps;     /* at the last losses */
+    bool is_starting;    /* the window doubles: no loss and no delay since its beginning */
     bool has_lost;
     /* Loss, and what was delivered meanwhile */
     int64_t loss_since_ns;
@@ -487,6 +491,7 @@ void paths_look(struct flow *flow); /* at their health */
 int64_t flow_rtt(const struct flow *flow);
 void controller_init(struct controller *controller, const struct mlt_rate_options *options);
 void controller_set(struct controller *controller, const struct mlt_rate_options *options);
+void controller_wake(struct controller *controller, int64_t now_ns); /* there is something to send, after a pause */
 
 /* socket.c */
 int sockets_emit(struct mlt *core, struct batch *batch);

@@ -12,6 +12,7 @@ static const double DEFAULT_CAP_BPS = 100e9;
 static const double DEFAULT_INCREASE_BPS = 40e6;
 static const double DEFAULT_DECREASE = 0.8;
 static const double FLOOR_SHARE = 0.001;
+static const double LEAST_FLIGHT_BYTES = 3000; /* a round trip: who hears too seldom of the network cannot grow again */
 static const double LEAST_KEPT = 0.5;          /* of the rate, by one step */
 static const double GRADIENT_WEIGHT = 0.1;     /* of a new difference */
 static const double GROWTH = 0.25;             /* of a low rate, by one step below T_low */
@@ -19,18 +20,24 @@ static const double GROWTH_BELOW = 0.25;       /* of the cap: rates above grow b
 static const double HYPERACTIVE_FACTOR = 5;    /* times alpha, after several increases in a row */
 static const double LOSS_SHARE = 0.02;         /* of a round trip's packets: more is congestion */
 static const double KEPT_AT_LOSS = 0.8;        /* of the rate that was delivered */
-static const double CAUTION = 0.03;            /* of the rate, by one step, after a loss; later: */
+static const double CAUTION = 0.03;            /* of the rate, by one step, near the rate of a loss; later: */
 static const double COURAGE = 0.10;
+static const double NEAR_LOSS = 0.5;           /* of the rate at which packets were lost */
 static const double TEST_RATE = 0.5;           /* of what was sent before, */
 static const double TEST_SHARE = 0.7;          /* and so much of the losses before: no queue of ours */
 static const double RANDOM_MARGIN = 1.5;       /* times such losses */
 static const int64_t RANDOM_NS = 2 * SECOND;   /* they are believed in for so long */
-static const double WINDOW_GROWTH = 1.1;       /* a step without loss, after the first loss */
+static const double WINDOW_GROWTH = 1.25;      /* a step, once it no longer doubles; after a loss: */
+static const double LATER_WINDOW_GROWTH = 1.1;
+static const double INITIAL_SECONDS = 0.001;   /* at the cap: several senders begin together */
+static const double LEAST_INITIAL_BYTES = 8 << 10;
+static const int64_t IDLE_NS = 10 * MILLISECOND; /* and several round trips: then the network may have changed */
 static const int64_t NOISE_NS = 500 * MICROSECOND; /* that scheduling adds to the least of a few round trips */
 static const int64_t BASE_WINDOW_NS = 5 * SECOND;  /* routes change: a base is forgotten after one or two of these */
 enum {
     DEFAULT_WINDOW_BYTES = 2 << 20,
-    DEFAULT_INITIAL_BYTES = 64 << 10,
+    MOST_INITIAL_BYTES = 64 << 10,
+    IDLE_ROUND_TRIPS = 8,
     HYPERACTIVE_AFTER = 5,
     COURAGE_AFTER = 10,
     LOSS_PACKETS = 20, /* fewer tell nothing, and */
@@ -90,26 +97,34 @@ static void increase(struct controller *controller, double least_bps)
 {
     bool is_hyperactive = controller->increases++ >= HYPERACTIVE_AFTER;
     double step_bps = most(least_bps, controller->options.increase_bps * (is_hyperactive ? HYPERACTIVE_FACTOR : 1));
-    if (controller->has_lost)
+    if (controller->rate_bps > NEAR_LOSS * controller->lost_bps && controller->has_lost)
         step_bps = least(step_bps, controller->rate_bps * (controller->increases > COURAGE_AFTER ? COURAGE : CAUTION));
     controller->rate_bps = limited(controller, controller->rate_bps + step_bps);
 }
 
-static void decrease(struct controller *controller, double severity)
+/* To no less than a few packets a round trip, which grows with the queue. */
+static void slow_down(struct controller *controller, double rate_bps, int64_t rtt_ns, int64_t now_ns)
 {
+    double least_bps = least(controller->rate_bps, LEAST_FLIGHT_BYTES * BITS * (double)SECOND / (double)(rtt_ns + 1));
     controller->increases = 0;
-    double kept = most(LEAST_KEPT, 1 - controller->options.decrease * severity);
-    controller->rate_bps = limited(controller, controller->rate_bps * kept);
+    controller->slowed_ns = now_ns;
+    controller->rate_bps = limited(controller, most(least_bps, rate_bps));
 }
 
-static void timely_step(struct controller *controller, int64_t rtt_ns)
+static void decrease(struct controller *controller, double severity, int64_t rtt_ns, int64_t now_ns)
+{
+    double kept = most(LEAST_KEPT, 1 - controller->options.decrease * severity);
+    slow_down(controller, controller->rate_bps * kept, rtt_ns, now_ns);
+}
+
+static void timely_step(struct controller *controller, int64_t rtt_ns, int64_t now_ns)
 {
     double difference_ns = controller->previous_rtt_ns ? (double)(rtt_ns - controller->previous_rtt_ns) : 0;
     int64_t low = low_ns(controller), high = high_ns(controller);
     controller->previous_rtt_ns = rtt_ns;
     controller->gradient_ns = (1 - GRADIENT_WEIGHT) * controller->gradient_ns + GRADIENT_WEIGHT * difference_ns;
     if (rtt_ns > high)
-        decrease(controller, 1 - (double)high / (double)rtt_ns);
+        decrease(controller, 1 - (double)high / (double)rtt_ns, rtt_ns, now_ns);
     else if (rtt_ns < low)
         increase(controller, controller->rate_bps < GROWTH_BELOW * controller->cap_bps
                      ? GROWTH * controller->rate_bps
@@ -117,9 +132,11 @@ static void timely_step(struct controller *controller, int64_t rtt_ns)
     else if (controller->gradient_ns <= 0)
         increase(controller, 0);
     else
-        decrease(controller, controller->gradient_ns / (double)low);
-    if (controller->has_lost)
-        controller->window_bytes = least(controller->most_window_bytes, controller->window_bytes * WINDOW_GROWTH);
+        decrease(controller, controller->gradient_ns / (double)low, rtt_ns, now_ns);
+    if (!controller->is_starting && rtt_ns <= high)
+        controller->window_bytes = least(controller->most_window_bytes,
+                                         controller->window_bytes
+                                             * (controller->has_lost ? LATER_WINDOW_GROWTH : WINDOW_GROWTH));
 }
 
 /* Whether losses stayed the same when much less was sent: then it is not our queue that loses, and to slow down further
@@ -144,10 +161,11 @@ static bool is_random(struct controller *controller, const struct ack *ack, doub
 static void cut(struct controller *controller, const struct ack *ack, double delivered_bps)
 {
     double rate_bps = ack->is_limited ? least(controller->rate_bps, delivered_bps) : controller->rate_bps;
-    controller->rate_bps = limited(controller, KEPT_AT_LOSS * rate_bps);
+    controller->lost_bps = rate_bps;
+    slow_down(controller, KEPT_AT_LOSS * rate_bps, ack->rtt_ns, ack->now_ns);
     controller->window_bytes = most(controller->initial_window_bytes, KEPT_AT_LOSS * controller->window_bytes);
     controller->has_lost = true;
-    controller->increases = 0;
+    controller->is_starting = false;
     controller->cut_ns = ack->now_ns;
 }
 
@@ -174,7 +192,8 @@ static void look_at_losses(struct controller *controller, const struct ack *ack)
 
 static void timely_ack(struct controller *controller, const struct ack *ack)
 {
-    if (!controller->has_lost)
+    controller->acknowledged_ns = ack->now_ns;
+    if (controller->is_starting)
         controller->window_bytes = least(controller->most_window_bytes,
                                          controller->window_bytes + (double)ack->delivered_bytes);
     if (!controller->loss_since_ns || ack->now_ns - controller->loss_since_ns > SECOND)
@@ -189,12 +208,19 @@ static void timely_ack(struct controller *controller, const struct ack *ack)
     if (!ack->rtt_ns)
         return;
     learn_base(controller, ack);
+    look_at_losses(controller, ack);
+    if (ack->echoed_ns <= controller->slowed_ns)
+        return;
     if (!controller->step_rtt_ns || ack->rtt_ns < controller->step_rtt_ns)
         controller->step_rtt_ns = ack->rtt_ns;
-    look_at_losses(controller, ack);
     if (ack->now_ns - controller->step_ns < controller->step_rtt_ns)
         return;
-    timely_step(controller, controller->step_rtt_ns);
+    if (controller->is_starting && controller->step_rtt_ns > high_ns(controller)) {
+        controller->is_starting = false;
+        controller->window_bytes = most(controller->initial_window_bytes,
+                                        (double)(ack->in_flight_bytes + ack->delivered_bytes));
+    }
+    timely_step(controller, controller->step_rtt_ns, ack->now_ns);
     controller->step_ns = ack->now_ns;
     controller->step_rtt_ns = 0;
 }
@@ -202,6 +228,7 @@ static void timely_ack(struct controller *controller, const struct ack *ack)
 static void timely_timeout(struct controller *controller, int64_t now_ns)
 {
     controller->window_bytes = controller->initial_window_bytes;
+    controller->is_starting = true;
     controller->rate_bps = limited(controller, LEAST_KEPT * controller->rate_bps);
     controller->increases = 0;
     controller->loss_since_ns = now_ns;
@@ -245,11 +272,22 @@ static const struct control_law EXTERNAL = {external_ack, external_timeout};
 
 void controller_init(struct controller *controller, const struct mlt_rate_options *options)
 {
-    *controller = (struct controller){.window_bytes = DEFAULT_INITIAL_BYTES};
+    *controller = (struct controller){.window_bytes = MOST_INITIAL_BYTES, .is_starting = true};
     controller_set(controller, options);
     controller->window_bytes = controller->initial_window_bytes;
     controller->rate_bps = options->kind == MLT_EXTERNAL ? options->rate_bps : controller->cap_bps;
     controller->rate_bps = limited(controller, controller->rate_bps);
+}
+
+/* Others may have begun meanwhile: the window does, too. The rate stays. */
+void controller_wake(struct controller *controller, int64_t now_ns)
+{
+    int64_t idle_ns = now_ns - controller->acknowledged_ns;
+    if (idle_ns < IDLE_NS || idle_ns < IDLE_ROUND_TRIPS * controller->previous_rtt_ns)
+        return;
+    controller->window_bytes = least(controller->window_bytes, controller->initial_window_bytes);
+    controller->is_starting = true;
+    controller->has_lost = false;
 }
 
 /* While the flow is open: what was learned stays. */
@@ -261,9 +299,10 @@ void controller_set(struct controller *controller, const struct mlt_rate_options
     controller->floor_bps = options->floor_bps > 0 ? options->floor_bps : FLOOR_SHARE * controller->cap_bps;
     controller->floor_bps = least(controller->floor_bps, controller->cap_bps);
     controller->most_window_bytes = options->window_bytes ? options->window_bytes : DEFAULT_WINDOW_BYTES;
+    double initial_bytes = least(MOST_INITIAL_BYTES, INITIAL_SECONDS * controller->cap_bps / BITS);
     controller->initial_window_bytes = least(controller->most_window_bytes,
                                              options->initial_window_bytes ? options->initial_window_bytes
-                                                                           : DEFAULT_INITIAL_BYTES);
+                                             : most(LEAST_INITIAL_BYTES, initial_bytes));
     controller->window_bytes = least(controller->window_bytes, controller->most_window_bytes);
     if (!(controller->options.increase_bps > 0))
         controller->options.increase_bps = DEFAULT_INCREASE_BPS;
