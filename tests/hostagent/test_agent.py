@@ -353,6 +353,7 @@ def test_an_agent_whose_thread_is_ended_by_what_it_calls_is_closed(
         never.wait(PATIENCE_SECONDS)
     eventually(lambda: sender.peers == ())
     receiver.close()
+    receiver.engine._thread.join(PATIENCE_SECONDS)
 
 
 def test_asking_after_the_end(pair: tuple[Agent, Agent]) -> None:
