@@ -22,7 +22,8 @@ static const double LOSS_SHARE = 0.02;         /* of a round trip's packets: mor
 static const double KEPT_AT_LOSS = 0.8;        /* of the rate that was delivered */
 static const double CAUTION = 0.03;            /* of the rate, by one step, near the rate of a loss; later: */
 static const double COURAGE = 0.10;
-static const double NEAR_LOSS = 0.5;           /* of the rate at which packets were lost */
+static const double APPROACH = 0.25;           /* of the way back to it, by one step */
+static const double LOST_KEPT = 0.7;           /* of that rate, when packets are lost again: it may be slow by then */
 static const double TEST_RATE = 0.5;           /* of what was sent before, */
 static const double TEST_SHARE = 0.7;          /* and so much of the losses before: no queue of ours */
 static const double RANDOM_MARGIN = 1.5;       /* times such losses */
@@ -97,8 +98,10 @@ static void increase(struct controller *controller, double least_bps)
 {
     bool is_hyperactive = controller->increases++ >= HYPERACTIVE_AFTER;
     double step_bps = most(least_bps, controller->options.increase_bps * (is_hyperactive ? HYPERACTIVE_FACTOR : 1));
-    if (controller->rate_bps > NEAR_LOSS * controller->lost_bps && controller->has_lost)
-        step_bps = least(step_bps, controller->rate_bps * (controller->increases > COURAGE_AFTER ? COURAGE : CAUTION));
+    if (controller->has_lost) {
+        double careful_bps = controller->rate_bps * (controller->increases > COURAGE_AFTER ? COURAGE : CAUTION);
+        step_bps = least(step_bps, most(careful_bps, APPROACH * (controller->lost_bps - controller->rate_bps)));
+    }
     controller->rate_bps = limited(controller, controller->rate_bps + step_bps);
 }
 
@@ -161,7 +164,7 @@ static bool is_random(struct controller *controller, const struct ack *ack, doub
 static void cut(struct controller *controller, const struct ack *ack, double delivered_bps)
 {
     double rate_bps = ack->is_limited ? least(controller->rate_bps, delivered_bps) : controller->rate_bps;
-    controller->lost_bps = rate_bps;
+    controller->lost_bps = most(controller->rate_bps, LOST_KEPT * controller->lost_bps);
     slow_down(controller, KEPT_AT_LOSS * rate_bps, ack->rtt_ns, ack->now_ns);
     controller->window_bytes = most(controller->initial_window_bytes, KEPT_AT_LOSS * controller->window_bytes);
     controller->has_lost = true;
