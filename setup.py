@@ -1,4 +1,4 @@
-"""Says what pyproject.toml cannot: which compiled module cffi makes, and for which versions of Python it is."""
+"""Says what pyproject.toml cannot: which compiled module cffi makes, and for which Pythons it is."""
 
 from setuptools import setup
 

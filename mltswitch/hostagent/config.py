@@ -430,7 +430,7 @@ class AgentConfig(BaseModel):
 
     @property
     def burst(self) -> int:
-        """n: packets with one path and one DSCP/ECN byte; where nobody says it, as many as delay others little."""
+        """n: packets with one path and one DSCP/ECN byte; unless set, as many as delay others little."""
         if self.burst_packets is not None:
             return self.burst_packets
         burst_bytes = BURST_SECONDS * (self.line_rate_bps or LOOPBACK_RATE_BPS) / BITS_PER_BYTE

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.calls import Calls
+from mltswitch.hostagent.connector import Connector
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import (
     AgentError,
@@ -87,7 +87,7 @@ class Engine:
         """Why peers went, the last ones."""
         self.warnings: list[str] = []
         self.listening_at = Endpoint("127.0.0.1", 0)
-        self.calls: Final = Calls(self, identity, admit)
+        self.connector: Final = Connector(self, identity, admit)
         self._observers = list(observers)
         self._channels: dict[str, str] = {}
         self._transports: dict[str, TransportEngine] = {}
@@ -102,7 +102,7 @@ class Engine:
         """Listen; raises MachineError or UserInputError."""
         self._thread.start()
         try:
-            self.listening_at = self.run(self.calls.listen(listen), STOP_SECONDS)
+            self.listening_at = self.run(self.connector.listen(listen), STOP_SECONDS)
         except BaseException:
             self.stop()
             raise
@@ -192,7 +192,7 @@ class Engine:
     def connect(self, peer: str, remote: Endpoint, timeout_seconds: float) -> None:
         """Patiently; raises what the last attempt raised."""
         until = time.monotonic() + timeout_seconds
-        self.run(self.calls.connect(peer, remote, until), timeout_seconds + STOP_SECONDS)
+        self.run(self.connector.connect(peer, remote, until), timeout_seconds + STOP_SECONDS)
 
     def disconnect(self, peer: str, reason: str) -> None:
         """Everything that is open with the peer fails, here and there."""

@@ -7,9 +7,14 @@ import ssl
 from typing import Final
 from weakref import WeakSet
 
-from mltswitch.errors import MachineError
+from mltswitch.errors import MachineError, MltswitchError
 from mltswitch.hostagent.endpoint import Endpoint
-from mltswitch.hostagent.errors import AgentError, PeerUnreachableError, ProtocolViolationError
+from mltswitch.hostagent.errors import (
+    AgentError,
+    PeerRefusedError,
+    PeerUnreachableError,
+    ProtocolViolationError,
+)
 from mltswitch.hostagent.protocol.frames import (
     LENGTH_BYTES,
     MOST_FRAME_BYTES,
@@ -140,6 +145,8 @@ def as_agent_error(problem: Exception, peer: str) -> AgentError:
         return problem
     if isinstance(problem, TimeoutError):
         return PeerUnreachableError("has not answered in time", peer=peer)
+    if isinstance(problem, MltswitchError):
+        return PeerRefusedError(f"this end cannot open what it needs: {problem}", peer=peer)
     return PeerUnreachableError(
         f"the connection broke: {getattr(problem, 'strerror', None) or problem}", peer=peer
     )

@@ -18,7 +18,7 @@ from mltswitch.hostagent.config import AgentConfig
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.security.keys import make_keys
 from mltswitch.hostagent.spraying.shares import Policy
-from mltswitch.hostagent.transport.tcp import TcpSettings
+from mltswitch.hostagent.transport.tcp_frames import TcpSettings
 from mltswitch.plan import Plan, sealed
 from mltswitch.wire import AGENT_PORT
 from tests.targets.test_entropy import with_mode

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mltswitch.hostagent import Agent, PeerRefusedError, PeerUnreachableError, calls
+from mltswitch.hostagent import Agent, PeerRefusedError, PeerUnreachableError, connector
 from mltswitch.hostagent.protocol.frames import MOST_HELLO_BYTES
 from mltswitch.hostagent.telemetry.events import PeerLost
 from tests.hostagent.background import eventually, in_background
@@ -150,7 +150,7 @@ def test_a_called_peer_that_is_busy_or_leaves_is_called_again(make: Make) -> Non
 
 
 def test_silent_connections_keep_no_peer_out_for_ever(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "HELLO_SECONDS", 1.0)
+    monkeypatch.setattr(connector, "HELLO_SECONDS", 1.0)
     notes = Notes()
     agent, peer = make("one", observers=[notes]), make("other")
     with ExitStack() as silent:
@@ -160,15 +160,17 @@ def test_silent_connections_keep_no_peer_out_for_ever(make: Make, monkeypatch: p
                 silent.enter_context(RawPeer(agent.listening_at, source))
         connect(peer, agent)
         exchange(peer, agent)
-        eventually(lambda: len(notes.of(PeerLost)) >= calls.MOST_STRANGERS)
+        eventually(lambda: len(notes.of(PeerLost)) >= connector.MOST_STRANGERS)
 
 
 def test_one_host_may_not_take_all_places(make: Make) -> None:
     agent = make("one")
     with ExitStack() as silent:
-        for _ in range(calls.MOST_STRANGERS_OF_ADDRESS):
+        for _ in range(connector.MOST_STRANGERS_OF_ADDRESS):
             silent.enter_context(RawPeer(agent.listening_at, "127.0.1.1"))
-        eventually(lambda: agent.engine.calls._strangers["127.0.1.1"] == calls.MOST_STRANGERS_OF_ADDRESS)
+        eventually(
+            lambda: agent.engine.connector._strangers["127.0.1.1"] == connector.MOST_STRANGERS_OF_ADDRESS
+        )
         with RawPeer(agent.listening_at, "127.0.1.1") as one_more:
             assert one_more.ends()
         with acquainted(agent, "other"):

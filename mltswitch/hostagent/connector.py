@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from mltswitch.errors import MltswitchError
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import AgentError, PeerBusyError, PeerRefusedError, PeerUnreachableError
 from mltswitch.hostagent.protocol.frames import MOST_HELLO_BYTES
@@ -51,7 +52,7 @@ LONGEST_PAUSE_SECONDS: Final = 1.0
 """Between two calls to who is not there yet."""
 
 
-class Calls:
+class Connector:
     """Of one agent.
 
     Args:
@@ -66,7 +67,7 @@ class Calls:
         self._engine = engine
         self._identity, self._admit = identity, admit
         self._dialling: Counter[str] = Counter()
-        """Calls of ours, from the first attempt to the last: whom we call ourselves needs no leave."""
+        """Connector of ours, from the first attempt to the last: whom we call ourselves needs no leave."""
         self._greeting: Counter[str] = Counter()
         """Those of them that have said HELLO and wait for the peer's."""
         self._strangers: Counter[str] = Counter()
@@ -115,7 +116,7 @@ class Calls:
                 session = Session(self._engine, theirs.name, reader, writer, ours)
                 send_frame(writer, hello(self._engine.name, ours))
                 self._engine.begin(session, theirs)
-            except (AgentError, OSError, TimeoutError) as problem:
+            except (MltswitchError, OSError, TimeoutError) as problem:
                 error = as_agent_error(problem, address)
                 if writer is not None:
                     if not isinstance(error, PeerUnreachableError) and session is None:
@@ -157,7 +158,7 @@ class Calls:
             if reasons[0]:
                 raise PeerRefusedError(reasons[0], peer=peer)
 
-    # Calls of ours
+    # Connector of ours
 
     async def connect(self, peer: str, remote: Endpoint, until: float) -> None:
         """Call until the peer is connected, or the time is up; raises the last attempt's AgentError."""
