@@ -273,7 +273,7 @@ def test_a_tensor_is_on_its_way_once_a_round(pair: tuple[Agent, Agent]) -> None:
     first, second = (receiver.post_receive(SENDER, np.zeros(10, np.float32), tensor=1) for _ in range(2))
     with pytest.raises(TooManyTransfersError, match="on its way in this round already"):
         second.wait(PATIENCE_SECONDS)
-    sender.post_send(RECEIVER, values(10), tensor=1)
+    sender.post_send(RECEIVER, values(10), tensor=1).wait(PATIENCE_SECONDS)
     first.wait(PATIENCE_SECONDS)
     for _ in range(3):  # once it is over, the same round may come again
         exchange(sender, receiver, tensor=1)
