@@ -245,6 +245,9 @@ class MltEngine:
         place, address, port = self._sockets[number]
         spraying = self.host.config.spraying
         if self._frames is None:
+            if not spraying.has_socket_per_path:
+                # One socket for all: the kernel takes their packets in one call, and in their order.
+                place = self._sockets[0][0]
             return self.binding.PathOptions(address=there.address, port=there.port, socket=place)
         routes = spraying.routes.get(peer)
         if not routes:
