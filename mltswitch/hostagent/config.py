@@ -9,17 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import InitErrorDetails
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, model_validator
 
 from mltswitch.documents import parse_yaml, place_of, read_text, validate
 from mltswitch.errors import UserInputError
@@ -140,59 +130,13 @@ class AgentConfig(BaseModel):
     _source: str = PrivateAttr(default="")
     """The file, for errors."""
 
-    @field_validator("plaintext")
-    @classmethod
-    def _is_plain_or_not(cls, value: bool, info: ValidationInfo) -> bool:
-        if value and info.data.get("keys") is not None:
-            raise ValueError("keys and plaintext: true exclude each other")
-        return value
-
-    @field_validator("profile")
-    @classmethod
-    def _has_a_plan(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and info.data.get("plan") is None:
-            raise ValueError("names the layers of a plan, and there is no plan")
-        return value
-
-    @field_validator("line_rate_bps", "queue_bytes", "classes")
-    @classmethod
-    def _is_not_the_plans(cls, value: object, info: ValidationInfo) -> object:
-        if value is not None and info.data.get("plan") is not None:
-            raise ValueError("is the plan's, leave out one of them")
-        return value
-
-    @field_validator("addresses")
-    @classmethod
-    def _are_of_one_version(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len({ip_address(address).version for address in value}) > 1:
-            raise ValueError("are all IPv4 or all IPv6")
-        return value
-
-    @field_validator("channels")
-    @classmethod
-    def _are_others(cls, value: dict[str, str]) -> dict[str, str]:
-        if DEFAULT_CHANNEL in value:
-            raise ValueError(f"the transport of {DEFAULT_CHANNEL} is the field transport")
-        return value
-
     @model_validator(mode="after")
     def _sections_are_of_transports(self) -> Self:
-        problems: list[InitErrorDetails] = []
-        for name, value in (self.__pydantic_extra__ or {}).items():
-            known = transports().get(name)
-            if known is None:
-                problems.append({"type": "extra_forbidden", "loc": (name,), "input": value})
-                continue
-            try:
-                self.__pydantic_extra__[name] = known.settings.model_validate(value)  # type: ignore[index]
-            except ValidationError as error:
-                problems += [
-                    {"type": found["type"], "loc": (name, *found["loc"]), "input": found["input"]}
-                    | ({"ctx": found["ctx"]} if "ctx" in found else {})  # type: ignore[misc]
-                    for found in error.errors(include_url=False)
-                ]
-        if problems:
-            raise ValidationError.from_exception_data(type(self).__name__, problems)
+        if self.__pydantic_extra__:
+            known: dict[str, Any] = {name: (entry.settings, None) for name, entry in transports().items()}
+            sections = create_model("Sections", __config__=ConfigDict(extra="forbid"), **known)
+            made = sections.model_validate(self.__pydantic_extra__)  # what is wrong there is wrong here
+            self.__pydantic_extra__.update((name, getattr(made, name)) for name in made.model_fields_set)
         return self
 
     # From a file to settings
@@ -234,28 +178,25 @@ class AgentConfig(BaseModel):
 
         Raises UserInputError, whose `where` is the field or the file that is wrong; UnsupportedPlanError.
         """
-        folder = Path(folder)
-        fields: dict[str, Any] = {"plan": None, "profile": None}
-        fields["keys"] = None if self.keys is None else str((folder / self.keys).absolute())
-        fields["authenticate"] = self.keys is not None if self.authenticate is None else self.authenticate
-        fields["name"] = self._found_name(fields["keys"])
-        fields |= self._of_itself() if self.plan is None else self._of_plan(folder, fields["name"])
-        made = self.model_copy(update=fields)
+        folder, plans = Path(folder), "is the plan's, leave out one of them"
+        is_planned = self.plan is not None
+        _refuse(
+            ("plaintext", self.plaintext and self.keys, "keys and plaintext: true exclude each other"),
+            ("profile", self.profile and not is_planned, "names the layers of a plan, and there is no plan"),
+            ("line_rate", is_planned and self.line_rate_bps is not None, plans),
+            ("queue", is_planned and self.queue_bytes is not None, plans),
+            ("classes", is_planned and self.classes is not None, plans),
+            ("channels", DEFAULT_CHANNEL in self.channels, "the transport of default is the field transport"),
+            ("addresses", len({":" in each for each in self.addresses}) > 1, "are all IPv4 or all IPv6"),
+        )
+        keys = None if self.keys is None else str((folder / self.keys).absolute())
+        authenticate = keys is not None if self.authenticate is None else self.authenticate
+        made = self.model_copy(update={"keys": keys, "authenticate": authenticate})
+        fields: dict[str, Any] = {"name": made.own_name, "plan": None, "profile": None}
+        fields |= made._of_plan(folder, fields["name"]) if is_planned else made._of_itself()
+        made = made.model_copy(update=fields)
         made._check()
         return made
-
-    def _found_name(self, keys: str | None) -> str:
-        certified = None if keys is None else _identity(keys).name
-        if certified is not None and self.name not in {None, certified}:
-            raise UserInputError(
-                f"{self.name!r} is not the name in the certificate of {self.keys}",
-                where="name",
-                expected=certified,
-            )
-        name = certified or self.name or socket.gethostname().partition(".")[0]
-        if host_name_problem(name):
-            raise UserInputError("this host has no name", where="name", hint="give it, or keys")
-        return name
 
     def _of_plan(self, folder: Path, name: str) -> dict[str, Any]:
         from mltswitch.hostagent.planned import planned_fields  # what reads plans takes long to load
@@ -266,23 +207,12 @@ class AgentConfig(BaseModel):
         fields["peers"] |= self.peers
         if self.addresses:
             fields["spraying"], fields["addresses"] = self._sprayed(self.addresses)
-        elif self.data_port is not None and fields["spraying"].mode == "entropy":
-            raise UserInputError(
-                f"the plan's paths are UDP source ports, from {self.spraying.first_source_port} on",
-                where="data_port",
-                expected="nothing",
-                hint="spraying.first_source_port is where they begin",
-            )
         return fields
 
     def _of_itself(self) -> dict[str, Any]:
         listen = None if self.listen is None else parse_endpoint(self.listen)
-        if listen is not None and listen.ip.is_unspecified and not self.addresses:
-            raise UserInputError(
-                f"{listen.address} is every address of this host, and data needs one",
-                where="listen",
-                expected="one of this host's addresses, or addresses beside it",
-            )
+        is_every = listen is not None and listen.ip.is_unspecified and not self.addresses
+        _refuse(("listen", is_every, f"{listen} is every address of this host, data needs one in addresses"))
         spraying, addresses = self._sprayed(self.addresses or ((listen.address,) if listen else (LOOPBACK,)))
         is_loopback = all(ip_address(address).is_loopback for address in addresses)
         for field, value in (("line_rate", self.line_rate_bps), ("classes", self.classes)):
@@ -311,20 +241,20 @@ class AgentConfig(BaseModel):
 
     def _check(self) -> None:
         """What only all fields together show."""
-        spraying, is_ipv4, paths = self.spraying, ":" not in self.addresses[0], len(self.addresses)
-        problem = field = ""
-        if spraying.mode in {"entropy", "p4"} and len(set(self.addresses)) > 1:
-            field, problem = "addresses", f"paths of the mode {spraying.mode} have one address"
-        elif spraying.mode == "srv6" and (is_ipv4 or [*map(bool, spraying.segments)] != [True] * paths):
-            field, problem = "spraying.segments", "expected for each of addresses, which are IPv6"
-        elif spraying.mode == "p4" and not (
-            is_ipv4 and spraying.interface and spraying.gateway and spraying.routes
-        ):
-            field, problem = "spraying.routes", "expected with interface and gateway, over IPv4"
-        elif self.two_queues is not None and len(self._classes.gradient_dscp) < 2:
-            field, problem = "two_queues", "there is one gradient class"
-        if problem:
-            raise UserInputError(problem, where=field)
+        spraying, mode, is_ipv4 = self.spraying, self.spraying.mode, ":" not in self.addresses[0]
+        is_split = mode in {"entropy", "p4"} and len(set(self.addresses)) > 1
+        is_routed = is_ipv4 and spraying.interface and spraying.gateway and spraying.routes
+        has_segments = not is_ipv4 and [*map(bool, spraying.segments)] == [True] * len(self.addresses)
+        is_one_class = self.two_queues and len(self._classes.gradient_dscp) < 2
+        lists, routes = "one for each of addresses, which are IPv6", "with interface and gateway, over IPv4"
+        ports = "paths of the mode entropy have their ports, from spraying.first_source_port on"
+        _refuse(
+            ("addresses", is_split, f"paths of the mode {mode} have one address"),
+            ("data_port", mode == "entropy" and self.data_port, ports),
+            ("spraying.segments", mode == "srv6" and not has_segments, f"expected {lists}"),
+            ("spraying.routes", mode == "p4" and not is_routed, f"expected {routes}"),
+            ("two_queues", is_one_class, "there is one gradient class"),
+        )
         for endpoint in (self.listen_at, *(Endpoint(address, 0) for address in self.addresses)):
             self._check_plaintext(endpoint, "keys")
 
@@ -361,17 +291,30 @@ class AgentConfig(BaseModel):
         return self._classes.of_class(name)
 
     def two_queues_of_classes(self) -> TwoQueues | None:
-        """New ones, where two classes stand for many priorities."""
-        return None if self.two_queues is None else self._classes.two_queues(self.two_queues)
+        """New ones, where the first and the last gradient class stand for many priorities."""
+        points = self._classes.gradient_dscp
+        return None if self.two_queues is None else TwoQueues(points[0], points[-1], self.two_queues)
 
     @property
     def own_name(self) -> str:
-        """Of this host."""
-        return self.name or self._found_name(self.keys)
+        """This host's, as its certificate says, or the field, or the machine; raises UserInputError."""
+        identity = self.identity()
+        if identity is not None and self.name not in {None, identity.name}:
+            problem = f"{self.name!r} is not the name in the certificate of {self.keys}"
+            raise UserInputError(problem, where="name", expected=identity.name)
+        name = identity.name if identity else self.name or socket.gethostname().partition(".")[0]
+        if host_name_problem(name):
+            raise UserInputError("this host has no name", where="name", hint="give it, or keys")
+        return name
 
     def identity(self) -> "TlsIdentity | None":
         """From the keys; None: plain text. Raises UserInputError."""
-        return None if self.keys is None else _identity(self.keys)
+        if self.keys is None:
+            return None
+        from mltswitch.hostagent.security.credentials import Credentials
+        from mltswitch.hostagent.security.tls import load_identity
+
+        return load_identity(Credentials.in_folder(Path(self.keys)))
 
     @property
     def is_authenticated(self) -> bool:
@@ -460,8 +403,8 @@ class AgentConfig(BaseModel):
         )
 
 
-def _identity(keys: str) -> "TlsIdentity":
-    from mltswitch.hostagent.security.credentials import Credentials
-    from mltswitch.hostagent.security.tls import load_identity
-
-    return load_identity(Credentials.in_folder(Path(keys)))
+def _refuse(*rules: tuple[str, object, str]) -> None:
+    """Raises UserInputError for the first that is broken: field, whether it is, and what is wrong."""
+    for field, is_broken, problem in rules:
+        if is_broken:
+            raise UserInputError(problem, where=field)

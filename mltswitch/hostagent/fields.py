@@ -1,8 +1,8 @@
 """Types of the fields of an agent's file, and two of its parts."""
 
-from functools import partial
-from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Callable, Iterable
+from ipaddress import IPv4Address, IPv6Address
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -12,7 +12,7 @@ from mltswitch.hostagent.spraying.shares import Policy
 from mltswitch.hostagent.tagging.policies import POLICIES
 from mltswitch.hostagent.transport.description import StopRule, transports
 from mltswitch.units import parse_bps, parse_bytes
-from mltswitch.wire import AGENT_PORT, ETHERTYPE_IPV4, SourceRoute
+from mltswitch.wire import ETHERTYPE_IPV4, SourceRoute
 
 SAFE_IMPORTANT_BOUND: Final = 0.01
 """Of the important packets, where a receive allows losses and says nothing of them."""
@@ -21,49 +21,43 @@ _SHOWN: Final = 60
 """Characters of a value in an error."""
 
 
-def _host_name(name: str) -> str:
+def _passes(check: Callable[[str], object]) -> AfterValidator:
+    """The text stays as it is; the check raises ValueError."""
+
+    def checked(text: str) -> str:
+        check(text)
+        return text
+
+    return AfterValidator(checked)
+
+
+def _one_of(kind: str, known: Callable[[], Iterable[str]]) -> AfterValidator:
+    def check(name: str) -> None:
+        if name not in known():
+            raise ValueError(f"{name[:_SHOWN]!r} is no {kind}, write one of {', '.join(known())}")
+
+    return _passes(check)
+
+
+def _host_name(name: str) -> None:
     if problem := host_name_problem(name):
         raise ValueError(f"{name[:_SHOWN]!r} {problem}")
-    return name
 
 
-def _parsed(parse: Any, value: Any) -> Any:
-    if not isinstance(value, str):
-        raise ValueError(f"is no address, write for example 10.10.0.1:{AGENT_PORT}")  # noqa: TRY004  (pydantic)
-    parse(value)
-    return value
-
-
-def _data_address(text: str) -> str:
-    try:
-        address = ip_address(text)
-    except ValueError:
-        raise ValueError(f"{text[:_SHOWN]!r} is no IP address; names are looked up for peers alone") from None
+def _data_address(text: str) -> None:
+    address = parse_endpoint(text if ":" not in text else f"[{text}]").ip
     if address.is_unspecified or address.is_multicast or address == _BROADCAST:
         raise ValueError(f"{text[:_SHOWN]!r} means several addresses or hosts; data has one address a path")
-    return text
-
-
-def _transport(name: str) -> str:
-    if name not in transports():
-        raise ValueError(f"{name[:_SHOWN]!r} is no transport, write one of {', '.join(transports())}")
-    return name
-
-
-def _importance(name: str) -> str:
-    if name not in POLICIES:
-        raise ValueError(f"{name[:_SHOWN]!r} is no policy, write one of {', '.join(POLICIES)}")
-    return name
 
 
 def _source_route(ports: tuple[int, ...]) -> tuple[int, ...]:
     return SourceRoute(ports, ETHERTYPE_IPV4).ports  # raises ValueError for one that no header holds
 
 
-HostName = Annotated[str, AfterValidator(_host_name)]
-EndpointText = Annotated[str, BeforeValidator(partial(_parsed, parse_endpoint))]
-PlaceText = Annotated[str, BeforeValidator(partial(_parsed, parse_place))]
-AddressText = Annotated[str, BeforeValidator(partial(_parsed, str)), AfterValidator(_data_address)]
+HostName = Annotated[str, _passes(_host_name)]
+EndpointText = Annotated[str, _passes(parse_endpoint)]
+PlaceText = Annotated[str, _passes(parse_place)]
+AddressText = Annotated[str, _passes(_data_address)]
 FileName = Annotated[str, Field(min_length=1, max_length=4096)]
 """A path, from the folder of the file that names it."""
 RateBps = Annotated[int, BeforeValidator(parse_bps), Field(gt=0)]
@@ -71,7 +65,7 @@ SizeBytes = Annotated[int, BeforeValidator(parse_bytes)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Flag = Annotated[bool, Field(strict=True)]
 Number = Annotated[int, Field(strict=True)]
-TransportName = Annotated[str, AfterValidator(_transport)]
+TransportName = Annotated[str, _one_of("transport", transports)]
 ChannelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 
 
@@ -122,7 +116,7 @@ class Defaults(_Part):
     loss_bound: Share = 0
     important_loss_bound: Share | None = None
     """None: 0.01, or the loss bound where that is less."""
-    importance: Annotated[str, AfterValidator(_importance)] = "magnitude"
+    importance: Annotated[str, _one_of("policy", lambda: POLICIES)] = "magnitude"
     stop: StopRule = StopRule.PATIENT
 
     def important_bound(self, loss_bound: float) -> float:

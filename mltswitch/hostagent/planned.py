@@ -1,11 +1,13 @@
 """What a plan says of one host, as fields of its agent's settings."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from mltswitch.capabilities import BytesLimit
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent.config import MOST_BURST_PACKETS, AgentConfig
 from mltswitch.hostagent.endpoint import Endpoint
+from mltswitch.hostagent.fields import Spraying
 from mltswitch.hostagent.spraying.paths import Path as FabricPath
 from mltswitch.hostagent.spraying.paths import PathOptions, SegmentList, host_of, paths_between
 from mltswitch.hostagent.tagging.classes import Classes
@@ -14,15 +16,8 @@ from mltswitch.profile import ModelProfile, bundled_names, profile_sha256, resol
 from mltswitch.wire import AGENT_PORT, SourceRoute
 from mltswitch.wire.hardware_address import hardware_address
 
-if TYPE_CHECKING:
-    from mltswitch.hostagent.config import AgentConfig
-    from mltswitch.hostagent.fields import Spraying
 
-MOST_BURST_PACKETS: Final = 64
-"""MLT_BURST_PACKETS of the data plane."""
-
-
-def planned_fields(config: "AgentConfig", folder: Path, name: str) -> dict[str, Any]:
+def planned_fields(config: AgentConfig, folder: Path, name: str) -> dict[str, Any]:
     """By the names of `AgentConfig`.
 
     Args:
@@ -91,7 +86,7 @@ def _profile(plan: Plan, named: str | None, folder: Path) -> ModelProfile | None
     return profile
 
 
-def _spraying(plan: Plan, host: Host, given: "Spraying") -> tuple["Spraying", tuple[str, ...]]:
+def _spraying(plan: Plan, host: Host, given: Spraying) -> tuple[Spraying, tuple[str, ...]]:
     """And the local addresses, one a path to the farthest peers; nearer ones are reached from the same."""
     mode = "alias" if plan.paths.mode == "packet" else plan.paths.mode
     if given.mode not in {None, mode}:

@@ -1,6 +1,8 @@
 """The code point that a tensor travels with: by its layer, or by the class that its owner names."""
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_right
+from collections import Counter
+from heapq import nsmallest
 from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -8,12 +10,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from mltswitch.errors import UserInputError
 from mltswitch.wire import CS6, CS7, Dscp
 
-GRADIENT: Final = "gradient-"
-"""Begins the names of the gradient classes of every plan."""
-BACKGROUND: Final = "background"
 MOST_LAYERS: Final = 65_536
 """A layer's number has 16 bits in the agent's header."""
-_SHOWN: Final = 60
 
 
 def _not_of_routing(number: int) -> int:
@@ -58,14 +56,10 @@ class Classes(BaseModel):
     def layer_number(self, layer: int | str) -> int:
         """0-based in forward order; raises UserInputError for a layer that nobody knows."""
         if isinstance(layer, str):
-            number = self.names.get(layer)
-            if number is None:
-                raise UserInputError(
-                    f"there is no layer or tensor {layer[:_SHOWN]!r}",
-                    where="layer",
-                    hint="" if self.names else "names need a plan and its profile; give its number",
-                )
-            return number
+            if layer in self.names:
+                return self.names[layer]
+            hint = "" if self.names else "names need a plan and its profile; give its number"
+            raise UserInputError(f"there is no layer or tensor {layer[:60]!r}", where="layer", hint=hint)
         most = (self.layers or MOST_LAYERS) - 1
         if not 0 <= layer <= most:
             raise UserInputError(f"there is no layer {layer}", where="layer", expected=f"0-{most}")
@@ -87,29 +81,20 @@ class Classes(BaseModel):
 
     def of_class(self, name: str) -> Dscp:
         """By the class's name; raises UserInputError where tensors may not use it."""
-        known = {f"{GRADIENT}{number}": dscp for number, dscp in enumerate(self.gradient_dscp)}
+        known = {f"gradient-{number}": dscp for number, dscp in enumerate(self.gradient_dscp)}
         if self.background_dscp is not None:
-            known[BACKGROUND] = self.background_dscp
-        if name not in known:
-            raise UserInputError(
-                f"tensors cannot travel in class {name[:_SHOWN]!r}",
-                where="traffic_class",
-                expected=", ".join(known),
-            )
-        return known[name]
-
-    def two_queues(self, foremost: int) -> "TwoQueues":
-        """Many priorities in the first and the last gradient class; raises UserInputError for one alone."""
-        if len(self.gradient_dscp) < 2:
-            raise UserInputError("there is one gradient class", where="two_queues", expected="2 or more")
-        return TwoQueues(self.gradient_dscp[0], self.gradient_dscp[-1], foremost)
+            known["background"] = self.background_dscp
+        if name in known:
+            return known[name]
+        problem = f"tensors cannot travel in class {name[:60]!r}"
+        raise UserInputError(problem, where="traffic_class", expected=", ".join(known))
 
 
 class TwoQueues:
     """Many priorities in two queues: the foremost unfinished layers have the high one (MLT, appendix D).
 
-    Knows which layers a host is still sending. Not for several threads at once: whoever tells of a change
-    holds a lock until the open sends of the layers that it returns have their new code point.
+    Not for several threads at once: whoever tells of a change holds a lock until the open sends of the layers
+    that it returns have their new code point.
 
     Args:
         high: code point of the class that is served first.
@@ -118,44 +103,29 @@ class TwoQueues:
     """
 
     def __init__(self, high: Dscp, low: Dscp, foremost: int = 1) -> None:
-        if foremost < 1:
-            raise UserInputError(f"{foremost} foremost layers", where="two_queues", expected="1 or more")
         self.high: Final = high
         self.low: Final = low
         self._foremost: Final = foremost
-        self._layers: Final[list[int]] = []
-        """Those on their way, each once, in order."""
-        self._transfers: Final[dict[int, int]] = {}
-        """How many each of them has."""
+        self._transfers: Final[Counter[int]] = Counter()
+        """Of each layer that is on its way."""
 
     def started(self, layer: int) -> frozenset[int]:
         """A transfer of this layer has been posted; returns the other layers whose code point has changed."""
-        self._transfers[layer] = self._transfers.get(layer, 0) + 1
-        if self._transfers[layer] > 1:
-            return frozenset()
-        before = self._high_ones()
-        insort(self._layers, layer)
-        return frozenset(before - self._high_ones())
+        return self._counted(layer, 1)
 
     def finished(self, layer: int) -> frozenset[int]:
-        """A transfer of this layer has ended, however; returns the layers whose code point has changed.
-
-        Raises ValueError where none had started.
-        """
-        left = self._transfers.get(layer, 0) - 1
-        if left < 0:
-            raise ValueError(f"layer {layer} has ended more often than it has started")
-        if left:
-            self._transfers[layer] = left
-            return frozenset()
-        before = self._high_ones()
-        del self._transfers[layer]
-        self._layers.remove(layer)
-        return frozenset(self._high_ones() - before)
+        """A transfer of this layer has ended, however; returns the layers whose code point has changed."""
+        return self._counted(layer, -1)
 
     def dscp(self, layer: int) -> Dscp:
         """High where fewer than `foremost` unfinished layers lie before this one."""
-        return self.high if bisect_left(self._layers, layer) < self._foremost else self.low
+        before = sum(unfinished < layer for unfinished in self._transfers)
+        return self.high if before < self._foremost else self.low
 
-    def _high_ones(self) -> set[int]:
-        return set(self._layers[: self._foremost])
+    def _counted(self, layer: int, change: int) -> frozenset[int]:
+        before = nsmallest(self._foremost, self._transfers)
+        self._transfers[layer] += change
+        if not self._transfers[layer]:
+            del self._transfers[layer]
+        after = nsmallest(self._foremost, self._transfers)
+        return frozenset({*before} ^ {*after}) - {layer}
