@@ -9,15 +9,23 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from ipaddress import IPv4Address, IPv6Address
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.doctor.machine import Network, route_findings
-from mltswitch.hostagent.doctor.report import Finding, PathReport, Report
-from mltswitch.hostagent.doctor.verdicts import Arrival, dead, judge, loss, mtu
+from mltswitch.hostagent.doctor.report import (
+    Arrival,
+    Finding,
+    PathReport,
+    Report,
+    Status,
+    judge,
+    loss,
+    mtu,
+)
 from mltswitch.hostagent.errors import (
     AgentError,
     DeadlineExceededError,
@@ -33,9 +41,10 @@ from mltswitch.wire.internet import ip_udp_bytes
 CHANNEL: Final = "doctor"
 PACKETS: Final = 8
 """With each code point and importance."""
-LOSS_PACKETS: Final = 200
+FIRST_PACKETS: Final = 200
+"""Of the first tensor on a path, whose losses are counted."""
 FIRST_SECONDS: Final = 1.0
-"""For the first tensor of a path, and the count of losses; others have many round trips."""
+"""For that one; others have many round trips."""
 LEAST_SECONDS: Final = 0.3
 ROUND_TRIPS: Final = 50
 ANSWER_SECONDS: Final = 8.0
@@ -47,15 +56,34 @@ PIECE_BYTES: Final = 1000
 """Of a message."""
 _MORE, _LAST = b"+", b"."
 _Addresses = Annotated[tuple[IPv4Address | IPv6Address, ...], Field(min_length=1)]
+_DEAD: Final = Finding(
+    Status.ERROR,
+    "path",
+    "no packet arrives: agents leave the path out",
+    "look at routes to the receiver's address, packet filters, and the receiver's rp_filter",
+)
 
 
-class _Request(BaseModel):
-    ask: Literal["machine", "addresses", "receive", "examine"]
+class _Receive(BaseModel):
+    """Take a tensor as far as it comes, and count."""
+
     tensor: int = Field(default=0, ge=0, lt=1 << 32)
-    size_bytes: int = Field(default=0, ge=0, le=MOST_PROBE_BYTES)
-    """Of a tensor to receive; 0: only count."""
+    size_bytes: int = Field(ge=0, le=MOST_PROBE_BYTES)
+    """0: only count."""
     seconds: float = Field(default=1, gt=0, le=60)
-    points: tuple[Annotated[Dscp, Field(ge=0, le=63)], ...] = Field(default=(), max_length=64)
+
+
+class _Examine(BaseModel):
+    """Examine the paths to whoever asks."""
+
+    points: tuple[Annotated[Dscp, Field(ge=0, le=63)], ...] = Field(min_length=1, max_length=64)
+    addresses: _Addresses
+
+
+class _Examined(BaseModel):
+    machine: tuple[Finding, ...]
+    addresses: _Addresses
+    paths: tuple[PathReport, ...]
 
 
 class _Counts(BaseModel):
@@ -88,52 +116,53 @@ class Examiner:
         except DeadlineExceededError:
             what = "is an agent, and no doctor: there, run `mltswitch agent doctor --listen`"
             raise PeerRefusedError(what, peer=self._peer) from None
-        try:
-            self._tell(_Request(ask="machine"))
-            theirs = self._hear(tuple[Finding, ...])
-            paths = self._there(points)
-            self._tell(_Request(ask="examine", points=tuple(points)))
-            paths += self.serve()
+        try:  # the way back first: with it the peer says its addresses
+            self._tell(_Examine.model_validate({"points": points, "addresses": self._addresses()}))
+            theirs = self.serve(ANSWER_SECONDS)
+            paths = self._there(points, theirs.addresses)
         except DeadlineExceededError as error:  # messages take any path that answers
-            raise PeerUnreachableError(
-                f"no path carries messages both ways: {error.what}", peer=self._peer
-            ) from None
+            what = f"no path carries messages both ways: {error.what}"
+            raise PeerUnreachableError(what, peer=self._peer) from None
         return Report(
-            name=self._agent.name, machine=self._machine, peer=self._peer, peer_machine=theirs, paths=paths
+            name=self._agent.name,
+            machine=self._machine,
+            peer=self._peer,
+            peer_machine=theirs.machine,
+            paths=(*paths, *theirs.paths),
         )
 
-    def serve(self) -> tuple[PathReport, ...]:
-        """Answer until the peer tells its report, or leaves with ours; else raises AgentError."""
-        reports, config = None, self._agent.config
+    def serve(self, idle_seconds: float = IDLE_SECONDS) -> _Examined:
+        """Answer until the peer tells what it has examined, or leaves with ours; else raises AgentError."""
+        examined = None
         while True:
             try:
-                request = self._hear(_Request | tuple[PathReport, ...], IDLE_SECONDS)
+                request = self._hear(_Receive | _Examine | _Examined, idle_seconds)
             except PeerUnreachableError:
-                if reports is None:
+                if examined is None:
                     raise
-                return reports
-            if isinstance(request, tuple):
-                return request
-            match request.ask:
-                case "machine":
-                    self._tell(self._machine)
-                case "addresses":
-                    self._tell([config.path_socket(path)[0] for path in range(config.path_count)])
-                case "receive":
+                return examined
+            match request:
+                case _Receive():
                     self._tell(self._received(request))
-                case "examine":
-                    reports = self._there(request.points)
-                    self._tell(reports)
+                case _Examine():
+                    paths = self._there(request.points, request.addresses)
+                    about = {"machine": self._machine, "addresses": self._addresses(), "paths": paths}
+                    examined = _Examined.model_validate(about)
+                    self._tell(examined)
+                case _:
+                    return request  # type: ignore[no-any-return]
+
+    def _addresses(self) -> list[str]:
+        config = self._agent.config
+        return [config.path_socket(path)[0] for path in range(config.path_count)]
 
     # The sender
 
-    def _there(self, points: Sequence[Dscp]) -> tuple[PathReport, ...]:
-        self._tell(_Request(ask="addresses"))
-        remotes = [str(address) for address in self._hear(_Addresses)]
+    def _there(self, points: Sequence[Dscp], remotes: _Addresses) -> tuple[PathReport, ...]:
         count = len(self._snapshot().paths)
         with closing(Network()) as network:
             return tuple(
-                self._path(path, remotes[path % len(remotes)], count, network, points)
+                self._path(path, str(remotes[path % len(remotes)]), count, network, points)
                 for path in range(count)
             )
 
@@ -147,19 +176,23 @@ class Examiner:
         overhead = ip_udp_bytes(remote) + AGENT_HEADER_BYTES + config.spraying.header_bytes
         overhead += AUTHENTICATION_TAG_BYTES if config.is_authenticated else 0
         self._count()
-        first, completion = self._send(path, PACKETS * (config.mtu_bytes or 0), points[0])
+        before, counted = self._snapshot().paths[path].sent_packets, self._counted.paths[path]
+        first, completion = self._send(path, FIRST_PACKETS * (config.mtu_bytes or 0), points[0])
         full = size = completion.elements_per_packet
+        sent = lost = 0
         if first.data_packets <= 1:  # the last packet is shorter
             size = self._longest(path, full, points[0]) if first.packets else 0
-        findings.append(mtu(size + overhead, full + overhead) if first.packets else dead())
-        sent = lost = 0
+        else:
+            self._count()  # the last packets have come meanwhile
+            sent = self._snapshot().paths[path].sent_packets - before
+            lost = max(0, sent - (self._counted.paths[path] - counted))
+        findings.append(mtu(size + overhead, full + overhead) if first.packets else _DEAD)
         if size:
             usual = self._snapshot().paths[path].round_trip_seconds or 0
             probe = size * PACKETS if size == full else size, max(LEAST_SECONDS, ROUND_TRIPS * usual)
             kinds = [(dscp, is_important) for dscp in points for is_important in (True, False)]
             findings += judge({kind: self._send(path, probe[0], *kind, probe[1])[0] for kind in kinds})
-        if size == full:
-            sent, lost = self._losses(path, full, points[0])
+        if sent:
             findings.append(loss(sent, lost))
         now = self._snapshot().paths[path]
         return PathReport(
@@ -185,14 +218,6 @@ class Examiner:
             fits, too_long = (size, too_long) if arrival.data_packets else (fits, size)
         return fits
 
-    def _losses(self, path: int, packet_bytes: int, dscp: Dscp) -> tuple[int, int]:
-        """Packets sent, and lost of them."""
-        before, arrived = self._snapshot().paths[path].sent_packets, self._counted.paths[path]
-        self._send(path, LOSS_PACKETS * packet_bytes, dscp)
-        self._count()  # the last packets have come meanwhile
-        sent = self._snapshot().paths[path].sent_packets - before
-        return sent, max(0, sent - (self._counted.paths[path] - arrived))
-
     def _send(
         self,
         path: int,
@@ -203,7 +228,7 @@ class Examiner:
     ) -> tuple[Arrival, Completion]:
         """A tensor of zeros, and what the peer says of it."""
         self._tensors += 1
-        self._tell(_Request(ask="receive", tensor=self._tensors, size_bytes=size_bytes, seconds=seconds))
+        self._tell(_Receive(tensor=self._tensors, size_bytes=size_bytes, seconds=seconds))
         transfer = self._channel.post_send(
             self._peer,
             bytes(size_bytes),
@@ -223,12 +248,12 @@ class Examiner:
         return Arrival(now.data_packets, packets, Counter(now.by_byte) - Counter(before.by_byte)), completion
 
     def _count(self) -> None:
-        self._tell(_Request(ask="receive"))
+        self._tell(_Receive(size_bytes=0))
         self._counted = self._hear(_Counts)
 
     # The receiver
 
-    def _received(self, request: _Request) -> _Counts:
+    def _received(self, request: _Receive) -> _Counts:
         """Take one of the peer's tensors, as far as it comes, and count."""
         data_packets = 0
         if request.size_bytes:

@@ -1,18 +1,16 @@
-"""A machine alone: whether its kernel, addresses, routes and keys are fit for an agent."""
+"""A machine alone: whether its kernel, addresses and routes are fit for an agent."""
 
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mltswitch.errors import MachineError
 from mltswitch.hostagent.config import AgentConfig
-from mltswitch.hostagent.doctor.report import Finding, Status
+from mltswitch.hostagent.doctor.report import Finding, Status, checked
 
-SOON_DAYS: Final = 3
 STRICT: Final = 1
 """rp_filter (Linux, networking/ip-sysctl): a packet comes in only where its answer would leave."""
 _CONF: Final = Path("/proc/sys/net/ipv4/conf")
@@ -69,18 +67,8 @@ def machine_findings(config: AgentConfig) -> tuple[Finding, ...]:
     """Of resolved settings, routes to their peers included; raises MachineError without pyroute2."""
     remotes = [config.endpoint(peer).address for peer in config.peers]
     with closing(Network()) as network:
-        return (
-            *_sockets(config),
-            *_keys(config),
-            *_addresses(config, network),
-            *route_findings(network, "", remotes),
-        )
-
-
-def _found(
-    is_ok: bool, where: str, what: str, hint: str, *, but: str = "", status: Status = Status.WARNING
-) -> Finding:
-    return Finding(Status.OK, where, what) if is_ok else Finding(status, where, what + but, hint)
+        addresses = _addresses(config, network)
+        return (*_sockets(config), *addresses, *route_findings(network, "", remotes))
 
 
 def _sockets(config: AgentConfig) -> Iterator[Finding]:
@@ -93,37 +81,22 @@ def _sockets(config: AgentConfig) -> Iterator[Finding]:
     family = socket.AF_INET6 if ":" in config.addresses[0] else socket.AF_INET
     with DataPlane() as plane, socket.socket(family, socket.SOCK_DGRAM) as bound:
         _, features = plane.add_socket(bound)
-        sizes = [
-            bound.getsockopt(socket.SOL_SOCKET, name) // 2 for name in (socket.SO_RCVBUF, socket.SO_SNDBUF)
-        ]
+        granted = {
+            "net.core.rmem_max": bound.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2,
+            "net.core.wmem_max": bound.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2,
+        }
     for feature, name, release in (
         (Feature.SEGMENTATION, "UDP_SEGMENT", "4.18"),
         (Feature.COALESCING, "UDP_GRO", "5.0"),
     ):
-        what = (
-            "works" if feature in features else "does not work: packets cost several times the processor time"
-        )
-        yield _found(feature in features, name, what, f"Linux {release} or newer")
+        is_there = feature in features
+        what = "works" if is_there else "does not work: packets cost several times the processor time"
+        yield checked(is_there, name, what, f"Linux {release} or newer")
     wanted = config.buffer_bytes
-    for name, size in zip(("net.core.rmem_max", "net.core.wmem_max"), sizes, strict=True):
+    for name, size in granted.items():
         what = f"sockets get {size:,} bytes of buffer, {wanted:,} wanted"
-        hint = f"as root: sysctl -w {name}={wanted}, and a line in /etc/sysctl.d"
-        yield _found(size >= wanted, name, what, hint, but=": bursts may be lost here")
-
-
-def _keys(config: AgentConfig) -> Iterator[Finding]:
-    """Keys that no peer would accept do not get here: they are an error of the settings."""
-    identity = config.identity()
-    if identity is None:
-        is_local = all(ip_address(address).is_loopback for address in config.addresses)
-        hint = "mltswitch agent keys makes a folder for each host"
-        but = " beyond loopback: whoever is on the network can write into tensors"
-        yield _found(is_local, "keys", "none", hint, but=but)
-        return
-    days = (identity.expires - datetime.now(UTC)).days
-    what = f"{identity.name}, valid until {identity.expires:%Y-%m-%d}, {days} days"
-    hint = f"where the keys were made: mltswitch agent keys {identity.name} --force"
-    yield _found(days >= SOON_DAYS, "keys", what, hint)
+        hint = f"bursts may be lost here; as root: sysctl -w {name}={wanted}, and a line in /etc/sysctl.d"
+        yield checked(size >= wanted, name, what, hint)
 
 
 def _addresses(config: AgentConfig, network: Network) -> Iterator[Finding]:
@@ -136,18 +109,14 @@ def _addresses(config: AgentConfig, network: Network) -> Iterator[Finding]:
         names.add(owner.name)
         what = f"on {owner.name}, whose MTU is {owner.mtu_bytes:,}, {wanted:,} wanted"
         hint = f"as root: ip link set {owner.name} mtu {wanted}; or mtu_bytes: {owner.mtu_bytes}"
-        yield _found(owner.mtu_bytes >= wanted, where, what, hint, status=Status.ERROR)
+        yield checked(owner.mtu_bytes >= wanted, where, what, hint, Status.ERROR)
     for name in sorted(names) if len(names) > 1 else ():
         hint = f"as root: sysctl -w net.ipv4.conf.{name.replace('.', '/')}.rp_filter=2"
-        is_strict = rp_filter(name) == STRICT
+        # What counts is the larger of all and the interface's own.
+        files = [_CONF / which / "rp_filter" for which in ("all", name)]
+        is_strict = max(int(file.read_text("ascii")) for file in files if file.exists()) == STRICT
         what = "strict: only what its own routes lead back to comes in" if is_strict else "not strict"
-        yield _found(not is_strict, f"rp_filter of {name}", what, hint)
-
-
-def rp_filter(interface: str) -> int:
-    """What counts is the larger of all and the interface's own."""
-    files = [_CONF / name / "rp_filter" for name in ("all", interface)]
-    return max((int(file.read_text("ascii")) for file in files if file.exists()), default=0)
+        yield checked(not is_strict, f"rp_filter of {name}", what, hint)
 
 
 def route_findings(network: Network, local: str, remotes: Iterable[str]) -> Iterator[Finding]:
@@ -161,8 +130,5 @@ def route_findings(network: Network, local: str, remotes: Iterable[str]) -> Iter
             yield Finding(Status.ERROR, where, error.what, _PATHS_HINT)
             continue
         is_ours = owner is None or name in {owner.name, "lo"}
-        is_strict = owner is not None and ":" not in remote and rp_filter(owner.name) == STRICT
-        but = "" if owner is None else f", and {local} is on {owner.name}"
-        but += ", whose strict rp_filter drops answers" if is_strict else ""
-        status = Status.ERROR if is_strict else Status.WARNING
-        yield _found(is_ours, where, f"by {name}", _PATHS_HINT, but=but, status=status)
+        what = f"by {name}" if is_ours or owner is None else f"by {name}, and {local} is on {owner.name}"
+        yield checked(is_ours, where, what, _PATHS_HINT)

@@ -1,11 +1,24 @@
 """What the doctor says: findings about a machine, and about each path one way."""
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
+from typing import Final, NamedTuple
 
 from mltswitch.errors import MachineError
 from mltswitch.hostagent.errors import AgentError
+from mltswitch.wire import Dscp, Ecn
+
+LOSS_SHARE: Final = 0.01
+"""An idle network in order loses less."""
+FEWEST_LOST: Final = 3
+"""Fewer may be an accident of one of the hosts."""
+ECN_NAMES: Final = {Ecn.NOT_ECT: "Not-ECT", Ecn.ECT_0: "ECT(0)", Ecn.ECT_1: "ECT(1)", Ecn.CE: "CE"}
+_BORDER: Final = "look for the switch on this path that rewrites it: an untrusted port, a policy, a tunnel"
+_FILTER: Final = "look for a packet filter or a policer on this path"
+_IDLE: Final = "examine an idle network; else look at the switches' thresholds (mltswitch verify), and cables"
 
 
 class Status(StrEnum):
@@ -73,6 +86,88 @@ class Report:
         return AgentError.exit_code if worst(self.findings) is Status.ERROR else 0
 
 
+class Arrival(NamedTuple):
+    """Of one tensor, at its receiver."""
+
+    data_packets: int
+    packets: int
+    """On the path, those included that end a pass, and that the agent itself sends."""
+    by_byte: Counter[int]
+    """By DSCP/ECN byte; of the whole connection."""
+
+
 def worst(findings: Iterable[Finding]) -> Status:
     """Of all of them; ok where there are none."""
     return max((finding.status for finding in findings), key=list(Status).index, default=Status.OK)
+
+
+def checked(is_ok: bool, where: str, what: str, hint: str, status: Status = Status.WARNING) -> Finding:
+    """With status and hint where it is not ok."""
+    return Finding(Status.OK, where, what) if is_ok else Finding(status, where, what, hint)
+
+
+def mtu(longest_bytes: int, wanted_bytes: int) -> Finding:
+    """Of the longest packet that arrives and that of the job, with IP headers."""
+    if longest_bytes >= wanted_bytes:
+        return Finding(Status.OK, "MTU", f"packets of {wanted_bytes:,} bytes arrive")
+    what = f"packets of {wanted_bytes:,} bytes vanish; up to {longest_bytes:,} arrive"
+    hint = f"raise the MTU on the way, or give agents mtu_bytes: {longest_bytes}"
+    return Finding(Status.ERROR, "MTU", what, hint)
+
+
+def loss(sent: int, lost: int) -> Finding:
+    """Of full packets of one class."""
+    status = Status.ERROR if lost >= max(FEWEST_LOST, LOSS_SHARE * sent) else Status.WARNING
+    return checked(not lost, "loss", f"{lost} of {sent} full packets lost", _IDLE, status)
+
+
+def judge(arrivals: Mapping[tuple[Dscp, bool], Arrival]) -> Iterator[Finding]:
+    """By code point, and whether it was sent as important, ECT(0), or not, Not-ECT: which are kept."""
+    classes: dict[Dscp, set[Dscp]] = defaultdict(set)
+    marks: dict[tuple[Ecn, Ecn | None], list[Dscp]] = defaultdict(list)
+    for (dscp, is_important), arrival in sorted(arrivals.items()):
+        sent = Ecn.ECT_0 if is_important else Ecn.NOT_ECT
+        byte = _became(arrival, dscp << 2 | sent)
+        marks[sent, None if byte is None else Ecn(byte & 3)].append(dscp)
+        classes[dscp if byte is None else byte >> 2].add(dscp)
+    rewritten = {target: those - {target} for target, those in sorted(classes.items()) if those - {target}}
+    for target, those in rewritten.items():
+        what = f"{ranges(those)} arrive as {target}: switches behind it serve them as others"
+        yield Finding(Status.ERROR, "DSCP", what, _BORDER)
+    if not rewritten:
+        yield Finding(Status.OK, "DSCP", f"{ranges(classes)} kept")
+    for (sent, after), points in marks.items():
+        yield _mark(sent, after, ranges(points))
+
+
+def _mark(sent: Ecn, after: Ecn | None, points: str) -> Finding:
+    name = ECN_NAMES[sent]
+    if after is None:
+        return Finding(Status.ERROR, "ECN", f"no {name} packets of DSCP {points} arrive", _FILTER)
+    if after is sent:
+        return Finding(Status.OK, "ECN", f"{name} kept in DSCP {points}")
+    status, means, hint = Status.WARNING, "both are important to switches", _BORDER
+    if not sent.is_capable:
+        status, means = Status.ERROR, "unimportant packets are spared"
+    elif not after.is_capable:
+        status, means = Status.ERROR, "important packets are dropped as others"
+    elif after is Ecn.CE:
+        means, hint = "switches mark without congestion", _IDLE
+    return Finding(status, "ECN", f"{name} arrives as {ECN_NAMES[after]} in DSCP {points}: {means}", hint)
+
+
+def _became(arrival: Arrival, byte: int) -> int | None:
+    """The byte of most packets; as sent where half have it, for others are among them. None: dropped."""
+    if not arrival.data_packets:
+        return None
+    others = Counter({other: count for other, count in arrival.by_byte.items() if other != byte})
+    if 2 * arrival.by_byte[byte] >= arrival.data_packets or not others:
+        return byte
+    return others.most_common(1)[0][0]
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-7, 46`."""
+    runs = groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0])
+    found = [[number for _, number in run] for _, run in runs]
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in found)
