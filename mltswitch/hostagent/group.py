@@ -10,8 +10,9 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
@@ -24,10 +25,8 @@ from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
 
 MOST_ANSWER_BYTES: Final = 8 << 20
 LINE_SECONDS: Final = 5.0
-"""For a rank to say who it is; strangers may call, too."""
+"""For a rank to say who it is; strangers may call, too. Past the deadline, for rank 0 to say who is missing."""
 PAUSE_SECONDS: Final = 0.05
-PATIENCE_SECONDS: Final = 1.0
-"""Beyond the deadline, so that rank 0 can say who is missing."""
 
 
 class _Entry(BaseModel):
@@ -44,9 +43,8 @@ class Group:
     Args:
         rank: of this process, from 0; None: as the environment variable RANK says.
         world: how many ranks there are; None: WORLD_SIZE.
-        rendezvous: `env://` (rank 0 listens at MASTER_ADDR, and the port after MASTER_PORT or the one that
-            MLTSWITCH_RENDEZVOUS_PORT names), `file:///PATH` (shared, and new for each run), or a function
-            that gets this rank's text and returns all ranks' texts.
+        rendezvous: `env://` (rank 0 listens at MASTER_ADDR and the port after MASTER_PORT), `file:///PATH`
+            (shared, new for each run), or a function that gets this rank's text and returns all ranks'.
         config: without keys and plan the agent's name is the host's with the rank behind it, so that ranks of
             one host differ; without `listen` it takes any free port.
         timeout_seconds: until all are connected.
@@ -100,8 +98,7 @@ class Group:
         if callable(rendezvous):
             texts = rendezvous(own)
         elif rendezvous == "env://":
-            host, spare = _variable("MASTER_ADDR"), os.environ.get("MLTSWITCH_RENDEZVOUS_PORT")
-            port = _number("MLTSWITCH_RENDEZVOUS_PORT") if spare else _number("MASTER_PORT") + 1
+            host, port = _variable("MASTER_ADDR"), _number("MASTER_PORT") + 1
             work = self._ask(host, port, own) if self.rank else self._serve(host, port, own)
             texts = self.agent.engine.run(work, self._left() + 2 * LINE_SECONDS)
         elif rendezvous.startswith("file:///"):
@@ -110,12 +107,10 @@ class Group:
             expected = "env://, file:///PATH or a function"
             raise UserInputError(f"{rendezvous!r:.60}", where="rendezvous", expected=expected)
         entries = {entry.rank: entry for entry in map(_entry, texts)}
-        if sorted(entries) != list(range(self.world)):
+        if sorted(entries) != [*range(self.world)]:
             raise self._missing(entries)
-        ranks: dict[str, int] = {}
-        for rank, entry in sorted(entries.items()):
-            if ranks.setdefault(entry.name, rank) != rank:
-                raise UserInputError(f"is the name of ranks {ranks[entry.name]}, {rank}", where=entry.name)
+        if len({entry.name for entry in entries.values()}) < self.world:
+            raise UserInputError("two ranks have one name", where="rendezvous", hint="give each its own keys")
         return [entries[rank] for rank in range(self.world)]
 
     def _connect(self, entries: list[_Entry]) -> None:
@@ -150,64 +145,57 @@ class Group:
 
     async def _serve(self, host: str, port: int, own: str) -> list[str]:
         """Rank 0 hears a line from each of the others, and answers with all of them."""
-        lines, writers, heard = {0: own}, dict[int, asyncio.StreamWriter](), asyncio.Event()
+        lines, is_complete, is_over = {0: own}, asyncio.Event(), asyncio.Event()
 
         async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            try:
+            with closing(writer), suppress(ValueError, OSError, UserInputError):  # a stranger's
                 line = (await asyncio.wait_for(reader.readline(), LINE_SECONDS)).decode()
                 rank = _entry(line).rank
-            except (ValueError, OSError, UserInputError):  # a stranger; TimeoutError is an OSError
-                rank = 0
-            if 0 < rank < self.world:
-                lines[rank], writers[rank] = line.strip(), writer
-                heard.set()
-            else:
-                writer.close()
+                if 0 < rank < self.world:
+                    lines[rank] = line.strip()
+                    if len(lines) == self.world:
+                        is_complete.set()
+                    await is_over.wait()
+                    writer.write(json.dumps([*lines.values()]).encode() + b"\n")
 
         try:
             server = await asyncio.start_server(hear, host, port, limit=4096)
         except OSError as error:
             raise UserInputError(f"rank 0 cannot listen there: {error}", where="env://") from None
         async with server:
-            with suppress(TimeoutError):  # whoever is here is told who is missing
-                while len(lines) < self.world:
-                    heard.clear()
-                    await asyncio.wait_for(heard.wait(), self._left())
-            for writer in writers.values():
-                writer.write(json.dumps([*lines.values()]).encode() + b"\n")
-                writer.close()  # after all is written
+            if self.world > 1:
+                with suppress(TimeoutError):  # whoever is here is told who is missing
+                    await asyncio.wait_for(is_complete.wait(), self._left())
+            is_over.set()
+            await asyncio.sleep(0)  # all answers are written
         return [*lines.values()]
 
     async def _ask(self, host: str, port: int, own: str) -> list[str]:
-        problem = "does not answer"
         while self._left():
             with suppress(OSError, ValueError):
-                async with asyncio.timeout(self._left() + PATIENCE_SECONDS):
+                async with asyncio.timeout(self._left() + LINE_SECONDS):
                     reader, writer = await asyncio.open_connection(host, port, limit=MOST_ANSWER_BYTES)
-                    try:
-                        problem = "waits for others"
+                    with closing(writer):
                         writer.write(own.encode() + b"\n")
                         return [str(line) for line in json.loads(await reader.readline())]
-                    finally:
-                        writer.close()
             await asyncio.sleep(PAUSE_SECONDS)
-        raise DeadlineExceededError(f"rank 0 at {host}:{port} {problem}")
+        raise DeadlineExceededError(f"rank 0 at {host}:{port} does not say who is there")
 
     def _left(self) -> float:
         return max(0.0, self._until - time.monotonic())
 
     def _missing(self, here: Iterable[int], why: str = "") -> DeadlineExceededError:
         ranks = sorted(set(range(self.world)) - set(here))
-        more = ", …" if len(ranks) > 16 else ""
-        return DeadlineExceededError(f"ranks that did not come: {', '.join(map(str, ranks[:16]))}{more}{why}")
+        names = shorten(", ".join(map(str, ranks)), 80, placeholder=" …")
+        return DeadlineExceededError(f"ranks that did not come: {names}{why}")
 
 
 def _of_rank(config: AgentConfig, rank: int) -> AgentConfig:
-    changes: dict[str, object] = {}
+    changes = {}
     if config.keys is None and config.plan is None:
         changes["name"] = f"{config.own_name}-{rank}"
     if config.listen is None and config.plan is None:
-        changes["listen"] = str(Endpoint(config.addresses[0] if config.addresses else "127.0.0.1", 0))
+        changes["listen"] = str(Endpoint((*config.addresses, "127.0.0.1")[0], 0))
     return config.model_copy(update=changes)
 
 
@@ -219,14 +207,13 @@ def _entry(text: str) -> _Entry:
 
 
 def _number(name: str) -> int:
-    text = _variable(name)
-    if not text.isdecimal():
-        raise UserInputError(f"{text[:60]!r} is no number", where=f"environment variable {name}")
-    return int(text)
+    try:
+        return int(_variable(name))
+    except ValueError:
+        raise UserInputError("is no number", where=name) from None
 
 
 def _variable(name: str) -> str:
-    value = os.environ.get(name)
-    if not value:
-        raise UserInputError("is not set", where=name, expected="as torchrun sets it")
-    return value
+    if value := os.environ.get(name):
+        return value
+    raise UserInputError("is not set", where=name, expected="as torchrun sets it")
