@@ -358,15 +358,14 @@ class Engine:
 
     def begin(self, session: Session, theirs: Hello) -> None:
         """Both have said HELLO; raises AgentError where channels do not fit, and the session has ended."""
-        with self.changed:
-            self.sessions[session.peer] = session
         try:
-            session.begin(theirs)
+            with self.changed:  # who waits for the peer sees it with its channels
+                self.sessions[session.peer] = session
+                session.begin(theirs)
+                self.changed.notify_all()
         except Exception as error:
             session.end(as_agent_error(error, session.peer))
             raise
         for name in self._channels:
             session.declare(name)  # those that are newer than our HELLO
-        with self.changed:
-            self.changed.notify_all()
         self.tell(PeerConnected(peer=session.peer, channels=tuple(session.connections)))

@@ -85,11 +85,9 @@ class Owner(Protocol):
 
     def check_wait(self) -> None:
         """Raises where this thread must not wait: the engine's own, or after a fork."""
-        ...
 
     def transfer_ended(self, completion: Completion) -> None:
         """Count it, and tell observers."""
-        ...
 
 
 class Transfer:

@@ -19,7 +19,6 @@ class ImportancePolicy(Protocol):
 
     def important(self, memory: TensorMemory, elements_per_packet: int) -> NDArray[np.bool_]:
         """A flag a packet, shape (packets,); the last packet may be shorter."""
-        ...
 
 
 def important_packets(

@@ -1,7 +1,8 @@
 """What a transport is to the agent: how one tensor crosses between two hosts, and nothing else.
 
-A transport is a module of this package with an object `TRANSPORT`, or an entry point of the group
-`mltswitch.transports` that names one. All else, connecting, channels, defaults, completions, is the agent's.
+A transport is a module of this package, its name without underscore, with an object `TRANSPORT`, or an entry
+point of the group `mltswitch.transports` that names one. All else, connecting, channels, defaults and
+completions, is the agent's.
 """
 
 import asyncio
@@ -174,31 +175,24 @@ class Ticket(Protocol):
 
     def wait(self, timeout_seconds: float | None) -> bool:
         """Until it is done; False when the time is up. Holds no lock of the interpreter meanwhile."""
-        ...
 
     def notify(self, callback: Callable[[], object]) -> None:
         """Call once it is done, in the engine's thread; soon, where it is done already."""
-        ...
 
     def outcome(self) -> Outcome | None:
         """None while it is open. Called once more after it is done; the memory is the user's from then on."""
-        ...
 
     def progress(self) -> Progress:
         """Now; not after `outcome`."""
-        ...
 
     def finish(self) -> None:
         """A receive takes what is there; nothing happens where it is over."""
-        ...
 
     def cancel(self, reason: str) -> None:
         """Fail with CancelledError, here and at the peer; nothing happens where it is over."""
-        ...
 
     def retag(self, dscp: int) -> None:
         """Later packets of a send have this code point; nothing happens where it is over."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,31 +237,24 @@ class Connection(Protocol):
 
     def post_sends(self, requests: Sequence[Send]) -> list[Ticket]:
         """All begin, or none; raises AgentError."""
-        ...
 
     def post_receives(self, requests: Sequence[Receive]) -> list[Ticket]:
         """All begin, or none; raises AgentError."""
-        ...
 
     def send_message(self, message: bytes) -> bool:
         """Reliable and in order; False while the peer has too many to read."""
-        ...
 
     def take_message(self) -> bytes | None:
         """The next one of the peer's."""
-        ...
 
     def frame_received(self, body: dict[str, Any]) -> None:
         """The peer's end of the transport says something; raises ProtocolViolationError."""
-        ...
 
     def close(self, error: AgentError) -> None:
         """Whatever is open fails with a copy of this."""
-        ...
 
     def snapshot(self) -> ConnectionSnapshot:
         """What has been counted until now."""
-        ...
 
 
 class TransportHost(Protocol):
@@ -276,32 +263,25 @@ class TransportHost(Protocol):
     @property
     def config(self) -> "AgentConfig":
         """Resolved."""
-        ...
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The engine's."""
-        ...
 
     def send_frame(self, peer: str, channel: str, body: dict[str, Any]) -> None:
         """To the other end of the connection, on the control channel."""
-        ...
 
     def tell(self, event: AgentEvent) -> None:
         """Observers."""
-        ...
 
     def message_arrived(self, peer: str, channel: str) -> None:
         """There is something to take."""
-        ...
 
     def connection_failed(self, peer: str, error: AgentError) -> None:
         """The peer is gone, or breaks the protocol: the agent disconnects, and closes all its channels."""
-        ...
 
     def warn(self, text: str) -> None:
         """What the user should know about this machine."""
-        ...
 
 
 class TransportEngine(Protocol):
@@ -311,23 +291,18 @@ class TransportEngine(Protocol):
         """What the peer needs to know, as JSON has it; raises AgentError where nothing can be offered.
 
         `peer` is empty where an incoming call has not yet said its name."""
-        ...
 
     def withdraw(self, ours: dict[str, Any]) -> None:
         """An offer that came to nothing: its tokens are free again."""
-        ...
 
     def accept(self, peer: str, channel: str, ours: dict[str, Any], theirs: dict[str, Any]) -> Connection:
         """Both offers are known; raises PeerRefusedError where they do not fit, or are malformed."""
-        ...
 
     def counters(self) -> Mapping[str, int]:
         """What is counted for all peers together, by name; any thread may ask."""
-        ...
 
     def close(self) -> None:
         """All connections are closed already. Bounded in time."""
-        ...
 
 
 class Transport(Protocol):
@@ -341,13 +316,13 @@ class Transport(Protocol):
 
     def open(self, host: TransportHost) -> TransportEngine:
         """Sockets and the like, in the engine's thread; raises MachineError, UserInputError."""
-        ...
 
 
 @cache
 def transports() -> Mapping[str, Transport]:
     """Name → description, in alphabetical order."""
-    modules = (import_module(f"{room.__name__}.{found.name}") for found in iter_modules(room.__path__))
+    names = [found.name for found in iter_modules(room.__path__) if "_" not in found.name]
+    modules = (import_module(f"{room.__name__}.{name}") for name in names)
     found = [module.TRANSPORT for module in modules if hasattr(module, "TRANSPORT")]
     found += [entry.load() for entry in entry_points(group=ENTRY_POINT_GROUP)]
     return MappingProxyType({entry.name: entry for entry in sorted(found, key=lambda entry: entry.name)})

@@ -1,41 +1,18 @@
 """The transport `mlt`: bounded loss over UDP, sprayed over all paths (MLT, sections 4 and 5).
 
-The compiled data plane does the work in a thread of its own. This file opens its sockets, agrees with the
-peer on what a flow needs, hands posts over, and turns its results and events into the agent's.
+Here is its description; the work is the compiled data plane's, which is loaded when it is first used.
 """
 
-import secrets
-import socket
-from collections.abc import Callable
-from contextlib import suppress
-from ipaddress import ip_address
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from mltswitch.errors import MachineError
-from mltswitch.hostagent.errors import (
-    PeerBusyError,
-    PeerRefusedError,
-    PeerUnreachableError,
-    ProtocolViolationError,
-)
-from mltswitch.hostagent.protocol.frames import text
-from mltswitch.hostagent.spraying.frames import frame_header
-from mltswitch.hostagent.spraying.shares import Policy
-from mltswitch.hostagent.telemetry.events import PacketsRefused, PathChanged
 from mltswitch.hostagent.transport.description import TransportHost
-from mltswitch.hostagent.transport.mlt_flow import ECT, NAME, MltConnection, errno_name
 
 if TYPE_CHECKING:
-    from mltswitch.hostagent.dataplane import binding
+    from mltswitch.hostagent.transport.mlt_engine import MltEngine
 
-WEIGH_SECONDS: Final = 0.1
-"""Between two looks at the paths, while something is on its way."""
-MAC_BYTES: Final = 16
-MOST_WINDOW_BYTES: Final = 1 << 30
-KEY_BYTES: Final = 16
-SALT_BYTES: Final = 4
+NAME: Final = "mlt"
 
 
 class MltSettings(BaseModel):
@@ -49,26 +26,6 @@ class MltSettings(BaseModel):
     """Of one path, between acknowledgements; a fifth of a millisecond at most."""
 
 
-class _PathOffer(BaseModel):
-    address: str
-    port: Annotated[int, Field(gt=0, lt=1 << 16)]
-
-
-class _Offer(BaseModel):
-    """What the peer needs in order to send to us."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    token: Annotated[int, Field(ge=0, lt=1 << 64)]
-    paths: Annotated[list[_PathOffer], Field(min_length=1, max_length=64)]
-    datagram_bytes: Annotated[int, Field(ge=256, le=65_000)]
-    window_bytes: Annotated[int, Field(ge=4096, le=1 << 31)]
-    authenticate: bool
-    key: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", repr=False)]
-    """With which the peer tags what it sends to us."""
-    salt: Annotated[str, Field(pattern=r"^[0-9a-f]{8}$", repr=False)]
-
-
 class MltTransport:
     """The description."""
 
@@ -78,265 +35,9 @@ class MltTransport:
 
     def open(self, host: TransportHost) -> "MltEngine":
         """Raises MachineError where the data plane was not built, or an address is not this host's."""
+        from mltswitch.hostagent.transport.mlt_engine import MltEngine
+
         return MltEngine(host)
 
 
 TRANSPORT: Final = MltTransport()
-
-
-class MltEngine:
-    """The data plane of one agent."""
-
-    def __init__(self, host: TransportHost) -> None:
-        from mltswitch.hostagent.dataplane import binding
-
-        self.host: Final = host
-        self.plane: Final = binding.DataPlane()
-        self.binding: Final = binding
-        settings = host.config.section(NAME)
-        assert isinstance(settings, MltSettings)  # noqa: S101  (it is our own section)
-        self.settings: Final = settings
-        self.callbacks: Final[dict[int, Callable[[], object]]] = {}
-        """By transfer: called once it is done."""
-        self._by_token: dict[int, MltConnection] = {}
-        self._is_weighing = False
-        self._frames: int | None = None
-        self._receive_bytes = 1 << 30
-        """Of the least of the sockets' buffers, as the kernel counts them: half of it is data."""
-        config = host.config
-        try:
-            self._sockets = self._open_sockets()
-            if config.spraying.interface is not None:
-                self._frames = self._frame_socket(config.spraying.interface)
-            self.plane.start()
-        except BaseException:
-            self.plane.close()
-            raise
-        host.loop.add_reader(self.plane.event_descriptor, self._events)
-
-    def _open_sockets(self) -> list[tuple[int, str, int]]:
-        """Of each path. Where source routes name paths, answers to all of them come to one."""
-        numbers = range(self.host.config.path_count)
-        if self.host.config.spraying.mode == "p4":
-            return [self._bound(0)] * len(numbers)
-        return [self._bound(number) for number in numbers]
-
-    def _bound(self, number: int) -> tuple[int, str, int]:
-        """Number in the data plane, address and port of a path's socket."""
-        config = self.host.config
-        address, port = config.path_socket(number)
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with socket.socket(family, socket.SOCK_DGRAM) as bound:
-            try:
-                header = config.segment_header(number)
-                if header:
-                    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RTHDR, header)
-                bound.bind((address, port))
-            except OSError as error:
-                raise MachineError(
-                    f"cannot open the data's socket: {error.strerror}",
-                    where=f"{address} port {port}",
-                    expected="an address of this host and a UDP port that is free",
-                ) from None
-            place, features = self.plane.add_socket(bound)
-            self._set_buffers(bound)
-            granted = bound.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-            self._receive_bytes = min(granted, self._receive_bytes)
-            if not features & self.binding.Feature.SEGMENTATION:
-                self.host.warn("this kernel cuts no UDP bursts (UDP_SEGMENT): packets are sent one by one")
-            return place, address, bound.getsockname()[1]
-
-    def _set_buffers(self, bound: socket.socket) -> None:
-        wanted = self.host.config.buffer_bytes
-        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-            bound.setsockopt(socket.SOL_SOCKET, option, wanted)
-            if bound.getsockopt(socket.SOL_SOCKET, option) < wanted:
-                self.host.warn(
-                    f"the kernel grants data sockets less than {wanted} bytes of buffer: raise"
-                    " net.core.rmem_max and net.core.wmem_max"
-                )
-
-    def _frame_socket(self, interface: str) -> int:
-        try:
-            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
-                raw.bind((interface, 0))
-                return self.plane.add_socket(raw)[0]
-        except OSError as error:
-            raise MachineError(
-                f"cannot send frames with source routes: {error.strerror}",
-                where=f"interface {interface}",
-                expected="an interface of this host, and CAP_NET_RAW",
-            ) from None
-
-    # The other end
-
-    def offer(self, peer: str, channel: str) -> dict[str, Any]:  # noqa: ARG002  (every flow is new)
-        """A token of its own, and where data may come."""
-        config = self.host.config
-        try:
-            token = self.plane.reserve()
-        except self.binding.DataPlaneError:
-            raise PeerBusyError("no flow is free for one more channel", peer=peer) from None
-        return _Offer(
-            token=token,
-            paths=[_PathOffer(address=address, port=port) for _, address, port in self._sockets],
-            datagram_bytes=config.datagram_bytes,
-            window_bytes=max(65_536, self._receive_bytes // 4),
-            authenticate=config.is_authenticated,
-            key=secrets.token_hex(KEY_BYTES),
-            salt=secrets.token_hex(SALT_BYTES),
-        ).model_dump()
-
-    def withdraw(self, ours: dict[str, Any]) -> None:
-        """Its token is free again."""
-        with suppress(self.binding.DataPlaneError):  # it is over already
-            self.plane.close_flow(ours["token"])
-
-    def accept(
-        self, peer: str, channel: str, ours: dict[str, Any], theirs: dict[str, Any]
-    ) -> "MltConnection":
-        """Open the flow."""
-        mine = _Offer.model_validate(ours)
-        try:
-            offer = _Offer.model_validate(theirs)
-            versions = {ip_address(path.address).version for path in offer.paths}
-        except ValueError as error:  # ValidationError is one, too
-            raise PeerRefusedError(_malformed(channel, error), peer=peer) from None
-        if versions != {ip_address(mine.paths[0].address).version}:
-            raise PeerRefusedError("its data has addresses of another version of IP", peer=peer)
-        config, binding = self.host.config, self.binding
-        keys: dict[str, bytes] = {}
-        if mine.authenticate or offer.authenticate:
-            keys = {
-                "send_key": bytes.fromhex(offer.key),
-                "send_salt": bytes.fromhex(offer.salt),
-                "receive_key": bytes.fromhex(mine.key),
-                "receive_salt": bytes.fromhex(mine.salt),
-            }
-        datagram_bytes = min(mine.datagram_bytes, offer.datagram_bytes)
-        options = binding.FlowOptions(
-            peer_token=offer.token,
-            send_datagram_bytes=datagram_bytes,
-            receive_datagram_bytes=datagram_bytes,
-            silence_ns=round(self.settings.silence_seconds * 1e9),
-            ack_packets=self.settings.acknowledgement_packets,
-            control_tos=config.control_dscp << 2 | ECT,
-            spray_random=config.spraying.policy is Policy.RANDOM,
-            rate=config.rate_options(min(offer.window_bytes, MOST_WINDOW_BYTES)),
-            **keys,
-        )
-        paths = [self._path(peer, number, offer.paths) for number in range(self._count(peer, offer))]
-        try:
-            self.plane.open(mine.token, options, paths)
-        except (OSError, binding.DataPlaneError) as error:
-            raise PeerRefusedError(_malformed(channel, error), peer=peer) from None
-        body_bytes = datagram_bytes - binding.HEADER_BYTES - (MAC_BYTES if keys else 0)
-        connection = MltConnection(self, peer, channel, mine.token, len(paths), body_bytes)
-        self._by_token[mine.token] = connection
-        return connection
-
-    def _count(self, peer: str, offer: _Offer) -> int:
-        """Paths to this peer: ours, or as many as its source routes are; answers go by these, too."""
-        routes = self.host.config.spraying.routes.get(peer, ())
-        return min(len(self._sockets), max(len(offer.paths), len(routes)))
-
-    def _path(self, peer: str, number: int, theirs: list[_PathOffer]) -> "binding.PathOptions":
-        there = theirs[number % len(theirs)]
-        place, address, port = self._sockets[number]
-        spraying = self.host.config.spraying
-        if self._frames is None:
-            if not spraying.has_socket_per_path:
-                # One socket for all: the kernel takes their packets in one call, and in their order.
-                place = self._sockets[0][0]
-            return self.binding.PathOptions(address=there.address, port=there.port, socket=place)
-        routes = spraying.routes.get(peer)
-        if not routes:
-            raise PeerRefusedError("no source route leads to it", peer=peer)
-        header = frame_header(
-            spraying.interface or "",
-            spraying.gateway or "",
-            routes[number % len(routes)],
-            source=(address, port),
-            destination=(there.address, there.port),
-        )
-        return self.binding.PathOptions(
-            address=there.address, port=there.port, socket=self._frames, frame=header
-        )
-
-    # Events
-
-    def _events(self) -> None:
-        kinds = self.binding.EventKind
-        while (event := self.plane.next_event()) is not None:
-            if event.kind == kinds.DONE:
-                self.done(event.transfer)
-                continue
-            connection = self._by_token.get(event.flow)
-            if connection is None:
-                continue
-            peer, channel = connection.peer, connection.channel
-            if event.kind == kinds.PATH:
-                state = self.binding.PathState(event.value).name.lower()
-                self.host.tell(PathChanged(peer=peer, channel=channel, path=event.path, state=state))
-            elif event.kind == kinds.USER:
-                self.host.message_arrived(peer, channel)
-            elif event.kind == kinds.SEND_ERROR:
-                error = errno_name(event.value)
-                self.host.tell(PacketsRefused(peer=peer, channel=channel, path=event.path, error=error))
-                connection.refused[event.path] = error
-            elif event.kind == kinds.SILENT:
-                self.host.connection_failed(
-                    peer, PeerUnreachableError("has been silent for too long", peer=peer)
-                )
-            elif event.kind == kinds.PROTOCOL:
-                self.host.connection_failed(
-                    peer, ProtocolViolationError("breaks the protocol of the data plane", peer=peer)
-                )
-
-    def done(self, transfer: int) -> None:
-        """Whoever asked to be told of it, is."""
-        callback = self.callbacks.pop(transfer, None)
-        if callback is not None:
-            callback()
-
-    def posted(self) -> None:
-        """Weigh paths while something is on its way."""
-        if self.host.config.spraying.policy.is_adaptive and not self._is_weighing:
-            self._is_weighing = True
-            self.host.loop.call_soon_threadsafe(self._weigh)
-
-    def _weigh(self) -> None:
-        is_busy = False
-        for connection in list(self._by_token.values()):
-            is_busy |= connection.weigh()
-        self._is_weighing = is_busy
-        if is_busy:
-            self.host.loop.call_later(WEIGH_SECONDS, self._weigh)
-
-    def forget(self, token: int) -> None:
-        """A connection is closed."""
-        self._by_token.pop(token, None)
-        with suppress(self.binding.DataPlaneError):
-            self.plane.close_flow(token)
-
-    def counters(self) -> dict[str, int]:
-        """See TransportEngine: `struct mlt_counters`."""
-        counters = self.plane.counters()
-        return {name: int(getattr(counters, name)) for name in dir(counters)}
-
-    def close(self) -> None:
-        """The data plane's thread ends; transfers that somebody still holds can be asked how they ended."""
-        self.host.loop.remove_reader(self.plane.event_descriptor)
-        self.plane.stop()
-        self._events()
-        for transfer in list(self.callbacks):  # whose event found no room
-            self.done(transfer)
-
-
-def _malformed(channel: str, error: Exception) -> str:
-    """Of a peer's offer: what is wrong, but not what it says, which may be a key."""
-    problem = str(error)
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False)[0]
-        problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return text(f"its offer of channel {channel} is malformed: {problem}")

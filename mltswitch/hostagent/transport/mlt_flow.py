@@ -1,16 +1,14 @@
 """One peer on one channel over `mlt`: posts become transfers of the data plane, results the agent's."""
 
-import errno
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mltswitch.errors import MachineError, UserInputError
+from mltswitch.hostagent.dataplane.binding import DataPlaneError, Fields, RateOptions, constant_name, lib
 from mltswitch.hostagent.errors import (
     AgentError,
     CancelledError,
@@ -35,16 +33,51 @@ from mltswitch.hostagent.transport.description import (
     StopRule,
     TransferStatistics,
 )
+from mltswitch.hostagent.transport.mlt import NAME
 
 if TYPE_CHECKING:
-    from mltswitch.hostagent.dataplane import binding
-    from mltswitch.hostagent.transport.mlt import MltEngine
+    from mltswitch.hostagent.transport.mlt_engine import MltEngine
 
 ECT: Final = 2
 """ECT(0) in the DSCP/ECN byte: ECN-capable, which is what important means."""
 LONGEST_WAIT_NS: Final = 200_000_000
 """In C, between two looks at whether the user has interrupted."""
-NAME: Final = "mlt"
+_CODES: Final[dict[str, int]] = {
+    "all": lib.MLT_ALL_IMPORTANT,
+    "none": lib.MLT_NONE_IMPORTANT,
+    "magnitude": lib.MLT_BY_MAGNITUDE,
+    Moment.POST: lib.MLT_FROM_POST,
+    Moment.PEER_READY: lib.MLT_FROM_PEER_READY,
+    Moment.FIRST_BYTE: lib.MLT_FROM_FIRST_BYTE,
+    StopRule.PATIENT: lib.MLT_PATIENT,
+    StopRule.PAPER: lib.MLT_PAPER,
+    AtDeadline.FAIL: lib.MLT_FAIL,
+    AtDeadline.TAKE: lib.MLT_TAKE,
+}
+"""Of the data plane, by our words."""
+_ERRORS: Final[dict[int, tuple[type[AgentError], str]]] = {
+    lib.MLT_CANCELLED: (CancelledError, "{said}"),
+    lib.MLT_PEER_CANCELLED: (CancelledError, "the peer gave it up: {said}"),
+    lib.MLT_PEER_DEADLINE: (DeadlineExceededError, "the peer's time for it was up"),
+    lib.MLT_PEER_SILENT: (PeerUnreachableError, "has been silent for too long"),
+    lib.MLT_MISMATCH: (TransferMismatchError, "{said}"),
+    lib.MLT_PROTOCOL: (ProtocolViolationError, "{said}"),
+    lib.MLT_BUSY: (
+        TooManyTransfersError,
+        "is on its way in this round already, or the peer has not yet ended it",
+    ),
+}
+"""What a status means, where the data plane, or the peer, says more: with that."""
+_PATH_COUNTS: Final = (
+    "weight",
+    "sent_packets",
+    "sent_bytes",
+    "acknowledged_packets",
+    "lost_packets",
+    "marked_packets",
+    "received_packets",
+    "received_marked",
+)
 
 
 class MltConnection:
@@ -67,81 +100,72 @@ class MltConnection:
 
     def post_sends(self, requests: Sequence[Send]) -> list["MltTicket"]:
         """See Connection."""
-        binding = self.engine.binding
-        return self._posted(
-            self.engine.plane.post_sends, requests, [self._send(binding, r) for r in requests]
-        )
+        return self._posted(self.engine.plane.post_sends, requests, [self._send(entry) for entry in requests])
 
     def post_receives(self, requests: Sequence[Receive]) -> list["MltTicket"]:
         """See Connection."""
-        binding = self.engine.binding
-        return self._posted(
-            self.engine.plane.post_receives,
-            requests,
-            [self._receive(binding, request) for request in requests],
-        )
+        entries = [self._receive(entry) for entry in requests]
+        return self._posted(self.engine.plane.post_receives, requests, entries)
 
-    def _send(self, binding: Any, request: Send) -> Any:
-        memory, policy, important = request.memory, request.importance, None
-        if isinstance(policy, Compiled):
-            kind = _COMPILED[policy.name]
-        else:
-            kind = binding.Importance.BITMAP
-            flags = important_packets(policy, memory, self._body_bytes // memory.element_type.size_bytes)
-            important = np.packbits(flags, bitorder="little").tobytes()
-        return binding.Send(
-            flow=self._token,
-            elements=memory.data,
-            element_count=memory.element_count,
-            element_type=int(memory.element_type),
-            tensor=request.tensor,
-            round=request.round_number,
-            layer=request.layer,
-            priority=request.layer,
-            burst_packets=request.burst_packets,
-            importance=kind,
-            important=important,
-            tos_important=request.dscp << 2 | ECT,
-            tos_unimportant=request.dscp << 2,
-            deadline_ns=request.deadline_ns,
-            moment=_MOMENTS[request.deadline_from],
-        )
-
-    def _receive(self, binding: Any, request: Receive) -> Any:
+    def _transfer(self, request: Send | Receive) -> Fields:
+        """What `struct mlt_send` and `struct mlt_receive` have in common."""
         memory = request.memory
-        return binding.Receive(
-            flow=self._token,
-            elements=memory.data,
-            element_count=memory.element_count,
-            element_type=int(memory.element_type),
-            tensor=request.tensor,
-            round=request.round_number,
-            policy=binding.Policy(
-                loss_bound=request.loss_bound,
-                important_bound=request.important_loss_bound,
-                soft_ns=request.soft_ns,
-                hard_ns=request.deadline_ns,
-                moment=_MOMENTS[request.deadline_from],
-                stop_rule=_STOPS[request.stop],
-                at_hard_time=_AT_DEADLINE[request.at_deadline],
-                keep_missing=request.keep_missing,
-            ),
-        )
+        return {
+            "flow": self._token,
+            "elements": memory.data,
+            "element_count": memory.element_count,
+            "element_type": int(memory.element_type),
+            "tensor": request.tensor,
+            "round": request.round_number,
+        }
+
+    def _send(self, request: Send) -> Fields:
+        entry, policy = self._transfer(request), request.importance
+        entry |= {
+            "layer": request.layer,
+            "priority": request.layer,
+            "burst_packets": request.burst_packets,
+            "tos_important": request.dscp << 2 | ECT,
+            "tos_unimportant": request.dscp << 2,
+            "deadline_ns": request.deadline_ns,
+            "moment": _CODES[request.deadline_from],
+        }
+        if isinstance(policy, Compiled):
+            entry["importance"] = _CODES[policy.name]
+        else:
+            elements = self._body_bytes // request.memory.element_type.size_bytes
+            flags = important_packets(policy, request.memory, elements)
+            entry["importance"] = lib.MLT_BY_BITMAP
+            entry["important"] = np.packbits(flags, bitorder="little")
+        return entry
+
+    def _receive(self, request: Receive) -> Fields:
+        entry = self._transfer(request)
+        entry["policy"] = {
+            "loss_bound": request.loss_bound,
+            "important_bound": request.important_loss_bound,
+            "soft_ns": request.soft_ns,
+            "hard_ns": request.deadline_ns,
+            "moment": _CODES[request.deadline_from],
+            "stop_rule": _CODES[request.stop],
+            "at_hard_time": _CODES[request.at_deadline],
+            "keep_missing": request.keep_missing,
+        }
+        return entry
 
     def _posted(
-        self, post: Callable[[Any], list[int]], requests: Sequence[Send | Receive], entries: list[Any]
+        self, post: Callable[[Any], list[int]], requests: Sequence[Send | Receive], entries: list[Fields]
     ) -> list["MltTicket"]:
-        statuses = self.engine.binding.Status
+        first = requests[0]
         try:
             numbers = post(entries)
-        except self.engine.binding.DataPlaneError as error:
-            first = requests[0]
-            if error.status is statuses.INVALID:
+        except DataPlaneError as error:
+            if error.status == lib.MLT_INVALID:
                 raise UserInputError("has too many packets", where=f"tensor {first.tensor}") from None
-            if error.status is statuses.NO_MEMORY:
+            if error.status == lib.MLT_NO_MEMORY:
                 raise MachineError("has no memory left for a transfer", where="data plane") from None
             problem = self._closed_error()
-            if error.status is statuses.FULL:
+            if error.status == lib.MLT_FULL:
                 problem = TooManyTransfersError("more transfers are open than there may be", peer=self.peer)
             raise problem.of_transfer(first.tensor, first.round_number) from None
         self.engine.posted()
@@ -151,14 +175,14 @@ class MltConnection:
         """See Connection."""
         try:
             return self.engine.plane.send_message(self._token, message)
-        except self.engine.binding.DataPlaneError:
+        except DataPlaneError:
             raise self._closed_error() from None
 
     def take_message(self) -> bytes | None:
         """See Connection."""
         try:
             return self.engine.plane.take_message(self._token)
-        except self.engine.binding.DataPlaneError:
+        except DataPlaneError:
             raise self._closed_error() from None
 
     def _closed_error(self) -> AgentError:
@@ -168,7 +192,7 @@ class MltConnection:
             return PeerUnreachableError("is not connected", peer=self.peer)
         return type(closed)(closed.what, peer=self.peer)
 
-    def set_rate(self, options: "binding.RateOptions") -> None:
+    def set_rate(self, options: RateOptions) -> None:
         """Another cap, other thresholds, or a controller outside; raises AgentError."""
         self.engine.plane.set_rate(self._token, options)
 
@@ -190,7 +214,7 @@ class MltConnection:
         snapshot = self.snapshot()
         shares = path_weights(self.engine.host.config.spraying.policy, snapshot.paths, self._weighed)
         self._weighed = snapshot.paths
-        with suppress(self.engine.binding.DataPlaneError):  # closed meanwhile: it has no paths
+        with suppress(DataPlaneError):  # closed meanwhile: it has no paths
             self.engine.plane.set_weights(self._token, shares)
         return snapshot.open_transfers > 0
 
@@ -198,7 +222,7 @@ class MltConnection:
         """See Connection."""
         try:
             counts = self.engine.plane.flow_statistics(self._token)
-        except self.engine.binding.DataPlaneError:
+        except DataPlaneError:
             return ConnectionSnapshot(transport=NAME)
         return ConnectionSnapshot(
             transport=NAME,
@@ -214,57 +238,39 @@ class MltConnection:
             received_by_tos={tos: count for tos, count in enumerate(counts.received_by_tos) if count},
         )
 
-    def _path_snapshot(self, number: int, counts: Any) -> PathSnapshot:
+    @staticmethod
+    def _path_snapshot(number: int, counts: Any) -> PathSnapshot:
         return PathSnapshot(
             path=number,
-            state=self.engine.binding.PathState(counts.state).name.lower(),
-            weight=counts.weight,
-            sent_packets=counts.sent_packets,
-            sent_bytes=counts.sent_bytes,
-            acknowledged_packets=counts.acknowledged_packets,
-            lost_packets=counts.lost_packets,
-            marked_packets=counts.marked_packets,
-            received_packets=counts.received_packets,
-            received_marked=counts.received_marked,
+            state=path_state(counts.state),
             round_trip_seconds=_seconds(counts.rtt_ns),
             least_round_trip_seconds=_seconds(counts.least_rtt_ns),
+            **{name: getattr(counts, name) for name in _PATH_COUNTS},
         )
 
 
 class MltTicket:
     """One transfer of the data plane."""
 
-    __slots__ = ("_connection", "_number", "request")
+    __slots__ = ("_connection", "_number", "_plane", "request")
 
     def __init__(self, connection: MltConnection, request: Send | Receive, number: int) -> None:
         self.request = request
         self._connection = connection
+        self._plane = connection.engine.plane
         self._number = number
-
-    @property
-    def _plane(self) -> "binding.DataPlane":
-        return self._connection.engine.plane
-
-    @property
-    def _gone(self) -> "type[binding.DataPlaneError]":
-        """What the data plane raises of a transfer that it no longer knows."""
-        error: type[binding.DataPlaneError] = self._connection.engine.binding.DataPlaneError
-        return error
 
     def wait(self, timeout_seconds: float | None) -> bool:
         """See Ticket: in C, and in slices, so that the user can interrupt."""
-        with suppress(self._gone):  # another thread has taken the outcome meanwhile
-            return self._is_done(timeout_seconds)
-        return True
-
-    def _is_done(self, timeout_seconds: float | None) -> bool:
         until = None if timeout_seconds is None else time.monotonic_ns() + round(timeout_seconds * 1e9)
-        while True:
-            left = LONGEST_WAIT_NS if until is None else max(0, until - time.monotonic_ns())
-            if self._plane.is_done(self._number, min(left, LONGEST_WAIT_NS)):
-                return True
-            if not left:
-                return False
+        with suppress(DataPlaneError):  # another thread has taken the outcome meanwhile
+            while True:
+                left = LONGEST_WAIT_NS if until is None else max(0, until - time.monotonic_ns())
+                if self._plane.is_done(self._number, min(left, LONGEST_WAIT_NS)):
+                    return True
+                if not left:
+                    return False
+        return True
 
     def notify(self, callback: Callable[[], object]) -> None:
         """See Ticket."""
@@ -275,24 +281,22 @@ class MltTicket:
                 engine.host.loop.call_soon_threadsafe(engine.done, self._number)
         except RuntimeError:  # the agent is closed, and has no thread any more
             engine.done(self._number)
-        except engine.binding.DataPlaneError:  # taken meanwhile; or after a fork, where nothing ends
+        except DataPlaneError:  # taken meanwhile; or after a fork, where nothing ends
             engine.callbacks.pop(self._number, None)
 
     def outcome(self) -> Outcome | None:
         """See Ticket."""
-        binding = self._connection.engine.binding
         try:
             result = self._plane.result(self._number)
-        except self._gone:  # after a fork: here it never ends
+        except DataPlaneError:  # after a fork: here it never ends
             return None
-        if result.status == binding.Status.PENDING:
+        if result.status == lib.MLT_PENDING:
             return None
         bits = np.frombuffer(self._plane.arrived(result), np.uint8)
-        arrived: NDArray[np.bool_] = np.unpackbits(bits, count=result.packets, bitorder="little").astype(bool)
         outcome = Outcome(
-            error=None if result.status == binding.Status.OK else self._error(result),
+            error=None if result.status == lib.MLT_OK else self._error(result),
             statistics=self._statistics(result),
-            arrived=arrived,
+            arrived=np.unpackbits(bits, count=result.packets, bitorder="little").astype(bool),
             elements_per_packet=result.elements_per_packet,
         )
         self._plane.release(self._number)
@@ -310,19 +314,18 @@ class MltTicket:
 
     def finish(self) -> None:
         """See Ticket."""
-        self._unless_over(lambda: self._plane.finish(self._number))
+        with suppress(DataPlaneError):
+            self._plane.finish(self._number)
 
     def cancel(self, reason: str) -> None:
         """See Ticket."""
-        self._unless_over(lambda: self._plane.cancel(self._number, reason))
+        with suppress(DataPlaneError):
+            self._plane.cancel(self._number, reason)
 
     def retag(self, dscp: int) -> None:
         """See Ticket."""
-        self._unless_over(lambda: self._plane.set_tos(self._number, dscp << 2 | ECT, dscp << 2))
-
-    def _unless_over(self, call: Callable[[], object]) -> None:
-        with suppress(self._gone):
-            call()
+        with suppress(DataPlaneError):
+            self._plane.set_tos(self._number, dscp << 2 | ECT, dscp << 2)
 
     def _statistics(self, result: Any) -> TransferStatistics:
         is_receive = isinstance(self.request, Receive)
@@ -348,28 +351,16 @@ class MltTicket:
         )
 
     def _error(self, result: Any) -> AgentError:
-        statuses = self._connection.engine.binding.Status
         said, closed = printable(self._plane.text(result)), self._connection.closed_by
-        kinds: dict[int, tuple[type[AgentError], str]] = {
-            statuses.CANCELLED: (CancelledError, said or "cancelled"),
-            statuses.PEER_CANCELLED: (CancelledError, f"the peer gave it up: {said or 'without a reason'}"),
-            statuses.PEER_DEADLINE: (DeadlineExceededError, "the peer's time for it was up"),
-            statuses.PEER_SILENT: (PeerUnreachableError, "has been silent for too long"),
-            statuses.MISMATCH: (TransferMismatchError, said or "the ends name different types or sizes"),
-            statuses.PROTOCOL: (ProtocolViolationError, said or "breaks the protocol of the data plane"),
-            statuses.BUSY: (
-                TooManyTransfersError,
-                "is on its way in this round already, or the peer has not yet ended it",
-            ),
-        }
-        kind, what = kinds.get(result.status, (CancelledError, said or "the connection was closed"))
-        if result.status == statuses.DEADLINE:
+        kind, what = _ERRORS.get(result.status, (CancelledError, "the connection was closed"))
+        if result.status == lib.MLT_DEADLINE:
             kind, what = DeadlineExceededError, self._what_was_there(result, said)
-        elif result.status not in kinds and closed is not None:
+        elif result.status in _ERRORS:
+            what = what.format(said=said or "without a reason")
+        elif closed is not None:
             kind, what = type(closed), closed.what
-        request = self.request
-        return kind(
-            what, peer=self._connection.peer, tensor=request.tensor, round_number=request.round_number
+        return kind(what, peer=self._connection.peer).of_transfer(
+            self.request.tensor, self.request.round_number
         )
 
     def _what_was_there(self, result: Any, said: str) -> str:
@@ -385,12 +376,6 @@ class MltTicket:
         return f"not complete in time: {state}; {heard}, {answering} of {len(used)} used paths answer{told}"
 
 
-_COMPILED: Final = {"all": 0, "none": 1, "magnitude": 2}
-_MOMENTS: Final = {Moment.POST: 0, Moment.PEER_READY: 1, Moment.FIRST_BYTE: 2}
-_STOPS: Final = {StopRule.PATIENT: 0, StopRule.PAPER: 1}
-_AT_DEADLINE: Final = {AtDeadline.FAIL: 0, AtDeadline.TAKE: 1}
-
-
 def _important_packets(result: Any) -> int | None:
     """A receiver learns it when the sender has sent all."""
     return None if result.important_packets < result.arrived_important else int(result.important_packets)
@@ -400,6 +385,6 @@ def _seconds(nanoseconds: int) -> float | None:
     return nanoseconds / 1e9 if nanoseconds else None
 
 
-def errno_name(number: int) -> str:
-    """EMSGSIZE, say."""
-    return errno.errorcode.get(number, os.strerror(number))
+def path_state(value: int) -> str:
+    """`used`, `dead` or `gray`."""
+    return constant_name("path_state", value).removeprefix("MLT_PATH_").lower()

@@ -7,16 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from mltswitch.hostagent.dataplane._dataplane import ffi, lib
-from mltswitch.hostagent.dataplane.binding import (
-    DataPlane,
-    FlowOptions,
-    PathOptions,
-    Policy,
-    RateOptions,
-    Receive,
-    Send,
-)
+from mltswitch.hostagent.dataplane._dataplane import ffi
+from mltswitch.hostagent.dataplane.binding import DataPlane, Fields, RateOptions, lib, path_fields
 from mltswitch.wire.headers import ElementType
 
 SOURCES: Final = Path(__file__).parents[3] / "mltswitch" / "hostagent" / "dataplane"
@@ -88,16 +80,16 @@ class Ends:
                 "send_salt": b"salt",
                 "receive_salt": b"salt",
             }
-            options = FlowOptions(
+            options = Fields(
                 peer_token=self.tokens[1 - end],
                 send_datagram_bytes=datagram_bytes,
                 receive_datagram_bytes=datagram_bytes,
                 rate=rate or RateOptions(),
                 spray_random=spray_random,
                 silence_ns=2 * SECOND,
-                **(secrets if keys else {}),  # type: ignore[arg-type]  # all four are bytes
+                **(secrets if keys else {}),
             )
-            table = [PathOptions(address="10.0.0.1", port=1, socket=number) for number in range(paths)]
+            table = [path_fields(address="10.0.0.1", port=1, socket=number) for number in range(paths)]
             plane.open(self.tokens[end], options, table)
 
     def post(
@@ -105,7 +97,7 @@ class Ends:
         data: Any,
         target: Any,
         *,
-        policy: Policy | None = None,
+        policy: Fields | None = None,
         tensor: int = 1,
         round_: int = 0,
         **send: Any,
@@ -113,8 +105,8 @@ class Ends:
         """A send at end 0, a receive at end 1."""
         kind = {4: ElementType.FLOAT32, 1: ElementType.INT8}[data.itemsize]
         common = {"element_count": data.size, "element_type": int(kind), "tensor": tensor, "round": round_}
-        receive = Receive(flow=self.tokens[1], elements=target, policy=policy or Policy(), **common)
-        request = Send(flow=self.tokens[0], elements=data, **common, **send)
+        receive = Fields(flow=self.tokens[1], elements=target, policy=policy or completion(), **common)
+        request = Fields(flow=self.tokens[0], elements=data, **common, **send)
         return self.planes[0].post_sends([request])[0], self.planes[1].post_receives([receive])[0]
 
     def run(self, until: Callable[[], bool], seconds: float = 20) -> None:
@@ -158,6 +150,11 @@ class Ends:
 
         self.run(are_done, seconds)
         return done[0], done[1]
+
+
+def completion(**fields: Any) -> Fields:
+    """A `struct mlt_policy`; without an important bound none is asked."""
+    return {"important_bound": 1, **fields}
 
 
 def gradients(elements: int, seed: int = 1) -> Any:

@@ -12,14 +12,7 @@ from scapy.layers.l2 import Ether
 
 from bmv2_tests.layers import Hop, SourceRoute
 from mltswitch import wire
-from mltswitch.hostagent.dataplane.binding import (
-    DataPlane,
-    DataPlaneError,
-    Feature,
-    FlowOptions,
-    Importance,
-    PathOptions,
-)
+from mltswitch.hostagent.dataplane.binding import DataPlane, DataPlaneError, Feature, Fields, lib, path_fields
 from tests.hostagent.dataplane.ends import gradients
 from tests.hostagent.dataplane.test_threads import exchange, options, udp_socket
 from tests.hostagent.namespaces import INTERFACE, Host, can_make_namespaces, two_hosts
@@ -109,7 +102,7 @@ def test_frames_are_those_of_the_definition(keys: bool) -> None:
             for plane in planes:
                 plane.start()
             paths = [
-                PathOptions(
+                path_fields(
                     address=other.address,
                     port=ports[1],
                     socket=number,
@@ -119,11 +112,11 @@ def test_frames_are_those_of_the_definition(keys: bool) -> None:
             ]
             size = 1500 - 28 - 10
             sender.open(tokens[0], options(tokens[1], 0, keys=keys, datagram_bytes=size), paths)
-            back = [PathOptions(address=one.address, port=ports[0])]
+            back = [path_fields(address=one.address, port=ports[0])]
             receiver.open(tokens[1], options(tokens[0], 1, keys=keys, datagram_bytes=size), back)
             elements = 100_000
             data, target = gradients(elements), np.zeros(elements, np.float32)
-            sent, received = exchange(planes, tokens, data, target, importance=Importance.MAGNITUDE, **TOS)
+            sent, received = exchange(planes, tokens, data, target, importance=lib.MLT_BY_MAGNITUDE, **TOS)
             assert np.array_equal(data, target)
             assert received.received_packets >= received.packets
             assert min(sent.by_path[0], sent.by_path[1]) > sent.packets / 4
@@ -146,9 +139,9 @@ def test_frames_that_cannot_be() -> None:
     with DataPlane() as plane, udp_socket() as bound:
         plane.add_socket(bound)
         plane.start()
-        flow = FlowOptions(peer_token=1)
+        flow = Fields(peer_token=1)
         fine = b"\0" * 14 + b"\x45" + b"\0" * 27
         for frame in (fine[:-1], b"\0" * 42, fine):  # cut, no IPv4, and no packet socket
-            path = PathOptions(address="127.0.0.1", port=1, frame=frame)
+            path = path_fields(address="127.0.0.1", port=1, frame=frame)
             with pytest.raises(DataPlaneError, match="invalid"):
                 plane.open(plane.reserve(), flow, [path])

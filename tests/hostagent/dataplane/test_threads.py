@@ -17,20 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mltswitch.hostagent.dataplane.binding import (
-    DataPlane,
-    DataPlaneError,
-    EventKind,
-    Feature,
-    FlowOptions,
-    Importance,
-    PathOptions,
-    Policy,
-    Receive,
-    Send,
-    Status,
-)
-from tests.hostagent.dataplane.ends import SECOND, gradients
+from mltswitch.hostagent.dataplane.binding import DataPlane, DataPlaneError, Feature, Fields, lib, path_fields
+from tests.hostagent.dataplane.ends import SECOND, completion, gradients
 
 PATIENCE_NS = 20 * SECOND
 KEYS = ({"send_key": b"a" * 16, "receive_key": b"b" * 16}, {"send_key": b"b" * 16, "receive_key": b"a" * 16})
@@ -42,9 +30,9 @@ def udp_socket(address: str = "127.0.0.1") -> socket.socket:
     return bound
 
 
-def options(peer_token: int, end: int, *, keys: bool, datagram_bytes: int = 1472) -> FlowOptions:
+def options(peer_token: int, end: int, *, keys: bool, datagram_bytes: int = 1472) -> Fields:
     secrets: dict[str, Any] = {**KEYS[end], "send_salt": b"salt", "receive_salt": b"salt"} if keys else {}
-    return FlowOptions(
+    return Fields(
         peer_token=peer_token,
         send_datagram_bytes=datagram_bytes,
         receive_datagram_bytes=datagram_bytes,
@@ -70,7 +58,7 @@ def two_handles(
         tokens = [plane.reserve() for plane in planes]
         for end, plane in enumerate(planes):
             address, port, *_ = sockets[1 - end].getsockname()
-            path = PathOptions(address=address, port=port)
+            path = path_fields(address=address, port=port)
             plane.open(tokens[end], options(tokens[1 - end], end, keys=keys), [path])
         yield planes, tokens
 
@@ -79,9 +67,9 @@ def exchange(
     planes: list[DataPlane], tokens: list[int], data: Any, target: Any, *, round_: int = 0, **send: Any
 ) -> tuple[Any, Any]:
     common: dict[str, Any] = {"element_count": data.size, "element_type": 1, "tensor": 1, "round": round_}
-    policy = Policy(hard_ns=PATIENCE_NS)
-    received = planes[1].post_receives([Receive(flow=tokens[1], elements=target, policy=policy, **common)])[0]
-    request = Send(flow=tokens[0], elements=data, deadline_ns=PATIENCE_NS, **common, **send)
+    policy = completion(hard_ns=PATIENCE_NS)
+    received = planes[1].post_receives([Fields(flow=tokens[1], elements=target, policy=policy, **common)])[0]
+    request = Fields(flow=tokens[0], elements=data, deadline_ns=PATIENCE_NS, **common, **send)
     sent = planes[0].post_sends([request])[0]
     results = planes[0].wait(sent), planes[1].wait(received)
     assert [result.status for result in results] == [0, 0], DataPlane.text(results[1])
@@ -99,7 +87,7 @@ def test_large_and_small_tensors(keys: bool, address: str) -> None:
                 data, target = gradients(elements), np.zeros(elements, np.float32)
                 numbers = {"round_": 2 * round_ + burst_packets, "burst_packets": burst_packets}
                 _, received = exchange(
-                    planes, tokens, data, target, importance=Importance.MAGNITUDE, **numbers
+                    planes, tokens, data, target, importance=lib.MLT_BY_MAGNITUDE, **numbers
                 )
                 assert np.array_equal(data, target)
                 assert received.first_ns <= received.last_ns <= received.ended_ns
@@ -135,19 +123,16 @@ def test_many_transfers_in_one_call_and_their_events() -> None:
         common: dict[str, Any] = {"element_count": 256, "element_type": 1, "notify": True}
         rows = [slice(number * 256, number * 256 + 256) for number in range(count)]
         planes[1].post_receives(
-            [
-                Receive(flow=tokens[1], elements=target[row], tensor=at, **common)
-                for at, row in enumerate(rows)
-            ]
+            [Fields(flow=tokens[1], elements=target[row], tensor=at, **common) for at, row in enumerate(rows)]
         )
         planes[0].post_sends(
-            [Send(flow=tokens[0], elements=data[row], tensor=at, **common) for at, row in enumerate(rows)]
+            [Fields(flow=tokens[0], elements=data[row], tensor=at, **common) for at, row in enumerate(rows)]
         )
         done = 0
         while done < count:
             assert select.select([planes[1].event_descriptor], [], [], 10)[0]
             while (event := planes[1].next_event()) is not None:
-                assert (event.kind, event.value) == (EventKind.DONE, 0)
+                assert (event.kind, event.value) == (lib.MLT_EVENT_DONE, 0)
                 done += 1
         assert np.array_equal(data, target)
 
@@ -160,15 +145,15 @@ def other_end(connection: Connection, keys: bool) -> None:
         token = plane.reserve()
         connection.send((token, bound.getsockname()[1]))
         peer_token, port = connection.recv()
-        plane.open(token, options(peer_token, 1, keys=keys), [PathOptions(address="127.0.0.1", port=port)])
+        plane.open(token, options(peer_token, 1, keys=keys), [path_fields(address="127.0.0.1", port=port)])
         elements, rounds = connection.recv()
         memory = np.zeros(elements, np.float32)
         common: dict[str, Any] = {"flow": token, "element_count": elements, "element_type": 1, "tensor": 1}
         for round_ in range(rounds):
-            received = plane.post_receives([Receive(elements=memory, round=round_, **common)])[0]
+            received = plane.post_receives([Fields(elements=memory, round=round_, **common)])[0]
             plane.wait(received)
             memory += 1
-            plane.wait(plane.post_sends([Send(elements=memory, round=round_, **common)])[0])
+            plane.wait(plane.post_sends([Fields(elements=memory, round=round_, **common)])[0])
         connection.recv()
 
 
@@ -183,13 +168,13 @@ def test_there_and_back_between_two_processes(elements: int, rounds: int) -> Non
         token = plane.reserve()
         peer_token, port = ours.recv()
         ours.send((token, bound.getsockname()[1]))
-        plane.open(token, options(peer_token, 0, keys=True), [PathOptions(address="127.0.0.1", port=port)])
+        plane.open(token, options(peer_token, 0, keys=True), [path_fields(address="127.0.0.1", port=port)])
         ours.send((elements, rounds))
         data, back = gradients(elements), np.zeros(elements, np.float32)
         common: dict[str, Any] = {"flow": token, "element_count": elements, "element_type": 1, "tensor": 1}
         for round_ in range(rounds):
-            received = plane.post_receives([Receive(elements=back, round=round_, **common)])[0]
-            plane.post_sends([Send(elements=data, round=round_, **common)])
+            received = plane.post_receives([Fields(elements=back, round=round_, **common)])[0]
+            plane.post_sends([Fields(elements=data, round=round_, **common)])
             result = plane.wait(received, PATIENCE_NS)
             assert result is not None
             assert result.status == 0
@@ -234,7 +219,7 @@ def test_only_long_tensors_are_urgent() -> None:
 
 def test_stopping_fails_what_is_open() -> None:
     with two_handles() as (planes, tokens):
-        request = Send(flow=tokens[0], elements=bytes(4), element_count=1, element_type=1, tensor=1)
+        request = Fields(flow=tokens[0], elements=bytes(4), element_count=1, element_type=1, tensor=1)
         sent = planes[0].post_sends([request])[0]
         assert planes[0].wait(sent, 1_000_000) is None
         waited: list[Any] = []
@@ -242,7 +227,7 @@ def test_stopping_fails_what_is_open() -> None:
         thread.start()
         planes[0].close_flow(tokens[0])
         thread.join(10)
-        assert waited[0].status == Status.FLOW_CLOSED
+        assert waited[0].status == lib.MLT_FLOW_CLOSED
 
 
 def test_after_fork_the_child_has_a_dead_handle() -> None:
@@ -252,7 +237,7 @@ def test_after_fork_the_child_has_a_dead_handle() -> None:
             try:
                 planes[0].reserve()
             except DataPlaneError as error:
-                os._exit(0 if error.status is Status.DEAD else 2)
+                os._exit(0 if error.status == lib.MLT_DEAD else 2)
             os._exit(1)
         assert os.waitpid(process, 0)[1] == 0
         exchange(planes, tokens, gradients(1024), np.zeros(1024, np.float32))

@@ -8,21 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mltswitch.hostagent.dataplane.binding import (
-    AtHardTime,
-    Controller,
-    DataPlane,
-    DataPlaneError,
-    EventKind,
-    Importance,
-    PathState,
-    Policy,
-    RateOptions,
-    Receive,
-    Send,
-    Status,
-    StopRule,
-)
+from mltswitch.hostagent.dataplane.binding import DataPlane, DataPlaneError, Fields, RateOptions, lib
 from mltswitch.wire.agent import AGENT_HEADER_BYTES
 from mltswitch.wire.headers import (
     ACKNOWLEDGEMENT,
@@ -35,10 +21,10 @@ from mltswitch.wire.headers import (
     ControlMessage,
     ElementType,
 )
-from tests.hostagent.dataplane.ends import MILLISECOND, SECOND, SOURCES, Ends, bits, gradients
+from tests.hostagent.dataplane.ends import MILLISECOND, SECOND, SOURCES, Ends, bits, completion, gradients
 
-BOUND = Policy(loss_bound=0.1)
-PAPER = Policy(loss_bound=0.1, stop_rule=StopRule.PAPER)
+BOUND = completion(loss_bound=0.1)
+PAPER = completion(loss_bound=0.1, stop_rule=lib.MLT_PAPER)
 
 
 def number_at(data: bytes, name: str) -> int:
@@ -51,11 +37,11 @@ def number_at(data: bytes, name: str) -> int:
 
 @pytest.mark.parametrize("keys", [False, True])
 @pytest.mark.parametrize("elements", [1, 358, 359, 100_000])
-@pytest.mark.parametrize("policy", [Policy(), BOUND])
-def test_without_loss_nothing_is_left_out(keys: bool, elements: int, policy: Policy) -> None:
+@pytest.mark.parametrize("policy", [completion(), BOUND])
+def test_without_loss_nothing_is_left_out(keys: bool, elements: int, policy: Fields) -> None:
     ends = Ends(keys=keys, paths=2)
     data, target = gradients(elements), np.zeros(elements, np.float32)
-    sent, received = ends.both(*ends.post(data, target, policy=policy, importance=Importance.MAGNITUDE))
+    sent, received = ends.both(*ends.post(data, target, policy=policy, importance=lib.MLT_BY_MAGNITUDE))
     assert (sent.status, received.status) == (0, 0), ends.planes[0].text(sent)
     assert np.array_equal(data, target)
     assert received.arrived_packets == received.packets == sent.sent_packets
@@ -88,7 +74,7 @@ def test_bursts_stay_whole_and_have_one_importance() -> None:
             data,
             target,
             burst_packets=8,
-            importance=Importance.MAGNITUDE,
+            importance=lib.MLT_BY_MAGNITUDE,
             tos_important=0x42,
             tos_unimportant=0x40,
         )
@@ -130,7 +116,7 @@ def test_what_is_missing_beyond_the_bound_is_sent_again_important_packets_first(
         or bool(number_at(datagram, "flags") & AgentFlag.RETRANSMISSION)
         or number_at(datagram, "sequence") % 2 == 0
     )
-    options: dict[str, Any] = {"importance": Importance.BITMAP, "important": important, "burst_packets": 1}
+    options: dict[str, Any] = {"importance": lib.MLT_BY_BITMAP, "important": important, "burst_packets": 1}
     sent, received = ends.both(*ends.post(data, target, policy=BOUND, **options))
     again = [
         number_at(datagram, "flags") & AgentFlag.IMPORTANT
@@ -144,22 +130,22 @@ def test_what_is_missing_beyond_the_bound_is_sent_again_important_packets_first(
     assert np.array_equal(data, target)
 
 
-@pytest.mark.parametrize("at_hard_time", AtHardTime)
-def test_the_hard_time_fails_or_takes_what_is_there(at_hard_time: AtHardTime) -> None:
+@pytest.mark.parametrize("at_hard_time", [lib.MLT_FAIL, lib.MLT_TAKE])
+def test_the_hard_time_fails_or_takes_what_is_there(at_hard_time: int) -> None:
     ends = Ends()
     data, target = gradients(358 * 10), np.full(358 * 10, 7, np.float32)
     ends.carry = lambda _, __, datagram: (
         number_at(datagram, "kind") != AgentKind.DATA or number_at(datagram, "sequence") % 2 == 0
     )
-    policy = Policy(hard_ns=100 * MILLISECOND, at_hard_time=at_hard_time)
+    policy = completion(hard_ns=100 * MILLISECOND, at_hard_time=at_hard_time)
     sent, received = ends.both(*ends.post(data, target, policy=policy))
-    if at_hard_time is AtHardTime.TAKE:
+    if at_hard_time == lib.MLT_TAKE:
         assert (sent.status, received.status) == (0, 0)
         rows = target.reshape(10, 358)
         assert np.array_equal(rows[::2], data.reshape(10, 358)[::2])
         assert not rows[1::2].any()
     else:
-        assert (sent.status, received.status) == (Status.PEER_DEADLINE, Status.DEADLINE)
+        assert (sent.status, received.status) == (lib.MLT_PEER_DEADLINE, lib.MLT_DEADLINE)
         assert "5 of 10 packets" in DataPlane.text(received)
         assert "5 of 10 packets" in DataPlane.text(sent)
 
@@ -179,7 +165,7 @@ def test_a_receive_can_be_finished_and_a_transfer_cancelled() -> None:
     ends.run(lambda: ends.now_ns > SECOND + 100 * MILLISECOND)
     ends.planes[0].cancel(sent, "no longer wanted")
     results = ends.both(sent, received)
-    assert [result.status for result in results] == [Status.CANCELLED, Status.PEER_CANCELLED]
+    assert [result.status for result in results] == [lib.MLT_CANCELLED, lib.MLT_PEER_CANCELLED]
     assert DataPlane.text(results[1]) == "no longer wanted"
 
 
@@ -202,11 +188,11 @@ def test_the_same_tensor_and_round_again_gets_nothing_of_the_first() -> None:
 def test_ends_that_disagree_on_the_tensor_are_told() -> None:
     ends = Ends()
     good = ends.post(gradients(100), np.zeros(100, np.float32))
-    receive = Receive(flow=ends.tokens[1], elements=bytearray(99), element_count=99, element_type=5, tensor=2)
+    receive = Fields(flow=ends.tokens[1], elements=bytearray(99), element_count=99, element_type=5, tensor=2)
     received = ends.planes[1].post_receives([receive])[0]
     wrong, _ = ends.post(gradients(100), np.zeros(100, np.float32), tensor=2)
     result = ends.both(wrong, received)
-    assert [entry.status for entry in result] == [Status.MISMATCH, Status.MISMATCH]
+    assert [entry.status for entry in result] == [lib.MLT_MISMATCH, lib.MLT_MISMATCH]
     assert [entry.status for entry in ends.both(*good)] == [0, 0]
 
 
@@ -216,11 +202,11 @@ def test_thousands_of_transfers_in_one_call() -> None:
     data, target = np.arange(count * 16, dtype=np.float32), np.zeros(count * 16, np.float32)
     common: dict[str, Any] = {"element_count": 16, "element_type": 1}
     receives = [
-        Receive(flow=ends.tokens[1], elements=target[at * 16 : at * 16 + 16], tensor=at, **common)
+        Fields(flow=ends.tokens[1], elements=target[at * 16 : at * 16 + 16], tensor=at, **common)
         for at in range(count)
     ]
     sends = [
-        Send(flow=ends.tokens[0], elements=data[at * 16 : at * 16 + 16], tensor=at, **common)
+        Fields(flow=ends.tokens[0], elements=data[at * 16 : at * 16 + 16], tensor=at, **common)
         for at in range(count)
     ]
     received = ends.planes[1].post_receives(receives)
@@ -263,17 +249,17 @@ def test_a_dead_path_is_left_and_used_again() -> None:
         round_ += 1
         assert np.array_equal(data, target)
         while (event := ends.planes[0].next_event()) is not None:
-            if event.kind == EventKind.PATH and event.path == 1:
+            if event.kind == lib.MLT_EVENT_PATH and event.path == 1:
                 states.append(event.value)
         ends.now_ns += 20 * MILLISECOND
         return bool(states)
 
     assert any(transfer() for _ in range(30))
-    assert states == [PathState.DEAD]
+    assert states == [lib.MLT_PATH_DEAD]
     states.clear()
     ends.carry = lambda *_: True
     assert any(transfer() for _ in range(100))
-    assert states == [PathState.USED]
+    assert states == [lib.MLT_PATH_USED]
 
 
 def test_a_gray_path_is_left() -> None:
@@ -284,7 +270,7 @@ def test_a_gray_path_is_left() -> None:
         data, target = gradients(358 * 200), np.zeros(358 * 200, np.float32)
         ends.both(*ends.post(data, target, round_=round_, burst_packets=1))
         ends.now_ns += 10 * MILLISECOND
-    assert ends.planes[0].flow_statistics(ends.tokens[0]).path[1].state == PathState.GRAY
+    assert ends.planes[0].flow_statistics(ends.tokens[0]).path[1].state == lib.MLT_PATH_GRAY
 
 
 def test_weights_share_the_bursts() -> None:
@@ -338,7 +324,7 @@ def test_whoever_asks_is_told_once_of_the_end() -> None:
     assert ends.planes[0].notify(sent)
     assert ends.planes[0].next_event() is None
     event = ends.planes[1].next_event()
-    assert (event.kind, event.transfer, event.value) == (EventKind.DONE, received, Status.OK)
+    assert (event.kind, event.transfer, event.value) == (lib.MLT_EVENT_DONE, received, lib.MLT_OK)
     assert ends.planes[1].next_event() is None
     ends.planes[0].release(sent)
     with pytest.raises(DataPlaneError, match="unknown"):
@@ -349,7 +335,7 @@ def test_no_end_is_lost_that_somebody_waits_for() -> None:
     ends = Ends()
     count = 5000
     common: dict[str, Any] = {"flow": ends.tokens[0], "element_count": 4, "element_type": 9, "notify": True}
-    ends.planes[0].post_sends([Send(elements=bytes(4), tensor=at, **common) for at in range(count)])
+    ends.planes[0].post_sends([Fields(elements=bytes(4), tensor=at, **common) for at in range(count)])
     ends.planes[0].close_flow(ends.tokens[0])
     ends.planes[0].step(ends.now_ns)
     told = set()
@@ -407,13 +393,13 @@ def test_an_incast_begins_with_a_small_window_and_slows_down_on_loss() -> None:
 
 
 def test_an_external_controller_hears_samples_and_sets_the_rate() -> None:
-    ends = Ends(rate=RateOptions(kind=Controller.EXTERNAL, rate_bps=1e9, sample_ns=MILLISECOND))
+    ends = Ends(rate=RateOptions(kind=lib.MLT_EXTERNAL, rate_bps=1e9, sample_ns=MILLISECOND))
     elements = 358 * 500
     sent, received = ends.post(gradients(elements), np.zeros(elements, np.float32))
     ends.both(sent, received)
     samples = []
     while (event := ends.planes[0].next_event()) is not None:
-        if event.kind == EventKind.SAMPLE:
+        if event.kind == lib.MLT_EVENT_SAMPLE:
             samples.append((event.sample.delivered_packets, event.sample.least_rtt_ns))
     assert sum(delivered for delivered, _ in samples) > 200
     assert 90_000 <= min(rtt_ns for _, rtt_ns in samples) < 200_000
@@ -423,8 +409,8 @@ def test_a_silent_peer_fails_what_is_open() -> None:
     ends = Ends()
     ends.carry = lambda *_: False
     sent, received = ends.both(*ends.post(gradients(100), np.zeros(100, np.float32)))
-    assert [sent.status, received.status] == [Status.PEER_SILENT] * 2
-    assert ends.planes[0].next_event().kind == EventKind.SILENT
+    assert [sent.status, received.status] == [lib.MLT_PEER_SILENT] * 2
+    assert ends.planes[0].next_event().kind == lib.MLT_EVENT_SILENT
 
 
 def test_closing_a_flow_fails_what_is_open_and_calls_are_refused_by_name() -> None:
@@ -434,7 +420,7 @@ def test_closing_a_flow_fails_what_is_open_and_calls_are_refused_by_name() -> No
         ends.planes[0].release(sent)
     ends.planes[0].close_flow(ends.tokens[0])
     ends.planes[0].step(ends.now_ns)
-    assert ends.planes[0].wait(sent, 0).status == Status.FLOW_CLOSED
+    assert ends.planes[0].wait(sent, 0).status == lib.MLT_FLOW_CLOSED
     with pytest.raises(DataPlaneError, match="unknown"):
         ends.post(gradients(100), np.zeros(100, np.float32))
     ends.planes[0].release(sent)
