@@ -94,7 +94,7 @@ def _settings(listen: str | None, to: str | None, options: dict[str, Any]) -> Ag
         for field, value in {**options, "listen": listen}.items()
         if value not in {None, False, (), ""} and field != "config"
     }
-    names = {field: option_name(field) for field in given} | {"peers": "--to"}
+    names = {field: option_name(field) for field in given} | ({"peers": "--to"} if is_placed else {})
     if options["config"] is options["plan"] is None:  # nobody reads these here
         given |= {"line_rate": "100Gbps", "classes": {"control_dscp": 40, "gradient_dscp": [34]}}
     with naming_options(names):
