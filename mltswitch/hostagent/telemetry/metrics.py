@@ -4,18 +4,15 @@ Reading them changes nothing, but it tells who talks to whom, and how much: the 
 its user says otherwise.
 """
 
-import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from mltswitch import __version__
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import AgentError
 from mltswitch.hostagent.telemetry.events import AgentEvent, TransferEnded
 from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot
-from mltswitch.units import BITS_PER_BYTE
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -23,10 +20,7 @@ if TYPE_CHECKING:
     from mltswitch.hostagent.agent import Agent
 
 PREFIX: Final = "mltswitch_agent_"
-STEPS: Final = (1, 2.5, 5)
-SECONDS_BUCKETS: Final = [step * 10.0**power for power in range(-4, 2) for step in STEPS]
-RATE_BUCKETS: Final = [step * 10.0**power for power in range(5, 10) for step in STEPS]
-"""Bytes per second: 0.8 Mbit/s to 40 Gbit/s."""
+SECONDS_BUCKETS: Final = [step * 10.0**power for power in range(-4, 2) for step in (1, 2.5, 5)]
 STATES: Final = ("used", "dead", "gray")
 
 ENDED: Final = {
@@ -37,7 +31,7 @@ ENDED: Final = {
 }
 """Metric → field of TransferCounts, meaning; the next two likewise."""
 CONNECTION: Final = {
-    "rate_bytes_per_second": ("rate_bps", "That rate control allows towards the peer."),
+    "rate_bits_per_second": ("rate_bps", "That rate control allows towards the peer."),
     "window_bytes": ("window_bytes", "That may be on their way to the peer."),
     "in_flight_bytes": ("in_flight_bytes", "Sent and not acknowledged."),
     "round_trip_seconds": ("round_trip_seconds", "Smoothed round trip."),
@@ -60,7 +54,7 @@ PATH: Final = {
 
 
 class AgentCollector:
-    """Makes the families of one scrape; an observer, for the histograms."""
+    """Makes the families of one scrape; an observer, for the histogram."""
 
     def __init__(self, agent: "Agent") -> None:
         from prometheus_client import CollectorRegistry, Histogram
@@ -68,37 +62,23 @@ class AgentCollector:
         self._agent = agent
         self.registry: Final = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
-
-        def histogram(name: str, text: str, buckets: list[float]) -> Histogram:
-            return Histogram(PREFIX + name, text, ["direction"], buckets=buckets, registry=self.registry)
-
-        self._seconds = histogram(
-            "transfer_duration_seconds",
+        self._seconds = Histogram(
+            f"{PREFIX}transfer_duration_seconds",
             "From the post to the completion, since the endpoint was opened.",
-            SECONDS_BUCKETS,
-        )
-        self._goodput = histogram(
-            "transfer_goodput_bytes_per_second",
-            "Bytes of the tensor that arrived over that time.",
-            RATE_BUCKETS,
+            ["direction"],
+            buckets=SECONDS_BUCKETS,
+            registry=self.registry,
         )
 
     def observe(self, event: AgentEvent) -> None:
         """For the engine."""
         if isinstance(event, TransferEnded) and event.result == COMPLETED:
             self._seconds.labels(event.direction).observe(event.statistics.seconds)
-            self._goodput.labels(event.direction).observe(event.statistics.goodput_bps / BITS_PER_BYTE)
 
     def collect(self) -> "Iterator[Metric]":
-        """Of now; where the agent is closed, that it is not up, and no more."""
-        yield _family("build_info", "The software.", [({"version": __version__}, 1)])
-        try:
-            snapshot = self._agent.snapshot()
-        except AgentError:
-            snapshot = None
-        yield _family("up", "Whether the agent is open.", [({}, snapshot is not None)])
-        if snapshot is not None:
-            yield from _families(snapshot)
+        """Of now; nothing where the agent is closed."""
+        with suppress(AgentError):
+            yield from _families(self._agent.snapshot())
 
 
 def _family(name: str, text: str, samples: Iterable[tuple[dict[str, str], float | None]]) -> "Metric":
@@ -127,16 +107,11 @@ def _families(snapshot: AgentSnapshot) -> "Iterator[Metric]":
     yield _family("peer_connections", "1 for each channel that is open with a peer.", opened)
     for rows, entries in ((ENDED, ended), (CONNECTION, connections), (PATH, paths)):
         for name, (field, text) in rows.items():
-            yield _family(name, text, [(key, _value(entry, field)) for key, entry in entries])
+            yield _family(name, text, [(key, getattr(entry, field)) for key, entry in entries])
     states = [(key | {"state": state}, path.state == state) for key, path in paths for state in STATES]
     yield _family("path_state", "1 for the state that the path is in.", states)
     counters = [({"counter": name}, count) for name, count in snapshot.data_plane.items()]
     yield _family("data_plane_total", "Counts of the data plane by their names in dataplane.h.", counters)
-
-
-def _value(entry: object, field: str) -> float | None:
-    value: float | None = getattr(entry, field)
-    return value / BITS_PER_BYTE if field == "rate_bps" and value is not None else value
 
 
 @contextmanager
@@ -163,7 +138,7 @@ def serve_metrics(agent: "Agent", endpoint: Endpoint, *, beyond_loopback: bool =
     try:
         server, thread = start_http_server(endpoint.port, endpoint.address, collector.registry)
     except OSError as error:
-        raise MachineError(f"cannot listen there: {os.strerror(error.errno or 0)}", where=where) from None
+        raise MachineError(f"cannot listen there: {error.strerror}", where=where) from None
     agent.observe(collector)
     try:
         yield Endpoint(endpoint.address, server.server_port)

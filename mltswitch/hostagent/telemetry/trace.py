@@ -6,7 +6,6 @@ observers were told; docs/agent-telemetry.md lists their fields.
 
 import json
 import logging
-import os
 import re
 import threading
 from collections import deque
@@ -60,11 +59,6 @@ def plain(value: Any) -> Any:
     return {name: plain(getattr(value, name)) for name in names}
 
 
-def trace_line(event: AgentEvent) -> str:
-    """With its end of line."""
-    return json.dumps({"event": event_name(type(event)), **plain(event)}, ensure_ascii=False) + "\n"
-
-
 class TraceWriter:
     """An observer that writes a trace, in a thread of its own; a context manager that ends it."""
 
@@ -73,16 +67,15 @@ class TraceWriter:
         self.path = path
         self.has_failed = False
         """Whether the disk refused a line: the trace has ended there."""
-        self._waiting: deque[AgentEvent] = deque()
         self._left_out = 0
         self._is_closed = threading.Event()
         try:
             self._file = path.open("w", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
-            raise UserInputError(
-                f"cannot be written: {os.strerror(error.errno or 0)}", where=f"trace {path}"
-            ) from None
-        self._waiting.append(TraceStarted(wall_time=datetime.now(UTC).isoformat()))
+            what = f"cannot be written: {error.strerror}"
+            raise UserInputError(what, where=f"trace {path}") from None
+        started = TraceStarted(wall_time=datetime.now(UTC).isoformat())
+        self._waiting: deque[AgentEvent] = deque([started])
         self._thread = threading.Thread(target=self._run, name="agent trace", daemon=True)
         self._thread.start()
 
@@ -109,19 +102,20 @@ class TraceWriter:
     def _run(self) -> None:
         try:
             with self._file:
-                is_last = False
-                while not is_last:
-                    is_last = self._is_closed.wait(FLUSH_SECONDS)
+                while not self._is_closed.wait(FLUSH_SECONDS):
                     self._write()
+                self._write()
         except OSError as error:
             self.has_failed = True
             self._waiting.clear()
-            _log.warning("trace %s ends here: %s", self.path, os.strerror(error.errno or 0))
+            _log.warning("trace %s ends here: %s", self.path, error.strerror)
 
     def _write(self) -> None:
-        for _ in range(len(self._waiting)):
-            self._file.write(trace_line(self._waiting.popleft()))
+        events = [self._waiting.popleft() for _ in range(len(self._waiting))]
         left_out, self._left_out = self._left_out, 0
         if left_out:
-            self._file.write(trace_line(EventsLeftOut(events=left_out)))
+            events.append(EventsLeftOut(events=left_out))
+        for event in events:
+            line = {"event": event_name(type(event)), **plain(event)}
+            self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._file.flush()
