@@ -25,7 +25,7 @@ from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
 
 MOST_ANSWER_BYTES: Final = 8 << 20
 LINE_SECONDS: Final = 5.0
-"""For a rank to say who it is; strangers may call, too. Past the deadline, for rank 0 to say who is missing."""
+"""For a rank to say who it is; strangers call, too. Past the deadline, for rank 0 to say who is missing."""
 PAUSE_SECONDS: Final = 0.05
 
 

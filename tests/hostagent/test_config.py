@@ -82,7 +82,7 @@ def test_a_plan_says_the_rest(folder: Path, lab_plan: Plan) -> None:
     assert (found.line_rate_bps, found.queue_bytes) == (port.rate_bps, max(thresholds))
     share = lab_plan.gradient_classes[0].rate_cap_share
     assert share is not None
-    assert found.rate_options().cap_bps == pytest.approx(port.rate_bps * share)
+    assert found.rate_options()["cap_bps"] == pytest.approx(port.rate_bps * share)
 
 
 def test_layers_have_names_with_the_profile(folder: Path) -> None:
@@ -217,12 +217,12 @@ def test_thresholds_follow_from_a_known_queue(tmp_path: Path) -> None:
     """2 MB leave in 1.6 ms at 10 Gbit/s, where noise outweighs a quarter of it, and in 16 ms at 1 Gbit/s."""
     known = RACK | {"line_rate": "10Gbps", "queue": 2_000_000}
     rate = loaded(tmp_path, **known).rate_options(window_bytes=1 << 20)
-    assert (rate.cap_bps, rate.increase_bps, rate.window_bytes) == (10e9, 0.1e9, 1 << 20)
-    assert (rate.low_ns, rate.high_ns) == (500_000, 1_050_000)
+    assert (rate["cap_bps"], rate["increase_bps"], rate["window_bytes"]) == (10e9, 0.1e9, 1 << 20)
+    assert (rate["low_ns"], rate["high_ns"]) == (500_000, 1_050_000)
     slow = loaded(tmp_path, **(known | {"line_rate": "1Gbps"})).rate_options()
-    assert (slow.low_ns, slow.high_ns) == (4_000_000, 10_000_000)
+    assert (slow["low_ns"], slow["high_ns"]) == (4_000_000, 10_000_000)
     rate = loaded(tmp_path, **(known | {"queue": None})).rate_options()
-    assert (rate.low_ns, rate.high_ns) == (0, 0)
+    assert (rate["low_ns"], rate["high_ns"]) == (0, 0)
 
 
 def test_the_important_bound_is_safe_by_default() -> None:

@@ -13,10 +13,6 @@ from typing import Final
 from mltswitch.errors import MachineError
 from mltswitch.wire import ETHERTYPE_IPV4, ETHERTYPE_SOURCE_ROUTE, SourceRoute
 
-_TIME_TO_LIVE: Final = 64
-_DONT_FRAGMENT: Final = 0x4000
-_VERSION_AND_LENGTH: Final = 0x45
-_UDP: Final = 17
 _SIOCGIFHWADDR: Final = 0x8927
 
 
@@ -28,15 +24,9 @@ def frame_header(
     source: tuple[str, int],
     destination: tuple[str, int],
 ) -> bytes:
-    """Ethernet, source route, IPv4 and UDP.
+    """Ethernet (from the interface to the gateway's MAC address), source route, IPv4 and UDP.
 
-    Args:
-        interface: that the frames leave from.
-        gateway: MAC address that they go to.
-        ports: egress ports of the switches, in order.
-        source: IPv4 address and UDP port that answers go to.
-        destination: the peer's.
-
+    `ports` are the switches' egress ports in order; source and destination are IPv4 address and UDP port.
     Raises MachineError where the interface has no address.
     """
     try:
@@ -45,20 +35,10 @@ def frame_header(
             answer = fcntl.ioctl(asking, _SIOCGIFHWADDR, struct.pack("256s", interface.encode()))
     except OSError:
         raise MachineError("has no MAC address", where=f"interface {interface}") from None
-    ethernet = bytes.fromhex(gateway.replace(":", "")) + answer[18:24]
-    ip = struct.pack(
-        ">BBHHHBBH4s4s",
-        _VERSION_AND_LENGTH,
-        0,
-        0,
-        0,
-        _DONT_FRAGMENT,
-        _TIME_TO_LIVE,
-        _UDP,
-        0,
-        IPv4Address(source[0]).packed,
-        IPv4Address(destination[0]).packed,
-    )
+    # Version and length, DSCP/ECN, total length, identification, don't fragment, time to live, UDP, checksum.
+    ip = struct.pack(">BBHHHBBH", 0x45, 0, 0, 0, 0x4000, 64, socket.IPPROTO_UDP, 0)
+    addresses = IPv4Address(source[0]).packed + IPv4Address(destination[0]).packed
     udp = struct.pack(">HHHH", source[1], destination[1], 0, 0)
-    route = SourceRoute(tuple(ports), ETHERTYPE_IPV4).encode()
-    return ethernet + ETHERTYPE_SOURCE_ROUTE.to_bytes(2, "big") + route + ip + udp
+    ethernet = bytes.fromhex(gateway.replace(":", "")) + answer[18:24]
+    route = ETHERTYPE_SOURCE_ROUTE.to_bytes(2, "big") + SourceRoute(tuple(ports), ETHERTYPE_IPV4).encode()
+    return ethernet + route + ip + addresses + udp

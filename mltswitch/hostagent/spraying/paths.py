@@ -7,6 +7,7 @@ port, and the switches' hash decides where it leads; `packet` has one, because t
 
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
+from textwrap import shorten
 from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
@@ -68,10 +69,8 @@ def host_of(plan: Plan, name: str) -> Host:
     """The plan's host of this name; raises UserInputError."""
     known = {host.name: host for host in plan.topology.hosts}
     if name not in known:
-        named = ", ".join([*known][:8]) + (", …" if len(known) > 8 else "")
-        raise UserInputError(
-            f"no host {name!r} in fabric {plan.fabric.name}", expected=f"one of {named or 'none'}"
-        )
+        names = shorten(", ".join(known), 80, placeholder=" …")
+        raise UserInputError(f"no host {name!r} in fabric {plan.fabric.name}", expected=f"one of {names}")
     return known[name]
 
 
@@ -101,20 +100,21 @@ def paths_between(
                 f"host {host.name} has no address in fabric {plan.fabric.name}",
                 hint="give addressing.hosts, or list the host under topology.hosts with its address",
             )
-    mode = plan.paths.mode
+    mode, first = plan.paths.mode, options.first_source_port
     if source.leaf == destination.leaf:
         return (_below_one_leaf(plan, source, destination),)
     if mode == "packet":
         return (Path(0, "any spine", source.address, destination.address, None),)
     names = plan.topology.paths_between(source, destination)
     if mode == "entropy":
-        return _by_source_port(source, destination, len(names), options)
-    if len(names) > MOST_PATHS:
-        raise UnsupportedPlanError(
-            f"{len(names)} spines make {len(names)} paths",
-            where="spraying",
-            expected=f"{MOST_PATHS} or fewer",
+        usual = min(max(LEAST_SOURCE_PORTS, SOURCE_PORTS_PER_SPINE * len(names)), MOST_PATHS)
+        return tuple(
+            Path(number, f"port {port}", source.address, destination.address, SourcePort(port))
+            for number, port in enumerate(range(first, first + (options.source_ports or usual)))
         )
+    if len(names) > MOST_PATHS:
+        problem = f"{len(names)} spines make {len(names)} paths"
+        raise UnsupportedPlanError(problem, where="spraying", expected=f"{MOST_PATHS} or fewer")
     return tuple(
         _by_name(plan, source, destination, number, name, options) for number, name in enumerate(names)
     )
@@ -129,15 +129,6 @@ def _below_one_leaf(plan: Plan, source: Host, destination: Host) -> Path:
     return Path(0, leaf.name, source.address, destination.address, way)
 
 
-def _by_source_port(source: Host, destination: Host, spines: int, options: PathOptions) -> tuple[Path, ...]:
-    usual = min(max(LEAST_SOURCE_PORTS, SOURCE_PORTS_PER_SPINE * spines), MOST_PATHS)
-    first = options.first_source_port
-    return tuple(
-        Path(port - first, f"port {port}", source.address, destination.address, SourcePort(port))
-        for port in range(first, first + (options.source_ports or usual))
-    )
-
-
 def _by_name(
     plan: Plan, source: Host, destination: Host, number: int, path: PathName, options: PathOptions
 ) -> Path:
@@ -150,9 +141,8 @@ def _by_name(
         ours, theirs = (rules.path_address(host, spine.index) for host in (source, destination))
         segments = (rules.locator(spine.index).network_address, theirs)
         return Path(number, spine.name, ours, theirs, SegmentList(segments, options.is_sticky))
-    return Path(
-        number, path.name, dict(source.aliases)[path.name], dict(destination.aliases)[path.name], None
-    )
+    first, last = (dict(host.aliases)[path.name] for host in (source, destination))
+    return Path(number, path.name, first, last, None)
 
 
 def _source_route(hops: list[tuple[Switch, str]]) -> SourceRoute:

@@ -30,23 +30,17 @@ def setup_commands(
 ) -> tuple[str, ...]:
     """Commands for a host that exchanges tensors with this peer; lines with # explain.
 
-    Each may be given again: what is there already stays as it is.
-
-    Raises:
-        UserInputError: no such host.
-        UnsupportedPlanError: as `paths_between` does.
+    Each may be given again: what is there already stays as it is. Raises what `paths_between` raises.
     """
-    host = host_of(plan, name)
-    paths = paths_between(plan, name, peer, options)
+    host, paths = host_of(plan, name), paths_between(plan, name, peer, options)
     match plan.paths.mode:
         case "alias":
             return tuple(_aliases(host))
         case "srv6":
-            return (*_segment_addresses(plan, host), *_segment_routes(host, paths))
+            return tuple(_segments(plan, host, paths))
         case "p4":
             return RAW_FRAMES
-        case _:
-            return NOTHING
+    return NOTHING
 
 
 def _aliases(host: Host) -> Iterator[str]:
@@ -61,9 +55,8 @@ def _aliases(host: Host) -> Iterator[str]:
         yield f"ip route replace {prefix} via {host.gateway} dev {host.interface} src {alias}"
 
 
-def _segment_addresses(plan: Plan, host: Host) -> Iterator[str]:
-    rules = segments_of(plan)
-    name = host.interface
+def _segments(plan: Plan, host: Host, paths: tuple[Path, ...]) -> Iterator[str]:
+    rules, name = segments_of(plan), host.interface
     # Of a host, the kernel takes a packet with a segment routing header only where both say so.
     yield "sysctl -w net.ipv6.conf.all.seg6_enabled=1"
     yield f"sysctl -w net.ipv6.conf.{name.replace('.', '/')}.seg6_enabled=1"
@@ -72,14 +65,9 @@ def _segment_addresses(plan: Plan, host: Host) -> Iterator[str]:
         yield f"ip -6 addr replace {address}/64 dev {name} nodad"
     port = plan.topology.switch(host.leaf).port(host.leaf_port)
     yield f"ip -6 route replace {rules.block} via {rules.port_addresses(port)[0]} dev {name}"
-
-
-def _segment_routes(host: Host, paths: tuple[Path, ...]) -> Iterator[str]:
-    for path in paths:
-        if isinstance(path.way, SegmentList) and not path.way.is_sticky:
-            spine, destination = path.way.segments
+    for way, source in ((path.way, path.source) for path in paths):
+        if isinstance(way, SegmentList) and not way.is_sticky:
+            spine, destination = way.segments
             # Inline, the kernel itself puts the packet's destination behind the segments that are listed.
-            yield (
-                f"ip -6 route replace {destination}/128 encap seg6 mode inline segs {spine} "
-                f"dev {host.interface} src {path.source}"
-            )
+            inline = f"encap seg6 mode inline segs {spine} dev {name} src {source}"
+            yield f"ip -6 route replace {destination}/128 {inline}"

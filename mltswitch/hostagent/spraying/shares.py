@@ -3,7 +3,7 @@
 The data plane keeps the weights burst by burst, and leaves out paths that are dead or gray by itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -48,35 +48,30 @@ def path_weights(
         paths: as they are now.
         before: as they were when weights were computed last: what was lost since then counts. Empty: all.
     """
-    match policy:
-        case Policy.LEAST_DELAY:
-            return _by_delay([path.round_trip_seconds for path in paths])
-        case Policy.LEAST_LOSS:
-            return _by_loss(paths, {path.path: path for path in before})
-        case _:
-            return (FULL_WEIGHT,) * len(paths)
+    share: Callable[[float, float], float]
+    if policy is Policy.LEAST_DELAY:
+        costs = [path.round_trip_seconds for path in paths]
+        share = _share_by_delay
+    elif policy is Policy.LEAST_LOSS:
+        earlier = {path.path: path for path in before}
+        costs = [_loss(path, earlier.get(path.path)) for path in paths]
+        share = _share_by_loss
+    else:
+        return (FULL_WEIGHT,) * len(paths)
+    least = min((cost for cost in costs if cost is not None), default=0.0)
+    shares = (1.0 if cost is None else share(cost, least) for cost in costs)
+    return tuple(round(FULL_WEIGHT * max(each, LEAST_SHARE)) for each in shares)
 
 
-def _by_delay(round_trips: Sequence[float | None]) -> tuple[int, ...]:
-    known = [seconds for seconds in round_trips if seconds is not None]
-    least = min(known, default=0.0) + DELAY_FLOOR_SECONDS
-    return tuple(
-        _weight(1.0 if seconds is None else (least / (seconds + DELAY_FLOOR_SECONDS)) ** 2)
-        for seconds in round_trips
-    )
+def _share_by_delay(seconds: float, least: float) -> float:
+    return ((least + DELAY_FLOOR_SECONDS) / (seconds + DELAY_FLOOR_SECONDS)) ** 2
 
 
-def _by_loss(paths: Sequence["PathSnapshot"], before: Mapping[int, "PathSnapshot"]) -> tuple[int, ...]:
-    losses = [_loss(path, before.get(path.path)) for path in paths]
-    least = min((loss for loss in losses if loss is not None), default=0.0)
-    return tuple(_weight(1.0 if loss is None else 1 / (1 + (loss - least) / LOSS_SCALE)) for loss in losses)
+def _share_by_loss(loss: float, least: float) -> float:
+    return 1 / (1 + (loss - least) / LOSS_SCALE)
 
 
 def _loss(path: "PathSnapshot", before: "PathSnapshot | None") -> float | None:
     lost = path.lost_packets - (before.lost_packets if before else 0)
     arrived = path.acknowledged_packets - (before.acknowledged_packets if before else 0)
     return lost / (lost + arrived) if lost + arrived > 0 else None
-
-
-def _weight(share: float) -> int:
-    return round(FULL_WEIGHT * max(share, LEAST_SHARE))
