@@ -12,18 +12,6 @@ from mltswitch.wire import ElementType
 
 _BY_NAME: Final = {entry.name.lower(): entry for entry in ElementType}
 """As numpy, torch and ml_dtypes call them. What has another name (unsigned, complex) travels as bytes."""
-_LETTERS: Final = {
-    "f": "float32",
-    "e": "float16",
-    "d": "float64",
-    "b": "int8",
-    "h": "int16",
-    "i": "int32",
-} | {
-    "q": "int64",
-    "l": "int64",
-}
-"""Formats of the buffer protocol (the letters of `struct`, sizes as Linux has them)."""
 MOST_ELEMENTS: Final = 1 << 32
 _WHERE: Final = "tensor"
 
@@ -99,26 +87,19 @@ def _named(element_type: ElementType | str) -> ElementType:
 def _buffer_bytes(tensor: object) -> tuple[NDArray[np.uint8], str]:
     if hasattr(tensor, "__cuda_array_interface__"):
         raise _elsewhere("a GPU")
-    if isinstance(tensor, np.ndarray):
-        if isinstance(tensor, np.ma.MaskedArray) or tensor.dtype.hasobject:
-            raise UserInputError(
-                f"is no plain array: {tensor.dtype} in {type(tensor).__name__}", where=_WHERE
-            )
-        if not tensor.dtype.isnative or not tensor.flags.c_contiguous:
-            raise _not_in_one_piece()
-        return np.asarray(tensor).reshape(-1).view(np.uint8), tensor.dtype.name
     try:
-        view = memoryview(tensor)  # type: ignore[arg-type]  # this asks whether it is a buffer
+        array = tensor if isinstance(tensor, np.ndarray) else np.asarray(memoryview(tensor))  # type: ignore[arg-type]  # this asks whether it is a buffer
     except (TypeError, ValueError, BufferError) as error:
         raise UserInputError(
             f"memory of type {type(tensor).__name__} cannot be shared: {error}",
             where=_WHERE,
             expected="a numpy array, a torch tensor or a buffer",
         ) from error
-    if not view.c_contiguous or (view.format[0] in ">!" and view.itemsize > 1):
+    if isinstance(array, np.ma.MaskedArray) or array.dtype.hasobject:
+        raise UserInputError(f"is no plain array: {array.dtype} in {type(tensor).__name__}", where=_WHERE)
+    if not array.dtype.isnative or not array.flags.c_contiguous:
         raise _not_in_one_piece()
-    data = np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
-    return data, _LETTERS.get(view.format.lstrip("@=<"), "bytes")
+    return np.asarray(array).reshape(-1).view(np.uint8), array.dtype.name
 
 
 def _is_torch(tensor: object) -> bool:
@@ -133,8 +114,9 @@ def _torch_bytes(tensor: Any) -> tuple[NDArray[np.uint8], str]:
     if not is_dense or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
         raise _not_in_one_piece()
     name = str(tensor.dtype).removeprefix("torch.")
-    data = tensor.detach().reshape(-1).view(sys.modules["torch"].uint8).numpy() if tensor.numel() else None
-    return np.empty(0, np.uint8) if data is None else data, name
+    if not tensor.numel():
+        return np.empty(0, np.uint8), name
+    return tensor.detach().reshape(-1).view(sys.modules["torch"].uint8).numpy(), name
 
 
 def _not_in_one_piece() -> UserInputError:

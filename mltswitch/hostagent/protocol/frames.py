@@ -77,7 +77,13 @@ class Goodbye(_Frame):
 
 Frame = Hello | OpenChannel | TransportFrame | Goodbye
 _FRAMES: Final = TypeAdapter[Frame](Annotated[Frame, Field(discriminator="type")])
-_TYPES: Final = frozenset({"hello", "channel", "transport", "goodbye"})
+_MOST_BYTES: Final = {
+    "hello": MOST_HELLO_BYTES,
+    "channel": MOST_OFFER_BYTES,
+    "goodbye": MOST_OFFER_BYTES,
+    "transport": MOST_FRAME_BYTES,
+}
+"""Of a frame, by its type."""
 
 
 def encoded(frame: Frame) -> bytes:
@@ -104,14 +110,13 @@ def decoded(body: bytes) -> Frame | None:
         content = json.loads(body)
     except (ValueError, RecursionError):
         raise ProtocolViolationError("a control frame that is no JSON") from None
-    if not isinstance(content, dict) or not isinstance(content.get("type"), str):
+    kind = content.get("type") if isinstance(content, dict) else None
+    if not isinstance(kind, str):
         raise ProtocolViolationError("a control frame without a type")
-    if content["type"] not in _TYPES:
+    if kind not in _MOST_BYTES:
         return None
-    if content["type"] != "transport" and len(body) > (
-        MOST_HELLO_BYTES if content["type"] == "hello" else MOST_OFFER_BYTES
-    ):
-        raise ProtocolViolationError(f"a control frame of type {content['type']} and {len(body)} bytes")
+    if len(body) > _MOST_BYTES[kind]:
+        raise ProtocolViolationError(f"a control frame of type {kind} and {len(body)} bytes")
     try:
         return _FRAMES.validate_python(content)
     except ValidationError as error:

@@ -27,6 +27,15 @@ class CrossedCallError(AgentError):
     """The peer's own call to us goes on instead of ours."""
 
 
+_CODES: Final[dict[type[AgentError], Code]] = {
+    CrossedCallError: Code.CROSSED,
+    PeerBusyError: Code.BUSY,
+    PeerRefusedError: Code.REFUSED,
+    ProtocolViolationError: Code.PROTOCOL,
+}
+"""The first that fits: who is busy also refuses."""
+
+
 def hello(name: str, channels: Mapping[str, ChannelOffer]) -> Hello:
     """Ours."""
     return Hello(
@@ -53,23 +62,21 @@ def checked_hello(frame: Frame | None, *, own_name: str, certified: str | None, 
         raise refused(frame, expected)
     if not isinstance(frame, Hello):
         raise ProtocolViolationError("its first frame is no HELLO", peer=expected)
-    if not set(frame.versions) & set(VERSIONS):
-        raise PeerRefusedError(
-            f"it speaks versions {_listed(frame.versions)} of the protocol, we speak {_listed(VERSIONS)}",
-            peer=expected,
-        )
     problem = host_name_problem(frame.name)
-    if problem:
-        raise PeerRefusedError(f"its name {problem}", peer=expected)
-    if certified is not None and frame.name != certified:
-        raise PeerRefusedError(
-            f"it calls itself {frame.name}, and its certificate is {certified}'s", peer=expected
-        )
-    if expected and frame.name != expected:
-        raise PeerRefusedError(f"who answers there is {frame.name}", peer=expected)
-    if frame.name == own_name:
-        raise PeerRefusedError("it has our own name", peer=frame.name)
-    return frame
+    if not set(frame.versions) & set(VERSIONS):
+        ours, theirs = (", ".join(map(str, versions[:8])) for versions in (VERSIONS, frame.versions))
+        what = f"it speaks versions {theirs} of the protocol, we speak {ours}"
+    elif problem:
+        what = f"its name {problem}"
+    elif certified not in {None, frame.name}:
+        what = f"it calls itself {frame.name}, and its certificate is {certified}'s"
+    elif expected not in {"", frame.name}:
+        what = f"who answers there is {frame.name}"
+    elif frame.name == own_name:
+        what = "it has our own name"
+    else:
+        return frame
+    raise PeerRefusedError(what, peer=expected)
 
 
 def refused(frame: Goodbye, peer: str) -> AgentError:
@@ -88,18 +95,5 @@ def keeps_own_call(own_name: str, peer: str) -> bool:
 
 def goodbye_for(error: AgentError) -> Goodbye:
     """What a peer hears of an error that ends its connection."""
-    if isinstance(error, CrossedCallError):
-        code = Code.CROSSED
-    elif isinstance(error, PeerBusyError):
-        code = Code.BUSY
-    elif isinstance(error, PeerRefusedError):
-        code = Code.REFUSED
-    elif isinstance(error, ProtocolViolationError):
-        code = Code.PROTOCOL
-    else:
-        code = Code.LEFT
+    code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), Code.LEFT)
     return Goodbye(code=code, reason=text(error.what))
-
-
-def _listed(numbers: tuple[int, ...]) -> str:
-    return ", ".join(map(str, numbers[:8]))
