@@ -23,8 +23,8 @@ COLUMNS: Final = ("transport", "n #", "tags", "tensors #", "goodput [Gbit/s]", "
 def bench(seconds: float, size: str, mtu_bytes: int, as_json: bool) -> None:
     """Measure the agent on this machine: both ends in one process, over loopback, without privileges.
 
-    Whole tensors of float32 in bursts of n packets, with a tag on each datagram, and over TCP; and what a
-    connection costs. There is no network: compare with other runs of this command.
+    Whole tensors of float32 in bursts of n packets, with a tag on each datagram, and over TCP. There is no
+    network: compare with other runs of this command.
     """
     try:
         size_bytes = parse_bytes(size)
@@ -56,6 +56,4 @@ def _print(result: BenchResult) -> None:
     ]
     title = f"Tensors of {result.size_bytes / 1e6:g} MB over loopback, MTU {result.mtu_bytes} (measured)"
     console().print(table(title, COLUMNS, rows))
-    plain, tls = result.plain_handshake_seconds * 1e3, result.tls_handshake_seconds * 1e3
-    click.echo(f"A connection takes {plain:.1f} ms in plain text, {tls:.1f} ms with TLS 1.3.")
     click.echo("Processor time is of both ends, which share this machine.")

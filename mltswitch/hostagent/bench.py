@@ -1,26 +1,20 @@
 """What tensors cost on this machine: two agents in one process, over loopback."""
 
-import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 import numpy as np
 
 from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.config import AgentConfig
-from mltswitch.hostagent.security.keys import make_keys
 from mltswitch.hostagent.transfer import Transfer
 
 SENDER: Final = "sender"
 RECEIVER: Final = "receiver"
-HANDSHAKES: Final = 5
 IN_FLIGHT: Final = 2
 """Tensors that are posted at the same time."""
 DEADLINE_SECONDS: Final = 60.0
@@ -54,18 +48,12 @@ class BenchResult:
     """Of one tensor."""
     mtu_bytes: int
     streams: tuple[StreamFigures, ...]
-    plain_handshake_seconds: float
-    """From `connect` until it returns; medians."""
-    tls_handshake_seconds: float
 
 
 def run_bench(
     *, size_bytes: int, mtu_bytes: int, seconds: float, advance: Callable[[str, int, int], None]
 ) -> BenchResult:
     """Everything, in about so many seconds; raises MachineError. `advance` is told what is measured."""
-    with tempfile.TemporaryDirectory(prefix="mltswitch-bench-") as folder:
-        make_keys(Path(folder) / "job", [SENDER, RECEIVER])
-        plain, tls = _handshake_seconds(None), _handshake_seconds(Path(folder) / "job" / "hosts")
     streams = []
     for number, (transport, burst, has_tags) in enumerate(CASES):
         advance(f"{transport}, bursts of {burst or 'many'}", number, len(CASES))
@@ -74,36 +62,10 @@ def run_bench(
             "burst_packets": burst,
             "authenticate": has_tags,
             "mtu_bytes": mtu_bytes,
+            "listen": "127.0.0.1:0",
         }
         streams.append(_stream(AgentConfig.model_validate(own), size_bytes // 4, seconds / len(CASES)))
-    return BenchResult(
-        size_bytes=size_bytes // 4 * 4,
-        mtu_bytes=mtu_bytes,
-        streams=tuple(streams),
-        plain_handshake_seconds=plain,
-        tls_handshake_seconds=tls,
-    )
-
-
-@contextmanager
-def _pair(config: AgentConfig, keys: Path | None = None) -> Iterator[tuple[Agent, Agent]]:
-    def opened(name: str) -> Agent:
-        own = {"name": name, "listen": "127.0.0.1:0", "keys": None if keys is None else str(keys / name)}
-        return Agent(config.model_copy(update=own))
-
-    with opened(SENDER) as sender, opened(RECEIVER) as receiver:
-        yield sender, receiver
-
-
-def _handshake_seconds(keys: Path | None) -> float:
-    """Each with agents of its own: nothing is resumed, and no connection is there already."""
-    seconds = []
-    for _ in range(HANDSHAKES):
-        with _pair(AgentConfig(), keys) as (sender, receiver):
-            began = time.monotonic()
-            sender.connect(RECEIVER, receiver.listening_at)
-            seconds.append(time.monotonic() - began)
-    return median(seconds)
+    return BenchResult(size_bytes=size_bytes // 4 * 4, mtu_bytes=mtu_bytes, streams=tuple(streams))
 
 
 def _stream(config: AgentConfig, elements: int, seconds: float) -> StreamFigures:
@@ -112,7 +74,8 @@ def _stream(config: AgentConfig, elements: int, seconds: float) -> StreamFigures
     posted: deque[tuple[Transfer, Transfer]] = deque()
     ended = resent = packets = 0
     began = cpu_began = 0.0
-    with _pair(config) as (sender, receiver):
+    near, far = (config.model_copy(update={"name": name}) for name in (SENDER, RECEIVER))
+    with Agent(near) as sender, Agent(far) as receiver:
         sender.connect(RECEIVER, receiver.listening_at)
         receiver.wait_for_peers([SENDER])
         for number in count():

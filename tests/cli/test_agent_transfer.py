@@ -368,6 +368,5 @@ def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[1] for line in out.splitlines() if line.startswith((" mlt", " tcp"))] == [
         *("1", "4", "16", "most", "most", "-")
     ]
-    assert re.search(r"[\d.]+ ms with TLS 1\.3", out)
     document = json.loads(run(capsys, *small, "--json")[1])
     assert all(entry["goodput_bps"] > 0 for entry in document["streams"])

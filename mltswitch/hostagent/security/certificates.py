@@ -1,19 +1,22 @@
 """A job's certificates: X.509 (RFC 5280), ECDSA on P-256, which every TLS library and FIPS mode take.
 
-Needs the package cryptography: imported where keys are made, and nowhere else.
+Needs the package cryptography: imported where keys are made or used, and nowhere else.
 """
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from mltswitch.errors import MachineError, UserInputError
 
-from mltswitch.errors import UserInputError
+try:
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+except ImportError:
+    raise MachineError("cryptography is missing", hint="`pip install 'mltswitch[agent]'`") from None
 
 CLOCK_TOLERANCE: Final = timedelta(minutes=10)
 """A certificate is valid from so long ago: the hosts' clocks may be behind."""
@@ -61,6 +64,16 @@ def issue(name: str, now: datetime, days: int, authority: Signed | None = None) 
     for extension, is_critical in extensions:
         builder = builder.add_extension(extension, is_critical)
     return Signed(builder.sign(signer, hashes.SHA256()), key)
+
+
+def is_for_tls(certificate: bytes, *, client: bool) -> bool:
+    """Whether a certificate, in DER, names this side of TLS among its extended key usages."""
+    try:
+        extensions = x509.load_der_x509_certificate(certificate).extensions
+        usages = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension):
+        return False
+    return (ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH) in usages
 
 
 def load(pem: bytes, *, where: str, authority: Signed | None = None) -> x509.Certificate:

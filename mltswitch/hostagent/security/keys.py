@@ -3,7 +3,7 @@
     FOLDER/ca/certificate.pem, key.pem                   keep it off the training hosts
     FOLDER/hosts/NAME/ca.pem, certificate.pem, key.pem   belongs to host NAME
 
-Folders have mode 0700 and files 0600 from their first byte on. Everything is on the disk before the first
+Folders have mode 0700 and files 0600 from their first byte on. Everything is written before the first
 folder takes its place.
 """
 
@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mltswitch.errors import MachineError, UserInputError
+from mltswitch.errors import UserInputError
 from mltswitch.hostagent.endpoint import host_name_problem
 from mltswitch.hostagent.security.credentials import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, opened_key
 
@@ -58,10 +58,8 @@ def make_keys(
 
     A host that has keys keeps them, unless `replace`. Raises UserInputError, and then nothing has changed.
     """
-    try:
-        from mltswitch.hostagent.security.certificates import issue, load, load_authority
-    except ImportError:
-        raise MachineError("cryptography is missing", hint="`pip install 'mltswitch[agent]'`") from None
+    from mltswitch.hostagent.security.certificates import issue, load, load_authority
+
     names = list(dict.fromkeys(names))
     if not names:
         raise UserInputError("no hosts", hint="name them, or give the plan that knows them")
@@ -108,9 +106,9 @@ def _write(folder: Path, authority: "Signed", signed: Mapping[str, "Signed"], *,
     staging = parent / f".{folder.name}.{secrets.token_hex(4)}"
     staging.mkdir(mode=_FOLDER_MODE)
     authority_pem, authority_key = authority.pem()
-    files = (
-        {Path("ca", CERTIFICATE_FILE): authority_pem, Path("ca", KEY_FILE): authority_key} if is_new else {}
-    )
+    files: dict[Path, bytes] = {}
+    if is_new:
+        files = {Path("ca", CERTIFICATE_FILE): authority_pem, Path("ca", KEY_FILE): authority_key}
     for name, host in signed.items():
         files[Path("hosts", name, AUTHORITY_FILE)] = authority_pem
         files[Path("hosts", name, CERTIFICATE_FILE)], files[Path("hosts", name, KEY_FILE)] = host.pem()
@@ -120,12 +118,10 @@ def _write(folder: Path, authority: "Signed", signed: Mapping[str, "Signed"], *,
             (staging / file).parent.mkdir(mode=_FOLDER_MODE, exist_ok=True)
             (staging / file).touch(mode=0o600)
             (staging / file).write_bytes(content)
-        _synchronise(*staging.rglob("*"), staging)
         if is_new:
             staging.rename(folder)
         else:
             _move_hosts(staging, folder / "hosts", signed)
-        _synchronise(folder / "hosts", parent)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
@@ -143,12 +139,3 @@ def _move_hosts(staging: Path, hosts: Path, names: Iterable[str]) -> None:
             if os.path.lexists(replaced):
                 replaced.rename(place)
             raise
-
-
-def _synchronise(*paths: Path) -> None:
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

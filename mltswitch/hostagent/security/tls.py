@@ -37,9 +37,6 @@ _REASONS: Final = {
     "ALERT_CERTIFICATE_REQUIRED": "wants a certificate, and we have shown none",
 }
 """What OpenSSL finds, and what the peer's alerts say of us (RFC 8446, section 6)."""
-_USAGES: Final = b"\x55\x1d\x25"
-_TLS_USAGE: Final = {"server": b"+\x06\x01\x05\x05\x07\x03\x01", "client": b"+\x06\x01\x05\x05\x07\x03\x02"}
-"""Object identifiers of RFC 5280, section 4.2.1.12: the extension, and its values."""
 
 
 class _AcceptedTls(ssl.SSLObject):
@@ -91,6 +88,8 @@ def peer_name(tls: ssl.SSLObject, *, is_client: bool) -> str:
     Raises PeerRefusedError: the handshake failed, or the certificate is not for exactly one host, or not for
     this side of TLS; OpenSSL lets one pass that does not say what it is for.
     """
+    from mltswitch.hostagent.security.certificates import is_for_tls
+
     label = tls.server_hostname or ""
     failure = getattr(tls, "failure", None)
     if failure is not None:
@@ -99,8 +98,8 @@ def peer_name(tls: ssl.SSLObject, *, is_client: bool) -> str:
     names: list[str] = [value for kind, value in alternatives if kind == "DNS"]
     if len(names) != 1 or host_name_problem(names[0]):
         raise PeerRefusedError("its certificate names not exactly one host", peer=label)
-    side = "client" if is_client else "server"
-    if _TLS_USAGE[side] not in _extended_key_usage(tls.getpeercert(binary_form=True) or b""):
+    if not is_for_tls(tls.getpeercert(binary_form=True) or b"", client=is_client):
+        side = "client" if is_client else "server"
         raise PeerRefusedError(f"its certificate has no extended key usage for a TLS {side}", peer=label)
     return names[0]
 
@@ -157,28 +156,3 @@ def _loaded(context: ssl.SSLContext, credentials: Credentials) -> ssl.SSLContext
             what = f"cannot be used ({why.replace('_', ' ').lower()})"
             raise UserInputError(what, where=str(file), expected=_EXPECTED) from None
     return context
-
-
-def _extended_key_usage(certificate: bytes) -> list[bytes]:
-    """Object identifiers of what a certificate (RFC 5280, section 4.1) is for; none where it does not say."""
-    with suppress(IndexError, KeyError):  # not as the standard has it: says nothing
-        to_be_signed = _elements(_elements(certificate)[0][1])[0][1]
-        extensions = dict(_elements(to_be_signed))[0xA3]
-        for _, extension in _elements(_elements(extensions)[0][1]):
-            parts = _elements(extension)
-            if parts[0][1] == _USAGES:
-                return [usage for _, usage in _elements(_elements(parts[-1][1])[0][1])]
-    return []
-
-
-def _elements(der: bytes) -> list[tuple[int, bytes]]:
-    """Tag and content of each element (X.690, section 8.1); raises IndexError."""
-    found = []
-    while der:
-        size, start = der[1], 2
-        if size & 0x80:
-            start += size & 0x7F
-            size = int.from_bytes(der[2:start], "big")
-        found.append((der[0], der[start : start + size]))
-        der = der[start + size :]
-    return found

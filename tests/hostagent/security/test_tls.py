@@ -10,17 +10,12 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.errors import AgentError, PeerRefusedError
-from mltswitch.hostagent.security.certificates import issue
 from mltswitch.hostagent.security.credentials import Credentials
 from mltswitch.hostagent.security.tls import (
-    _TLS_USAGE,
     TlsIdentity,
-    _extended_key_usage,
     load_identity,
     peer_name,
     refusal,
@@ -40,7 +35,6 @@ CLIENT_AUTH, SERVER_AUTH = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.
 ANY = ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE
 BOTH = [CLIENT_AUTH, SERVER_AUTH]
 HOUR = timedelta(hours=1)
-CERTIFICATE = issue("host1", NOW, 1, new_authority())
 
 
 def test_two_hosts_of_one_job(client: TlsIdentity, server: TlsIdentity) -> None:
@@ -206,35 +200,14 @@ def test_a_handshake_that_failed_says_nothing_more(job: Job, server: TlsIdentity
         near.read(100)
 
 
-@pytest.mark.parametrize("is_critical", [True, False])
-def test_usages_are_those_that_the_certificate_names(job: Job, is_critical: bool) -> None:
-    for usages in ([], [CLIENT_AUTH], BOTH, [ANY, SERVER_AUTH]):
-        keys = job.by_hand(["host1"], usages, is_critical=is_critical)
-        found = _extended_key_usage(ssl.PEM_cert_to_DER_cert(keys.certificate.read_text()))
-        assert len(found) == len(usages)
-        assert (_TLS_USAGE["client"] in found) == (CLIENT_AUTH in usages)
-        assert (_TLS_USAGE["server"] in found) == (SERVER_AUTH in usages)
-
-
-@settings(max_examples=300)
-@given(data=st.data())
-def test_no_bytes_break_the_search_for_usages(data: st.DataObject) -> None:
-    whole = bytearray(ssl.PEM_cert_to_DER_cert(CERTIFICATE.pem()[0].decode()))
-    if data.draw(st.booleans()):
-        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    cut = whole[: data.draw(st.integers(0, len(whole)))] if data.draw(st.booleans()) else whole
-    assert isinstance(_extended_key_usage(bytes(cut)), list)
-    assert isinstance(_extended_key_usage(data.draw(st.binary(max_size=60))), list)
-
-
 def test_bytes_of_the_extension_elsewhere_are_no_extension(job: Job) -> None:
     """A host may choose its key, and in part its name."""
     keys = job.by_hand(
         ["host1"], [], subject="\x06\x03\x55\x1d\x25\x04\x0c0\x0a\x06\x08+\x06\x01\x05\x05\x07\x03\x01"
     )
-    der = ssl.PEM_cert_to_DER_cert(keys.certificate.read_text())
-    assert b"\x06\x03\x55\x1d\x25" in der
-    assert _extended_key_usage(der) == []
+    assert b"\x06\x03\x55\x1d\x25" in ssl.PEM_cert_to_DER_cert(keys.certificate.read_text())
+    with pytest.raises(UserInputError, match="has no extended key usage"):
+        load_identity(keys)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o710])
