@@ -36,9 +36,7 @@ LAST_WORDS_SECONDS: Final = 0.5
 """A data connection may end before the control channel says why."""
 MOST_TRANSFERS: Final = 16_384
 """Open ones of a connection; and READYs of the peer's that no send has met, or that ended before one did."""
-MOST_UNREAD_BYTES: Final = 64 << 10
-"""Of messages, each with MESSAGE_BYTES on top."""
-MESSAGE_BYTES: Final = 4
+MOST_UNREAD_MESSAGES: Final = 64
 STRANGER_SECONDS: Final = 3
 """Until then the kernel keeps who connects and says nothing; it keeps MOST_STRANGERS at most."""
 MOST_STRANGERS: Final = 256
@@ -54,7 +52,7 @@ class _Connection:
 
     def __init__(self, engine: "_Engine") -> None:
         self.peer = self.channel = ""
-        self.loop, self.chunk_bytes = engine.host.loop, engine.settings.chunk_bytes
+        self.loop, self.dscp, self.chunk_bytes = engine.host.loop, engine.dscp, engine.settings.chunk_bytes
         self.token = secrets.token_hex(wire.TOKEN_BYTES)
         self.incoming: list[Incoming] = []
         self.outgoing: list[Outgoing] = []
@@ -71,19 +69,16 @@ class _Connection:
         self._numbers = itertools.count()
         self._sendable: list[tuple[int, int, _Ticket]] = []
         self._messages: deque[bytes] = deque()
-        self._unread_here = self._unread_there = 0
+        self._unread_there = 0
 
     def open(self, peer: str, channel: str, theirs: wire.TcpOffer) -> None:
         self.peer, self.channel = peer, channel
         self.chunk_bytes = min(theirs.chunk_bytes, self.chunk_bytes)
         opening, settings = wire.MAGIC + bytes.fromhex(theirs.token), self._engine.settings
-        for number in range(settings.streams):
-            path = number % len(theirs.addresses)
-            address, port = theirs.addresses[path]
-            own = self._engine.addresses[path % len(self._engine.addresses)]
-            opened = data_socket(settings, is_six=address.version == 6)
+        ways = itertools.cycle(zip(theirs.addresses, itertools.cycle(self._engine.addresses)))
+        for (address, port), own in itertools.islice(ways, settings.streams):
             remote = Endpoint(str(address), port)
-            self.outgoing.append(Outgoing(self, opened, self._engine.dscp, own, remote, opening))
+            self.outgoing.append(Outgoing(self, data_socket(settings, address.version), own, remote, opening))
 
     # Any thread
 
@@ -102,7 +97,8 @@ class _Connection:
                 raise errors.TooManyTransfersError(f"{MOST_TRANSFERS} may be open, no more", peer=self.peer)
             for ticket in tickets:
                 if ticket.slot in self._open or added.setdefault(ticket.slot, ticket) is not ticket:
-                    raise self._error_of(ticket.key, errors.TransferMismatchError("is open already"))
+                    error = errors.TransferMismatchError("is open already", peer=self.peer)
+                    raise error.of_transfer(*ticket.key)
             self._open |= added
         self.soon(lambda: self._begin(tickets))
         return [*tickets]
@@ -112,10 +108,9 @@ class _Connection:
     def send_message(self, message: bytes) -> bool:
         with self._lock:
             self._check_open()
-            size = len(message) + MESSAGE_BYTES
-            if self._unread_there + size > MOST_UNREAD_BYTES:
+            if self._unread_there >= MOST_UNREAD_MESSAGES:
                 return False
-            self._unread_there += size
+            self._unread_there += 1
         self.soon(lambda: self._say("message", b64encode(message).decode()))
         return True
 
@@ -124,8 +119,7 @@ class _Connection:
             if not self._messages:
                 return None
             message = self._messages.popleft()
-            self._unread_here -= len(message) + MESSAGE_BYTES
-        self.soon(lambda: self._say("read", len(message) + MESSAGE_BYTES))
+        self.soon(lambda: self._say("read"))
         return message
 
     def snapshot(self) -> api.ConnectionSnapshot:
@@ -135,8 +129,8 @@ class _Connection:
         if self._error is not None:
             raise type(self._error)(self._error.what, peer=self.peer)
 
-    def _error_of(self, key: Key, error: AgentError) -> AgentError:
-        return type(error)(error.what, peer=self.peer, tensor=key[0], round_number=key[1])
+    def _violation(self, key: Key, what: str) -> AgentError:
+        return ProtocolViolationError(what, peer=self.peer).of_transfer(*key)
 
     # The control channel
 
@@ -153,7 +147,7 @@ class _Connection:
         send = self._open.get((True, key))
         is_second = key in self._ready or (send is not None and send.number >= 0)
         if is_second or len(self._ready) >= MOST_TRANSFERS:
-            raise self._error_of(key, ProtocolViolationError("says READY twice, or too often"))
+            raise self._violation(key, "says READY twice, or too often")
         self._taken.pop(key, None)
         self._ready[key] = number, elements, element_type
         if send is not None:
@@ -168,7 +162,7 @@ class _Connection:
         if send is None:
             return
         if bitmap and len(bitmap) != -(-len(send.arrived) // 8):
-            raise self._error_of(key, ProtocolViolationError("sends the bitmap of another tensor"))
+            raise self._violation(key, "sends the bitmap of another tensor")
         bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), count=len(send.arrived)) if bitmap else True
         send.arrived[:] = bits
         send.arrived_count = int(np.count_nonzero(send.arrived))
@@ -180,19 +174,17 @@ class _Connection:
         ticket = self._find(not by_sender, key, number)
         if ticket is not None:
             what = text(reason) if kind == "mismatch" else f"given up by the peer: {text(reason)}"
-            self._end(ticket, _ERRORS[kind](what))
+            self._end(ticket, _ERRORS[kind](what, peer=self.peer))
 
     def _peer_message(self, message: bytes) -> None:
-        with self._lock:
-            self._messages.append(message)
-            self._unread_here += len(message) + MESSAGE_BYTES
-            if self._unread_here > MOST_UNREAD_BYTES:
-                raise ProtocolViolationError("sends more messages than it may", peer=self.peer)
+        if len(self._messages) >= MOST_UNREAD_MESSAGES:
+            raise ProtocolViolationError("sends more messages than it may", peer=self.peer)
+        self._messages.append(message)
         self._engine.host.message_arrived(self.peer, self.channel)
 
-    def _peer_read(self, size_bytes: int) -> None:
+    def _peer_read(self) -> None:
         with self._lock:
-            self._unread_there = max(0, self._unread_there - size_bytes)
+            self._unread_there -= 1
 
     def _find(self, is_send: bool, key: Key, number: int) -> _Ticket | None:
         """Of this attempt."""
@@ -208,7 +200,7 @@ class _Connection:
         for ticket in tickets:
             if ticket.is_over:
                 continue
-            self._count_from(Moment.POST, ticket, ticket.times["posted_ns"])
+            self._count_from(Moment.POST, ticket)
             if ticket.is_send:
                 self._meet(ticket)
             else:
@@ -230,8 +222,7 @@ class _Connection:
                 here = f"{memory.element_count} elements of {memory.element_type.name.lower()}"
                 self.give_up(send, "mismatch", f"the receiver expects {there}, the sender has {here}")
                 return
-            send.times["ready_ns"] = now = monotonic_ns()
-            self._count_from(Moment.PEER_READY, send, now)
+            self._count_from(Moment.PEER_READY, send)
             heapq.heappush(self._sendable, (cast(Send, send.request).layer, next(self._numbers), send))
 
     def next_chunk(self) -> tuple[_Ticket, int] | None:
@@ -240,8 +231,7 @@ class _Connection:
             send = self._sendable[0][2]
             if not send.is_over and send.taken < len(send.arrived):
                 if not send.taken:
-                    send.times["first_ns"] = now = monotonic_ns()
-                    self._count_from(Moment.FIRST_BYTE, send, now)
+                    self._count_from(Moment.FIRST_BYTE, send)
                 send.taken += 1
                 return send, (send.taken - 1) * send.chunk_bytes
             heapq.heappop(self._sendable)
@@ -255,13 +245,10 @@ class _Connection:
         chunk, rest = divmod(first, receive.chunk_bytes)
         whole = min(receive.chunk_bytes, receive.size - first)
         if rest or size != whole or size <= 0 or receive.arrived[chunk]:
-            raise self._error_of(
-                key, ProtocolViolationError(f"sends no chunk, or one twice: {size} at {first}")
-            )
+            raise self._violation(key, f"sends no chunk, or one twice: {size} at {first}")
         if not receive.times["first_ns"]:
-            receive.times["ready_ns"] = receive.times["first_ns"] = now = monotonic_ns()
-            self._count_from(Moment.PEER_READY, receive, now)
-            self._count_from(Moment.FIRST_BYTE, receive, now)
+            self._count_from(Moment.PEER_READY, receive)
+            self._count_from(Moment.FIRST_BYTE, receive)
         return receive
 
     def chunk_arrived(self, receive: _Ticket, end: int) -> None:
@@ -295,25 +282,24 @@ class _Connection:
             return
         if ticket.number >= 0:
             self._say("cancel", ticket.key, ticket.number, ticket.is_send, kind, text(what))
-        self._end(ticket, _ERRORS[kind](what))
+        self._end(ticket, _ERRORS[kind](what, peer=self.peer))
 
     def _end(self, ticket: _Ticket, error: AgentError | None) -> None:
         with self._lock:
             if self._open.pop(ticket.slot, None) is None:
                 return  # what was said last has ended the connection, and with it the transfer
-        ticket.end(error and self._error_of(ticket.key, error))
+        ticket.end(error and error.of_transfer(*ticket.key))
 
-    def _count_from(self, moment: Moment, ticket: _Ticket, since_ns: int) -> None:
-        """Times run from this moment, if they are to."""
-
-        def at(after_ns: int, call: Callable[[_Ticket], None]) -> None:
-            ticket.timers.append(self.loop.call_at((since_ns + after_ns) / 1e9, call, ticket))
-
+    def _count_from(self, moment: Moment, ticket: _Ticket) -> None:
+        """It is now; times run from it, if they are to."""
         request = ticket.request
+        if moment is not Moment.POST:
+            ticket.times["ready_ns" if moment is Moment.PEER_READY else "first_ns"] = monotonic_ns()
         if request.deadline_from is moment:
-            at(request.deadline_ns, self._time_is_up)
+            calls: list[tuple[int, Callable[[_Ticket], None]]] = [(request.deadline_ns, self._time_is_up)]
             if isinstance(request, Receive) and request.soft_ns:
-                at(request.soft_ns, self._soft_time_is_up)
+                calls.append((request.soft_ns, self._soft_time_is_up))
+            ticket.timers += [self.loop.call_later(after / 1e9, call, ticket) for after, call in calls]
 
     def _soft_time_is_up(self, receive: _Ticket) -> None:
         request = cast(Receive, receive.request)
@@ -427,7 +413,7 @@ class _Engine:
         if connection is None or len(connection.incoming) >= wire.MOST_STREAMS:
             accepted.close()
         else:
-            connection.incoming.append(Incoming(connection, accepted, self.dscp))
+            connection.incoming.append(Incoming(connection, accepted))
 
 
 class _Transport:

@@ -23,10 +23,10 @@ MOST_CHUNKS: Final = 1 << 16
 """Of a tensor: larger ones have larger chunks, so that a bitmap of them fits into a frame."""
 MOST_STREAMS: Final = 32
 
-Key = tuple[Annotated[int, Field(ge=0, lt=1 << 32)], Annotated[int, Field(ge=0, lt=1 << 32)]]
-"""Tensor and round."""
 _Number = Annotated[int, Field(ge=0, lt=1 << 32)]
-"""Of a READY."""
+"""Of a tensor, a round or a READY."""
+Key = tuple[_Number, _Number]
+"""Tensor and round."""
 _Elements = Annotated[int, Field(ge=1, le=1 << 32)]
 _Bitmap = Annotated[Base64Bytes, Field(max_length=MOST_CHUNKS // 8)]
 """Which chunks have arrived; empty: all."""
@@ -37,8 +37,7 @@ _ENTRIES: Final[dict[str, TypeAdapter[Any]]] = {
     # whether the sender says it, and why
     "cancel": TypeAdapter(tuple[Key, _Number, bool, _Error, Annotated[str, Field(max_length=300)]]),
     "message": TypeAdapter(tuple[Annotated[Base64Bytes, Field(max_length=1024)]]),
-    # so many bytes of messages
-    "read": TypeAdapter(tuple[Annotated[int, Field(ge=1)]]),
+    "read": TypeAdapter(tuple[()]),  # one message
 }
 _ChunkBytes = Annotated[int, Field(ge=4096, le=16 << 20)]
 

@@ -107,32 +107,29 @@ class _Ticket:
         )
 
 
-def data_socket(settings: TcpSettings, *, is_six: bool = False) -> socket.socket:
+def data_socket(settings: TcpSettings, version: int = 4) -> socket.socket:
     """Raises UserInputError where the kernel does not have the congestion control, or not for us."""
-    opened = socket.socket(socket.AF_INET6 if is_six else socket.AF_INET)
-    try:
-        if settings.congestion_control is not None:
-            name = settings.congestion_control.encode()
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
-    except OSError as error:
-        opened.close()
-        names = "allowed" if error.errno == errno.EPERM else "available"
-        raise UserInputError(
-            f"{settings.congestion_control!r} cannot be used: {error.strerror}",
-            where="tcp.congestion_control",
-            expected=f"one of net.ipv4.tcp_{names}_congestion_control",
-        ) from None
+    opened = socket.socket(socket.AF_INET if version == 4 else socket.AF_INET6)
+    name = settings.congestion_control
+    if name is not None:
+        try:
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except OSError as error:
+            opened.close()
+            names = "allowed" if error.errno == errno.EPERM else "available"
+            problem, known = f"{name!r} cannot be used", f"one of net.ipv4.tcp_{names}_congestion_control"
+            raise UserInputError(problem, where="tcp.congestion_control", expected=known) from None
     return opened
 
 
 class DataConnection:
     """One TCP connection; when it breaks, soon all that is open with the peer fails."""
 
-    def __init__(self, connection: "_Connection", opened: socket.socket, dscp: int) -> None:
-        self._connection, self._loop, self._socket, self._dscp = connection, connection.loop, opened, dscp
-        self._trouble = "a data connection broke"
+    def __init__(self, connection: "_Connection", opened: socket.socket) -> None:
+        self._connection, self._loop, self._socket = connection, connection.loop, opened
+        self._dscp, self._trouble = connection.dscp, "a data connection broke"
         opened.setblocking(False)
-        set_up(opened, dscp)
+        set_up(opened, self._dscp)
         self._loop.add_reader(opened, self._guarded, self._read)
 
     def close(self) -> None:
@@ -162,13 +159,7 @@ class Outgoing(DataConnection):
     """To the peer; takes the next chunk whenever it has room."""
 
     def __init__(
-        self,
-        connection: "_Connection",
-        opened: socket.socket,
-        dscp: int,
-        own: str,
-        remote: Endpoint,
-        opening: bytes,
+        self, connection: "_Connection", opened: socket.socket, own: str, remote: Endpoint, opening: bytes
     ) -> None:
         def connect() -> None:
             if (":" in own) == (":" in remote.address):
@@ -176,7 +167,7 @@ class Outgoing(DataConnection):
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_SYNCNT, ATTEMPTS - 1)
             opened.connect((remote.address, remote.port))
 
-        super().__init__(connection, opened, dscp)
+        super().__init__(connection, opened)
         self._trouble = f"cannot be reached at its data port {remote}"
         self._send: _Ticket | None = None
         self._parts = [memoryview(opening)]
@@ -237,8 +228,8 @@ class Outgoing(DataConnection):
 class Incoming(DataConnection):
     """From the peer, behind the opening: elements go straight to their places."""
 
-    def __init__(self, connection: "_Connection", opened: socket.socket, dscp: int) -> None:
-        super().__init__(connection, opened, dscp)
+    def __init__(self, connection: "_Connection", opened: socket.socket) -> None:
+        super().__init__(connection, opened)
         self._between = memoryview(bytearray(len(WHOLE) + CHUNK.size))
         """The end mark of one chunk and the header of the next."""
         self._filled = len(WHOLE)

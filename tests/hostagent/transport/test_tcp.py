@@ -354,7 +354,7 @@ def test_messages_are_bounded_and_in_order() -> None:
         sent: list[int] = []
         while ends.a.connection.send_message(len(sent).to_bytes(4, "big") + bytes(1000)):
             sent.append(len(sent))
-        assert 60 <= len(sent) <= 65
+        assert len(sent) == 64
         for number in sent:
             assert ends.b.messages.acquire(timeout=PATIENCE)
             message = ends.b.connection.take_message()
@@ -498,7 +498,7 @@ def test_a_chunk_that_comes_twice_breaks_the_rules() -> None:
         {"entry": ["ready", [1, 0], 1 << 32, 1, 1]},
         {"entry": ["ready", [1, 0], 0, 5, 99]},
         {"entry": ["ready", [1, 0], 0, 5, 1]},
-        {"entry": ["read", 0]},
+        {"entry": ["read", 1]},
         {"entry": ["message", "A"]},
         {"entry": ["message", "A" * 1400]},
         {"entry": ["unknown"]},
