@@ -3,7 +3,6 @@
 import re
 import time
 from collections import Counter
-from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +15,9 @@ from mltswitch.cli.strangers import Strangers
 from mltswitch.errors import UserInputError, printable
 from mltswitch.hostagent import Agent, AgentConfig, AgentError
 from mltswitch.hostagent.doctor.examination import CHANNEL, Examiner
-from mltswitch.hostagent.doctor.machine import Network, machine_findings
+from mltswitch.hostagent.doctor.machine import machine_findings
 from mltswitch.hostagent.doctor.report import Finding, Report, Status, worst
-from mltswitch.hostagent.endpoint import Endpoint, look_up
+from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import DeadlineExceededError
 from mltswitch.hostagent.tagging.classes import Classes
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
@@ -36,7 +35,6 @@ _LEAVE_SECONDS: Final = 0.02
     "  mltswitch agent doctor --plaintext --address 10.0.1.1 --address 10.0.2.1 --to host3=10.0.0.2"
 )
 @config_options
-@click.option("--data-port", type=click.IntRange(0, 65535), help="UDP, of this host; by default any.")
 @click.option(
     "--listen",
     metavar="ADDRESS[:PORT]",
@@ -80,7 +78,11 @@ def doctor(
             agent.channel(CHANNEL)
             agent.connect(peer)
             report = Examiner(agent, peer, machine).report(points)
-    _show(report, as_json=as_json)
+    if as_json:
+        values = {each.name: getattr(report, each.name) for each in fields(report)}
+        print_json({"status": worst(report.findings), **values})
+    else:
+        _show(report)
     if listen is not None and not report.exit_code:
         _listen(settings, machine, once=once)
     return report.exit_code
@@ -100,16 +102,12 @@ def _settings(listen: str | None, to: str | None, options: dict[str, Any]) -> Ag
     with naming_options(names):
         if is_placed:
             given["peers"] = {peer: place}
-            if options["config"] is options["plan"] is None and not options["addresses"]:
-                remote = look_up(place, where="peers").address
-                with closing(Network()) as network:
-                    given["addresses"] = (network.route(remote)[1] or remote,)
         settings = AgentConfig.load(options["config"], given)
     if to is None:
         return settings
     settings.endpoint(peer)  # raises where nobody says where that is
     here = str(Endpoint(settings.listen_at.address, 0))
-    changes = {"peers": {peer: settings.peers[peer]}, "listen": here, "data_port": options["data_port"]}
+    changes = {"peers": {peer: settings.peers[peer]}, "listen": here, "data_port": None}
     return settings.model_copy(update=changes)
 
 
@@ -162,22 +160,18 @@ def _listen(settings: AgentConfig, machine: tuple[Finding, ...], *, once: bool) 
                 time.sleep(_LEAVE_SECONDS)
 
 
-def _show(report: Report, *, as_json: bool) -> None:
-    if as_json:
-        values = {each.name: getattr(report, each.name) for each in fields(report)}
-        print_json({"status": worst(report.findings), **values})
-        return
-    screen = console()
-    screen.print(table(f"Host {report.name}", COLUMNS, map(_row, report.machine)))
+def _show(report: Report) -> None:
+    tables = [(f"Host {report.name}", report.machine)]
     if report.peer is not None:
-        title = f"Host {printable(report.peer)}, as it says itself"
-        screen.print(table(title, COLUMNS, map(_row, report.peer_machine)))
+        tables.append((f"Host {report.peer}, as it says itself", report.peer_machine))
     for path in report.paths:
         title = f"Path {path.path}, {path.sender} to {path.receiver}: {path.local} to {path.remote}"
         if path.round_trip_seconds is not None and path.least_round_trip_seconds is not None:
             least, usual = 1e3 * path.least_round_trip_seconds, 1e3 * path.round_trip_seconds
             title += f"; round trip {usual:.3f} ms, least {least:.3f} ms"
-        screen.print(table(printable(title), COLUMNS, map(_row, path.findings)))
+        tables.append((title, path.findings))
+    for title, findings in tables:
+        console().print(table(printable(title), COLUMNS, map(_row, findings)))
     counts = Counter(finding.status for finding in report.findings)
     click.echo(
         f"Errors: {counts[Status.ERROR]}, warnings: {counts[Status.WARNING]}. All seen or measured now."

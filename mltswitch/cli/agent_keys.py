@@ -1,8 +1,9 @@
 """`mltswitch agent keys`: a job's CA, and a certificate with its key for each host."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -11,7 +12,8 @@ from mltswitch.hostagent.security.credentials import CERTIFICATE_FILE, KEY_FILE
 from mltswitch.hostagent.security.keys import JobKeys, KeyFolder, make_keys
 from mltswitch.plan import load_plan
 
-_DAYS: Final = click.IntRange(1, 3650)
+_DAYS: Final[dict[str, Any]] = {"type": click.IntRange(1, 3650), "show_default": True}
+_FOLDER: Final = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command(
@@ -21,28 +23,9 @@ _DAYS: Final = click.IntRange(1, 3650)
 )
 @click.argument("names", nargs=-1, metavar="[HOST]...")
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Every host of this plan.")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The job's folder.",
-)
-@click.option(
-    "--days",
-    type=_DAYS,
-    default=30,
-    show_default=True,
-    help="Validity of hosts' certificates. Short: nothing revokes one.",
-)
-@click.option(
-    "--ca-days",
-    "authority_days",
-    type=_DAYS,
-    default=365,
-    show_default=True,
-    help="Validity of the CA, where this makes one.",
-)
+@click.option("-o", "--output", required=True, type=_FOLDER, help="The job's folder.")
+@click.option("--days", default=30, **_DAYS, help="Of hosts' certificates. Short: nothing revokes one.")
+@click.option("--ca-days", "authority_days", default=365, **_DAYS, help="Of the CA, where this makes one.")
 @click.option("--force", is_flag=True, help="New keys for hosts that have some. The CA stays.")
 @json_option
 def keys(
@@ -64,28 +47,18 @@ def keys(
     made = make_keys(output, [*planned, *names], days=days, authority_days=authority_days, replace=force)
     authority = made.authority
     if as_json:
-        print_json(
-            {
-                "authority": {
-                    "certificate": authority.folder / CERTIFICATE_FILE,
-                    "key": authority.folder / KEY_FILE,
-                    "expires": authority.expires.isoformat(),
-                    "is_new": authority.is_new,
-                },
-                "hosts": [
-                    {
-                        "name": host.name,
-                        "folder": host.folder,
-                        "expires": host.expires.isoformat(),
-                        "is_new": host.is_new,
-                    }
-                    for host in made.hosts
-                ],
-            }
-        )
+        files: dict[str, object] = {
+            "certificate": authority.folder / CERTIFICATE_FILE,
+            "key": authority.folder / KEY_FILE,
+        }
+        print_json({"authority": files | _as_data(authority), "hosts": [*map(_as_data, made.hosts)]})
     else:
         _print(made)
     progress(f"{authority.folder / KEY_FILE}: whoever has it can be any host; keep it off the training hosts")
+
+
+def _as_data(made: KeyFolder) -> dict[str, object]:
+    return asdict(made) | {"expires": made.expires.isoformat()}
 
 
 def _print(made: JobKeys) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
+from mltswitch.cli.agent_options import option_name
 from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.spraying import FIRST_SOURCE_PORT, LARGEST_FIRST_SOURCE_PORT, MOST_PATHS
@@ -60,48 +61,40 @@ def paths(
     ends = ((source, destination), (destination, source))
     commands = {host: setup_commands(plan, host, peer, options) for host, peer in ends}
     if as_json:
-        data = {"mode": plan.paths.mode, "from": source, "to": destination}
-        print_json(data | {"paths": [*map(_as_data, found)]} | ({"setup": commands} if setup else {}))
-        return
-    if setup:
+        shown = [
+            {"number": path.number, "name": path.name, "source": path.source, "destination": path.destination}
+            | _way(path)[1]
+            for path in found
+        ]
+        data = {"mode": plan.paths.mode, "from": source, "to": destination, "paths": shown}
+        print_json(data | ({"setup": commands} if setup else {}))
+    elif setup:
         for host, lines in commands.items():
             click.echo("\n".join((f"# on {host}, once, from root:", *lines)))
-        return
-    rows = [(path.number, path.name, path.source, path.destination, _named_by(path)) for path in found]
-    console().print(table(f"{source} to {destination}: {plan.paths.mode}", COLUMNS, rows))
+    else:
+        rows = [(path.number, path.name, path.source, path.destination, _way(path)[0]) for path in found]
+        console().print(table(f"{source} to {destination}: {plan.paths.mode}", COLUMNS, rows))
 
 
 def _refuse_of_another_mode(plan: Plan) -> None:
     given = click.get_current_context().get_parameter_source
     for parameter, mode in OF_ONE_MODE.items():
         if given(parameter) is ParameterSource.COMMANDLINE and plan.paths.mode != mode:
+            expected = f"nothing: the plan's is {plan.paths.mode}"
             raise UserInputError(
-                f"is of the spray mode {mode}",
-                where=f"--{parameter.replace('_', '-')}",
-                expected=f"nothing: the plan's is {plan.paths.mode}",
+                f"is of the spray mode {mode}", where=option_name(parameter), expected=expected
             )
 
 
-def _named_by(path: Path) -> str:
+def _way(path: Path) -> tuple[str, dict[str, object]]:
+    """What names a path on the wire, for people and for programs."""
     match path.way:
         case SegmentList(segments, is_sticky):
-            names = ", ".join(map(str, segments))
-            return f"segments {names} ({'header of the socket' if is_sticky else 'route of the host'})"
+            whose = "header of the socket" if is_sticky else "route of the host"
+            text = f"segments {', '.join(map(str, segments))} ({whose})"
+            return text, {"segments": segments, "is_sticky": is_sticky}
         case SourceRoute(ports):
-            return f"egress ports {', '.join(map(str, ports))}"
+            return f"egress ports {', '.join(map(str, ports))}", {"egress_ports": ports}
         case SourcePort(port):
-            return f"UDP source port {port}"
-    return "destination address"
-
-
-def _as_data(path: Path) -> dict[str, object]:
-    way: dict[str, object] = {}
-    match path.way:
-        case SegmentList(segments, is_sticky):
-            way = {"segments": segments, "is_sticky": is_sticky}
-        case SourceRoute(ports):
-            way = {"egress_ports": ports}
-        case SourcePort(port):
-            way = {"source_port": port}
-    ends = {"source": path.source, "destination": path.destination}
-    return {"number": path.number, "name": path.name} | ends | way
+            return f"UDP source port {port}", {"source_port": port}
+    return "destination address", {}

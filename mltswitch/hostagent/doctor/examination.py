@@ -86,14 +86,6 @@ class _Examined(BaseModel):
     paths: tuple[PathReport, ...]
 
 
-class _Counts(BaseModel):
-    """Since the connection began, but for the packets of the tensor."""
-
-    data_packets: int = 0
-    paths: tuple[int, ...]
-    by_byte: dict[int, int]
-
-
 class Examiner:
     """One end of an examination; it asks, or serves the other end's questions.
 
@@ -107,7 +99,7 @@ class Examiner:
         self._agent, self._peer, self._machine = agent, peer, tuple(machine)
         self._channel = agent.channel(CHANNEL)
         self._tensors = 0
-        self._counted = _Counts(paths=(), by_byte={})
+        self._counted = Arrival(0, (), Counter())
 
     def report(self, points: Sequence[Dscp]) -> Report:
         """Examine every path, there and back; the peer serves. Raises AgentError where it does not."""
@@ -159,39 +151,38 @@ class Examiner:
     # The sender
 
     def _there(self, points: Sequence[Dscp], remotes: _Addresses) -> tuple[PathReport, ...]:
-        count = len(self._snapshot().paths)
+        count, connection, reports = len(self._snapshot().paths), self._channel.connection(self._peer), []
         with closing(Network()) as network:
-            return tuple(
-                self._path(path, str(remotes[path % len(remotes)]), count, network, points)
-                for path in range(count)
-            )
+            for path in range(count):
+                local, remote = self._agent.config.path_socket(path)[0], str(remotes[path % len(remotes)])
+                routes = route_findings(network, local, [remote])
+                connection.set_weights([int(number == path) for number in range(count)])  # type: ignore[attr-defined]  # mlt's has it
+                reports.append(self._path(path, local, remote, points, list(routes)))
+        return tuple(reports)
 
     def _path(
-        self, path: int, remote: str, count: int, network: Network, points: Sequence[Dscp]
+        self, path: int, local: str, remote: str, points: Sequence[Dscp], findings: list[Finding]
     ) -> PathReport:
-        config, connection = self._agent.config, self._channel.connection(self._peer)
-        connection.set_weights([int(number == path) for number in range(count)])  # type: ignore[attr-defined]  # mlt's has it
-        local = config.path_socket(path)[0]
-        findings = list(route_findings(network, local, [remote]))
+        config = self._agent.config
         overhead = ip_udp_bytes(remote) + AGENT_HEADER_BYTES + config.spraying.header_bytes
         overhead += AUTHENTICATION_TAG_BYTES if config.is_authenticated else 0
         self._count()
         before, counted = self._snapshot().paths[path].sent_packets, self._counted.paths[path]
-        first, completion = self._send(path, FIRST_PACKETS * (config.mtu_bytes or 0), points[0])
+        first, completion = self._send(FIRST_PACKETS * (config.mtu_bytes or 0), points[0])
         full = size = completion.elements_per_packet
         sent = lost = 0
         if first.data_packets <= 1:  # the last packet is shorter
-            size = self._longest(path, full, points[0]) if first.packets else 0
+            size = self._longest(full, points[0]) if first.paths[path] else 0
         else:
             self._count()  # the last packets have come meanwhile
             sent = self._snapshot().paths[path].sent_packets - before
             lost = max(0, sent - (self._counted.paths[path] - counted))
-        findings.append(mtu(size + overhead, full + overhead) if first.packets else _DEAD)
+        findings.append(mtu(size + overhead, full + overhead) if first.paths[path] else _DEAD)
         if size:
             usual = self._snapshot().paths[path].round_trip_seconds or 0
             probe = size * PACKETS if size == full else size, max(LEAST_SECONDS, ROUND_TRIPS * usual)
             kinds = [(dscp, is_important) for dscp in points for is_important in (True, False)]
-            findings += judge({kind: self._send(path, probe[0], *kind, probe[1])[0] for kind in kinds})
+            findings += judge({kind: self._send(probe[0], *kind, probe[1])[0] for kind in kinds})
         if sent:
             findings.append(loss(sent, lost))
         now = self._snapshot().paths[path]
@@ -209,22 +200,17 @@ class Examiner:
             findings=tuple(findings),
         )
 
-    def _longest(self, path: int, too_long: int, dscp: Dscp) -> int:
+    def _longest(self, too_long: int, dscp: Dscp) -> int:
         """Bytes of the longest tensor of one packet that arrives, by search; 0: none."""
         fits = 0
         while too_long - fits > 1:
             size = (fits + too_long) // 2
-            arrival, _ = self._send(path, size, dscp, seconds=LEAST_SECONDS)
+            arrival, _ = self._send(size, dscp, seconds=LEAST_SECONDS)
             fits, too_long = (size, too_long) if arrival.data_packets else (fits, size)
         return fits
 
     def _send(
-        self,
-        path: int,
-        size_bytes: int,
-        dscp: Dscp,
-        is_important: bool = True,
-        seconds: float = FIRST_SECONDS,
+        self, size_bytes: int, dscp: Dscp, is_important: bool = True, seconds: float = FIRST_SECONDS
     ) -> tuple[Arrival, Completion]:
         """A tensor of zeros, and what the peer says of it."""
         self._tensors += 1
@@ -238,22 +224,20 @@ class Examiner:
             burst_packets=1,
             deadline_seconds=seconds + ANSWER_SECONDS,
         )
-        before, now = self._counted, self._hear(_Counts, seconds + ANSWER_SECONDS)
-        self._counted = now
+        before, self._counted = self._counted, self._hear(Arrival, seconds + ANSWER_SECONDS)
         with suppress(AgentError):  # the receiver has said what did not arrive
             transfer.wait()
         completion = transfer.completion
         assert completion is not None  # noqa: S101  (it has ended)
-        packets = now.paths[path] - before.paths[path]
-        return Arrival(now.data_packets, packets, Counter(now.by_byte) - Counter(before.by_byte)), completion
+        return self._counted.since(before), completion
 
     def _count(self) -> None:
         self._tell(_Receive(size_bytes=0))
-        self._counted = self._hear(_Counts)
+        self._counted = self._hear(Arrival)
 
     # The receiver
 
-    def _received(self, request: _Receive) -> _Counts:
+    def _received(self, request: _Receive) -> Arrival:
         """Take one of the peer's tensors, as far as it comes, and count."""
         data_packets = 0
         if request.size_bytes:
@@ -268,7 +252,7 @@ class Examiner:
             data_packets = transfer.wait().statistics.packets_received
         counts = self._snapshot()
         paths = tuple(path.received_packets for path in counts.paths)
-        return _Counts(data_packets=data_packets, paths=paths, by_byte=dict(counts.received_by_tos))
+        return Arrival(data_packets, paths, Counter(counts.received_by_tos))
 
     # Both
 

@@ -54,13 +54,13 @@ class Network:
         is_of_127 = ip.version == 4 and ip.is_loopback  # all of 127/8 is there
         return self._owners.get("127.0.0.1" if is_of_127 else str(ip))
 
-    def route(self, address: str) -> tuple[str, str]:
-        """The interface by which the kernel sends there, and from which address; raises MachineError."""
+    def route(self, address: str) -> str:
+        """The interface by which the kernel sends there; raises MachineError."""
         try:
             (found,) = self._netlink.route("get", dst=address)
         except self._refusal as error:
             raise MachineError(f"there is no route: {error.args[-1]}", where=f"route to {address}") from None
-        return self._links[found.get_attr("RTA_OIF")].name, found.get_attr("RTA_PREFSRC") or ""
+        return self._links[found.get_attr("RTA_OIF")].name
 
 
 def machine_findings(config: AgentConfig) -> tuple[Finding, ...]:
@@ -125,7 +125,7 @@ def route_findings(network: Network, local: str, remotes: Iterable[str]) -> Iter
     for remote in remotes:
         where = f"route to {remote}"
         try:
-            name, _ = network.route(remote)
+            name = network.route(remote)
         except MachineError as error:
             yield Finding(Status.ERROR, where, error.what, _PATHS_HINT)
             continue

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final
 
 from mltswitch.errors import MachineError
 from mltswitch.hostagent.errors import AgentError
@@ -86,14 +86,20 @@ class Report:
         return AgentError.exit_code if worst(self.findings) is Status.ERROR else 0
 
 
-class Arrival(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Arrival:
     """Of one tensor, at its receiver."""
 
     data_packets: int
-    packets: int
-    """On the path, those included that end a pass, and that the agent itself sends."""
+    paths: tuple[int, ...]
+    """Packets by path, those included that end a pass, and that the agent itself sends."""
     by_byte: Counter[int]
     """By DSCP/ECN byte; of the whole connection."""
+
+    def since(self, before: "Arrival") -> "Arrival":
+        """Without what had come before."""
+        paths = (now - then for now, then in zip(self.paths, before.paths, strict=True))
+        return Arrival(self.data_packets, tuple(paths), self.by_byte - before.by_byte)
 
 
 def worst(findings: Iterable[Finding]) -> Status:
