@@ -35,7 +35,6 @@ _CONFIG_OPTIONS: Final = (
 )  # fmt: skip
 _RUN_OPTIONS: Final = (
     click.option("--line-rate", metavar="RATE", help="Of this host's link, without a plan: 25Gbps, say."),
-    click.option("--authenticate", is_flag=True, help="Tag every datagram; by default where there are keys."),
     click.option("--transport", type=click.Choice(list(transports())), help="Alike at both ends."),
     click.option("--wait", "wait_seconds", default=60.0, **_SECONDS, help="For peers; by default 60."),
     click.option("--deadline", "deadline_seconds", **_SECONDS, help="Of each round; by default 60."),
@@ -154,12 +153,8 @@ def reason_of(error: BaseException) -> str:
     return "it was interrupted" if isinstance(error, KeyboardInterrupt) else "it failed"
 
 
-class _ToldToEnd(SystemExit):
-    """By SIGTERM."""
-
-
 def _end(number: int, _frame: object) -> NoReturn:
-    raise _ToldToEnd(SIGNAL_EXIT_CODE + number)
+    raise SystemExit(SIGNAL_EXIT_CODE + number)
 
 
 @contextmanager
@@ -168,7 +163,7 @@ def orderly_end() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, _end)
     try:
         yield
-    except _ToldToEnd:
+    except SystemExit:
         last_words("mltswitch: told to end (SIGTERM)")
         raise
     finally:

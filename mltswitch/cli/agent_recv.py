@@ -31,8 +31,6 @@ ROUND: Final = "{round}"
 PEER: Final = "{peer}"
 BRACES: Final = re.compile(r"\{[^{}]*\}?|\}")
 """Whole placeholders, and what is left of broken ones."""
-MOST_NAMES: Final = 8
-"""In one line."""
 GOODBYE_SECONDS: Final = 5.0
 """For senders to hear that their last round is complete."""
 
@@ -45,10 +43,8 @@ GOODBYE_SECONDS: Final = 5.0
 @click.option("-o", "--output", metavar="FILE.npy", help="With {peer} and {round} in it, if you like.")
 @click.option("--from", "hosts", multiple=True, metavar="HOST", help="Who sends; else who connects first.")
 @click.option("--listen", metavar="ADDRESS[:PORT]", help="Where peers connect to.")
-@click.option("--data-port", type=int, help="UDP port of the data; by default any, which peers are told.")
 @click.option("--loss-bound", type=BELOW_ONE, metavar="SHARE", help="Of packets that may be missing.")
 @click.option("--important-loss-bound", type=BELOW_ONE, metavar="SHARE", help="Of important packets.")
-@click.option("--keep-missing", is_flag=True, help="What is missing keeps the round before's value, not 0.")
 @click.option("--maximum", default="1GiB", metavar="SIZE", help="Of memory for all tensors; by default 1GiB.")
 @agent_options
 def recv(output: str | None, hosts: tuple[str, ...], maximum: str, run: RunOptions, **bounds: Any) -> None:
@@ -124,7 +120,7 @@ class Receiving(Exchange):
         wait_seconds = self.options.wait_seconds
         until = time.monotonic() + wait_seconds
         progress(f"{self.agent.name} listens at {self.agent.listening_at}")
-        who = ", ".join(self.names[:MOST_NAMES]) or "the first who connects"
+        who = ", ".join(self.names) or "the first who connects"
         progress(f"waiting for {who}, up to {wait_seconds:g} s")
         names = self.names or (self.agent.wait_for_any_peer(wait_seconds),)
         self.agent.wait_for_peers(names, wait_seconds)
@@ -160,13 +156,9 @@ class Receiving(Exchange):
 
     def post(self, peer: str, number: int) -> Transfer:
         """See Exchange."""
-        buffer, before = self._buffer(peer, number), self._buffer(peer, number - 1)
-        if self.bounds["keep_missing"] and buffer is not before:
-            np.copyto(buffer, before)
-        kind = self.announced[peer].element_type
-        return self.agent.post_receive(
-            peer, buffer, tensor=TENSOR, round_number=number, element_type=kind, **self.bounds
-        )
+        options = {"element_type": self.announced[peer].element_type, **self.bounds}
+        buffer = self._buffer(peer, number)
+        return self.agent.post_receive(peer, buffer, tensor=TENSOR, round_number=number, **options)
 
     @property
     def _keeps_last(self) -> bool:
@@ -221,8 +213,6 @@ def check_output(output: str, peers: Sequence[str]) -> None:
         problem = f"one file for the tensors of {len(peers)} peers: write {PEER} into its name"
     elif strange:
         problem = f"nothing stands for {strange[0][:60]}: write {PEER}, {ROUND}, or no braces"
-    elif len(peers) > 1 and re.search(r"\}\d*\{", output):
-        problem = "may name the same file for several peers and rounds"
     if problem:
         raise UserInputError(problem, where="--output")
     for peer in peers or (PEER,):  # where nobody says who sends, folders must have nobody's name

@@ -38,14 +38,14 @@ TYPES: Final = tuple(entry.name.lower() for entry in ElementType)
 @click.option("--to", "hosts", multiple=True, required=True, metavar="HOST[=ADDRESS[:PORT]]", help="A peer.")
 @click.option("--rounds", type=click.IntRange(1, MOST_ROUNDS), default=1, help="How often; by default once.")
 @click.option("--layer", default="0", help="Number, or name in the plan's profile: gives the class.")
-@click.option("--class", "traffic_class", metavar="NAME", help="Class of the plan, whatever the layer.")
 @click.option(
     "--policy", "importance", type=click.Choice(list(POLICIES)), help="Which packets are important."
 )
 @click.option("--burst", "burst_packets", type=int, help="Packets that share a path and a DSCP/ECN byte.")
 @agent_options
-def send(hosts: tuple[str, ...], rounds: int, layer: str, traffic_class: str | None, importance: str | None,
-         run: RunOptions, **tensor: Any) -> None:  # fmt: skip
+def send(
+    hosts: tuple[str, ...], rounds: int, layer: str, importance: str | None, run: RunOptions, **tensor: Any
+) -> None:
     """Send a tensor to peers that wait for it with `mltswitch agent recv`.
 
     How much may be lost on the way is the receiver's to say. Exit code 6: a peer did not get it.
@@ -53,8 +53,8 @@ def send(hosts: tuple[str, ...], rounds: int, layer: str, traffic_class: str | N
     data, kind = _tensor(**tensor)
     settings = run.settings("sender")
     number = int(layer) if layer.isascii() and layer.isdigit() and len(layer) <= 5 else layer
-    with naming_options({"layer": "--layer", "traffic_class": "--class"}):
-        dscp = settings.dscp(number) if traffic_class is None else settings.dscp_of_class(traffic_class)
+    with naming_options({"layer": "--layer"}):
+        dscp = settings.dscp(number)
     # The port of the file is this host's receiver's.
     here = str(Endpoint(settings.listen_at.address, 0))
     about = {"element_type": kind.name.lower(), "dtype": data.dtype.str, "shape": data.shape}
@@ -63,12 +63,11 @@ def send(hosts: tuple[str, ...], rounds: int, layer: str, traffic_class: str | N
         options=run,
         announcement=Announcement.model_validate({"rounds": rounds, **about}),
         endpoints=_endpoints(settings, hosts),
-        dscp=None if settings.two_queues is not None and traffic_class is None else dscp,
+        dscp=None if settings.two_queues is not None else dscp,
         request=SendRequest(
             data=data,
             tensor=TENSOR,
             layer=number,
-            traffic_class=traffic_class,
             importance=importance,
             deadline_seconds=run.deadline_seconds,
             element_type=kind,
@@ -149,12 +148,8 @@ def _tensor(
     kind = ElementType[(type_name or "float32").upper()]
     try:
         return random_tensor(parse_bytes(random_size), seed, kind), kind
-    except ValueError as error:
+    except (ValueError, MemoryError) as error:
         raise UserInputError(str(error), where="--random") from None
-    except MemoryError:
-        raise UserInputError(
-            "does not fit into this host's memory", where=f"--random {random_size}"
-        ) from None
 
 
 def random_tensor(size_bytes: int, seed: int, kind: ElementType) -> NDArray[Any]:
