@@ -3,8 +3,8 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
@@ -44,8 +44,6 @@ class End:
         self.engine: tcp._Engine
         self.failures: list[AgentError] = []
         self.messages = threading.Semaphore(0)
-        self.frames: list[dict[str, Any]] = []
-        self.holds_frames = False
 
     def post_sends(self, requests: Sequence[Send]) -> list[tcp_streams._Ticket]:
         return cast(list[tcp_streams._Ticket], self.connection.post_sends(requests))
@@ -56,9 +54,7 @@ class End:
     def send_frame(self, peer: str, channel: str, body: dict[str, Any]) -> None:
         """Through JSON, as the control channel does, and later."""
         encoded = json.dumps(body)
-        self.frames.append(body)
-        if not self.holds_frames:
-            self.loop.call_soon(lambda: self.peer.deliver(json.loads(encoded)))
+        self.loop.call_soon(lambda: self.peer.deliver(json.loads(encoded)))
 
     def deliver(self, body: dict[str, Any]) -> None:
         """What the engine does with the peer's frames."""
@@ -90,16 +86,11 @@ class Ends:
 
     def call(self, work: Callable[[], _Result]) -> _Result:
         """In the loop's thread."""
-        done: Future[_Result] = Future()
 
-        def run() -> None:
-            try:
-                done.set_result(work())
-            except BaseException as error:  # noqa: BLE001  (the caller's)
-                done.set_exception(error)
+        async def run() -> _Result:
+            return work()
 
-        self.loop.call_soon_threadsafe(run)
-        return done.result(PATIENCE)
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(PATIENCE)
 
     def open(self) -> None:
         for end in (self.a, self.b):
@@ -116,29 +107,8 @@ class Ends:
         for end in (self.a, self.b):
             if hasattr(end, "connection"):
                 end.connection.close(AgentError("closed"))
-            end.engine.close()
-
-
-@contextmanager
-def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """In a thread of its own."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    try:
-        yield loop
-    finally:
-
-        async def end() -> None:
-            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-
-        asyncio.run_coroutine_threadsafe(end(), loop).result(PATIENCE)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(PATIENCE)
-        loop.close()
+            if hasattr(end, "engine"):
+                end.engine.close()
 
 
 @contextmanager
@@ -147,49 +117,54 @@ def running_ends(
 ) -> Iterator[Ends]:
     """Closed at the end."""
     ours = settings or TcpSettings()
-    with running_loop() as loop:
-        ends = Ends(loop, ours, theirs or ours)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    ends = Ends(loop, ours, theirs or ours)
+    try:
         ends.call(ends.open)
-        try:
-            if is_connected:
-                ends.call(ends.connect)
-            yield ends
-        finally:
-            ends.call(ends.close)
+        if is_connected:
+            ends.call(ends.connect)
+        yield ends
+    finally:
+        ends.call(ends.close)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(PATIENCE)
+        loop.close()
 
 
 def send(data: object, tensor: int = 1, **changes: Any) -> Send:
     """As the agent fills it in."""
-    values: dict[str, Any] = {
-        "memory": memory_of(data),
-        "tensor": tensor,
-        "round_number": 0,
-        "layer": 0,
-        "dscp": 34,
-        "importance": cast(ImportancePolicy, None),
-        "burst_packets": 0,
-        "deadline_ns": int(PATIENCE * SECOND),
-        "deadline_from": Moment.POST,
-    }
-    return Send(**(values | changes))
+    values: dict[str, Any] = {"layer": 0, "dscp": 34, "burst_packets": 0}
+    values["importance"] = cast(ImportancePolicy, None)
+    return Send(memory=memory_of(data), **(_of_both(tensor) | values | changes))
 
 
 def receive(buffer: object, tensor: int = 1, **changes: Any) -> Receive:
     """As the agent fills it in."""
-    values: dict[str, Any] = {
-        "memory": memory_of(buffer, writable=True),
-        "tensor": tensor,
-        "round_number": 0,
-        "loss_bound": 0.0,
-        "important_loss_bound": 1.0,
-        "soft_ns": 0,
-        "deadline_ns": int(PATIENCE * SECOND),
-        "deadline_from": Moment.POST,
-        "at_deadline": AtDeadline.FAIL,
-        "stop": StopRule.PATIENT,
-        "keep_missing": False,
-    }
-    return Receive(**(values | changes))
+    values: dict[str, Any] = {"loss_bound": 0.0, "important_loss_bound": 1.0, "soft_ns": 0}
+    values |= {"at_deadline": AtDeadline.FAIL, "stop": StopRule.PATIENT, "keep_missing": False}
+    return Receive(memory=memory_of(buffer, writable=True), **(_of_both(tensor) | values | changes))
+
+
+def _of_both(tensor: int) -> dict[str, Any]:
+    times = {"deadline_ns": int(PATIENCE * SECOND), "deadline_from": Moment.POST}
+    return {"tensor": tensor, "round_number": 0} | times
+
+
+def posted(end: End, buffer: object, **changes: Any) -> tcp_streams._Ticket:
+    """A receive that has said READY."""
+    [receiving] = end.post_receives([receive(buffer, **changes)])
+    until(lambda: receiving.number >= 0)
+    return receiving
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Bounded."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
 
 
 def outcome(ticket: tcp_streams._Ticket) -> Outcome:

@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -37,19 +36,14 @@ from tests.hostagent.transport.tcp_ends import (
     Ends,
     floats,
     outcome,
+    posted,
     receive,
     running_ends,
     send,
+    until,
 )
 
 SMALL = TcpSettings(chunk_bytes=4096)
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def failure(ticket: TcpTicket) -> AgentError:
@@ -237,12 +231,10 @@ def test_cancelled_in_the_middle_fails_at_both_ends_and_the_next_one_crosses(
 def test_chunks_of_an_earlier_attempt_are_nobodys() -> None:
     with running_ends() as ends:
         buffer = np.zeros(1000, np.float32)
-        [first] = ends.b.post_receives([receive(buffer)])
-        until(lambda: first.number >= 0)
+        first = posted(ends.b, buffer)
         first.cancel("once more")
         failure(first)
-        [second] = ends.b.post_receives([receive(buffer)])
-        until(lambda: second.number >= 0)
+        second = posted(ends.b, buffer)
         tap = Tap(ends.b)
         tap.chunk(first, 0, 4000, floats(1000).tobytes())
         tap.chunk(second, 0, 4000, np.full(1000, 7, np.float32).tobytes())
@@ -255,8 +247,7 @@ def test_deadlines_say_what_arrived(moment: Moment) -> None:
     with running_ends(SMALL) as ends:
         buffer = np.zeros(4096, np.float32)
         changes: dict[str, Any] = {"deadline_ns": SECOND // 20, "deadline_from": moment}
-        [receiving] = ends.b.post_receives([receive(buffer, **changes)])
-        until(lambda: receiving.number >= 0)
+        receiving = posted(ends.b, buffer, **changes)
         if moment is not Moment.POST:
             assert not receiving.wait(0.2)
         Tap(ends.b).chunk(receiving, 4096, 4096, bytes(range(256)) * 16)
@@ -295,13 +286,9 @@ def test_what_is_there_can_be_taken(keep_missing: bool, how: str) -> None:
     """Whole chunks count; the sender learns which."""
     with running_ends(SMALL) as ends:
         buffer = np.full(4096, 5, np.float32)
-        changes: dict[str, Any] = {"keep_missing": keep_missing}
+        changes: dict[str, Any] = {"keep_missing": keep_missing, "deadline_from": Moment.FIRST_BYTE}
         if how == "deadline":
-            changes |= {
-                "deadline_ns": SECOND // 10,
-                "deadline_from": Moment.FIRST_BYTE,
-                "at_deadline": AtDeadline.TAKE,
-            }
+            changes |= {"deadline_ns": SECOND // 10, "at_deadline": AtDeadline.TAKE}
         ends.a.connection.next_chunk = lambda: None  # type: ignore[method-assign]  # of a slow sender
         sending, receiving = cross(ends, floats(4096), buffer, **changes)
         until(lambda: sending.number >= 0)
@@ -317,8 +304,8 @@ def test_what_is_there_can_be_taken(keep_missing: bool, how: str) -> None:
             assert found.arrived.tolist() == [False, True, False, False]
             assert found.statistics.missing_share == 0.75
         assert (buffer[1024:2048] == 9).all()
-        assert (buffer[3072:] == (5 if keep_missing else 0)).all()
-        assert (buffer[:1024] == (5 if keep_missing else 0)).all()
+        for missing in (buffer[3072:], buffer[:1024]):
+            assert (missing == (5 if keep_missing else 0)).all()
 
 
 @pytest.mark.parametrize(
@@ -327,10 +314,7 @@ def test_what_is_there_can_be_taken(keep_missing: bool, how: str) -> None:
 def test_the_soft_time_makes_the_bounds_enough(bound: float, important: float, is_enough: bool) -> None:
     with running_ends(SMALL) as ends:
         bounds: dict[str, Any] = {"loss_bound": bound, "important_loss_bound": important}
-        [receiving] = ends.b.post_receives(
-            [receive(np.zeros(2048, np.float32), soft_ns=SECOND // 20, **bounds)]
-        )
-        until(lambda: receiving.number >= 0)
+        receiving = posted(ends.b, np.zeros(2048, np.float32), soft_ns=SECOND // 20, **bounds)
         tap = Tap(ends.b)
         tap.chunk(receiving, 0, 4096, bytes(4096))
         assert receiving.wait(PATIENCE if is_enough else 0.3) is is_enough
@@ -342,10 +326,8 @@ def test_the_soft_time_makes_the_bounds_enough(bound: float, important: float, i
 def test_loss_bounds_change_nothing_otherwise() -> None:
     with running_ends(SMALL) as ends:
         data, buffer = floats(100_000), np.zeros(100_000, np.float32)
-        assert all(
-            outcome(ticket).arrived.all()
-            for ticket in cross(ends, data, buffer, loss_bound=0.9, important_loss_bound=0.9)
-        )
+        tickets = cross(ends, data, buffer, loss_bound=0.9, important_loss_bound=0.9)
+        assert all(outcome(ticket).arrived.all() for ticket in tickets)
         assert np.array_equal(data, buffer)
 
 
@@ -388,11 +370,11 @@ def test_a_peer_whose_data_port_is_closed_cannot_be_reached() -> None:
         with socket.create_server(("127.0.0.1", 0)) as gone:
             port = gone.getsockname()[1]
 
+        offer["addresses"] = [["127.0.0.1", port]]
+
         def accept() -> None:
             ours = ends.a.engine.offer("b", "default")
-            ends.a.connection = ends.a.engine.accept(
-                "b", "default", ours, offer | {"addresses": [["127.0.0.1", port]]}
-            )
+            ends.a.connection = ends.a.engine.accept("b", "default", ours, offer)
 
         ends.call(accept)
         [sending] = ends.a.post_sends([send(floats(10))])
@@ -403,14 +385,7 @@ def test_a_peer_whose_data_port_is_closed_cannot_be_reached() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"version": 2},
-        {"token": "12"},
-        {"token": None},
-        {"addresses": []},
-        {"addresses": [["x", 1]]},
-        {"chunk_bytes": 1},
-    ],
+    [{"version": 2}, {"token": "12"}, {"addresses": []}, {"addresses": [["x", 1]]}, {"chunk_bytes": 1}],
 )
 def test_an_offer_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None:
     with running_ends(is_connected=False) as ends:
@@ -436,55 +411,31 @@ def test_who_does_not_know_the_token_is_closed_without_a_word(token: bytes | Non
         until(lambda: ends.b.connection.incoming)
         assert Tap(ends.b, token, magic).is_closed()
         assert len(ends.b.connection.incoming) == 1
-        assert all(
-            outcome(ticket).error is None for ticket in cross(ends, floats(9), np.zeros(9, np.float32))
-        )
+        tickets = cross(ends, floats(9), np.zeros(9, np.float32))
+        assert all(outcome(ticket).error is None for ticket in tickets)
 
 
-def test_strangers_are_not_kept_for_long() -> None:
+def test_strangers_are_not_kept_for_long_and_peers_have_so_many_connections() -> None:
     with running_ends() as ends:
         until(lambda: ends.b.connection.incoming)
         silent = [Tap(ends.b, b"", b"") for _ in range(4)]
         Tap(ends.b)  # who knows the token need not wait for them
         until(lambda: len(ends.b.connection.incoming) == 2)
         assert all(stranger.is_closed() for stranger in silent)
-
-
-def test_more_data_connections_than_there_may_be_are_closed() -> None:
-    with running_ends() as ends:
-        until(lambda: ends.b.connection.incoming)
-        taps = [Tap(ends.b) for _ in range(wire.MOST_STREAMS)]
+        taps = [Tap(ends.b) for _ in range(wire.MOST_STREAMS)]  # one more than there may be
         until(lambda: len(ends.b.connection.incoming) == wire.MOST_STREAMS)
         assert taps[-1].is_closed()
 
 
 @pytest.mark.parametrize(
-    ("first", "size", "mark"),
-    [
-        (1, 4096, wire.WHOLE),
-        (0, 4095, wire.WHOLE),
-        (1 << 40, 4096, wire.WHOLE),
-        (0, 0, wire.WHOLE),
-    ],
+    "chunks", [[(1, 4096)], [(0, 4095)], [(1 << 40, 4096)], [(0, 0)], [(0, 4096), (0, 4096)]]
 )
-def test_a_peer_that_breaks_the_rules_on_its_data_connection_is_left(
-    first: int, size: int, mark: bytes
-) -> None:
+def test_a_peer_that_breaks_the_rules_on_its_data_connection_is_left(chunks: list[tuple[int, int]]) -> None:
     with running_ends(SMALL) as ends:
-        buffer = np.zeros(2048, np.float32)
-        [receiving] = ends.b.post_receives([receive(buffer)])
-        until(lambda: receiving.number >= 0)
-        Tap(ends.b).chunk(receiving, first, size, bytes(size), mark)
-        assert isinstance(failure(receiving), ProtocolViolationError)
-
-
-def test_a_chunk_that_comes_twice_breaks_the_rules() -> None:
-    with running_ends(SMALL) as ends:
-        [receiving] = ends.b.post_receives([receive(np.zeros(2048, np.float32))])
-        until(lambda: receiving.number >= 0)
+        receiving = posted(ends.b, np.zeros(2048, np.float32))
         tap = Tap(ends.b)
-        for _ in range(2):
-            tap.chunk(receiving, 0, 4096, bytes(4096))
+        for first, size in chunks:
+            tap.chunk(receiving, first, size, bytes(size))
         assert isinstance(failure(receiving), ProtocolViolationError)
 
 
@@ -523,12 +474,9 @@ def test_a_bitmap_of_another_tensor(bitmap: str, problem: str) -> None:
         ends.a.connection.next_chunk = lambda: None  # type: ignore[method-assign]
         sending, _ = cross(ends, floats(4096), np.zeros(4096, np.float32))
         until(lambda: sending.number >= 0)
+        entry = ["done", sending.key, sending.number, bitmap]
         with pytest.raises(ProtocolViolationError, match=problem):
-            ends.call(
-                lambda: ends.a.connection.frame_received(
-                    {"entry": ["done", sending.key, sending.number, bitmap]}
-                )
-            )
+            ends.call(lambda: ends.a.connection.frame_received({"entry": entry}))
 
 
 def test_a_peer_cannot_make_us_remember_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
