@@ -163,8 +163,9 @@ def orderly_end() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, _end)
     try:
         yield
-    except SystemExit:
-        last_words("mltswitch: told to end (SIGTERM)")
+    except SystemExit as error:
+        if error.code == SIGNAL_EXIT_CODE + signal.SIGTERM:
+            last_words("mltswitch: told to end (SIGTERM)")
         raise
     finally:
         signal.signal(signal.SIGTERM, before)

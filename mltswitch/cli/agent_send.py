@@ -10,7 +10,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from mltswitch.cli.agent_options import RunOptions, agent_options, naming_options, require_together
+from mltswitch.cli.agent_options import RunOptions, agent_options, naming_options
 from mltswitch.cli.agent_transfer import MOST_ROUNDS, TENSOR, Announcement, Exchange
 from mltswitch.cli.arrays import read_array
 from mltswitch.cli.output import progress
@@ -33,7 +33,6 @@ TYPES: Final = tuple(entry.name.lower() for entry in ElementType)
 )
 @click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE.npy]")
 @click.option("--random", "random_size", metavar="SIZE", help="Instead of a file: so much of a normal law.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of --random.")
 @click.option("--type", "type_name", type=click.Choice(TYPES), help="Of elements, where no file says it.")
 @click.option("--to", "hosts", multiple=True, required=True, metavar="HOST[=ADDRESS[:PORT]]", help="A peer.")
 @click.option("--rounds", type=click.IntRange(1, MOST_ROUNDS), default=1, help="How often; by default once.")
@@ -133,9 +132,8 @@ def _endpoints(settings: AgentConfig, texts: tuple[str, ...]) -> Mapping[str, En
 
 
 def _tensor(
-    *, file: Path | None, random_size: str | None, seed: int, type_name: str | None
+    *, file: Path | None, random_size: str | None, type_name: str | None
 ) -> tuple[NDArray[Any], ElementType]:
-    require_together("seed", "random_size")
     if (file is None) == (random_size is None):
         raise UserInputError("a tensor is a file or --random", where="FILE.npy", expected="one of them")
     if file is not None:
@@ -147,16 +145,16 @@ def _tensor(
             raise
     kind = ElementType[(type_name or "float32").upper()]
     try:
-        return random_tensor(parse_bytes(random_size), seed, kind), kind
+        return random_tensor(parse_bytes(random_size), kind), kind
     except (ValueError, MemoryError) as error:
         raise UserInputError(str(error), where="--random") from None
 
 
-def random_tensor(size_bytes: int, seed: int, kind: ElementType) -> NDArray[Any]:
-    """Normally distributed, like gradients; whole numbers evenly. Raises ValueError."""
+def random_tensor(size_bytes: int, kind: ElementType) -> NDArray[Any]:
+    """Normally distributed, like gradients; whole numbers evenly; always the same. Raises ValueError."""
     if not kind.size_bytes <= size_bytes <= MOST_RANDOM_BYTES:
         raise ValueError(f"{size_bytes} bytes are not {kind.size_bytes} to {MOST_RANDOM_BYTES}")
-    count, generator = size_bytes // kind.size_bytes, np.random.default_rng(seed)
+    count, generator = size_bytes // kind.size_bytes, np.random.default_rng(1)
     if kind is ElementType.BYTES or kind.name.startswith("INT"):
         return generator.integers(0, 128, count, "uint8" if kind is ElementType.BYTES else kind.name.lower())
     drawn = generator.standard_normal(count, np.float64 if kind is ElementType.FLOAT64 else np.float32)

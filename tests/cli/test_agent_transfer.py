@@ -77,7 +77,7 @@ def test_keys_files_rounds_and_two_peers(capsys: pytest.CaptureFixture[str]) -> 
     arrived, missing = np.load("two-1.npy"), entry["missing_elements"]
     assert np.count_nonzero(arrived != GRADIENTS) == np.count_nonzero(arrived == 0) == missing
     assert outputs["two"]["peers"][0]["rounds"][0]["missing_packets"] == entry["missing_packets"]
-    drawn = random_tensor(100_000, 1, ElementType.BFLOAT16)
+    drawn = random_tensor(100_000, ElementType.BFLOAT16)
     assert np.load("one-1.npy").dtype == np.uint16
     assert np.count_nonzero(np.load("one-2.npy") != drawn) <= len(drawn) / 10
 
@@ -299,7 +299,6 @@ TO = ("send", "g.npy", "--to", "a=127.0.0.1")
         (("send", "g.npy", "--to", "a"), "peer a: nobody says where it listens"),
         (("send", "g.npy", "--to", "a=b.invalid"), "peer a: 'b.invalid' is no IP address, and no name"),
         ((*TO, "--to", "a=127.0.0.2"), "peer a: is named twice"),
-        ((*TO, "--seed", "2"), "--seed: means nothing without --random"),
         ((*TO, "--line-rate", "fast"), "--line-rate: 'fast' is not"),
         ((*TO, "--layer", "conv1"), "--layer: there is no layer or tensor 'conv1'"),
         ((*TO, "--layer", "65536"), "--layer: there is no layer 65536"),

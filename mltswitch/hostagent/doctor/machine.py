@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mltswitch.errors import MachineError
 from mltswitch.hostagent.config import AgentConfig
@@ -15,13 +15,6 @@ STRICT: Final = 1
 """rp_filter (Linux, networking/ip-sysctl): a packet comes in only where its answer would leave."""
 _CONF: Final = Path("/proc/sys/net/ipv4/conf")
 _PATHS_HINT: Final = "as root, the lines of: mltswitch agent paths --setup"
-
-
-class Link(NamedTuple):
-    """A network interface."""
-
-    name: str
-    mtu_bytes: int
 
 
 class Network:
@@ -35,24 +28,19 @@ class Network:
             raise MachineError("the doctor needs the package pyroute2", hint=hint) from None
         self._refusal: type[Exception] = NetlinkError
         self._netlink: Any = IPRoute()
-        self._links = {
-            link["index"]: Link(link.get_attr("IFLA_IFNAME"), link.get_attr("IFLA_MTU"))
-            for link in self._netlink.get_links()
-        }
-        self._owners = {
-            entry.get_attr("IFA_LOCAL") or entry.get_attr("IFA_ADDRESS"): self._links[entry["index"]]
-            for entry in self._netlink.get_addr()
-        }
 
     def close(self) -> None:
         """No more questions."""
         self._netlink.close()
 
-    def owner(self, address: str) -> Link | None:
-        """The interface with this address."""
+    def owner(self, address: str) -> tuple[str, int] | None:
+        """Name and MTU of the interface with this address."""
         ip = ip_address(address)
-        is_of_127 = ip.version == 4 and ip.is_loopback  # all of 127/8 is there
-        return self._owners.get("127.0.0.1" if is_of_127 else str(ip))
+        here = "127.0.0.1" if ip.version == 4 and ip.is_loopback else str(ip)  # all of 127/8 is there
+        for entry in self._netlink.get_addr():
+            if here == (entry.get_attr("IFA_LOCAL") or entry.get_attr("IFA_ADDRESS")):
+                return self._link(entry["index"])
+        return None
 
     def route(self, address: str) -> str:
         """The interface by which the kernel sends there; raises MachineError."""
@@ -60,7 +48,11 @@ class Network:
             (found,) = self._netlink.route("get", dst=address)
         except self._refusal as error:
             raise MachineError(f"there is no route: {error.args[-1]}", where=f"route to {address}") from None
-        return self._links[found.get_attr("RTA_OIF")].name
+        return self._link(found.get_attr("RTA_OIF"))[0]
+
+    def _link(self, index: int) -> tuple[str, int]:
+        (link,) = self._netlink.get_links(index)
+        return link.get_attr("IFLA_IFNAME"), link.get_attr("IFLA_MTU")
 
 
 def machine_findings(config: AgentConfig) -> tuple[Finding, ...]:
@@ -106,10 +98,11 @@ def _addresses(config: AgentConfig, network: Network) -> Iterator[Finding]:
         if owner is None:
             yield Finding(Status.ERROR, where, "this host does not have it", _PATHS_HINT)
             continue
-        names.add(owner.name)
-        what = f"on {owner.name}, whose MTU is {owner.mtu_bytes:,}, {wanted:,} wanted"
-        hint = f"as root: ip link set {owner.name} mtu {wanted}; or mtu_bytes: {owner.mtu_bytes}"
-        yield checked(owner.mtu_bytes >= wanted, where, what, hint, Status.ERROR)
+        name, mtu_bytes = owner
+        names.add(name)
+        what = f"on {name}, whose MTU is {mtu_bytes:,}, {wanted:,} wanted"
+        hint = f"as root: ip link set {name} mtu {wanted}; or mtu_bytes: {mtu_bytes}"
+        yield checked(mtu_bytes >= wanted, where, what, hint, Status.ERROR)
     for name in sorted(names) if len(names) > 1 else ():
         hint = f"as root: sysctl -w net.ipv4.conf.{name.replace('.', '/')}.rp_filter=2"
         # What counts is the larger of all and the interface's own.
@@ -129,6 +122,8 @@ def route_findings(network: Network, local: str, remotes: Iterable[str]) -> Iter
         except MachineError as error:
             yield Finding(Status.ERROR, where, error.what, _PATHS_HINT)
             continue
-        is_ours = owner is None or name in {owner.name, "lo"}
-        what = f"by {name}" if is_ours or owner is None else f"by {name}, and {local} is on {owner.name}"
-        yield checked(is_ours, where, what, _PATHS_HINT)
+        if owner is None or name in {owner[0], "lo"}:
+            yield Finding(Status.OK, where, f"by {name}")
+        else:
+            what = f"by {name}, and {local} is on {owner[0]}"
+            yield Finding(Status.WARNING, where, what, _PATHS_HINT)
