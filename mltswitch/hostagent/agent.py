@@ -15,16 +15,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 from weakref import WeakSet
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.channel import Channel, ReceiveRequest, SendRequest
+from mltswitch.hostagent.channel import Channel
 from mltswitch.hostagent.config import DEFAULT_CHANNEL, AgentConfig
 from mltswitch.hostagent.elements import check_byte_order
 from mltswitch.hostagent.endpoint import Endpoint
-from mltswitch.hostagent.engine import Engine
+from mltswitch.hostagent.engine import STOP_SECONDS, Engine
 from mltswitch.hostagent.errors import DeadlineExceededError, PeerUnreachableError
 from mltswitch.hostagent.protocol.frames import text
 from mltswitch.hostagent.tagging.classes import TwoQueues
@@ -73,6 +72,13 @@ class Agent:
         except BaseException:
             self.engine.stop()
             raise
+        # Posts and messages of the default channel: see Channel.
+        self.post_send: Final = self.default.post_send
+        self.post_receive: Final = self.default.post_receive
+        self.post_sends: Final = self.default.post_sends
+        self.post_receives: Final = self.default.post_receives
+        self.send_message: Final = self.default.send_message
+        self.receive_message: Final = self.default.receive_message
         self.engine.tell(AgentStarted(agent=self.name, addresses=self.config.addresses))
 
     @property
@@ -106,7 +112,7 @@ class Agent:
         """
         found = self._channels.get(name)
         if found is None or transport not in {None, found.transport}:
-            self.engine.declare(name, transport or "mlt")
+            self.engine.run(self.engine.declare(name, transport or "mlt"), STOP_SECONDS)
             found = self._channels.setdefault(name, Channel(self, name, transport or "mlt"))
         return found
 
@@ -152,45 +158,19 @@ class Agent:
         self.engine.stop()
         self.completions.close()
 
-    def post_send(self, peer: str, data: object, *, tensor: int, **options: Any) -> Transfer:
-        """On the default channel: see `Channel.post_send`."""
-        return self.default.post_send(peer, data, tensor=tensor, **options)
-
-    def post_receive(self, peer: str, buffer: object, *, tensor: int, **options: Any) -> Transfer:
-        """On the default channel: see `Channel.post_receive`."""
-        return self.default.post_receive(peer, buffer, tensor=tensor, **options)
-
-    def post_sends(
-        self, peer: str, requests: Sequence[SendRequest], completions: CompletionQueue | None = None
-    ) -> list[Transfer]:
-        """On the default channel: see `Channel.post_sends`."""
-        return self.default.post_sends(peer, requests, completions)
-
-    def post_receives(
-        self, peer: str, requests: Sequence[ReceiveRequest], completions: CompletionQueue | None = None
-    ) -> list[Transfer]:
-        """On the default channel: see `Channel.post_receives`."""
-        return self.default.post_receives(peer, requests, completions)
-
-    def send_message(self, peer: str, message: bytes, timeout_seconds: float = 10.0) -> None:
-        """On the default channel: see `Channel.send_message`."""
-        self.default.send_message(peer, message, timeout_seconds)
-
-    def receive_message(self, peer: str, timeout_seconds: float = 10.0) -> bytes:
-        """On the default channel: see `Channel.receive_message`."""
-        return self.default.receive_message(peer, timeout_seconds)
-
     def poll(self, timeout_seconds: float = 0.0) -> Completion | None:
         """The next completion of the agent's own queue; None where none came in time."""
         return self.completions.poll(timeout_seconds)
 
     def observe(self, observer: Observer) -> None:
         """Tell it from now on what happens."""
-        self.engine.observe(observer, is_wanted=True)
+        if observer not in self.engine.observers:
+            self.engine.observers.append(observer)
 
     def stop_observing(self, observer: Observer) -> None:
         """Tell it nothing more."""
-        self.engine.observe(observer, is_wanted=False)
+        if observer in self.engine.observers:
+            self.engine.observers.remove(observer)
 
     def snapshot(self) -> AgentSnapshot:
         """What has been counted until now; raises AgentError after `close`."""
@@ -210,16 +190,10 @@ class Agent:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # For channels and transfers
-
-    def check_wait(self) -> None:
-        """See transfer.Owner."""
-        self.engine.check_wait()
 
     def dscp(self, layer: int) -> int:
         """The code point of a layer's next packets."""
@@ -236,7 +210,7 @@ class Agent:
             transfer.add_done_callback(partial(self._send_ended, two_queues, layer))
 
     def transfer_ended(self, completion: Completion) -> None:
-        """See transfer.Owner."""
+        """Count it, and tell observers."""
         error = completion.error
         result = COMPLETED if error is None else error.result
         self._ended.count(completion.direction, result, completion.statistics)
@@ -264,7 +238,7 @@ class Agent:
                 transfer.retag(two_queues.dscp(layer))
 
     def _wait(self, is_so: Callable[[], bool], timeout_seconds: float) -> None:
-        self.check_wait()
+        self.engine.check_wait()
         with self.engine.changed:
             self.engine.changed.wait_for(lambda: is_so() or self.engine.is_closed, timeout_seconds)
         if self.engine.is_closed:

@@ -1,7 +1,7 @@
 """A channel: one transport, and a space of tensor and round numbers of its own, towards every peer."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -14,11 +14,11 @@ from mltswitch.hostagent.transfer import CompletionQueue, Transfer
 from mltswitch.hostagent.transport.description import (
     AtDeadline,
     Connection,
+    Direction,
     Moment,
     Receive,
     Send,
     StopRule,
-    Ticket,
 )
 from mltswitch.wire import ElementType
 
@@ -101,9 +101,7 @@ class Channel:
         Raises UserInputError for what cannot be sent, AgentError where the peer is not connected.
         """
         completions = options.pop("completions", None)
-        return self.post_sends(peer, [_made(SendRequest, data=data, tensor=tensor, **options)], completions)[
-            0
-        ]
+        return self.post_sends(peer, [SendRequest(data=data, tensor=tensor, **options)], completions)[0]
 
     def post_receive(self, peer: str, buffer: object, *, tensor: int, **options: Any) -> Transfer:
         """Receive a tensor into memory.
@@ -117,7 +115,7 @@ class Channel:
         Raises UserInputError for what cannot be received, AgentError where the peer is not connected.
         """
         completions = options.pop("completions", None)
-        request = _made(ReceiveRequest, buffer=buffer, tensor=tensor, **options)
+        request = ReceiveRequest(buffer=buffer, tensor=tensor, **options)
         return self.post_receives(peer, [request], completions)[0]
 
     def post_sends(
@@ -125,8 +123,7 @@ class Channel:
     ) -> list[Transfer]:
         """Many tensors in one post (a bucket): all begin, or none."""
         checked = [self._send(request) for request in requests]
-        connection = self._connection(peer, checked)
-        transfers = self._transfers(peer, connection.post_sends, checked, completions)
+        transfers = self._post(peer, Direction.SEND, checked, completions)
         for transfer, request, send in zip(transfers, requests, checked, strict=True):
             if request.dscp is None and request.traffic_class is None:
                 self._agent.send_began(transfer, send.layer)
@@ -137,8 +134,7 @@ class Channel:
     ) -> list[Transfer]:
         """Memory for many tensors in one post: all begin, or none."""
         checked = [self._receive(request) for request in requests]
-        connection = self._connection(peer, checked)
-        return self._transfers(peer, connection.post_receives, checked, completions)
+        return self._post(peer, Direction.RECEIVE, checked, completions)
 
     def wait_for_peers(self, peers: Sequence[str], timeout_seconds: float = 60.0) -> None:
         """Until the channel is open with all of them; raises AgentError naming one with which it is not."""
@@ -185,37 +181,31 @@ class Channel:
         """The transport's own end, for what only it has (`set_rate`, say); raises AgentError."""
         return self._agent.engine.connection(peer, self.name, 0.0)
 
-    def _connection(self, peer: str, requests: Sequence[Send | Receive]) -> Connection:
+    def _post(
+        self, peer: str, direction: Direction, requests: Sequence[Any], completions: CompletionQueue | None
+    ) -> list[Transfer]:
         if not requests:
             raise UserInputError("has no tensors", where="post", expected="1 or more")
-        seconds = min(request.deadline_ns for request in requests) / 1e9
+        agent, engine = self._agent, self._agent.engine
         try:
-            return self._agent.engine.connection(peer, self.name, seconds)
+            seconds = min(request.deadline_ns for request in requests) / 1e9
+            connection = engine.connection(peer, self.name, seconds)
         except AgentError as error:
             raise error.of_transfer(requests[0].tensor, requests[0].round_number) from None
-
-    def _transfers(
-        self,
-        peer: str,
-        post: Callable[[Any], Sequence[Ticket]],
-        requests: Sequence[Send | Receive],
-        completions: CompletionQueue | None,
-    ) -> list[Transfer]:
-        agent = self._agent
-        if agent.engine.has_observers:
-            for request in requests:
-                agent.engine.tell(
-                    TransferPosted(
-                        peer=peer,
-                        channel=self.name,
-                        tensor=request.tensor,
-                        round_number=request.round_number,
-                        direction="send" if isinstance(request, Send) else "receive",
-                        size_bytes=len(request.memory.data),
-                    )
+        for request in requests if engine.has_observers else ():
+            engine.tell(
+                TransferPosted(
+                    peer=peer,
+                    channel=self.name,
+                    tensor=request.tensor,
+                    round_number=request.round_number,
+                    direction=direction.value,
+                    size_bytes=len(request.memory.data),
                 )
+            )
+        post = connection.post_sends if direction is Direction.SEND else connection.post_receives
         transfers = [Transfer(agent, peer, self.name, ticket, completions) for ticket in post(requests)]
-        if completions is not None or agent.engine.has_observers:
+        if completions is not None or engine.has_observers:
             for transfer in transfers:
                 transfer.watch()
         return transfers
@@ -239,9 +229,13 @@ class Channel:
             dscp=dscp,
             importance=policy_named(importance),
             burst_packets=_whole("burst_packets", burst, MOST_LAYER),
-            deadline_ns=_nanoseconds("deadline_seconds", request.deadline_seconds, defaults.deadline_seconds),
+            deadline_ns=self._deadline_ns(request.deadline_seconds),
             deadline_from=_named("deadline_from", request.deadline_from, Moment),
         )
+
+    def _deadline_ns(self, seconds: float | None) -> int:
+        default = self._agent.config.defaults.deadline_seconds
+        return _nanoseconds("deadline_seconds", default if seconds is None else seconds)
 
     def _receive(self, request: ReceiveRequest) -> Receive:
         defaults = self._agent.config.defaults
@@ -259,29 +253,13 @@ class Channel:
             round_number=_whole("round_number", request.round_number, MOST_NUMBER),
             loss_bound=loss,
             important_loss_bound=_share("important_loss_bound", important),
-            soft_ns=0
-            if request.soft_seconds is None
-            else _nanoseconds("soft_seconds", request.soft_seconds, 0.0),
-            deadline_ns=_nanoseconds("deadline_seconds", request.deadline_seconds, defaults.deadline_seconds),
+            soft_ns=0 if request.soft_seconds is None else _nanoseconds("soft_seconds", request.soft_seconds),
+            deadline_ns=self._deadline_ns(request.deadline_seconds),
             deadline_from=_named("deadline_from", request.deadline_from, Moment),
             at_deadline=_named("at_deadline", request.at_deadline, AtDeadline),
             stop=stop,
             keep_missing=bool(request.keep_missing),
         )
-
-
-_Request = TypeVar("_Request", SendRequest, ReceiveRequest)
-
-
-def _made(kind: type[_Request], **options: Any) -> _Request:
-    unknown = set(options) - set(kind.__dataclass_fields__)
-    if unknown:
-        raise UserInputError(
-            f"there is no option {min(unknown)!r}",
-            where="post",
-            expected=", ".join(kind.__dataclass_fields__),
-        )
-    return kind(**options)
 
 
 def _whole(name: str, value: Any, most: int) -> int:
@@ -300,8 +278,7 @@ def _share(name: str, value: Any) -> float:
     return float(value)
 
 
-def _nanoseconds(name: str, value: float | None, default: float) -> int:
-    seconds = default if value is None else value
+def _nanoseconds(name: str, seconds: Any) -> int:
     if not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_DEADLINE_SECONDS:
         raise UserInputError(
             f"{seconds!r:.60} is no time", where=name, expected="seconds, above 0 and below a year"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError as FutureCancelledError
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mltswitch.errors import UserInputError
@@ -31,14 +32,10 @@ from mltswitch.hostagent.protocol.frames import (
     TransportFrame,
     is_channel_name,
 )
-from mltswitch.hostagent.protocol.handshake import (
-    goodbye_for,
-)
+from mltswitch.hostagent.protocol.handshake import goodbye_for
 from mltswitch.hostagent.security.tls import TlsIdentity
 from mltswitch.hostagent.session import Session, guarded
-from mltswitch.hostagent.streams import (
-    as_agent_error,
-)
+from mltswitch.hostagent.streams import as_agent_error
 from mltswitch.hostagent.telemetry.events import (
     AgentEnded,
     AgentEvent,
@@ -88,7 +85,7 @@ class Engine:
         self.warnings: list[str] = []
         self.listening_at = Endpoint("127.0.0.1", 0)
         self.connector: Final = Connector(self, identity, admit)
-        self._observers = list(observers)
+        self.observers = list(observers)
         self._channels: dict[str, str] = {}
         self._transports: dict[str, TransportEngine] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -185,10 +182,6 @@ class Engine:
         with self.changed:
             self.changed.notify_all()
 
-    def declare(self, name: str, transport: str) -> None:
-        """A channel, towards every peer; raises UserInputError, MachineError."""
-        self.run(self._declare(name, transport), STOP_SECONDS)
-
     def connect(self, peer: str, remote: Endpoint, timeout_seconds: float) -> None:
         """Patiently; raises what the last attempt raised."""
         until = time.monotonic() + timeout_seconds
@@ -205,28 +198,21 @@ class Engine:
 
         self.soon(leave)
 
-    def observe(self, observer: Observer, *, is_wanted: bool) -> None:
-        """From now on, or no more."""
-        if is_wanted and observer not in self._observers:
-            self._observers.append(observer)
-        elif not is_wanted and observer in self._observers:
-            self._observers.remove(observer)
-
     @property
     def has_observers(self) -> bool:
         """Whether anybody is told."""
-        return bool(self._observers)
+        return bool(self.observers)
 
     def tell(self, event: AgentEvent) -> None:
         """Observers, in the engine's thread; from any thread."""
-        if not self._observers:
+        if not self.observers:
             return
         if threading.get_ident() != self._thread.ident:
             self.soon(lambda: self.tell(event))
             return
-        for observer in list(self._observers):
-            if not guarded(lambda told=observer: told.observe(event), "an observer"):  # type: ignore[misc]
-                self.observe(observer, is_wanted=False)
+        for observer in list(self.observers):
+            if not guarded(partial(observer.observe, event), "an observer") and observer in self.observers:
+                self.observers.remove(observer)
 
     def counters(self) -> dict[str, int]:
         """Of all transports; any thread may ask."""
@@ -279,14 +265,11 @@ class Engine:
             self.connections[peer, channel] = connection
             self.changed.notify_all()
 
-    def closed(self, peer: str, channel: str) -> None:
-        """No more posts."""
-        with self.changed:
-            self.connections.pop((peer, channel), None)
-
     def ended(self, session: Session, error: AgentError) -> None:
         """A peer is gone."""
         with self.changed:
+            for channel in session.connections:
+                self.connections.pop((session.peer, channel), None)
             if self.sessions.get(session.peer) is session:
                 del self.sessions[session.peer]
             self._lost.pop(session.peer, None)
@@ -336,7 +319,8 @@ class Engine:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _declare(self, name: str, transport: str) -> None:
+    async def declare(self, name: str, transport: str) -> None:
+        """A channel, towards every peer; raises UserInputError, MachineError."""
         problem = "" if is_channel_name(name) else "is no name: letters, digits and '_.:-', 63 or fewer"
         if self._channels.get(name, transport) != transport:
             problem = f"has transport {self._channels[name]} already"

@@ -97,15 +97,14 @@ class Session:
         self._is_over = True
         if not isinstance(error, PeerUnreachableError) or goodbye:
             send_frame(self._writer, goodbye or goodbye_for(error))
-        for name, connection in self.connections.items():
+        for connection in self.connections.values():
             connection.close(error)
-            self._engine.closed(self.peer, name)
         for name, offer in self._ours.items():
             if name not in self.connections:
                 self._engine.withdraw(offer)
-        self.connections.clear()
         self._writer.close()
         self._engine.ended(self, error)
+        self.connections.clear()
 
     def _take(self, frame: Frame | None) -> None:
         match frame:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,14 @@ from mltswitch.errors import UserInputError
 from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
 from mltswitch.hostagent.transport.description import (
     Direction,
-    Outcome,
     Progress,
     Send,
     Ticket,
     TransferStatistics,
 )
+
+if TYPE_CHECKING:
+    from mltswitch.hostagent.agent import Agent
 
 _log: Final = logging.getLogger(__name__)
 
@@ -60,11 +62,7 @@ class CompletionQueue:
     def poll(self, timeout_seconds: float = 0.0) -> Completion | None:
         """The next one; None where none came in time, or none will come any more."""
         try:
-            found = (
-                self._entries.get(timeout=timeout_seconds)
-                if timeout_seconds > 0
-                else self._entries.get_nowait()
-            )
+            found = self._entries.get(timeout_seconds > 0, max(0.0, timeout_seconds))
         except queue.Empty:
             return None
         if found is None:
@@ -80,25 +78,15 @@ class CompletionQueue:
         self._entries.put(None)
 
 
-class Owner(Protocol):
-    """What a transfer needs of its agent."""
-
-    def check_wait(self) -> None:
-        """Raises where this thread must not wait: the engine's own, or after a fork."""
-
-    def transfer_ended(self, completion: Completion) -> None:
-        """Count it, and tell observers."""
-
-
 class Transfer:
     """A post on its way: wait for it, or await it."""
 
     def __init__(
-        self, owner: Owner, peer: str, channel: str, ticket: Ticket, completions: CompletionQueue | None
+        self, agent: "Agent", peer: str, channel: str, ticket: Ticket, completions: CompletionQueue | None
     ) -> None:
         self.peer: Final = peer
         self.channel: Final = channel
-        self._owner = owner
+        self._agent = agent
         self._ticket: Ticket | None = ticket
         request = ticket.request
         self.tensor: Final = request.tensor
@@ -139,7 +127,7 @@ class Transfer:
         """
         completion = self._completion
         if completion is None:
-            self._owner.check_wait()
+            self._agent.engine.check_wait()
             ticket = self._ticket
             if ticket is not None and not ticket.wait(timeout_seconds):
                 raise DeadlineExceededError(
@@ -221,34 +209,31 @@ class Transfer:
             if outcome is None:
                 return None
             self._ticket = None
-            self._completion = completion = self._completed(outcome)
+            self._completion = completion = Completion(
+                self.peer,
+                self.channel,
+                self.tensor,
+                self.round_number,
+                self.direction,
+                outcome.error,
+                outcome.statistics,
+                outcome.arrived,
+                outcome.elements_per_packet,
+                self._element_count,
+            )
             callbacks, self._callbacks = self._callbacks, []
-        self._owner.transfer_ended(completion)
+        self._agent.transfer_ended(completion)
         if self._completions is not None:
             self._completions.add(completion)
         for callback in callbacks:
             _call(callback)
         return completion
 
-    def _completed(self, outcome: Outcome) -> Completion:
-        return Completion(
-            self.peer,
-            self.channel,
-            self.tensor,
-            self.round_number,
-            self.direction,
-            outcome.error,
-            outcome.statistics,
-            outcome.arrived,
-            outcome.elements_per_packet,
-            self._element_count,
-        )
-
     def __del__(self) -> None:
         ticket = getattr(self, "_ticket", None)
         if ticket is not None and not self._is_watched:
             # Nobody can ask for it any more; its memory is kept until it has ended, and then it is counted.
-            type(self)(self._owner, self.peer, self.channel, ticket, None).watch()
+            type(self)(self._agent, self.peer, self.channel, ticket, None).watch()
 
 
 def _result(completion: Completion | None) -> Completion:
