@@ -118,12 +118,12 @@ class Connector:
                 self._engine.begin(session, theirs)
             except (MltswitchError, OSError, TimeoutError) as problem:
                 error = as_agent_error(problem, address)
-                if writer is not None:
+                if writer is None:
+                    accepted.close()
+                else:
                     if not isinstance(error, PeerUnreachableError) and session is None:
                         send_frame(writer, goodbye_for(error))
                     writer.close()
-                else:
-                    accepted.close()
                 is_here = error.peer in self._engine.sessions  # by another call
                 if not is_here and session is None and not isinstance(error, CrossedCallError):
                     self._engine.tell(

@@ -91,16 +91,17 @@ async def streams_of(
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """With TLS where there is an identity; raises AgentError."""
     loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
     try:
-        if not is_server:
-            context = identity.client if identity else None
-            return await asyncio.open_connection(
-                sock=connected, ssl=context, server_hostname=peer if context else None
+        if is_server:
+            context = identity.server if identity else None
+            transport, _ = await loop.connect_accepted_socket(lambda: protocol, connected, ssl=context)
+        else:
+            context, name = (identity.client, peer) if identity else (None, None)
+            transport, _ = await loop.create_connection(
+                lambda: protocol, sock=connected, ssl=context, server_hostname=name
             )
-        reader = asyncio.StreamReader(loop=loop)
-        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-        context = identity.server if identity else None
-        transport, _ = await loop.connect_accepted_socket(lambda: protocol, connected, ssl=context)
     except ssl.SSLError as error:
         raise refusal(error, peer) from None
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)

@@ -25,12 +25,16 @@ def important_packets(
     policy: ImportancePolicy, memory: TensorMemory, elements_per_packet: int
 ) -> NDArray[np.bool_]:
     """What a policy says; raises UserInputError where that is not a flag a packet."""
-    flags = np.asarray(policy.important(memory, elements_per_packet))
-    packets = packets_of(memory, elements_per_packet)
+    flags = policy.important(memory, elements_per_packet)
+    return _flags(flags, packets_of(memory, elements_per_packet), "importance policy")
+
+
+def _flags(answer: Any, packets: int, where: str) -> NDArray[np.bool_]:
+    flags = np.asarray(answer)
     if flags.shape != (packets,) or flags.dtype != np.bool_:
         raise UserInputError(
             f"answered {flags.dtype} of shape {flags.shape}",
-            where="importance policy",
+            where=where,
             expected=f"bool of shape ({packets},)",
         )
     return flags
@@ -68,13 +72,12 @@ class ByPosition:
 
     def important(self, memory: TensorMemory, elements_per_packet: int) -> NDArray[np.bool_]:
         """Every packet that holds one of them."""
-        packets, elements = packets_of(memory, elements_per_packet), round(self.share * memory.element_count)
-        numbers = np.arange(packets)
+        elements = round(self.share * memory.element_count)
+        first = np.arange(packets_of(memory, elements_per_packet)) * elements_per_packet
         if self.end == "front":
-            return numbers * elements_per_packet < elements
-        return np.minimum((numbers + 1) * elements_per_packet, memory.element_count) > (
-            memory.element_count - elements
-        )
+            return first < elements
+        ends = np.minimum(first + elements_per_packet, memory.element_count)
+        return ends > memory.element_count - elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +101,7 @@ class ByFunction:
     def _asked(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
         rows = rows.view()
         rows.flags.writeable = False
-        answer = np.asarray(self.function(rows))
-        if answer.shape != (len(rows),) or answer.dtype != np.bool_:
-            raise UserInputError(
-                f"answered {answer.dtype} of shape {answer.shape}",
-                where="importance function",
-                expected=f"bool of shape ({len(rows)},)",
-            )
-        return answer
+        return _flags(self.function(rows), len(rows), "importance function")
 
 
 BY_MAGNITUDE: Final = Compiled("magnitude")
