@@ -10,12 +10,7 @@ from mltswitch.cli.agent_recv import recv
 from mltswitch.cli.agent_send import send
 
 
-@click.group(
-    epilog="\b\nExamples:\n  mltswitch agent recv -o copy.npy\n"
-    "  mltswitch agent send gradients.npy --to receiver=127.0.0.1\n"
-    "  mltswitch agent keys host1 host2 -o job\n"
-    "  mltswitch agent paths --plan plan.yaml --from host1 --to host3 --setup"
-)
+@click.group
 def agent() -> None:
     """Send and receive tensors; keys of a job, and the paths between its hosts."""
 

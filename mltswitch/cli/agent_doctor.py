@@ -3,7 +3,7 @@
 import re
 import time
 from collections import Counter
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,8 +79,7 @@ def doctor(
             agent.connect(peer)
             report = Examiner(agent, peer, machine).report(points)
     if as_json:
-        values = {each.name: getattr(report, each.name) for each in fields(report)}
-        print_json({"status": worst(report.findings), **values})
+        print_json({"status": worst(report.findings), **asdict(report)})
     else:
         _show(report)
     if listen is not None and not report.exit_code:

@@ -11,10 +11,8 @@ from mltswitch.errors import MachineError
 from mltswitch.hostagent.errors import AgentError
 from mltswitch.wire import Dscp, Ecn
 
-LOSS_SHARE: Final = 0.01
-"""An idle network in order loses less."""
 FEWEST_LOST: Final = 3
-"""Fewer may be an accident of one of the hosts."""
+"""Of full packets; fewer may be an accident of one of the hosts."""
 ECN_NAMES: Final = {Ecn.NOT_ECT: "Not-ECT", Ecn.ECT_0: "ECT(0)", Ecn.ECT_1: "ECT(1)", Ecn.CE: "CE"}
 _BORDER: Final = "look for the switch on this path that rewrites it: an untrusted port, a policy, a tunnel"
 _FILTER: Final = "look for a packet filter or a policer on this path"
@@ -123,7 +121,7 @@ def mtu(longest_bytes: int, wanted_bytes: int) -> Finding:
 
 def loss(sent: int, lost: int) -> Finding:
     """Of full packets of one class."""
-    status = Status.ERROR if lost >= max(FEWEST_LOST, LOSS_SHARE * sent) else Status.WARNING
+    status = Status.ERROR if lost >= FEWEST_LOST else Status.WARNING
     return checked(not lost, "loss", f"{lost} of {sent} full packets lost", _IDLE, status)
 
 

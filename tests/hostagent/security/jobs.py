@@ -53,7 +53,6 @@ class Job:
         names: Sequence[str],
         usages: Sequence[x509.ObjectIdentifier],
         *,
-        is_critical: bool = False,
         subject: str = "a",
     ) -> Credentials:
         """A certificate of the job's CA as `make_keys` would never make it."""
@@ -67,7 +66,7 @@ class Job:
             alternatives = x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
             builder = builder.add_extension(alternatives, critical=False)
         if usages:
-            builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=is_critical)
+            builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         return self.stored(Signed(builder.sign(self.authority.key, hashes.SHA256()), key))
 
     def stored(self, host: Signed, believed: Signed | None = None) -> Credentials:
