@@ -172,10 +172,9 @@ class Engine:
         self.check_wait()
         if not self.is_closed and self._thread.is_alive():
             self.is_closed = True
-            with suppress(AgentError):
-                future = asyncio.run_coroutine_threadsafe(self._stop(), self.loop)
-                with suppress(TimeoutError):
-                    future.result(STOP_SECONDS)
+            future = asyncio.run_coroutine_threadsafe(self._stop(), self.loop)
+            with suppress(AgentError, TimeoutError):
+                future.result(STOP_SECONDS)
             self.soon(self.loop.stop)
             self._thread.join(STOP_SECONDS)
         self.is_closed = True
@@ -256,14 +255,13 @@ class Engine:
         self._transports[offer.transport].withdraw(offer.parameters)
 
     def accept(self, peer: str, channel: str, ours: ChannelOffer, theirs: ChannelOffer) -> Connection:
-        """Both ends have declared the channel."""
-        return self._transports[ours.transport].accept(peer, channel, ours.parameters, theirs.parameters)
-
-    def opened(self, peer: str, channel: str, connection: Connection) -> None:
-        """Posts may begin."""
+        """Both ends have declared the channel: posts may begin."""
+        transport = self._transports[ours.transport]
+        connection = transport.accept(peer, channel, ours.parameters, theirs.parameters)
         with self.changed:
             self.connections[peer, channel] = connection
             self.changed.notify_all()
+        return connection
 
     def ended(self, session: Session, error: AgentError) -> None:
         """A peer is gone."""

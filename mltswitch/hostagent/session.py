@@ -71,7 +71,10 @@ class Session:
         if name not in self._ours and not self._is_over:
             self._ours[name] = offer = self._engine.offer(self.peer, name)
             self.send(OpenChannel(name=name, offer=offer))
-            self._open_or_end(name)
+            try:
+                self._open(name)
+            except AgentError as error:
+                self.end(error)
 
     def send(self, frame: Frame) -> None:
         """To the peer, soon; one that reads nothing any more is given up."""
@@ -125,12 +128,6 @@ class Session:
             case Hello():
                 raise ProtocolViolationError("says HELLO twice", peer=self.peer)
 
-    def _open_or_end(self, name: str) -> None:
-        try:
-            self._open(name)
-        except AgentError as error:
-            self.end(error)
-
     def _open(self, name: str) -> None:
         ours, theirs = self._ours.get(name), self._theirs.get(name)
         if ours is None or theirs is None or name in self.connections:
@@ -141,9 +138,7 @@ class Session:
                 " the other",
                 peer=self.peer,
             )
-        connection = self._engine.accept(self.peer, name, ours, theirs)
-        self.connections[name] = connection
-        self._engine.opened(self.peer, name, connection)
+        self.connections[name] = self._engine.accept(self.peer, name, ours, theirs)
 
 
 def guarded(call: Callable[[], object], what: str) -> bool:

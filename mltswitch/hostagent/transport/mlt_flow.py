@@ -68,6 +68,7 @@ _ERRORS: Final[dict[int, tuple[type[AgentError], str]]] = {
     ),
 }
 """What a status means, where the data plane, or the peer, says more: with that."""
+_TIMES: Final = ("posted_ns", "ready_ns", "first_ns", "last_ns", "ended_ns")
 _PATH_COUNTS: Final = (
     "weight",
     "sent_packets",
@@ -343,11 +344,7 @@ class MltTicket:
             important_received=result.arrived_important,
             passes=result.passes,
             packets_by_path=tuple(result.by_path[0 : self._connection.paths]),
-            posted_ns=result.posted_ns,
-            ready_ns=result.ready_ns,
-            first_ns=result.first_ns,
-            last_ns=result.last_ns,
-            ended_ns=result.ended_ns,
+            **{name: getattr(result, name) for name in _TIMES},
         )
 
     def _error(self, result: Any) -> AgentError:
