@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, model_validator
@@ -164,9 +165,8 @@ class AgentConfig(BaseModel):
         try:
             return config.resolved(Path() if path is None else Path(path).parent)
         except UserInputError as error:
-            if error.where.partition(".")[0] in {
-                field.alias or name for name, field in cls.model_fields.items()
-            }:
+            fields = {entry.alias or name for name, entry in cls.model_fields.items()}
+            if error.where.partition(".")[0] in fields:
                 error.where = place_of(error.where, where=where, text=text)
             raise
 
@@ -333,12 +333,9 @@ class AgentConfig(BaseModel):
             return self._check_plaintext(remote, where)
         text = remote or self.peers.get(peer)
         if text is None:
-            known = ", ".join([*self.peers][:8]) + (", …" if len(self.peers) > 8 else "")
-            raise UserInputError(
-                "nobody says where it listens",
-                where=where,
-                expected=f"NAME=ADDRESS:PORT{', or one of ' + known if known else ''}",
-            )
+            known = shorten(", ".join(self.peers), 80, placeholder=" …")
+            expected = f"NAME=ADDRESS:PORT{', or one of ' * bool(known)}{known}"
+            raise UserInputError("nobody says where it listens", where=where, expected=expected)
         if remote is None and self._source:
             where = f"{self._source}: peers.{peer}"
         return self._check_plaintext(look_up(text, where=where, like=self.addresses[0]), where)
@@ -386,21 +383,19 @@ class AgentConfig(BaseModel):
         where that is more; T_high half-way from there to a full queue, so that flows slow down before it is
         full, but half the noise above T_low at least. Where no queue is known the data plane guesses both.
         """
-        from mltswitch.hostagent.dataplane.binding import RateOptions
-
         line_rate_bps = self.line_rate_bps or LOOPBACK_RATE_BPS
         low_ns = high_ns = 0
         if self.queue_bytes:
             drain_ns = round(self.queue_bytes * BITS_PER_BYTE / line_rate_bps * NANOSECONDS)
             low_ns = max(HOST_NOISE_NS, round(LOW_SHARE * drain_ns))
             high_ns = low_ns + (max(HOST_NOISE_NS, drain_ns - low_ns) + 1) // 2
-        return RateOptions(
-            cap_bps=line_rate_bps * self.rate_share,
-            increase_bps=line_rate_bps * INCREASE_SHARE,
-            low_ns=low_ns,
-            high_ns=high_ns,
-            window_bytes=window_bytes,
-        )
+        return {
+            "cap_bps": line_rate_bps * self.rate_share,
+            "increase_bps": line_rate_bps * INCREASE_SHARE,
+            "low_ns": low_ns,
+            "high_ns": high_ns,
+            "window_bytes": window_bytes,
+        }
 
 
 def _refuse(*rules: tuple[str, object, str]) -> None:

@@ -78,11 +78,9 @@ def look_up(text: str, *, where: str, like: str = "") -> Endpoint:
             return Endpoint(host, port)
         found = [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     except OSError as error:
-        raise UserInputError(
-            f"{text[:_SHOWN]!r} is no IP address, and no name with one ({error.strerror})",
-            where=where,
-            hint="mend the name, /etc/hosts or the DNS, or give the address",
-        ) from None
+        problem = f"{text[:_SHOWN]!r} is no IP address, and no name with one ({error.strerror})"
+        hint = "mend the name, /etc/hosts or the DNS, or give the address"
+        raise UserInputError(problem, where=where, hint=hint) from None
     except ValueError as error:  # UnicodeError is one, too
         raise UserInputError(str(error), where=where) from None
     return Endpoint(next((address for address in found if (":" in address) == (":" in like)), found[0]), port)

@@ -78,11 +78,8 @@ def _profile(plan: Plan, named: str | None, folder: Path) -> ModelProfile | None
         return None
     profile = resolve_profile(named if named in bundled_names() else str(folder / named))
     if profile_sha256(profile) != plan.provenance.profile_sha256:
-        raise UserInputError(
-            f"{profile.name!r} is not {plan.provenance.profile_name!r}, that the plan was made for",
-            where="profile",
-            hint="make the plan again for this profile",
-        )
+        problem = f"{profile.name!r} is not {plan.provenance.profile_name!r}, that the plan was made for"
+        raise UserInputError(problem, where="profile", hint="make the plan again for this profile")
     return profile
 
 
@@ -92,31 +89,23 @@ def _spraying(plan: Plan, host: Host, given: Spraying) -> tuple[Spraying, tuple[
     if given.mode not in {None, mode}:
         raise UserInputError(f"the plan's is {mode}", where="spraying.mode", expected="nothing")
     options = PathOptions(given.source_ports, given.first_source_port, given.sticky)
-    peers = [entry for entry in plan.topology.hosts if entry.name != host.name]
-    pods = plan.topology.pods
+    peers, pods = [entry for entry in plan.topology.hosts if entry.name != host.name], plan.topology.pods
     peers.sort(key=lambda entry: (entry.leaf == host.leaf, pods[entry.leaf] == pods[host.leaf]))
-    paths = {
-        peer.name: paths_between(plan, host.name, peer.name, options)
-        for peer in peers[: None if mode == "p4" else 1]
-    }
+    asked = peers if mode == "p4" else peers[:1]
+    paths = {peer.name: paths_between(plan, host.name, peer.name, options) for peer in asked}
     most: tuple[FabricPath, ...] = next(iter(paths.values()), ())
     found: dict[str, Any] = {"mode": mode}
     if mode == "entropy":
         found["source_ports"] = max(len(most), 1)
     elif mode == "srv6":
-        found["segments"] = tuple(
-            path.way.segments[:-1] for path in most if isinstance(path.way, SegmentList)
-        )
-        if not found["segments"]:  # all hosts are below one leaf
-            found["mode"] = "alias"
+        lists = [path.way for path in most if isinstance(path.way, SegmentList)]
+        found = {"segments": tuple(each.segments[:-1] for each in lists)}
+        found["mode"] = mode if lists else "alias"  # all hosts are below one leaf
     elif mode == "p4":
-        found |= {
-            "interface": host.interface,
-            "gateway": hardware_address(host.gateway),
-            "routes": {
-                peer: tuple(path.way.ports for path in ways if isinstance(path.way, SourceRoute))
-                for peer, ways in paths.items()
-            },
+        found |= {"interface": host.interface, "gateway": hardware_address(host.gateway)}
+        found["routes"] = {
+            peer: tuple(path.way.ports for path in ways if isinstance(path.way, SourceRoute))
+            for peer, ways in paths.items()
         }
     addresses = tuple(str(path.source) for path in most) or (str(host.address),)
     return given.model_copy(update=found), addresses
