@@ -9,7 +9,13 @@ from typing import Any, Final
 
 import click
 
-from mltswitch.cli.agent_options import config_options, naming_options, option_name, require_together
+from mltswitch.cli.agent_options import (
+    config_options,
+    naming_options,
+    option_name,
+    require_together,
+    require_way_out,
+)
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.cli.strangers import Strangers
 from mltswitch.errors import UserInputError, printable
@@ -104,7 +110,7 @@ def _settings(listen: str | None, to: str | None, options: dict[str, Any]) -> Ag
         settings = AgentConfig.load(options["config"], given)
     if to is None:
         return settings
-    settings.endpoint(peer)  # raises where nobody says where that is
+    require_way_out(settings, peer, settings.endpoint(peer))  # raises where nobody says where that is
     here = str(Endpoint(settings.listen_at.address, 0))
     changes = {"peers": {peer: settings.peers[peer]}, "listen": here, "data_port": None}
     return settings.model_copy(update=changes)

@@ -16,7 +16,7 @@ from mltswitch.cli.numbers import NumberRange
 from mltswitch.cli.output import json_option, last_words, progress
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.hostagent import Agent, AgentConfig, AgentError, TraceWriter, serve_metrics
-from mltswitch.hostagent.endpoint import parse_endpoint
+from mltswitch.hostagent.endpoint import Endpoint, parse_endpoint
 from mltswitch.hostagent.transport.description import transports
 
 SIGNAL_EXIT_CODE: Final = 128
@@ -115,6 +115,15 @@ def require_together(parameter: str, other: str) -> None:
     source = click.get_current_context().get_parameter_source
     if source(parameter) is ParameterSource.COMMANDLINE != source(other):
         raise UserInputError(f"means nothing without {option_name(other)}", where=option_name(parameter))
+
+
+def require_way_out(settings: AgentConfig, peer: str, there: Endpoint) -> None:
+    """Raises UserInputError where a peer is elsewhere, and our data's address is of loopback."""
+    ours = settings.addresses[0]
+    if settings.plaintext and Endpoint(ours, 0).ip.is_loopback and not there.ip.is_loopback:
+        what = f"data from {ours} does not leave this machine, and {peer} is at {there}"
+        expected = "this host's address in that network, or `addresses` in the file (-c)"
+        raise UserInputError(what, where="--address", expected=expected)
 
 
 @contextmanager

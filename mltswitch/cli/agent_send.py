@@ -10,7 +10,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from mltswitch.cli.agent_options import RunOptions, agent_options, naming_options
+from mltswitch.cli.agent_options import RunOptions, agent_options, naming_options, require_way_out
 from mltswitch.cli.agent_transfer import MOST_ROUNDS, TENSOR, Announcement, Exchange
 from mltswitch.cli.arrays import read_array
 from mltswitch.cli.output import progress
@@ -121,12 +121,7 @@ def _endpoints(settings: AgentConfig, texts: tuple[str, ...]) -> Mapping[str, En
         if problem := host_name_problem(name) or ("is named twice" if name in found else ""):
             raise UserInputError(problem, where=where)
         there = look_up(place, where=where, like=ours) if separator else settings.endpoint(name)
-        if settings.plaintext and Endpoint(ours, 0).ip.is_loopback and not there.ip.is_loopback:
-            raise UserInputError(
-                f"data from {ours} does not leave this machine, and {name} is at {there}",
-                where="--address",
-                expected="this host's address in that network, or `addresses` in the file (-c)",
-            )
+        require_way_out(settings, name, there)
         found[name] = there
     return found
 

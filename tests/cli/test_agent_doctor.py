@@ -107,6 +107,7 @@ def test_nobody_is_a_doctor(capsys: pytest.CaptureFixture[str]) -> None:
         (("--to", "b=127.0.0.1", "--dscp", "5-64"), "'5-64' is no range of 0-63"),
         (("--to", "b=127.0.0.1", "--dscp", "9-5"), "'9-5' is no range of 0-63"),
         (("--keys", "/nowhere"), "/nowhere"),
+        (("--plaintext", "--to", "b=192.0.2.1"), "--address: data from 127.0.0.1 does not leave"),
         (("--listen", "192.0.2.1"), "plain text does not leave this machine"),
         (("--address", "127.0.0.1", "--address", "::1"), "all IPv4 or all IPv6"),
     ],
