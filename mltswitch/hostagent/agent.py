@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from weakref import WeakSet
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.channel import Channel
+from mltswitch.hostagent.channel import Channel, ReceiveRequest, SendRequest
 from mltswitch.hostagent.config import DEFAULT_CHANNEL, AgentConfig
 from mltswitch.hostagent.elements import check_byte_order
 from mltswitch.hostagent.endpoint import Endpoint
@@ -72,13 +72,6 @@ class Agent:
         except BaseException:
             self.engine.stop()
             raise
-        # Posts and messages of the default channel: see Channel.
-        self.post_send: Final = self.default.post_send
-        self.post_receive: Final = self.default.post_receive
-        self.post_sends: Final = self.default.post_sends
-        self.post_receives: Final = self.default.post_receives
-        self.send_message: Final = self.default.send_message
-        self.receive_message: Final = self.default.receive_message
         self.engine.tell(AgentStarted(agent=self.name, addresses=self.config.addresses))
 
     @property
@@ -134,9 +127,9 @@ class Agent:
 
     def wait_for_peers(self, names: Iterable[str], timeout_seconds: float = 60.0) -> None:
         """Until all of them are connected; raises DeadlineExceededError naming those that are not."""
-        wanted = list(names)
-        self._wait(lambda: all(name in self.engine.sessions for name in wanted), timeout_seconds)
-        missing = [name for name in wanted if name not in self.engine.sessions]
+        wanted = set(names)
+        self._wait(lambda: wanted <= self.engine.sessions.keys(), timeout_seconds)
+        missing = sorted(wanted - self.engine.sessions.keys())
         if missing:
             raise DeadlineExceededError(
                 f"not connected within {timeout_seconds:g} s", peer=", ".join(missing[:8])
@@ -157,6 +150,34 @@ class Agent:
         """Say goodbye to all; what is open fails."""
         self.engine.stop()
         self.completions.close()
+
+    def post_send(self, peer: str, data: object, *, tensor: int, **options: Any) -> Transfer:
+        """On the default channel: see `Channel.post_send`."""
+        return self.default.post_send(peer, data, tensor=tensor, **options)
+
+    def post_receive(self, peer: str, buffer: object, *, tensor: int, **options: Any) -> Transfer:
+        """On the default channel: see `Channel.post_receive`."""
+        return self.default.post_receive(peer, buffer, tensor=tensor, **options)
+
+    def post_sends(
+        self, peer: str, requests: Sequence[SendRequest], completions: CompletionQueue | None = None
+    ) -> list[Transfer]:
+        """On the default channel: see `Channel.post_sends`."""
+        return self.default.post_sends(peer, requests, completions)
+
+    def post_receives(
+        self, peer: str, requests: Sequence[ReceiveRequest], completions: CompletionQueue | None = None
+    ) -> list[Transfer]:
+        """On the default channel: see `Channel.post_receives`."""
+        return self.default.post_receives(peer, requests, completions)
+
+    def send_message(self, peer: str, message: bytes, timeout_seconds: float = 10.0) -> None:
+        """On the default channel: see `Channel.send_message`."""
+        self.default.send_message(peer, message, timeout_seconds)
+
+    def receive_message(self, peer: str, timeout_seconds: float = 10.0) -> bytes:
+        """On the default channel: see `Channel.receive_message`."""
+        return self.default.receive_message(peer, timeout_seconds)
 
     def poll(self, timeout_seconds: float = 0.0) -> Completion | None:
         """The next completion of the agent's own queue; None where none came in time."""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -69,16 +70,9 @@ _ERRORS: Final[dict[int, tuple[type[AgentError], str]]] = {
 }
 """What a status means, where the data plane, or the peer, says more: with that."""
 _TIMES: Final = ("posted_ns", "ready_ns", "first_ns", "last_ns", "ended_ns")
-_PATH_COUNTS: Final = (
-    "weight",
-    "sent_packets",
-    "sent_bytes",
-    "acknowledged_packets",
-    "lost_packets",
-    "marked_packets",
-    "received_packets",
-    "received_marked",
-)
+_PATH_COUNTS: Final = [
+    field.name for field in fields(PathSnapshot) if field.type is int and field.name != "path"
+]
 
 
 class MltConnection:
