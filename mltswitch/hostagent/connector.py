@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from mltswitch.errors import MltswitchError
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import AgentError, PeerBusyError, PeerRefusedError, PeerUnreachableError
-from mltswitch.hostagent.protocol.frames import MOST_HELLO_BYTES
+from mltswitch.hostagent.protocol.frames import MOST_HELLO_BYTES, ChannelOffer
 from mltswitch.hostagent.protocol.handshake import (
     CrossedCallError,
     checked_hello,
@@ -67,7 +67,7 @@ class Connector:
         self._engine = engine
         self._identity, self._admit = identity, admit
         self._dialling: Counter[str] = Counter()
-        """Connector of ours, from the first attempt to the last: whom we call ourselves needs no leave."""
+        """Calls of ours, from the first attempt to the last: whom we call ourselves needs no leave."""
         self._greeting: Counter[str] = Counter()
         """Those of them that have said HELLO and wait for the peer's."""
         self._strangers: Counter[str] = Counter()
@@ -158,7 +158,7 @@ class Connector:
             if reasons[0]:
                 raise PeerRefusedError(reasons[0], peer=peer)
 
-    # Connector of ours
+    # Calls of ours
 
     async def connect(self, peer: str, remote: Endpoint, until: float) -> None:
         """Call until the peer is connected, or the time is up; raises the last attempt's AgentError."""
@@ -184,16 +184,30 @@ class Connector:
             self._dialling[peer] -= 1
 
     async def _dial(self, peer: str, remote: Endpoint) -> None:
-        connected = await dialled(remote, peer, self._engine.config.control_dscp)
+        """Say HELLO, and begin when the peer has."""
+        engine = self._engine
+        connected = await dialled(remote, peer, engine.config.control_dscp)
         writer: asyncio.StreamWriter | None = None
+        session: Session | None = None
+        ours: dict[str, ChannelOffer] = {}
         try:
             reader, writer = await streams_of(connected, self._identity, peer=peer)
             certified = certified_name(writer, self._identity, is_client=False)
-            if peer in self._engine.sessions:  # it has called meanwhile
-                writer.close()
-                return
-            session = await self._greeted(peer, certified, reader, writer)
+            self._check_not_connected(peer)
+            ours = engine.offers(peer)
+            self._greeting[peer] += 1
+            try:
+                send_frame(writer, hello(engine.name, ours))
+                frame = await read_frame(reader, peer, MOST_HELLO_BYTES)
+            finally:
+                self._greeting[peer] -= 1
+            theirs = checked_hello(frame, own_name=engine.name, certified=certified, expected=peer)
+            self._check_not_connected(peer)
+            session = Session(engine, peer, reader, writer, ours)
+            engine.begin(session, theirs)
         except BaseException as error:
+            for offer in ours.values() if session is None else ():
+                engine.withdraw(offer)
             if writer is None:
                 connected.close()
             else:
@@ -201,26 +215,8 @@ class Connector:
                     send_frame(writer, goodbye_for(error))
                 writer.close()
             raise
-        self._engine.task(session.run())
+        engine.task(session.run())
 
-    async def _greeted(
-        self, peer: str, certified: str | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> Session:
-        """Say HELLO, and begin when the peer has."""
-        ours = self._engine.offers(peer)
-        self._greeting[peer] += 1
-        session: Session | None = None
-        try:
-            send_frame(writer, hello(self._engine.name, ours))
-            frame = await read_frame(reader, peer, MOST_HELLO_BYTES)
-            theirs = checked_hello(frame, own_name=self._engine.name, certified=certified, expected=peer)
-            if peer in self._engine.sessions:
-                raise CrossedCallError("is connected already", peer=peer)
-            session = Session(self._engine, peer, reader, writer, ours)
-            self._engine.begin(session, theirs)
-        finally:
-            self._greeting[peer] -= 1
-            if session is None:
-                for offer in ours.values():
-                    self._engine.withdraw(offer)
-        return session
+    def _check_not_connected(self, peer: str) -> None:
+        if peer in self._engine.sessions:  # it has called meanwhile
+            raise CrossedCallError("is connected already", peer=peer)

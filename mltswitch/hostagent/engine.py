@@ -332,7 +332,7 @@ class Engine:
         for session in list(self.sessions.values()):
             session.declare(name)
 
-    # How sessions begin: for calls.py
+    # How sessions begin: for connector.py
 
     def offers(self, peer: str) -> dict[str, ChannelOffer]:
         """Of all declared channels."""
