@@ -31,6 +31,8 @@ from mltswitch.wire.tos import CS6, CS7, DSCP_COUNT, Dscp
 
 COLUMNS: Final = ("", "examined", "seen", "what to do")
 _LONG_SECONDS: Final = 3600.0
+WAIT_SECONDS: Final = 15.0
+"""For a peer that is not there yet."""
 _LEAVE_SECONDS: Final = 0.02
 
 
@@ -82,7 +84,7 @@ def doctor(
         progress(f"examining {peer} at {settings.endpoint(peer)}")
         with Agent(settings) as agent:
             agent.channel(CHANNEL)
-            agent.connect(peer)
+            agent.connect(peer, timeout_seconds=WAIT_SECONDS)
             report = Examiner(agent, peer, machine).report(points)
     if as_json:
         print_json({"status": worst(report.findings), **asdict(report)})

@@ -133,6 +133,8 @@ def _tensor(
         raise UserInputError("a tensor is a file or --random", where="FILE.npy", expected="one of them")
     if file is not None:
         data = read_array(file)
+        if data.dtype.kind not in "biufc":
+            raise UserInputError(f"has elements of type {data.dtype}", where=str(file), expected="numbers")
         try:
             return data, memory_of(data, element_type=type_name).element_type
         except UserInputError as error:

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from mltswitch.errors import UserInputError
     from mltswitch.hostagent.agent import Agent
     from mltswitch.hostagent.channel import Channel, ReceiveRequest, SendRequest
     from mltswitch.hostagent.config import AgentConfig
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
     from mltswitch.hostagent.telemetry.metrics import serve_metrics
     from mltswitch.hostagent.telemetry.trace import TraceWriter
     from mltswitch.hostagent.transfer import Completion, CompletionQueue, Transfer
-    from mltswitch.hostagent.transport.description import Progress, TransferStatistics
+    from mltswitch.hostagent.transport.description import (
+        Progress,
+        RateController,
+        RateSample,
+        TransferStatistics,
+    )
 
 _MODULES: Final = {
     "agent": ("Agent",),
@@ -50,7 +56,7 @@ _MODULES: Final = {
     "telemetry.metrics": ("serve_metrics",),
     "telemetry.trace": ("TraceWriter",),
     "transfer": ("Completion", "CompletionQueue", "Transfer"),
-    "transport.description": ("Progress", "TransferStatistics"),
+    "transport.description": ("Progress", "RateController", "RateSample", "TransferStatistics"),
 }
 _HOME: Final = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -73,6 +79,8 @@ __all__ = [
     "PeerUnreachableError",
     "Progress",
     "ProtocolViolationError",
+    "RateController",
+    "RateSample",
     "ReceiveRequest",
     "SendRequest",
     "TooManyTransfersError",
@@ -80,12 +88,21 @@ __all__ = [
     "Transfer",
     "TransferMismatchError",
     "TransferStatistics",
+    "UserInputError",
     "serve_metrics",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "UserInputError":
+        from mltswitch.errors import UserInputError
+
+        return UserInputError
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -16,16 +16,19 @@ from mltswitch.hostagent.transport.description import (
     Connection,
     Direction,
     Moment,
+    RateController,
     Receive,
     Send,
     StopRule,
 )
-from mltswitch.wire import ElementType
+from mltswitch.wire import CS6, CS7, ElementType
 
 if TYPE_CHECKING:
     from mltswitch.hostagent.agent import Agent
 
 MOST_MESSAGE_BYTES: Final = 1024
+MOST_BURST_PACKETS: Final = 64
+"""UDP_MAX_SEGMENTS of Linux before 6.9."""
 LONGEST_DEADLINE_SECONDS: Final = 86_400.0 * 365
 MOST_LAYER: Final = (1 << 16) - 1
 MOST_NUMBER: Final = (1 << 32) - 1
@@ -147,6 +150,8 @@ class Channel:
 
         Raises DeadlineExceededError where the peer reads none, AgentError where it is gone.
         """
+        if not isinstance(message, bytes):
+            raise UserInputError(f"is of type {type(message).__name__}", where="message", expected="bytes")
         if not 0 < len(message) <= MOST_MESSAGE_BYTES:
             raise UserInputError(
                 f"has {len(message)} bytes", where="message", expected=f"1 to {MOST_MESSAGE_BYTES}"
@@ -177,8 +182,24 @@ class Channel:
                     )
                 engine.changed.wait(left)
 
+    def set_rate(
+        self, peer: str, *, cap_bps: float | None = None, controller: RateController | None = None
+    ) -> None:
+        """Change, while connected, how fast a peer is sent to.
+
+        Args:
+            peer: a connected one.
+            cap_bps: never faster than this; None: as configured.
+            controller: decides the rate instead of TIMELY, from samples of what the flow hears; None: TIMELY.
+
+        Raises UserInputError where the transport has no rate of ours (`tcp`), AgentError.
+        """
+        if cap_bps is not None and not 0 < cap_bps < float("inf"):
+            raise UserInputError(f"{cap_bps!r:.60} is no rate", where="cap_bps", expected="bit/s, above 0")
+        self.connection(peer).set_rate(cap_bps, controller)
+
     def connection(self, peer: str) -> Connection:
-        """The transport's own end, for what only it has (`set_rate`, say); raises AgentError."""
+        """The transport's own end; raises AgentError where the peer is not connected."""
         return self._agent.engine.connection(peer, self.name, 0.0)
 
     def _post(
@@ -215,6 +236,8 @@ class Channel:
         layer = config.layer_number(request.layer)
         if request.dscp is not None:
             dscp = _whole("dscp", request.dscp, 63)
+            if dscp in {CS6, CS7}:
+                raise UserInputError(f"{dscp} belongs to routing protocols (RFC 4594)", where="dscp")
         elif request.traffic_class is not None:
             dscp = config.dscp_of_class(request.traffic_class)
         else:
@@ -228,7 +251,7 @@ class Channel:
             layer=min(layer, MOST_LAYER),
             dscp=dscp,
             importance=policy_named(importance),
-            burst_packets=_whole("burst_packets", burst, MOST_LAYER),
+            burst_packets=_whole("burst_packets", burst, MOST_BURST_PACKETS),
             deadline_ns=self._deadline_ns(request.deadline_seconds),
             deadline_from=_named("deadline_from", request.deadline_from, Moment),
         )

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 MOST_PEERS: Final = 1024
-MOST_STRANGERS: Final = 256
+MOST_UNIDENTIFIED: Final = 256
 """Connections that have not yet said HELLO; more wait in the kernel."""
-MOST_STRANGERS_OF_ADDRESS: Final = 32
+MOST_UNIDENTIFIED_OF_ADDRESS: Final = 32
 HELLO_SECONDS: Final = 10.0
 FIRST_PAUSE_SECONDS: Final = 0.02
 LONGEST_PAUSE_SECONDS: Final = 1.0
@@ -68,14 +68,14 @@ class Connector:
         self._identity, self._admit = identity, admit
         self._dialling: Counter[str] = Counter()
         """Calls of ours, from the first attempt to the last: whom we call ourselves needs no leave."""
-        self._greeting: Counter[str] = Counter()
+        self._handshaking: Counter[str] = Counter()
         """Those of them that have said HELLO and wait for the peer's."""
-        self._strangers: Counter[str] = Counter()
+        self._unidentified: Counter[str] = Counter()
         self._room = asyncio.Event()
 
     async def listen(self, at: Endpoint) -> Endpoint:
         """Take calls from now on; where, with the port that the kernel chose. Raises MachineError."""
-        listener = listening_socket(at, MOST_STRANGERS)
+        listener = listening_socket(at, MOST_UNIDENTIFIED)
         set_up(listener, self._engine.config.control_dscp)  # answers to calls are of that class, too
         self._engine.task(self._accept_all(listener))
         return Endpoint(at.address, listener.getsockname()[1])
@@ -83,7 +83,7 @@ class Connector:
     async def _accept_all(self, listener: socket.socket) -> None:
         with listener:
             while True:
-                while self._strangers.total() >= MOST_STRANGERS:
+                while self._unidentified.total() >= MOST_UNIDENTIFIED:
                     self._room.clear()
                     await self._room.wait()
                 try:
@@ -92,17 +92,17 @@ class Connector:
                     _log.warning("a call could not be taken: %s", error)
                     await asyncio.sleep(FIRST_PAUSE_SECONDS)
                     continue
-                if self._strangers[address[0]] >= MOST_STRANGERS_OF_ADDRESS:
+                if self._unidentified[address[0]] >= MOST_UNIDENTIFIED_OF_ADDRESS:
                     accepted.close()
                 else:
-                    self._strangers[address[0]] += 1
-                    self._engine.task(self._greet(accepted, address[0]))
+                    self._unidentified[address[0]] += 1
+                    self._engine.task(self._accept(accepted, address[0]))
                 await asyncio.sleep(0)  # others have their turn, however many call
 
-    async def _greet(self, accepted: socket.socket, address: str) -> None:
+    async def _accept(self, accepted: socket.socket, address: str) -> None:
         """Somebody calls: from here to the session's end."""
         session: Session | None = None
-        with self._stranger(address):
+        with self._identifying(address):
             writer: asyncio.StreamWriter | None = None
             try:
                 async with asyncio.timeout(HELLO_SECONDS):
@@ -133,14 +133,14 @@ class Connector:
         await session.run()
 
     @contextmanager
-    def _stranger(self, address: str) -> Iterator[None]:
+    def _identifying(self, address: str) -> Iterator[None]:
         """Is one no longer when this ends."""
         try:
             yield
         finally:
-            self._strangers[address] -= 1
-            if not self._strangers[address]:
-                del self._strangers[address]
+            self._unidentified[address] -= 1
+            if not self._unidentified[address]:
+                del self._unidentified[address]
             self._room.set()
 
     def _check_caller(self, peer: str) -> None:
@@ -148,7 +148,7 @@ class Connector:
             raise PeerBusyError(f"{peer} is connected already", peer=peer)
         if len(self._engine.sessions) >= MOST_PEERS:
             raise PeerBusyError(f"{MOST_PEERS} peers are connected", peer=peer)
-        if self._greeting[peer] and keeps_own_call(self._engine.name, peer):
+        if self._handshaking[peer] and keeps_own_call(self._engine.name, peer):
             raise CrossedCallError("our own call to you goes on", peer=peer)
         if self._admit is not None and not self._dialling[peer]:
             reasons: list[str | None] = []
@@ -156,7 +156,7 @@ class Connector:
             if not guarded(lambda: reasons.append(admit(peer)), "the function that admits peers"):
                 reasons = ["it could not be asked whether you may"]
             if reasons[0]:
-                raise PeerRefusedError(reasons[0], peer=peer)
+                raise PeerRefusedError(str(reasons[0]), peer=peer)
 
     # Calls of ours
 
@@ -195,12 +195,12 @@ class Connector:
             certified = certified_name(writer, self._identity, is_client=False)
             self._check_not_connected(peer)
             ours = engine.offers(peer)
-            self._greeting[peer] += 1
+            self._handshaking[peer] += 1
             try:
                 send_frame(writer, hello(engine.name, ours))
                 frame = await read_frame(reader, peer, MOST_HELLO_BYTES)
             finally:
-                self._greeting[peer] -= 1
+                self._handshaking[peer] -= 1
             theirs = checked_hello(frame, own_name=engine.name, certified=certified, expected=peer)
             self._check_not_connected(peer)
             session = Session(engine, peer, reader, writer, ours)

@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError as FutureCancelledError
 from concurrent.futures import Future
 from contextlib import suppress
@@ -54,6 +54,8 @@ _Result = TypeVar("_Result")
 
 MOST_LOST: Final = 64
 STOP_SECONDS: Final = 5.0
+SETTLE_SECONDS: Final = 1.0
+SETTLE_PAUSE_SECONDS: Final = 0.001
 
 
 class Engine:
@@ -189,13 +191,14 @@ class Engine:
     def disconnect(self, peer: str, reason: str) -> None:
         """Everything that is open with the peer fails, here and there."""
 
-        def leave() -> None:
+        async def leave() -> None:
             session = self.sessions.get(peer)
             if session is not None:
+                await self._settled([session])
                 error = PeerUnreachableError(f"was disconnected: {reason}", peer=peer)
                 session.end(error, Goodbye(reason=reason))
 
-        self.soon(leave)
+        self.soon(lambda: self.task(leave()))
 
     @property
     def has_observers(self) -> bool:
@@ -296,7 +299,16 @@ class Engine:
                 self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.close()
 
+    async def _settled(self, sessions: Sequence[Session]) -> None:
+        """Until the peers have heard how our receives ended, for a moment: else their sends would fail."""
+        until = time.monotonic() + SETTLE_SECONDS
+        while time.monotonic() < until:
+            if all(each.is_settled() for session in sessions for each in session.connections.values()):
+                return
+            await asyncio.sleep(SETTLE_PAUSE_SECONDS)
+
     async def _stop(self) -> None:
+        await self._settled(list(self.sessions.values()))
         for session in list(self.sessions.values()):
             session.end(
                 CancelledError("the agent was closed", peer=session.peer),

@@ -148,9 +148,8 @@ def as_agent_error(problem: Exception, peer: str) -> AgentError:
         return PeerUnreachableError("has not answered in time", peer=peer)
     if isinstance(problem, MltswitchError):
         return PeerRefusedError(f"this end cannot open what it needs: {problem}", peer=peer)
-    return PeerUnreachableError(
-        f"the connection broke: {getattr(problem, 'strerror', None) or problem}", peer=peer
-    )
+    why = getattr(problem, "strerror", None) or str(problem) or "the peer has ended it"
+    return PeerUnreachableError(f"the connection broke: {why}", peer=peer)
 
 
 def _socket_for(endpoint: Endpoint) -> socket.socket:

@@ -160,16 +160,18 @@ def test_silent_connections_keep_no_peer_out_for_ever(make: Make, monkeypatch: p
                 silent.enter_context(RawPeer(agent.listening_at, source))
         connect(peer, agent)
         exchange(peer, agent)
-        eventually(lambda: len(notes.of(PeerLost)) >= connector.MOST_STRANGERS)
+        eventually(lambda: len(notes.of(PeerLost)) >= connector.MOST_UNIDENTIFIED)
 
 
 def test_one_host_may_not_take_all_places(make: Make) -> None:
     agent = make("one")
     with ExitStack() as silent:
-        for _ in range(connector.MOST_STRANGERS_OF_ADDRESS):
+        for _ in range(connector.MOST_UNIDENTIFIED_OF_ADDRESS):
             silent.enter_context(RawPeer(agent.listening_at, "127.0.1.1"))
         eventually(
-            lambda: agent.engine.connector._strangers["127.0.1.1"] == connector.MOST_STRANGERS_OF_ADDRESS
+            lambda: (
+                agent.engine.connector._unidentified["127.0.1.1"] == connector.MOST_UNIDENTIFIED_OF_ADDRESS
+            )
         )
         with RawPeer(agent.listening_at, "127.0.1.1") as one_more:
             assert one_more.ends()

@@ -225,6 +225,7 @@ struct mlt_flow_statistics {
     uint64_t in_flight_bytes, control_frames, control_resent;
     uint64_t forged, stale, refused; /* datagrams: a wrong tag; an old stamp; of no open transfer, or malformed */
     uint64_t open_transfers, timeouts;
+    uint32_t unsaid; /* control frames, and transfers with something to say, that the peer has not acknowledged */
     uint32_t paths;
     struct mlt_path_statistics path[MLT_MOST_PATHS];
     uint64_t received_by_tos[256];

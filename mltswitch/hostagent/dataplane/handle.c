@@ -298,6 +298,9 @@ int mlt_flow_statistics(struct mlt *core, uint64_t token, struct mlt_flow_statis
         statistics->base_rtt_ns = flow->controller.base_rtt_ns;
         statistics->in_flight_bytes = flow->in_flight_bytes;
         statistics->open_transfers = flow->open;
+        const struct control *control = &flow->control;
+        statistics->unsaid = control->next - control->unacknowledged + link_is_in(&control->talk)
+                             + (control->user.first != NULL);
         statistics->paths = (uint32_t)flow->path_count;
         for (int number = 0; number < flow->path_count; number++) {
             const struct path *path = &flow->paths[number];

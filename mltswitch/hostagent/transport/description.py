@@ -232,6 +232,25 @@ class ConnectionSnapshot:
     """Packets by DSCP/ECN byte."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateSample:
+    """What a flow has heard of the network since the last one."""
+
+    delivered_bytes: int
+    delivered_packets: int
+    lost_packets: int
+    marked_packets: int
+    least_round_trip_seconds: float | None
+    interval_seconds: float
+
+
+class RateController(Protocol):
+    """A congestion control of the user's, in the place of TIMELY. Is asked in the engine's thread."""
+
+    def rate_bps(self, sample: RateSample) -> float:
+        """How fast the flow may be from now on."""
+
+
 class Connection(Protocol):
     """One peer on one channel. Any thread may call what posts; the engine calls the rest."""
 
@@ -249,6 +268,12 @@ class Connection(Protocol):
 
     def frame_received(self, body: dict[str, Any]) -> None:
         """The peer's end of the transport says something; raises ProtocolViolationError."""
+
+    def is_settled(self) -> bool:
+        """Whether the peer has heard all that this end has said: how receives ended, above all."""
+
+    def set_rate(self, cap_bps: float | None, controller: RateController | None) -> None:
+        """Another cap, or somebody else's control of the rate; raises UserInputError where there is none."""
 
     def close(self, error: AgentError) -> None:
         """Whatever is open fails with a copy of this."""

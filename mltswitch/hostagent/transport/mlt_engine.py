@@ -8,6 +8,7 @@ import secrets
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from ipaddress import ip_address
 from typing import Annotated, Any, Final
 
@@ -23,6 +24,7 @@ from mltswitch.hostagent.errors import (
     ProtocolViolationError,
 )
 from mltswitch.hostagent.protocol.frames import text
+from mltswitch.hostagent.session import guarded
 from mltswitch.hostagent.spraying.frames import frame_header
 from mltswitch.hostagent.spraying.shares import Policy
 from mltswitch.hostagent.telemetry.events import PacketsRefused, PathChanged
@@ -170,6 +172,7 @@ class MltEngine:
             raise PeerRefusedError("its data has addresses of another version of IP", peer=peer)
         config = self.host.config
         datagram_bytes = min(mine.datagram_bytes, offer.datagram_bytes)
+        window_bytes = min(offer.window_bytes, MOST_WINDOW_BYTES)
         options: Fields = {
             "peer_token": offer.token,
             "send_datagram_bytes": datagram_bytes,
@@ -178,7 +181,7 @@ class MltEngine:
             "ack_packets": self.settings.acknowledgement_packets,
             "control_tos": config.control_dscp << 2 | ECT,
             "spray_random": config.spraying.policy is Policy.RANDOM,
-            "rate": config.rate_options(min(offer.window_bytes, MOST_WINDOW_BYTES)),
+            "rate": config.rate_options(window_bytes),
         }
         body_bytes = datagram_bytes - AGENT_HEADER_BYTES
         if mine.authenticate or offer.authenticate:
@@ -191,7 +194,7 @@ class MltEngine:
             self.plane.open(mine.token, options, paths)
         except (OSError, DataPlaneError) as error:
             raise PeerRefusedError(_malformed(channel, error), peer=peer) from None
-        connection = MltConnection(self, peer, channel, mine.token, len(paths), body_bytes)
+        connection = MltConnection(self, peer, channel, mine.token, len(paths), body_bytes, window_bytes)
         self._by_token[mine.token] = connection
         return connection
 
@@ -242,6 +245,8 @@ class MltEngine:
             error = errno.errorcode.get(event.value, str(event.value))
             host.tell(PacketsRefused(peer=peer, channel=channel, path=event.path, error=error))
             connection.refused[event.path] = error
+        elif event.kind == lib.MLT_EVENT_SAMPLE:
+            guarded(partial(connection.sampled, event.sample), "a rate controller")
         elif event.kind in _ENDS:
             kind, what = _ENDS[event.kind]
             host.connection_failed(peer, kind(what, peer=peer))

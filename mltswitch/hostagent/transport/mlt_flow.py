@@ -29,6 +29,8 @@ from mltswitch.hostagent.transport.description import (
     Outcome,
     PathSnapshot,
     Progress,
+    RateController,
+    RateSample,
     Receive,
     Send,
     StopRule,
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 ECT: Final = 2
 """ECT(0) in the DSCP/ECN byte: ECN-capable, which is what important means."""
+SAMPLE_NS: Final = 1_000_000
+"""Between two samples for a controller of the user's, at least."""
 LONGEST_WAIT_NS: Final = 200_000_000
 """In C, between two looks at whether the user has interrupted."""
 _CODES: Final[dict[str, int]] = {
@@ -79,7 +83,14 @@ class MltConnection:
     """One flow."""
 
     def __init__(
-        self, engine: "MltEngine", peer: str, channel: str, token: int, paths: int, body_bytes: int
+        self,
+        engine: "MltEngine",
+        peer: str,
+        channel: str,
+        token: int,
+        paths: int,
+        body_bytes: int,
+        window_bytes: int,
     ) -> None:
         self.engine: Final = engine
         self.peer: Final = peer
@@ -89,6 +100,9 @@ class MltConnection:
         """By path: why the kernel would not send."""
         self.closed_by: AgentError | None = None
         self._weighed: tuple[PathSnapshot, ...] = ()
+        self._controller: RateController | None = None
+        self._rate: RateOptions = {}
+        self._window_bytes = window_bytes
         self._token = token
         self._body_bytes = body_bytes
         """Of a datagram, elements alone."""
@@ -187,9 +201,38 @@ class MltConnection:
             return PeerUnreachableError("is not connected", peer=self.peer)
         return type(closed)(closed.what, peer=self.peer)
 
-    def set_rate(self, options: RateOptions) -> None:
-        """Another cap, other thresholds, or a controller outside; raises AgentError."""
+    def is_settled(self) -> bool:
+        """See Connection."""
+        try:
+            return bool(self.engine.plane.flow_statistics(self._token).unsaid == 0)
+        except DataPlaneError:
+            return True  # closed
+
+    def set_rate(self, cap_bps: float | None, controller: RateController | None) -> None:
+        """See Connection."""
+        options = self.engine.host.config.rate_options(self._window_bytes)
+        if cap_bps is not None:
+            options["cap_bps"] = cap_bps
+        if controller is not None:
+            options |= {"kind": lib.MLT_EXTERNAL, "rate_bps": options["cap_bps"], "sample_ns": SAMPLE_NS}
+        self._controller, self._rate = controller, options
         self.engine.plane.set_rate(self._token, options)
+
+    def sampled(self, sample: Any) -> None:
+        """For the engine: the data plane has heard something, and the user's controller decides."""
+        if self._controller is None:
+            return
+        heard = RateSample(
+            delivered_bytes=sample.delivered_bytes,
+            delivered_packets=sample.delivered_packets,
+            lost_packets=sample.lost_packets,
+            marked_packets=sample.marked_packets,
+            least_round_trip_seconds=_seconds(sample.least_rtt_ns),
+            interval_seconds=sample.interval_ns / 1e9,
+        )
+        self._rate["rate_bps"] = float(self._controller.rate_bps(heard))
+        with suppress(DataPlaneError):  # closed meanwhile
+            self.engine.plane.set_rate(self._token, self._rate)
 
     def set_weights(self, weights: Sequence[int]) -> None:
         """Shares of the paths; 0: not used."""

@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 import numpy as np
 from pydantic import BaseModel
 
+from mltswitch.errors import UserInputError
 from mltswitch.hostagent import errors
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import AgentError, PeerUnreachableError, ProtocolViolationError
@@ -317,6 +318,14 @@ class _Connection:
         elif ticket.number < 0:
             state = "the peer has not posted it"
         self.give_up(ticket, "deadline", f"time is up: {state}")
+
+    def is_settled(self) -> bool:
+        """What ends transfers goes by the control connection, before its end."""
+        return True
+
+    def set_rate(self, cap_bps: float | None, controller: api.RateController | None) -> None:  # noqa: ARG002
+        """See Connection."""
+        raise UserInputError("over tcp the kernel decides the rate", where=f"peer {self.peer}")
 
     # Data connections
 

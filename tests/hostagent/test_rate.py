@@ -1,0 +1,77 @@
+"""The rate of a peer, changed while it is connected, and congestion control by the user's own object."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from mltswitch.hostagent import RateSample, UserInputError
+from tests.hostagent.ends import Make, joined, values
+
+PATIENCE_SECONDS = 30.0
+COUNT = 500_000
+SIZE_BITS = 32 * COUNT
+
+
+@dataclass
+class Constant:
+    """Always the same rate, and what was heard."""
+
+    rate: float
+    heard: list[RateSample] = field(default_factory=list)
+
+    def rate_bps(self, sample: RateSample) -> float:
+        self.heard.append(sample)
+        return self.rate
+
+
+def test_a_cap_holds_from_then_on(make: Make) -> None:
+    sender, receiver = joined(make)
+    sender.default.set_rate(receiver.name, cap_bps=40e6)
+    memory = np.empty(COUNT, np.float32)
+    there = receiver.post_receive(sender.name, memory, tensor=1)
+    here = sender.post_send(receiver.name, values(COUNT), tensor=1)
+    there.wait(PATIENCE_SECONDS)
+    slow = here.wait(PATIENCE_SECONDS).statistics
+    assert SIZE_BITS / slow.seconds < 1.3 * 40e6  # a bucket's depth comes on top
+    snapshot = sender.snapshot().peers[receiver.name]["default"]
+    assert snapshot.rate_bps is not None
+    assert snapshot.rate_bps <= 40e6
+
+
+def test_a_controller_of_the_users_hears_the_network_and_decides(make: Make) -> None:
+    sender, receiver = joined(make)
+    controller = Constant(80e6)
+    sender.default.set_rate(receiver.name, cap_bps=80e6, controller=controller)
+    memory = np.empty(COUNT, np.float32)
+    there = receiver.post_receive(sender.name, memory, tensor=1)
+    here = sender.post_send(receiver.name, values(COUNT), tensor=1)
+    there.wait(PATIENCE_SECONDS)
+    statistics = here.wait(PATIENCE_SECONDS).statistics
+    assert SIZE_BITS / statistics.seconds < 1.3 * 80e6
+    assert sum(sample.delivered_packets for sample in controller.heard) > 0
+    assert any(sample.least_round_trip_seconds for sample in controller.heard)
+    assert all(sample.interval_seconds >= 0 for sample in controller.heard)
+
+
+def test_over_tcp_there_is_no_rate_of_ours(make: Make) -> None:
+    sender, receiver = joined(make, transport="tcp")
+    with pytest.raises(UserInputError, match="over tcp the kernel decides"):
+        sender.default.set_rate(receiver.name, cap_bps=1e6)
+    with pytest.raises(UserInputError, match="is no rate"):
+        sender.default.set_rate(receiver.name, cap_bps=0)
+
+
+@pytest.mark.parametrize("size", [1000, 300_000])
+def test_who_closes_at_once_has_told_how_its_receive_ended(make: Make, size: int) -> None:
+    for number in range(8):
+        sender, receiver = make(f"sender{number}"), make(f"receiver{number}")
+        sender.connect(receiver.name, receiver.listening_at)
+        memory = np.empty(size, np.float32)
+        receiver.wait_for_peers([sender.name], PATIENCE_SECONDS)
+        there = receiver.post_receive(sender.name, memory, tensor=1)
+        here = sender.post_send(receiver.name, values(size), tensor=1)
+        there.wait(PATIENCE_SECONDS)
+        receiver.close()
+        assert here.wait(PATIENCE_SECONDS).error is None
+        sender.close()
