@@ -10,7 +10,10 @@ from mltswitch.cli.agent_recv import recv
 from mltswitch.cli.agent_send import send
 
 
-@click.group
+@click.group(
+    epilog="\b\nExamples:\n  mltswitch agent recv -o copy.npy\n"
+    "  mltswitch agent send gradients.npy --to receiver=127.0.0.1"
+)
 def agent() -> None:
     """Send and receive tensors; keys of a job, and the paths between its hosts."""
 

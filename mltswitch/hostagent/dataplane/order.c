@@ -126,7 +126,8 @@ bool pass_window(struct transfer *transfer)
         pass->base = window * pass->window_packets;
         uint32_t end = least(pass->base + pass->window_packets, transfer->layout.packets);
         if (pass->attempt == 1) {
-            read_ahead(transfer, pass->base, end);
+            if (transfer->send.importance != MLT_BY_MAGNITUDE) /* whose sums read all of it, in order */
+                read_ahead(transfer, pass->base, end);
             classify(transfer, pass->base, end);
         }
         pass->burst_count = pass->burst_next = 0;

@@ -98,6 +98,7 @@ class Examiner:
     def __init__(self, agent: Agent, peer: str, machine: Sequence[Finding] = ()) -> None:
         self._agent, self._peer, self._machine = agent, peer, tuple(machine)
         self._channel = agent.channel(CHANNEL)
+        self._channel.examines_paths = True
         self._tensors = 0
         self._counted = Arrival(0, (), Counter())
 
