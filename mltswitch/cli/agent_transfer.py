@@ -7,6 +7,7 @@ checked against the receiver's own limit before memory is made.
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 from statistics import median
@@ -29,6 +30,8 @@ from mltswitch.units import format_ratio
 from mltswitch.wire import ElementType
 
 FIRST_ROUND: Final = 1
+LEAVING_SECONDS: Final = 2.0
+"""For open transfers to end once their peers have been told to go."""
 MOST_ROUNDS: Final = 1_000_000
 TENSOR: Final = 0
 """The number that the tensor has at both ends."""
@@ -166,9 +169,12 @@ class Exchange(ABC):
                             del left[peer]
                         done += 1
                         advance("rounds", done, total)
-        except BaseException:
+        except BaseException as error:
+            for peer in self.agent.peers:  # from here on nothing completes
+                self.agent.disconnect(peer, reason_of(error))
             for peer, transfer in self._waiting.items():
-                if transfer.completion is not None and transfer.completion.error is None:
+                with suppress(AgentError):
+                    transfer.wait(LEAVING_SECONDS)
                     self.completed(peer, transfer.round_number)
             raise
 
