@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent.config import MOST_BURST_PACKETS
 from mltswitch.hostagent.elements import memory_of
 from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
 from mltswitch.hostagent.tagging.policies import ImportancePolicy, policy_named
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from mltswitch.hostagent.agent import Agent
 
 MOST_MESSAGE_BYTES: Final = 1024
-MOST_BURST_PACKETS: Final = 64
-"""UDP_MAX_SEGMENTS of Linux before 6.9."""
 LONGEST_DEADLINE_SECONDS: Final = 86_400.0 * 365
 MOST_LAYER: Final = (1 << 16) - 1
 MOST_NUMBER: Final = (1 << 32) - 1

@@ -17,7 +17,6 @@ from mltswitch.errors import UserInputError
 from mltswitch.hostagent.endpoint import Endpoint, host_name_problem, look_up, parse_endpoint
 from mltswitch.hostagent.fields import (
     AddressText,
-    ChannelName,
     Defaults,
     EndpointText,
     FileName,
@@ -29,6 +28,7 @@ from mltswitch.hostagent.fields import (
     Spraying,
     TransportName,
 )
+from mltswitch.hostagent.protocol.frames import MOST_CHANNELS, MOST_PEERS, ChannelName
 from mltswitch.hostagent.spraying import LEAST_SOURCE_PORTS, MOST_PATHS
 from mltswitch.hostagent.tagging.classes import Classes, TwoQueues
 from mltswitch.hostagent.transport.description import transports
@@ -50,7 +50,7 @@ LOOPBACK_MTU_BYTES: Final = 65_536
 MOST_DATAGRAM_BYTES: Final = 65_000
 """MLT_MOST_DATAGRAM_BYTES of the data plane."""
 MOST_BURST_PACKETS: Final = 64
-MOST_PEERS: Final = 1024
+"""UDP_MAX_SEGMENTS of Linux before 6.9."""
 EXAMPLE_CLASSES: Final = Classes(control_dscp=40, gradient_dscp=(34,))
 """On loopback, where no switch reads them: the example fabric's."""
 BEYOND_LOOPBACK: Final = (
@@ -110,7 +110,7 @@ class AgentConfig(BaseModel):
     authenticate: Flag | None = None
     """A tag on every datagram; None: where there are keys."""
     burst_packets: int | None = Field(default=None, ge=1, le=MOST_BURST_PACKETS, strict=True)
-    """n, packets with one path and one DSCP/ECN byte; None: the plan's, or as many as the kernel takes."""
+    """n, packets with one path and one DSCP/ECN byte; None: the plan's, or as many as leave in 125 µs."""
     line_rate_bps: RateBps | None = Field(default=None, alias="line_rate")
     """Of this host's link."""
     rate_share: float = Field(default=1.0, gt=0, le=1)
@@ -125,7 +125,7 @@ class AgentConfig(BaseModel):
     """Two classes stand for many priorities: so many foremost unfinished layers use the first one."""
     transport: TransportName = "mlt"
     """Of the channel `default`; both ends say the same."""
-    channels: dict[ChannelName, TransportName] = Field(default={}, max_length=64)
+    channels: dict[ChannelName, TransportName] = Field(default={}, max_length=MOST_CHANNELS - 1)
     """More channels: name → transport."""
     defaults: Defaults = Defaults()
     _source: str = PrivateAttr(default="")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from mltswitch.errors import MltswitchError
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import AgentError, PeerBusyError, PeerRefusedError, PeerUnreachableError
-from mltswitch.hostagent.protocol.frames import MOST_HELLO_BYTES, ChannelOffer
+from mltswitch.hostagent.protocol.frames import MOST_HELLO_BYTES, MOST_PEERS, ChannelOffer
 from mltswitch.hostagent.protocol.handshake import (
     CrossedCallError,
     checked_hello,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from mltswitch.hostagent.engine import Engine
 
 _log: Final = logging.getLogger(__name__)
-MOST_PEERS: Final = 1024
 MOST_UNIDENTIFIED: Final = 256
 """Connections that have not yet said HELLO; more wait in the kernel."""
 MOST_UNIDENTIFIED_OF_ADDRESS: Final = 32

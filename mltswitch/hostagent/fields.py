@@ -66,7 +66,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Flag = Annotated[bool, Field(strict=True)]
 Number = Annotated[int, Field(strict=True)]
 TransportName = Annotated[str, _one_of("transport", transports)]
-ChannelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 
 
 class _Part(BaseModel):

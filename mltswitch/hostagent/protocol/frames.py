@@ -19,6 +19,8 @@ MOST_HELLO_BYTES: Final = 1 << 18
 MOST_OFFER_BYTES: Final = 1 << 14
 """Of a channel that is declared later: an agent keeps up to MOST_CHANNELS of them for each peer."""
 MOST_CHANNELS: Final = 64
+MOST_PEERS: Final = 1024
+"""Connected at once."""
 MOST_TEXT: Final = 300
 """Characters of a reason."""
 

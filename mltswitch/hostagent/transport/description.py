@@ -313,9 +313,7 @@ class TransportEngine(Protocol):
     """An agent's end of one transport. All but `close` are called in the engine's thread."""
 
     def offer(self, peer: str, channel: str) -> dict[str, Any]:
-        """What the peer needs to know, as JSON has it; raises AgentError where nothing can be offered.
-
-        `peer` is empty where an incoming call has not yet said its name."""
+        """What the peer needs to know, as JSON has it; raises AgentError where nothing can be offered."""
 
     def withdraw(self, ours: dict[str, Any]) -> None:
         """An offer that came to nothing: its tokens are free again."""

@@ -152,7 +152,7 @@ def test_many_tensors_cross_in_both_directions_at_once() -> None:
             assert all(outcome(ticket).error is None for ticket in tickets)
             assert all(np.array_equal(*pair) for pair in zip(data, buffers, strict=True))
         assert not ends.a.connection._ready
-        assert not ends.b.connection._open
+        assert ends.b.connection.snapshot().open_transfers == 0
 
 
 def test_layers_in_front_overtake_and_the_traffic_class_follows() -> None:
@@ -189,7 +189,7 @@ def test_the_same_tensor_and_round_is_open_once() -> None:
             ends.a.post_sends([send(data, 2), send(data)])
         with pytest.raises(TransferMismatchError):
             ends.a.post_sends([send(data, 3), send(data, 3)])
-        assert len(ends.a.connection._open) == 1
+        assert ends.a.connection.snapshot().open_transfers == 1
         ends.a.post_sends([send(data, round_number=1)])
 
 
