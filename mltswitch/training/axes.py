@@ -1,0 +1,270 @@
+"""The axes of a job as interfaces: synchronization, topology, carrier. Each is a module, found by its name.
+
+Nothing behind them knows a socket, a clock, a thread or torch; time is an argument.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mltswitch.errors import UserInputError
+from mltswitch.training.job import Job
+
+Elements = NDArray[np.floating[Any]]
+Range = tuple[int, int]
+"""Elements of a piece: first, and one beyond the last."""
+
+
+class Stage(StrEnum):
+    """When an exchange must be over."""
+
+    NOW = "now"
+    """The step waits for it."""
+    LATER = "later"
+    """It overlaps the next computation, and goes in the last gradient class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Pieces whose sum is to be made, or one rank's push of them."""
+
+    step: int
+    pieces: tuple[int, ...]
+    stage: Stage = Stage.NOW
+    origin: int | None = None
+    """The rank that pushes alone; None: the sum of all ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a synchronization asks of a topology, or what a topology offers."""
+
+    lone_pushes: bool = False
+    """The push of one rank reaches the keeper by itself, in no sum with others."""
+    stale_pushes: bool = False
+    """Ranks of one sum may be at different steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A sum is complete, and goes to all ranks."""
+
+    exchange: Exchange
+    piece: int
+
+
+class Member(Protocol):
+    """A rank's part of a synchronization."""
+
+    def ready(self, step: int, pieces: Sequence[int], now_ns: int) -> list[Exchange]:
+        """Own gradients of these pieces are there: what is exchanged at once. Pieces come once a step."""
+
+    def computed(self, step: int, loss: float, seconds: float, now_ns: int) -> list[Exchange]:
+        """All pieces of the step are there: what is exchanged beside what `ready` said."""
+
+    def arrived(self, exchange: Exchange, piece: int, now_ns: int) -> None:
+        """The result of a piece is in this rank's memory."""
+
+    def may_compute(self, step: int) -> bool:
+        """Whether the rank may begin a step."""
+
+    def drain(self) -> list[Exchange]:
+        """What is still to be exchanged before evaluation, a checkpoint, or the end."""
+
+
+class Keeper(Protocol):
+    """Where sums are made: a server, a root, the last rank of a ring."""
+
+    def pushed(self, rank: int, exchange: Exchange, piece: int, now_ns: int) -> list[Release]:
+        """The gradients of a rank are in the sum of a piece."""
+
+    def missing(self, exchange: Exchange, piece: int) -> tuple[int, ...]:
+        """Ranks that the sum of a piece still waits for."""
+
+    def expected(self, step: int, piece: int) -> list[Exchange]:
+        """Of one piece each: what ranks push in a step, so that there is memory for it beforehand."""
+
+
+class Synchronization(Protocol):
+    """When gradients count; registered as `SYNCHRONIZATION` of a module, or by an entry point."""
+
+    name: str
+    needs: Needs
+
+    def member(self, job: Job, rank: int) -> Member:
+        """A new one."""
+
+    def keeper(self, job: Job) -> Keeper:
+        """A new one."""
+
+
+class Action(StrEnum):
+    """What a node does with a piece."""
+
+    SEND = "send"
+    RECEIVE = "receive"
+    ADD = "add"
+    RESULT = "result"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One action of one node for one piece of an exchange.
+
+    SEND and RECEIVE carry a partial sum, or the result where `is_result`. ADD adds what was received from
+    `peer`, or the node's own gradients where that is None, to the node's sum; sends of partial sums are of
+    that sum, or of the own gradients where the node adds nothing. RESULT: the node has the result, or, where
+    it has added up, its sum is complete and goes to the keeper.
+    """
+
+    action: Action
+    peer: int | None = None
+    after: tuple[int, ...] = ()
+    """Steps of this node and piece, by position, that must be done before."""
+    is_result: bool = False
+    ranks: tuple[int, ...] = ()
+    """ADD: whose gradients these are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What a topology may know of the network when it says how long an exchange takes."""
+
+    link_bps: float
+    """Of each node, in each direction."""
+    latency_seconds: float
+    """From node to node."""
+
+
+class Topology(Protocol):
+    """Who sends to whom, and who adds; registered as `TOPOLOGY` of a module, or by an entry point."""
+
+    name: str
+    offers: Needs
+    counts_arrivals: bool
+    """Whether a root knows, for each element, how many ranks' gradients are in the sum."""
+    has_servers: bool
+    """Whether nodes that are no ranks can make sums."""
+
+    def schedule(self, job: Job, exchange: Exchange, piece: int, node: int) -> tuple[Step, ...]:
+        """What a node does for one piece; empty: nothing."""
+
+    def lossy_hops(self, job: Job) -> int:
+        """How often a rank's gradients are sent before they are in the complete sum, at most."""
+
+    def seconds(self, job: Job, network: Network) -> float:
+        """For one exchange of the whole model, computing left out."""
+
+
+class Direction(StrEnum):
+    """Which end of a crossing a post is."""
+
+    SEND = "send"
+    RECEIVE = "receive"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Post:
+    """Memory for a carrier: to send from, or to receive into; the carrier's until its `Crossing`."""
+
+    direction: Direction
+    peer: int
+    """The node at the other end."""
+    data: Elements
+    tensor: int
+    round_number: int
+    layer: int
+    stage: Stage
+    loss_bound: float
+    """Of a receive: the share that may be missing, which then reads as 0."""
+    is_early: bool = False
+    """A receive posted before anybody has begun: its time runs from the first byte."""
+
+    @property
+    def key(self) -> tuple[Direction, int, int, int]:
+        """What tells open posts of one carrier apart."""
+        return self.direction, self.peer, self.tensor, self.round_number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Crossing:
+    """A post has ended."""
+
+    key: tuple[Direction, int, int, int]
+    missing: tuple[Range, ...] = ()
+    """Elements that a receive is without, in order."""
+    error: Exception | None = None
+
+
+class Carrier(Protocol):
+    """What takes posts over a network, an agent or one in virtual time. Crossings come to whoever owns it."""
+
+    def post(self, posts: Sequence[Post]) -> None:
+        """Begin all of them; each ends with one `Crossing`."""
+
+    def abort(self, reason: str) -> None:
+        """The node gives up: tell all others why."""
+
+
+_Entry = TypeVar("_Entry", Synchronization, Topology)
+BUILT_IN: Final = "mltswitch.training"
+
+
+def _registered(kind: str, group: str) -> dict[str, Any]:
+    package = import_module(f"{BUILT_IN}.{kind}")
+    modules = [import_module(f"{package.__name__}.{found.name}") for found in iter_modules(package.__path__)]
+    found = [getattr(module, kind.upper()) for module in modules if hasattr(module, kind.upper())]
+    found += [entry.load() for entry in entry_points(group=group)]
+    return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.name)}
+
+
+@cache
+def synchronizations() -> Mapping[str, Synchronization]:
+    """Name → synchronization, in alphabetical order; others by entry points `mltswitch.synchronizations`."""
+    return MappingProxyType(_registered("synchronization", "mltswitch.synchronizations"))
+
+
+@cache
+def topologies() -> Mapping[str, Topology]:
+    """Name → topology, in alphabetical order; others by entry points `mltswitch.topologies`."""
+    return MappingProxyType(_registered("topology", "mltswitch.topologies"))
+
+
+def axes_of(job: Job) -> tuple[Synchronization, Topology]:
+    """The points of a job's axes by their names; raises UserInputError for one that is not there, or for two
+    that make no sense together."""
+    synchronization = _named("synchronization", job.synchronization, synchronizations())
+    topology = _named("topology", job.topology, topologies())
+    needs, offers, both = synchronization.needs, topology.offers, f"{job.synchronization} over {job.topology}"
+    if needs.lone_pushes and not offers.lone_pushes:
+        problem = f"{both}: {job.synchronization} takes each rank's push by itself, {job.topology} adds on the way"
+        raise UserInputError(problem, where="topology", expected=_offering("lone_pushes"))
+    if needs.stale_pushes and not offers.stale_pushes:
+        problem = f"{both}: ranks may be at different steps, and {job.topology} needs all at one"
+        raise UserInputError(problem, where="topology", expected=_offering("stale_pushes"))
+    if job.servers and not topology.has_servers:
+        raise UserInputError(f"{job.topology} has none", where="servers", expected="0")
+    if job.divisor == "arrived" and not topology.counts_arrivals:
+        problem = f"{job.topology} does not know how many ranks' gradients are in a sum"
+        raise UserInputError(problem, where="divisor", expected="ranks")
+    return synchronization, topology
+
+
+def _offering(need: str) -> str:
+    return ", ".join(name for name, entry in topologies().items() if getattr(entry.offers, need)) or "none"
+
+
+def _named(where: str, name: str, known: Mapping[str, _Entry]) -> _Entry:
+    if name not in known:
+        expected = ", ".join(known)
+        raise UserInputError(f"{name!r:.60} is no {where}", where=where, expected=expected)
+    return known[name]

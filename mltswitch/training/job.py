@@ -1,0 +1,190 @@
+"""What a training job exchanges: a model as one vector of elements, cut into pieces alike on every rank."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from itertools import accumulate
+from typing import Final
+
+from mltswitch.errors import UserInputError
+
+PIECE_BYTES: Final = 512 << 10
+"""Of a piece, unless there would be fewer pieces than ranks: long enough to carry its fixed cost."""
+LEAST_PIECE_BYTES: Final = 16 << 10
+"""Smaller neighbours travel together: a transfer costs as much as a dozen packets."""
+ELEMENT_BYTES: Final = {"float32": 4, "float64": 8}
+"""Types that gradients travel and are added in; shorter ones are widened first."""
+DEADLINE_SECONDS: Final = 300.0
+
+
+class Divisor(StrEnum):
+    """What a sum of gradients is divided by."""
+
+    RANKS = "ranks"
+    """The number of ranks: what is missing reads as 0 (MLT, section 4.1)."""
+    ARRIVED = "arrived"
+    """For each element the number of ranks whose element arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A module's own parameters, in forward order among its model's layers."""
+
+    name: str
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of the model's elements that crosses the network as one tensor."""
+
+    layer: int
+    """0-based in forward order: that of the first element."""
+    first: int
+    """Position in the vector of all the model's elements, layer after layer."""
+    count: int
+
+    @property
+    def elements(self) -> slice:
+        """Its place in the vector of all elements."""
+        return slice(self.first, self.first + self.count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What all nodes of a job must agree on.
+
+    Nodes 0 to `world` - 1 are the ranks; with servers of their own, nodes `world` and above are these.
+    """
+
+    layers: tuple[Layer, ...]
+    pieces: tuple[Piece, ...]
+    world: int
+    servers: int = 0
+    """Parameter servers that are no ranks; 0: each rank serves its share of the pieces."""
+    element_type: str = "float32"
+    loss_bound: float = 0.0
+    """Share of a rank's gradients that a sum may be without, from the rank to the sum."""
+    divisor: Divisor = Divisor.RANKS
+    synchronization: str = "bsp"
+    topology: str = "star"
+    transport: str = "mlt"
+    deadline_seconds: float = field(default=DEADLINE_SECONDS)
+    """For an exchange, from when a node has begun it to its result."""
+
+    @property
+    def nodes(self) -> int:
+        """Ranks and servers."""
+        return self.world + self.servers
+
+    @property
+    def elements(self) -> int:
+        """Of the whole model."""
+        return sum(layer.elements for layer in self.layers)
+
+    def node_name(self, node: int) -> str:
+        """As errors and reports call it."""
+        return f"rank {node}" if node < self.world else f"server {node - self.world}"
+
+    def fingerprints(self) -> dict[str, str]:
+        """A short digest of each part that all nodes must agree on, by the part's name."""
+        parts = asdict(self)
+        return {
+            name: hashlib.sha256(json.dumps(value).encode()).hexdigest()[:12] for name, value in parts.items()
+        }
+
+
+def make_job(
+    layers: Iterable[tuple[str, int]],
+    *,
+    world: int,
+    piece_bytes: int = PIECE_BYTES,
+    element_type: str = "float32",
+    loss_bound: float = 0.0,
+    deadline_seconds: float = DEADLINE_SECONDS,
+    servers: int = 0,
+    divisor: str = Divisor.RANKS,
+    synchronization: str = "bsp",
+    topology: str = "star",
+    transport: str = "mlt",
+) -> Job:
+    """Cut a model into pieces.
+
+    Args:
+        layers: name and number of elements of each, in forward order.
+        world: number of ranks.
+        piece_bytes: the most that a piece has, unless that leaves fewer pieces than ranks.
+        element_type: `float32` or `float64`.
+        loss_bound: see `Job`, as all that follows.
+        deadline_seconds: above 0.
+        servers: 0 or more.
+        divisor: `ranks` or `arrived`.
+        synchronization: a registered name.
+        topology: a registered name.
+        transport: a registered name.
+
+    Raises UserInputError for what no job can have.
+    """
+    entries = tuple(Layer(name, elements) for name, elements in layers)
+    if not sum(layer.elements for layer in entries):
+        raise UserInputError("has no elements to train", where="model")
+    if element_type not in ELEMENT_BYTES:
+        expected = ", ".join(ELEMENT_BYTES)
+        raise UserInputError(f"{element_type!r:.60} is no such type", where="element_type", expected=expected)
+    if world < 1 or servers < 0:
+        raise UserInputError(f"{world} ranks and {servers} servers", where="world", expected="1 or more ranks")
+    if not 0 <= loss_bound < 1:
+        raise UserInputError(f"{loss_bound!r:.60} is no share", where="loss_bound", expected="0 to below 1")
+    if not 0 < deadline_seconds < float("inf"):
+        raise UserInputError(f"{deadline_seconds!r:.60}", where="deadline_seconds", expected="above 0")
+    if divisor not in list(Divisor):
+        raise UserInputError(f"{divisor!r:.60} is unknown", where="divisor", expected=", ".join(Divisor))
+    return Job(
+        layers=entries,
+        pieces=cut(entries, ELEMENT_BYTES[element_type], piece_bytes, servers or world),
+        world=world,
+        servers=servers,
+        element_type=element_type,
+        loss_bound=float(loss_bound),
+        divisor=Divisor(divisor),
+        synchronization=synchronization,
+        topology=topology,
+        transport=transport,
+        deadline_seconds=float(deadline_seconds),
+    )
+
+
+def cut(
+    layers: tuple[Layer, ...], element_bytes: int, piece_bytes: int, least_pieces: int
+) -> tuple[Piece, ...]:
+    """Pieces of the model's elements in forward order, each of at most `piece_bytes`, covering it once.
+
+    A piece lies within a layer, but for neighbours of less than `LEAST_PIECE_BYTES`, which share one. Large
+    layers are cut into equal parts, so that `least_pieces` are there where the model is large enough.
+    """
+    total = sum(layer.elements for layer in layers)
+    share = max(LEAST_PIECE_BYTES // element_bytes, -(-total // least_pieces))
+    most = max(1, min(piece_bytes // element_bytes, share))
+    least = min(most, LEAST_PIECE_BYTES // element_bytes)
+    ends = accumulate(layer.elements for layer in layers)
+    pieces: list[Piece] = []
+    start, start_layer = 0, 0
+    for number, (layer, end) in enumerate(zip(layers, ends, strict=True)):
+        begin = end - layer.elements
+        if begin > start and (begin - start >= least or end - start > most):
+            pieces.append(Piece(start_layer, start, begin - start))
+            start = begin
+        if start == begin:
+            start_layer = number
+        if end - start > most:
+            parts = -(-(end - start) // most)
+            bounds = [start + (end - start) * part // parts for part in range(parts + 1)]
+            pieces += [
+                Piece(number, first, last - first) for first, last in zip(bounds, bounds[1:], strict=False)
+            ]
+            start, start_layer = end, number + 1
+    if total > start:
+        pieces.append(Piece(start_layer, start, total - start))
+    return tuple(pieces)

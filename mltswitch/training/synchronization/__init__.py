@@ -1,0 +1,1 @@
+"""When gradients count: one module for each synchronization."""

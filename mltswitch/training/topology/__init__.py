@@ -1,0 +1,1 @@
+"""Who sends to whom: one module for each topology."""

@@ -1,0 +1,59 @@
+"""Ring all-reduce: a piece goes once around and is added to at each rank, then once more as the result."""
+
+from mltswitch.training.axes import Action, Exchange, Needs, Network, Step
+from mltswitch.training.job import ELEMENT_BYTES, Job
+from mltswitch.units import BITS_PER_BYTE
+
+
+class Ring:
+    """The description that is registered; pieces begin at the ranks in turn, so that all links carry alike."""
+
+    name = "ring"
+    offers = Needs()
+    counts_arrivals = False
+    has_servers = False
+
+    def schedule(self, job: Job, exchange: Exchange, piece: int, node: int) -> tuple[Step, ...]:  # noqa: ARG002
+        """At each place of the ring, counted from where the piece begins."""
+        world = job.world
+        if node >= world:
+            return ()
+        if world == 1:
+            return Step(Action.ADD, ranks=(0,)), Step(Action.RESULT, after=(0,))
+        place = (node - piece) % world
+        before, behind = (node - 1) % world, (node + 1) % world
+        if place == 0:
+            steps = [Step(Action.SEND, behind)]
+        else:
+            ranks = tuple((piece + earlier) % world for earlier in range(place))
+            steps = [
+                Step(Action.RECEIVE, before),
+                Step(Action.ADD, before, (0,), ranks=ranks),
+                Step(Action.ADD, after=(1,), ranks=(node,)),
+            ]
+        if place == world - 1:
+            steps += [Step(Action.RESULT, after=(2,)), Step(Action.SEND, behind, (3,), is_result=True)]
+            return tuple(steps)
+        if place:
+            steps.append(Step(Action.SEND, behind, (2,)))
+        received = len(steps)
+        steps += [
+            Step(Action.RECEIVE, before, is_result=True),
+            Step(Action.RESULT, after=(received,)),
+        ]
+        if place < world - 2:
+            steps.append(Step(Action.SEND, behind, (received,), is_result=True))
+        return tuple(steps)
+
+    def lossy_hops(self, job: Job) -> int:
+        """The first rank's gradients pass all the others."""
+        return max(1, job.world - 1)
+
+    def seconds(self, job: Job, network: Network) -> float:
+        """Each link carries 2 (n - 1) / n of the model; the last piece passes 2 (n - 1) links."""
+        hops = 2 * (job.world - 1)
+        size_bits = job.elements * ELEMENT_BYTES[job.element_type] * BITS_PER_BYTE
+        return hops * (size_bits / job.world / network.link_bps + network.latency_seconds)
+
+
+TOPOLOGY = Ring()

@@ -1,0 +1,56 @@
+"""Parameter servers: each piece has one node that adds up all ranks' gradients and sends the sum to all."""
+
+from mltswitch.training.axes import Action, Exchange, Needs, Network, Step
+from mltswitch.training.job import ELEMENT_BYTES, Job
+from mltswitch.units import BITS_PER_BYTE
+
+
+class Star:
+    """The description that is registered; pieces are dealt to servers, or to the ranks, in turn."""
+
+    name = "star"
+    offers = Needs(lone_pushes=True, stale_pushes=True)
+    counts_arrivals = True
+    has_servers = True
+
+    def root(self, job: Job, piece: int) -> int:
+        """The node that adds up a piece."""
+        return job.world + piece % job.servers if job.servers else piece % job.world
+
+    def schedule(self, job: Job, exchange: Exchange, piece: int, node: int) -> tuple[Step, ...]:
+        """The root adds in the order of ranks, so that the same gradients give the same sum."""
+        root = self.root(job, piece)
+        ranks = range(job.world) if exchange.origin is None else (exchange.origin,)
+        if node != root:
+            push = [Step(Action.SEND, root)] if node in ranks else []
+            pull = [Step(Action.RECEIVE, root, is_result=True), Step(Action.RESULT, after=(len(push),))]
+            return (*push, *pull) if node < job.world else ()
+        steps = [Step(Action.RECEIVE, rank) for rank in ranks if rank != root]
+        received = {step.peer: number for number, step in enumerate(steps)}
+        before: tuple[int, ...] = ()
+        for rank in ranks:
+            peer = None if rank == root else rank
+            after = before if peer is None else (*before, received[peer])
+            before = (len(steps),)
+            steps.append(Step(Action.ADD, peer, after, ranks=(rank,)))
+        steps.append(Step(Action.RESULT, after=before))
+        result = (len(steps) - 1,)
+        others = (rank for rank in range(job.world) if rank != root)
+        return (*steps, *(Step(Action.SEND, rank, result, is_result=True) for rank in others))
+
+    def lossy_hops(self, job: Job) -> int:  # noqa: ARG002
+        """From the rank to the root."""
+        return 1
+
+    def seconds(self, job: Job, network: Network) -> float:
+        """The busiest node's link carries, in each direction, the gradients of its pieces from every rank."""
+        size_bits = job.elements * ELEMENT_BYTES[job.element_type] * BITS_PER_BYTE
+        if job.servers:
+            carried_bits = size_bits * job.world / job.servers
+        else:
+            carried_bits = 2 * size_bits * (job.world - 1) / job.world
+        pushes_and_pulls = 2 if job.servers else 1
+        return pushes_and_pulls * carried_bits / network.link_bps + 2 * network.latency_seconds
+
+
+TOPOLOGY = Star()
