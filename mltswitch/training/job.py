@@ -134,7 +134,9 @@ def make_job(
         expected = ", ".join(ELEMENT_BYTES)
         raise UserInputError(f"{element_type!r:.60} is no such type", where="element_type", expected=expected)
     if world < 1 or servers < 0:
-        raise UserInputError(f"{world} ranks and {servers} servers", where="world", expected="1 or more ranks")
+        raise UserInputError(
+            f"{world} ranks and {servers} servers", where="world", expected="1 or more ranks"
+        )
     if not 0 <= loss_bound < 1:
         raise UserInputError(f"{loss_bound!r:.60} is no share", where="loss_bound", expected="0 to below 1")
     if not 0 < deadline_seconds < float("inf"):

@@ -149,9 +149,7 @@ class Node:
 
     # What happens
 
-    def ready(
-        self, step: int, pieces: Sequence[int], own: Elements, result: Elements, now_ns: int
-    ) -> None:
+    def ready(self, step: int, pieces: Sequence[int], own: Elements, result: Elements, now_ns: int) -> None:
         """Own gradients of pieces are there.
 
         Args:
@@ -189,7 +187,9 @@ class Node:
         if crossing.missing:
             peer = crossing.key[1]
             self._losses.append(Loss(work.exchange.step, work.piece, peer, self.number, crossing.missing))
-            if work.counts is not None:  # its ranks are counted with the sum, and these elements are not there
+            if (
+                work.counts is not None
+            ):  # its ranks are counted with the sum, and these elements are not there
                 for first, end in crossing.missing:
                     work.counts[first:end] -= 1
         self._go_on(work, now_ns)

@@ -144,7 +144,9 @@ class VirtualJob:
         self._after(at_seconds, partial(self._fall_silent, node))
         others = [other for other in range(self.job.nodes) if other != node]
         for target, lost in [*((other, node) for other in others), *((node, other) for other in others)]:
-            self._after(at_seconds + SILENCE_SECONDS, partial(self._lose, target, lost, "silent for too long"))
+            self._after(
+                at_seconds + SILENCE_SECONDS, partial(self._lose, target, lost, "silent for too long")
+            )
 
     # The network
 

@@ -11,9 +11,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mltswitch.wire import AGENT_HEADER_BYTES, ip_udp_bytes
+from mltswitch.wire import AGENT_HEADER_BYTES
+from mltswitch.wire.internet import IPV4_HEADER_BYTES, UDP_HEADER_BYTES
 
-PAYLOAD_BYTES: Final = 1500 - ip_udp_bytes("0.0.0.0") - AGENT_HEADER_BYTES  # noqa: S104  (any IPv4 address)
+PAYLOAD_BYTES: Final = 1500 - IPV4_HEADER_BYTES - UDP_HEADER_BYTES - AGENT_HEADER_BYTES
 """Gradient bytes in one packet over IPv4 with the usual MTU."""
 SAMPLE_OF: Final = 20
 LEAST_SAMPLE: Final = 64
@@ -100,7 +101,7 @@ def lose(
     kinds = [_kinds(gradients, per_packet, loss, rng) for loss in losses]
     for loss, flags in zip(losses, kinds, strict=True):
         owners = np.concatenate([np.full(len(each), layer) for layer, each in flags])
-        packets = np.concatenate([np.flatnonzero(np.ones_like(each)) for _, each in flags])
+        packets = np.concatenate([np.arange(len(each)) for _, each in flags])
         eligible = np.flatnonzero(np.concatenate([each for _, each in flags]))
         count = int(loss.ratio * len(eligible) + rng.random())
         for index in rng.choice(eligible, min(count, len(eligible)), replace=False):

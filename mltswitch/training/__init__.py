@@ -1,0 +1,1 @@
+"""Distributed training over the host agent: synchronization, topology, and the executor that drives both."""

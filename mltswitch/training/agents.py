@@ -1,0 +1,327 @@
+"""A job's node over a host agent: one thread that drives it, adds up, and tells whoever waits.
+
+with Group(rank, world, "env://", config=config) as group:
+    node = AgentNode(job, group.rank, group.agent, group.names)
+    node.ready(step, pieces, own, result)
+    node.wait(step)
+"""
+
+import queue
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mltswitch.hostagent import (
+    Agent,
+    AgentError,
+    Channel,
+    Completion,
+    CompletionQueue,
+    DeadlineExceededError,
+    ReceiveRequest,
+    SendRequest,
+)
+from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
+from mltswitch.training.axes import Crossing, Direction, Elements, Post, Stage
+from mltswitch.training.errors import NodeLateError, NodeLostError, TrainingError
+from mltswitch.training.job import Job
+from mltswitch.training.node import Loss, Node
+
+CHANNEL: Final = "training"
+TURN_SECONDS: Final = 0.5
+"""Between looks at deadlines and at what other nodes say."""
+MEETING_TURN_SECONDS: Final = 0.02
+PATIENCE: Final = 2.0
+"""Deadline of a transfer over that of its exchange: the node knows better whom to blame."""
+MEETING_SECONDS: Final = 60.0
+
+_Key = tuple[Direction, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    step: int
+    pieces: tuple[int, ...]
+    own: Elements
+    result: Elements
+
+
+class _Inbox(CompletionQueue):
+    """Where completions and everything else meet, in the order in which they happen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: queue.SimpleQueue[Completion | _Ready | PeerLost | None] = queue.SimpleQueue()
+
+    def add(self, completion: Completion) -> None:
+        self.entries.put(completion)
+
+
+class AgentCarrier:
+    """Posts of one node on the channel `training` of its agent."""
+
+    def __init__(self, job: Job, agent: Agent, names: Sequence[str], inbox: CompletionQueue) -> None:
+        self._job = job
+        self._agent = agent
+        self._names: Final = tuple(names)
+        self._numbers: Final = {name: number for number, name in enumerate(names)}
+        self._inbox = inbox
+        self.channel: Final[Channel] = agent.channel(CHANNEL, transport=job.transport)
+        self.failed: list[Crossing] = []
+        """Posts that could not begin."""
+
+    def post(self, posts: Sequence[Post]) -> None:
+        """One post of the agent for each peer and direction."""
+        groups: defaultdict[tuple[int, Direction], list[Post]] = defaultdict(list)
+        for post in posts:
+            groups[post.peer, post.direction].append(post)
+        for (peer, direction), group in groups.items():
+            name = self._names[peer]
+            try:
+                if direction is Direction.SEND:
+                    self.channel.post_sends(name, [*map(self._send, group)], self._inbox)
+                else:
+                    self.channel.post_receives(name, [*map(self._receive, group)], self._inbox)
+            except AgentError as error:
+                self.failed += [Crossing(post.key, error=error) for post in group]
+
+    def abort(self, reason: str) -> None:
+        """Say goodbye to all others, with the reason."""
+        for name in self._names:
+            if name != self._agent.name:
+                self._agent.disconnect(name, reason[:200])
+
+    def crossing(self, completion: Completion) -> Crossing:
+        """What a completion means to the node."""
+        direction = Direction(completion.direction.value)
+        peer = self._numbers[completion.peer]
+        key = (direction, peer, completion.tensor, completion.round_number)
+        is_receive = direction is Direction.RECEIVE and completion.error is None
+        return Crossing(key, tuple(completion.missing) if is_receive else (), completion.error)
+
+    def _send(self, post: Post) -> SendRequest:
+        classes = self._agent.config.classes
+        assert classes is not None, "a resolved configuration has classes"  # noqa: S101
+        layers, points = len(self._job.layers), len(classes.gradient_dscp)
+        is_planned = classes.layers == layers and post.stage is Stage.NOW
+        number = points - 1 if post.stage is Stage.LATER else post.layer * points // layers
+        return SendRequest(
+            data=post.data,
+            tensor=post.tensor,
+            round_number=post.round_number,
+            layer=post.layer * (classes.layers or layers) // layers,
+            traffic_class=None if is_planned else f"gradient-{number}",
+            deadline_seconds=PATIENCE * self._job.deadline_seconds,
+        )
+
+    def _receive(self, post: Post) -> ReceiveRequest:
+        return ReceiveRequest(
+            buffer=post.data,
+            tensor=post.tensor,
+            round_number=post.round_number,
+            loss_bound=post.loss_bound,
+            deadline_seconds=PATIENCE * self._job.deadline_seconds,
+            deadline_from="first-byte" if post.is_early else "post",
+        )
+
+
+class AgentNode:
+    """A rank or a server over its agent; any thread may call.
+
+    Args:
+        job: what all nodes agree on.
+        number: of this node.
+        agent: connected with all the others.
+        names: of all nodes' agents, by number.
+        arrived: is called in this node's thread for each piece whose result is there, with step and piece.
+
+    Raises UserInputError for axes that make no sense, and what `wait` raises where the nodes do not meet or
+    disagree on the job.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        number: int,
+        agent: Agent,
+        names: Sequence[str],
+        *,
+        arrived: Callable[[int, int], object] | None = None,
+        failed: Callable[[TrainingError], object] | None = None,
+        timeout_seconds: float = MEETING_SECONDS,
+    ) -> None:
+        self.job: Final = job
+        self.node: Final = Node(job, number)
+        self._inbox = _Inbox()
+        self._carrier = AgentCarrier(job, agent, names, self._inbox)
+        self._agent = agent
+        self._names: Final = tuple(names)
+        self._arrived = arrived
+        self._failed = failed
+        self._changed = threading.Condition()
+        self._error: TrainingError | None = None
+        self._losses: list[Loss] = []
+        self._is_closing = False
+        self._listened_seconds = 0.0
+        others = [name for name in names if name != agent.name]
+        try:
+            self._carrier.channel.wait_for_peers(others, timeout_seconds)
+        except AgentError as error:
+            raise NodeLostError(str(error)) from None
+        agent.observe(self)
+        self._thread = threading.Thread(target=self._run, name=f"training-{number}", daemon=True)
+        self._thread.start()
+        self._meet(timeout_seconds)
+
+    def ready(self, step: int, pieces: Sequence[int], own: Elements, result: Elements) -> None:
+        """Own gradients of pieces are there; see `Node.ready`. Raises what has ended the job."""
+        self._check()
+        self._inbox.entries.put(_Ready(step, tuple(pieces), own, result))
+
+    def wait(self, step: int) -> None:
+        """Until the rank may begin the step after this one, and the step's vectors are its own again.
+
+        Raises TrainingError that names the node to blame where the job has ended.
+        """
+        with self._changed:
+            while self._error is None and not (self.node.may_compute(step + 1) and self.node.is_over(step)):
+                self._changed.wait(TURN_SECONDS)
+        self._check()
+
+    def serve(self) -> None:
+        """A server's life: until the ranks say goodbye. Raises TrainingError where they end otherwise."""
+        with self._changed:
+            while self._error is None:
+                self._changed.wait(TURN_SECONDS)
+        if not (isinstance(self._error, NodeLostError) and self.node.is_idle):
+            self._check()
+
+    def take_losses(self) -> list[Loss]:
+        """What bounds have left out of sums at this node since the last call."""
+        with self._changed:
+            losses, self._losses = self._losses, []
+        return losses
+
+    def close(self) -> None:
+        """Take no more part; the agent stays."""
+        self._is_closing = True
+        self._agent.stop_observing(self)
+        self._inbox.entries.put(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join(MEETING_SECONDS)
+
+    def observe(self, event: AgentEvent) -> None:
+        """For the agent."""
+        if isinstance(event, PeerLost):
+            self._inbox.entries.put(event)
+
+    def _check(self) -> None:
+        error = self._error
+        if error is not None:
+            # a new one each time: it must not keep the frames of whoever was told before
+            raise type(error)(error.what, where=error.where, hint=error.hint)
+
+    def _meet(self, timeout_seconds: float) -> None:
+        until = time.monotonic() + timeout_seconds
+        with self._changed:
+            while self._error is None and not self.node.has_met_all:
+                if time.monotonic() > until:
+                    problem = f"not all nodes have told their job within {timeout_seconds:g} s"
+                    self._error = NodeLateError(problem)
+                self._changed.wait(MEETING_TURN_SECONDS)
+        if self._error is not None:
+            self.close()
+            self._check()
+
+    # The node's own thread
+
+    def _run(self) -> None:
+        try:
+            while not self._is_closing and self._error is None:
+                self._turn()
+        except Exception as error:  # noqa: BLE001  (whoever waits must hear of it, whatever it is)
+            self.node.fail(NodeLateError(f"{type(error).__name__}: {error}", where="training"))
+            self._end()
+
+    def _turn(self) -> None:
+        pause = TURN_SECONDS if self.node.has_met_all else MEETING_TURN_SECONDS
+        if time.monotonic() - self._listened_seconds > pause:
+            self._listened_seconds = time.monotonic()
+            self._tell_and_listen()
+        try:
+            entry = self._inbox.entries.get(timeout=pause)
+        except queue.Empty:
+            entry = None
+        with self._changed:
+            while entry is not None:
+                self._take(entry)
+                try:
+                    entry = self._inbox.entries.get_nowait()
+                except queue.Empty:
+                    entry = None
+            self.node.check(time.monotonic_ns())
+            self._do()
+
+    def _take(self, entry: Completion | _Ready | PeerLost) -> None:
+        now_ns = time.monotonic_ns()
+        match entry:
+            case Completion():
+                self.node.crossed(self._carrier.crossing(entry), now_ns)
+            case _Ready(step, pieces, own, result):
+                self.node.ready(step, pieces, own, result, now_ns)
+            case PeerLost(peer=peer) if peer in self._names:
+                number = self._names.index(peer)
+                self.node.lost(number, NodeLostError(entry.reason, where=self.job.node_name(number)))
+
+    def _do(self) -> None:
+        """What the node wants done; a post that cannot begin ends at once."""
+        while self.node.error is None and (posts := self.node.take_posts()):
+            self._carrier.post(posts)
+            failed, self._carrier.failed = self._carrier.failed, []
+            for crossing in failed:
+                self.node.crossed(crossing, time.monotonic_ns())
+        self._losses += self.node.take_losses()
+        arrived = self.node.take_arrived()
+        if self._arrived is not None:
+            for exchange, piece in arrived:
+                self._arrived(exchange.step, piece)
+        if self.node.error is not None:
+            self._end()
+        self._changed.notify_all()
+
+    def _tell_and_listen(self) -> None:
+        """Short messages of nodes to all others: their job at first, and how far they are past a deadline."""
+        for word in self.node.take_words():
+            for name in self._names:
+                if name != self._agent.name:
+                    self._message(name, word)
+        for number, name in enumerate(self._names):
+            if name != self._agent.name:
+                for word in self._heard(name):
+                    with self._changed:
+                        self.node.told(number, word, time.monotonic_ns())
+
+    def _message(self, name: str, word: bytes) -> None:
+        try:
+            self._carrier.channel.send_message(name, word)
+        except AgentError as error:
+            lost = NodeLostError(error.what, where=self.job.node_name(self._names.index(name)))
+            self.node.fail(lost)
+
+    def _heard(self, name: str) -> list[bytes]:
+        words: list[bytes] = []
+        try:
+            while True:
+                words.append(self._carrier.channel.receive_message(name, 0.0))
+        except (DeadlineExceededError, AgentError):
+            return words  # there is no more; that it is gone is told as an event
+
+    def _end(self) -> None:
+        """The job is over here: whoever waits hears why, and so do all others."""
+        self._error = self.node.error
+        self._carrier.abort(str(self._error))
+        if self._failed is not None and self._error is not None:
+            self._failed(self._error)

@@ -1,0 +1,92 @@
+"""What is measured: a model, its data, a metric and a target, as a factory of the user's gives them."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from mltswitch.errors import UserInputError
+from mltswitch.profile import made_by, user_code
+from mltswitch.training.tolerance import bundled
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module, Parameter
+    from torch.optim import Optimizer
+
+BUNDLED: Final[dict[str, Callable[[], dict[str, Any]]]] = {
+    "digits": bundled.digits,
+    "digits-finetune": bundled.digits_finetune,
+    "textures": bundled.textures,
+    "textures-finetune": bundled.textures_finetune,
+}
+"""Tasks that come with mltswitch: name → what makes the fields of a `TrainingTask`."""
+
+
+@dataclass(frozen=True)
+class TrainingTask:
+    """One training whose rounds to a quality target are counted.
+
+    Everything random must follow from torch's seed, which is set before `model` is called, or from the seed
+    that `batches` gets: lossless and lossy trainings of a seed are compared in pairs.
+    """
+
+    model: "Callable[[], Module]"
+    """Makes a new model; for fine-tuning, with the pre-trained parameters in it."""
+    batches: "Callable[[int, int, int], Iterable[Any]]"
+    """(seed, rank, ranks) → the rank's batches, a DataLoader, say; begun anew when it ends."""
+    loss: "Callable[[Module, Any], Tensor]"
+    """(model, batch) → the scalar to minimise."""
+    metric: "Callable[[Module], float]"
+    """The model's quality on data of its own, higher is better; called without gradients, in eval mode."""
+    target: float
+    """Training ends when the metric reaches this, as the mean of `smoothed_over` evaluations."""
+    optimizer: "Callable[[Iterable[Parameter]], Optimizer]"
+    ranks: int = 4
+    """Virtual ranks, each with its own batches and losses; gradients are divided by this number."""
+    evaluate_every: int = 1
+    """Rounds between evaluations."""
+    smoothed_over: int = 5
+    """Evaluations; one alone crosses the target by luck."""
+    most_rounds: int = 2000
+    """A lossless training that takes more is an error."""
+
+
+@cache
+def load_task(name: str) -> TrainingTask:
+    """A bundled task by its name, or what `package.module:factory` returns, importable from this folder.
+
+    It is made once in a process, so that data is loaded and a model pre-trained once.
+
+    Raises:
+        UserInputError: no such task, or the factory fails or returns something else.
+        MachineError: torch, or scikit-learn for the digits, is not installed.
+    """
+    if name in BUNDLED:
+        with user_code(name):
+            return TrainingTask(**BUNDLED[name]())
+    if ":" not in name:
+        raise UserInputError(
+            f"unknown task {name!r}", expected=f"one of {', '.join(BUNDLED)}, or package.module:factory"
+        )
+    made = made_by(name)
+    if not isinstance(made, TrainingTask):
+        raise UserInputError(
+            f"returned a {type(made).__name__}",
+            where=name,
+            expected="a mltswitch.training.tolerance.TrainingTask",
+        )
+    for field in ("ranks", "evaluate_every", "smoothed_over", "most_rounds"):
+        value = getattr(made, field)
+        if not isinstance(value, int) or value < 1:
+            raise UserInputError(f"{field} is {value!r:.60}", where=name, expected="a whole number from 1")
+    return made
+
+
+def with_options(task: TrainingTask, target: float | None, ranks: int | None) -> TrainingTask:
+    """The task with another target or number of ranks, where they are given."""
+    return replace(
+        task,
+        target=task.target if target is None else target,
+        ranks=task.ranks if ranks is None else ranks,
+    )
