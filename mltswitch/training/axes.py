@@ -246,9 +246,7 @@ def axes_of(job: Job) -> tuple[Synchronization, Topology]:
     topology = _named("topology", job.topology, topologies())
     needs, offers, both = synchronization.needs, topology.offers, f"{job.synchronization} over {job.topology}"
     if needs.lone_pushes and not offers.lone_pushes:
-        problem = (
-            f"{both}: {job.synchronization} takes each rank's push by itself, {job.topology} adds on the way"
-        )
+        problem = f"{both}: each rank's push counts by itself, and {job.topology} adds on the way"
         raise UserInputError(problem, where="topology", expected=_offering("lone_pushes"))
     if needs.stale_pushes and not offers.stale_pushes:
         problem = f"{both}: ranks may be at different steps, and {job.topology} needs all at one"

@@ -361,10 +361,7 @@ class Node:
         self._posts.append(post)
 
     def _add(self, work: _Work, step: Step, now_ns: int) -> None:
-        if step.peer is None:
-            part = work.own
-        else:
-            part = self._received[work.piece, step.peer]
+        part = work.own if step.peer is None else self._received[work.piece, step.peer]
         assert part is not None  # noqa: S101
         if work.total is None:
             free = self._totals[work.piece]
