@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final
 
 from mltswitch.errors import UserInputError
@@ -184,7 +184,7 @@ def cut(
             parts = -(-(end - start) // most)
             bounds = [start + (end - start) * part // parts for part in range(parts + 1)]
             pieces += [
-                Piece(number, first, last - first) for first, last in zip(bounds, bounds[1:], strict=False)
+                Piece(number, first, last - first) for first, last in pairwise(bounds)
             ]
             start, start_layer = end, number + 1
     if total > start:

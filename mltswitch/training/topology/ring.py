@@ -6,7 +6,7 @@ from mltswitch.units import BITS_PER_BYTE
 
 
 class Ring:
-    """The description that is registered; pieces begin at the ranks in turn, so that all links carry alike."""
+    """The description that is registered; pieces begin at the ranks in turn, so all links carry alike."""
 
     name = "ring"
     offers = Needs()
