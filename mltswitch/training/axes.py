@@ -11,13 +11,13 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from types import MappingProxyType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import UserInputError
-from mltswitch.training.job import Job
+from mltswitch.training.job import Divisor, Job
 
 Elements = NDArray[np.floating[Any]]
 Range = tuple[int, int]
@@ -35,13 +35,33 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Pieces whose sum is to be made, or one rank's push of them."""
+    """What a member wants exchanged: for each piece one sum of all ranks, or one push of its own."""
 
     step: int
     pieces: tuple[int, ...]
     stage: Stage = Stage.NOW
     origin: int | None = None
-    """The rank that pushes alone; None: the sum of all ranks."""
+    """The member's rank where it pushes alone; None: the sum of all ranks."""
+
+
+class Sum(NamedTuple):
+    """One piece of an exchange, named alike at all nodes.
+
+    Sums of a piece are numbered within their stage and origin, not by steps: so a server knows which one
+    comes next, even where a step of the ranks has no sum of this piece in this stage.
+    """
+
+    piece: int
+    number: int
+    """From 0, without gaps; the step, where every step has one."""
+    stage: Stage = Stage.NOW
+    origin: int | None = None
+    """The rank whose push it is; None: all ranks are in it."""
+
+    @property
+    def next(self) -> "Sum":
+        """The one that follows it in the same stage from the same origin."""
+        return self._replace(number=self.number + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +69,9 @@ class Needs:
     """What a synchronization asks of a topology, or what a topology offers."""
 
     lone_pushes: bool = False
-    """The push of one rank reaches the keeper by itself, in no sum with others."""
+    """The push of one rank reaches its keeper by itself, in no sum with others."""
     stale_pushes: bool = False
-    """Ranks of one sum may be at different steps."""
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """A sum is complete, and goes to all ranks."""
-
-    exchange: Exchange
-    piece: int
+    """Ranks may be at different steps when they take part in the same sum."""
 
 
 class Member(Protocol):
@@ -71,8 +83,8 @@ class Member(Protocol):
     def computed(self, step: int, loss: float, seconds: float, now_ns: int) -> list[Exchange]:
         """All pieces of the step are there: what is exchanged beside what `ready` said."""
 
-    def arrived(self, exchange: Exchange, piece: int, now_ns: int) -> None:
-        """The result of a piece is in this rank's memory."""
+    def arrived(self, step: int, result: Sum, now_ns: int) -> None:
+        """The result of what this rank has given in a step is in its memory."""
 
     def may_compute(self, step: int) -> bool:
         """Whether the rank may begin a step."""
@@ -82,16 +94,22 @@ class Member(Protocol):
 
 
 class Keeper(Protocol):
-    """Where sums are made: a server, a root, the last rank of a ring."""
+    """When sums are given out, at the node that completes them: a server, a root, the last rank of a ring.
 
-    def pushed(self, rank: int, exchange: Exchange, piece: int, now_ns: int) -> list[Release]:
-        """The gradients of a rank are in the sum of a piece."""
+    The result of a joint sum goes to all ranks. The result of a lone push goes to its rank, and is the sum
+    of all ranks' pushes of the piece since the last result that this rank got.
+    """
 
-    def missing(self, exchange: Exchange, piece: int) -> tuple[int, ...]:
-        """Ranks that the sum of a piece still waits for."""
+    def expected(self, piece: int, after: Sum | None) -> list[Sum]:
+        """Sums that can be pushed next, so that there is memory for them before anybody pushes.
 
-    def expected(self, step: int, piece: int) -> list[Exchange]:
-        """Of one piece each: what ranks push in a step, so that there is memory for it beforehand."""
+        Args:
+            piece: of the sums.
+            after: a sum in which all pushes are by now; None at the beginning.
+        """
+
+    def pushed(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:
+        """The gradients of a rank are in a sum: the sums whose results go out now."""
 
 
 class Synchronization(Protocol):
@@ -122,17 +140,18 @@ class Step:
 
     SEND and RECEIVE carry a partial sum, or the result where `is_result`. ADD adds what was received from
     `peer`, or the node's own gradients where that is None, to the node's sum; sends of partial sums are of
-    that sum, or of the own gradients where the node adds nothing. RESULT: the node has the result, or, where
-    it has added up, its sum is complete and goes to the keeper.
+    that sum, or of the own gradients where the node adds nothing. RESULT: the result is at the node. A node
+    that adds and receives no result is the sum's root: its RESULT divides the sum once the keeper gives it
+    out.
     """
 
     action: Action
     peer: int | None = None
     after: tuple[int, ...] = ()
-    """Steps of this node and piece, by position, that must be done before."""
+    """Steps of this node and sum, by position, that must be done before."""
     is_result: bool = False
     ranks: tuple[int, ...] = ()
-    """ADD: whose gradients these are."""
+    """ADD: the ranks whose gradients these are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +170,23 @@ class Topology(Protocol):
     name: str
     offers: Needs
     counts_arrivals: bool
-    """Whether a root knows, for each element, how many ranks' gradients are in the sum."""
+    """Whether every rank's gradients reach the root by themselves, so that it can count, for each element, how
+    many ranks are in the sum."""
     has_servers: bool
     """Whether nodes that are no ranks can make sums."""
 
-    def schedule(self, job: Job, exchange: Exchange, piece: int, node: int) -> tuple[Step, ...]:
-        """What a node does for one piece; empty: nothing."""
+    def schedule(self, job: Job, piece: int, node: int, origin: int | None = None) -> tuple[Step, ...]:
+        """What a node does for a sum of a piece; empty: nothing. It is asked once, and the answer kept.
+
+        Args:
+            job: what all nodes agree on.
+            piece: of the sum.
+            node: whose steps these are.
+            origin: the rank that pushes alone, where the topology offers that; None: all ranks are in it.
+        """
 
     def lossy_hops(self, job: Job) -> int:
-        """How often a rank's gradients are sent before they are in the complete sum, at most."""
+        """How often a rank's gradients are sent before they are in the complete sum, at most; 1 or more."""
 
     def seconds(self, job: Job, network: Network) -> float:
         """For one exchange of the whole model, computing left out."""
@@ -253,7 +280,10 @@ def axes_of(job: Job) -> tuple[Synchronization, Topology]:
         raise UserInputError(problem, where="topology", expected=_offering("stale_pushes"))
     if job.servers and not topology.has_servers:
         raise UserInputError(f"{job.topology} has none", where="servers", expected="0")
-    if job.divisor == "arrived" and not topology.counts_arrivals:
+    if job.divisor is Divisor.ARRIVED and needs.lone_pushes:
+        problem = f"{job.synchronization} has no sum of which to count the ranks"
+        raise UserInputError(problem, where="divisor", expected="ranks")
+    if job.divisor is Divisor.ARRIVED and not topology.counts_arrivals:
         problem = f"{job.topology} does not know how many ranks' gradients are in a sum"
         raise UserInputError(problem, where="divisor", expected="ranks")
     return synchronization, topology

@@ -9,7 +9,8 @@ becomes of a job whose nodes die or whose links break.
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -17,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from mltswitch.training.axes import Crossing, Direction, Elements, Network, Post, Range
-from mltswitch.training.errors import NodeLostError, TrainingError
+from mltswitch.training.errors import TrainingError
 from mltswitch.training.job import ELEMENT_BYTES, Job
 from mltswitch.training.node import Loss, Node
 from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
@@ -27,10 +28,10 @@ PACKET_BYTES: Final = 1_448
 SILENCE_SECONDS: Final = 10.0
 """Until a node that does not answer counts as lost, as agents have it."""
 CHECK_SECONDS: Final = 1.0
-LEAST_BITS: Final = 1e-3
-"""What rounding leaves of a flow that has ended."""
-LONGEST_SECONDS: Final = 1e7
-"""Of virtual time: whatever lasts longer hangs."""
+HUNG_SECONDS: Final = 60.0
+"""Past a job's deadline: if nothing has happened until then, nothing ever will."""
+ROUNDING: Final = 1e-9
+"""Share of its bits, and that many bits more, that a flow may be short of when it ends."""
 
 
 class HungError(AssertionError):
@@ -42,13 +43,17 @@ class Report:
     """What became of a job in virtual time."""
 
     results: dict[tuple[int, int], Elements] = field(default_factory=dict)
-    """All elements after a step, by (rank, step)."""
+    """All elements after a step, by (rank, step); NaN where no result has come."""
     errors: dict[int, TrainingError] = field(default_factory=dict)
     """By node."""
+    failed_seconds: dict[int, float] = field(default_factory=dict)
+    """When these nodes gave up."""
     losses: list[Loss] = field(default_factory=list)
     step_seconds: list[float] = field(default_factory=list)
-    """From when the first rank begins to compute to when the last one has all results."""
+    """From when the first rank begins to compute to when the last one may begin the next step."""
     seconds: float = 0.0
+    most_open_posts: int = 0
+    """Of one node at a time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,17 +65,20 @@ class _Flow:
     send: Post
     receive: Post
     missing: tuple[Range, ...]
-    bits_left: float
-    rate_bps: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
-class _Rank:
-    """How far a rank is."""
+class Pair:
+    """All flows from one node to another: they go equally fast."""
 
-    step: int = 0
-    own: Elements = field(default_factory=lambda: np.empty(0))
-    result: Elements = field(default_factory=lambda: np.empty(0))
+    source: int
+    target: int
+    rate_bps: float = 0.0
+    """Of each flow."""
+    carried_bits: float = 0.0
+    """For each flow that has been there all the time."""
+    flows: list[tuple[float, int, _Flow]] = field(default_factory=list)
+    """A heap: where `carried_bits` will be when a flow ends, a tie-breaker, and the flow."""
 
 
 class VirtualJob:
@@ -95,14 +103,25 @@ class VirtualJob:
         self._order = itertools.count()
         self._waiting: dict[tuple[int, int, int, int], Post] = {}
         """Posts whose other end is not there yet, by source, target, tensor and round."""
-        self._flows: list[_Flow] = []
-        self._flows_moved_seconds = 0.0
+        self._open_posts: Counter[int] = Counter()
+        self._pairs: dict[tuple[int, int], Pair] = {}
+        """Those that have flows."""
+        self._moved_seconds = 0.0
+        self._is_filled = True
+        """Whether the rates are those of the flows that are there."""
         self._filling = 0
+        self._dead: set[int] = set()
+        """Nodes that were killed."""
         self._silent: set[int] = set()
         """Nodes that nothing reaches any more."""
-        self._killed: set[int] = set()
-        self._ranks = [_Rank() for _ in range(job.world)]
+        self._step_of = [0] * job.world
+        self._running = set(range(job.world))
+        """Ranks that are alive, have not failed, and are not done."""
+        self._at_step: Counter[int] = Counter()
+        """Ranks that have come to a step."""
         self._begun_seconds: dict[int, float] = {}
+        self._changed_seconds = 0.0
+        """When anything but a look at the clock has happened."""
         self._report = Report()
 
     def run(
@@ -116,7 +135,7 @@ class VirtualJob:
         Args:
             steps: 1 or more.
             gradients: a rank's own, by rank and step: a vector of all elements.
-            compute_seconds: until they are there, by rank and step; the last piece comes first.
+            compute_seconds: until they are there, by rank and step; the last piece comes first. Infinite: never.
 
         Raises HungError where ranks wait for what will never happen.
         """
@@ -126,32 +145,36 @@ class VirtualJob:
             self._after(CHECK_SECONDS, partial(self._check, node))
         for rank in range(self.job.world):
             self._after(0.0, partial(self._compute_step, rank, 0))
-        while self._running and self._events and self.now_seconds < LONGEST_SECONDS:
+        patience_seconds = self.job.deadline_seconds + HUNG_SECONDS
+        while self._running:
+            if not self._is_filled and self._events[0][0] > self.now_seconds:
+                self._fill()
             self.now_seconds, _, call = heapq.heappop(self._events)
+            if self.now_seconds > self._changed_seconds + patience_seconds:
+                raise HungError(f"ranks {sorted(self._running)} wait since {self._changed_seconds:g} s")
             call()
-        if self._running:
-            raise HungError(f"ranks {self._running} wait for ever, since {self.now_seconds:g} s")
         self._report.seconds = self.now_seconds
         return self._report
 
     def kill(self, node: int, at_seconds: float) -> None:
         """End a node without a word; its peers hear of it at once, as a kernel closes connections."""
-        self._after(at_seconds, partial(self._killed.add, node))
+        self._after(at_seconds, partial(self._dead.add, node))
         self._after(at_seconds, partial(self._leave, node, "connection reset"))
 
     def cut(self, node: int, at_seconds: float) -> None:
         """Break a node's link: nobody hears of anybody until the silence is noticed."""
         self._after(at_seconds, partial(self._fall_silent, node))
-        others = [other for other in range(self.job.nodes) if other != node]
-        for target, lost in [*((other, node) for other in others), *((node, other) for other in others)]:
-            self._after(
-                at_seconds + SILENCE_SECONDS, partial(self._lose, target, lost, "silent for too long")
-            )
+        for other in self._others(node):
+            for target, lost in ((other, node), (node, other)):
+                call = partial(self.nodes[target].lost, lost, "silent for too long")
+                self._after(at_seconds + SILENCE_SECONDS, partial(self._happen, target, call))
 
     # The network
 
     def _post(self, node: int, post: Post) -> None:
         """One end of a crossing; it begins when the other one is there, too."""
+        self._open_posts[node] += 1
+        self._report.most_open_posts = max(self._report.most_open_posts, self._open_posts[node])
         is_send = post.direction is Direction.SEND
         source, target = (node, post.peer) if is_send else (post.peer, node)
         key = (source, target, post.tensor, post.round_number)
@@ -162,13 +185,15 @@ class VirtualJob:
         if other.direction is post.direction:
             raise AssertionError(f"two posts to {post.direction} {key}")
         send, receive = (post, other) if is_send else (other, post)
-        if self._silent & {source, target}:
+        if source in self._silent or target in self._silent:
             return
         missing, arriving_share = self._lost(receive)
         bits = send.data.nbytes * BITS_PER_BYTE * (arriving_share + self._loss_ratio)
-        self._move_flows()
-        self._flows.append(_Flow(source, target, send, receive, missing, bits))
-        self._fill()
+        self._move()
+        pair = self._pairs.setdefault((source, target), Pair(source, target))
+        flow = _Flow(source, target, send, receive, missing)
+        heapq.heappush(pair.flows, (pair.carried_bits + bits, next(self._order), flow))
+        self._is_filled = False
 
     def _lost(self, receive: Post) -> tuple[tuple[Range, ...], float]:
         """Elements that a receive goes without, and the share that arrives."""
@@ -182,33 +207,44 @@ class VirtualJob:
         ranges = ((first * per_packet, min(len(receive.data), (first + 1) * per_packet)) for first in chosen)
         return tuple(ranges), 1 - count / packets
 
-    def _move_flows(self) -> None:
+    def _move(self) -> None:
         """Let all flows have gone on until now."""
-        elapsed = self.now_seconds - self._flows_moved_seconds
-        for flow in self._flows:
-            flow.bits_left -= flow.rate_bps * elapsed
-        self._flows_moved_seconds = self.now_seconds
+        elapsed = self.now_seconds - self._moved_seconds
+        if elapsed:
+            for pair in self._pairs.values():
+                pair.carried_bits += pair.rate_bps * elapsed
+            self._moved_seconds = self.now_seconds
 
     def _fill(self) -> None:
         """Rates for the flows that are there, and an event for when the first one ends."""
-        fill(self._flows, self._network.link_bps)
+        self._move()
+        self._is_filled = True
         self._filling += 1
-        if self._flows:
-            first = min(max(0.0, flow.bits_left) / flow.rate_bps for flow in self._flows)
-            self._after(first, partial(self._end_flows, self._filling))
+        if self._pairs:
+            fill(self._pairs.values(), self._network.link_bps)
+            seconds, key = min(
+                (max(0.0, pair.flows[0][0] - pair.carried_bits) / pair.rate_bps, key)
+                for key, pair in self._pairs.items()
+            )
+            self._after(seconds, partial(self._end_flows, self._filling, key))
 
-    def _end_flows(self, filling: int) -> None:
+    def _end_flows(self, filling: int, first: tuple[int, int]) -> None:
+        """The first flow of a pair ends, and all that end with it."""
         if filling != self._filling:
             return  # others have begun or ended meanwhile
-        self._move_flows()
-        ended = [flow for flow in self._flows if flow.bits_left <= LEAST_BITS]
-        self._flows = [flow for flow in self._flows if flow.bits_left > LEAST_BITS]
-        self._fill()
-        for flow in ended:
-            self._after(self._network.latency_seconds, partial(self._deliver, flow))
+        self._move()
+        self._pairs[first].carried_bits = max(self._pairs[first].carried_bits, self._pairs[first].flows[0][0])
+        for key, pair in [*self._pairs.items()]:
+            until_bits = pair.carried_bits * (1 + ROUNDING) + ROUNDING
+            while pair.flows and pair.flows[0][0] <= until_bits:
+                flow = heapq.heappop(pair.flows)[2]
+                self._after(self._network.latency_seconds, partial(self._deliver, flow))
+            if not pair.flows:
+                del self._pairs[key]
+        self._is_filled = False
 
     def _deliver(self, flow: _Flow) -> None:
-        if self._silent & {flow.source, flow.target}:
+        if flow.source in self._silent or flow.target in self._silent:
             return
         np.copyto(flow.receive.data, flow.send.data)
         for first, end in flow.missing:
@@ -217,125 +253,121 @@ class VirtualJob:
             (flow.target, Crossing(flow.receive.key, flow.missing)),
             (flow.source, Crossing(flow.send.key)),
         ):
-            if self.nodes[number].error is None:
-                self.nodes[number].crossed(crossing, self._now_ns)
-                self._turn(number)
+            self._open_posts[number] -= 1
+            self._happen(number, partial(self.nodes[number].crossed, crossing, self._now_ns))
 
     def _fall_silent(self, node: int) -> None:
-        self._move_flows()
+        self._move()
         self._silent.add(node)
-        self._flows = [flow for flow in self._flows if node not in {flow.source, flow.target}]
-        self._fill()
+        self._pairs = {key: pair for key, pair in self._pairs.items() if node not in key}
+        self._is_filled = False
 
     def _leave(self, node: int, reason: str) -> None:
         """Its connections are closed, and all others are told why."""
+        self._running.discard(node)
         if node in self._silent:
             return
         self._fall_silent(node)
-        for other in range(self.job.nodes):
-            if other != node:
-                self._after(self._network.latency_seconds, partial(self._lose, other, node, reason))
+        for other in self._others(node):
+            call = partial(self.nodes[other].lost, node, reason)
+            self._after(self._network.latency_seconds, partial(self._happen, other, call))
 
     # The nodes
 
-    def _lose(self, number: int, peer: int, reason: str) -> None:
-        self.nodes[number].lost(peer, NodeLostError(reason, where=self.job.node_name(peer)))
+    def _happen(self, number: int, call: Callable[[], None]) -> None:
+        """Something at a node, and what it then wants done."""
+        if number in self._dead or self.nodes[number].error is not None:
+            return
+        call()
         self._turn(number)
 
     def _turn(self, number: int) -> None:
-        """Do what a node wants done."""
         node = self.nodes[number]
-        if number in self._killed or number in self._report.errors:
-            return
+        self._changed_seconds = self.now_seconds
         for word in node.take_words():
-            for other in range(self.job.nodes):
-                if other != number:
-                    self._after(self._network.latency_seconds, partial(self._tell, other, number, word))
+            for other in self._others(number):
+                self._after(self._network.latency_seconds, partial(self._tell, other, number, word))
+        self._report.losses += node.take_losses()
         if node.error is not None:
             self._report.errors[number] = node.error
-            self._leave(number, str(node.error))
+            self._report.failed_seconds[number] = self.now_seconds
+            self._leave(number, node.goodbye)
             return
         for post in node.take_posts():
             self._post(number, post)
-        self._report.losses += node.take_losses()
-        if number < self.job.world:
-            self._take_results(number)
-
-    def _take_results(self, number: int) -> None:
-        node, rank = self.nodes[number], self._ranks[number]
-        for exchange, piece in node.take_arrived():
-            place = self.job.pieces[piece].elements
-            self._report.results[number, exchange.step][place] = rank.result[place]
-        if rank.step < self._steps and node.may_compute(rank.step + 1) and node.is_over(rank.step):
-            self._compute_step(number, rank.step + 1)
+        node.take_arrived()
+        if number in self._running and node.may_compute(self._step_of[number] + 1):
+            self._compute_step(number, self._step_of[number] + 1)
 
     def _tell(self, number: int, peer: int, word: bytes) -> None:
-        if not {number, peer} & self._silent:
-            self.nodes[number].told(peer, word, self._now_ns)
-            self._turn(number)
+        if number not in self._silent and peer not in self._silent:
+            self._happen(number, partial(self.nodes[number].told, peer, word))
 
     def _check(self, number: int) -> None:
-        self.nodes[number].check(self._now_ns)
-        self._turn(number)
+        node = self.nodes[number]
+        if number not in self._dead and node.error is None:
+            node.check(self._now_ns)
+            if node.error is not None or node.has_words:
+                self._turn(number)
         self._after(CHECK_SECONDS, partial(self._check, number))
 
     def _compute_step(self, number: int, step: int) -> None:
-        rank = self._ranks[number]
-        rank.step = step
-        if step and all(other.step >= step for other in self._ranks):
+        self._step_of[number] = step
+        self._at_step[step] += 1
+        if step and self._at_step[step] == self.job.world:
             self._report.step_seconds.append(self.now_seconds - self._begun_seconds[step - 1])
         if step == self._steps:
+            self._running.discard(number)
             return
         self._begun_seconds.setdefault(step, self.now_seconds)
-        rank.own = np.ascontiguousarray(self._gradients(number, step), self.job.element_type)
-        rank.result = np.full_like(rank.own, np.nan)
-        self._report.results[number, step] = np.full_like(rank.own, np.nan)
+        own = np.ascontiguousarray(self._gradients(number, step), self.job.element_type)
+        result = self._report.results[number, step] = np.full_like(own, np.nan)
         seconds, count = self._compute(number, step), len(self.job.pieces)
         for piece in range(count):
-            self._after(seconds * (count - piece) / count, partial(self._computed, number, step, piece))
+            call = partial(self._computed, number, step, piece, own, result, seconds)
+            self._after(seconds * (count - piece) / count, call)
 
-    def _computed(self, number: int, step: int, piece: int) -> None:
-        rank = self._ranks[number]
-        if number not in self._killed:
-            self.nodes[number].ready(step, (piece,), rank.own, rank.result, self._now_ns)
-            self._turn(number)
+    def _computed(
+        self, number: int, step: int, piece: int, own: Elements, result: Elements, seconds: float
+    ) -> None:
+        node = self.nodes[number]
+
+        def call() -> None:
+            node.ready(step, (piece,), own, result, self._now_ns)
+            if piece == 0:
+                node.computed(step, 0.0, seconds, own, result, self._now_ns)
+
+        self._happen(number, call)
+
+    def _others(self, node: int) -> Iterable[int]:
+        return (other for other in range(self.job.nodes) if other != node)
 
     @property
     def _now_ns(self) -> int:
         return round(self.now_seconds * NANOSECONDS)
 
-    @property
-    def _running(self) -> list[int]:
-        """Ranks that are alive, have not failed, and are not done."""
-        return [
-            number
-            for number, rank in enumerate(self._ranks)
-            if number not in self._killed and number not in self._report.errors and rank.step < self._steps
-        ]
-
     def _after(self, seconds: float, call: Callable[[], None]) -> None:
         heapq.heappush(self._events, (self.now_seconds + seconds, next(self._order), call))
 
 
-def fill(flows: list[_Flow], link_bps: float) -> None:
+def fill(pairs: Iterable[Pair], link_bps: float) -> None:
     """Max-min fair rates of flows between nodes with one link each: the fullest link is shared first."""
-    left: dict[tuple[str, int], float] = {}
-    users: dict[tuple[str, int], int] = {}
-    open_flows = [*flows]
-    for flow in flows:
-        for link in (("up", flow.source), ("down", flow.target)):
+    left: dict[tuple[bool, int], float] = {}
+    users: Counter[tuple[bool, int]] = Counter()
+    open_pairs = [*pairs]
+    for pair in open_pairs:
+        for link in ((True, pair.source), (False, pair.target)):
             left[link] = link_bps
-            users[link] = users.get(link, 0) + 1
-    while open_flows:
-        share, link = min((left[link] / count, link) for link, count in users.items() if count)
+            users[link] += len(pair.flows)
+    while open_pairs:
+        share, (is_up, node) = min((left[link] / count, link) for link, count in users.items() if count)
         rest = []
-        for flow in open_flows:
-            links = (("up", flow.source), ("down", flow.target))
-            if link not in links:
-                rest.append(flow)
+        for pair in open_pairs:
+            if node != (pair.source if is_up else pair.target):
+                rest.append(pair)
                 continue
-            flow.rate_bps = share
-            for each in links:
-                left[each] -= share
-                users[each] -= 1
-        open_flows = rest
+            pair.rate_bps = share
+            for link in ((True, pair.source), (False, pair.target)):
+                left[link] -= share * len(pair.flows)
+                users[link] -= len(pair.flows)
+        open_pairs = rest

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from mltswitch.training.axes import Exchange, Needs, Release
+from mltswitch.training.axes import Exchange, Needs, Sum
 from mltswitch.training.job import Job
 
 
@@ -12,7 +12,8 @@ class BspMember:
 
     def __init__(self, job: Job) -> None:
         self._pieces = len(job.pieces)
-        self._arrived: defaultdict[int, int] = defaultdict(int)
+        self._arrived = 0
+        """Results, of all steps."""
 
     def ready(self, step: int, pieces: Sequence[int], now_ns: int) -> list[Exchange]:  # noqa: ARG002
         """All of them go now."""
@@ -22,14 +23,13 @@ class BspMember:
         """Nothing is left for the end of a step."""
         return []
 
-    def arrived(self, exchange: Exchange, piece: int, now_ns: int) -> None:  # noqa: ARG002
-        """Counts the results of a step."""
-        self._arrived[exchange.step] += 1
-        self._arrived.pop(exchange.step - 2, None)
+    def arrived(self, step: int, result: Sum, now_ns: int) -> None:  # noqa: ARG002
+        """Counts the results."""
+        self._arrived += 1
 
     def may_compute(self, step: int) -> bool:
-        """Once all results of the step before are there."""
-        return step == 0 or self._arrived[step - 1] == self._pieces
+        """Once all results of the steps before are there."""
+        return self._arrived >= step * self._pieces
 
     def drain(self) -> list[Exchange]:
         """Nothing waits between steps."""
@@ -37,28 +37,24 @@ class BspMember:
 
 
 class BspKeeper:
-    """Releases a sum when the gradients of every rank are in it."""
+    """Gives a sum out when the gradients of every rank are in it."""
 
     def __init__(self, job: Job) -> None:
-        self._all = frozenset(range(job.world))
-        self._inside: defaultdict[tuple[Exchange, int], set[int]] = defaultdict(set)
+        self._world = job.world
+        self._inside: defaultdict[Sum, set[int]] = defaultdict(set)
 
-    def pushed(self, rank: int, exchange: Exchange, piece: int, now_ns: int) -> list[Release]:  # noqa: ARG002
-        """Released to all with the last rank's push."""
-        inside = self._inside[exchange, piece]
+    def expected(self, piece: int, after: Sum | None) -> list[Sum]:
+        """One sum after the other."""
+        return [Sum(piece, 0) if after is None else after.next]
+
+    def pushed(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:  # noqa: ARG002
+        """With the last rank's push."""
+        inside = self._inside[total]
         inside.add(rank)
-        if inside != self._all:
+        if len(inside) < self._world:
             return []
-        del self._inside[exchange, piece]
-        return [Release(exchange, piece)]
-
-    def missing(self, exchange: Exchange, piece: int) -> tuple[int, ...]:
-        """Ranks whose gradients are not in the sum yet."""
-        return tuple(sorted(self._all - self._inside.get((exchange, piece), set())))
-
-    def expected(self, step: int, piece: int) -> list[Exchange]:
-        """The sum of all ranks."""
-        return [Exchange(step, (piece,))]
+        del self._inside[total]
+        return [total]
 
 
 class Bsp:
@@ -72,7 +68,7 @@ class Bsp:
         return BspMember(job)
 
     def keeper(self, job: Job) -> BspKeeper:
-        """One for each node that adds."""
+        """One for each node that completes sums."""
         return BspKeeper(job)
 
 

@@ -1,6 +1,6 @@
 """Ring all-reduce: a piece goes once around and is added to at each rank, then once more as the result."""
 
-from mltswitch.training.axes import Action, Exchange, Needs, Network, Step
+from mltswitch.training.axes import Action, Needs, Network, Step
 from mltswitch.training.job import ELEMENT_BYTES, Job
 from mltswitch.units import BITS_PER_BYTE
 
@@ -13,11 +13,15 @@ class Ring:
     counts_arrivals = False
     has_servers = False
 
-    def schedule(self, job: Job, exchange: Exchange, piece: int, node: int) -> tuple[Step, ...]:  # noqa: ARG002
+    def schedule(
+        self,
+        job: Job,
+        piece: int,
+        node: int,
+        origin: int | None = None,  # noqa: ARG002
+    ) -> tuple[Step, ...]:
         """At each place of the ring, counted from where the piece begins."""
         world = job.world
-        if node >= world:
-            return ()
         if world == 1:
             return Step(Action.ADD, ranks=(0,)), Step(Action.RESULT, after=(0,))
         place = (node - piece) % world

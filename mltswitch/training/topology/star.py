@@ -1,6 +1,6 @@
 """Parameter servers: each piece has one node that adds up all ranks' gradients and sends the sum to all."""
 
-from mltswitch.training.axes import Action, Exchange, Needs, Network, Step
+from mltswitch.training.axes import Action, Needs, Network, Step
 from mltswitch.training.job import ELEMENT_BYTES, Job
 from mltswitch.units import BITS_PER_BYTE
 
@@ -17,25 +17,25 @@ class Star:
         """The node that adds up a piece."""
         return job.world + piece % job.servers if job.servers else piece % job.world
 
-    def schedule(self, job: Job, exchange: Exchange, piece: int, node: int) -> tuple[Step, ...]:
+    def schedule(self, job: Job, piece: int, node: int, origin: int | None = None) -> tuple[Step, ...]:
         """The root adds in the order of ranks, so that the same gradients give the same sum."""
         root = self.root(job, piece)
-        ranks = range(job.world) if exchange.origin is None else (exchange.origin,)
+        ranks = range(job.world) if origin is None else (origin,)
         if node != root:
-            push = [Step(Action.SEND, root)] if node in ranks else []
-            pull = [Step(Action.RECEIVE, root, is_result=True), Step(Action.RESULT, after=(len(push),))]
-            return (*push, *pull) if node < job.world else ()
-        steps = [Step(Action.RECEIVE, rank) for rank in ranks if rank != root]
+            if node not in ranks:
+                return ()
+            pull = Step(Action.RECEIVE, root, is_result=True)
+            return Step(Action.SEND, root), pull, Step(Action.RESULT, after=(1,))
+        others = [rank for rank in ranks if rank != root]
+        steps = [Step(Action.RECEIVE, rank) for rank in others]
         received = {step.peer: number for number, step in enumerate(steps)}
         before: tuple[int, ...] = ()
         for rank in ranks:
-            peer = None if rank == root else rank
-            after = before if peer is None else (*before, received[peer])
+            after = before if rank == root else (*before, received[rank])
             before = (len(steps),)
-            steps.append(Step(Action.ADD, peer, after, ranks=(rank,)))
+            steps.append(Step(Action.ADD, None if rank == root else rank, after, ranks=(rank,)))
+        result = (len(steps),)
         steps.append(Step(Action.RESULT, after=before))
-        result = (len(steps) - 1,)
-        others = (rank for rank in range(job.world) if rank != root)
         return (*steps, *(Step(Action.SEND, rank, result, is_result=True) for rank in others))
 
     def lossy_hops(self, job: Job) -> int:  # noqa: ARG002
