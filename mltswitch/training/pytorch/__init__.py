@@ -1,0 +1,86 @@
+"""The backend `mlt` of torch.distributed: collectives over host agents, where gradients may lose a little.
+
+    import mltswitch.training.pytorch
+    torch.distributed.init_process_group("mlt", pg_options=MltOptions(loss_bound=0.1))
+
+DDP and FSDP need no other change. The agent is loaded when the first group is made.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import torch.distributed as dist
+
+from mltswitch.errors import UserInputError
+
+if TYPE_CHECKING:
+    from mltswitch.hostagent import AgentConfig
+
+__all__ = ["MltOptions", "register"]
+
+NAME: Final = "mlt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MltOptions:
+    """Options of a process group, alike on all its ranks; for `pg_options`.
+
+    Groups that are given none take those of the default group, and that one the environment's:
+    MLTSWITCH_LOSS_BOUND, MLTSWITCH_TRANSPORT and MLTSWITCH_AGENT_CONFIG. Raises UserInputError for values
+    that cannot be.
+    """
+
+    loss_bound: float = 0.0
+    """Share of a rank's addends that a sum or an average of floating-point tensors may be without; missing
+    ones read as 0. All else, results of sums too, arrives whole."""
+    least_lossy_bytes: int = 64 << 10
+    """Shorter tensors arrive whole: metrics and the like."""
+    transport: str = "mlt"
+    """A transport of the host agent: `mlt`, `tcp`, or a registered one."""
+    traffic_class: str | None = None
+    """`gradient-0`, say; None: that of the first layer."""
+    deadline_seconds: float | None = None
+    """Of a collective; None: the group's `timeout`, as torch has it."""
+    config: "AgentConfig | str | os.PathLike[str] | None" = None
+    """The agent's, or its file; of the group that opens the agent. None: loopback, for trying out."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.loss_bound < 1:
+            raise UserInputError(f"{self.loss_bound!r:.60}", where="loss_bound", expected="0 to below 1")
+        if self.least_lossy_bytes < 0:
+            raise UserInputError(f"{self.least_lossy_bytes}", where="least_lossy_bytes", expected="0 or more")
+        if self.deadline_seconds is not None and not 0 < self.deadline_seconds < float("inf"):
+            raise UserInputError(f"{self.deadline_seconds}", where="deadline_seconds", expected="above 0")
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """As the environment variables say, where there are any."""
+        bound = os.environ.get("MLTSWITCH_LOSS_BOUND") or "0"
+        try:
+            loss_bound = float(bound)
+        except ValueError:
+            expected = "0 to below 1"
+            raise UserInputError(
+                f"{bound!r:.60} is no number", where="MLTSWITCH_LOSS_BOUND", expected=expected
+            ) from None
+        return cls(
+            loss_bound=loss_bound,
+            transport=os.environ.get("MLTSWITCH_TRANSPORT") or "mlt",
+            config=os.environ.get("MLTSWITCH_AGENT_CONFIG") or None,
+        )
+
+
+def register() -> None:
+    """Make `mlt` known to torch.distributed; importing this package does it, too."""
+    if dist.is_available() and NAME not in dist.Backend.backend_list:
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def _create(options: Any, pg_options: MltOptions | None) -> Any:
+    from mltswitch.training.pytorch.collectives import create
+
+    return create(options, pg_options)
+
+
+register()
