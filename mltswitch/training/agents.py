@@ -28,7 +28,8 @@ from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.training.axes import Crossing, Direction, Elements, Post, Stage
 from mltswitch.training.errors import NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import Job
-from mltswitch.training.node import Loss, Node
+from mltswitch.training.node import Node
+from mltswitch.training.sums import Loss
 
 CHANNEL: Final = "training"
 TURN_SECONDS: Final = 0.5
@@ -274,7 +275,7 @@ class AgentNode:
                 self.node.ready(step, pieces, own, result, now_ns)
             case PeerLost(peer=peer) if peer in self._names:
                 number = self._names.index(peer)
-                self.node.lost(number, NodeLostError(entry.reason, where=self.job.node_name(number)))
+                self.node.lost(number, entry.reason)
 
     def _do(self) -> None:
         """What the node wants done; a post that cannot begin ends at once."""
@@ -286,8 +287,8 @@ class AgentNode:
         self._losses += self.node.take_losses()
         arrived = self.node.take_arrived()
         if self._arrived is not None:
-            for exchange, piece in arrived:
-                self._arrived(exchange.step, piece)
+            for step, total in arrived:
+                self._arrived(step, total.piece)
         if self.node.error is not None:
             self._end()
         self._changed.notify_all()
@@ -302,7 +303,7 @@ class AgentNode:
             if name != self._agent.name:
                 for word in self._heard(name):
                     with self._changed:
-                        self.node.told(number, word, time.monotonic_ns())
+                        self.node.told(number, word)
 
     def _message(self, name: str, word: bytes) -> None:
         try:
@@ -322,6 +323,6 @@ class AgentNode:
     def _end(self) -> None:
         """The job is over here: whoever waits hears why, and so do all others."""
         self._error = self.node.error
-        self._carrier.abort(str(self._error))
+        self._carrier.abort(self.node.goodbye)
         if self._failed is not None and self._error is not None:
             self._failed(self._error)

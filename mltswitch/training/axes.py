@@ -170,8 +170,7 @@ class Topology(Protocol):
     name: str
     offers: Needs
     counts_arrivals: bool
-    """Whether every rank's gradients reach the root by themselves, so that it can count, for each element, how
-    many ranks are in the sum."""
+    """Whether each rank's gradients reach the root by themselves: it can count the ranks of each element."""
     has_servers: bool
     """Whether nodes that are no ranks can make sums."""
 

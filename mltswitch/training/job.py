@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import astuple, dataclass, fields
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from typing import Final
@@ -71,7 +71,7 @@ class Job:
     synchronization: str = "bsp"
     topology: str = "star"
     transport: str = "mlt"
-    deadline_seconds: float = field(default=DEADLINE_SECONDS)
+    deadline_seconds: float = DEADLINE_SECONDS
     """For an exchange, from when a node has begun it to its result."""
 
     @property
@@ -90,7 +90,8 @@ class Job:
 
     def fingerprints(self) -> dict[str, str]:
         """A short digest of each part that all nodes must agree on, by the part's name."""
-        parts = asdict(self)
+        parts = {part.name: getattr(self, part.name) for part in fields(self)}
+        parts |= {name: [*map(astuple, parts[name])] for name in ("layers", "pieces")}
         return {
             name: hashlib.sha256(json.dumps(value).encode()).hexdigest()[:12] for name, value in parts.items()
         }
@@ -183,9 +184,7 @@ def cut(
         if end - start > most:
             parts = -(-(end - start) // most)
             bounds = [start + (end - start) * part // parts for part in range(parts + 1)]
-            pieces += [
-                Piece(number, first, last - first) for first, last in pairwise(bounds)
-            ]
+            pieces += [Piece(number, first, last - first) for first, last in pairwise(bounds)]
             start, start_layer = end, number + 1
     if total > start:
         pieces.append(Piece(start_layer, start, total - start))

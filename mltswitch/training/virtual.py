@@ -9,7 +9,8 @@ becomes of a job whose nodes die or whose links break.
 
 import heapq
 import itertools
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +21,8 @@ import numpy as np
 from mltswitch.training.axes import Crossing, Direction, Elements, Network, Post, Range
 from mltswitch.training.errors import TrainingError
 from mltswitch.training.job import ELEMENT_BYTES, Job
-from mltswitch.training.node import Loss, Node
+from mltswitch.training.node import Node
+from mltswitch.training.sums import Loss
 from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
 PACKET_BYTES: Final = 1_448
@@ -122,6 +124,8 @@ class VirtualJob:
         self._begun_seconds: dict[int, float] = {}
         self._changed_seconds = 0.0
         """When anything but a look at the clock has happened."""
+        self._check_seconds = CHECK_SECONDS
+        """When all nodes look at the clock next."""
         self._report = Report()
 
     def run(
@@ -135,24 +139,25 @@ class VirtualJob:
         Args:
             steps: 1 or more.
             gradients: a rank's own, by rank and step: a vector of all elements.
-            compute_seconds: until they are there, by rank and step; the last piece comes first. Infinite: never.
+            compute_seconds: until they are there, by rank and step, the last piece first; infinite: never.
 
         Raises HungError where ranks wait for what will never happen.
         """
         self._steps, self._gradients, self._compute = steps, gradients, compute_seconds
         for node in range(self.job.nodes):
             self._after(0.0, partial(self._turn, node))
-            self._after(CHECK_SECONDS, partial(self._check, node))
         for rank in range(self.job.world):
             self._after(0.0, partial(self._compute_step, rank, 0))
-        patience_seconds = self.job.deadline_seconds + HUNG_SECONDS
         while self._running:
-            if not self._is_filled and self._events[0][0] > self.now_seconds:
+            next_seconds = self._events[0][0] if self._events else math.inf
+            if not self._is_filled and next_seconds > self.now_seconds:
                 self._fill()
-            self.now_seconds, _, call = heapq.heappop(self._events)
-            if self.now_seconds > self._changed_seconds + patience_seconds:
-                raise HungError(f"ranks {sorted(self._running)} wait since {self._changed_seconds:g} s")
-            call()
+            elif next_seconds > self._check_seconds:
+                self.now_seconds = self._check_seconds
+                self._check(is_anything_to_come=next_seconds < math.inf)
+            else:
+                self.now_seconds, _, call = heapq.heappop(self._events)
+                call()
         self._report.seconds = self.now_seconds
         return self._report
 
@@ -278,12 +283,12 @@ class VirtualJob:
         """Something at a node, and what it then wants done."""
         if number in self._dead or self.nodes[number].error is not None:
             return
+        self._changed_seconds = self.now_seconds
         call()
         self._turn(number)
 
     def _turn(self, number: int) -> None:
         node = self.nodes[number]
-        self._changed_seconds = self.now_seconds
         for word in node.take_words():
             for other in self._others(number):
                 self._after(self._network.latency_seconds, partial(self._tell, other, number, word))
@@ -303,13 +308,16 @@ class VirtualJob:
         if number not in self._silent and peer not in self._silent:
             self._happen(number, partial(self.nodes[number].told, peer, word))
 
-    def _check(self, number: int) -> None:
-        node = self.nodes[number]
-        if number not in self._dead and node.error is None:
-            node.check(self._now_ns)
-            if node.error is not None or node.has_words:
+    def _check(self, *, is_anything_to_come: bool) -> None:
+        """All nodes look at the clock."""
+        patience_seconds = self.job.deadline_seconds + HUNG_SECONDS
+        if not is_anything_to_come and self.now_seconds > self._changed_seconds + patience_seconds:
+            raise HungError(f"ranks {sorted(self._running)} wait since {self._changed_seconds:g} s")
+        self._check_seconds += CHECK_SECONDS
+        for number, node in enumerate(self.nodes):
+            if number not in self._dead and node.error is None:
+                node.check(self._now_ns)
                 self._turn(number)
-        self._after(CHECK_SECONDS, partial(self._check, number))
 
     def _compute_step(self, number: int, step: int) -> None:
         self._step_of[number] = step
@@ -352,22 +360,23 @@ class VirtualJob:
 
 def fill(pairs: Iterable[Pair], link_bps: float) -> None:
     """Max-min fair rates of flows between nodes with one link each: the fullest link is shared first."""
-    left: dict[tuple[bool, int], float] = {}
-    users: Counter[tuple[bool, int]] = Counter()
-    open_pairs = [*pairs]
-    for pair in open_pairs:
-        for link in ((True, pair.source), (False, pair.target)):
-            left[link] = link_bps
-            users[link] += len(pair.flows)
-    while open_pairs:
-        share, (is_up, node) = min((left[link] / count, link) for link, count in users.items() if count)
-        rest = []
-        for pair in open_pairs:
-            if node != (pair.source if is_up else pair.target):
-                rest.append(pair)
-                continue
-            pair.rate_bps = share
-            for link in ((True, pair.source), (False, pair.target)):
-                left[link] -= share * len(pair.flows)
-                users[link] -= len(pair.flows)
-        open_pairs = rest
+    pairs_of: defaultdict[tuple[bool, int], list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        pair.rate_bps = 0.0
+        pairs_of[True, pair.source].append(pair)
+        pairs_of[False, pair.target].append(pair)
+    left = dict.fromkeys(pairs_of, link_bps)
+    users = {link: sum(len(pair.flows) for pair in members) for link, members in pairs_of.items()}
+    while users:
+        fullest = min(users, key=lambda link: left[link] / users[link])
+        share = left[fullest] / users[fullest]
+        for pair in pairs_of[fullest]:
+            if not pair.rate_bps:
+                pair.rate_bps = share
+                link = (False, pair.target) if fullest[0] else (True, pair.source)
+                count = len(pair.flows)
+                left[link] -= share * count
+                users[link] -= count
+                if not users[link]:
+                    del users[link]
+        del users[fullest]

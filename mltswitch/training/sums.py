@@ -1,0 +1,356 @@
+"""How one node makes sums: the steps of its topology, each done when what it waits for is there.
+
+Posts for a carrier, results and losses collect in lists, which whoever owns the sums takes out.
+"""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from mltswitch.training.axes import (
+    Action,
+    Crossing,
+    Direction,
+    Elements,
+    Exchange,
+    Keeper,
+    Post,
+    Range,
+    Stage,
+    Step,
+    Sum,
+    Topology,
+)
+from mltswitch.training.job import Divisor, Job
+
+EPOCHS: Final = 256
+"""Round numbers of transfers are those of sums times this: room to begin a sum anew after a fault."""
+MOST_STEPS: Final = (1 << 32) // EPOCHS
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a loss bound left out of a sum on one hop."""
+
+    total: Sum
+    sender: int
+    receiver: int
+    ranks: tuple[int, ...]
+    """Whose gradients the sender's partial sum has: all of them are without these elements."""
+    missing: tuple[Range, ...]
+    """Elements of the piece, in order."""
+
+    @property
+    def elements(self) -> int:
+        """How many."""
+        return sum(end - first for first, end in self.missing)
+
+
+class _Plan:
+    """What a node does for every sum of a piece from the same origin, and what each step waits for."""
+
+    def __init__(self, steps: tuple[Step, ...], is_given: bool) -> None:
+        self.steps = steps
+        self.adds = sum(step.action is Action.ADD for step in steps)
+        self.is_root = self.adds > 0 and not any(
+            step.action is Action.RECEIVE and step.is_result for step in steps
+        )
+        self.ranks = {step.peer: step.ranks for step in steps if step.action is Action.ADD}
+        """Whose gradients come from a peer."""
+        self.on_own = [number for number, step in enumerate(steps) if is_given and self._uses_own(step)]
+        """Steps that wait for this rank's vectors."""
+        self.on_release = [
+            number for number, step in enumerate(steps) if step.action is Action.RESULT and self.is_root
+        ]
+        """Steps that wait for the keeper."""
+        self.followers: list[list[int]] = [[] for _ in steps]
+        for number, step in enumerate(steps):
+            for before in step.after:
+                self.followers[before].append(number)
+        waits = Counter((*self.on_own, *self.on_release, *range(len(steps))))  # the last until it is begun
+        self.waits = [waits[number] + len(step.after) for number, step in enumerate(steps)]
+
+    def _uses_own(self, step: Step) -> bool:
+        match step.action:
+            case Action.SEND:
+                return not step.is_result and not self.adds
+            case Action.RECEIVE:
+                return step.is_result
+            case Action.ADD:
+                return step.peer is None
+            case Action.RESULT:
+                return True
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    """One sum at this node."""
+
+    of: Sum
+    plan: _Plan
+    waits: list[int]
+    """What each step still waits for: how many steps and conditions."""
+    left: int
+    """Steps that are not done."""
+    adds_left: int
+    step: int | None = None
+    """In which this rank has given its gradients."""
+    own: Elements | None = None
+    result: Elements | None = None
+    total: Elements | None = None
+    """The sum as far as it is made."""
+    counts: Elements | None = None
+    """For each element the ranks in the sum, where not all are."""
+    open: set[int] = field(default_factory=set)
+    """Steps that a carrier has."""
+
+
+class Sums:
+    """All open sums at a node.
+
+    Args:
+        job: what all nodes agree on.
+        number: of this node.
+        topology: of the job.
+        keeper: this node's.
+    """
+
+    def __init__(self, job: Job, number: int, topology: Topology, keeper: Keeper) -> None:
+        self.job: Final = job
+        self.number: Final = number
+        self.posts: list[Post] = []
+        """For the carrier."""
+        self.arrived: list[tuple[int, Sum]] = []
+        """Results that are in this rank's memory, and the steps in which it gave its part."""
+        self.losses: list[Loss] = []
+        """What bounds have left out of sums at this node."""
+        self.begun: dict[Sum, int] = {}
+        """When this node, or the first other one, has begun sums that are open, in ns and in this order."""
+        self._topology = topology
+        self._keeper = keeper
+        self._hop_bound = 1 - (1 - job.loss_bound) ** (1 / topology.lossy_hops(job))
+        self._plans: dict[tuple[int, int | None], _Plan] = {}
+        self._works: dict[Sum, _Work] = {}
+        self._numbers: Counter[tuple[int, Stage, int | None]] = Counter()
+        """Of this rank's next sums, by piece, stage and origin."""
+        self._open_of: Counter[int] = Counter()
+        """Sums that use this rank's vectors of a step."""
+        self._by_key: dict[tuple[Direction, int, int, int], tuple[_Work, int]] = {}
+        self._received: dict[tuple[int, int, Stage], Elements] = {}
+        """Memory for partial sums, by piece, peer and stage."""
+        self._lent: dict[tuple[int, int, Stage], deque[tuple[_Work, int]]] = {}
+        """Of that, what is in use, and the receives that wait for it."""
+        self._free: defaultdict[int, list[Elements]] = defaultdict(list)
+        """Memory for sums, by piece."""
+        self._unseen: dict[tuple[int, int], Elements] = {}
+        """By piece and rank: the sum of lone pushes since the last result that the rank got."""
+        for piece in range(len(job.pieces)):
+            self._expect(piece, None)
+
+    def begin(self, exchanges: Iterable[Exchange], own: Elements, result: Elements, now_ns: int) -> None:
+        """This rank's part of what its synchronization wants, from and into these vectors of all elements."""
+        for exchange in exchanges:
+            for piece in exchange.pieces:
+                key = (piece, exchange.stage, exchange.origin)
+                total = Sum(piece, self._numbers[key], exchange.stage, exchange.origin)
+                self._numbers[key] += 1
+                self.begun.setdefault(total, now_ns)
+                work = self._work(total, now_ns)
+                place = self.job.pieces[piece].elements
+                work.own, work.result, work.step = own[place], result[place], exchange.step
+                self._open_of[exchange.step] += 1
+                self._advance(work, work.plan.on_own, now_ns)
+
+    def crossed(self, crossing: Crossing, now_ns: int) -> None:
+        """A post has ended well."""
+        work, number = self._by_key.pop(crossing.key)
+        work.open.discard(number)
+        self.begun.setdefault(work.of, now_ns)
+        if crossing.missing:
+            self._count(work, crossing)
+        work.left -= 1
+        self._advance(work, work.plan.followers[number], now_ns)
+
+    def sum_of(self, crossing: Crossing) -> Sum:
+        """What an open post is for."""
+        return self._by_key[crossing.key][0].of
+
+    def step_of(self, total: Sum) -> int:
+        """In which this rank has given its part; the sum's number where it has given none."""
+        step = self._works[total].step
+        return total.number if step is None else step
+
+    def waits_for(self, total: Sum) -> list[int]:
+        """Peers of what is open of a sum."""
+        work = self._works[total]
+        peers = {work.plan.steps[number].peer for number in work.open}
+        return sorted(peer for peer in peers if peer is not None)
+
+    def is_over(self, step: int) -> bool:
+        """Whether no sum uses this rank's vectors of a step."""
+        return not self._open_of[step]
+
+    def _expect(self, piece: int, after: Sum | None) -> None:
+        for total in self._keeper.expected(piece, after):
+            if self._plan(total).adds:
+                self._work(total, None)
+
+    def _plan(self, total: Sum) -> _Plan:
+        key = (total.piece, total.origin)
+        plan = self._plans.get(key)
+        if plan is None:
+            steps = self._topology.schedule(self.job, total.piece, self.number, total.origin)
+            is_given = self.number < self.job.world and total.origin in {None, self.number}
+            plan = self._plans[key] = _Plan(steps, is_given)
+        return plan
+
+    def _work(self, total: Sum, now_ns: int | None) -> _Work:
+        work = self._works.get(total)
+        if work is None:
+            plan = self._plan(total)
+            work = _Work(total, plan, [*plan.waits], len(plan.steps), plan.adds)
+            self._works[total] = work
+            self._advance(work, range(len(plan.steps)), now_ns)
+        return work
+
+    def _advance(self, work: _Work, numbers: Iterable[int], now_ns: int | None) -> None:
+        """These steps wait for one thing less: do those that wait for nothing, and what follows them."""
+        queue = [*numbers]
+        for number in queue:
+            work.waits[number] -= 1
+            if not work.waits[number] and self._does(work, number, now_ns or 0):
+                work.left -= 1
+                queue += work.plan.followers[number]
+        if not work.left and self._works.pop(work.of, None) is not None:
+            self._end(work)
+
+    def _does(self, work: _Work, number: int, now_ns: int) -> bool:
+        """Begin a step; whether it is done already."""
+        step = work.plan.steps[number]
+        match step.action:
+            case Action.SEND:
+                partial = work.own if work.total is None else work.total
+                self._post(work, number, Direction.SEND, work.result if step.is_result else partial)
+            case Action.RECEIVE if step.is_result:
+                if work.result is None:  # of a server between a root and its ranks
+                    work.result = self._memory(work.of.piece)
+                self._post(work, number, Direction.RECEIVE, work.result)
+            case Action.RECEIVE:
+                assert step.peer is not None  # noqa: S101
+                place = (work.of.piece, step.peer, work.of.stage)
+                if place in self._lent:
+                    self._lent[place].append((work, number))
+                else:
+                    self._lent[place] = deque()
+                    self._receive(place, work, number)
+            case Action.ADD:
+                self._add(work, step, now_ns)
+                return True
+            case Action.RESULT:
+                self._result(work)
+                return True
+        return False
+
+    def _receive(self, place: tuple[int, int, Stage], work: _Work, number: int) -> None:
+        if place not in self._received:
+            self._received[place] = self._memory(work.of.piece)
+        self._post(work, number, Direction.RECEIVE, self._received[place])
+
+    def _post(self, work: _Work, number: int, direction: Direction, data: Elements | None) -> None:
+        step, total = work.plan.steps[number], work.of
+        assert step.peer is not None, "a crossing has two ends"  # noqa: S101
+        assert data is not None, "a step began before its memory was there"  # noqa: S101
+        # a number for each piece, origin, stage, and partial sum or result: they may all be open at a time
+        source = 0 if total.origin is None else 1 + total.origin
+        kind = source * len(self.job.pieces) + total.piece
+        is_lossy = direction is Direction.RECEIVE and not step.is_result
+        post = Post(
+            direction,
+            step.peer,
+            data,
+            tensor=4 * kind + 2 * (total.stage is Stage.LATER) + step.is_result,
+            round_number=total.number * EPOCHS,
+            layer=self.job.pieces[total.piece].layer,
+            stage=total.stage,
+            loss_bound=self._hop_bound if is_lossy else 0.0,
+            is_early=total not in self.begun,
+        )
+        work.open.add(number)
+        self._by_key[post.key] = work, number
+        self.posts.append(post)
+
+    def _add(self, work: _Work, step: Step, now_ns: int) -> None:
+        piece = work.of.piece
+        place = None if step.peer is None else (piece, step.peer, work.of.stage)
+        part = work.own if place is None else self._received[place]
+        assert part is not None  # noqa: S101
+        if work.of.origin is None:
+            work.total = self._plus(work.total, part, piece)
+        else:
+            for rank in range(self.job.world):
+                self._unseen[piece, rank] = self._plus(self._unseen.get((piece, rank)), part, piece)
+        if place is not None:
+            if self._lent[place]:
+                self._receive(place, *self._lent[place].popleft())
+            else:
+                del self._lent[place]
+        work.adds_left -= 1
+        if not work.adds_left:
+            self._expect(piece, work.of)
+        if not work.plan.is_root:
+            return
+        for rank in step.ranks:
+            for released in self._keeper.pushed(rank, work.of, now_ns):
+                other = self._works[released]
+                self._advance(other, other.plan.on_release, now_ns)
+
+    def _plus(self, total: Elements | None, part: Elements, piece: int) -> Elements:
+        """In place; the first part is copied."""
+        if total is None:
+            free = self._free[piece]
+            total = free.pop() if free else self._memory(piece)
+            np.copyto(total, part)
+        else:
+            with np.errstate(all="ignore"):  # what is not finite is counted, and passed on
+                np.add(total, part, out=total)
+        return total
+
+    def _result(self, work: _Work) -> None:
+        if work.plan.is_root:
+            if work.of.origin is not None:
+                work.total = self._unseen.pop((work.of.piece, work.of.origin))
+            assert work.total is not None  # noqa: S101
+            if work.result is None:  # of a server, or of another rank
+                work.result = work.total
+            by = self.job.world if work.counts is None else np.maximum(work.counts, 1)
+            with np.errstate(all="ignore"):
+                np.divide(work.total, by, out=work.result)
+        if work.step is not None:
+            self.arrived.append((work.step, work.of))
+
+    def _end(self, work: _Work) -> None:
+        """Nothing of it is left, and its memory is free."""
+        self.begun.pop(work.of, None)
+        if work.step is not None:
+            self._open_of[work.step] -= 1
+            if not self._open_of[work.step]:
+                del self._open_of[work.step]
+        if work.total is not None:
+            self._free[work.of.piece].append(work.total)
+
+    def _count(self, work: _Work, crossing: Crossing) -> None:
+        """Elements that have not arrived are missing from the sender's partial sum: of all its ranks."""
+        peer, piece = crossing.key[1], work.of.piece
+        ranks = work.plan.ranks.get(peer, ())
+        self.losses.append(Loss(work.of, peer, self.number, ranks, crossing.missing))
+        if self.job.divisor is Divisor.ARRIVED:
+            if work.counts is None:
+                work.counts = np.full(self.job.pieces[piece].count, self.job.world, self.job.element_type)
+            for first, end in crossing.missing:
+                work.counts[first:end] -= len(ranks)
+
+    def _memory(self, piece: int) -> Elements:
+        return np.empty(self.job.pieces[piece].count, self.job.element_type)
