@@ -1,4 +1,4 @@
-"""A grid of cells, computed in local processes and kept in a journal: a sweep goes on where it ended."""
+"""Cells computed in local processes or by Dask, and kept in a journal: a sweep goes on where it ended."""
 
 import csv
 import fcntl
@@ -9,8 +9,7 @@ import os
 import secrets
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from decimal import Decimal, DecimalException
 from pathlib import Path
@@ -26,6 +25,8 @@ MOST_VALUES: Final = 1000
 MOST_CELLS: Final = 100_000
 JOURNAL_SUFFIX: Final = ".cells.jsonl"
 JOURNAL_SCHEMA: Final = "mltswitch/sweep-journal/v1"
+DASK_PATIENCE: Final = "10s"
+"""How long a Dask scheduler may take to answer."""
 
 Rows = list[dict[str, Any]]
 Evaluate = Callable[[Cell], Rows]
@@ -140,41 +141,94 @@ def run_cells(
     evaluate: Evaluate,
     cells: Sequence[Cell],
     journal: Journal,
-    processes: int,
+    pool: Executor | None,
     advance: Callable[[], None],
 ) -> None:
     """Compute the cells that the journal lacks and add each as it is finished.
 
+    Args:
+        evaluate: Picklable where there is a pool.
+        cells: In any order; they are added to the journal in the order in which they finish.
+        journal: What is finished already, and where results go.
+        pool: Where to compute, as `executor` makes it; None: in this process, one after the other.
+        advance: Called after each cell.
+
     Raises:
         MltswitchError: what a cell raised.
-        MachineError: a process died.
+        MachineError: a process of the pool died.
         KeyboardInterrupt: the journal holds what was finished before.
     """
     missing = [cell for cell in cells if cell not in journal.finished]
-    if processes == 1 or len(missing) <= 1:
+    if pool is None:
         for cell in missing:
             journal.add(cell, evaluate(cell))
             advance()
         return
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(
-        min(processes, len(missing)), multiprocessing.get_context("spawn"), _ignore_interrupts
-    )
+    futures = {pool.submit(evaluate, cell): cell for cell in missing}
     try:
-        futures = {pool.submit(evaluate, cell): cell for cell in missing}
         for future in as_completed(futures):
             journal.add(futures[future], future.result())
             advance()
-    except BrokenProcessPool:
+    except (BrokenExecutor, CancelledError):
         raise MachineError(
             "a process of the sweep ended", hint="run it again to go on, with fewer --processes"
         ) from None
+
+
+@contextmanager
+def executor(processes: int, scheduler: str | None = None) -> Iterator[Executor | None]:
+    """Where `run_cells` computes: this process, several local ones, or the workers of a Dask scheduler.
+
+    Local processes are started when they are first needed, and ended at once where the body raises.
+
+    Args:
+        processes: Local ones; 1 yields None, which means this process.
+        scheduler: Address of a Dask scheduler, such as `tcp://10.0.0.1:8786`; goes before `processes`.
+
+    Raises:
+        MachineError: Dask is not installed, its scheduler does not answer, or its workers died.
+    """
+    if scheduler is not None:
+        with _dask_executor(scheduler) as pool:
+            yield pool
+        return
+    if processes == 1:
+        yield None
+        return
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _ignore_interrupts)
+    try:
+        yield pool
     except BaseException:
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _dask_executor(scheduler: str) -> Iterator[Executor]:
+    try:
+        import distributed
+        from distributed.scheduler import KilledWorker
+    except ImportError:
+        raise MachineError(
+            "a Dask scheduler needs the package distributed", hint="`pip install 'mltswitch[dask]'`"
+        ) from None
+    connect: Any = distributed.Client  # it has no types
+    try:
+        client = connect(scheduler, timeout=DASK_PATIENCE, set_as_default=False)
+    except (OSError, ValueError) as error:
+        problem = " ".join(str(error).split()) or type(error).__name__
+        raise MachineError(f"no Dask scheduler answers: {problem}", where=scheduler) from None
+    with client:
+        try:
+            yield client.get_executor(pure=False)
+        except KilledWorker:
+            raise MachineError(
+                "workers died over one cell", where=scheduler, hint="run it again to go on"
+            ) from None
 
 
 def _ignore_interrupts() -> None:

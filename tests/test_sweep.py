@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltswitch.errors import UserInputError
-from mltswitch.sweep import Cell, check_table, open_journal, parse_numbers, run_cells, write_table
+from mltswitch.sweep import (
+    Cell,
+    check_table,
+    executor,
+    open_journal,
+    parse_numbers,
+    run_cells,
+    write_table,
+)
 
 CELLS: list[Cell] = [(load, burst, None, "paper") for load in (0.5, 0.9) for burst in (1, 8)]
 
@@ -76,11 +84,12 @@ def test_any_text_is_numbers_in_bounds_or_refused(text: str) -> None:
 def test_cells_are_computed_once(tmp_path: Path, processes: int) -> None:
     path = tmp_path / "journal"
     with open_journal(path, "a") as journal:
-        run_cells(evaluate, CELLS[:2], journal, 1, _nothing)
+        run_cells(evaluate, CELLS[:2], journal, None, _nothing)
     advanced: list[int] = []
     with open_journal(path, "a") as journal:
         assert set(journal.finished) == set(CELLS[:2])
-        run_cells(evaluate, CELLS, journal, processes, lambda: advanced.append(1))
+        with executor(processes) as pool:
+            run_cells(evaluate, CELLS, journal, pool, lambda: advanced.append(1))
         assert journal.finished == {cell: evaluate(cell) for cell in CELLS}
     assert len(advanced) == 2
     assert not multiprocessing.active_children()
@@ -89,8 +98,8 @@ def test_cells_are_computed_once(tmp_path: Path, processes: int) -> None:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_error_of_a_cell_is_the_users(tmp_path: Path, processes: int) -> None:
     with open_journal(tmp_path / "journal", "a") as journal:
-        with pytest.raises(UserInputError) as refusal:
-            run_cells(refuse, CELLS, journal, processes, _nothing)
+        with pytest.raises(UserInputError) as refusal, executor(processes) as pool:
+            run_cells(refuse, CELLS, journal, pool, _nothing)
         assert str(refusal.value) == "queues[0].arrivals: cannot express it (expected another model)"
     assert not multiprocessing.active_children()
 
@@ -102,24 +111,24 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path: Path, processes: int) -> 
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    with open_journal(path, "a") as journal, pytest.raises(KeyboardInterrupt):
-        run_cells(evaluate, CELLS, journal, processes, interrupt)
+    with open_journal(path, "a") as journal, pytest.raises(KeyboardInterrupt), executor(processes) as pool:
+        run_cells(evaluate, CELLS, journal, pool, interrupt)
     assert not multiprocessing.active_children()
     with open_journal(path, "a") as journal:
         assert len(journal.finished) == 1
-        run_cells(evaluate, CELLS, journal, 1, _nothing)
+        run_cells(evaluate, CELLS, journal, None, _nothing)
         assert set(journal.finished) == set(CELLS)
 
 
 def test_a_line_that_was_cut_off_is_computed_again(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with open_journal(path, "a") as journal:
-        run_cells(evaluate, CELLS, journal, 1, _nothing)
+        run_cells(evaluate, CELLS, journal, None, _nothing)
     whole = path.read_text()
     path.write_text(whole[:-7])
     with open_journal(path, "a") as journal:
         assert set(journal.finished) == set(CELLS[:-1])
-        run_cells(evaluate, CELLS, journal, 1, _nothing)
+        run_cells(evaluate, CELLS, journal, None, _nothing)
     assert path.read_text() == whole
 
 
@@ -127,7 +136,7 @@ def test_a_line_that_was_cut_off_is_computed_again(tmp_path: Path) -> None:
 def test_what_is_no_journal_is_refused(tmp_path: Path, spoil: Callable[[str], str]) -> None:
     path = tmp_path / "journal"
     with open_journal(path, "a") as journal:
-        run_cells(evaluate, CELLS, journal, 1, _nothing)
+        run_cells(evaluate, CELLS, journal, None, _nothing)
     path.write_text(spoil(path.read_text()))
     with (
         pytest.raises(UserInputError, match=r"--restart begins anew|of another sweep"),
@@ -139,7 +148,7 @@ def test_what_is_no_journal_is_refused(tmp_path: Path, spoil: Callable[[str], st
 def test_another_sweep_is_refused_or_begun_anew(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with open_journal(path, "a") as journal:
-        run_cells(evaluate, CELLS, journal, 1, _nothing)
+        run_cells(evaluate, CELLS, journal, None, _nothing)
     before = path.read_bytes()
     with pytest.raises(UserInputError, match="it holds cells of another sweep"), open_journal(path, "b"):
         pass
@@ -155,7 +164,7 @@ def test_a_journal_without_a_cell_is_not_left_behind(tmp_path: Path) -> None:
         pytest.raises(UserInputError),
         open_journal(tmp_path / "journal", "a") as journal,
     ):
-        run_cells(refuse, CELLS[1:], journal, 1, _nothing)
+        run_cells(refuse, CELLS[1:], journal, None, _nothing)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,10 +1,11 @@
-"""`mltswitch profile`: list, show and make model profiles."""
+"""`mltswitch profile`: list, show, make and measure model profiles."""
 
 from pathlib import Path
 
 import click
 
 from mltswitch.cli.output import console, json_option, print_json, table
+from mltswitch.cli.profile_measure import measure
 from mltswitch.documents import dump_yaml, write_atomically
 from mltswitch.profile import (
     ModelProfile,
@@ -18,6 +19,9 @@ from mltswitch.profile import (
 @click.group()
 def profile() -> None:
     """Model profiles: layers in forward order, and how much gradient loss they bear."""
+
+
+profile.add_command(measure)
 
 
 @profile.command("list", epilog="\b\nExample:\n  mltswitch profile list --json")

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mltswitch import __version__
 from mltswitch.cli.loss import BURSTS, LOADS, Numbers, simulation_options, simulation_settings
-from mltswitch.cli.output import json_option, print_json, progress, stderr_console
+from mltswitch.cli.output import Command, json_option, print_json, progress, stderr_console
 from mltswitch.documents import load_document, sha256
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.plan import Fabric, Plan, PortRole, load_plan
@@ -31,6 +31,7 @@ from mltswitch.sweep import (
     Cell,
     Evaluate,
     check_table,
+    executor,
     open_journal,
     run_cells,
     write_table,
@@ -47,6 +48,19 @@ PlanOf = Callable[[int | None], Plan]
 """Of one buffer; None: the input's own."""
 Prepare = Callable[[Sequence[Cell], Progress], Evaluate]
 """What computes these cells; adds to the bar what it has to do first."""
+
+
+def processes_options(command: Command) -> Command:
+    """`--processes`, `--dask`, `--restart`: where cells are computed, and whether earlier ones count."""
+    for option in (
+        click.option("--restart", is_flag=True, help="Forget what an earlier run finished."),
+        click.option("--dask", "scheduler", metavar="ADDRESS", help="Compute on a Dask scheduler's workers."),
+        click.option(
+            "--processes", type=click.IntRange(1, MOST_PROCESSES), help="One for each CPU by default."
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 class _Models(click.ParamType[tuple[str, ...]]):
@@ -80,8 +94,7 @@ class _Models(click.ParamType[tuple[str, ...]]):
 )
 @click.option("--model", "models", type=_Models(), default=(MODELS[0],), help="completion,paper,simulate")
 @click.option("--port-role", type=click.Choice([role.value for role in PortRole]))
-@click.option("--processes", type=click.IntRange(1, MOST_PROCESSES), help="One for each CPU by default.")
-@click.option("--restart", is_flag=True, help="Forget what an earlier run finished.")
+@processes_options
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help=".csv or .parquet"
 )
@@ -98,6 +111,7 @@ def sweep(
     models: tuple[str, ...],
     port_role: str | None,
     processes: int | None,
+    scheduler: str | None,
     restart: bool,
     output: Path,
     packets: int | None,
@@ -135,7 +149,7 @@ def sweep(
             prepare = partial(_plan_cells, plan_of, role, settings)
         digest = _digest(inputs, port_role, settings)
         count = processes or os.cpu_count() or 1
-        rows, kept = _run(prepare, cells, journal_path, digest, count, restart=restart)
+        rows, kept = _run(prepare, cells, journal_path, digest, count, scheduler, restart=restart)
     except MltswitchError as error:
         source = str(spec_file or plan_file or fabric_file)
         names_a_file = error.where.startswith((source, str(journal_path), str(profile_name)))
@@ -159,7 +173,14 @@ def sweep(
 
 
 def _run(
-    prepare: Prepare, cells: list[Cell], journal_path: Path, digest: str, processes: int, *, restart: bool
+    prepare: Prepare,
+    cells: list[Cell],
+    journal_path: Path,
+    digest: str,
+    processes: int,
+    scheduler: str | None,
+    *,
+    restart: bool,
 ) -> tuple[list[dict[str, Any]], int]:
     """(rows in the order of the grid, cells that an earlier run had finished)."""
     with ExitStack() as stack:
@@ -176,9 +197,11 @@ def _run(
             disable=not sys.stderr.isatty(),
         )
         stack.enter_context(bar)
-        evaluate = prepare([cell for cell in cells if cell not in journal.finished], bar)
+        missing = [cell for cell in cells if cell not in journal.finished]
+        evaluate = prepare(missing, bar)
+        pool = stack.enter_context(executor(min(processes, max(len(missing), 1)), scheduler))
         task = bar.add_task("sweep", total=len(cells), completed=kept)
-        run_cells(evaluate, cells, journal, processes, lambda: bar.advance(task))
+        run_cells(evaluate, cells, journal, pool, lambda: bar.advance(task))
         return [row for cell in cells for row in journal.finished[cell]], kept
 
 

@@ -9,7 +9,13 @@ from mltswitch.profile.document import (
     profile_sha256,
     queue_curves,
 )
-from mltswitch.profile.from_torch import profile_from_torch
+from mltswitch.profile.from_torch import (
+    import_torch,
+    made_by,
+    profile_from_torch,
+    profile_of_module,
+    user_code,
+)
 from mltswitch.profile.layers import Layer, Tensor
 from mltswitch.profile.library import bundled_names, bundled_profile, resolve_profile
 from mltswitch.profile.sensitivity import LayerRangeCurve, Sensitivity
@@ -25,9 +31,13 @@ __all__ = [
     "bundled_profile",
     "default_sensitivity",
     "dump_profile",
+    "import_torch",
     "load_profile",
+    "made_by",
     "profile_from_torch",
+    "profile_of_module",
     "profile_sha256",
     "queue_curves",
     "resolve_profile",
+    "user_code",
 ]

@@ -6,13 +6,14 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from mltswitch.errors import MachineError, UserInputError
+from mltswitch.errors import MachineError, MltswitchError, UserInputError
 from mltswitch.profile.default import default_sensitivity
 from mltswitch.profile.document import PROFILE_SCHEMA, ModelProfile
 from mltswitch.profile.layers import Layer, Tensor
@@ -40,30 +41,59 @@ def profile_from_torch(factory: str) -> ModelProfile:
         UserInputError: the factory cannot be imported or called, or what it returns cannot be read.
         MachineError: torch is not installed.
     """
-    match = _FACTORY.fullmatch(factory)
-    if match is None:
-        raise UserInputError(f"{factory!r} names no factory", expected="package.module:factory")
-    torch = _import_torch()
-    with _user_code(factory):
-        made = _call(match["module"], match["name"])
+    made = made_by(factory)
     has_example = isinstance(made, tuple) and len(made) == 2
     model, example = made if has_example else (made, None)
-    if not isinstance(model, torch.nn.Module):
+    if not isinstance(model, import_torch().nn.Module):
         raise UserInputError(
             f"returned a {type(model).__name__}",
             where=factory,
             expected="a torch.nn.Module, or (module, example arguments)",
         )
+    return profile_of_module(factory, model, partial(_forward, model, example) if has_example else None)
+
+
+def made_by(factory: str) -> Any:
+    """What `package.module:factory`, importable from the current folder, returns when it is called.
+
+    Raises:
+        UserInputError: the factory cannot be imported or called.
+        MachineError: torch is not installed.
+    """
+    match = _FACTORY.fullmatch(factory)
+    if match is None:
+        raise UserInputError(f"{factory!r} names no factory", expected="package.module:factory")
+    import_torch()
+    with user_code(factory):
+        return _call(match["module"], match["name"])
+
+
+def profile_of_module(
+    factory: str, model: "Module", forward: Callable[[], object] | None = None
+) -> ModelProfile:
+    """The profile of a module.
+
+    Args:
+        factory: What made it, for its name and for errors.
+        model: The module.
+        forward: Runs the module forward once, which gives the order of the layers; None: their order is that
+            of registration.
+
+    Raises:
+        UserInputError: it has no trainable parameters, or `forward` raises.
+    """
+    torch = import_torch()
     owners = _owners(model)
-    if has_example:
-        with _user_code(factory):
-            owners = _in_order_of_execution(torch, model, example, owners)
+    if forward is not None:
+        with user_code(factory):
+            owners = _in_order_of_execution(torch, forward, owners)
     if not owners:
         raise UserInputError("the module has no trainable parameters", where=factory)
-    return _profile(torch, factory, model, owners, has_example=has_example)
+    return _profile(torch, factory, model, owners, has_example=forward is not None)
 
 
-def _import_torch() -> Any:
+def import_torch() -> Any:
+    """The package torch; raises MachineError where it is not installed or does not load."""
     try:
         return importlib.import_module("torch")
     except (ImportError, OSError) as error:
@@ -73,13 +103,15 @@ def _import_torch() -> Any:
 
 
 @contextlib.contextmanager
-def _user_code(factory: str) -> Iterator[None]:
+def user_code(factory: str) -> Iterator[None]:
     """The current folder importable, what is printed kept out of our output, any failure one clear line."""
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
+    except MltswitchError:
+        raise
     except (Exception, SystemExit) as error:  # the user's code may raise anything
         problem = shorten(f"{type(error).__name__}: {error}", LONGEST_PROBLEM)
         raise UserInputError(problem, where=factory) from error
@@ -123,7 +155,14 @@ def _owners(model: "Module") -> list[_Owner]:
     return owners
 
 
-def _in_order_of_execution(torch: Any, model: "Module", example: Any, owners: list[_Owner]) -> list[_Owner]:
+def _forward(model: "Module", example: Any) -> None:
+    if isinstance(example, dict):
+        model(**example)
+    else:
+        model(*(example if isinstance(example, tuple | list) else (example,)))
+
+
+def _in_order_of_execution(torch: Any, forward: Callable[[], object], owners: list[_Owner]) -> list[_Owner]:
     """Sorted by the first forward call that uses them, in one pass.
 
     What is never called as a module (weights that its parent reads) stays behind its predecessor in the
@@ -144,10 +183,7 @@ def _in_order_of_execution(torch: Any, model: "Module", example: Any, owners: li
     ]
     try:
         with torch.no_grad():
-            if isinstance(example, dict):
-                model(**example)
-            else:
-                model(*(example if isinstance(example, tuple | list) else (example,)))
+            forward()
     finally:
         for handle in handles:
             handle.remove()

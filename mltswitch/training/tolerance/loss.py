@@ -1,6 +1,6 @@
 """Loses packets of a rank's gradients as the network would: whole packets, marked by the agent's rule.
 
-A layer's gradients are cut where the agent cuts them, a packet never crosses layers, and what is lost reads as 0.
+A layer's gradients are cut where the agent cuts them, and what is lost reads as 0.
 """
 
 from collections.abc import Sequence
@@ -59,8 +59,8 @@ class Tally:
 def important_packets(gradient: Gradient, per_packet: int, start: int) -> Flags:
     """The agent's rule: a packet is important unless its mean |g| lies below the median of a sample of means.
 
-    MLT (section 4.2.2) compares with the median gradient, which marks nearly all packets important; the median
-    of packet means splits them in the middle.
+    MLT (section 4.2.2) compares with the median gradient, which marks nearly all packets important; the
+    median of packet means splits them in the middle.
 
     Args:
         gradient: One layer's gradients, flat.

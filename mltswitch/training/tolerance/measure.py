@@ -1,116 +1,32 @@
-"""Which trainings a measurement needs, and what follows from them: points, comparisons, a profile."""
+"""Which trainings a measurement needs, one after the other, until every answer is clear."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from mltswitch.errors import UserInputError
-from mltswitch.profile import (
-    LayerRangeCurve,
-    ModelProfile,
-    Sensitivity,
-    profile_of_module,
-    queue_curves,
-)
+from mltswitch.profile import ModelProfile, import_torch, profile_of_module, queue_curves, user_code
 from mltswitch.profile.default import EXTRA_ROUNDS_PER_LOSS
 from mltswitch.sweep import Cell, Rows
 from mltswitch.training.tolerance.loss import PAYLOAD_BYTES, Importance
+from mltswitch.training.tolerance.results import (
+    Bound,
+    Comparison,
+    Kind,
+    Measurement,
+    Point,
+    Settings,
+    with_curves,
+)
 from mltswitch.training.tolerance.sequential import Interval, Verdict, interval, next_count, verdict
-from mltswitch.training.tolerance.task import load_task, with_options
+from mltswitch.training.tolerance.task import load_task
 from mltswitch.training.tolerance.trial import Trainings
 
 CAP: Final = 4
 """A lossy training is given up after this many times the rounds of the lossless one of its seed."""
 HOPELESS: Final = 1.0
 """Extra rounds beyond which larger ratios of the same curve are not measured."""
-
-Kind = tuple[int, int, Importance]
-"""First layer, last layer, and importance of what is lost."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What to measure."""
-
-    task: str
-    groups: int
-    """Ranges of layers with curves of their own; layer i of L is in range i · groups // L."""
-    ratios: tuple[float, ...]
-    """Rising, within 0 to 1."""
-    least_seeds: int = 5
-    most_seeds: int = 20
-    tolerance: float = 0.05
-    """Extra rounds that count as none."""
-    target: float | None = None
-    ranks: int | None = None
-    """None: the task's own."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """Extra rounds at one loss ratio of one kind of packets, measured; fractions of the lossless rounds."""
-
-    first_layer: int
-    last_layer: int
-    importance: Importance
-    ratio: float
-    seeds: int
-    extra_rounds: float
-    """Geometric mean over seeds of lossy by lossless rounds, less 1."""
-    low: float | None
-    high: float | None
-    """Of the 95 % interval; None: unbounded."""
-    verdict: Verdict
-    given_up: int
-    """Trainings that never reached the target: they count with the rounds after which they were given up."""
-    eligible_share: float
-    """Packets of this kind among those of these layers."""
-    lost_share: float
-    """What was lost of the packets of this kind."""
-    predicted: float | None = None
-    """For the whole model: the sum over the ranges' curves, as plans predict it."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two kinds of packets lost at the same ratio: rounds with the first by rounds with the second, less 1."""
-
-    question: str
-    ratio: float
-    seeds: int
-    difference: float
-    low: float | None
-    high: float | None
-    answer: str
-
-
-@dataclass(frozen=True)
-class Bound:
-    """The bounded-loss ratio p: how much of all packets may be lost with the same rounds (MLT, tables 1, 5)."""
-
-    importance: Importance
-    tolerated: float
-    """The largest measured ratio of all packets whose extra rounds are within the tolerance; 0: none."""
-    refused: float | None
-    """The smallest one whose extra rounds are beyond it; None: none. The truth lies between."""
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """All that was found."""
-
-    profile: ModelProfile
-    points: tuple[Point, ...]
-    comparisons: tuple[Comparison, ...]
-    bounds: tuple[Bound, ...]
-    lossless_rounds: float
-    """Median over seeds."""
-    trainings: int
-    not_finite: int
-    """Trainings that met a gradient that is not finite; they count as given up."""
 
 
 def describe(settings: Settings) -> tuple[ModelProfile, Trainings]:
@@ -120,17 +36,20 @@ def describe(settings: Settings) -> tuple[ModelProfile, Trainings]:
         UserInputError: no such task, its code raises, or it has fewer layers than there are groups.
         MachineError: a package is missing.
     """
-    task = with_options(load_task(settings.task), settings.target, settings.ranks)
-    model = task.model()
+    task = load_task(settings.task, settings.target, settings.ranks)
+    with user_code(f"{settings.task}: model"):
+        model = task.model()
+    if not isinstance(model, import_torch().nn.Module):
+        raise UserInputError(
+            f"model() returned a {type(model).__name__}", where=settings.task, expected="a torch.nn.Module"
+        )
 
     def forward() -> None:
         task.loss(model, next(iter(task.batches(0, 0, task.ranks))))
 
     profile = profile_of_module(settings.task, model, forward)
     if len(profile.layers) < settings.groups:
-        raise UserInputError(
-            f"{settings.groups} groups of {len(profile.layers)} layers", where=settings.task
-        )
+        raise UserInputError(f"{settings.groups} groups of {len(profile.layers)} layers", where=settings.task)
     layers = tuple(tuple(tensor.name for tensor in layer.tensors) for layer in profile.layers)
     return profile, Trainings(settings.task, settings.target, settings.ranks, layers)
 
@@ -157,11 +76,11 @@ def measure(
     """
     campaign = _Campaign(settings, profile, finished, compute)
     points = campaign.points()
-    measured = _profile(settings, profile, points, campaign)
+    measured = with_curves(profile, points, campaign.ranges, _provenance(settings, campaign))
     predicted = {Importance.UNIMPORTANT: [0], Importance.IMPORTANT: [1], Importance.ANY: [0, 1]}
     curves = queue_curves(measured, 0, len(profile.layers) - 1)
     points = [
-        _with_prediction(point, sum(float(curves[index](point.ratio)) for index in predicted[point.importance]))
+        replace(point, predicted=sum(float(curves[at](point.ratio)) for at in predicted[point.importance]))
         if (point.first_layer, point.last_layer) == campaign.whole
         else point
         for point in points
@@ -176,10 +95,6 @@ def measure(
         trainings=len(used),
         not_finite=sum(not row["is_finite"] for row in used),
     )
-
-
-def _with_prediction(point: Point, predicted: float) -> Point:
-    return Point(**{**vars(point), "predicted": predicted})
 
 
 class _Campaign:
@@ -201,7 +116,7 @@ class _Campaign:
             (owners.index(group), count - 1 - owners[::-1].index(group)) for group in range(settings.groups)
         ]
         self.whole = (0, count - 1)
-        self._task = with_options(load_task(settings.task), settings.target, settings.ranks)
+        self._task = load_task(settings.task, settings.target, settings.ranks)
         self.lossless_rounds: dict[int, int] = {}
         self.used: dict[Cell, None] = {}
 
@@ -230,11 +145,14 @@ class _Campaign:
                 if not ahead[kind] or is_hopeless or 2 * point.given_up > point.seeds:
                     del ahead[kind]
         return [
-            measured[kind, ratio] for kind in kinds for ratio in self.settings.ratios if (kind, ratio) in measured
+            measured[kind, ratio]
+            for kind in kinds
+            for ratio in self.settings.ratios
+            if (kind, ratio) in measured
         ]
 
     def comparisons(self, points: Sequence[Point]) -> Iterator[Comparison]:
-        """Front against back layers, unimportant against important packets (MLT, figure 4), by pairs of seeds."""
+        """Front against back layers, unimportant against important packets (MLT, figure 4), seed by seed."""
         pairs: list[tuple[str, str, Kind, str, Kind]] = []
         if len(self.ranges) > 1:
             front, back = (*self.ranges[0], Importance.ANY), (*self.ranges[-1], Importance.ANY)
@@ -243,19 +161,16 @@ class _Campaign:
         pairs.append(("unimportant against important packets", "unimportant", small, "important", large))
         seeds = {((p.first_layer, p.last_layer, p.importance), p.ratio): p.seeds for p in points}
         for question, first_name, first, second_name, second in pairs:
-            for ratio in self.settings.ratios:
-                count = min(seeds.get((first, ratio), 0), seeds.get((second, ratio), 0))
-                if not count:
-                    continue
-                values = [
-                    one - other
-                    for one, other in zip(
-                        self._logarithms(first, ratio, count),
-                        self._logarithms(second, ratio, count),
-                        strict=True,
-                    )
-                ]
-                found = interval(values, self._rounding()).as_growth()
+            common = [r for r in self.settings.ratios if (first, r) in seeds and (second, r) in seeds]
+            for ratio in common:
+                count = min(seeds[first, ratio], seeds[second, ratio])
+                found = self._difference(first, second, ratio, count)
+                # A difference shows best at the largest ratio: more seeds are spent there alone.
+                while ratio == common[-1] and found.low < 0 < found.high and count < self.settings.most_seeds:
+                    count = next_count(count, self.settings.most_seeds)
+                    self._train_lossless(count)
+                    self._run([cell for kind in (first, second) for cell in self._cells(kind, ratio, count)])
+                    found = self._difference(first, second, ratio, count)
                 answer = "unclear"
                 if found.high < 0:
                     answer = f"{first_name} costs less"
@@ -263,10 +178,18 @@ class _Campaign:
                     answer = f"{second_name} costs less"
                 yield Comparison(question, ratio, count, found.estimate, *_bounded(found), answer)
 
+    def _difference(self, first: Kind, second: Kind, ratio: float, seeds: int) -> Interval:
+        ones, others = (self._logarithms(kind, ratio, seeds) for kind in (first, second))
+        return interval(
+            [one - other for one, other in zip(ones, others, strict=True)], self._rounding()
+        ).as_growth()
+
     def bounds(self, points: Sequence[Point]) -> Iterator[Bound]:
-        """For packets of any importance (table 1), and for unimportant ones, as the switch drops (table 5)."""
+        """For packets of any importance (table 1), and for unimportant ones, dropped first (table 5)."""
         for importance in (Importance.ANY, Importance.UNIMPORTANT):
-            own = [p for p in points if (p.first_layer, p.last_layer, p.importance) == (*self.whole, importance)]
+            own = [
+                p for p in points if (p.first_layer, p.last_layer, p.importance) == (*self.whole, importance)
+            ]
             tolerated, refused = 0.0, None
             for point in own:
                 if point.verdict is not Verdict.TOLERATED:
@@ -280,7 +203,8 @@ class _Campaign:
     def _cells(self, kind: Kind, ratio: float, seeds: int) -> list[Cell]:
         first, last, importance = kind
         return [
-            (first, last, str(importance), ratio, seed, CAP * self.lossless_rounds[seed]) for seed in range(seeds)
+            (first, last, str(importance), ratio, seed, CAP * self.lossless_rounds[seed])
+            for seed in range(seeds)
         ]
 
     def _run(self, cells: Sequence[Cell]) -> None:
@@ -298,8 +222,8 @@ class _Campaign:
                 reason = "" if row["is_finite"] else "; a gradient is not finite"
                 metric = "no number" if row["metric"] is None else f"{row['metric']:.4g}"
                 raise UserInputError(
-                    f"training without loss came to {metric} of {self._task.target:g} in {row['rounds']} rounds "
-                    f"(seed {seed}{reason})",
+                    f"training without loss came to {metric} of {self._task.target:g} in "
+                    f"{row['rounds']} rounds (seed {seed}{reason})",
                     where=self.settings.task,
                     hint="choose a lower --target, or a longer training",
                 )
@@ -311,7 +235,7 @@ class _Campaign:
         return [math.log(row["rounds"] / self.lossless_rounds[seed]) for seed, row in enumerate(rows)]
 
     def _rounding(self) -> float:
-        """Standard deviation of a logarithm from counting rounds in steps between evaluations, at both ends."""
+        """Standard deviation of a logarithm from counting rounds in steps of evaluations, at both ends."""
         mean = math.fsum(self.lossless_rounds.values()) / len(self.lossless_rounds)
         return self._task.evaluate_every / mean / math.sqrt(6)
 
@@ -331,3 +255,22 @@ class _Campaign:
             eligible_share=eligible / packets,
             lost_share=lost / eligible if eligible else 0.0,
         )
+
+
+def _bounded(found: Interval) -> tuple[float | None, float | None]:
+    """The ends of an interval; None where so few seeds say nothing."""
+    low = None if found.low <= -1 else found.low
+    return low, None if low is None else found.high
+
+
+def _provenance(settings: Settings, campaign: _Campaign) -> str:
+    rounds = campaign.lossless_rounds.values()
+    task = load_task(settings.task, settings.target, settings.ranks)
+    return (
+        f"Measured by mltswitch profile measure: {settings.task}, {task.ranks} virtual ranks, target "
+        f"{task.target:g}, reached without loss in {min(rounds)} to {max(rounds)} rounds; "
+        f"{settings.least_seeds} to {settings.most_seeds} pairs of seeds a point, packets of {PAYLOAD_BYTES} "
+        "B, important from the median of packet means on; what is lost reads as 0. Beyond the largest "
+        f"measured ratio the slope is assumed: the last one, or {EXTRA_ROUNDS_PER_LOSS:g} extra rounds per "
+        "loss of all, whichever is steeper."
+    )

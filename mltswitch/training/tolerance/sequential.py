@@ -7,9 +7,9 @@ n values less a mean m,
 
     E_n(m) = sqrt(c² / (n + c²)) · (1 - S² / ((n + c²) · V)) ** (-n / 2)
 
-is a non-negative martingale of mean 1 where m is the true mean, so (Ville) it ever reaches 1 / α with
-probability α at most. The interval is all m with E_n(m) < 1 / α. It is wider than Student's by a half or so,
-and lets anybody look, stop, or add more values later.
+is a non-negative martingale of mean 1 where m is the true mean, so (Ville) it ever reaches 1 / alpha with
+probability alpha at most. The interval is all m with E_n(m) < 1 / alpha. It is wider than Student's by a
+half or so, and lets anybody look, stop, or add more values later.
 """
 
 import math
@@ -34,7 +34,7 @@ class Interval:
 
     def as_growth(self) -> "Interval":
         """Of a logarithm of a quotient: the quotient less 1."""
-        return Interval(*(math.expm1(min(value, 700.0)) for value in (self.low, self.estimate, self.high)))
+        return Interval(math.expm1(self.low), math.expm1(self.estimate), math.expm1(min(self.high, 700.0)))
 
 
 class Verdict(StrEnum):
@@ -53,8 +53,8 @@ def interval(values: Sequence[float], least_deviation: float = 0.0, alpha: float
 
     Args:
         values: Independent and roughly normal.
-        least_deviation: Standard deviation that values have at least, of their rounding, say: equal values are
-            no proof of certainty.
+        least_deviation: Standard deviation that values have at least, of their rounding, say: equal values
+            are no proof of certainty.
         alpha: Probability of missing the mean at any n.
     """
     count = len(values)

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from mltswitch.errors import UserInputError
-from mltswitch.profile import made_by, user_code
+from mltswitch.profile import made_by
 from mltswitch.training.tolerance import bundled
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ BUNDLED: Final[dict[str, Callable[[], dict[str, Any]]]] = {
     "digits": bundled.digits,
     "digits-finetune": bundled.digits_finetune,
     "textures": bundled.textures,
-    "textures-finetune": bundled.textures_finetune,
 }
 """Tasks that come with mltswitch: name → what makes the fields of a `TrainingTask`."""
 
@@ -52,19 +51,30 @@ class TrainingTask:
     """A lossless training that takes more is an error."""
 
 
-@cache
-def load_task(name: str) -> TrainingTask:
+def load_task(name: str, target: float | None = None, ranks: int | None = None) -> TrainingTask:
     """A bundled task by its name, or what `package.module:factory` returns, importable from this folder.
 
-    It is made once in a process, so that data is loaded and a model pre-trained once.
+    Args:
+        name: It is made once in a process, so that data is loaded and a model pre-trained once.
+        target: None: the task's own.
+        ranks: None: the task's own.
 
     Raises:
         UserInputError: no such task, or the factory fails or returns something else.
         MachineError: torch, or scikit-learn for the digits, is not installed.
     """
+    task = _made(name)
+    return replace(
+        task,
+        target=task.target if target is None else target,
+        ranks=task.ranks if ranks is None else ranks,
+    )
+
+
+@cache
+def _made(name: str) -> TrainingTask:
     if name in BUNDLED:
-        with user_code(name):
-            return TrainingTask(**BUNDLED[name]())
+        return TrainingTask(**BUNDLED[name]())
     if ":" not in name:
         raise UserInputError(
             f"unknown task {name!r}", expected=f"one of {', '.join(BUNDLED)}, or package.module:factory"
@@ -81,12 +91,3 @@ def load_task(name: str) -> TrainingTask:
         if not isinstance(value, int) or value < 1:
             raise UserInputError(f"{field} is {value!r:.60}", where=name, expected="a whole number from 1")
     return made
-
-
-def with_options(task: TrainingTask, target: float | None, ranks: int | None) -> TrainingTask:
-    """The task with another target or number of ranks, where they are given."""
-    return replace(
-        task,
-        target=task.target if target is None else target,
-        ranks=task.ranks if ranks is None else ranks,
-    )

@@ -13,7 +13,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.profile import import_torch, user_code
 from mltswitch.sweep import Cell, Rows
 from mltswitch.training.tolerance.loss import PAYLOAD_BYTES, Gradient, Importance, Loss, Tally, lose
-from mltswitch.training.tolerance.task import TrainingTask, load_task, with_options
+from mltswitch.training.tolerance.task import TrainingTask, load_task
 
 if TYPE_CHECKING:
     from torch.nn import Module, Parameter
@@ -41,7 +41,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Trainings:
-    """Computes the cells of a measurement: (first layer, last layer, importance, ratio, seed, most rounds)."""
+    """Computes cells: (first layer, last layer, importance, ratio, seed, most rounds)."""
 
     task: str
     target: float | None
@@ -55,7 +55,7 @@ class Trainings:
         losses = []
         if ratio:
             losses = [Loss(int(first or 0), int(last or 0), Importance(str(importance)), float(ratio))]
-        task = with_options(load_task(self.task), self.target, self.ranks)
+        task = load_task(self.task, self.target, self.ranks)
         outcome = train(self.task, task, self.layers, losses, int(seed or 0), int(most_rounds or 0))
         return [asdict(outcome)]
 
@@ -129,15 +129,16 @@ def _train(
                 batch = next(loader)
             with user_code(f"{name}: loss"):
                 model.zero_grad()
-                task.loss(model, batch).backward()
+                loss: Any = task.loss(model, batch)
+                loss.backward()
             gradients = [_flat(torch, layer) for layer in owned]
             lose(gradients, per_packet, losses, rng, tally)
             for layer_sum, gradient in zip(total, gradients, strict=True):
-                layer_sum += gradient
+                np.add(layer_sum, gradient, out=layer_sum)
         if not all(np.isfinite(layer_sum).all() for layer_sum in total):
             return outcome(number, is_reached=False, is_finite=False)
         for layer, layer_sum in zip(owned, total, strict=True):
-            _set_gradients(torch, layer, layer_sum / task.ranks)
+            _set_gradients(torch, layer, np.divide(layer_sum, task.ranks, dtype=np.float32))
         with user_code(f"{name}: optimizer"):
             optimizer.step()
         if number % task.evaluate_every == 0:
