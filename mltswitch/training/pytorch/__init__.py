@@ -3,7 +3,7 @@
     import mltswitch.training.pytorch
     torch.distributed.init_process_group("mlt", pg_options=MltOptions(loss_bound=0.1))
 
-DDP and FSDP need no other change. The agent is loaded when the first group is made.
+DDP and FSDP need no other change.
 """
 
 import os
@@ -24,18 +24,17 @@ NAME: Final = "mlt"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MltOptions:
-    """Options of a process group, alike on all its ranks; for `pg_options`.
+    """Options of a process group, equal on all its ranks, for `pg_options`.
 
-    Groups that are given none take those of the default group, and that one the environment's:
-    MLTSWITCH_LOSS_BOUND, MLTSWITCH_TRANSPORT and MLTSWITCH_AGENT_CONFIG. Raises UserInputError for values
-    that cannot be.
+    Without them a group takes those of the default group, and the default group what MLTSWITCH_LOSS_BOUND,
+    MLTSWITCH_TRANSPORT and MLTSWITCH_AGENT_CONFIG say. Raises UserInputError for values that cannot be.
     """
 
     loss_bound: float = 0.0
-    """Share of a rank's addends that a sum or an average of floating-point tensors may be without; missing
-    ones read as 0. All else, results of sums too, arrives whole."""
+    """Share of each rank's addends that a sum or an average of floating-point tensors may be without, which
+    then read as 0. Everything else, the results of sums too, arrives whole."""
     least_lossy_bytes: int = 64 << 10
-    """Shorter tensors arrive whole: metrics and the like."""
+    """Shorter tensors, metrics for instance, arrive whole."""
     transport: str = "mlt"
     """A transport of the host agent: `mlt`, `tcp`, or a registered one."""
     traffic_class: str | None = None
@@ -43,31 +42,25 @@ class MltOptions:
     deadline_seconds: float | None = None
     """Of a collective; None: the group's `timeout`, as torch has it."""
     config: "AgentConfig | str | os.PathLike[str] | None" = None
-    """The agent's, or its file; of the group that opens the agent. None: loopback, for trying out."""
+    """The agent's, or its file, for the group that opens the agent; None: loopback, to try out."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.loss_bound < 1:
             raise UserInputError(f"{self.loss_bound!r:.60}", where="loss_bound", expected="0 to below 1")
-        if self.least_lossy_bytes < 0:
-            raise UserInputError(f"{self.least_lossy_bytes}", where="least_lossy_bytes", expected="0 or more")
         if self.deadline_seconds is not None and not 0 < self.deadline_seconds < float("inf"):
             raise UserInputError(f"{self.deadline_seconds}", where="deadline_seconds", expected="above 0")
 
     @classmethod
     def from_environment(cls) -> Self:
-        """As the environment variables say, where there are any."""
-        bound = os.environ.get("MLTSWITCH_LOSS_BOUND") or "0"
+        """As the environment variables say, where they are set."""
+        text = os.environ.get("MLTSWITCH_LOSS_BOUND") or "0"
         try:
-            loss_bound = float(bound)
+            bound = float(text)
         except ValueError:
-            expected = "0 to below 1"
-            raise UserInputError(
-                f"{bound!r:.60} is no number", where="MLTSWITCH_LOSS_BOUND", expected=expected
-            ) from None
+            raise UserInputError(f"{text!r:.60} is no number", where="MLTSWITCH_LOSS_BOUND") from None
+        transport = os.environ.get("MLTSWITCH_TRANSPORT") or "mlt"
         return cls(
-            loss_bound=loss_bound,
-            transport=os.environ.get("MLTSWITCH_TRANSPORT") or "mlt",
-            config=os.environ.get("MLTSWITCH_AGENT_CONFIG") or None,
+            loss_bound=bound, transport=transport, config=os.environ.get("MLTSWITCH_AGENT_CONFIG") or None
         )
 
 
@@ -78,7 +71,7 @@ def register() -> None:
 
 
 def _create(options: Any, pg_options: MltOptions | None) -> Any:
-    from mltswitch.training.pytorch.collectives import create
+    from mltswitch.training.pytorch.collectives import create  # loads the agent, which only a group needs
 
     return create(options, pg_options)
 
