@@ -1,0 +1,296 @@
+"""Gradients of DistributedDataParallel by the host agent: one line in a training script.
+
+    model.register_comm_hook(MltState(model, loss_bound=0.1), mlt_hook)
+
+Each rank's process has its own agent. Gradients are copied out of DDP's buckets into one vector of the whole
+model, layer after layer, so that what crosses the network has its layer's priority whatever bucket it was in,
+and travels as float32 (float64 where the model has such parameters).
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.futures import Future
+
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent import AgentConfig, Group
+from mltswitch.profile import profile_of_module
+from mltswitch.training.agents import AgentNode
+from mltswitch.training.errors import TrainingError
+from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, Divisor, Job, make_job
+from mltswitch.training.node import Loss
+
+GENERATIONS: Final = 2
+"""Steps whose vectors exist at a time: the last packets of one may be on their way when the next begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a parameter's gradients are in the model's vector."""
+
+    first: int
+    end: int
+    pieces: tuple[int, ...]
+    """Pieces that hold some of them."""
+
+
+@dataclass(slots=True, eq=False)
+class _Bucket:
+    """A bucket of DDP's that waits for results."""
+
+    future: Future[torch.Tensor]
+    buffer: torch.Tensor
+    gradients: list[tuple[torch.Tensor, _Place]]
+    missing: set[int] = field(default_factory=set)
+    """Pieces without results."""
+
+
+class MltState:
+    """What `mltswitch.training.pytorch.mlt_hook` needs, made once on every rank and registered with it.
+
+    Args:
+        model: the module, or its DistributedDataParallel.
+        loss_bound: share of the gradients that a sum may be without.
+        synchronization: a registered name; `bsp`.
+        topology: a registered name; `star` (each rank serves a part), `ring`.
+        transport: a registered name; `mlt`, `tcp`.
+        config: of this rank's agent; None: one for loopback.
+        servers: parameter servers that are no ranks; they run `serve`. The nodes then meet by `rendezvous`.
+        rendezvous: as `Group` takes it; None: the ranks meet by the process group.
+        process_group: of the ranks; None: the default one.
+        divisor: `ranks`, or `arrived` (see `Divisor`).
+        deadline_seconds: for one exchange.
+        piece_bytes: the most that one tensor on the network has.
+        example: arguments for one forward pass, which tells the order of the layers; without it they are in
+            the order of registration.
+
+    Raises UserInputError, MachineError, and TrainingError where the ranks do not agree, or do not come.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        *,
+        loss_bound: float = 0.0,
+        synchronization: str = "bsp",
+        topology: str = "star",
+        transport: str = "mlt",
+        config: AgentConfig | None = None,
+        servers: int = 0,
+        rendezvous: str | Callable[[str], list[str]] | None = None,
+        process_group: dist.ProcessGroup | None = None,
+        divisor: str = Divisor.RANKS,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        piece_bytes: int = PIECE_BYTES,
+        example: Any = None,
+    ) -> None:
+        module = getattr(model, "module", model)
+        rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
+        layers, order = _layers_of(module, example)
+        self.job: Final[Job] = make_job(
+            layers,
+            world=world,
+            servers=servers,
+            element_type="float64" if any(each.dtype == torch.float64 for each in order) else "float32",
+            loss_bound=loss_bound,
+            synchronization=synchronization,
+            topology=topology,
+            transport=transport,
+            divisor=divisor,
+            deadline_seconds=deadline_seconds,
+            piece_bytes=piece_bytes,
+        )
+        if servers and rendezvous is None:
+            raise UserInputError("is missing: servers are in no process group", where="rendezvous")
+        self.error: TrainingError | None = None
+        """Why the job has ended."""
+        self._places: Final = _places(order, self.job)
+        self._own = [self._vector() for _ in range(GENERATIONS)]
+        self._results = [self._vector() for _ in range(GENERATIONS)]
+        self._lock = threading.Lock()
+        self._step = -1
+        self._left: dict[int, int] = {}
+        """Elements of each piece of this step that no bucket has brought yet."""
+        self._have_results: set[int] = set()
+        self._buckets: list[_Bucket] = []
+        self._group = Group(
+            rank, world + servers, rendezvous or _meeting(process_group, world), config=config
+        )
+        try:
+            self._node = AgentNode(
+                self.job,
+                rank,
+                self._group.agent,
+                self._group.names,
+                arrived=self._arrived,
+                failed=self._failed,
+            )
+        except BaseException:
+            self._group.close()
+            raise
+
+    def exchange(self, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+        """What the hook does with one bucket."""
+        if self.error is not None:
+            raise type(self.error)(self.error.what, where=self.error.where)
+        if bucket.index() == 0:
+            self._begin_step()
+        pairs = [
+            (gradient, self._place(parameter))
+            for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
+        ]
+        future: Future[torch.Tensor] = Future(devices=_devices(bucket.buffer()))
+        waiting = _Bucket(future, bucket.buffer(), pairs)
+        ready = []
+        with self._lock:
+            own = self._own[self._step % GENERATIONS]
+            for gradient, place in pairs:
+                torch.from_numpy(own[place.first : place.end]).copy_(gradient.detach().reshape(-1))
+                for piece in place.pieces:
+                    self._left[piece] -= self._overlap(piece, place)
+                    if not self._left[piece]:
+                        ready.append(piece)
+            waiting.missing = {piece for _, place in pairs for piece in place.pieces} - self._have_results
+            self._buckets.append(waiting)
+        if ready:
+            self._node.ready(self._step, ready, own, self._results[self._step % GENERATIONS])
+        return future.then(_value_or_error)
+
+    def take_losses(self) -> list[Loss]:
+        """What the bound has left out of sums that this rank has made or passed on, since the last call."""
+        return self._node.take_losses()
+
+    @property
+    def nonfinite_pieces(self) -> int:
+        """Pieces of this rank's gradients that held NaN or infinity; they are passed on."""
+        return self._node.node.nonfinite_pieces
+
+    def close(self) -> None:
+        """Say goodbye to the other nodes."""
+        self._node.close()
+        self._group.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _begin_step(self) -> None:
+        """Waits for the step before: what is left of it is on its way to others."""
+        if self._step >= 0:
+            self._node.wait(self._step)
+        with self._lock:
+            self._step += 1
+            self._left = {number: piece.count for number, piece in enumerate(self.job.pieces)}
+            self._have_results = set()
+
+    def _place(self, parameter: torch.Tensor) -> _Place:
+        place = self._places.get(id(parameter))
+        if place is None:
+            shape = tuple(parameter.shape)
+            raise UserInputError(
+                f"a parameter of shape {shape} was no part of it when the state was made", where="model"
+            )
+        return place
+
+    def _overlap(self, piece: int, place: _Place) -> int:
+        elements = self.job.pieces[piece].elements
+        return min(elements.stop, place.end) - max(elements.start, place.first)
+
+    def _arrived(self, step: int, piece: int) -> None:
+        """In the node's thread."""
+        with self._lock:
+            self._have_results.add(piece)
+            for bucket in self._buckets:
+                bucket.missing.discard(piece)
+            done = [bucket for bucket in self._buckets if not bucket.missing]
+            self._buckets = [bucket for bucket in self._buckets if bucket.missing]
+        result = self._results[step % GENERATIONS]
+        for bucket in done:
+            for gradient, place in bucket.gradients:
+                source = torch.from_numpy(result[place.first : place.end])
+                gradient.copy_(source.view(gradient.shape))
+            bucket.future.set_result(bucket.buffer)
+
+    def _failed(self, error: TrainingError) -> None:
+        """In the node's thread: the backward passes that wait hear of it."""
+        with self._lock:
+            self.error = error
+            buckets, self._buckets = self._buckets, []
+        for bucket in buckets:
+            bucket.future.set_result(error)  # type: ignore[arg-type]  # `_value_or_error` raises it
+
+    def _vector(self) -> "np.ndarray[Any, np.dtype[np.floating[Any]]]":
+        if torch.cuda.is_available():
+            kind = getattr(torch, self.job.element_type)
+            pinned: Any = torch.empty(self.job.elements, dtype=kind, pin_memory=True).numpy()
+            return pinned  # type: ignore[no-any-return]
+        return np.empty(self.job.elements, self.job.element_type)
+
+
+def mlt_hook(state: MltState, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+    """For `DistributedDataParallel.register_comm_hook`: the average of all ranks' gradients."""
+    return state.exchange(bucket)
+
+
+def _value_or_error(done: Future[torch.Tensor]) -> torch.Tensor:
+    """A future of C++ takes no exception as its result: it is raised in what follows it."""
+    value: Any = done.value()
+    if isinstance(value, Exception):
+        raise value
+    return value  # type: ignore[no-any-return]
+
+
+def _devices(tensor: torch.Tensor) -> list[torch.device] | None:
+    return [tensor.device] if tensor.is_cuda else None
+
+
+def _layers_of(
+    module: torch.nn.Module, example: Any
+) -> tuple[list[tuple[str, int]], list[torch.nn.Parameter]]:
+    """Layers with their elements in forward order, and the parameters in the order of the model's vector."""
+    forward = None
+    if example is not None:
+        arguments = example if isinstance(example, tuple) else (example,)
+        forward = lambda: module(*arguments)  # noqa: E731
+    profile = profile_of_module(type(module).__name__, module, forward)
+    by_name = dict(module.named_parameters())
+    names = [tensor.name for layer in profile.layers for tensor in layer.tensors]
+    layers = [
+        (layer.name, sum(by_name[tensor.name].numel() for tensor in layer.tensors))
+        for layer in profile.layers
+    ]
+    return layers, [by_name[name] for name in names]
+
+
+def _places(order: Iterable[torch.nn.Parameter], job: Job) -> Mapping[int, _Place]:
+    holders: defaultdict[int, list[int]] = defaultdict(list)
+    parameters, bounds, position = [*order], [], 0
+    for parameter in parameters:
+        bounds.append((position, position + parameter.numel()))
+        position += parameter.numel()
+    number = 0
+    for piece, cut in enumerate(job.pieces):
+        while bounds[number][1] <= cut.first:
+            number += 1
+        for at in range(number, len(bounds)):
+            if bounds[at][0] >= cut.first + cut.count:
+                break
+            holders[at].append(piece)
+    return {id(parameter): _Place(*bounds[at], tuple(holders[at])) for at, parameter in enumerate(parameters)}
+
+
+def _meeting(process_group: dist.ProcessGroup | None, world: int) -> Callable[[str], list[str]]:
+    def meet(own: str) -> list[str]:
+        texts: list[str] = [""] * world
+        dist.all_gather_object(texts, own, group=process_group)
+        return texts
+
+    return meet
