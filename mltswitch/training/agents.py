@@ -100,8 +100,11 @@ class AgentCarrier:
         direction = Direction(completion.direction.value)
         peer = self._numbers[completion.peer]
         key = (direction, peer, completion.tensor, completion.round_number)
-        is_receive = direction is Direction.RECEIVE and completion.error is None
-        return Crossing(key, tuple(completion.missing) if is_receive else (), completion.error)
+        error: Exception | None = completion.error
+        if isinstance(error, DeadlineExceededError):
+            error = NodeLateError(str(error), where=self._job.node_name(peer))
+        is_receive = direction is Direction.RECEIVE and error is None
+        return Crossing(key, tuple(completion.missing) if is_receive else (), error)
 
     def _send(self, post: Post) -> SendRequest:
         classes = self._agent.config.classes

@@ -209,9 +209,9 @@ class Node:
         differing = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
         if differing:
             names = "layers" if "layers" in differing else ", ".join(differing)
-            here = self.job.node_name(self.number)
-            problem = f"its job differs from that of {here} in: {names}"
-            self.fail(JobMismatchError(problem, where=self.job.node_name(peer)))
+            here, there = self.job.node_name(self.number), self.job.node_name(peer)
+            problem = f"the jobs of {here} and {there} differ in: {names}"
+            self.fail(JobMismatchError(problem, where=there))
             return
         self._met.add(peer)
         self.has_met_all = len(self._met) == self.job.nodes - 1
@@ -221,7 +221,10 @@ class Node:
         said = re.search(rf"\b({'|'.join(GOODBYES)}): ((?:rank|server) \d[^:]*): (.*)", reason, re.DOTALL)
         if said is None:
             return NodeLostError(reason, where=self.job.node_name(peer))
-        return GOODBYES[said[1]](said[3], where=said[2])
+        kind, where, what = GOODBYES[said[1]], *said.groups()[1:]
+        if kind is JobMismatchError and peer not in self._met:
+            where = self.job.node_name(peer)  # of two that differ, the one that does not agree with this node
+        return kind(what, where=where)
 
     def _say_how_far(self, *, is_question: bool = False) -> None:
         """To all; who hears a question says the same of itself, unless all know it."""

@@ -10,6 +10,7 @@ becomes of a job whose nodes die or whose links break.
 import heapq
 import itertools
 import math
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -67,6 +68,8 @@ class _Flow:
     send: Post
     receive: Post
     missing: tuple[Range, ...]
+    checksum: int
+    """Of what is sent: its memory is the carrier's until it has crossed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -126,7 +129,8 @@ class VirtualJob:
         """When anything but a look at the clock has happened."""
         self._check_seconds = CHECK_SECONDS
         """When all nodes look at the clock next."""
-        self._report = Report()
+        self.report: Final = Report()
+        """What has become of the job so far."""
 
     def run(
         self,
@@ -158,8 +162,8 @@ class VirtualJob:
             else:
                 self.now_seconds, _, call = heapq.heappop(self._events)
                 call()
-        self._report.seconds = self.now_seconds
-        return self._report
+        self.report.seconds = self.now_seconds
+        return self.report
 
     def kill(self, node: int, at_seconds: float) -> None:
         """End a node without a word; its peers hear of it at once, as a kernel closes connections."""
@@ -179,7 +183,7 @@ class VirtualJob:
     def _post(self, node: int, post: Post) -> None:
         """One end of a crossing; it begins when the other one is there, too."""
         self._open_posts[node] += 1
-        self._report.most_open_posts = max(self._report.most_open_posts, self._open_posts[node])
+        self.report.most_open_posts = max(self.report.most_open_posts, self._open_posts[node])
         is_send = post.direction is Direction.SEND
         source, target = (node, post.peer) if is_send else (post.peer, node)
         key = (source, target, post.tensor, post.round_number)
@@ -196,7 +200,8 @@ class VirtualJob:
         bits = send.data.nbytes * BITS_PER_BYTE * (arriving_share + self._loss_ratio)
         self._move()
         pair = self._pairs.setdefault((source, target), Pair(source, target))
-        flow = _Flow(source, target, send, receive, missing)
+        receive.data.fill(np.nan)
+        flow = _Flow(source, target, send, receive, missing, zlib.crc32(send.data))
         heapq.heappush(pair.flows, (pair.carried_bits + bits, next(self._order), flow))
         self._is_filled = False
 
@@ -204,13 +209,14 @@ class VirtualJob:
         """Elements that a receive goes without, and the share that arrives."""
         if not receive.loss_bound or not self._loss_ratio:
             return (), 1.0
-        per_packet = PACKET_BYTES // ELEMENT_BYTES[self.job.element_type]
-        packets = -(-len(receive.data) // per_packet)
-        lost = int(self._random.binomial(packets, self._loss_ratio))
-        count = min(lost, int(packets * receive.loss_bound))
-        chosen = sorted(self._random.choice(packets, count, replace=False).tolist())
-        ranges = ((first * per_packet, min(len(receive.data), (first + 1) * per_packet)) for first in chosen)
-        return tuple(ranges), 1 - count / packets
+        count, per_packet = len(receive.data), PACKET_BYTES // ELEMENT_BYTES[self.job.element_type]
+        lost = np.flatnonzero(self._random.random(-(-count // per_packet)) < self._loss_ratio)
+        self._random.shuffle(lost)
+        ranges = [(first, min(count, first + per_packet)) for first in (lost * per_packet).tolist()]
+        missing = itertools.accumulate(end - first for first, end in ranges)
+        left_out = sum(elements <= receive.loss_bound * count for elements in missing)
+        arriving = count - sum(end - first for first, end in ranges[:left_out])
+        return tuple(sorted(ranges[:left_out])), arriving / count
 
     def _move(self) -> None:
         """Let all flows have gone on until now."""
@@ -251,6 +257,8 @@ class VirtualJob:
     def _deliver(self, flow: _Flow) -> None:
         if flow.source in self._silent or flow.target in self._silent:
             return
+        if zlib.crc32(flow.send.data) != flow.checksum:
+            raise AssertionError(f"{flow.send.key} has changed on its way")
         np.copyto(flow.receive.data, flow.send.data)
         for first, end in flow.missing:
             flow.receive.data[first:end] = 0
@@ -292,10 +300,10 @@ class VirtualJob:
         for word in node.take_words():
             for other in self._others(number):
                 self._after(self._network.latency_seconds, partial(self._tell, other, number, word))
-        self._report.losses += node.take_losses()
+        self.report.losses += node.take_losses()
         if node.error is not None:
-            self._report.errors[number] = node.error
-            self._report.failed_seconds[number] = self.now_seconds
+            self.report.errors[number] = node.error
+            self.report.failed_seconds[number] = self.now_seconds
             self._leave(number, node.goodbye)
             return
         for post in node.take_posts():
@@ -323,13 +331,13 @@ class VirtualJob:
         self._step_of[number] = step
         self._at_step[step] += 1
         if step and self._at_step[step] == self.job.world:
-            self._report.step_seconds.append(self.now_seconds - self._begun_seconds[step - 1])
+            self.report.step_seconds.append(self.now_seconds - self._begun_seconds[step - 1])
         if step == self._steps:
             self._running.discard(number)
             return
         self._begun_seconds.setdefault(step, self.now_seconds)
         own = np.ascontiguousarray(self._gradients(number, step), self.job.element_type)
-        result = self._report.results[number, step] = np.full_like(own, np.nan)
+        result = self.report.results[number, step] = np.full_like(own, np.nan)
         seconds, count = self._compute(number, step), len(self.job.pieces)
         for piece in range(count):
             call = partial(self._computed, number, step, piece, own, result, seconds)
