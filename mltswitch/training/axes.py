@@ -89,8 +89,12 @@ class Member(Protocol):
     def may_compute(self, step: int) -> bool:
         """Whether the rank may begin a step."""
 
-    def drain(self) -> list[Exchange]:
-        """What is still to be exchanged before evaluation, a checkpoint, or the end."""
+    def drain(self, step: int) -> list[Exchange]:
+        """No step follows for now: what is exchanged, beside what is on its way, before all hold the same.
+
+        Args:
+            step: the number of steps so far; that of the exchanges, whose own gradients are 0.
+        """
 
 
 class Keeper(Protocol):

@@ -93,10 +93,17 @@ class Node:
         assert self.member is not None, "a server has no gradients"  # noqa: S101
         self._begin(self.member.computed(step, loss, seconds, now_ns), own, result, now_ns)
 
-    def drain(self, own: Elements, result: Elements, now_ns: int) -> None:
-        """No step follows for now: begin what the synchronization has kept back, of these vectors."""
+    def drain(self, step: int, zeros: Elements, result: Elements, now_ns: int) -> None:
+        """No step follows for now: exchange what else ranks need to hold the same, until `is_drained`.
+
+        Args:
+            step: the number of steps so far; `take_arrived` gives it with what this brings.
+            zeros: a vector of all the model's elements, read until `is_drained`.
+            result: one like it, written.
+            now_ns: the time.
+        """
         assert self.member is not None, "a server has no gradients"  # noqa: S101
-        self._begin(self.member.drain(), own, result, now_ns)
+        self._begin(self.member.drain(step), zeros, result, now_ns)
 
     def may_compute(self, step: int) -> bool:
         """Whether this rank may begin a step."""
@@ -180,6 +187,11 @@ class Node:
     def is_over(self, step: int) -> bool:
         """Whether the vectors of a step are the caller's again."""
         return self._sums.is_over(step)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether this rank has all results of what it has given, and all its vectors are the caller's."""
+        return self._sums.is_over()
 
     @property
     def is_idle(self) -> bool:

@@ -189,9 +189,9 @@ class Sums:
         peers = {work.plan.steps[number].peer for number in work.open}
         return sorted(peer for peer in peers if peer is not None)
 
-    def is_over(self, step: int) -> bool:
-        """Whether no sum uses this rank's vectors of a step."""
-        return not self._open_of[step]
+    def is_over(self, step: int | None = None) -> bool:
+        """Whether no sum uses this rank's vectors of a step, or, where that is None, of any."""
+        return not (self._open_of if step is None else self._open_of[step])
 
     def _expect(self, piece: int, after: Sum | None) -> None:
         for total in self._keeper.expected(piece, after):

@@ -46,7 +46,8 @@ class Report:
     """What became of a job in virtual time."""
 
     results: dict[tuple[int, int], Elements] = field(default_factory=dict)
-    """All elements after a step, by (rank, step); NaN where no result has come."""
+    """All elements of what a step brought, by (rank, step), and after the last step what draining brought;
+    NaN where no result has come."""
     errors: dict[int, TrainingError] = field(default_factory=dict)
     """By node."""
     failed_seconds: dict[int, float] = field(default_factory=dict)
@@ -309,8 +310,12 @@ class VirtualJob:
         for post in node.take_posts():
             self._post(number, post)
         node.take_arrived()
-        if number in self._running and node.may_compute(self._step_of[number] + 1):
-            self._compute_step(number, self._step_of[number] + 1)
+        if number in self._running:
+            step = self._step_of[number]
+            if step < self._steps and node.may_compute(step + 1):
+                self._compute_step(number, step + 1)
+            elif step == self._steps and node.is_drained:
+                self._running.discard(number)
 
     def _tell(self, number: int, peer: int, word: bytes) -> None:
         if number not in self._silent and peer not in self._silent:
@@ -333,7 +338,9 @@ class VirtualJob:
         if step and self._at_step[step] == self.job.world:
             self.report.step_seconds.append(self.now_seconds - self._begun_seconds[step - 1])
         if step == self._steps:
-            self._running.discard(number)
+            zeros = np.zeros(self.job.elements, self.job.element_type)
+            result = self.report.results[number, step] = np.full_like(zeros, np.nan)
+            self._happen(number, lambda: self.nodes[number].drain(step, zeros, result, self._now_ns))
             return
         self._begun_seconds.setdefault(step, self.now_seconds)
         own = np.ascontiguousarray(self._gradients(number, step), self.job.element_type)

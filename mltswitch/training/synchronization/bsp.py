@@ -31,7 +31,7 @@ class BspMember:
         """Once all results of the steps before are there."""
         return self._arrived >= step * self._pieces
 
-    def drain(self) -> list[Exchange]:
+    def drain(self, step: int) -> list[Exchange]:  # noqa: ARG002
         """Nothing waits between steps."""
         return []
 
