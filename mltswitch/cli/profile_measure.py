@@ -66,7 +66,7 @@ class _Seeds(click.ParamType[tuple[int, int]]):
 @click.option(
     "--tolerance", type=NumberRange(0, 1), default=0.05, help="Extra rounds that count as none; 0.05."
 )
-@click.option("--target", type=NumberRange(), help="Of the metric; the task's own by default.")
+@click.option("--target", type=float, help="Of the metric; the task's own by default.")
 @click.option("--ranks", type=click.IntRange(1, 256), help="Virtual ranks; the task's own by default.")
 @processes_options
 @click.option(

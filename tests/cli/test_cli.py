@@ -78,7 +78,7 @@ def test_every_command_has_help_with_an_example(run: Run, command: str) -> None:
     outcome = run(command, "--help")
     assert outcome.code == 0
     subcommands = {
-        "profile": ["list", "show", "from-torch"],
+        "profile": ["list", "show", "from-torch", "measure"],
         "lab": ["up", "status", "down", "run", "probe"],
         "traffic": ["fit"],
     }

@@ -1,7 +1,7 @@
 """Measures how much gradient loss a training tolerates: by layers, importance and ratio, with intervals."""
 
+from mltswitch.training.tolerance.campaign import describe, measure
 from mltswitch.training.tolerance.loss import Importance, Loss
-from mltswitch.training.tolerance.measure import describe, measure
 from mltswitch.training.tolerance.results import Bound, Comparison, Measurement, Point, Settings
 from mltswitch.training.tolerance.sequential import Interval, Verdict, interval
 from mltswitch.training.tolerance.task import BUNDLED, TrainingTask, load_task

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from mltswitch.errors import UserInputError
-from mltswitch.profile import made_by
+from mltswitch.profile import import_torch, made_by
 from mltswitch.training.tolerance import bundled
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def load_task(name: str, target: float | None = None, ranks: int | None = None) 
 
 @cache
 def _made(name: str) -> TrainingTask:
+    import_torch()
     if name in BUNDLED:
         return TrainingTask(**BUNDLED[name]())
     if ":" not in name:

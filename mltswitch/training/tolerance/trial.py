@@ -111,7 +111,7 @@ def _train(
         optimizer = task.optimizer(parameters.values())
     owned = [[parameters[each] for each in layer] for layer in layers]
     per_packet = [max(PAYLOAD_BYTES // layer[0].element_size(), 1) for layer in owned]
-    loaders = [_batches(name, task, seed, rank) for rank in range(task.ranks)]
+    loaders = [batches_of(name, task, seed, rank) for rank in range(task.ranks)]
     rngs = [np.random.default_rng([seed, rank, 1]) for rank in range(task.ranks)]
     recent: deque[float] = deque(maxlen=task.smoothed_over)
     tally = Tally()
@@ -148,7 +148,7 @@ def _train(
     return outcome(most_rounds, is_reached=False)
 
 
-def _batches(name: str, task: TrainingTask, seed: int, rank: int) -> Iterator[Any]:
+def batches_of(name: str, task: TrainingTask, seed: int, rank: int) -> Iterator[Any]:
     """A rank's batches for ever; a DistributedSampler is told the epoch, so that it shuffles anew."""
     loader = task.batches(seed, rank, task.ranks)
     epoch = 0

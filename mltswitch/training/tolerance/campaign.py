@@ -21,7 +21,7 @@ from mltswitch.training.tolerance.results import (
 )
 from mltswitch.training.tolerance.sequential import Interval, Verdict, interval, next_count, verdict
 from mltswitch.training.tolerance.task import load_task
-from mltswitch.training.tolerance.trial import Trainings
+from mltswitch.training.tolerance.trial import Trainings, batches_of
 
 CAP: Final = 4
 """A lossy training is given up after this many times the rounds of the lossless one of its seed."""
@@ -45,7 +45,9 @@ def describe(settings: Settings) -> tuple[ModelProfile, Trainings]:
         )
 
     def forward() -> None:
-        task.loss(model, next(iter(task.batches(0, 0, task.ranks))))
+        with user_code(f"{settings.task}: batches"):
+            batch = next(batches_of(settings.task, task, 0, 0))
+        task.loss(model, batch)
 
     profile = profile_of_module(settings.task, model, forward)
     if len(profile.layers) < settings.groups:
@@ -85,11 +87,12 @@ def measure(
         else point
         for point in points
     ]
+    comparisons = tuple(campaign.comparisons(points))
     used = [finished[cell][0] for cell in campaign.used]
     return Measurement(
         profile=measured,
         points=tuple(points),
-        comparisons=tuple(campaign.comparisons(points)),
+        comparisons=comparisons,
         bounds=tuple(campaign.bounds(points)),
         lossless_rounds=sorted(campaign.lossless_rounds.values())[len(campaign.lossless_rounds) // 2],
         trainings=len(used),
