@@ -14,19 +14,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
 from mltswitch.hostagent import (
     Agent,
+    AgentConfig,
     AgentError,
     Channel,
     Completion,
     CompletionQueue,
     DeadlineExceededError,
+    Group,
     ReceiveRequest,
     SendRequest,
 )
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.training.axes import Crossing, Direction, Elements, Post, Stage
-from mltswitch.training.errors import NodeLateError, NodeLostError, TrainingError
+from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import Job
 from mltswitch.training.node import Node
 from mltswitch.training.sums import Loss
@@ -38,6 +43,8 @@ MEETING_TURN_SECONDS: Final = 0.02
 PATIENCE: Final = 2.0
 """Deadline of a transfer over that of its exchange: the node knows better whom to blame."""
 MEETING_SECONDS: Final = 60.0
+JOB_TENSOR: Final = (1 << 32) - 1
+MOST_JOB_BYTES: Final = 256 << 20
 
 _Key = tuple[Direction, int, int, int]
 
@@ -130,6 +137,54 @@ class AgentCarrier:
             deadline_seconds=PATIENCE * self._job.deadline_seconds,
             deadline_from="first-byte" if post.is_early else "post",
         )
+
+
+def share_job(job: Job, group: Group) -> None:
+    """Rank 0 tells the servers, which have no model, what the job is; raises NodeLostError."""
+    text = np.frombuffer(TypeAdapter(Job).dump_json(job), np.uint8)
+    try:
+        for server in range(job.world, job.nodes):
+            group.agent.send_message(group.peer(server), str(len(text)).encode(), MEETING_SECONDS)
+            group.agent.post_send(group.peer(server), text, tensor=JOB_TENSOR).wait(MEETING_SECONDS)
+    except AgentError as error:
+        raise NodeLostError(str(error), where=job.node_name(server)) from None
+
+
+def serve(
+    server: int,
+    world: int,
+    servers: int,
+    rendezvous: str,
+    *,
+    config: AgentConfig | None = None,
+    timeout_seconds: float = MEETING_SECONDS,
+) -> Job:
+    """A parameter server's whole life: meets the ranks, makes sums, ends with them.
+
+    Args:
+        server: its number, from 0.
+        world: how many ranks there are.
+        servers: how many servers there are.
+        rendezvous: as `Group` takes it; the ranks have the same one.
+        config: of this server's agent; None: one for loopback.
+        timeout_seconds: until all have come, and rank 0 has told the job.
+
+    Returns the job. Raises UserInputError, MachineError, AgentError where not all come, and TrainingError
+    where the job ends otherwise than by the ranks' goodbye.
+    """
+    number = world + server
+    with Group(number, world + servers, rendezvous, config=config, timeout_seconds=timeout_seconds) as group:
+        size = group.agent.receive_message(group.peer(0), timeout_seconds)
+        if not size.isdigit() or int(size) > MOST_JOB_BYTES:
+            raise JobMismatchError("tells no job of this version", where="rank 0")
+        text = np.empty(int(size), np.uint8)
+        group.agent.post_receive(group.peer(0), text, tensor=JOB_TENSOR).wait(timeout_seconds)
+        try:
+            job = TypeAdapter(Job).validate_json(text.tobytes())
+        except ValidationError:
+            raise JobMismatchError("tells no job of this version", where="rank 0") from None
+        AgentNode(job, number, group.agent, group.names, timeout_seconds=timeout_seconds).serve()
+    return job
 
 
 class AgentNode:

@@ -16,15 +16,16 @@ from typing import Any, Final, Self
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed import GradBucket  # type: ignore[attr-defined]  # torch lists it in no __all__
 from torch.futures import Future
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent import AgentConfig, Group
 from mltswitch.profile import profile_of_module
-from mltswitch.training.agents import AgentNode
+from mltswitch.training.agents import AgentNode, share_job
 from mltswitch.training.errors import TrainingError
 from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, Divisor, Job, make_job
-from mltswitch.training.node import Loss
+from mltswitch.training.sums import Loss
 
 GENERATIONS: Final = 2
 """Steps whose vectors exist at a time: the last packets of one may be on their way when the next begins."""
@@ -123,6 +124,8 @@ class MltState:
             rank, world + servers, rendezvous or _meeting(process_group, world), config=config
         )
         try:
+            if rank == 0:
+                share_job(self.job, self._group)
             self._node = AgentNode(
                 self.job,
                 rank,
@@ -135,7 +138,7 @@ class MltState:
             self._group.close()
             raise
 
-    def exchange(self, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+    def exchange(self, bucket: GradBucket) -> Future[torch.Tensor]:
         """What the hook does with one bucket."""
         if self.error is not None:
             raise type(self.error)(self.error.what, where=self.error.where)
@@ -202,7 +205,8 @@ class MltState:
 
     def _overlap(self, piece: int, place: _Place) -> int:
         elements = self.job.pieces[piece].elements
-        return min(elements.stop, place.end) - max(elements.start, place.first)
+        start, stop = max(int(elements.start), place.first), min(int(elements.stop), place.end)
+        return stop - start
 
     def _arrived(self, step: int, piece: int) -> None:
         """In the node's thread."""
@@ -235,7 +239,7 @@ class MltState:
         return np.empty(self.job.elements, self.job.element_type)
 
 
-def mlt_hook(state: MltState, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+def mlt_hook(state: MltState, bucket: GradBucket) -> Future[torch.Tensor]:
     """For `DistributedDataParallel.register_comm_hook`: the average of all ranks' gradients."""
     return state.exchange(bucket)
 
@@ -248,7 +252,7 @@ def _value_or_error(done: Future[torch.Tensor]) -> torch.Tensor:
     return value  # type: ignore[no-any-return]
 
 
-def _devices(tensor: torch.Tensor) -> list[torch.device] | None:
+def _devices(tensor: torch.Tensor) -> list[int | str | torch.device] | None:
     return [tensor.device] if tensor.is_cuda else None
 
 
