@@ -49,9 +49,11 @@ from benchmarks.agent_ends import (
     open_agent,
     post,
 )
-from benchmarks.agent_network import INTERFACE, compiled, need, running_pair
+from benchmarks.agent_network import running_pair
 from benchmarks.figures import print_figures
 from mltswitch.errors import MachineError, MltswitchError
+from mltswitch.lab.programs import compiled, need
+from mltswitch.lab.star import INTERFACE
 
 TESTS: Final = Path(__file__).parents[1] / "tests" / "hostagent" / "dataplane"
 SOURCES: Final = Path(__file__).parents[1] / "mltswitch" / "hostagent" / "dataplane"
@@ -96,7 +98,7 @@ def built(name: str, folder: Path, *options: str) -> Path:
     """A program of the data plane's tests; raises MachineError."""
     sources = map(str, sorted(SOURCES.glob("*.c")))
     options = (*options, "-D_GNU_SOURCE", f"-I{SOURCES}", *sources, "-lm", "-pthread")
-    return compiled(str(TESTS / name), folder, *options)
+    return compiled(TESTS / name, folder, *options)
 
 
 def in_virtual_time(folder: Path, seed: int, scenarios: int, datagrams: int) -> dict[str, float]:

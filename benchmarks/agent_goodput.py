@@ -64,11 +64,14 @@ from benchmarks.agent_ends import (
     spin,
     stream,
 )
-from benchmarks.agent_network import INTERFACE, Pair, Program, compiled, need, running_pair
+from benchmarks.agent_network import Pair, running_pair
 from benchmarks.agent_rivals import gloo_open, gloo_stream, has_gloo
 from benchmarks.figures import print_figures
 from mltswitch.errors import MltswitchError
+from mltswitch.lab.programs import Program, compiled, need
+from mltswitch.lab.star import INTERFACE
 
+DATAGRAMS: Final = Path(__file__).with_name("agent_datagrams.c")
 TENSOR_BYTES: Final = 25_000_000
 MTUS: Final = (1500, 9000)
 TURNS: Final = 5
@@ -274,7 +277,7 @@ def take_turns(turns: int, seconds: float) -> list[Turn]:
     found: list[Turn] = []
     with running_pair() as pair, ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mltswitch-goodput-"))
-        program, ends = compiled("agent_datagrams.c", Path(folder)), Ends(stack, pair)
+        program, ends = compiled(DATAGRAMS, Path(folder)), Ends(stack, pair)
         if not has_gloo():
             click.echo("gloo is left out: torch is not installed", err=True)
         for number in range(turns):

@@ -3,7 +3,7 @@
     python -m benchmarks.agent_incast [--quick] [--json]
 
 Needs root and gcc. Nine hosts, each a namespace with a line of its own, and one switch
-(benchmarks/agent_switch.c, because the lab's user-mode-linux does not sustain the rates; it runs before all
+(mltswitch/lab/star.c, because the lab's user-mode-linux does not sustain the rates; it runs before all
 other processes), which runs the plan of benchmarks/agent_incast.yaml for ResNet-50. Eight sending agents,
 one a host, are in one process, as are TCP's sending sockets; the receiver is another process. All
 connections stay open; eight senders begin at the same instant of the clock that they share, and a flow's
@@ -58,10 +58,10 @@ from benchmarks.agent_ends import (
     scatter,
 )
 from benchmarks.agent_rivals import tcp_accept, tcp_connect, tcp_gather, tcp_listen, tcp_scatter
-from benchmarks.agent_switch import Queue, Star, planned_queues, running_star
 from benchmarks.figures import print_figures
 from mltswitch.documents import load_document
 from mltswitch.errors import MltswitchError
+from mltswitch.lab import Queue, Star, planned_queues, running_star
 from mltswitch.plan import ClassKind, Fabric, Plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile

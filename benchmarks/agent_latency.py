@@ -45,7 +45,7 @@ from benchmarks.agent_ends import (
     stream,
     there_and_back,
 )
-from benchmarks.agent_network import INTERFACE, Pair, running_pair
+from benchmarks.agent_network import Pair, running_pair
 from benchmarks.agent_rivals import (
     gloo_open,
     gloo_stream,
@@ -58,6 +58,7 @@ from benchmarks.agent_rivals import (
 )
 from benchmarks.figures import print_figures
 from mltswitch.errors import MltswitchError
+from mltswitch.lab.star import INTERFACE
 
 SMALL_BYTES: Final = 4096
 LARGE_BYTES: Final = 1_000_000

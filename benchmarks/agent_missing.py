@@ -2,7 +2,7 @@
 
     python -m benchmarks.agent_missing [--burst N] [--quick] [--json]
 
-Needs root and gcc. Two hosts on benchmarks/agent_switch.c, 1 Gbit/s, random loss both ways; one tensor of
+Needs root and gcc. Two hosts on mltswitch/lab/star.c, 1 Gbit/s, random loss both ways; one tensor of
 new random float32 a round by the public face with its defaults and a loss bound of 10 %. SIZE is 25mb or
 1mb (1.2 MB), CASE loss0, loss1pct or loss20pct. Elements are missing by whole packets.
 
@@ -39,9 +39,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.agent_ends import CONTROL_PORT, agent_fields, agents, connect, open_agent, post
-from benchmarks.agent_switch import Star, one_queue, running_star
 from benchmarks.figures import print_figures
 from mltswitch.errors import MltswitchError
+from mltswitch.lab import Star, one_queue, running_star
 
 RATE_BPS: Final = 1_000_000_000
 QUEUE_BYTES: Final = 512_000

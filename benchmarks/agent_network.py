@@ -1,24 +1,17 @@
-"""Two network namespaces and a cable for the host agent's benchmarks, and C programs compiled on the spot."""
+"""Two network namespaces and a cable for the host agent's benchmarks."""
 
-import json
 import os
-import select
-import shutil
 import subprocess
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from mltswitch.errors import MachineError
 from mltswitch.lab import NamespaceHandle
+from mltswitch.lab.programs import ip, need
+from mltswitch.lab.star import INTERFACE
 
-INTERFACE: Final = "path0"
 PATHS: Final = 4
-PATIENCE_SECONDS: Final = 60.0
-"""Nothing here takes so long unless it hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,115 +27,6 @@ class Pair:
         """Set it at both ends."""
         for end in (self.sender, self.receiver):
             ip([f"link set {INTERFACE} mtu {mtu_bytes}"], end.name)
-
-
-class Program:
-    """A process in a namespace that prints lines; it is ended with the block at the latest."""
-
-    def __init__(self, namespace: NamespaceHandle, command: Sequence[str]) -> None:
-        self._command = command
-        self._process = subprocess.Popen(
-            namespace.command(command),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=Path(__file__).parents[1],
-        )
-        self._waiting = b""
-
-    def __enter__(self) -> "Program":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def line(self) -> str:
-        """The next one; raises MachineError where none comes."""
-        stdout = self._process.stdout
-        if stdout is None:
-            raise AssertionError("the process has no pipe")
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while b"\n" not in self._waiting:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([stdout], [], [], left)[0]:
-                raise MachineError(f"said nothing for {PATIENCE_SECONDS:g} s", where=self._name)
-            more = os.read(stdout.fileno(), 1 << 16)
-            if not more:
-                raise MachineError(self._last_words(), where=self._name)
-            self._waiting += more
-        line, _, self._waiting = self._waiting.partition(b"\n")
-        return line.decode()
-
-    def wait_for(self, word: str) -> None:
-        """Read lines until one holds the word; raises MachineError."""
-        while word not in self.line():
-            pass
-
-    def rest(self) -> str:
-        """All that it still prints until it ends; raises MachineError where it fails."""
-        try:
-            output, errors = self._process.communicate(timeout=PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise MachineError(f"did not end within {PATIENCE_SECONDS:g} s", where=self._name) from None
-        if self._process.returncode:
-            lines = (errors or output).decode(errors="replace").strip().splitlines()
-            raise MachineError(lines[-1] if lines else "failed", where=self._name)
-        return (self._waiting + output).decode()
-
-    def tell(self, line: str) -> None:
-        """Write a line to it; raises MachineError where it has ended."""
-        stdin = self._process.stdin
-        if stdin is None:
-            raise AssertionError("the process has no pipe")
-        try:
-            stdin.write(f"{line}\n".encode())
-            stdin.flush()
-        except BrokenPipeError:
-            raise MachineError(self._last_words(), where=self._name) from None
-
-    def answer(self) -> dict[str, Any]:
-        """The next line as a JSON object; raises MachineError."""
-        line = self.line()
-        try:
-            found = json.loads(line)
-        except json.JSONDecodeError:
-            raise MachineError(f"said {line!r}", where=self._name) from None
-        if not isinstance(found, dict):
-            raise MachineError(f"said {line!r}", where=self._name)
-        return found
-
-    @property
-    def _name(self) -> str:
-        return " ".join(Path(word).name for word in self._command[:3])
-
-    def _last_words(self) -> str:
-        """Of a process whose output has ended."""
-        _, errors = self._process.communicate(timeout=PATIENCE_SECONDS)
-        lines = errors.decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"ended with exit code {self._process.returncode}"
-
-
-def need(*programs: str) -> None:
-    """Raise MachineError naming what is missing."""
-    if os.geteuid() != 0:
-        raise MachineError("needs root, for network namespaces")
-    for program in programs:
-        if shutil.which(program) is None:
-            raise MachineError(f"{program} is not installed", hint=f"install the package {program}")
-
-
-def compiled(source: str, folder: Path, *options: str) -> Path:
-    """The program of a C file, beside this module unless its path says more; raises MachineError."""
-    if shutil.which("gcc") is None:
-        raise MachineError("gcc is not installed", hint="install the package gcc")
-    program = folder / Path(source).stem
-    command = ["gcc", "-O2", "-std=gnu11", "-o", str(program), str(Path(__file__).parent / source), *options]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise MachineError(last[0], where=source)
-    return program
 
 
 @contextmanager
@@ -173,12 +57,3 @@ def running_pair() -> Iterator[Pair]:
     finally:
         for namespace in (sender, receiver):
             subprocess.run(["ip", "netns", "delete", namespace.name], check=False, capture_output=True)
-
-
-def ip(lines: Sequence[str], namespace: str = "") -> None:
-    """Run `ip -batch`; raises MachineError."""
-    command = ["ip", *(["-n", namespace] if namespace else []), "-batch", "-"]
-    done = subprocess.run(command, check=False, input="\n".join(lines), capture_output=True, text=True)
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[:1] or [f"exit code {done.returncode}"]
-        raise MachineError(last[0], where="ip")

@@ -38,9 +38,10 @@ from benchmarks.agent_goodput import (
     speed,
     tcp,
 )
-from benchmarks.agent_network import Pair, need, running_pair
+from benchmarks.agent_network import Pair, running_pair
 from benchmarks.figures import print_figures
 from mltswitch.errors import MltswitchError
+from mltswitch.lab.programs import need
 
 MTU: Final = 1500
 ALONE: Final = 8

@@ -2,7 +2,7 @@
 
     python -m benchmarks.agent_unknown_queue [--quick] [--json]
 
-Needs root and gcc. Four hosts on benchmarks/agent_switch.c, 200 Mbit/s a port, one drop-tail queue of 128
+Needs root and gcc. Four hosts on mltswitch/lab/star.c, 200 Mbit/s a port, one drop-tail queue of 128
 kB, round trip 0.2 ms; agents that know their line rate alone, as in the manual's example of a file. Each
 sender posts 4 MB at the same instant without a loss bound, again and again; connections stay.
 
@@ -22,9 +22,9 @@ import click
 import numpy as np
 
 from benchmarks.agent_ends import CONTROL_PORT, agent_fields, agents, connect, open_agent, post, random_tensor
-from benchmarks.agent_switch import one_queue, running_star
 from benchmarks.figures import print_figures
 from mltswitch.errors import MltswitchError
+from mltswitch.lab import one_queue, running_star
 
 SENDERS: Final = 3
 RATE_BPS: Final = 200_000_000

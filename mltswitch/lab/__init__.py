@@ -16,6 +16,7 @@ from mltswitch.lab.model import (
     Records,
 )
 from mltswitch.lab.namespaces import NamespaceHandle
+from mltswitch.lab.star import Queue, Star, one_queue, planned_queues, running_star
 
 __all__ = [
     "BMV2_PLATFORM",
@@ -29,9 +30,14 @@ __all__ = [
     "LabMode",
     "LabStatus",
     "NamespaceHandle",
+    "Queue",
     "Records",
+    "Star",
     "lab_bottleneck",
     "mininet_file",
     "network_description",
     "network_inventory",
+    "one_queue",
+    "planned_queues",
+    "running_star",
 ]

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.agent_ends import Worker
 from benchmarks.agent_goodput import (
+    DATAGRAMS,
     MTUS,
     Ends,
     Speed,
@@ -19,9 +20,10 @@ from benchmarks.agent_goodput import (
     tcp,
     tcp_speed,
 )
-from benchmarks.agent_network import Program, compiled, need, running_pair
+from benchmarks.agent_network import running_pair
 from mltswitch.errors import MachineError
 from mltswitch.lab import NamespaceHandle
+from mltswitch.lab.programs import Program, compiled, need
 
 
 def test_a_burst_fits_into_a_datagram() -> None:
@@ -89,7 +91,7 @@ def test_a_program_that_fails_is_named() -> None:
 @pytest.mark.root
 def test_the_loops_lose_nothing(tmp_path: Path) -> None:
     try:
-        program = compiled("agent_datagrams.c", tmp_path)
+        program = compiled(DATAGRAMS, tmp_path)
     except MachineError as error:
         pytest.skip(str(error))
     with running_pair() as pair:

@@ -16,8 +16,8 @@ from benchmarks.agent_incast import (
     port_queues,
     running_incast,
 )
-from benchmarks.agent_network import need
 from mltswitch.errors import MachineError
+from mltswitch.lab.programs import need
 
 SIZE_BYTES = 16 << 10
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks import agent_campaign, agent_latency, agent_missing, agent_unknown_queue
-from benchmarks.agent_network import need
 from mltswitch.errors import MachineError
+from mltswitch.lab.programs import need
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The benchmarks' switch does to packets what a plan says."""
+"""The star's switch does to packets what a plan says."""
 
 import socket
 from collections.abc import Iterator
@@ -7,9 +7,8 @@ from contextlib import ExitStack
 import pytest
 
 from benchmarks.agent_incast import incast_plan
-from benchmarks.agent_network import need
-from benchmarks.agent_switch import Queue, Star, one_queue, planned_queues, running_star
 from mltswitch.errors import MachineError
+from mltswitch.lab import Queue, Star, one_queue, planned_queues, running_star
 from mltswitch.plan import Plan
 
 PORT = 20_700
@@ -33,7 +32,6 @@ def test_queues_of_a_plan() -> None:
 def star() -> Iterator[Star]:
     with ExitStack() as stack:
         try:
-            need("gcc", "tc", "ping")
             found = stack.enter_context(running_star(2, paths=2))
         except MachineError as error:
             pytest.skip(str(error))

@@ -1,6 +1,6 @@
-/* A switch of one process between network namespaces, for benchmarks at rates that user-mode-linux does not reach.
+/* A switch of one process between network namespaces, at rates that user-mode-linux does not reach; star.py drives it.
  *
- *   agent_switch NAMESPACE...
+ *   star NAMESPACE...
  *
  * In each namespace it makes a tun interface path0; host H (1, 2, ... in the order given) has on path P the address
  * 10.P.0.H. The port towards a host on one path has a rate, strict priority between queues (0 first) and two
@@ -289,7 +289,7 @@ int main(int count, char **words)
     int poll = epoll_create1(0);
     char line[256];
     if (count < 2 || count - 1 > MOST_HOSTS)
-        return fputs("see the first lines of agent_switch.c\n", stderr), 2;
+        return fputs("see the first lines of star.c\n", stderr), 2;
     prctl(PR_SET_TIMERSLACK, 1);
     /* A switch does not wait for its hosts' processes to leave it a processor. */
     sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){.sched_priority = 10});

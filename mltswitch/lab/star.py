@@ -1,9 +1,8 @@
-"""Hosts around one switch that runs a plan's queues at rates that user-mode-linux does not reach.
+"""Hosts around one switch that has queues, a rate, a delay and random loss: a network to measure in.
 
-The switch is benchmarks/agent_switch.c: strict priority, S and L of one port profile, a rate, a delay,
-random loss. The lab's switch (user-mode-linux) forwards 30,000 to 100,000 packets a second and has the
-machine's queues to itself at 10 Mbit/s; this one is for incasts at 500. Host H has the address 10.P.0.H on
-path P.
+The switch is star.c, compiled on the spot: strict priority between queues, S and L of a port profile, bytes as
+a plan counts them. Use it where user-mode-linux, the switch of `Lab`, is too slow, or where the kernel has no
+netem; one core carries some 100,000 packets a second. Host H has the address 10.P.0.H on path P.
 """
 
 import os
@@ -15,12 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.agent_network import INTERFACE, Program, compiled, ip, need
 from mltswitch.capabilities import BytesLimit
 from mltswitch.errors import MachineError
-from mltswitch.lab import NamespaceHandle
+from mltswitch.lab.namespaces import NamespaceHandle
+from mltswitch.lab.programs import Program, compiled, ip, need
 from mltswitch.plan import Plan, PortProfile
 
+INTERFACE: Final = "path0"
+"""Of each host."""
+SOURCE: Final = Path(__file__).with_name("star.c")
 LINE_QUEUE_PACKETS: Final = 10_000
 """Between a host and the switch: no limit that a host's own rate could reach."""
 HOST_BURST_BYTES: Final = 20_000
@@ -89,7 +91,7 @@ class Star:
     def set_queues(self, queues: Sequence[Queue]) -> None:
         """Thresholds and the sorting of code points; what no queue names goes to the last."""
         if not 1 <= len(queues) <= QUEUES:
-            raise MachineError(f"{len(queues)} queues", where="agent_switch", expected=f"1-{QUEUES}")
+            raise MachineError(f"{len(queues)} queues", where="star", expected=f"1-{QUEUES}")
         places = dict.fromkeys(range(DSCPS), len(queues) - 1)
         for number, queue in enumerate(queues):
             self._obey(f"queue {number} {queue.threshold_bytes} {queue.limit_bytes}")
@@ -120,7 +122,7 @@ class Star:
             if "time=" in line
         )
         if not times:
-            raise MachineError("no ping came back", where="agent_switch")
+            raise MachineError("no ping came back", where="star")
         return times[len(times) // 2] / 1e3
 
     def _obey(self, command: str) -> dict[str, Any]:
@@ -131,13 +133,13 @@ class Star:
 @contextmanager
 def running_star(hosts: int, paths: int = 1) -> Iterator[Star]:
     """Hosts and switch, made here and removed at the end; raises MachineError."""
-    need("ip", "tc", "ping")
-    names = [NamespaceHandle(f"mltswitch-bench-{os.getpid()}-h{number}") for number in range(1, hosts + 1)]
-    here = NamespaceHandle(f"mltswitch-bench-{os.getpid()}-sw")
+    need("ip", "tc", "ping", "gcc")
+    names = [NamespaceHandle(f"mltswitch-star-{os.getpid()}-h{number}") for number in range(1, hosts + 1)]
+    here = NamespaceHandle(f"mltswitch-star-{os.getpid()}-sw")
     try:
         ip([f"netns add {namespace.name}" for namespace in (here, *names)])
-        with tempfile.TemporaryDirectory(prefix="mltswitch-switch-") as folder:
-            program = compiled("agent_switch.c", Path(folder))
+        with tempfile.TemporaryDirectory(prefix="mltswitch-star-") as folder:
+            program = compiled(SOURCE, Path(folder))
             with Program(here, [str(program), *(name.name for name in names)]) as switch:
                 switch.wait_for("ready")
                 star = Star(names, paths, switch)
