@@ -191,7 +191,7 @@ def broken(case: Scenario) -> Counter[str]:
         report, early = play(case)
     except HungError:
         return Counter(hung=1)
-    found["ran_ahead"] = early
+    found["ran_ahead"] = early if case.job.synchronization == "bsp" else 0
     found["wrong_errors"] = wrong_errors(case, report)
     for step in range(case.steps):
         _judge(case, report, step, found)
@@ -227,7 +227,7 @@ def _judge(case: Scenario, report: Report, step: int, found: Counter[str]) -> No
     job = case.job
     is_in = np.ones((job.world, job.elements), bool)
     for loss in report.losses:
-        if loss.total.number == step:
+        if report.steps.get(loss.total) == step:
             base = job.pieces[loss.total.piece].first
             for first, end in loss.missing:
                 is_in[np.ix_(loss.ranks, range(base + first, base + end))] = False

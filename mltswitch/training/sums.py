@@ -131,7 +131,8 @@ class Sums:
         """When this node, or the first other one, has begun sums that are open, in ns and in this order."""
         self._topology = topology
         self._keeper = keeper
-        self._hop_bound = 1 - (1 - job.loss_bound) ** (1 / topology.lossy_hops(job))
+        # not 1 - (1 - p) ** (1 / hops), which is right on average: hops may lose different elements
+        self._hop_bound = job.loss_bound / topology.lossy_hops(job)
         self._plans: dict[tuple[int, int | None], _Plan] = {}
         self._works: dict[Sum, _Work] = {}
         self._numbers: Counter[tuple[int, Stage, int | None]] = Counter()

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from mltswitch.training.axes import Crossing, Direction, Elements, Network, Post, Range
+from mltswitch.training.axes import Crossing, Direction, Elements, Network, Post, Range, Sum
 from mltswitch.training.errors import TrainingError
 from mltswitch.training.job import ELEMENT_BYTES, Job
 from mltswitch.training.node import Node
@@ -53,6 +53,8 @@ class Report:
     failed_seconds: dict[int, float] = field(default_factory=dict)
     """When these nodes gave up."""
     losses: list[Loss] = field(default_factory=list)
+    steps: dict[Sum, int] = field(default_factory=dict)
+    """In which step the ranks gave their part of a sum."""
     step_seconds: list[float] = field(default_factory=list)
     """From when the first rank begins to compute to when the last one may begin the next step."""
     seconds: float = 0.0
@@ -121,6 +123,7 @@ class VirtualJob:
         self._silent: set[int] = set()
         """Nodes that nothing reaches any more."""
         self._step_of = [0] * job.world
+        self._computing = set(range(job.world))
         self._running = set(range(job.world))
         """Ranks that are alive, have not failed, and are not done."""
         self._at_step: Counter[int] = Counter()
@@ -309,8 +312,8 @@ class VirtualJob:
             return
         for post in node.take_posts():
             self._post(number, post)
-        node.take_arrived()
-        if number in self._running:
+        self.report.steps |= {total: step for step, total in node.take_arrived()}
+        if number in self._running - self._computing:
             step = self._step_of[number]
             if step < self._steps and node.may_compute(step + 1):
                 self._compute_step(number, step + 1)
@@ -334,10 +337,12 @@ class VirtualJob:
 
     def _compute_step(self, number: int, step: int) -> None:
         self._step_of[number] = step
+        self._computing.add(number)
         self._at_step[step] += 1
         if step and self._at_step[step] == self.job.world:
             self.report.step_seconds.append(self.now_seconds - self._begun_seconds[step - 1])
         if step == self._steps:
+            self._computing.discard(number)
             zeros = np.zeros(self.job.elements, self.job.element_type)
             result = self.report.results[number, step] = np.full_like(zeros, np.nan)
             self._happen(number, lambda: self.nodes[number].drain(step, zeros, result, self._now_ns))
@@ -358,6 +363,7 @@ class VirtualJob:
         def call() -> None:
             node.ready(step, (piece,), own, result, self._now_ns)
             if piece == 0:
+                self._computing.discard(number)
                 node.computed(step, 0.0, seconds, own, result, self._now_ns)
 
         self._happen(number, call)
