@@ -118,7 +118,7 @@ class Node:
             self.fail(crossing.error)
         else:
             total = self._sums.sum_of(crossing)
-            problem = f"piece {total.piece} of step {self._sums.step_of(total)}: {crossing.error}"
+            problem = f"piece {total.piece} of step {self._step_of(total)}: {crossing.error}"
             self.fail(self._blamed(crossing.key[1], problem))
 
     def told(self, peer: int, word: bytes) -> None:
@@ -249,8 +249,15 @@ class Node:
         """Own pieces that were given, of all steps; a server has none to give, and is never behind."""
         return self._given if self.member is not None else MOST_STEPS * len(self.job.pieces)
 
-    def _late(self, total: Sum) -> TrainingError:
+    def _step_of(self, total: Sum) -> int:
+        """In which the ranks give their part of a sum, as far as this node knows."""
         step = self._sums.step_of(total)
+        if step is None:  # a rank has not come to it; a server knows its number, which is less or the same
+            step = total.number if self.member is None else self._given // len(self.job.pieces)
+        return step
+
+    def _late(self, total: Sum) -> TrainingError:
+        step = self._step_of(total)
         given = {**self._given_by, self.number: self._progress}
         behind = {
             node: pieces

@@ -179,10 +179,9 @@ class Sums:
         """What an open post is for."""
         return self._by_key[crossing.key][0].of
 
-    def step_of(self, total: Sum) -> int:
-        """In which this rank has given its part; the sum's number where it has given none."""
-        step = self._works[total].step
-        return total.number if step is None else step
+    def step_of(self, total: Sum) -> int | None:
+        """In which this rank has given its part; None: it has given none."""
+        return self._works[total].step
 
     def waits_for(self, total: Sum) -> list[int]:
         """Peers of what is open of a sum."""

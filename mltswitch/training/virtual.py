@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from mltswitch.training.axes import Crossing, Direction, Elements, Network, Post, Range, Sum
+from mltswitch.training.axes import Crossing, Direction, Elements, Network, Post, Range, Stage, Sum
 from mltswitch.training.errors import TrainingError
 from mltswitch.training.job import ELEMENT_BYTES, Job
 from mltswitch.training.node import Node
@@ -35,6 +35,9 @@ HUNG_SECONDS: Final = 60.0
 """Past a job's deadline: if nothing has happened until then, nothing ever will."""
 ROUNDING: Final = 1e-9
 """Share of its bits, and that many bits more, that a flow may be short of when it ends."""
+
+LEAST_BPS: Final = 1e-3
+"""What rounding leaves of a full link."""
 
 
 class HungError(AssertionError):
@@ -77,10 +80,11 @@ class _Flow:
 
 @dataclass(slots=True, eq=False)
 class Pair:
-    """All flows from one node to another: they go equally fast."""
+    """All flows from one node to another in one stage: they go equally fast."""
 
     source: int
     target: int
+    stage: Stage
     rate_bps: float = 0.0
     """Of each flow."""
     carried_bits: float = 0.0
@@ -112,7 +116,7 @@ class VirtualJob:
         self._waiting: dict[tuple[int, int, int, int], Post] = {}
         """Posts whose other end is not there yet, by source, target, tensor and round."""
         self._open_posts: Counter[int] = Counter()
-        self._pairs: dict[tuple[int, int], Pair] = {}
+        self._pairs: dict[tuple[int, int, Stage], Pair] = {}
         """Those that have flows."""
         self._moved_seconds = 0.0
         self._is_filled = True
@@ -203,7 +207,7 @@ class VirtualJob:
         missing, arriving_share = self._lost(receive)
         bits = send.data.nbytes * BITS_PER_BYTE * (arriving_share + self._loss_ratio)
         self._move()
-        pair = self._pairs.setdefault((source, target), Pair(source, target))
+        pair = self._pairs.setdefault((source, target, send.stage), Pair(source, target, send.stage))
         receive.data.fill(np.nan)
         flow = _Flow(source, target, send, receive, missing, zlib.crc32(send.data))
         heapq.heappush(pair.flows, (pair.carried_bits + bits, next(self._order), flow))
@@ -240,10 +244,11 @@ class VirtualJob:
             seconds, key = min(
                 (max(0.0, pair.flows[0][0] - pair.carried_bits) / pair.rate_bps, key)
                 for key, pair in self._pairs.items()
+                if pair.rate_bps > LEAST_BPS
             )
             self._after(seconds, partial(self._end_flows, self._filling, key))
 
-    def _end_flows(self, filling: int, first: tuple[int, int]) -> None:
+    def _end_flows(self, filling: int, first: tuple[int, int, Stage]) -> None:
         """The first flow of a pair ends, and all that end with it."""
         if filling != self._filling:
             return  # others have begun or ended meanwhile
@@ -276,7 +281,7 @@ class VirtualJob:
     def _fall_silent(self, node: int) -> None:
         self._move()
         self._silent.add(node)
-        self._pairs = {key: pair for key, pair in self._pairs.items() if node not in key}
+        self._pairs = {key: pair for key, pair in self._pairs.items() if node not in key[:2]}
         self._is_filled = False
 
     def _leave(self, node: int, reason: str) -> None:
@@ -380,24 +385,27 @@ class VirtualJob:
 
 
 def fill(pairs: Iterable[Pair], link_bps: float) -> None:
-    """Max-min fair rates of flows between nodes with one link each: the fullest link is shared first."""
-    pairs_of: defaultdict[tuple[bool, int], list[Pair]] = defaultdict(list)
-    for pair in pairs:
-        pair.rate_bps = 0.0
-        pairs_of[True, pair.source].append(pair)
-        pairs_of[False, pair.target].append(pair)
-    left = dict.fromkeys(pairs_of, link_bps)
-    users = {link: sum(len(pair.flows) for pair in members) for link, members in pairs_of.items()}
-    while users:
-        fullest = min(users, key=lambda link: left[link] / users[link])
-        share = left[fullest] / users[fullest]
-        for pair in pairs_of[fullest]:
-            if not pair.rate_bps:
-                pair.rate_bps = share
-                link = (False, pair.target) if fullest[0] else (True, pair.source)
-                count = len(pair.flows)
-                left[link] -= share * count
-                users[link] -= count
-                if not users[link]:
-                    del users[link]
-        del users[fullest]
+    """Rates of flows between nodes with one link each, as switches serve classes: LATER gets what NOW leaves.
+
+    Within a stage, flows share max-min fairly: the fullest link is shared first.
+    """
+    left: defaultdict[tuple[bool, int], float] = defaultdict(lambda: link_bps)
+    stages = sorted(pairs, key=lambda pair: pair.stage is Stage.LATER)
+    for _, members in itertools.groupby(stages, key=lambda pair: pair.stage):
+        pairs_of: defaultdict[tuple[bool, int], list[Pair]] = defaultdict(list)
+        for pair in members:
+            pair.rate_bps = -1.0
+            pairs_of[True, pair.source].append(pair)
+            pairs_of[False, pair.target].append(pair)
+        users = {link: sum(len(pair.flows) for pair in sharing) for link, sharing in pairs_of.items()}
+        while users:
+            fullest = min(users, key=lambda link: left[link] / users[link])  # noqa: B023
+            share = max(0.0, left[fullest] / users[fullest])
+            for pair in pairs_of[fullest]:
+                if pair.rate_bps < 0:
+                    pair.rate_bps = share
+                    for link in ((True, pair.source), (False, pair.target)):
+                        left[link] -= share * len(pair.flows)
+                        users[link] -= len(pair.flows)
+                        if not users[link]:
+                            del users[link]
