@@ -240,14 +240,22 @@ def check_table(path: Path) -> None:
     """Refuse a file that `write_table` could not write, before hours are spent on its rows.
 
     Raises:
-        UserInputError: another ending than .csv or .parquet, no regular file, or a folder that does not
-            exist or cannot be written to.
+        UserInputError: another ending than .csv or .parquet, or as `check_writable`.
         MachineError: .parquet without pyarrow.
     """
     if path.suffix == ".parquet":
         _pyarrow()
     elif path.suffix != ".csv":
         raise UserInputError("is no table that is known", where=str(path), expected=".csv or .parquet")
+    check_writable(path)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, or whose journal cannot.
+
+    Raises:
+        UserInputError: no regular file, or a folder that does not exist or cannot be written to.
+    """
     if path.exists() and not path.is_file():
         raise UserInputError("cannot be written: it is no regular file", where=str(path))
     # A link is followed by the table, and the journal lies beside the link.

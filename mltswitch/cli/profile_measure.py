@@ -16,9 +16,16 @@ from mltswitch.cli.numbers import NumberRange
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.cli.sweep import processes_options
 from mltswitch.documents import dump_yaml, write_atomically
-from mltswitch.errors import UserInputError
 from mltswitch.profile import ModelProfile, profile_sha256
-from mltswitch.sweep import JOURNAL_SUFFIX, Cell, executor, open_journal, parse_numbers, run_cells
+from mltswitch.sweep import (
+    JOURNAL_SUFFIX,
+    Cell,
+    check_writable,
+    executor,
+    open_journal,
+    parse_numbers,
+    run_cells,
+)
 from mltswitch.training.tolerance import Comparison, Measurement, Point, Settings, describe
 from mltswitch.training.tolerance import measure as run_measurement
 
@@ -93,8 +100,7 @@ def measure(
     mltswitch.training.tolerance.TrainingTask. Finished trainings are kept beside OUTPUT; the same command
     goes on where an earlier one was stopped, also with more seeds, ratios or groups.
     """
-    if not output.parent.is_dir():
-        raise UserInputError(f"cannot be written: there is no folder {output.parent}", where=str(output))
+    check_writable(output)
     settings = Settings(task, groups, ratios, *seeds, tolerance, target, ranks)
     profile, trainings = describe(settings)
     journal_path = output.with_name(output.name + JOURNAL_SUFFIX)

@@ -161,7 +161,11 @@ def batches_of(name: str, task: TrainingTask, seed: int, rank: int) -> Iterator[
             empty = False
             yield batch
         if empty:
-            raise UserInputError("gave no batch", where=f"{name}: batches")
+            raise UserInputError(
+                f"gave no batch in pass {epoch + 1} over the data",
+                where=f"{name}: batches",
+                hint="return what can be passed over again, such as a DataLoader",
+            )
         epoch += 1
 
 

@@ -210,7 +210,7 @@ class TestWithTorch:
             (f"{TASKS}:no_module", "model() returned a int (expected a torch.nn.Module)"),
             (f"{TASKS}:no_ranks", "ranks is 0 (expected a whole number from 1)"),
             (f"{TASKS}:bad_loader", "bad_loader: batches: RuntimeError: the disk is on fire"),
-            (f"{TASKS}:empty_loader", "empty_loader: batches: gave no batch"),
+            (f"{TASKS}:empty_loader", "empty_loader: batches: gave no batch in pass 1 over the data"),
             (f"{TASKS}:bad_metric", "bad_metric: metric: RuntimeError: the disk is on fire"),
             (f"{TASKS}:out_of_reach", "of 1.1 in 20 rounds (seed 0). Choose a lower --target"),
             (
