@@ -1,6 +1,7 @@
 """A process's agent, and what its `mlt` process groups share: how collectives begin, go on, end and fail."""
 
 import atexit
+import ctypes
 import itertools
 import json
 import queue
@@ -33,6 +34,7 @@ from mltswitch.hostagent import (
 )
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError
 from mltswitch.training.pytorch import MltOptions
+from mltswitch.wire import ElementType
 
 LOOK_SECONDS: Final = 2.0
 """After which an open collective compares notes with other ranks by the store; again after twice the time."""
@@ -45,6 +47,7 @@ PIECE_BITS: Final = 10
 """A tensor's number: group (9 bits), whether it is a message between two ranks; then the message's tag (22),
 or a digest of the collective (11), the piece (10), and whether it is a result."""
 MOST_REASON: Final = 300
+_ELEMENT_TYPES: Final = {entry.name.lower() for entry in ElementType}
 
 Steps = Generator[int | None, None, None]
 """A collective posts, and yields the piece whose addends it waits for, or None to wait for all its posts."""
@@ -161,22 +164,27 @@ class Collective(CompletionQueue):
     def send(self, rank: int, data: torch.Tensor, piece: int = 0, *, is_result: bool, is_lossy: bool) -> None:
         """To a rank, at the next yield; what is lossless is important, too. Empty tensors do not travel."""
         if data.numel():
-            options: dict[str, Any] = self._options(piece, is_result=is_result)
+            options: dict[str, Any] = self._options(data, piece, is_result=is_result)
             options["importance"] = None if is_lossy else "all"
             options["traffic_class"] = self.members.options.traffic_class
-            self._posts[rank][1].append(SendRequest(data=data, **options))
+            self._posts[rank][1].append(SendRequest(data=_shared(data), **options))
 
     def receive(
         self, rank: int, buffer: torch.Tensor, piece: int = 0, *, is_result: bool, loss: float
     ) -> None:
         """From a rank, at the next yield."""
         if buffer.numel():
-            options: dict[str, Any] = self._options(piece, is_result=is_result)
-            self._posts[rank][0].append(ReceiveRequest(buffer=buffer, loss_bound=loss, **options))
+            options: dict[str, Any] = self._options(buffer, piece, is_result=is_result)
+            self._posts[rank][0].append(ReceiveRequest(buffer=_shared(buffer), loss_bound=loss, **options))
 
-    def _options(self, piece: int, *, is_result: bool) -> dict[str, int | float]:
-        tensor = self._first_tensor + (piece << 1 | is_result)
-        return {"tensor": tensor, "round_number": self._number, "deadline_seconds": self._seconds}
+    def _options(self, data: torch.Tensor, piece: int, *, is_result: bool) -> dict[str, Any]:
+        kind = str(data.dtype).removeprefix("torch.")
+        return {
+            "tensor": self._first_tensor + (piece << 1 | is_result),
+            "round_number": self._number,
+            "deadline_seconds": self._seconds,
+            "element_type": kind if kind in _ELEMENT_TYPES else None,
+        }
 
     def advance(self) -> None:
         """Take the next steps; one thread at a time."""
@@ -234,6 +242,13 @@ class Collective(CompletionQueue):
         if isinstance(error, TransferMismatchError):
             return JobMismatchError(f"{self.what}: another size than here: {error.what}", where=where)
         return NodeLostError(f"{self.what}: {error.what}", where=where)
+
+
+def _shared(row: torch.Tensor) -> Any:
+    """The row's memory as a buffer that keeps the row; by `numpy()` torch could resize it no more (FSDP)."""
+    buffer = (ctypes.c_uint8 * row.nbytes).from_address(row.data_ptr())
+    buffer.row = row
+    return buffer
 
 
 def _counted(peer: str, tensor: int, is_receive: bool) -> list[int | str | None]:

@@ -75,9 +75,8 @@ def create(options: Any, pg_options: MltOptions | None) -> "MltProcessGroup":
             ranks = list(range(options.group_size))
         if is_default:
             _family = family
-    return MltProcessGroup(
-        family, family.join(chosen, options.store, ranks, options.timeout), options.timeout
-    )
+    members = family.join(chosen, options.store, ranks, options.timeout)
+    return MltProcessGroup(family, members, options.group_id, options.timeout)
 
 
 def host(tensor: Tensor, *, is_read: bool = True) -> Tensor:
@@ -185,8 +184,9 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
 
     supports_splitting = supports_coalescing = supports_shrinking = supports_time_estimate = False
 
-    def __init__(self, family: Family, members: Members, timeout: timedelta) -> None:
+    def __init__(self, family: Family, members: Members, name: str, timeout: timedelta) -> None:
         super().__init__(members.rank, len(members.names))
+        self._name: Final = name
         self.options: Final = members.options
         self._family, self._members = family, members
         self._world: Final = range(len(members.names))
@@ -290,6 +290,13 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
     alltoall_base = all_to_all_single
 
     # What torch asks of a group and of its backend
+
+    @property
+    def group_name(self) -> str:
+        return self._name
+
+    def getGroupName(self) -> str:  # noqa: N802  (torch's)
+        return self._name
 
     def getBackendName(self) -> str:  # noqa: N802  (torch's)
         return NAME
