@@ -9,7 +9,7 @@ from mltswitch.training.synchronization.bsp import BspKeeper, BspMember
 
 
 class Tree:
-    """Ranks in a heap of some in-degree; servers, where there are any, add up before the one that completes."""
+    """Ranks in a heap of some in-degree; servers, if any, add up before the one that completes a sum."""
 
     name = "tree"
     offers = Needs()
