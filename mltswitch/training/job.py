@@ -11,7 +11,7 @@ from typing import Final
 from mltswitch.errors import UserInputError
 
 PIECE_BYTES: Final = 512 << 10
-"""Of a piece, unless there would be fewer pieces than ranks: long enough to carry its fixed cost."""
+"""The most that a piece has: long enough to carry its fixed cost."""
 LEAST_PIECE_BYTES: Final = 16 << 10
 """Smaller neighbours travel together: a transfer costs as much as a dozen packets."""
 ELEMENT_BYTES: Final = {"float32": 4, "float64": 8}
@@ -116,7 +116,7 @@ def make_job(
     Args:
         layers: name and number of elements of each, in forward order.
         world: number of ranks.
-        piece_bytes: the most that a piece has, unless that leaves fewer pieces than ranks.
+        piece_bytes: the most that a piece has, and at least one element.
         element_type: `float32` or `float64`.
         loss_bound: see `Job`, as all that follows.
         deadline_seconds: above 0.
@@ -129,7 +129,10 @@ def make_job(
     Raises UserInputError for what no job can have.
     """
     entries = tuple(Layer(name, elements) for name, elements in layers)
-    if not sum(layer.elements for layer in entries):
+    negative = next((layer for layer in entries if layer.elements < 0), None)
+    if negative is not None:
+        raise UserInputError(f"{negative.name!r:.60} has {negative.elements} elements", where="model")
+    if not any(layer.elements for layer in entries):
         raise UserInputError("has no elements to train", where="model")
     if element_type not in ELEMENT_BYTES:
         expected = ", ".join(ELEMENT_BYTES)
@@ -138,6 +141,8 @@ def make_job(
         raise UserInputError(
             f"{world} ranks and {servers} servers", where="world", expected="1 or more ranks"
         )
+    if piece_bytes < 1:
+        raise UserInputError(f"{piece_bytes} bytes", where="piece_bytes", expected="1 or more")
     if not 0 <= loss_bound < 1:
         raise UserInputError(f"{loss_bound!r:.60} is no share", where="loss_bound", expected="0 to below 1")
     if not 0 < deadline_seconds < float("inf"):
@@ -165,7 +170,8 @@ def cut(
     """Pieces of the model's elements in forward order, each of at most `piece_bytes`, covering it once.
 
     A piece lies within a layer, but for neighbours of less than `LEAST_PIECE_BYTES`, which share one. Large
-    layers are cut into equal parts, so that `least_pieces` are there where the model is large enough.
+    layers are cut into equal parts. Where the model is large enough, none is above its share of
+    `least_pieces`, so that each node that adds has some.
     """
     total = sum(layer.elements for layer in layers)
     share = max(LEAST_PIECE_BYTES // element_bytes, -(-total // least_pieces))

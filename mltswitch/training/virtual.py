@@ -209,7 +209,7 @@ class VirtualJob:
         self._move()
         pair = self._pairs.setdefault((source, target, send.stage), Pair(source, target, send.stage))
         receive.data.fill(np.nan)
-        flow = _Flow(source, target, send, receive, missing, zlib.crc32(memoryview(send.data)))
+        flow = _Flow(source, target, send, receive, missing, zlib.crc32(send.data.data))
         heapq.heappush(pair.flows, (pair.carried_bits + bits, next(self._order), flow))
         self._is_filled = False
 
@@ -266,7 +266,7 @@ class VirtualJob:
     def _deliver(self, flow: _Flow) -> None:
         if flow.source in self._silent or flow.target in self._silent:
             return
-        if zlib.crc32(memoryview(flow.send.data)) != flow.checksum:
+        if zlib.crc32(flow.send.data.data) != flow.checksum:
             raise AssertionError(f"{flow.send.key} has changed on its way")
         np.copyto(flow.receive.data, flow.send.data)
         for first, end in flow.missing:

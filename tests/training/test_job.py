@@ -1,6 +1,8 @@
 """How a model is cut into pieces, and what no job can have."""
 
+from bisect import bisect_right
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
@@ -43,8 +45,8 @@ def test_pieces_cover_every_element_once_in_order(cut: tuple[Job, int]) -> None:
 @given(jobs())
 def test_a_piece_has_the_layer_of_its_first_element(cut: tuple[Job, int]) -> None:
     job, _ = cut
-    layer_of = [number for number, layer in enumerate(job.layers) for _ in range(layer.elements)]
-    assert [piece.layer for piece in job.pieces] == [layer_of[piece.first] for piece in job.pieces]
+    ends = [*accumulate(layer.elements for layer in job.layers)]
+    assert [piece.layer for piece in job.pieces] == [bisect_right(ends, piece.first) for piece in job.pieces]
 
 
 @given(jobs())
@@ -54,7 +56,7 @@ def test_pieces_are_neither_too_large_nor_needlessly_small(cut: tuple[Job, int])
     most = max(element_bytes, piece_bytes)
     sizes_bytes = [piece.count * element_bytes for piece in job.pieces]
     assert max(sizes_bytes) <= most
-    for one, other in zip(sizes_bytes, sizes_bytes[1:], strict=False):
+    for one, other in pairwise(sizes_bytes):
         assert one + other > min(most, LEAST_PIECE_BYTES) / 2, "neighbours could have shared a piece"
 
 
