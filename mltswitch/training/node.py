@@ -131,7 +131,7 @@ class Node:
                 self._given_by[peer] = max(int(said["given"]), self._given_by.get(peer, -1))
                 if said["asks"]:
                     self._say_how_far()
-        except (ValueError, TypeError, AttributeError, KeyError):
+        except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError):
             problem = "says what no node of this version says"
             self.fail(JobMismatchError(problem, where=self.job.node_name(peer)))
 

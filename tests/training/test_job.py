@@ -19,8 +19,8 @@ sizes = st.lists(st.one_of(st.integers(0, 50), st.integers(0, 300_000)), min_siz
 def jobs(draw: st.DrawFn) -> tuple[Job, int]:
     piece_bytes = draw(st.sampled_from([1, 8, 1000, LEAST_PIECE_BYTES, 100_000, PIECE_BYTES]))
     layers = [(f"layer-{number}", size) for number, size in enumerate(draw(sizes))]
-    if piece_bytes < 1000:
-        layers = [(name, size % 97) for name, size in layers] + [("last", 1)]
+    if piece_bytes < LEAST_PIECE_BYTES:  # a few thousand pieces are enough
+        layers = [(name, size % (50 * piece_bytes)) for name, size in layers] + [("last", 1)]
     job = make_job(
         layers,
         world=draw(st.integers(1, 20)),

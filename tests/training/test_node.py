@@ -1,0 +1,184 @@
+"""What a node holds, hears and says, and the network in virtual time."""
+
+import json
+import warnings
+from collections import Counter, defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mltswitch.training.axes import Crossing, Direction, Network, Stage
+from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError
+from mltswitch.training.job import Job, make_job
+from mltswitch.training.node import Node
+from mltswitch.training.virtual import Pair, VirtualJob, fill
+
+JOB = make_job([("a", 300), ("b", 300)], world=3, piece_bytes=1_200)
+
+
+def ones(job: Job) -> Any:
+    return np.ones(job.elements, job.element_type)
+
+
+@given(st.binary(max_size=40))
+def test_a_word_that_nobody_says_is_a_mismatch_and_no_crash(word: bytes) -> None:
+    node = Node(JOB, 0)
+    node.told(1, word)
+    assert node.error is None or (isinstance(node.error, JobMismatchError) and node.error.where == "rank 1")
+
+
+@pytest.mark.parametrize(
+    "word", [b"[]", b'{"job": 1}', b'{"job": ["a"]}', b'{"given": "x"}', b'{"given": 1e999}']
+)
+def test_words_that_are_almost_right(word: bytes) -> None:
+    node = Node(JOB, 0)
+    node.told(1, word)
+    assert node.error is None or node.error.where == "rank 1"
+
+
+def test_nothing_is_posted_before_all_have_met() -> None:
+    nodes = [Node(JOB, number) for number in range(3)]
+    nodes[0].ready(0, (0, 1), ones(JOB), ones(JOB), 0)
+    (word,) = nodes[1].take_words()
+    nodes[0].told(1, word)
+    assert not nodes[0].take_posts()
+    nodes[0].told(2, nodes[2].take_words()[0])
+    assert nodes[0].has_met_all
+    assert len({post.key for post in nodes[0].take_posts()}) == 4  # gradients of two ranks, a push and a pull
+
+
+@pytest.mark.parametrize("kind", [NodeLostError, NodeLateError, JobMismatchError])
+@pytest.mark.parametrize("where", ["rank 2", "server 0", "rank 0, server 12"])
+def test_a_goodbye_carries_the_blame_on(kind: type[TrainingError], where: str) -> None:
+    first, second = Node(JOB, 0), Node(JOB, 1)
+    second.told(0, first.take_words()[0])
+    first.fail(kind("said: nothing", where=where))
+    second.lost(0, f"the peer has left: {first.goodbye}")
+    assert type(second.error) is kind
+    assert (second.error.where, second.error.what) == (where, "said: nothing")
+
+
+def test_a_mismatch_is_of_the_node_that_does_not_agree_here() -> None:
+    node, odd = Node(JOB, 0), Node(make_job([("a", 1)], world=3), 2)
+    odd.told(1, Node(JOB, 1).take_words()[0])
+    node.lost(2, odd.goodbye)
+    assert node.error is not None
+    assert node.error.where == "rank 2"
+    assert "layers" in node.error.what
+
+
+def test_a_crossing_that_fails_names_its_peer() -> None:
+    node = Node(JOB, 0)
+    for peer in (1, 2):
+        node.told(peer, Node(JOB, peer).take_words()[0])
+    node.ready(0, (0, 1), ones(JOB), ones(JOB), 0)
+    post = next(post for post in node.take_posts() if post.direction is Direction.SEND)
+    node.crossed(Crossing(post.key, error=OSError("no route")), 0)
+    assert isinstance(node.error, NodeLostError)
+    assert node.error.where == "rank 1"
+    assert "piece 1 of step 0: no route" in str(node.error)
+
+
+def test_nodes_ask_each_other_before_they_blame() -> None:
+    node = Node(JOB, 0)
+    for peer in (1, 2):
+        node.told(peer, Node(JOB, peer).take_words()[0])
+    node.take_words()
+    node.ready(0, (0, 1), ones(JOB), ones(JOB), 0)
+    late_ns = int(JOB.deadline_seconds * 1e9) + 1
+    node.check(late_ns - 2)
+    assert not node.take_words()
+    node.check(late_ns)
+    assert [json.loads(word) for word in node.take_words()] == [{"given": 2, "asks": True}]
+    node.told(1, b'{"given": 2, "asks": true}')
+    assert not node.take_words(), "all know it already"
+    node.check(late_ns + 2_000_000_000)
+    assert node.error is None
+    node.check(late_ns + 4_000_000_000)
+    assert isinstance(node.error, NodeLateError)
+    assert node.error.where == "rank 2"
+
+
+@pytest.mark.parametrize(("topology", "servers"), [("star", 0), ("star", 2), ("ring", 0)])
+def test_memory_is_that_of_two_steps(topology: str, servers: int) -> None:
+    job = make_job([("a", 3_000)], world=4, servers=servers, topology=topology, piece_bytes=2_000)
+    virtual = VirtualJob(job, Network(1e8, 1e-4))
+    places: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    kept = []
+
+    def watch(node: Node) -> None:
+        take = node.take_posts
+
+        def take_posts() -> Any:
+            posts = take()
+            for post in posts:
+                if post.direction is Direction.RECEIVE and not post.tensor % 2:  # partial sums
+                    places[node.number][post.data.ctypes.data] += 1
+                    kept.append(post.data)
+            return posts
+
+        node.take_posts = take_posts  # type: ignore[method-assign]
+
+    for node in virtual.nodes:
+        watch(node)
+    virtual.run(10, lambda rank, step: ones(job))
+    for used in places.values():
+        assert max(used.values()) >= 10
+        assert len(used) <= len(job.pieces) * (job.world if servers else 1)
+    assert all(node.is_over(step) for node in virtual.nodes for step in range(10))
+
+
+def test_what_is_not_finite_is_counted_and_passed_on() -> None:
+    own = ones(JOB)
+    own[5] = np.nan
+    own[400] = np.inf
+    virtual = VirtualJob(JOB, Network(1e9, 1e-5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = virtual.run(1, lambda rank, step: own if rank == 1 else -own)
+    assert not report.errors
+    assert [node.nonfinite_pieces for node in virtual.nodes] == [2, 2, 2]
+    assert np.flatnonzero(~np.isfinite(report.results[2, 0])).tolist() == [5, 400]
+
+
+def test_large_gradients_are_finite() -> None:
+    virtual = VirtualJob(JOB, Network(1e9, 1e-5))
+    virtual.run(1, lambda rank, step: 3e38 * ones(JOB))
+    assert not virtual.nodes[0].nonfinite_pieces
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 5), st.sampled_from(Stage), st.integers(1, 4)),
+        min_size=1,
+        max_size=20,
+        unique_by=lambda entry: entry[:3],
+    )
+)
+def test_links_are_shared_max_min_fairly_and_later_gets_what_now_leaves(
+    entries: list[tuple[int, int, Stage, int]],
+) -> None:
+    flow: Any = (0.0, 0, None)
+    pairs = [Pair(source, target, stage, flows=[flow] * count) for source, target, stage, count in entries]
+    fill(pairs, 100.0)
+
+    def sharing(pair: Pair, is_up: bool) -> list[Pair]:
+        end = pair.source if is_up else pair.target
+        return [other for other in pairs if end == (other.source if is_up else other.target)]
+
+    for pair in pairs:
+        is_limited = []
+        for is_up in (True, False):
+            others = sharing(pair, is_up)
+            used = sum(other.rate_bps * len(other.flows) for other in others)
+            assert used <= 100.0 * (1 + 1e-9)
+            rivals = [other.rate_bps for other in others if other.stage is pair.stage]
+            is_limited.append(used >= 100.0 * (1 - 1e-9) and pair.rate_bps >= max(rivals) - 1e-6)
+        assert any(is_limited), "no flow could go faster without one that is slower going slower still"
+    now = [pair for pair in pairs if pair.stage is Stage.NOW]
+    rates = [pair.rate_bps for pair in now]
+    fill(now, 100.0)
+    assert [pair.rate_bps for pair in now] == pytest.approx(rates), "what goes later takes nothing from it"
