@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mltswitch.errors import UserInputError
@@ -31,6 +31,7 @@ def jobs(draw: st.DrawFn) -> tuple[Job, int]:
     return job, piece_bytes
 
 
+@settings(max_examples=30)
 @given(jobs())
 def test_pieces_cover_every_element_once_in_order(cut: tuple[Job, int]) -> None:
     job, _ = cut
@@ -42,6 +43,7 @@ def test_pieces_cover_every_element_once_in_order(cut: tuple[Job, int]) -> None:
     assert all(piece.count for piece in job.pieces)
 
 
+@settings(max_examples=30)
 @given(jobs())
 def test_a_piece_has_the_layer_of_its_first_element(cut: tuple[Job, int]) -> None:
     job, _ = cut
@@ -49,6 +51,7 @@ def test_a_piece_has_the_layer_of_its_first_element(cut: tuple[Job, int]) -> Non
     assert [piece.layer for piece in job.pieces] == [bisect_right(ends, piece.first) for piece in job.pieces]
 
 
+@settings(max_examples=30)
 @given(jobs())
 def test_pieces_are_neither_too_large_nor_needlessly_small(cut: tuple[Job, int]) -> None:
     job, piece_bytes = cut
@@ -60,6 +63,7 @@ def test_pieces_are_neither_too_large_nor_needlessly_small(cut: tuple[Job, int])
         assert one + other > min(most, LEAST_PIECE_BYTES) / 2, "neighbours could have shared a piece"
 
 
+@settings(max_examples=30)
 @given(jobs())
 def test_every_node_that_adds_has_a_piece_where_the_model_is_large(cut: tuple[Job, int]) -> None:
     job, _ = cut
@@ -71,6 +75,7 @@ def test_every_node_that_adds_has_a_piece_where_the_model_is_large(cut: tuple[Jo
             assert len(job.pieces) >= adding
 
 
+@settings(max_examples=30)
 @given(jobs())
 def test_all_nodes_cut_alike(cut: tuple[Job, int]) -> None:
     job, piece_bytes = cut

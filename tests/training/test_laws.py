@@ -50,7 +50,8 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("synchronization", SYNCHRONIZATIONS)
 def test_no_law_is_broken(synchronization: str, topology: str, fault: str) -> None:
-    for seed in range(6):
+    first = 100 * (SYNCHRONIZATIONS.index(synchronization) + 3 * TOPOLOGIES.index(topology))
+    for seed in (first, first + 1):
         case = scenario(seed, synchronization=synchronization, topology=topology, fault=fault)
         assert not broken(case), f"seed {seed}"
 
