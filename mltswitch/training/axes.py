@@ -202,7 +202,7 @@ class Direction(StrEnum):
     RECEIVE = "receive"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen: that makes each of them three times as dear
 class Post:
     """Memory for a carrier: to send from, or to receive into; the carrier's until its `Crossing`."""
 
