@@ -36,7 +36,7 @@ from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostE
 from mltswitch.training.pytorch import MltOptions
 from mltswitch.wire import ElementType
 
-LOOK_SECONDS: Final = 2.0
+LOOK_SECONDS: Final = 1.0
 """After which an open collective compares notes with other ranks by the store; again after twice the time."""
 MOST_LOOKED_AT: Final = 8
 """Ranks, each time: the store is one process."""
@@ -51,6 +51,7 @@ _ELEMENT_TYPES: Final = {entry.name.lower() for entry in ElementType}
 
 Steps = Generator[int | None, None, None]
 """A collective posts, and yields the piece whose addends it waits for, or None to wait for all its posts."""
+_Posts = tuple[list[ReceiveRequest], list[SendRequest]]
 
 
 class MltWork(dist.Work):
@@ -147,11 +148,12 @@ class Collective(CompletionQueue):
         kind = zlib.crc32(what.encode()) % (1 << KIND_BITS) << PIECE_BITS + 1 if tag is None else tag
         self._first_tensor: Final = (members.number << 1 | self.is_message) << TAG_BITS | kind
         self._family, self._number, self._seconds = family, number, seconds
-        self._posts: dict[int, tuple[list[ReceiveRequest], list[SendRequest]]] = defaultdict(lambda: ([], []))
+        self._posts: defaultdict[int, _Posts] = defaultdict(lambda: ([], []))
         self._lock = threading.Lock()
         self._open: Counter[int | str | None] = Counter()
         """None: all posts; by piece: addends to come; by peer: those that it needs nothing for."""
-        self._is_waiting, self._wanted = False, None
+        self._is_waiting = False
+        self._wanted: int | None = None
         self._steps: Steps
 
     def begin(self, steps: Steps, tensors: Sequence[torch.Tensor]) -> MltWork:
@@ -161,29 +163,41 @@ class Collective(CompletionQueue):
         self.advance()
         return MltWork(self.what, [self.outcome], tensors)
 
-    def send(self, rank: int, data: torch.Tensor, piece: int = 0, *, is_result: bool, is_lossy: bool) -> None:
+    def send(
+        self,
+        rank: int,
+        data: torch.Tensor,
+        piece: int = 0,
+        *,
+        is_result: bool = False,
+        is_lossy: bool = False,
+    ) -> None:
         """To a rank, at the next yield; what is lossless is important, too. Empty tensors do not travel."""
         if data.numel():
-            options: dict[str, Any] = self._options(data, piece, is_result=is_result)
-            options["importance"] = None if is_lossy else "all"
-            options["traffic_class"] = self.members.options.traffic_class
-            self._posts[rank][1].append(SendRequest(data=_shared(data), **options))
+            importance, traffic_class = None if is_lossy else "all", self.members.options.traffic_class
+            fields = self._fields(data, piece, is_result)
+            request = SendRequest(importance=importance, traffic_class=traffic_class, **fields)
+            self._posts[rank][1].append(request)
 
     def receive(
-        self, rank: int, buffer: torch.Tensor, piece: int = 0, *, is_result: bool, loss: float
+        self, rank: int, buffer: torch.Tensor, piece: int = 0, *, is_result: bool = False, loss: float = 0.0
     ) -> None:
         """From a rank, at the next yield."""
         if buffer.numel():
-            options: dict[str, Any] = self._options(buffer, piece, is_result=is_result)
-            self._posts[rank][0].append(ReceiveRequest(buffer=_shared(buffer), loss_bound=loss, **options))
+            fields = self._fields(buffer, piece, is_result)
+            request = ReceiveRequest(buffer=fields.pop("data"), loss_bound=loss, **fields)
+            self._posts[rank][0].append(request)
 
-    def _options(self, data: torch.Tensor, piece: int, *, is_result: bool) -> dict[str, Any]:
-        kind = str(data.dtype).removeprefix("torch.")
+    def _fields(self, row: torch.Tensor, piece: int, is_result: bool) -> dict[str, Any]:
+        kind, memory = str(row.dtype).removeprefix("torch."), (ctypes.c_uint8 * row.nbytes)
+        data: Any = memory.from_address(row.data_ptr())  # after `numpy()` torch could not resize it (FSDP)
+        data.row = row  # lives as long as this
         return {
+            "data": data,
+            "element_type": kind if kind in _ELEMENT_TYPES else None,
             "tensor": self._first_tensor + (piece << 1 | is_result),
             "round_number": self._number,
             "deadline_seconds": self._seconds,
-            "element_type": kind if kind in _ELEMENT_TYPES else None,
         }
 
     def advance(self) -> None:
@@ -204,9 +218,8 @@ class Collective(CompletionQueue):
     def add(self, completion: Completion) -> None:
         """For the agent: a post has ended."""
         with self._lock:
-            self._open.subtract(
-                _counted(completion.peer, completion.tensor, completion.direction == "receive")
-            )
+            is_receive = completion.direction == "receive"
+            self._open.subtract(_counted(completion.peer, completion.tensor, is_receive))
             is_next = self._is_waiting and not self._open[self._wanted]
             self._is_waiting = self._is_waiting and not is_next
         if completion.error is not None:
@@ -220,35 +233,28 @@ class Collective(CompletionQueue):
             return [name for name, count in self._open.items() if isinstance(name, str) and count]
 
     def _post(self) -> None:
-        posts = dict(self._posts)
+        posts, channel = dict(self._posts), self.members.channel
         self._posts.clear()
         for rank, (receives, sends) in posts.items():
-            name, channel = self.members.names[rank], self.members.channel
+            name = self.members.names[rank]
             with self._lock:
-                for request in (*receives, *sends):
-                    self._open.update(_counted(name, request.tensor, isinstance(request, ReceiveRequest)))
+                for receive in receives:
+                    self._open.update(_counted(name, receive.tensor, True))
+                for send in sends:
+                    self._open.update(_counted(name, send.tensor, False))
             if receives:  # memory first: a sender that finds it posted loses no round trip
                 channel.post_receives(name, receives, self)
             if sends:
                 channel.post_sends(name, sends, self)
 
     def _blamed(self, name: str, error: AgentError) -> MltswitchError:
-        where = self._family.where([name])
+        where, what = self._family.where([name]), f"{self.what}: {error.what}"
         if isinstance(error, DeadlineExceededError):
-            where = self._family.where(self.late() or [name])
-            return NodeLateError(
-                f"{self.what}: not over after {self._seconds:g} s: {error.what}", where=where
-            )
+            late = self._family.where(self.late() or [name])
+            return NodeLateError(f"not over after {self._seconds:g} s: {what}", where=late)
         if isinstance(error, TransferMismatchError):
-            return JobMismatchError(f"{self.what}: another size than here: {error.what}", where=where)
-        return NodeLostError(f"{self.what}: {error.what}", where=where)
-
-
-def _shared(row: torch.Tensor) -> Any:
-    """The row's memory as a buffer that keeps the row; by `numpy()` torch could resize it no more (FSDP)."""
-    buffer = (ctypes.c_uint8 * row.nbytes).from_address(row.data_ptr())
-    buffer.row = row
-    return buffer
+            return JobMismatchError(f"not of the size that it has here: {what}", where=where)
+        return NodeLostError(what, where=where)
 
 
 def _counted(peer: str, tensor: int, is_receive: bool) -> list[int | str | None]:

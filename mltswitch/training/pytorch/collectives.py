@@ -5,11 +5,11 @@ the sum, whole, to all, so that all ranks hold the same bits.
 """
 # ruff: noqa: D102  (torch.distributed documents its collectives)
 
-import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
+from itertools import count, repeat
 from typing import Any, Final
 
 import torch
@@ -134,16 +134,6 @@ def _pieces(part: Tensor) -> _Tensors:
     return part.split(max(PIECE_BYTES // part.element_size(), (part.numel() >> PIECE_BITS) + 1))  # type: ignore[no-untyped-call,no-any-return]  # torch's
 
 
-def exchange(run: Collective, sends: Mapping[int, Tensor], receives: Mapping[int, Tensor]) -> Steps:
-    """Rows to and from other ranks, whole."""
-    for rank in run.others:
-        if rank in receives:
-            run.receive(rank, receives[rank], is_result=False, loss=0.0)
-        if rank in sends:
-            run.send(rank, sends[rank], is_result=False, is_lossy=False)
-    yield None
-
-
 def reduction(
     run: Collective, parts: Mapping[int, Tensor], out: Tensor, kind: str, loss: float, *, is_shared: bool
 ) -> Steps:
@@ -163,16 +153,16 @@ def reduction(
         if own is not None:
             rows[rank] = _pieces(torch.empty_like(own))
             for number, piece in enumerate(rows[rank]):
-                run.receive(rank, piece, number, is_result=False, loss=loss)
+                run.receive(rank, piece, number, loss=loss)
         for number, piece in enumerate(_pieces(parts[rank]) if rank in parts else ()):
-            run.send(rank, piece, number, is_result=False, is_lossy=loss > 0)
+            run.send(rank, piece, number, is_lossy=loss > 0)
             if is_shared:
-                run.receive(rank, piece, number, is_result=True, loss=0.0)
+                run.receive(rank, piece, number, is_result=True)
     for number, piece in enumerate(_pieces(out) if rows else ()):
         yield number
         add_up([rows[rank][number] for rank in sorted(rows)], piece, kind)
         for rank in run.others if is_shared else ():
-            run.send(rank, piece, number, is_result=True, is_lossy=False)
+            run.send(rank, piece, number, is_result=True)
     yield None
 
 
@@ -191,21 +181,20 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
         self._family, self._members = family, members
         self._world: Final = range(len(members.names))
         self._seconds = self.options.deadline_seconds or timeout.total_seconds()
-        self._numbers: dict[tuple[str, int, int], itertools.count[int]] = {}
+        self._numbers: dict[tuple[str, int, int], count[int]] = {}
         self._numbers_lock = threading.Lock()
 
     # Sums
 
     def allreduce(self, tensors: _Tensors, opts: Any = None) -> MltWork:
-        return self._all(
-            [self._all_reduce(tensor, opts or dist.AllreduceOptions()) for tensor in tensors], tensors
-        )
+        opts = opts or dist.AllreduceOptions()
+        return _joined((self._all_reduce(tensor, opts) for tensor in tensors), tensors)
 
     allreduce_coalesced = allreduce
 
     def _all_reduce(self, tensor: Tensor, opts: Any) -> MltWork:
         row = host(tensor)
-        if row.nbytes <= DIRECT_BYTES and self._loss(row, opts) == 0:
+        if row.nbytes <= DIRECT_BYTES and self._loss([row], opts) == 0:
             return self._reduce(
                 "all_reduce", dict.fromkeys(self._world, row), (tensor, torch.empty_like(row)), opts
             )
@@ -227,8 +216,7 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
     def reduce_scatter_single_coalesced(
         self, outputs: _Tensors, inputs: _Tensors, opts: Any = None
     ) -> MltWork:
-        pairs = zip(outputs, inputs, strict=True)
-        return self._all([self.reduce_scatter_single(*pair, opts) for pair in pairs], outputs)
+        return _joined(map(self.reduce_scatter_single, outputs, inputs, repeat(opts)), outputs)
 
     # Everything else arrives whole
 
@@ -238,11 +226,12 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
         return self._exchange(f"broadcast from {root} of {row.numel()}", sends, {root: tensors[0]}, opts)
 
     def allgather(self, outputs: Sequence[_Tensors], inputs: _Tensors, opts: Any = None) -> MltWork:
-        works = [
-            self._exchange("all_gather", dict.fromkeys(self._world, host(own)), dict(enumerate(rows)), opts)
-            for rows, own in zip(outputs, inputs, strict=True)
-        ]
-        return self._all(works, [tensor for rows in outputs for tensor in rows])
+        works = map(self._all_gather, outputs, inputs, repeat(opts))
+        return _joined(works, [tensor for rows in outputs for tensor in rows])
+
+    def _all_gather(self, outputs: _Tensors, tensor: Tensor, opts: Any) -> MltWork:
+        sends = dict.fromkeys(self._world, host(tensor))
+        return self._exchange("all_gather", sends, dict(enumerate(outputs)), opts)
 
     allgather_coalesced = allgather
 
@@ -250,8 +239,7 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
         return self.allgather([self._even(output.view(-1))], [tensor], opts)
 
     def all_gather_single_coalesced(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> MltWork:
-        pairs = zip(outputs, inputs, strict=True)
-        return self._all([self.all_gather_single(*pair, opts) for pair in pairs], outputs)
+        return _joined(map(self.all_gather_single, outputs, inputs, repeat(opts)), outputs)
 
     def gather(self, outputs: Sequence[_Tensors], inputs: _Tensors, opts: Any) -> MltWork:
         receives = dict(enumerate(outputs[0])) if opts.rootRank == self._members.rank else {}
@@ -270,10 +258,8 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
         return self.alltoall(self._even(output, to), self._even(tensor, of), opts)
 
     def barrier(self, opts: Any = None) -> MltWork:
-        tokens = dict(enumerate(torch.zeros(len(self._world), dtype=torch.uint8).split(1)))  # type: ignore[no-untyped-call]  # torch's
-        return self._exchange(
-            "barrier", tokens, {rank: token.clone() for rank, token in tokens.items()}, opts
-        )
+        token, tokens = torch.zeros(1), torch.empty(len(self._world), 1)
+        return self._exchange("barrier", dict.fromkeys(self._world, token), dict(enumerate(tokens)), opts)
 
     def send(self, tensors: _Tensors, dst: int, tag: int = 0) -> MltWork:
         return self._exchange(f"send to {dst}", {dst: tensors[0]}, {}, tag=tag, peer=dst)
@@ -340,7 +326,12 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
             buffers[me].copy_(rows[me])
 
         def steps() -> Steps:
-            yield from exchange(run, rows, buffers)
+            for rank in run.others:
+                if rank in buffers:
+                    run.receive(rank, buffers[rank])
+                if rank in rows:
+                    run.send(rank, rows[rank])
+            yield None
             for rank, buffer in buffers.items():
                 give_back(receives[rank], buffer)
 
@@ -355,7 +346,7 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
         _check_reduction(kind, row.dtype)
         run = self._collective(f"{what} {kind} of {size} {row.dtype}".replace("torch.", ""), opts)
         out = row if part is None else part
-        loss = self._loss(*parts.values(), opts)
+        loss = self._loss([*parts.values()], opts)
 
         def steps() -> Steps:
             yield from reduction(run, parts, out, kind, loss, is_shared=part is not None)
@@ -369,14 +360,13 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
             raise UserInputError(f"{tag}", where="tag", expected=f"0 to {(1 << TAG_BITS) - 1}")
         key = ("", 0, 0) if tag is None else (what.partition(" ")[0], peer, tag)
         with self._numbers_lock:
-            number = next(self._numbers.setdefault(key, itertools.count()))
+            number = next(self._numbers.setdefault(key, count()))
         is_timed = opts is not None and opts.timeout > timedelta(0)
         seconds = opts.timeout.total_seconds() if is_timed else self._seconds
         return Collective(self._family, self._members, what, number, seconds, tag)
 
-    def _loss(self, *parts_and_opts: Any) -> float:
+    def _loss(self, parts: _Tensors, opts: Any) -> float:
         """The bound where a 0 in the place of an addend does no harm: in sums of floating-point numbers."""
-        *parts, opts = parts_and_opts
         is_sum = opts.reduceOp.op.name in {"SUM", "AVG"} and parts[0].dtype.is_floating_point
         is_large = sum(part.nbytes for part in parts) >= self.options.least_lossy_bytes
         return self.options.loss_bound if is_sum and is_large else 0.0
@@ -390,7 +380,8 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
             )
         return tensor.split([*sizes] or [tensor.shape[0] // world] * world)  # type: ignore[no-untyped-call,no-any-return]  # torch's
 
-    def _all(self, works: Sequence[MltWork], tensors: _Tensors) -> MltWork:
-        """One work for several."""
-        outcomes = [outcome for work in works for outcome in work.outcomes]
-        return MltWork(works[0].what, outcomes, tensors)
+
+def _joined(works: Iterable[MltWork], tensors: _Tensors) -> MltWork:
+    """One work for several."""
+    outcomes = [outcome for work in works for outcome in work.outcomes]
+    return MltWork(f"one of {len(outcomes)} collectives", outcomes, tensors)

@@ -16,8 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch.distributed as dist  # noqa: E402  (torch may be missing)
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard  # noqa: E402
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard  # noqa: E402  (torch may be missing)
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from mltswitch.errors import UserInputError  # noqa: E402
@@ -28,6 +27,7 @@ from mltswitch.training.pytorch.collectives import add_up, host  # noqa: E402
 from tests.hostagent.ends import Notes, losing  # noqa: E402
 
 pytestmark = pytest.mark.torch
+dist = torch.distributed
 PATIENCE = timedelta(seconds=30)
 Work = Callable[..., Any]
 
@@ -132,8 +132,7 @@ def _gather(own: Any, group: Any, world: int) -> Any:
 
 def _scatter(own: Any, group: Any, world: int) -> Any:
     parts = [own.clone() if rank % 2 else torch.zeros_like(own) for rank in range(world)]
-    parts = parts if dist.get_rank() == 0 else None
-    dist.scatter(own, parts, 0, group=group)
+    dist.scatter(own, parts if dist.get_rank() == 0 else None, 0, group=group)
     return own
 
 
@@ -197,7 +196,16 @@ MOVES = [
 ]  # fmt: skip
 REDUCTIONS = [_all_reduce, _reduce, _reduce_scatter, _reduce_scatter_single, _coalesced]
 SHAPES: list[tuple[int, ...]] = [(0,), (1,), (5, 3), (4001,), (130, 41)]
-WHOLE = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.uint16, torch.uint32]
+WHOLE = [
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+    torch.uint16,
+    torch.uint32,
+]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e5m2]
 COMPLEX = [torch.complex64, torch.complex128]
 
@@ -291,7 +299,9 @@ def _groups() -> Any:
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     mine = [group for group, members in ((first, (0, 1)), (second, (1, 2))) if rank in members]
     own = [torch.full((10_000,), float(rank)) for _ in mine]
-    works += [dist.all_reduce(each, group=group, async_op=True) for each, group in zip(own, mine, strict=True)]
+    works += [
+        dist.all_reduce(each, group=group, async_op=True) for each, group in zip(own, mine, strict=True)
+    ]
     alone = torch.ones(3)
     works.append(dist.all_reduce(alone, group=lone, async_op=True))
     doubled = works[0].get_future().then(lambda future: future.value()[0] * 2).wait()
@@ -309,9 +319,7 @@ def _groups() -> Any:
 def test_many_collectives_of_several_groups_at_once(ranks: Ranks, tmp_path: Path) -> None:
     of_all = [3.0 + 3 * number for number in range(20)]
     own = [[1.0], [1.0, 3.0], [3.0]]
-    assert ranks.results(3, _groups, store=tmp_path) == [
-        [of_all + sums, 6.0, 1.0, [0, 1, 2]] for sums in own
-    ]
+    assert ranks.results(3, _groups, store=tmp_path) == [[of_all + sums, 6.0, 1.0, [0, 1, 2]] for sums in own]
 
 
 def _large() -> Any:
@@ -473,7 +481,7 @@ def test_a_late_rank_is_named_at_the_timeout(ranks: Ranks, tmp_path: Path) -> No
     (slow, late, is_over), told = ranks.results(2, _late, store=tmp_path, timeout=timedelta(seconds=2))
     assert slow[0] == late[0] == "NodeLateError"
     assert slow[2] < 1.5 < late[2] < 10
-    assert late[1].startswith("rank 1: barrier uint8, number 0: not over after 2 s")
+    assert late[1].startswith("rank 1: not over after 2 s: barrier float32, number 0: ")
     assert is_over
     assert told[0] == "NodeLostError"
     assert "not over after 2 s" in told[1]
@@ -484,14 +492,19 @@ def test_a_late_rank_is_named_at_the_timeout(ranks: Ranks, tmp_path: Path) -> No
     [
         ([{}, {"rank": 0}], ["rank 0: has come twice", "ranks that did not come: 1"]),
         ([{}, {"world_size": 3}], ["rank 1: has world 3", "rank 0: has world 2"]),
-        ([{}, {"pg_options": MltOptions(loss_bound=0.1)}], ["rank 1: has world 2, MltOptions(loss_bound=0.1"]),
+        (
+            [{}, {"pg_options": MltOptions(loss_bound=0.1)}],
+            ["rank 1: has world 2, MltOptions(loss_bound=0.1"],
+        ),
         ([{}], ["ranks that did not come: 1"]),
     ],
 )
 def test_ranks_that_do_not_fit_do_not_start(
     ranks: Ranks, tmp_path: Path, changes: list[dict[str, Any]], expected: list[str]
 ) -> None:
-    jobs = [job | change for job, change in zip(_jobs(2, timeout=timedelta(seconds=3)), changes, strict=False)]
+    jobs = [
+        job | change for job, change in zip(_jobs(2, timeout=timedelta(seconds=3)), changes, strict=False)
+    ]
     found = ranks.run(_large, store=tmp_path, jobs=jobs)
     assert all(isinstance(each, RuntimeError) for each in found), found
     for text in expected:
@@ -500,7 +513,7 @@ def test_ranks_that_do_not_fit_do_not_start(
 
 def _refused() -> list[str]:
     cases: list[Work] = [
-        lambda: dist.all_reduce(torch.ones(3, dtype=torch.complex64), dist.ReduceOp.MAX),
+        lambda: dist.all_reduce(torch.ones(3, dtype=torch.uint64)),
         lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND),
         lambda: dist.all_reduce(torch.ones(3).to_sparse()),
         lambda: dist.recv(torch.ones(3)),
@@ -520,12 +533,8 @@ def _refused() -> list[str]:
 def test_what_cannot_be_is_refused_at_the_call(ranks: Ranks, tmp_path: Path) -> None:
     first, second = ranks.results(2, _refused, store=tmp_path)
     assert first == second
-    assert first[:2] == [
-        "reduction: MAX of torch.complex64 (expected one of SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, "
-        "of a type that has it)",
-        "reduction: BAND of torch.float32 (expected one of SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, "
-        "of a type that has it)",
-    ]
+    of = " (expected one of SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, of a type that has it)"
+    assert first[:2] == [f"reduction: SUM of torch.uint64{of}", f"reduction: BAND of torch.float32{of}"]
 
 
 @pytest.mark.parametrize("options", [{"loss_bound": 1.0}, {"loss_bound": -0.1}, {"deadline_seconds": 0.0}])
