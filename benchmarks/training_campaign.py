@@ -1,4 +1,4 @@
-"""The laws of training jobs in virtual time: every synchronization over every topology, from seeds.
+"""The laws of training jobs in virtual time, from seeds: every topology, every synchronization of joint sums.
 
     python -m benchmarks.training_campaign [--jobs N] [--seed S] [--quick] [--json]
 
@@ -119,6 +119,7 @@ def scenario(
 
 def _job(random: np.random.Generator, synchronization: str, topology: str) -> Job:
     world = int(random.integers(1, MOST_RANKS + 1))
+    joint = [name for name, entry in synchronizations().items() if not entry.needs.lone_pushes]
     sizes = random.choice([1, 3, 700, 3000], random.integers(1, 5))
     return make_job(
         [(f"layer-{number}", int(size)) for number, size in enumerate(sizes)],
@@ -128,7 +129,7 @@ def _job(random: np.random.Generator, synchronization: str, topology: str) -> Jo
         element_type=str(random.choice(["float32", "float64"])),
         loss_bound=float(random.choice([0.0, 0.1, 0.5, 0.9])),
         divisor=str(random.choice(list(Divisor))),
-        synchronization=synchronization or str(random.choice(list(synchronizations()))),
+        synchronization=synchronization or str(random.choice(joint)),
         topology=topology or str(random.choice(list(topologies()))),
         deadline_seconds=DEADLINE_SECONDS,
     )

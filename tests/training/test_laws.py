@@ -1,13 +1,15 @@
 """The laws of every synchronization over every topology, built in or not, in virtual time."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from benchmarks.training_campaign import broken, play, scenario
+from benchmarks.training_campaign import LAWS, broken, main, play, scenario
 from mltswitch.errors import UserInputError
 from mltswitch.training import axes
 from mltswitch.training.axes import Network, Sum, axes_of, synchronizations, topologies
@@ -194,3 +196,11 @@ def test_the_judge_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     report.results[0, 0] *= 2
     assert broken(case)["pushes_counted_twice"]
     assert broken(case)["ranks_that_differed"]
+
+
+def test_the_campaign_prints_its_figures() -> None:
+    ended = CliRunner().invoke(main, ["--jobs", "8", "--json"])
+    assert ended.exit_code == 0, ended.output
+    figures = json.loads(ended.output)
+    assert figures.pop("seconds") > 0
+    assert figures == {"jobs": 8.0, **dict.fromkeys(LAWS, 0.0)}
