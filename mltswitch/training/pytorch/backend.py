@@ -4,12 +4,12 @@ import atexit
 import ctypes
 import itertools
 import json
-import queue
 import threading
 import time
+import weakref
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,7 +24,6 @@ from mltswitch.hostagent import (
     AgentConfig,
     AgentError,
     Channel,
-    Completion,
     CompletionQueue,
     DeadlineExceededError,
     Group,
@@ -32,6 +31,7 @@ from mltswitch.hostagent import (
     SendRequest,
     TransferMismatchError,
 )
+from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError
 from mltswitch.training.pytorch import MltOptions
 from mltswitch.wire import ElementType
@@ -47,10 +47,9 @@ PIECE_BITS: Final = 10
 """A tensor's number: group (9 bits), whether it is a message between two ranks; then the message's tag (22),
 or a digest of the collective (11), the piece (10), and whether it is a result."""
 MOST_REASON: Final = 300
+STOP_SECONDS: Final = 5.0
 _ELEMENT_TYPES: Final = {entry.name.lower() for entry in ElementType}
 
-Steps = Generator[int | None, None, None]
-"""A collective posts, and yields the piece whose addends it waits for, or None to wait for all its posts."""
 _Posts = tuple[list[ReceiveRequest], list[SendRequest]]
 
 
@@ -85,13 +84,12 @@ class MltWork(dist.Work):
     def get_future(self) -> Any:
         """A future with the tensors, for C++ and communication hooks; its errors are RuntimeErrors."""
         started: torch.futures.Future[None] = torch.futures.Future()
+        left = itertools.count(len(self.outcomes) - 1, -1)
 
         def tell(_: object) -> None:
-            # a thread for each: a hook's callbacks may wait for collectives that come later
             if next(left) == 0:
-                threading.Thread(target=started.set_result, args=(None,), daemon=True).start()
+                started.set_result(None)
 
-        left = itertools.count(len(self.outcomes) - 1, -1)
         for outcome in self.outcomes:
             outcome.add_done_callback(tell)
         return started.then(lambda _: self.result())  # C++ hears of no other error than a callback's
@@ -119,11 +117,11 @@ class Members:
     channel: Channel
 
 
-class Collective(CompletionQueue):
-    """One collective of this rank: its open posts, and its steps that go on when they end.
+class Collective:
+    """One collective of this rank, in a thread of its own: it posts, and waits for what it needs next.
 
     Args:
-        family: whose thread goes on with it.
+        family: fails with it.
         members: the ranks that take part.
         what: is done to what; ranks that say different things never meet.
         number: of the collective in its group, or of the message among those with its peer and tag.
@@ -134,34 +132,38 @@ class Collective(CompletionQueue):
     def __init__(
         self, family: "Family", members: Members, what: str, number: int, seconds: float, tag: int | None
     ) -> None:
-        super().__init__()
         world = len(members.names)
         self.rank: Final = members.rank
         self.others: Final = [(self.rank + step) % world for step in range(1, world)]
         """From the next rank on, so that not all send to one at once."""
-        self.members: Final = members
-        self.what: Final = f"{what}, number {number}"
-        self.is_message: Final = tag is not None
-        self.outcome: Final[Future[None]] = Future()
-        self.began: Final = time.monotonic()
-        self.look_at = self.began + LOOK_SECONDS
+        self._what: Final = f"{what}, number {number}"
         kind = zlib.crc32(what.encode()) % (1 << KIND_BITS) << PIECE_BITS + 1 if tag is None else tag
-        self._first_tensor: Final = (members.number << 1 | self.is_message) << TAG_BITS | kind
-        self._family, self._number, self._seconds = family, number, seconds
+        self._first_tensor: Final = (members.number << 1 | (tag is not None)) << TAG_BITS | kind
+        self._family, self._members = family, members
+        self._number, self._seconds, self._is_message = number, seconds, tag is not None
         self._posts: defaultdict[int, _Posts] = defaultdict(lambda: ([], []))
-        self._lock = threading.Lock()
+        self._completions: Final = CompletionQueue()
         self._open: Counter[int | str | None] = Counter()
         """None: all posts; by piece: addends to come; by peer: those that it needs nothing for."""
-        self._is_waiting = False
-        self._wanted: int | None = None
-        self._steps: Steps
+        self._outcome: Final[Future[None]] = Future()
 
-    def begin(self, steps: Steps, tensors: Sequence[torch.Tensor]) -> MltWork:
-        """Post the first posts, in the caller's thread; raises what has ended the family."""
-        self._steps = steps
-        self._family.begin(self)
-        self.advance()
-        return MltWork(self.what, [self.outcome], tensors)
+    def start(self, steps: Callable[[], None], tensors: Sequence[torch.Tensor]) -> MltWork:
+        """Raises what has ended the family; what goes wrong later is the work's."""
+        self._family.check()
+        thread = threading.Thread(target=self._run, args=(steps,), name=self._what, daemon=True)
+        self._family.threads.add(thread)
+        thread.start()
+        return MltWork(self._what, [self._outcome], tensors)
+
+    def _run(self, steps: Callable[[], None]) -> None:
+        try:
+            steps()
+        except AgentError as error:
+            self._outcome.set_exception(self._family.fail(self._blamed(error.peer, error)))
+        except Exception as error:  # noqa: BLE001  (whoever waits must hear of it, whatever it is)
+            self._outcome.set_exception(self._family.fail(error))
+        else:
+            self._outcome.set_result(None)
 
     def send(
         self,
@@ -172,9 +174,9 @@ class Collective(CompletionQueue):
         is_result: bool = False,
         is_lossy: bool = False,
     ) -> None:
-        """To a rank, at the next yield; what is lossless is important, too. Empty tensors do not travel."""
+        """To a rank, at the next `wait`; what is lossless is important, too. Empty tensors do not travel."""
         if data.numel():
-            importance, traffic_class = None if is_lossy else "all", self.members.options.traffic_class
+            importance, traffic_class = None if is_lossy else "all", self._members.options.traffic_class
             fields = self._fields(data, piece, is_result)
             request = SendRequest(importance=importance, traffic_class=traffic_class, **fields)
             self._posts[rank][1].append(request)
@@ -182,7 +184,7 @@ class Collective(CompletionQueue):
     def receive(
         self, rank: int, buffer: torch.Tensor, piece: int = 0, *, is_result: bool = False, loss: float = 0.0
     ) -> None:
-        """From a rank, at the next yield."""
+        """From a rank, at the next `wait`."""
         if buffer.numel():
             fields = self._fields(buffer, piece, is_result)
             request = ReceiveRequest(buffer=fields.pop("data"), loss_bound=loss, **fields)
@@ -200,57 +202,43 @@ class Collective(CompletionQueue):
             "deadline_seconds": self._seconds,
         }
 
-    def advance(self) -> None:
-        """Take the next steps; one thread at a time."""
-        try:
-            for wanted in self._steps:
-                self._post()
-                with self._lock:
-                    if self._open[wanted]:
-                        self._wanted, self._is_waiting = wanted, True
-                        return
-            self._family.end(self)
-        except AgentError as error:
-            self._family.fail(self._blamed(error.peer, error))
-        except Exception as error:  # noqa: BLE001  (whoever waits must hear of it, whatever it is)
-            self._family.fail(error)
+    def wait(self, piece: int | None = None) -> None:
+        """Post, and wait for a piece's addends, or for all posts; raises AgentError, TrainingError."""
+        self._post()
+        patience = LOOK_SECONDS
+        while self._open[piece]:
+            completion = self._completions.poll(patience)
+            if completion is not None:
+                is_receive = completion.direction == "receive"
+                self._open.subtract(_counted(completion.peer, completion.tensor, is_receive))
+                if completion.error is not None:
+                    raise self._blamed(completion.peer, completion.error)
+            elif not self._is_message:
+                self._family.compare_notes(self._members.number, self._what, self._late())
+                patience *= 2
 
-    def add(self, completion: Completion) -> None:
-        """For the agent: a post has ended."""
-        with self._lock:
-            is_receive = completion.direction == "receive"
-            self._open.subtract(_counted(completion.peer, completion.tensor, is_receive))
-            is_next = self._is_waiting and not self._open[self._wanted]
-            self._is_waiting = self._is_waiting and not is_next
-        if completion.error is not None:
-            self._family.fail(self._blamed(completion.peer, completion.error))
-        elif is_next:
-            self._family.inbox.put(self)
-
-    def late(self) -> list[str]:
+    def _late(self) -> list[str]:
         """The agents of ranks that have not done their part."""
-        with self._lock:
-            return [name for name, count in self._open.items() if isinstance(name, str) and count]
+        return [name for name, count in self._open.items() if isinstance(name, str) and count]
 
     def _post(self) -> None:
-        posts, channel = dict(self._posts), self.members.channel
+        posts, channel = dict(self._posts), self._members.channel
         self._posts.clear()
         for rank, (receives, sends) in posts.items():
-            name = self.members.names[rank]
-            with self._lock:
-                for receive in receives:
-                    self._open.update(_counted(name, receive.tensor, True))
-                for send in sends:
-                    self._open.update(_counted(name, send.tensor, False))
+            name = self._members.names[rank]
+            for receive in receives:
+                self._open.update(_counted(name, receive.tensor, True))
+            for send in sends:
+                self._open.update(_counted(name, send.tensor, False))
             if receives:  # memory first: a sender that finds it posted loses no round trip
-                channel.post_receives(name, receives, self)
+                channel.post_receives(name, receives, self._completions)
             if sends:
-                channel.post_sends(name, sends, self)
+                channel.post_sends(name, sends, self._completions)
 
     def _blamed(self, name: str, error: AgentError) -> MltswitchError:
-        where, what = self._family.where([name]), f"{self.what}: {error.what}"
+        where, what = self._family.where([name]), f"{self._what}: {error.what}"
         if isinstance(error, DeadlineExceededError):
-            late = self._family.where(self.late() or [name])
+            late = self._family.where(self._late() or [name])
             return NodeLateError(f"not over after {self._seconds:g} s: {what}", where=late)
         if isinstance(error, TransferMismatchError):
             return JobMismatchError(f"not of the size that it has here: {what}", where=where)
@@ -283,9 +271,9 @@ class Family:
         self, options: MltOptions, store: Any, rank: int, ranks: Sequence[int], timeout: timedelta
     ) -> None:
         self.options, self._store, self._rank, self._ranks = options, store, rank, ranks
-        self.inbox: Final[queue.SimpleQueue[Collective | None]] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._open: dict[Collective, None] = {}
+        self.threads: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
+        """Of collectives."""
+        self._changed = threading.Condition()
         self._groups: set[int] = set()
         self._error: BaseException | None = None
         seconds = timeout.total_seconds()
@@ -297,10 +285,9 @@ class Family:
             self._agents = Group(rank, len(ranks), self._meet, config=config, timeout_seconds=seconds)
         except AgentError as error:
             raise NodeLostError(error.what, where=error.where) from None
+        self._agents.agent.observe(self)
         self._notes: Any = store.clone() if hasattr(store, "clone") else store
         """The store by a connection of its own: another thread may wait at the other one."""
-        self._thread = threading.Thread(target=self._run, name="mltswitch-collectives", daemon=True)
-        self._thread.start()
         atexit.register(self.close)
 
     def join(self, options: MltOptions, store: Any, ranks: Sequence[int], timeout: timedelta) -> Members:
@@ -330,13 +317,21 @@ class Family:
     def close(self) -> None:
         """Say goodbye to all; what is open fails."""
         atexit.unregister(self.close)
-        with self._lock:
-            if not self._open and self._error is None:  # no rank is to blame, the others may go on
-                self._error = NodeLostError("the process group has been destroyed", where="this rank")
-        self.fail(NodeLostError("has destroyed the process group", where=self._name(self._rank)))
+        with self._changed:
+            if self._error is None:
+                self._error = NodeLostError("has destroyed the group", where=self._name(self._rank))
+            else:  # the others hear why before they hear that the agent closes
+                self._changed.wait_for(lambda: not self._agents.agent.peers, STOP_SECONDS)
         self._agents.close()
-        self.inbox.put(None)
-        self._thread.join()
+        for thread in self.threads:
+            if thread is not threading.current_thread():
+                thread.join(STOP_SECONDS)
+
+    def observe(self, event: AgentEvent) -> None:
+        """For the agent: a peer may have gone."""
+        if isinstance(event, PeerLost):
+            with self._changed:
+                self._changed.notify_all()
 
     def where(self, names: Iterable[str]) -> str:
         """The ranks behind agents' names."""
@@ -346,39 +341,40 @@ class Family:
         return f"rank {self._ranks[rank]}"
 
     @property
-    def error(self) -> BaseException | None:
-        """What has ended it."""
-        return self._error
+    def is_over(self) -> bool:
+        """Whether it has failed or closed."""
+        return self._error is not None
 
-    def begin(self, collective: Collective) -> None:
-        """It is open from now on; raises what has ended the family."""
-        with self._lock:
-            if self._error is None:
-                self._open[collective] = None
-                return
-        raise anew(self._error)
+    def check(self) -> None:
+        """Raises what has ended it."""
+        if self._error is not None:
+            raise anew(self._error)
 
-    def end(self, collective: Collective) -> None:
-        """It is over, and well, unless the family is over."""
-        with self._lock:
-            is_open = collective in self._open
-            self._open.pop(collective, None)
-        if is_open:
-            collective.outcome.set_result(None)
-
-    def fail(self, error: BaseException) -> None:
-        """All that is open fails, here and, with the reason, at the others; only for the first error."""
-        with self._lock:
+    def fail(self, error: BaseException) -> BaseException:
+        """End all that is open, here and, with the reason, at the others; the first error, which says why."""
+        with self._changed:
             if self._error is not None:
-                return
+                return self._error
             self._error = error
-            collectives, self._open = self._open, {}
         reason = str(error) if isinstance(error, MltswitchError) else f"{type(error).__name__}: {error}"
         for rank, name in enumerate(self._agents.names):
             if rank != self._rank:
                 self._agents.agent.disconnect(name, reason[:MOST_REASON])
-        for collective in collectives:
-            collective.outcome.set_exception(error)
+        return error
+
+    def compare_notes(self, number: int, own: str, late: Sequence[str]) -> None:
+        """Ranks that do different things never meet: say what this one does in a group, read what others do.
+
+        Raises JobMismatchError.
+        """
+        with suppress(RuntimeError):  # the store is gone: then the timeout has to do
+            self._notes.set(f"waits/{number}/{self._agents.names[self._rank]}", own)
+            for name in late[:MOST_LOOKED_AT]:
+                key = f"waits/{number}/{name}"
+                theirs = self._notes.get(key).decode() if self._notes.check([key]) else own
+                if theirs != own and theirs.rpartition(" ")[2] == own.rpartition(" ")[2]:  # of one number
+                    problem = f"does {theirs}, where this rank does {own}"
+                    raise JobMismatchError(problem, where=self.where([name]))
 
     def _settings(self, options: MltOptions) -> str:
         return f"world {len(self._ranks)}, {replace(options, config=None)}"
@@ -403,33 +399,6 @@ class Family:
                 self._compare_settings(rank, settings, self.options)
                 texts.append(text)
         return texts
-
-    # The family's own thread
-
-    def _run(self) -> None:
-        while self._error is None:
-            with suppress(queue.Empty):
-                collective = self.inbox.get(timeout=LOOK_SECONDS)
-                if collective is not None:
-                    collective.advance()
-            now = time.monotonic()
-            with self._lock:
-                slow = [each for each in self._open if now > each.look_at and not each.is_message]
-            for collective in slow:
-                collective.look_at = now + (now - collective.began)
-                with suppress(RuntimeError):  # the store is gone: then the timeout has to do
-                    self._compare_notes(collective)
-
-    def _compare_notes(self, collective: Collective) -> None:
-        """Ranks that do different things never meet: say what this one does, and read what others do."""
-        key = f"waits/{collective.members.number}/"
-        self._notes.set(f"{key}{self._agents.names[self._rank]}", collective.what)
-        for name in collective.late()[:MOST_LOOKED_AT]:
-            if self._notes.check([key + name]):
-                theirs, own = self._notes.get(key + name).decode(), collective.what
-                if theirs != own and theirs.rpartition(" ")[2] == own.rpartition(" ")[2]:  # of one number
-                    problem = f"does {theirs}, where this rank does {own}"
-                    self.fail(JobMismatchError(problem, where=self.where([name])))
 
 
 def anew(error: BaseException) -> BaseException:

@@ -25,7 +25,6 @@ from mltswitch.training.pytorch.backend import (
     Family,
     Members,
     MltWork,
-    Steps,
 )
 
 PIECE_BYTES: Final = 2 << 20
@@ -68,7 +67,7 @@ def create(options: Any, pg_options: MltOptions | None) -> "MltProcessGroup":
     is_default = not options.global_ranks_in_group
     ranks = list(options.global_ranks_in_group or range(options.group_size))
     with _family_lock:
-        family = None if is_default or _family is None or _family.error else _family
+        family = None if is_default or _family is None or _family.is_over else _family
         chosen = pg_options or (family.options if family else MltOptions.from_environment())
         if family is None:  # a group beside a default one of another backend has an agent of its own
             family = Family(chosen, options.store, options.group_rank, ranks, options.timeout)
@@ -136,7 +135,7 @@ def _pieces(part: Tensor) -> _Tensors:
 
 def reduction(
     run: Collective, parts: Mapping[int, Tensor], out: Tensor, kind: str, loss: float, *, is_shared: bool
-) -> Steps:
+) -> None:
     """Sums at one or several roots.
 
     Args:
@@ -159,11 +158,11 @@ def reduction(
             if is_shared:
                 run.receive(rank, piece, number, is_result=True)
     for number, piece in enumerate(_pieces(out) if rows else ()):
-        yield number
+        run.wait(number)
         add_up([rows[rank][number] for rank in sorted(rows)], piece, kind)
         for rank in run.others if is_shared else ():
             run.send(rank, piece, number, is_result=True)
-    yield None
+    run.wait()
 
 
 class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
@@ -325,17 +324,17 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
         if me in rows and me in buffers:
             buffers[me].copy_(rows[me])
 
-        def steps() -> Steps:
+        def steps() -> None:
             for rank in run.others:
                 if rank in buffers:
                     run.receive(rank, buffers[rank])
                 if rank in rows:
                     run.send(rank, rows[rank])
-            yield None
+            run.wait()
             for rank, buffer in buffers.items():
                 give_back(receives[rank], buffer)
 
-        return run.begin(steps(), [*receives.values()])
+        return run.start(steps, [*receives.values()])
 
     def _reduce(
         self, what: str, parts: Mapping[int, Tensor], pair: tuple[Tensor, Tensor], opts: Any, part: Any = None
@@ -348,11 +347,11 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
         out = row if part is None else part
         loss = self._loss([*parts.values()], opts)
 
-        def steps() -> Steps:
-            yield from reduction(run, parts, out, kind, loss, is_shared=part is not None)
+        def steps() -> None:
+            reduction(run, parts, out, kind, loss, is_shared=part is not None)
             give_back(tensor, row)
 
-        return run.begin(steps(), [tensor])
+        return run.start(steps, [tensor])
 
     def _collective(self, what: str, opts: Any, tag: int | None = None, peer: int = 0) -> Collective:
         """Its number counts the group's collectives, or the messages to or from a peer with a tag."""
