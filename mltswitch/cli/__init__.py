@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "wire": ("mltswitch.cli.wire", "wire", "Packet headers, and a Wireshark dissector of them."),
     "p4": ("mltswitch.cli.p4", "p4_group", "The P4 program of BMv2 switches."),
     "agent": ("mltswitch.cli.agent", "agent", "Tensors between the hosts of a training job."),
+    "train": ("mltswitch.cli.train", "train", "Training over the host agent, measured beside gloo."),
     "lab": ("mltswitch.cli.lab", "lab", "A leaf-spine network on this machine."),
 }
 """Command → module, attribute, one line of help (so that `--help` loads none of them)."""

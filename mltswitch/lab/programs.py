@@ -20,8 +20,14 @@ PATIENCE_SECONDS: Final = 60.0
 class Program:
     """A process in a namespace that prints lines; it is ended with the block at the latest."""
 
-    def __init__(self, namespace: NamespaceHandle, command: Sequence[str]) -> None:
+    def __init__(
+        self,
+        namespace: NamespaceHandle,
+        command: Sequence[str],
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
         self._command = command
+        self._patience_seconds = patience_seconds
         self._process = subprocess.Popen(
             namespace.command(command),
             stdin=subprocess.PIPE,
@@ -43,11 +49,11 @@ class Program:
         stdout = self._process.stdout
         if stdout is None:
             raise AssertionError("the process has no pipe")
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + self._patience_seconds
         while b"\n" not in self._waiting:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([stdout], [], [], left)[0]:
-                raise MachineError(f"said nothing for {PATIENCE_SECONDS:g} s", where=self._name)
+                raise MachineError(f"said nothing for {self._patience_seconds:g} s", where=self._name)
             more = os.read(stdout.fileno(), 1 << 16)
             if not more:
                 raise MachineError(self._last_words(), where=self._name)

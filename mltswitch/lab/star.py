@@ -1,8 +1,8 @@
 """Hosts around one switch that has queues, a rate, a delay and random loss: a network to measure in.
 
-The switch is star.c, compiled on the spot: strict priority between queues, S and L of a port profile, bytes as
-a plan counts them. Use it where user-mode-linux, the switch of `Lab`, is too slow, or where the kernel has no
-netem; one core carries some 100,000 packets a second. Host H has the address 10.P.0.H on path P.
+The switch is star.c, compiled on the spot: strict priority between queues, S and L of a port profile, bytes
+as a plan counts them. Use it where user-mode-linux, the switch of `Lab`, is too slow, or where the kernel has
+no netem; one core carries some 100,000 packets a second. Host H has the address 10.P.0.H on path P.
 """
 
 import os
@@ -28,6 +28,8 @@ LINE_QUEUE_PACKETS: Final = 10_000
 HOST_BURST_BYTES: Final = 20_000
 HOST_BACKLOG_BYTES: Final = 200_000_000
 """A host's own queue in front of its line: never the place where something is lost."""
+PROCESS_PATIENCE_SECONDS: Final = 300.0
+"""For a line of a process on a host: on a busy machine torch alone takes a minute to load."""
 MTU_BYTES: Final = 1500
 LINK_BYTES: Final = 14
 """Of Ethernet: a packet on the line, and in a queue, is so much longer than its IP length."""
@@ -75,6 +77,10 @@ class Star:
         """Of host 0, 1, …: one a path."""
         return tuple(f"10.{path}.0.{host + 1}" for path in range(1, self.paths + 1))
 
+    def start(self, host: int, command: Sequence[str]) -> Program:
+        """A process on a host, ended with the block that it is entered by."""
+        return Program(self.hosts[host], command, PROCESS_PATIENCE_SECONDS)
+
     def set_rate(self, bits_per_second: int) -> None:
         """Of every port, one a host and path; a host's own line is as fast as all its paths together."""
         self.set_port_rate(bits_per_second)
@@ -98,6 +104,18 @@ class Star:
             places.update(dict.fromkeys(queue.dscps, number))
         for dscp, number in places.items():
             self._obey(f"dscp {dscp} {number}")
+
+    def set_classes(
+        self, buffer_bytes: int, control_dscp: int, gradient_dscp: Sequence[int], marked_share: float
+    ) -> None:
+        """Queues of a simple plan: control, the gradient classes, background with the whole buffer.
+
+        Gradient classes share the buffer equally, and S is `marked_share` of each one's L.
+        """
+        limit = buffer_bytes // len(gradient_dscp)
+        gradients = [Queue(int(limit * marked_share), limit, (dscp,)) for dscp in gradient_dscp]
+        control = Queue(buffer_bytes, buffer_bytes, (control_dscp,))
+        self.set_queues([control, *gradients, Queue(buffer_bytes, buffer_bytes, ())])
 
     def set_round_trip(self, seconds: float, own_seconds: float) -> None:
         """Delay each way, so that the round trip is this long; `own_seconds` is what it is without."""

@@ -1,5 +1,6 @@
-"""Pictures and pages: a plan as one HTML file that needs nothing else."""
+"""Pictures and pages: a plan, or measured trainings, as one HTML file that needs nothing else."""
 
-from mltswitch.report.page import SIMULATION, plan_report
+from mltswitch.report.page import SIMULATION, plan_report, plotly_script
+from mltswitch.report.training import Training, TrainingCase, training_report
 
-__all__ = ["SIMULATION", "plan_report"]
+__all__ = ["SIMULATION", "Training", "TrainingCase", "plan_report", "plotly_script", "training_report"]

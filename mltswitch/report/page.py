@@ -1,7 +1,7 @@
 """The report: a plan's pictures and numbers as one HTML page."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from jinja2 import Environment
@@ -50,7 +50,7 @@ def plan_report(
     Raises:
         MachineError: the extra `report` is not installed.
     """
-    plotly = _plotly_script()
+    plotly_script()  # before anything that takes long
     groups = port_groups(plan, simulation)
     sweeps = list(_sweeps(groups, progress or _silent))
     limits = bounds(plan, model_profile)
@@ -61,10 +61,12 @@ def plan_report(
         headroom_section(plan, groups, sweeps, limits),
         note_section(plan),
     )
-    return _render(plan, sections, plotly)
+    title = f"{plan.provenance.profile_name} on {plan.fabric.name}: thresholds"
+    return render_page(title, _head(plan), sections)
 
 
-def _plotly_script() -> str:
+def plotly_script() -> str:
+    """The library as a page carries it; raises MachineError where it is not installed."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
@@ -92,28 +94,36 @@ def _sweeps(groups: tuple[PortGroup, ...], progress: Progress) -> Iterator[dict[
     progress("report", total, total)
 
 
-def _render(plan: Plan, sections: tuple[Section, ...], plotly: str) -> str:
+def _head(plan: Plan) -> tuple[tuple[str, str], ...]:
     provenance = plan.provenance
     model = provenance.queueing_model
+    return (
+        ("Model", f"{provenance.profile_name} (sha256 {provenance.profile_sha256})"),
+        ("Fabric", f"{plan.fabric.name} (sha256 {provenance.fabric_sha256})"),
+        ("Loss model", f"{model}: figures are {origin(model)} unless they say otherwise"),
+        ("Tool", f"mltswitch {provenance.tool_version}"),
+    )
+
+
+def render_page(title: str, head: Iterable[tuple[str, str]], sections: Sequence[Section]) -> str:
+    """A page of its own from sections; `head`: names and values beneath the title.
+
+    Raises MachineError where the extra `report` is not installed.
+    """
     environment = Environment(autoescape=True)
     table = environment.from_string(TABLE)
     figures = [figure for section in sections for block in section.blocks for figure in block.figures]
     pictures = {"themes": THEMES, "figures": {figure.name: figure.document() for figure in figures}}
     return environment.from_string(PAGE).render(
-        title=f"{provenance.profile_name} on {plan.fabric.name}: thresholds",
-        head=(
-            ("Model", f"{provenance.profile_name} (sha256 {provenance.profile_sha256})"),
-            ("Fabric", f"{plan.fabric.name} (sha256 {provenance.fabric_sha256})"),
-            ("Loss model", f"{model}: figures are {origin(model)} unless they say otherwise"),
-            ("Tool", f"mltswitch {provenance.tool_version}"),
-        ),
+        title=title,
+        head=head,
         sections=sections,
         draw_table=lambda entry: Markup(table.render(table=entry)),  # noqa: S704  (escaped by its template)
         light=Markup(style_variables("light")),  # noqa: S704  (our text)
         dark=Markup(style_variables("dark")),  # noqa: S704
         style=Markup(STYLE),  # noqa: S704
         script=Markup(SCRIPT),  # noqa: S704
-        plotly=Markup(plotly),  # noqa: S704
+        plotly=Markup(plotly_script()),  # noqa: S704
         pictures=_script_json(pictures),
     )
 

@@ -1,0 +1,222 @@
+"""`mltswitch train`: training jobs over the host agent; `bench` measures one on this machine."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final, TypeVar
+
+import click
+
+from mltswitch import __version__
+from mltswitch.cli.bars import progress_bar
+from mltswitch.cli.numbers import NumberRange
+from mltswitch.cli.output import console, json_option, print_json, progress, table
+from mltswitch.documents import write_atomically
+from mltswitch.errors import UserInputError
+from mltswitch.lab import running_star
+from mltswitch.report import Training, TrainingCase, plotly_script, training_report
+from mltswitch.sweep import parse_numbers
+from mltswitch.training.bench import GRADIENT_DSCP, TASKS, Case, CaseResult, Settings, running_team
+from mltswitch.units import format_bps, format_bytes, format_ratio, format_seconds, parse_bps, parse_bytes
+
+LOSSES: Final = "0,0.0001,0.001,0.005,0.01"
+INCAST_SHARE: Final = 1 / 8
+"""Of the buffer, in the case `incast`."""
+MOST_WORKERS: Final = 16
+BUSY: Final = 0.9
+COLUMNS: Final = (
+    "step [ms]",
+    "communication [ms]",
+    "goodput [Mbit/s]",
+    "accuracy",
+    "time to target [s]",
+    *(f"missing in gradient-{number} [%]" for number in range(len(GRADIENT_DSCP))),
+    "lost and dropped [%]",
+    "processor load [%]",
+)
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@click.group
+def train() -> None:
+    """Train models over the host agent."""
+
+
+@train.command(
+    epilog="\b\nExamples:\n"
+    "  sudo mltswitch train bench\n"
+    "  sudo mltswitch train bench --workers 2 --model digits-wide --rate 50Mbps --rtt 2 --loss 0,0.01\n"
+    "  sudo mltswitch train bench --topology ring --transport tcp --no-incast -o bench.html --json"
+)
+@click.option("--workers", type=click.IntRange(2, MOST_WORKERS), default=4, help="Namespaces; 4.")
+@click.option(
+    "--model",
+    default="digits",
+    metavar="NAME",
+    help=f"{', '.join(TASKS)}, or PACKAGE.MODULE:FACTORY; digits.",
+)
+@click.option("--steps", type=click.IntRange(5, 100_000), default=60, help="Of each method and case; 60.")
+@click.option("--loss", "losses", default=LOSSES, metavar="LIST", help=f"Of packets, at random; {LOSSES}.")
+@click.option("--incast/--no-incast", default=True, help="With an eighth of the buffer, all to all; with.")
+@click.option("--rtt", "rtt_ms", type=NumberRange(0.1, 10_000), default=0.2, help="Round trip [ms]; 0.2.")
+@click.option("--rate", default="10Mbps", metavar="RATE", help="Of each port and worker; 10Mbps.")
+@click.option("--buffer", "buffer_size", default="96kB", metavar="SIZE", help="Of each port; 96kB.")
+@click.option("--loss-bound", type=NumberRange(0, 0.99), default=0.1, help="Gradients that may miss; 0.1.")
+@click.option("--sync", "synchronization", default="bsp", metavar="NAME", help="Synchronization; bsp.")
+@click.option("--topology", default="star", metavar="NAME", help="Who adds up; star.")
+@click.option("--transport", default="mlt", metavar="NAME", help="How tensors cross; mlt.")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Of parameters and batches; 0.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="HTML page with plots.")
+@json_option
+def bench(
+    workers: int,
+    model: str,
+    steps: int,
+    losses: str,
+    incast: bool,
+    rtt_ms: float,
+    rate: str,
+    buffer_size: str,
+    loss_bound: float,
+    synchronization: str,
+    topology: str,
+    transport: str,
+    seed: int,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Train a small model on this machine, each worker in its own namespace, by our agent and by gloo.
+
+    Both take turns in the same network, a switch with the given rate, delay and losses. Communication time is
+    the mean step less the mean step that exchanges nothing. In the case `incast` gloo exchanges as parameter
+    servers do, and gloo-ring is its own algorithm. Needs root, gcc, torch and scikit-learn.
+    """
+    settings = Settings(
+        workers=workers,
+        task=model,
+        seed=seed,
+        loss_bound=loss_bound,
+        synchronization=synchronization,
+        topology=topology,
+        transport=transport,
+    )
+    cases = _cases(losses, incast, rtt_ms / 1e3, rate, buffer_size)
+    if output is not None:
+        plotly_script()
+        if not output.parent.is_dir():
+            raise UserInputError(f"cannot be written: there is no folder {output.parent}", where=str(output))
+    settings.check()
+    progress("starting the workers")
+    with running_star(workers) as star:
+        star.set_rate(cases[0].rate_bps)
+        with running_team(star, settings) as team, progress_bar() as advance:
+            results = [team.run(case, steps, advance) for case in cases]
+    if output is not None:
+        write_atomically(output, _page(settings, results))
+    if as_json:
+        print_json(_document(settings, results))
+    else:
+        _print(settings, results, output)
+
+
+def _cases(losses: str, incast: bool, round_trip: float, rate: str, buffer_size: str) -> list[Case]:
+    rate_bps = _parsed("--rate", parse_bps, rate)
+    buffer_bytes = _parsed("--buffer", parse_bytes, buffer_size)
+    shares = _parsed("--loss", lambda text: parse_numbers(text, 0, 0.5), losses)
+    if not 1_000_000 <= rate_bps <= 10_000_000_000:
+        raise UserInputError(format_bps(rate_bps), where="--rate", expected="1Mbps to 10Gbps")
+    if not 16_000 <= buffer_bytes <= 1 << 30:
+        raise UserInputError(format_bytes(buffer_bytes), where="--buffer", expected="16kB to 1GB")
+    found = [
+        Case(f"loss {format_ratio(share)}", rate_bps, round_trip, share, buffer_bytes) for share in shares
+    ]
+    if incast:
+        found.append(Case("incast", rate_bps, round_trip, 0.0, int(buffer_bytes * INCAST_SHARE), True))
+    return found
+
+
+def _parsed(option: str, parse: Callable[[str], Any], text: str) -> Any:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UserInputError(str(error), where=option) from None
+
+
+def _row(result: CaseResult, name: str) -> tuple[str, ...]:
+    method = result.methods[name]
+    seconds = method.seconds_to(result.target)
+    missing = method.missing_share or (0.0,) * len(GRADIENT_DSCP)
+    return (
+        f"{1e3 * fmean(method.step_seconds):.1f}",
+        f"{1e3 * result.communication_seconds(name):.1f}",
+        f"{result.goodput_bps(name) / 1e6:.1f}",
+        f"{method.final_accuracy:.3f}",
+        "-" if seconds is None else f"{seconds:.1f}",
+        *(f"{100 * share:.2f}" for share in missing),
+        f"{100 * (method.lost_at_random + method.dropped) / max(method.packets, 1):.2f}",
+        f"{100 * fmean(method.cpu_load):.0f}",
+    )
+
+
+def _exchanging(result: CaseResult) -> list[str]:
+    return [name for name in result.methods if name != "compute"]
+
+
+def _text(result: CaseResult) -> str:
+    """The network of a case, and what bounds the communication time in it."""
+    case, carried = result.case, result.tcp_limit_bps
+    tcp = f"; one TCP connection carries {format_bps(carried)} at this loss (Mathis)" if carried else ""
+    return (
+        f"{format_bps(case.rate_bps)}, round trip {format_seconds(case.round_trip_seconds)}, "
+        f"loss {format_ratio(case.loss)}, buffer {format_bytes(case.buffer_bytes)}; the link alone takes "
+        f"{format_seconds(result.limit_seconds)} a step{tcp}"
+    )
+
+
+def _page(settings: Settings, results: Sequence[CaseResult]) -> str:
+    head = {"Model": settings.task, "Workers": str(settings.workers)}
+    head |= {name.replace("_", " "): str(value) for name, value in settings.options.items()}
+    cases = [
+        TrainingCase(
+            result.case.name,
+            _text(result),
+            tuple(
+                Training(name, method.step_seconds, method.accuracies, _row(result, name))
+                for name, method in result.methods.items()
+                if name != "compute"
+            ),
+        )
+        for result in results
+    ]
+    head["Tool"] = f"mltswitch {__version__}"
+    return training_report(f"{settings.task}: training beside gloo", head.items(), COLUMNS, cases)
+
+
+def _document(settings: Settings, results: Sequence[CaseResult]) -> dict[str, Any]:
+    return {
+        "kind": "measured",
+        "model": settings.task,
+        "workers": settings.workers,
+        "seed": settings.seed,
+        **settings.options,
+        "target": results[0].target,
+        "elements": results[0].elements,
+        "cases": [result.document() for result in results],
+    }
+
+
+def _print(settings: Settings, results: Sequence[CaseResult], output: Path | None) -> None:
+    for result in results:
+        rows = [(name, *_row(result, name)) for name in _exchanging(result)]
+        title = f"{settings.task}, {settings.workers} workers, {result.case.name} (measured): {_text(result)}"
+        console().print(table(title, ("method", *COLUMNS), rows))
+        ours, theirs = settings.transport, "gloo"
+        ratio = result.communication_seconds(theirs) / result.communication_seconds(ours)
+        click.echo(f"Communication time of gloo over ours: {ratio:.2f}")
+        if max(fmean(result.methods[name].cpu_load) for name in _exchanging(result)) > BUSY:
+            click.echo("The processors were the limit, and not the link: lower --rate, or take fewer workers")
+        apart = [name for name in _exchanging(result) if not result.methods[name].ranks_agree]
+        if apart:
+            click.echo(f"The workers' parameters differ after training: {', '.join(apart)}")
+    if output is not None:
+        click.echo(f"Written: {output}")

@@ -1,0 +1,18 @@
+"""Trains a small model by several workers over a network on one machine, by gloo and by the host agent."""
+
+from mltswitch.training.bench.results import Case, CaseResult, Method
+from mltswitch.training.bench.run import GRADIENT_DSCP, Network, Settings, Team, WorkerProcess, running_team
+from mltswitch.training.bench.tasks import TASKS
+
+__all__ = [
+    "GRADIENT_DSCP",
+    "TASKS",
+    "Case",
+    "CaseResult",
+    "Method",
+    "Network",
+    "Settings",
+    "Team",
+    "WorkerProcess",
+    "running_team",
+]

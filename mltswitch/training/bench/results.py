@@ -1,0 +1,143 @@
+"""What a bench has found, and the figures that follow from it. All of them are measured."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import sqrt
+from statistics import fmean
+from typing import Any, Final
+
+from mltswitch.units import BITS_PER_BYTE
+
+MSS_BYTES: Final = 1448
+MATHIS: Final = 1.22
+"""Mathis et al., CCR 1997: what TCP carries at random loss, times RTT · √loss / MSS."""
+SMOOTHED_OVER: Final = 3
+"""Evaluations of which the mean must reach the target; one alone crosses it by luck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A network, and how gloo uses it."""
+
+    name: str
+    rate_bps: int
+    """Of each port and each worker's line."""
+    round_trip_seconds: float
+    loss: float
+    """Random, of any packet."""
+    buffer_bytes: int
+    """Of each port: for TCP as a whole, for us shared among the gradient classes."""
+    is_incast: bool = False
+    """gloo exchanges as parameter servers do, all to all at once, in place of its ring."""
+
+
+@dataclass(slots=True)
+class Method:
+    """How one method trained in one case."""
+
+    name: str
+    step_seconds: list[float] = field(default_factory=list)
+    """Of each step, mean of the workers."""
+    accuracies: list[tuple[float, float]] = field(default_factory=list)
+    """Seconds of training, and accuracy after them."""
+    cpu_seconds: float = 0.0
+    """Of all workers, during the steps."""
+    switch_cpu_seconds: float = 0.0
+    cpu_load: list[float] = field(default_factory=list)
+    """Share of the machine's processors that was busy, by whatever process; of each block of steps."""
+    packets: int = 0
+    """That came to the switch."""
+    lost_at_random: int = 0
+    dropped: int = 0
+    """By full queues, and unimportant ones above S."""
+    missing_share: tuple[float, ...] = ()
+    """By gradient class: elements that sums were without, of those that crossed the network."""
+    ranks_agree: bool = True
+    """Whether all workers had the same parameters, bit by bit, in the end."""
+
+    @property
+    def final_accuracy(self) -> float:
+        """Mean of the last evaluations."""
+        return fmean(accuracy for _, accuracy in self.accuracies[-SMOOTHED_OVER:])
+
+    def seconds_to(self, target: float) -> float | None:
+        """Training time until the accuracy reaches a target; None: not within the run."""
+        for number in range(SMOOTHED_OVER, len(self.accuracies) + 1):
+            window = self.accuracies[number - SMOOTHED_OVER : number]
+            if fmean(accuracy for _, accuracy in window) >= target:
+                return window[-1][0]
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """One case; methods by name, `compute` among them: the same steps without exchange."""
+
+    case: Case
+    workers: int
+    elements: int
+    target: float
+    methods: Mapping[str, Method]
+
+    def communication_seconds(self, method: str) -> float:
+        """Mean step less the mean step that exchanges nothing."""
+        return fmean(self.methods[method].step_seconds) - fmean(self.methods["compute"].step_seconds)
+
+    @property
+    def volume_bits(self) -> float:
+        """That a worker must send, and receive, a step: 2 (k - 1) / k of its gradients."""
+        return 2 * (self.workers - 1) / self.workers * self.elements * 4 * BITS_PER_BYTE
+
+    @property
+    def limit_seconds(self) -> float:
+        """What the link alone takes for that volume."""
+        return self.volume_bits / self.case.rate_bps
+
+    def goodput_bps(self, method: str) -> float:
+        """That volume over the communication time, as nccl-tests' bus bandwidth; at most the link's rate."""
+        return self.volume_bits / self.communication_seconds(method)
+
+    @property
+    def tcp_limit_bps(self) -> float | None:
+        """What one TCP connection carries at this loss and round trip (Mathis et al.); None: no loss."""
+        case = self.case
+        if not case.loss:
+            return None
+        return MATHIS * MSS_BYTES * BITS_PER_BYTE / (case.round_trip_seconds * sqrt(case.loss))
+
+    def document(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        case = self.case
+        return {
+            "case": case.name,
+            "rate_bps": case.rate_bps,
+            "round_trip_seconds": case.round_trip_seconds,
+            "loss": case.loss,
+            "buffer_bytes": case.buffer_bytes,
+            "incast": case.is_incast,
+            "limit_seconds": self.limit_seconds,
+            "tcp_limit_bps": self.tcp_limit_bps,
+            "compute_seconds": fmean(self.methods["compute"].step_seconds),
+            "methods": [self._document(name) for name in self.methods if name != "compute"],
+        }
+
+    def _document(self, name: str) -> dict[str, Any]:
+        method = self.methods[name]
+        return {
+            "method": name,
+            "step_seconds": fmean(method.step_seconds),
+            "communication_seconds": self.communication_seconds(name),
+            "goodput_bps": self.goodput_bps(name),
+            "final_accuracy": method.final_accuracy,
+            "seconds_to_accuracy": method.seconds_to(self.target),
+            "missing_share_by_class": method.missing_share,
+            "packets_lost_at_random": method.lost_at_random,
+            "packets_dropped": method.dropped,
+            "packets": method.packets,
+            "cpu_load": fmean(method.cpu_load),
+            "worker_cpu_seconds_per_step": method.cpu_seconds / len(method.step_seconds),
+            "switch_cpu_seconds_per_step": method.switch_cpu_seconds / len(method.step_seconds),
+            "ranks_agree": method.ranks_agree,
+            "steps": method.step_seconds,
+            "accuracies": method.accuracies,
+        }

@@ -1,0 +1,248 @@
+"""Runs cases: workers in the namespaces of a network, methods in turns, and what they report."""
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final, Protocol
+
+from mltswitch.errors import MachineError
+from mltswitch.hostagent.transport.description import transport_named
+from mltswitch.training.axes import axes_of
+from mltswitch.training.bench.results import Case, CaseResult, Method
+from mltswitch.training.bench.tasks import load_bench_task
+from mltswitch.training.job import make_job
+
+CONTROL_DSCP: Final = 40
+GRADIENT_DSCP: Final = (34, 26)
+MASTER_PORT: Final = 29_400
+CONTROL_PORT: Final = 20_811
+BLOCK: Final = 5
+"""Steps of one method before the next has its turn, and between evaluations."""
+WARM_UP: Final = 3
+"""Steps that count as training and not in times: DDP arranges its buckets, connections open."""
+LEAD_NS: Final = 30_000_000
+"""From the request to the first step: all workers must have read it."""
+MARKED_SHARE: Final = 0.5
+"""S over L of a gradient queue."""
+BURST_SECONDS: Final = 0.5e-3
+MOST_BURST_PACKETS: Final = 8
+"""A burst of ours is what leaves in that time: a wake-up for each packet costs more than the packet."""
+INTERFACE: Final = "path0"
+
+
+class WorkerProcess(Protocol):
+    """A process that takes and gives lines."""
+
+    def tell(self, line: str) -> None:
+        """One line on its standard input."""
+
+    def answer(self) -> dict[str, Any]:
+        """Its next line, JSON; raises MachineError."""
+
+
+class Network(Protocol):
+    """Hosts around one switch: `mltswitch.lab.Star`."""
+
+    def start(self, host: int, command: Sequence[str]) -> AbstractContextManager[WorkerProcess]:
+        """A process on host 0, 1, …, ended with the block."""
+
+    def addresses(self, host: int) -> tuple[str, ...]:
+        """Of a host."""
+
+    def set_rate(self, bits_per_second: int) -> None:
+        """Of every port and line."""
+
+    def set_round_trip(self, seconds: float, own_seconds: float) -> None:
+        """With what it is without delay."""
+
+    def round_trip_seconds(self) -> float:
+        """By ping."""
+
+    def set_loss(self, probability: float) -> None:
+        """Of any packet, at random."""
+
+    def set_classes(
+        self, buffer_bytes: int, control_dscp: int, gradient_dscp: Sequence[int], marked_share: float
+    ) -> None:
+        """Queues of every port."""
+
+    def report(self) -> dict[str, Any]:
+        """Counts since the last one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What all cases of a bench have in common."""
+
+    workers: int
+    task: str
+    seed: int = 0
+    loss_bound: float = 0.1
+    synchronization: str = "bsp"
+    topology: str = "star"
+    transport: str = "mlt"
+
+    def check(self) -> None:
+        """Raises UserInputError for what is unknown or makes no sense, MachineError for missing packages."""
+        transport_named(self.transport)
+        axes_of(make_job([("model", self.workers)], world=self.workers, **self.options))
+        load_bench_task(self.task)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of `MltState`."""
+        return {
+            "loss_bound": self.loss_bound,
+            "synchronization": self.synchronization,
+            "topology": self.topology,
+            "transport": self.transport,
+        }
+
+
+class Team:
+    """All workers; each request goes to all, and is over when the last has answered."""
+
+    def __init__(self, network: Network, settings: Settings, processes: Sequence[WorkerProcess]) -> None:
+        self.network = network
+        self.settings = settings
+        self._processes = processes
+        self.own_round_trip_seconds = network.round_trip_seconds()
+        master = f"{network.addresses(0)[0]}:{MASTER_PORT}"
+        answers = self.ask(
+            "join",
+            [{"rank": rank} for rank in range(settings.workers)],
+            world=settings.workers,
+            master=master,
+            interface=INTERFACE,
+            folder=str(Path.cwd()),
+            task=settings.task,
+            seed=settings.seed,
+        )
+        self.target: float = answers[0]["target"]
+
+    def ask(
+        self, do: str, each: Sequence[Mapping[str, Any]] | None = None, **same: Any
+    ) -> list[dict[str, Any]]:
+        """Answers by rank; raises MachineError that names the first worker that failed."""
+        for rank, process in enumerate(self._processes):
+            process.tell(json.dumps({"do": do, **same, **(each[rank] if each else {})}))
+        answers = [process.answer() for process in self._processes]
+        for rank, answer in enumerate(answers):
+            if "error" in answer:
+                raise MachineError(answer["error"], where=f"worker {rank}")
+        return answers
+
+    def accuracy(self, name: str) -> float:
+        """Of rank 0's model."""
+        self._processes[0].tell(json.dumps({"do": "accuracy", "name": name}))
+        answer = self._processes[0].answer()
+        if "error" in answer:
+            raise MachineError(answer["error"], where="worker 0")
+        return float(answer["accuracy"])
+
+    def run(self, case: Case, steps: int, advance: Callable[[str, int, int], None]) -> CaseResult:
+        """One case: compute alone, gloo and ours in turns, from the same parameters and batches."""
+        self._prepare(case)
+        gloo = {"gloo": "gloo-incast", "gloo-ring": "gloo"} if case.is_incast else {"gloo": "gloo"}
+        methods = {"compute": "compute", **gloo, self.settings.transport: "mlt"}
+        opened = {name: self._open(name, method, case) for name, method in methods.items()}
+        for name in methods:
+            self._steps(name, WARM_UP)
+        self.network.set_loss(case.loss)
+        found = {name: Method(name) for name in methods}
+        missing = {name: Counter[int]() for name in methods}
+        blocks = -(-steps // BLOCK)
+        for block in range(blocks):
+            turn = block % len(methods)
+            for name in [*methods][turn:] + [*methods][:turn]:
+                advance(f"{case.name}: {name}", block, blocks)
+                self._block(found[name], missing[name])
+        self.network.set_loss(0.0)
+        for name, method in found.items():
+            digests = {answer["digest"] for answer in self.ask("close", name=name)}
+            method.ranks_agree = len(digests) == 1
+            method.missing_share = self._missing_share(opened[name], missing[name], len(method.step_seconds))
+        elements = opened["compute"]["elements"]
+        return CaseResult(case, self.settings.workers, elements, self.target, found)
+
+    def _prepare(self, case: Case) -> None:
+        network = self.network
+        network.set_loss(0.0)
+        network.set_rate(case.rate_bps)
+        network.set_classes(case.buffer_bytes, CONTROL_DSCP, GRADIENT_DSCP, MARKED_SHARE)
+        network.set_round_trip(case.round_trip_seconds, self.own_round_trip_seconds)
+
+    def _open(self, name: str, method: str, case: Case) -> dict[str, Any]:
+        addresses = [self.network.addresses(rank) for rank in range(self.settings.workers)]
+        config = {
+            "line_rate": case.rate_bps,
+            "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": GRADIENT_DSCP},
+            "queue": round(MARKED_SHARE * case.buffer_bytes),
+            "plaintext": True,
+            "burst_packets": min(MOST_BURST_PACKETS, 1 + int(case.rate_bps * BURST_SECONDS / 8 / 1514)),
+        }
+        each = [
+            {"config": config | {"addresses": at, "listen": f"{at[0]}:{CONTROL_PORT}"}} for at in addresses
+        ]
+        return self.ask("open", each, name=name, method=method, options=self.settings.options)[0]
+
+    def _steps(self, name: str, count: int) -> list[dict[str, Any]]:
+        return self.ask("steps", name=name, count=count, at_ns=time.monotonic_ns() + LEAD_NS)
+
+    def _block(self, method: Method, missing: Counter[int]) -> None:
+        """So many steps of one method, what they took, and the accuracy after them."""
+        switch_seconds = self.network.report()["cpu_seconds"]
+        before = _processor_times()
+        answers = self._steps(method.name, BLOCK)
+        busy, total = (after - first for after, first in zip(_processor_times(), before, strict=True))
+        counts = self.network.report()
+        method.step_seconds += [fmean(step) for step in zip(*(a["seconds"] for a in answers), strict=True)]
+        method.cpu_load.append(busy / max(total, 1))
+        method.cpu_seconds += sum(answer["cpu_seconds"] for answer in answers)
+        method.lost_at_random += counts["random_lost"]
+        for queue in counts["queues"]:
+            method.packets += queue["important"] + queue["unimportant"]
+            method.dropped += queue["important_dropped"] + queue["unimportant_dropped"]
+        method.packets += counts["random_lost"]
+        method.switch_cpu_seconds += counts["cpu_seconds"] - switch_seconds
+        for answer in answers:
+            missing.update({int(layer): count for layer, count in answer["missing"].items()})
+        if method.name != "compute":
+            method.accuracies.append((sum(method.step_seconds), self.accuracy(method.name)))
+
+    def _missing_share(
+        self, opened: Mapping[str, Any], missing: Counter[int], steps: int
+    ) -> tuple[float, ...]:
+        """By gradient class; each element crosses the network to its sum from all ranks but one."""
+        classes, layers = len(GRADIENT_DSCP), opened["layers"]
+        if not layers:
+            return ()
+        lost, crossed = [0] * classes, [0] * classes
+        for layer, count in opened["of_layers"].items():
+            number = int(layer) * classes // layers
+            crossed[number] += count * (self.settings.workers - 1) * (steps + WARM_UP)
+            lost[number] += missing[int(layer)]
+        return tuple(each / max(all_, 1) for each, all_ in zip(lost, crossed, strict=True))
+
+
+@contextmanager
+def running_team(network: Network, settings: Settings) -> Iterator[Team]:
+    """Workers on the first hosts of a network, ended with the block. Raises what `check` and `ask` do."""
+    settings.check()
+    command = [sys.executable, "-m", "mltswitch.training.bench.worker"]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(network.start(host, command)) for host in range(settings.workers)]
+        yield Team(network, settings, processes)
+
+
+def _processor_times() -> tuple[int, int]:
+    """Ticks that this machine's processors were busy, and all; of proc(5)'s stat."""
+    line = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0]
+    ticks = [int(word) for word in line.split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)

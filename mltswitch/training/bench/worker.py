@@ -1,0 +1,190 @@
+"""One worker of a bench: a process that reads requests and answers them, each a line of JSON.
+
+    python -m mltswitch.training.bench.worker
+
+`join` makes it a rank of a gloo process group. `open` makes a model that trains by one method, under a name;
+several can be open, so that methods take turns in the same minutes on a machine that others use, too.
+"""
+
+import hashlib
+import json
+import os
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from mltswitch.errors import MltswitchError
+from mltswitch.hostagent import AgentConfig
+from mltswitch.training.bench.tasks import load_bench_task
+from mltswitch.training.pytorch.hook import MltState, mlt_hook
+from mltswitch.training.tolerance import TrainingTask
+
+PATIENCE: Final = timedelta(seconds=120)
+"""For one collective of gloo, and for one exchange of ours."""
+
+
+@dataclass(slots=True, eq=False)
+class _Training:
+    """A model that trains by one method."""
+
+    module: torch.nn.Module
+    model: torch.nn.Module
+    """The module, or what exchanges its gradients."""
+    optimizer: torch.optim.Optimizer
+    batches: Iterator[Any]
+    state: MltState | None
+
+
+class Worker:
+    """What a worker does; each public method but `answer` is a request."""
+
+    def __init__(self) -> None:
+        self._trainings: dict[str, _Training] = {}
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The result of a request, or `error`."""
+        do = request.pop("do")
+        try:
+            answer: dict[str, Any] = getattr(self, do)(**request)
+        except (MltswitchError, OSError, RuntimeError, ValueError) as error:
+            return {"error": f"{do}: {error}".splitlines()[0]}
+        return answer
+
+    def join(
+        self, rank: int, world: int, master: str, interface: str, folder: str, task: str, seed: int
+    ) -> dict[str, Any]:
+        """Become a rank; rank 0 listens at `master`, and a task of the user's is found from `folder`."""
+        os.chdir(folder)
+        os.environ["GLOO_SOCKET_IFNAME"] = interface
+        torch.set_num_threads(1)
+        self._task: TrainingTask = load_bench_task(task)
+        self._rank, self._world, self._seed = rank, world, seed
+        dist.init_process_group(
+            "gloo", init_method=f"tcp://{master}", rank=rank, world_size=world, timeout=PATIENCE
+        )
+        return {"target": self._task.target}
+
+    def open(self, name: str, method: str, config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+        """A new model of the bench's seed.
+
+        Args:
+            name: for further requests.
+            method: `compute` (exchanges nothing), `gloo` (DDP as it is), `gloo-incast`, or `mlt`.
+            config: fields of the agent's `AgentConfig`.
+            options: of `MltState`.
+        """
+        torch.manual_seed(self._seed)
+        module = self._task.model()
+        model: torch.nn.Module = module
+        state = None
+        if method != "compute":
+            model = exchanging = DistributedDataParallel(module)
+            if method == "gloo-incast":
+                exchanging.register_comm_hook(None, _all_to_all_hook)
+            elif method == "mlt":
+                deadline = PATIENCE.total_seconds()
+                state = MltState(module, config=AgentConfig(**config), deadline_seconds=deadline, **options)
+                exchanging.register_comm_hook(state, mlt_hook)
+        self._trainings[name] = _Training(
+            module, model, self._task.optimizer(module.parameters()), self._batches(), state
+        )
+        pieces = () if state is None else state.job.pieces
+        of_layers = Counter[int]()
+        for piece in pieces:
+            of_layers[piece.layer] += piece.count
+        return {
+            "elements": sum(parameter.numel() for parameter in module.parameters()),
+            "layers": len(state.job.layers) if state is not None else 0,
+            "of_layers": dict(of_layers),
+        }
+
+    def steps(self, name: str, count: int, at_ns: int) -> dict[str, Any]:
+        """Train so many steps from a time on; seconds of each, and elements that the loss bound left out.
+
+        What is left out is counted by the layer of its piece, at the nodes that made the sums.
+        """
+        training = self._trainings[name]
+        time.sleep(max(0.0, (at_ns - time.monotonic_ns()) / 1e9))
+        cpu = _cpu_seconds()
+        seconds = [self._step(training) for _ in range(count)]
+        cpu = _cpu_seconds() - cpu
+        missing = Counter[int]()
+        if training.state is not None:
+            for loss in training.state.take_losses():
+                missing[training.state.job.pieces[loss.total.piece].layer] += loss.elements
+        return {"seconds": seconds, "cpu_seconds": cpu, "missing": dict(missing)}
+
+    def accuracy(self, name: str) -> dict[str, Any]:
+        """The task's metric on its own data."""
+        module = self._trainings[name].module
+        module.eval()
+        with torch.no_grad():
+            found = self._task.metric(module)
+        module.train()
+        return {"accuracy": found}
+
+    def close(self, name: str) -> dict[str, Any]:
+        """End a training; a digest of its parameters, equal at all ranks after synchronous steps."""
+        training = self._trainings.pop(name)
+        if training.state is not None:
+            training.state.close()
+        digest = hashlib.sha256()
+        for parameter in training.module.parameters():
+            digest.update(parameter.detach().numpy().tobytes())
+        return {"digest": digest.hexdigest()}
+
+    def _batches(self) -> Iterator[Any]:
+        while True:
+            yield from self._task.batches(self._seed, self._rank, self._world)
+
+    def _step(self, training: _Training) -> float:
+        started = time.perf_counter()
+        batch = next(training.batches)
+        training.optimizer.zero_grad()
+        loss: Any = self._task.loss(training.model, batch)
+        loss.backward()
+        training.optimizer.step()
+        return time.perf_counter() - started
+
+
+def _all_to_all_hook(_state: None, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    """The traffic of parameter servers by gloo: each rank sums its share, and all send to all at once."""
+    buffer, world = bucket.buffer(), dist.get_world_size()
+    share = -(-buffer.numel() // world)
+    pushed = torch.nn.functional.pad(buffer, (0, share * world - buffer.numel()))
+    received = torch.empty_like(pushed)
+    dist.all_to_all_single(received, pushed)
+    mean = received.view(world, share).mean(0)
+    dist.all_to_all_single(received, mean.repeat(world))
+    buffer.copy_(received[: buffer.numel()])
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(buffer)
+    return done
+
+
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def main() -> None:
+    """Answer requests until standard input ends."""
+    worker = Worker()
+    out, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
+    for line in sys.stdin:
+        out.write(json.dumps(worker.answer(json.loads(line))) + "\n")
+        out.flush()
+    os._exit(0)  # gloo's threads wait for peers that have gone
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""A bench's figures, and how it runs a team: workers and a network that answer as scripts say."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pytest
+
+from mltswitch.errors import MachineError, UserInputError
+from mltswitch.training.bench import GRADIENT_DSCP, Case, CaseResult, Method, Settings, Team, running_team
+from mltswitch.training.bench.run import BLOCK, WARM_UP
+
+CASE = Case("loss 1 %", 100_000_000, 2e-3, 0.01, 96_000)
+ELEMENTS = 1_000_000
+SECONDS = {"compute": 0.01, "gloo": 0.2, "gloo-ring": 0.3, "mlt": 0.1}
+
+
+class Worker:
+    """Answers at once; each method's steps take what `SECONDS` says."""
+
+    def __init__(self, network: "Network", rank: int) -> None:
+        self.network = network
+        self.rank = rank
+        self.requests: list[dict[str, Any]] = []
+
+    def tell(self, line: str) -> None:
+        self.requests.append(json.loads(line))
+
+    def answer(self) -> dict[str, Any]:
+        request = self.requests[-1]
+        name = request.get("name", "")
+        match request["do"]:
+            case "join":
+                return {"target": 0.5}
+            case "open":
+                layers = {"0": 600_000, "1": 400_000} if request["method"] == "mlt" else {}
+                return {"elements": ELEMENTS, "layers": len(layers), "of_layers": layers}
+            case "steps":
+                if name == self.network.failing and self.rank == 1:
+                    return {"error": "steps: rank 0 is gone"}
+                missing = {"1": 1000} if name == "mlt" else {}
+                seconds = [SECONDS[name]] * request["count"]
+                return {"seconds": seconds, "cpu_seconds": 0.001, "missing": missing}
+            case "accuracy":
+                return {"accuracy": 0.9}
+        return {"digest": str(self.rank) if name == "compute" else "same"}
+
+
+class Network:
+    """Notes what it is told."""
+
+    def __init__(self, failing: str = "") -> None:
+        self.failing = failing
+        self.workers: list[Worker] = []
+        self.losses: list[float] = []
+        self.log: list[tuple[Any, ...]] = []
+
+    def start(self, host: int, command: Sequence[str]) -> AbstractContextManager[Worker]:
+        assert command[1:] == ["-m", "mltswitch.training.bench.worker"]
+        self.workers.append(Worker(self, host))
+        return nullcontext(self.workers[-1])
+
+    def addresses(self, host: int) -> tuple[str, ...]:
+        return (f"10.1.0.{host + 1}",)
+
+    def set_rate(self, bits_per_second: int) -> None:
+        self.log.append(("rate", bits_per_second))
+
+    def set_round_trip(self, seconds: float, own_seconds: float) -> None:
+        self.log.append(("rtt", seconds, own_seconds))
+
+    def round_trip_seconds(self) -> float:
+        return 1e-4
+
+    def set_loss(self, probability: float) -> None:
+        self.losses.append(probability)
+
+    def set_classes(
+        self, buffer_bytes: int, control_dscp: int, gradient_dscp: Sequence[int], marked_share: float
+    ) -> None:
+        self.log.append(("classes", buffer_bytes, len(gradient_dscp)))
+
+    def report(self) -> dict[str, Any]:
+        queue = {"important": 60, "unimportant": 40, "important_dropped": 1, "unimportant_dropped": 2}
+        return {"cpu_seconds": 1.0, "random_lost": 5, "queues": [queue]}
+
+
+def settings(**changes: Any) -> Settings:
+    named: dict[str, Any] = {"workers": 2, "task": "digits"} | changes
+    return Settings(**named)
+
+
+@pytest.fixture
+def result() -> Iterator[CaseResult]:
+    network = Network()
+    with running_team(network, settings()) as team:
+        yield team.run(CASE, 2 * BLOCK, lambda _what, _done, _all: None)
+
+
+@pytest.mark.torch
+def test_communication_is_what_the_steps_take_beyond_computing(result: CaseResult) -> None:
+    assert result.communication_seconds("gloo") == pytest.approx(0.19)
+    assert result.communication_seconds("mlt") == pytest.approx(0.09)
+    volume = ELEMENTS * 4 * 8  # two workers: 2 (k - 1) / k is 1
+    assert result.limit_seconds == pytest.approx(volume / 100e6)
+    assert result.goodput_bps("mlt") == pytest.approx(volume / 0.09)
+    assert result.tcp_limit_bps == pytest.approx(1.22 * 1448 * 8 / (2e-3 * 0.1))
+
+
+@pytest.mark.torch
+def test_losses_are_counted_by_class(result: CaseResult) -> None:
+    ours = result.methods["mlt"]
+    assert len(ours.missing_share) == len(GRADIENT_DSCP)
+    steps = 2 * BLOCK + WARM_UP
+    # Two blocks, and both workers say that they miss 1000 elements of layer 1 in each.
+    assert ours.missing_share == pytest.approx((0, 4000 / (400_000 * steps)))
+    assert result.methods["gloo"].missing_share == ()
+    assert (ours.packets, ours.lost_at_random, ours.dropped) == (2 * 105, 10, 6)
+
+
+@pytest.mark.torch
+def test_what_the_json_says(result: CaseResult) -> None:
+    found = result.document()
+    assert [entry["method"] for entry in found["methods"]] == ["gloo", "mlt"]
+    ours = found["methods"][1]
+    assert ours["final_accuracy"] == pytest.approx(0.9)
+    assert ours["seconds_to_accuracy"] is None  # two evaluations are too few to tell
+    assert len(ours["steps"]) == 2 * BLOCK
+    assert ours["ranks_agree"]
+
+
+@pytest.mark.torch
+def test_losses_begin_after_the_workers_have_met_and_end_with_the_case() -> None:
+    network = Network()
+    with running_team(network, settings()) as team:
+        team.run(CASE, BLOCK, lambda _what, _done, _all: None)
+    assert network.losses == [0.0, 0.01, 0.0]
+    assert ("classes", 96_000, len(GRADIENT_DSCP)) in network.log
+    assert ("rtt", 2e-3, 1e-4) in network.log
+
+
+@pytest.mark.torch
+def test_under_incast_gloo_exchanges_in_both_ways() -> None:
+    network = Network()
+    incast = Case("incast", 10_000_000, 2e-4, 0.0, 12_000, is_incast=True)
+    with running_team(network, settings()) as team:
+        found = team.run(incast, BLOCK, lambda _what, _done, _all: None)
+    opened = {r["name"]: r["method"] for r in network.workers[0].requests if r["do"] == "open"}
+    assert opened == {"compute": "compute", "gloo": "gloo-incast", "gloo-ring": "gloo", "mlt": "mlt"}
+    assert found.tcp_limit_bps is None
+
+
+@pytest.mark.torch
+def test_a_worker_that_fails_is_named() -> None:
+    with (
+        running_team(Network(failing="mlt"), settings()) as team,
+        pytest.raises(MachineError, match="worker 1: steps: rank 0 is gone"),
+    ):
+        team.run(CASE, BLOCK, lambda _what, _done, _all: None)
+
+
+def test_time_to_accuracy_is_smoothed() -> None:
+    lucky = Method("mlt", accuracies=[(1, 0.2), (2, 0.95), (3, 0.3), (4, 0.9), (5, 0.9), (6, 0.9)])
+    assert lucky.seconds_to(0.8) == 6
+    assert lucky.seconds_to(0.99) is None
+    assert lucky.final_accuracy == pytest.approx(0.9)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("changes", "known"),
+    [
+        ({"synchronization": "x"}, "bsp"),
+        ({"topology": "x"}, "ring, star"),
+        ({"transport": "x"}, "mlt, tcp"),
+        ({"task": "x"}, "digits"),
+    ],
+)
+def test_unknown_names_list_the_known_ones(changes: dict[str, str], known: str) -> None:
+    with pytest.raises(UserInputError, match=known):
+        settings(**changes).check()
+
+
+def test_a_team_asks_all_before_it_waits() -> None:
+    network = Network()
+    processes = [network.start(host, ["", "-m", "mltswitch.training.bench.worker"]) for host in range(2)]
+    team = Team(network, settings(), [process.__enter__() for process in processes])
+    assert team.target == 0.5
+    assert [worker.requests[0]["rank"] for worker in network.workers] == [0, 1]
