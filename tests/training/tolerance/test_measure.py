@@ -17,7 +17,16 @@ from hypothesis import strategies as st
 
 from mltswitch.profile import Layer, ModelProfile, Tensor, default_sensitivity, load_profile
 from mltswitch.sweep import Cell, Rows
-from mltswitch.training.tolerance import Importance, Loss, Measurement, Settings, load_task, measure, train
+from mltswitch.training.tolerance import (
+    Importance,
+    Loss,
+    Measurement,
+    Settings,
+    describe,
+    load_task,
+    measure,
+    train,
+)
 from mltswitch.training.tolerance.results import rising
 from tests.cli.test_cli import Run, refused, run
 from tests.conftest import LAB_FABRIC
@@ -200,6 +209,15 @@ class TestWithTorch:
     def test_a_gradient_that_is_not_finite_ends_it(self) -> None:
         outcome = self.trained([], load_task(f"{TASKS}:not_finite"))
         assert (outcome.is_finite, outcome.is_reached, outcome.rounds) == (False, False, 1)
+
+    @pytest.mark.parametrize(("name", "layers"), [("digits", 4), ("digits-finetune", 4), ("textures", 4)])
+    def test_bundled_tasks_train(self, name: str, layers: int) -> None:
+        pytest.importorskip("sklearn", reason="pip install 'mltswitch[train]'")
+        profile, trainings = describe(Settings(name, 2, (0.1,)))
+        assert len(profile.layers) == layers
+        (row,) = trainings((0, layers - 1, "unimportant", 0.5, 0, 8))
+        assert 0.4 < row["eligible"] / row["packets"] < 0.6
+        assert 0 <= row["metric"] < load_task(name).target
 
     @pytest.mark.parametrize(
         ("task", "line"),
