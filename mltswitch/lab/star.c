@@ -5,13 +5,13 @@
  * In each namespace it makes a tun interface path0; host H (1, 2, ... in the order given) has on path P the address
  * 10.P.0.H. The port towards a host on one path has a rate, strict priority between queues (0 first) and two
  * thresholds a queue, as a plan has them: with S bytes or more waiting, ECN-capable packets are marked CE and others
- * are dropped; a packet that does not fit below L bytes is dropped. What is in transmission does not wait. The length of
+ * are dropped; a packet that does not fit below L bytes, or into the buffer that a port's queues share, is dropped. What is in transmission does not wait. The length of
  * a packet on the line is its IP length and 14 bytes, as the plan counts it. Behind the port every packet is
  * delayed, each way alike; before it, it may be lost at random. No tun here has offloads, so bursts come apart.
  *
  * Commands on standard input, one a line, each answered by one line of JSON:
  *   rate BPS | delay NANOSECONDS | loss PROBABILITY | path P loss PROBABILITY
- *   queue Q S L | dscp D Q | report (counts since the last one)
+ *   queue Q S L | buffer BYTES | dscp D Q | report (counts since the last one)
  * Transmission goes by the clock of departures, not of wake-ups: a late wake-up sends what is due, and the rate stays.
  */
 #define _GNU_SOURCE
@@ -63,7 +63,7 @@ static struct port ports[MOST_HOSTS + 1][MOST_PATHS + 1];
 static struct line delayed;
 static struct packet *unused;
 static struct counts counts;
-static uint64_t rate_bps = 1000000000, delay, thresholds[QUEUES], limits[QUEUES];
+static uint64_t rate_bps = 1000000000, delay, buffer_bytes = UINT64_MAX, thresholds[QUEUES], limits[QUEUES];
 static uint32_t losses[MOST_PATHS + 1];
 static uint8_t queue_of[64];
 static uint64_t random_state = 88172645463325252ull;
@@ -168,9 +168,11 @@ static void arrive(struct packet *packet, uint64_t now)
     }
     struct port *port = &ports[host][path];
     transmit(port, now);
-    uint64_t waiting = port->queues[queue].bytes;
+    uint64_t waiting = port->queues[queue].bytes, in_all = 0, more = packet->length + LINK_BYTES;
+    for (int each = 0; each < QUEUES; each++)
+        in_all += port->queues[each].bytes;
     counts.offered[queue][capable]++;
-    if (waiting + packet->length + LINK_BYTES > limits[queue] || (!capable && waiting >= thresholds[queue])) {
+    if (waiting + more > limits[queue] || in_all + more > buffer_bytes || (!capable && waiting >= thresholds[queue])) {
         counts.dropped[queue][capable]++;
         discard(packet);
         return;
@@ -242,6 +244,8 @@ static void obey(const char *line)
         losses[first] = share(probability);
     else if (sscanf(line, "queue %lu %lu %lu", &first, &second, &third) == 3 && first < QUEUES)
         thresholds[first] = second, limits[first] = third;
+    else if (sscanf(line, "buffer %lu", &first) == 1)
+        buffer_bytes = first;
     else if (sscanf(line, "dscp %lu %lu", &first, &second) == 2 && first < 64 && second < QUEUES)
         queue_of[first] = second;
     else if (!strncmp(line, "report", 6)) {

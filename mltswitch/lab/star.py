@@ -105,17 +105,22 @@ class Star:
         for dscp, number in places.items():
             self._obey(f"dscp {dscp} {number}")
 
+    def set_buffer(self, size_bytes: int) -> None:
+        """Of every port, shared by its queues, beside each one's own limit."""
+        self._obey(f"buffer {size_bytes}")
+
     def set_classes(
         self, buffer_bytes: int, control_dscp: int, gradient_dscp: Sequence[int], marked_share: float
     ) -> None:
-        """Queues of a simple plan: control, the gradient classes, background with the whole buffer.
+        """Queues of a simple plan: control, the gradient classes, background; all share the buffer.
 
-        Gradient classes share the buffer equally, and S is `marked_share` of each one's L.
+        S of a gradient class is `marked_share` of the buffer.
         """
-        limit = buffer_bytes // len(gradient_dscp)
-        gradients = [Queue(int(limit * marked_share), limit, (dscp,)) for dscp in gradient_dscp]
-        control = Queue(buffer_bytes, buffer_bytes, (control_dscp,))
-        self.set_queues([control, *gradients, Queue(buffer_bytes, buffer_bytes, ())])
+        self.set_buffer(buffer_bytes)
+        threshold = int(buffer_bytes * marked_share)
+        gradients = [Queue(threshold, buffer_bytes, (dscp,)) for dscp in gradient_dscp]
+        control, background = (Queue(buffer_bytes, buffer_bytes, dscps) for dscps in ((control_dscp,), ()))
+        self.set_queues([control, *gradients, background])
 
     def set_round_trip(self, seconds: float, own_seconds: float) -> None:
         """Delay each way, so that the round trip is this long; `own_seconds` is what it is without."""

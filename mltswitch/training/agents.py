@@ -43,6 +43,8 @@ MEETING_TURN_SECONDS: Final = 0.02
 PATIENCE: Final = 2.0
 """Deadline of a transfer over that of its exchange: the node knows better whom to blame."""
 MEETING_SECONDS: Final = 60.0
+LEAVING_SECONDS: Final = 10.0
+"""For the others to be done, too, when a node leaves."""
 JOB_TENSOR: Final = (1 << 32) - 1
 MOST_JOB_BYTES: Final = 256 << 20
 
@@ -223,7 +225,9 @@ class AgentNode:
         self._changed = threading.Condition()
         self._error: TrainingError | None = None
         self._losses: list[Loss] = []
-        self._is_closing = False
+        self._is_closing = self._is_leaving = False
+        self._has_told = False
+        """Whether the others have been told that this node leaves."""
         self._listened_seconds = 0.0
         others = [name for name in names if name != agent.name]
         try:
@@ -253,10 +257,10 @@ class AgentNode:
     def serve(self) -> None:
         """A server's life: until the ranks say goodbye. Raises TrainingError where they end otherwise."""
         with self._changed:
-            while self._error is None:
+            while self._error is None and not self.node.has_left_all:
                 self._changed.wait(TURN_SECONDS)
-        if not (isinstance(self._error, NodeLostError) and self.node.is_idle):
-            self._check()
+        self._check()
+        self.close()
 
     def take_losses(self) -> list[Loss]:
         """What bounds have left out of sums at this node since the last call."""
@@ -264,8 +268,25 @@ class AgentNode:
             losses, self._losses = self._losses, []
         return losses
 
-    def close(self) -> None:
-        """Take no more part; the agent stays."""
+    def close(self, reason: str = "") -> None:
+        """Take no more part; the agent stays.
+
+        Waits a little for the others to be done, too, for they may still need what this node has. With a
+        reason, that of an error here, it ends the job for all at once.
+        """
+        with self._changed:
+            if reason:
+                self.node.fail(NodeLostError(reason, where=self.job.node_name(self.node.number)))
+                self._end()
+            elif self._error is None and self.node.has_met_all:
+                self.node.leave()
+                self._is_leaving = True
+                self._inbox.entries.put(None)
+                until = time.monotonic() + LEAVING_SECONDS
+                while self._error is None and time.monotonic() < until:
+                    if self.node.is_idle and self.node.has_left_all and self._has_told:
+                        break
+                    self._changed.wait(MEETING_TURN_SECONDS)
         self._is_closing = True
         self._agent.stop_observing(self)
         self._inbox.entries.put(None)
@@ -306,10 +327,13 @@ class AgentNode:
             self._end()
 
     def _turn(self) -> None:
-        pause = TURN_SECONDS if self.node.has_met_all else MEETING_TURN_SECONDS
+        is_talking = self._is_leaving or not self.node.has_met_all
+        pause = MEETING_TURN_SECONDS if is_talking else TURN_SECONDS
         if time.monotonic() - self._listened_seconds > pause:
             self._listened_seconds = time.monotonic()
+            is_leaving = self._is_leaving
             self._tell_and_listen()
+            self._has_told = is_leaving
         try:
             entry = self._inbox.entries.get(timeout=pause)
         except queue.Empty:

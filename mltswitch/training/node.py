@@ -49,6 +49,8 @@ class Node:
         self._words: list[bytes] = [json.dumps({"job": self._fingerprints}).encode()]
         self._arrived: list[tuple[int, Sum]] = []
         self._met: set[int] = set()
+        self._left: set[int] = set()
+        """Nodes that need no more of this job; what then becomes of them is no fault."""
         self._given = 0
         self._said: int | None = None
         self._given_by: dict[int, int] = {}
@@ -111,6 +113,8 @@ class Node:
 
     def crossed(self, crossing: Crossing, now_ns: int) -> None:
         """A post has ended."""
+        if crossing.error is not None and crossing.key[1] in self._left and self.is_idle:
+            return  # memory for a push that will not come
         if crossing.error is None:
             self._sums.crossed(crossing, now_ns)
             self._arrive(now_ns)
@@ -127,6 +131,8 @@ class Node:
             said = json.loads(word)
             if "job" in said:
                 self._compare(peer, said["job"])
+            elif "leaves" in said:
+                self._left.add(peer)
             elif "given" in said:
                 self._given_by[peer] = max(int(said["given"]), self._given_by.get(peer, -1))
                 if said["asks"]:
@@ -136,7 +142,12 @@ class Node:
             self.fail(JobMismatchError(problem, where=self.job.node_name(peer)))
 
     def lost(self, peer: int, reason: str) -> None:
-        """Another node is gone, which is the end of the job; a reason that it gave tells whom to blame."""
+        """Another node is gone, which is the end of the job unless both ends are done with it.
+
+        A reason that it gave tells whom to blame.
+        """
+        if peer in self._left and self.is_idle:
+            return
         self.fail(self._blamed(peer, reason))
 
     def check(self, now_ns: int) -> None:
@@ -154,6 +165,15 @@ class Node:
             self._say_how_far(is_question=True)
         elif now_ns - self._asked[1] > GRACE_SECONDS * NANOSECONDS:
             self.fail(self._late(oldest[0]))
+
+    def leave(self) -> None:
+        """This node begins nothing more: all others are told, so that nobody takes it for lost."""
+        self._words.append(json.dumps({"leaves": True}).encode())
+
+    @property
+    def has_left_all(self) -> bool:
+        """Whether no rank needs this node any more: all others have said that they leave."""
+        return self._left >= {*range(self.job.world)} - {self.number}
 
     def fail(self, error: TrainingError) -> None:
         """The job is over at this node; the first reason stays."""

@@ -26,7 +26,7 @@ class Case:
     loss: float
     """Random, of any packet."""
     buffer_bytes: int
-    """Of each port: for TCP as a whole, for us shared among the gradient classes."""
+    """Of each port, shared by its queues."""
     is_incast: bool = False
     """gloo exchanges as parameter servers do, all to all at once, in place of its ring."""
 

@@ -29,7 +29,7 @@ WARM_UP: Final = 3
 LEAD_NS: Final = 30_000_000
 """From the request to the first step: all workers must have read it."""
 MARKED_SHARE: Final = 0.5
-"""S over L of a gradient queue."""
+"""S of a gradient queue over the buffer."""
 BURST_SECONDS: Final = 0.5e-3
 MOST_BURST_PACKETS: Final = 8
 """A burst of ours is what leaves in that time: a wake-up for each packet costs more than the packet."""

@@ -156,7 +156,10 @@ class Worker:
         return time.perf_counter() - started
 
 
-def _all_to_all_hook(_state: None, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+def _all_to_all_hook(
+    _state: None,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[torch.Tensor]:
     """The traffic of parameter servers by gloo: each rank sums its share, and all send to all at once."""
     buffer, world = bucket.buffer(), dist.get_world_size()
     share = -(-buffer.numel() // world)

@@ -20,13 +20,14 @@ from torch.distributed import GradBucket  # type: ignore[attr-defined]  # torch 
 from torch.futures import Future
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent import AgentConfig, Group
+from mltswitch.hostagent import Agent, AgentConfig, Group
 from mltswitch.profile import profile_of_module
 from mltswitch.training.agents import AgentNode, share_job
 from mltswitch.training.errors import TrainingError
 from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, Divisor, Job, make_job
 from mltswitch.training.sums import Loss
 
+REASON_LENGTH: Final = 150
 GENERATIONS: Final = 2
 """Steps whose vectors exist at a time: the last packets of one may be on their way when the next begins."""
 
@@ -170,20 +171,25 @@ class MltState:
         return self._node.take_losses()
 
     @property
+    def agent(self) -> Agent:
+        """This rank's, for its metrics and observers."""
+        return self._group.agent
+
+    @property
     def nonfinite_pieces(self) -> int:
         """Pieces of this rank's gradients that held NaN or infinity; they are passed on."""
         return self._node.node.nonfinite_pieces
 
-    def close(self) -> None:
-        """Say goodbye to the other nodes."""
-        self._node.close()
+    def close(self, reason: str = "") -> None:
+        """Say goodbye to the other nodes, once they are done, too; with a reason they end with this error."""
+        self._node.close(reason)
         self._group.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self.close("" if error is None else f"{type(error).__name__}: {error}"[:REASON_LENGTH])
 
     def _begin_step(self) -> None:
         """Waits for the step before: what is left of it is on its way to others."""

@@ -1,0 +1,234 @@
+"""DistributedDataParallel by the communication hook, against DDP's own all-reduce; ranks are processes."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402  (torch may be missing)
+
+from mltswitch.training.pytorch.hook import MltState, mlt_hook  # noqa: E402
+from tests.hostagent.ends import losing  # noqa: E402
+from tests.training.pytorch.test_backend import Ranks  # noqa: E402
+
+pytestmark = pytest.mark.torch
+dist = torch.distributed
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    found = Ranks(2)
+    yield found
+    for process in found.processes:
+        process.kill()
+        process.join()
+
+
+def _model(dtype: Any = None) -> Any:
+    torch.manual_seed(1)
+    nn = torch.nn
+    model = nn.Sequential(
+        nn.Linear(64, 256), nn.ReLU(), nn.LayerNorm(256), nn.Linear(256, 300), nn.ReLU(), nn.Linear(300, 10)
+    )
+    return model.to(dtype or torch.float32)
+
+
+def _loss(model: Any, generator: Any, dtype: Any = None) -> Any:
+    inputs = torch.randn(32, 64, generator=generator).to(dtype or torch.float32)
+    labels = torch.randint(0, 10, (32,), generator=generator)
+    return torch.nn.functional.cross_entropy(model(inputs), labels)
+
+
+def _flat(model: Any) -> Any:
+    return torch.cat([parameter.detach().double().reshape(-1) for parameter in model.parameters()])
+
+
+def _plain_step(model: Any, optimizer: Any, generator: Any) -> None:
+    optimizer.zero_grad()
+    _loss(model, generator).backward()
+    optimizer.step()
+
+
+def _accumulating_step(model: Any, optimizer: Any, generator: Any) -> None:
+    optimizer.zero_grad()
+    for is_last in (False, True):
+        with nullcontext() if is_last else model.no_sync():
+            _loss(model, generator).backward()
+    optimizer.step()
+
+
+def _amp_step(model: Any, optimizer: Any, generator: Any) -> None:
+    scaler = torch.amp.GradScaler("cpu")
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = _loss(model, generator)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def _double_step(model: Any, optimizer: Any, generator: Any) -> None:
+    optimizer.zero_grad()
+    _loss(model, generator, torch.float64).backward()
+    optimizer.step()
+
+
+def _short_step(model: Any, optimizer: Any, generator: Any) -> None:
+    optimizer.zero_grad()
+    _loss(model, generator, torch.bfloat16).backward()
+    optimizer.step()
+
+
+STEP_KINDS: dict[str, tuple[Callable[..., None], Any]] = {
+    "plain": (_plain_step, None),
+    "accumulation": (_accumulating_step, None),
+    "amp": (_amp_step, None),
+    "float64": (_double_step, torch.float64),
+    "bfloat16": (_short_step, torch.bfloat16),
+}
+
+
+def _train(kind: str, options: dict[str, Any] | None, lost_share: float = 0.0) -> dict[str, Any]:
+    """Parameters after some steps, by DDP itself where there are no options."""
+    step, dtype = STEP_KINDS[kind]
+    model = DistributedDataParallel(_model(dtype), bucket_cap_mb=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    if options is None:
+        for _ in range(STEPS):
+            step(model, optimizer, generator)
+        return {"parameters": _flat(model)}
+    with MltState(model, **options) as state, ExitStack() as stack:
+        model.register_comm_hook(state, mlt_hook)
+        if lost_share:
+            stack.enter_context(losing(state.agent, lost_share))
+        for _ in range(STEPS):
+            step(model, optimizer, generator)
+        losses = [(loss.total.piece, loss.sender, loss.elements) for loss in state.take_losses()]
+        return {"parameters": _flat(model), "losses": losses, "nonfinite": state.nonfinite_pieces}
+
+
+@pytest.mark.parametrize("kind", STEP_KINDS)
+def test_a_lossless_job_trains_as_ddp_itself(ranks: Ranks, tmp_path: Path, kind: str) -> None:
+    plain = ranks.results(2, _train, kind, None, store=tmp_path)
+    (tmp_path / "store").unlink()
+    ours = ranks.results(2, _train, kind, {}, store=tmp_path)
+    assert torch.equal(ours[0]["parameters"], ours[1]["parameters"])
+    tolerance = 2e-2 if kind == "bfloat16" else 1e-9  # DDP adds bfloat16 in bfloat16
+    assert torch.allclose(ours[0]["parameters"], plain[0]["parameters"], rtol=tolerance, atol=tolerance)
+    assert ours[0]["losses"] == []
+
+
+@pytest.mark.parametrize(
+    "options", [{"topology": "ring"}, {"transport": "tcp"}, {"piece_bytes": 20_000}], ids=str
+)
+def test_every_point_gives_the_same_sums(ranks: Ranks, tmp_path: Path, options: dict[str, Any]) -> None:
+    plain = ranks.results(2, _train, "plain", None, store=tmp_path)
+    (tmp_path / "store").unlink()
+    ours = ranks.results(2, _train, "plain", options, store=tmp_path)
+    assert torch.equal(ours[0]["parameters"], ours[1]["parameters"])
+    assert torch.allclose(ours[0]["parameters"], plain[0]["parameters"], rtol=1e-9, atol=1e-9)
+
+
+def test_what_a_bound_leaves_out_is_told_and_ranks_stay_equal(ranks: Ranks, tmp_path: Path) -> None:
+    options = {"loss_bound": 0.3, "config": _short_packets()}
+    ours = ranks.results(2, _train, "plain", options, 0.1, store=tmp_path)
+    assert torch.equal(ours[0]["parameters"], ours[1]["parameters"])
+    losses = [loss for each in ours for loss in each["losses"]]
+    assert losses
+    elements = sum(parameter.numel() for parameter in _model().parameters())
+    assert sum(loss[-1] for loss in losses) < 0.3 * elements * STEPS * 2
+    lossless = ranks.results(2, _train, "plain", {}, store=_fresh(tmp_path))
+    assert not torch.equal(ours[0]["parameters"], lossless[0]["parameters"])
+
+
+def _short_packets() -> Any:
+    """One datagram a packet, so that a filter of sockets loses single packets."""
+    from mltswitch.hostagent import AgentConfig
+
+    return AgentConfig(mtu_bytes=1500, burst_packets=1)
+
+
+def _fresh(folder: Path) -> Path:
+    (folder / "store").unlink(missing_ok=True)
+    return folder
+
+
+def _nan() -> int:
+    model = DistributedDataParallel(_model())
+    with MltState(model) as state:
+        model.register_comm_hook(state, mlt_hook)
+        (_loss(model, torch.Generator().manual_seed(0)) * float("nan")).backward()
+        assert all(torch.isnan(parameter.grad).all() for parameter in model.parameters())
+        return state.nonfinite_pieces
+
+
+def test_nan_gradients_are_passed_on_and_counted(ranks: Ranks, tmp_path: Path) -> None:
+    assert min(ranks.results(2, _nan, store=tmp_path)) > 0
+
+
+def _differing() -> str:
+    model = DistributedDataParallel(_model())
+    try:
+        MltState(model, loss_bound=0.1 * dist.get_rank())
+    except Exception as error:  # noqa: BLE001  (the test reads it)
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def test_ranks_whose_settings_differ_are_told_so(ranks: Ranks, tmp_path: Path) -> None:
+    answers = ranks.results(2, _differing, store=tmp_path)
+    assert all("JobMismatchError" in answer and "loss_bound" in answer for answer in answers)
+    assert "rank 1" in answers[0]
+    assert "rank 0" in answers[1]
+
+
+def _last_rank_closes_first(delays: list[int]) -> bool:
+    """Ranks leave at different times after the last step, and nobody's last step fails."""
+    model = DistributedDataParallel(_model(), bucket_cap_mb=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    with MltState(model) as state:
+        model.register_comm_hook(state, mlt_hook)
+        for _ in range(STEPS):
+            _plain_step(model, optimizer, generator)
+        for _ in range(delays[dist.get_rank()]):
+            _loss(model.module, generator)
+    return state.error is None
+
+
+@pytest.mark.parametrize("delays", [[0, 300], [300, 0]])
+def test_ranks_may_leave_at_different_times(ranks: Ranks, tmp_path: Path, delays: list[int]) -> None:
+    assert ranks.results(2, _last_rank_closes_first, delays, store=tmp_path) == [True, True]
+
+
+def _dies(step: int) -> tuple[str, str]:
+    model = DistributedDataParallel(_model(), bucket_cap_mb=0.1)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    with MltState(model, deadline_seconds=10) as state:
+        model.register_comm_hook(state, mlt_hook)
+        try:
+            for number in range(2 * step):
+                if number == step and dist.get_rank() == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                _loss(model, generator).backward()
+        except RuntimeError as error:
+            return str(error), f"{type(state.error).__name__}: {state.error}"
+    return "", ""
+
+
+def test_a_rank_that_dies_ends_the_others_by_name(ranks: Ranks, tmp_path: Path) -> None:
+    answers = ranks.run(_dies, 3, store=tmp_path, jobs=[{"rank": rank, "world_size": 2} for rank in range(2)])
+    ranks.start(1)
+    assert answers[1] is None
+    assert not isinstance(answers[0], Exception), answers[0]
+    text, state = answers[0]
+    assert "rank 1" in text
+    assert state.startswith("NodeLostError: rank 1")
