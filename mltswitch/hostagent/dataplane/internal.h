@@ -213,7 +213,7 @@ struct transfer {
 /* What a flow knows of one (tensor, round, direction): a transfer of ours, an offer of the peer's, or that the last
  * transfer is not yet over at the peer. Also what is still to be said of it. */
 struct entry {
-    struct entry *next; /* of the same bucket, or free */
+    struct entry *next; /* of the same bucket */
     uint32_t tensor, round;
     bool is_send;
     bool is_offer;      /* the peer waits for our send */
@@ -376,7 +376,6 @@ struct mlt {
     struct flow **flows; /* the core's view, by number */
     uint64_t token_random;
     bool is_seeded, has_more, is_in_bulk; /* the last: much of a tensor is on its way to us */
-    struct entry *free_entries;
     struct mlt_counters counters;
     struct sockets *sockets;
     pthread_mutex_t turn;       /* of the thread, or of a caller that does its own command while the thread sleeps */

@@ -41,20 +41,12 @@ static void table_grow(struct entry_table *table)
 /* Finds an entry or makes one, of `spare` if that is there; null: no memory. */
 struct entry *entry_take(struct flow *flow, uint32_t tensor, uint32_t round, bool is_send, struct entry *spare)
 {
-    struct mlt *core = flow->core;
     struct entry *entry = entry_find(flow, tensor, round, is_send);
     if (!entry && flow->table.count == flow->table.size)
         table_grow(&flow->table);
     if (!entry && flow->table.size) {
-        if (spare) {
-            entry = spare;
-            spare = NULL;
-        } else if (core->free_entries) {
-            entry = core->free_entries;
-            core->free_entries = entry->next;
-        } else {
-            entry = malloc(sizeof *entry);
-        }
+        entry = spare ? spare : malloc(sizeof *entry);
+        spare = NULL;
         if (entry) {
             *entry = (struct entry){.tensor = tensor, .round = round, .is_send = is_send};
             link_init(&entry->talk, entry);
@@ -64,10 +56,7 @@ struct entry *entry_take(struct flow *flow, uint32_t tensor, uint32_t round, boo
             flow->table.count++;
         }
     }
-    if (spare) {
-        spare->next = core->free_entries;
-        core->free_entries = spare;
-    }
+    free(spare);
     return entry;
 }
 
@@ -86,8 +75,7 @@ void entry_settle(struct flow *flow, struct entry *entry)
         link_remove(&entry->talk);
     if (flow->last_entry == entry)
         flow->last_entry = NULL;
-    entry->next = flow->core->free_entries;
-    flow->core->free_entries = entry;
+    free(entry);
 }
 
 void entry_say(struct flow *flow, struct entry *entry, uint8_t message)

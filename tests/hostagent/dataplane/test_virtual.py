@@ -1,5 +1,6 @@
 """Transfers in virtual time: what is promised of bounds, order, bitmaps, deadlines, messages and paths."""
 
+import ctypes
 import re
 from collections import Counter
 from itertools import pairwise
@@ -214,6 +215,33 @@ def test_thousands_of_transfers_in_one_call() -> None:
     ends.run(lambda: all(ends.planes[1].wait(number, 0) is not None for number in received[-3:]))
     ends.run(lambda: all(ends.planes[1].wait(number, 0) is not None for number in received))
     assert np.array_equal(data, target)
+
+
+class _Allocated(ctypes.Structure):
+    """struct mallinfo2."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t) for name in ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks"]
+    ] + [(name, ctypes.c_size_t) for name in ["fsmblks", "uordblks", "fordblks", "keepcost"]]
+
+
+def test_transfers_that_are_over_keep_no_memory() -> None:
+    read = ctypes.CDLL(None).mallinfo2
+    read.restype = _Allocated
+    ends = Ends()
+    data, target = gradients(10), np.zeros(10, np.float32)
+
+    def exchange(rounds: int) -> int:
+        for round_ in range(rounds):
+            numbers = ends.post(data, target, round_=round_)
+            ends.both(*numbers)
+            for plane, number in zip(ends.planes, numbers, strict=True):
+                plane.release(number)
+            ends.outputs.clear()
+        return int(read().uordblks)
+
+    before = exchange(100)
+    assert exchange(2000) - before < 50_000
 
 
 def test_small_messages_arrive_in_order_and_wait_for_their_reader() -> None:
