@@ -28,6 +28,10 @@ BOUND = completion(loss_bound=0.1)
 PAPER = completion(loss_bound=0.1, stop_rule=lib.MLT_PAPER)
 
 
+def still_due(ends: Ends) -> bool:
+    return bool(ends.flying) or any(plane.next_timer() is not None for plane in ends.planes)
+
+
 def number_at(data: bytes, name: str) -> int:
     """A field of the agent header."""
     for offset_bits, field in AGENT.with_offsets():
@@ -288,6 +292,33 @@ def test_a_dead_path_is_left_and_used_again() -> None:
     ends.carry = lambda *_: True
     assert any(transfer() for _ in range(100))
     assert states == [lib.MLT_PATH_USED]
+
+
+def test_a_dead_path_is_probed_by_short_transfers_too_and_its_silence_slows_nobody() -> None:
+    ends = Ends(paths=2)
+    ends.carry = lambda _, output, __: output.path != 1
+
+    def exchange_for(seconds: float, state: int) -> float:
+        """Until the path has this state: how long that took."""
+        began_ns = ends.now_ns
+        while ends.now_ns - began_ns < seconds * SECOND and statistics().path[1].state != state:
+            data, target = gradients(3580), np.zeros(3580, np.float32)
+            ends.both(*ends.post(data, target, burst_packets=1))
+            ends.run(lambda: not still_due(ends))
+            ends.now_ns += 30 * MILLISECOND
+        return (ends.now_ns - began_ns) / SECOND
+
+    def statistics() -> Any:
+        return ends.planes[0].flow_statistics(ends.tokens[0])
+
+    exchange_for(5, lib.MLT_PATH_DEAD)
+    exchange_for(1, lib.MLT_PATH_USED)
+    timeouts = statistics().timeouts
+    exchange_for(5, lib.MLT_PATH_USED)
+    assert statistics().path[1].state == lib.MLT_PATH_DEAD
+    assert statistics().timeouts == timeouts
+    ends.carry = lambda *_: True
+    assert exchange_for(5, lib.MLT_PATH_USED) < 2
 
 
 def test_a_gray_path_is_left() -> None:
