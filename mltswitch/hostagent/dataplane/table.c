@@ -1,4 +1,5 @@
 /* A flow's entries, found by (tensor, round, direction), and the layout of tensors in packets. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "internal.h"
@@ -50,6 +51,7 @@ struct entry *entry_take(struct flow *flow, uint32_t tensor, uint32_t round, boo
         if (entry) {
             *entry = (struct entry){.tensor = tensor, .round = round, .is_send = is_send};
             link_init(&entry->talk, entry);
+            link_init(&entry->early, entry);
             struct entry **bucket = &flow->table.buckets[bucket_of(&flow->table, tensor, round, is_send)];
             entry->next = *bucket;
             *bucket = entry;
@@ -62,7 +64,7 @@ struct entry *entry_take(struct flow *flow, uint32_t tensor, uint32_t round, boo
 
 void entry_settle(struct flow *flow, struct entry *entry)
 {
-    if (entry->transfer || entry->ended || entry->is_offer || entry->is_closing || entry->says)
+    if (entry->transfer || entry->ended || entry->is_offer || entry->is_closing || entry->says || entry->early_end)
         return;
     struct entry **place = &flow->table.buckets[bucket_of(&flow->table, entry->tensor, entry->round, entry->is_send)];
     while (*place && *place != entry)
@@ -116,6 +118,33 @@ void entry_reopen(struct flow *flow, struct entry *entry)
         entry_say(flow, entry, SAY_READY);
     else
         entry_settle(flow, entry);
+}
+
+void entry_reason(struct entry *entry, int status, const char *text)
+{
+    entry->reason = (uint8_t)-status;
+    snprintf(entry->text, sizeof entry->text, "%s", text);
+}
+
+/* Until the other end's post meets it, or too many others have come. */
+void entry_keep_end(struct flow *flow, struct entry *entry, enum early_end early_end, int status, const char *text)
+{
+    entry_forget_end(flow, entry);
+    entry->early_end = (uint8_t)early_end;
+    entry_reason(entry, status, text);
+    link_append(&flow->early_ends, &entry->early);
+    if (++flow->early_count <= MOST_EARLY_ENDS)
+        return;
+    struct entry *oldest = flow->early_ends.next->owner;
+    entry_forget_end(flow, oldest);
+    entry_settle(flow, oldest);
+}
+
+void entry_forget_end(struct flow *flow, struct entry *entry)
+{
+    flow->early_count -= entry->early_end != EARLY_NONE;
+    entry->early_end = EARLY_NONE;
+    link_remove(&entry->early);
 }
 
 void entry_table_free(struct flow *flow)

@@ -190,6 +190,89 @@ def test_the_same_tensor_and_round_again_gets_nothing_of_the_first() -> None:
     assert np.array_equal(second, again)
 
 
+@pytest.mark.parametrize("is_announced", [True, False])
+@pytest.mark.parametrize("how", ["finish", "cancel"])
+@pytest.mark.parametrize("is_send_first", [True, False])
+def test_a_receive_that_is_over_ends_its_send(is_announced: bool, how: str, is_send_first: bool) -> None:
+    ends = Ends()
+    data, target = gradients(358 * 10), np.ones(358 * 10, np.float32)
+    ends.carry = lambda _, __, datagram: number_at(datagram, "kind") != AgentKind.DATA
+    if is_send_first:
+        sent = ends.send(data)
+    received = ends.receive(target)
+    if is_announced:
+        ends.run(lambda: not ends.flying)
+    ends.planes[1].finish(received) if how == "finish" else ends.planes[1].cancel(received, "enough")
+    if not is_send_first:
+        ends.run(lambda: ends.now_ns > SECOND + 10 * MILLISECOND or not still_due(ends))
+        sent = ends.send(data)
+    results = ends.both(sent, received, seconds=0.1)
+    if how == "finish":
+        assert [result.status for result in results] == [0, 0]
+        assert not bits(DataPlane.arrived(results[0]), 10).any()
+        assert not target.any()
+    else:
+        assert [result.status for result in results] == [lib.MLT_PEER_CANCELLED, lib.MLT_CANCELLED]
+        assert DataPlane.text(results[0]) == "enough"
+    ends.carry = lambda *_: True
+    results = ends.both(*ends.post(data, target))
+    assert [result.status for result in results] == [0, 0]
+    assert np.array_equal(data, target)
+
+
+def test_the_last_ends_are_remembered_and_older_ones_forgotten() -> None:
+    ends = Ends()
+    data, many = gradients(10), 3000
+    for number in range(many):
+        ends.planes[0].cancel(ends.send(data, tensor=number))
+        ends.planes[1].cancel(ends.receive(np.zeros(10, np.float32), tensor=many + number))
+    ends.run(lambda: not still_due(ends))
+    forgotten, received = (ends.receive(np.zeros(10, np.float32), tensor=at) for at in (0, many - 1))
+    results = ends.both(ends.send(data, tensor=many), received, seconds=0.1)
+    assert [result.status for result in results] == [lib.MLT_PEER_CANCELLED] * 2
+    assert ends.planes[1].wait(forgotten, 0) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_ends_when_what_is_posted_next_meets(seed: int) -> None:
+    ends = Ends(paths=2)
+    random = np.random.default_rng(seed)
+    ends.carry = lambda *_: bool(random.random() > 0.2)
+    data, target = gradients(358 * 20), np.zeros(358 * 20, np.float32)
+    posted: list[tuple[int, int]] = []
+    for _ in range(300):
+        tensor, end = int(random.integers(3)), int(random.integers(2))
+        match random.integers(4):
+            case 0 | 1:
+                number = ends.receive(target.copy(), tensor=tensor) if end else ends.send(data, tensor=tensor)
+                posted.append((end, number))
+            case 2 if posted:
+                end, number = posted.pop(int(random.integers(len(posted))))
+                ends.planes[end].finish(number) if end else ends.planes[end].cancel(number)
+            case 3 if posted:
+                end, number = posted[int(random.integers(len(posted)))]
+                ends.planes[end].cancel(number)
+        if random.random() < 0.5:
+            until_ns = ends.now_ns + int(random.integers(500_000))
+            ends.run(lambda at_ns=until_ns: ends.now_ns >= at_ns or not still_due(ends))  # type: ignore[misc]
+    for end, number in posted:
+        ends.planes[end].cancel(number)
+    ends.run(lambda: not still_due(ends))
+    for tensor in range(3):
+        sent, received = ends.post(data, target, tensor=tensor)
+        ends.planes[0].step(ends.now_ns)
+        if ends.planes[0].wait(sent, 0) is not None:  # it has met a receive of before
+            sent = ends.send(data, tensor=tensor)
+        for _ in range(2):
+            assert [result.status for result in ends.both(sent, received)] == [0, 0]
+            assert np.array_equal(data, target)
+            target[:] = 0
+            ends.run(lambda: not still_due(ends))
+            sent, received = ends.post(data, target, tensor=tensor)
+    while (event := ends.planes[0].next_event() or ends.planes[1].next_event()) is not None:
+        assert event.kind != lib.MLT_EVENT_PROTOCOL
+
+
 def test_ends_that_disagree_on_the_tensor_are_told() -> None:
     ends = Ends()
     good = ends.post(gradients(100), np.zeros(100, np.float32))
@@ -490,7 +573,7 @@ def test_closing_a_flow_fails_what_is_open_and_calls_are_refused_by_name() -> No
 def test_idle_flows_cost_nothing() -> None:
     ends = Ends()
     ends.both(*ends.post(gradients(100), np.zeros(100, np.float32)))
-    ends.run(lambda: not ends.flying and all(plane.next_timer() is None for plane in ends.planes))
+    ends.run(lambda: not still_due(ends))
 
 
 def numbers_of(file: str) -> dict[str, int]:
