@@ -1,9 +1,12 @@
 """One peer on one channel over `mlt`: posts become transfers of the data plane, results the agent's."""
 
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -99,6 +102,9 @@ class MltConnection:
         self.refused: Final[dict[int, str]] = {}
         """By path: why the kernel would not send."""
         self.closed_by: AgentError | None = None
+        self._unread: deque[bytes] = deque()
+        """Messages that had come when the connection was closed."""
+        self._taking = threading.Lock()
         self._weighed: tuple[PathSnapshot, ...] = ()
         self._controller: RateController | None = None
         self._rate: RateOptions = {}
@@ -189,10 +195,13 @@ class MltConnection:
 
     def take_message(self) -> bytes | None:
         """See Connection."""
-        try:
-            return self.engine.plane.take_message(self._token)
-        except DataPlaneError:
-            raise self._closed_error() from None
+        with self._taking:
+            if self._unread:
+                return self._unread.popleft()
+            try:
+                return self.engine.plane.take_message(self._token)
+            except DataPlaneError:
+                raise self._closed_error() from None
 
     def _closed_error(self) -> AgentError:
         """A new one each time: errors keep the frames of who raises them."""
@@ -245,6 +254,8 @@ class MltConnection:
     def close(self, error: AgentError) -> None:
         """See Connection."""
         self.closed_by = error
+        with self._taking, suppress(DataPlaneError):  # closed by the data plane
+            self._unread.extend(iter(partial(self.engine.plane.take_message, self._token), None))
         self.engine.forget(self._token)
 
     def weigh(self) -> bool:
