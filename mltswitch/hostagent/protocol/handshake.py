@@ -88,11 +88,6 @@ def refused(frame: Goodbye, peer: str) -> AgentError:
     return kind(f"refuses: {reason}", peer=peer)
 
 
-def keeps_own_call(own_name: str, peer: str) -> bool:
-    """Of two calls that cross, the one of the lesser name goes on."""
-    return own_name < peer
-
-
 def goodbye_for(error: AgentError) -> Goodbye:
     """What a peer hears of an error that ends its connection."""
     code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), Code.LEFT)
