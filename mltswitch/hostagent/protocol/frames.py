@@ -122,9 +122,13 @@ def decoded(body: bytes) -> Frame | None:
     try:
         return _FRAMES.validate_python(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ProtocolViolationError(text(f"a control frame of type {place}: {first['msg']}")) from None
+        raise ProtocolViolationError(text(f"a control frame of type {first_problem(error)}")) from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """Where something is wrong first, and what, but not what stands there: that may be a key."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def is_channel_name(name: str) -> bool:
