@@ -52,12 +52,12 @@ def send(
     data, kind = _tensor(**tensor)
     settings = run.settings("sender")
     number = int(layer) if layer.isascii() and layer.isdigit() and len(layer) <= 5 else layer
-    with naming_options({"layer": "--layer"}):
+    with naming_options("layer"):
         dscp = settings.dscp(number)
     # The port of the file is this host's receiver's.
     here = str(Endpoint(settings.listen_at.address, 0))
     about = {"element_type": kind.name.lower(), "dtype": data.dtype.str, "shape": data.shape}
-    Sending(
+    _Sending(
         settings=settings.model_copy(update={"listen": here}),
         options=run,
         announcement=Announcement.model_validate({"rounds": rounds, **about}),
@@ -75,7 +75,7 @@ def send(
 
 
 @dataclass(kw_only=True, eq=False)
-class Sending(Exchange):
+class _Sending(Exchange):
     """The sender's end."""
 
     announcement: Announcement
@@ -87,7 +87,6 @@ class Sending(Exchange):
     is_connected: bool = False
 
     def begin(self) -> Mapping[str, int]:
-        """Connect, and announce the tensor."""
         progress(f"connecting to {', '.join(f'{name} at {at}' for name, at in self.endpoints.items())}")
         until = time.monotonic() + self.options.wait_seconds
         for name, endpoint in self.endpoints.items():
@@ -98,16 +97,13 @@ class Sending(Exchange):
         return dict.fromkeys(self.endpoints, self.announcement.rounds)
 
     def post(self, peer: str, number: int) -> Transfer:
-        """See Exchange."""
         return self.agent.post_sends(peer, [replace(self.request, round_number=number)])[0]
 
     def completed(self, peer: str, number: int) -> None:
-        """A receiver waits to be left."""
-        if number == self.announcement.rounds:
+        if number == self.announcement.rounds:  # a receiver waits to be left
             self.agent.disconnect(peer, "done")
 
     def described(self) -> dict[str, Any]:
-        """See Exchange."""
         head = {"direction": "send", "dscp": self.dscp, "burst_packets": self.settings.burst_packets}
         return {**head, "peers": {name: {} for name in self.endpoints}} if self.is_connected else {}
 
