@@ -88,7 +88,9 @@ struct controller {
     struct mlt_rate_options options;
     /* TIMELY */
     double gradient_ns;
-    int64_t previous_rtt_ns, base_rtt_ns, older_base_rtt_ns, base_since_ns;
+    int64_t previous_rtt_ns, base_rtt_ns, newer_base_rtt_ns, older_base_rtt_ns, base_since_ns;
+    double falling_bps;    /* rate and round trip before the first of several decreases in a row; 0: none */
+    int64_t falling_rtt_ns;
     int64_t step_ns, step_rtt_ns; /* since when, and the least round trip since */
     int32_t increases;
     int64_t slowed_ns;   /* last decrease: what left before says nothing of it */

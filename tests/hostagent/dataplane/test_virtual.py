@@ -534,6 +534,19 @@ def test_an_incast_begins_with_a_small_window_and_slows_down_on_loss() -> None:
     assert sent.sent_packets < 1.2 * sent.packets
 
 
+def test_a_route_that_becomes_longer_is_no_queue() -> None:
+    ends = Ends(rate=RateOptions(cap_bps=1e9))
+    elements = 358 * 2000
+    bits = elements * 32
+    for number, delay_ns in enumerate((50_000, 50_000, 2_000_000, 2_000_000)):
+        ends.delay_ns = delay_ns
+        sent, received = ends.both(
+            *ends.post(gradients(elements), np.zeros(elements, np.float32), round_=number)
+        )
+    goodput_bps = bits * SECOND / (received.ended_ns - sent.ready_ns)
+    assert goodput_bps > 0.3 * 1e9
+
+
 def test_an_external_controller_hears_samples_and_sets_the_rate() -> None:
     ends = Ends(rate=RateOptions(kind=lib.MLT_EXTERNAL, rate_bps=1e9, sample_ns=MILLISECOND))
     elements = 358 * 500
