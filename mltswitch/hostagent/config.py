@@ -323,7 +323,7 @@ class AgentConfig(BaseModel):
         where = f"peer {peer[:60]}"
         if isinstance(remote, Endpoint):
             return self._check_plaintext(remote, where)
-        text = remote or self.peers.get(peer)
+        text = self.peers.get(peer) if remote is None else remote
         if text is None:
             known = shorten(", ".join(self.peers), 80, placeholder=" …")
             expected = f"NAME=ADDRESS:PORT{', or one of ' * bool(known)}{known}"

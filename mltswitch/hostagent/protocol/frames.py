@@ -73,7 +73,7 @@ class Goodbye(_Frame):
 
     type: Literal["goodbye"] = "goodbye"
     code: Annotated[str, Field(max_length=20)] = "left"
-    """Of `handshake.Code`; one that is unknown means `refused`."""
+    """`left`, or one of those of `handshake`; one that is unknown means `refused`."""
     reason: Annotated[str, Field(max_length=MOST_TEXT)] = ""
 
 
