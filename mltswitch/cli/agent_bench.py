@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from mltswitch.cli.bars import progress_bar
-from mltswitch.cli.numbers import NumberRange, parsed_size
+from mltswitch.cli.numbers import SIZE, NumberRange
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.bench import run_bench
@@ -17,14 +17,7 @@ COLUMNS: Final = ("transport", "n #", "tags", "tensors #", "goodput [Gbit/s]", "
 
 @click.command
 @click.option("--seconds", type=NumberRange(1, 3600), default=10.0, help="For all streams; by default 10.")
-@click.option(
-    "--size",
-    "size_bytes",
-    default="25MB",
-    callback=parsed_size,
-    metavar="SIZE",
-    help="Of one tensor; by default 25MB.",
-)
+@click.option("--size", "size_bytes", default="25MB", **SIZE, help="Of one tensor; by default 25MB.")
 @click.option("--mtu", "mtu_bytes", type=click.IntRange(576, 65_536), default=1500, help="By default 1500.")
 @json_option
 def bench(seconds: float, size_bytes: int, mtu_bytes: int, as_json: bool) -> None:

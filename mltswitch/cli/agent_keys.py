@@ -52,7 +52,7 @@ def keys(
         shown, *others = (
             asdict(each) | {"expires": each.expires.isoformat()} for each in (authority, *hosts)
         )
-        print_json({"authority": {**shown, "certificate": certificate, "key": key}, "hosts": others})
+        print_json({"authority": shown | {"certificate": certificate, "key": key}, "hosts": others})
     else:
         rows = [
             (each.name, each.folder, f"{each.expires:%Y-%m-%d %H:%M} UTC", _state(each)) for each in hosts

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mltswitch.cli.agent_options import RunOptions, agent_options
 from mltswitch.cli.agent_transfer import FIRST_ROUND, MOST_ROUNDS, TENSOR, Announcement, Exchange, Round
 from mltswitch.cli.arrays import check_writable, write_array
-from mltswitch.cli.numbers import NumberRange, parsed_size
+from mltswitch.cli.numbers import SIZE, NumberRange
 from mltswitch.cli.output import last_words, progress
 from mltswitch.cli.strangers import Strangers
 from mltswitch.errors import UserInputError, printable
@@ -45,13 +45,7 @@ GOODBYE_SECONDS: Final = 5.0
 @click.option("--listen", metavar="ADDRESS[:PORT]", help="Where peers connect to.")
 @click.option("--loss-bound", type=BELOW_ONE, metavar="SHARE", help="Of packets that may be missing.")
 @click.option("--important-loss-bound", type=BELOW_ONE, metavar="SHARE", help="Of important packets.")
-@click.option(
-    "--maximum",
-    default="1GiB",
-    callback=parsed_size,
-    metavar="SIZE",
-    help="Of memory for all tensors; by default 1GiB.",
-)
+@click.option("--maximum", default="1GiB", **SIZE, help="Of memory for all tensors; by default 1GiB.")
 @agent_options
 def recv(output: str | None, hosts: tuple[str, ...], maximum: int, run: RunOptions, **bounds: Any) -> None:
     """Receive the tensor that peers send with `mltswitch agent send`; they say its size and type.

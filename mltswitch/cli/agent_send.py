@@ -17,7 +17,7 @@ from mltswitch.cli.output import progress
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent import AgentConfig, Endpoint, SendRequest, Transfer
 from mltswitch.hostagent.elements import memory_of
-from mltswitch.hostagent.endpoint import host_name_problem, look_up
+from mltswitch.hostagent.endpoint import host_name_problem
 from mltswitch.hostagent.tagging.policies import POLICIES
 from mltswitch.units import parse_bytes
 from mltswitch.wire import ElementType
@@ -111,12 +111,11 @@ class _Sending(Exchange):
 def _endpoints(settings: AgentConfig, texts: tuple[str, ...]) -> Mapping[str, Endpoint]:
     """Of options `NAME`, `NAME=ADDRESS:PORT` or `NAME=HOST:PORT`; raises UserInputError."""
     found: dict[str, Endpoint] = {}
-    ours = settings.addresses[0]
     for name, separator, place in (text.partition("=") for text in texts):
         where = f"peer {name[:60]}"
         if problem := host_name_problem(name) or ("is named twice" if name in found else ""):
             raise UserInputError(problem, where=where)
-        there = look_up(place, where=where, like=ours) if separator else settings.endpoint(name)
+        there = settings.endpoint(name, place if separator else None)
         require_way_out(settings, name, there)
         found[name] = there
     return found

@@ -7,8 +7,8 @@ checked against the receiver's own limit before memory is made.
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from math import prod
 from statistics import median
@@ -138,25 +138,30 @@ class Exchange(ABC):
 
     def run(self, **more: Any) -> None:
         """All of it, by an agent that is given `more`; prints what came of it, and raises the first error."""
-        with orderly_end():
-            try:
-                with ExitStack() as stack:
-                    self.agent = self._opened(stack, **more)
-                    try:
-                        self._all_rounds(self.begin())
-                    except BaseException as error:
-                        self._leave(error)
-                        raise
-                    finally:
-                        self.end()
-            except (MltswitchError, KeyboardInterrupt, SystemExit) as error:
-                for peer, transfer in self._waiting.items():  # ended by now: the agent is closed
-                    self.note(peer, Round.of(transfer))
+        # SIGTERM ends as an error does: peers are told, no part of a file stays, the last line says why.
+        before = signal.signal(signal.SIGTERM, _end)
+        try:
+            with ExitStack() as stack:
+                self.agent = self._opened(stack, **more)
                 try:
-                    self._print(error)
-                except OSError:  # why a run ends early is more than that nobody takes what it has come to
-                    discard_output()
-                raise
+                    self._all_rounds(self.begin())
+                except BaseException as error:
+                    self._leave(error)
+                    raise
+                finally:
+                    self.end()
+        except (MltswitchError, KeyboardInterrupt, SystemExit) as error:
+            for peer, transfer in self._waiting.items():  # ended by now: the agent is closed
+                self.note(peer, Round.of(transfer))
+            try:
+                self._print(error)
+            except OSError:  # why a run ends early is more than that nobody takes what it has come to
+                discard_output()
+            if isinstance(error, SystemExit) and error.code == SIGNAL_EXIT_CODE + signal.SIGTERM:
+                last_words("mltswitch: told to end (SIGTERM)")
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, before)
         failed = [rounds[-1] for rounds in self.rounds.values() if rounds[-1].error is not None]
         first = min(failed, key=lambda entry: entry.round).error if failed else None
         self._print(first)
@@ -283,19 +288,5 @@ def reason_of(error: BaseException) -> str:
     return "it was interrupted" if isinstance(error, KeyboardInterrupt) else "it failed"
 
 
-@contextmanager
-def orderly_end() -> Iterator[None]:
-    """SIGTERM ends as an error does: peers are told, no part of a file stays, the last line says why."""
-
-    def end(number: int, _frame: object) -> NoReturn:
-        raise SystemExit(SIGNAL_EXIT_CODE + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    except SystemExit as error:
-        if error.code == SIGNAL_EXIT_CODE + signal.SIGTERM:
-            last_words("mltswitch: told to end (SIGTERM)")
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _end(number: int, _frame: object) -> NoReturn:
+    raise SystemExit(SIGNAL_EXIT_CODE + number)

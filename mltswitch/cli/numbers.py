@@ -1,7 +1,7 @@
 """Numbers as options of commands."""
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -19,9 +19,12 @@ class NumberRange(click.FloatRange):
         return super().convert(value, param, ctx)
 
 
-def parsed_size(_context: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    """Bytes of `25MB`, for an option's `callback`; raises UserInputError naming the option."""
+def _parsed_size(_context: click.Context, option: click.Parameter, text: str) -> int:
     try:
-        return None if text is None else parse_bytes(text)
+        return parse_bytes(text)
     except ValueError as error:
         raise UserInputError(str(error), where=max(option.opts, key=len)) from None
+
+
+SIZE: Final[dict[str, Any]] = {"callback": _parsed_size, "metavar": "SIZE"}
+"""Of an option with a default that takes `25MB`: bytes; raises UserInputError naming the option."""
