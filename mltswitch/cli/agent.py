@@ -9,14 +9,10 @@ from mltswitch.cli.agent_paths import paths
 from mltswitch.cli.agent_recv import recv
 from mltswitch.cli.agent_send import send
 
-
-@click.group(
+agent = click.Group(
+    "agent",
+    commands=(keys, paths, recv, send, bench, doctor),
+    help="Send and receive tensors; keys of a job, and the paths between its hosts.",
     epilog="\b\nExamples:\n  mltswitch agent recv -o copy.npy\n"
-    "  mltswitch agent send gradients.npy --to receiver=127.0.0.1"
+    "  mltswitch agent send gradients.npy --to receiver=127.0.0.1",
 )
-def agent() -> None:
-    """Send and receive tensors; keys of a job, and the paths between its hosts."""
-
-
-for command in (keys, paths, recv, send, bench, doctor):
-    agent.add_command(command)

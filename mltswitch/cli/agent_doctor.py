@@ -4,15 +4,13 @@ import re
 import time
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from mltswitch.cli.agent_options import (
     config_options,
-    naming_options,
-    option_name,
+    load_settings,
     require_together,
     require_way_out,
 )
@@ -24,13 +22,12 @@ from mltswitch.hostagent.doctor.examination import CHANNEL, Examiner
 from mltswitch.hostagent.doctor.machine import machine_findings
 from mltswitch.hostagent.doctor.report import Finding, Report, Status, worst
 from mltswitch.hostagent.endpoint import Endpoint
-from mltswitch.hostagent.errors import DeadlineExceededError
 from mltswitch.hostagent.tagging.classes import Classes
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.wire.tos import CS6, CS7, DSCP_COUNT, Dscp
 
 COLUMNS: Final = ("", "examined", "seen", "what to do")
-_LONG_SECONDS: Final = 3600.0
+_EVER_SECONDS: Final = 1e9
 WAIT_SECONDS: Final = 15.0
 """For a peer that is not there yet."""
 _LEAVE_SECONDS: Final = 0.02
@@ -98,18 +95,13 @@ def doctor(
 def _settings(listen: str | None, to: str | None, options: dict[str, Any]) -> AgentConfig:
     """Of this host; with the peer as the only one, and at ports that the host's agent does not use."""
     peer, is_placed, place = (to or "").partition("=")
-    given = {
-        field: str(value.absolute()) if isinstance(value, Path) else value
-        for field, value in {**options, "listen": listen}.items()
-        if value not in {None, False, (), ""} and field != "config"
-    }
-    names = {field: option_name(field) for field in given} | ({"peers": "--to"} if is_placed else {})
-    if options["config"] is options["plan"] is None:  # nobody reads these here
-        given |= {"line_rate": "100Gbps", "classes": {"control_dscp": 40, "gradient_dscp": [34]}}
-    with naming_options(names):
-        if is_placed:
-            given["peers"] = {peer: place}
-        settings = AgentConfig.load(options["config"], given)
+    fields, names = {**options, "listen": listen or None}, {}
+    file = fields.pop("config")
+    if file is options["plan"] is None:  # nobody reads these here
+        fields |= {"line_rate": "100Gbps", "classes": {"control_dscp": 40, "gradient_dscp": [34]}}
+    if is_placed:
+        fields["peers"], names = {peer: place}, {"peers": "--to"}
+    settings = load_settings(file, fields, **names)
     if to is None:
         return settings
     require_way_out(settings, peer, settings.endpoint(peer))  # raises where nobody says where that is
@@ -150,10 +142,7 @@ def _listen(settings: AgentConfig, machine: tuple[Finding, ...], *, once: bool) 
         agent.channel(CHANNEL)
         progress(f"listening at {agent.listening_at}; there: mltswitch agent doctor --to {agent.name}=…")
         while True:
-            try:
-                peer = agent.wait_for_any_peer(_LONG_SECONDS)
-            except DeadlineExceededError:
-                continue
+            peer = agent.wait_for_any_peer(_EVER_SECONDS)
             try:
                 Examiner(agent, peer, machine).serve()
             except AgentError as error:

@@ -8,10 +8,11 @@ from typing import Any, Final
 import click
 
 from mltswitch.cli.output import console, json_option, print_json, progress, table
-from mltswitch.hostagent.security.credentials import CERTIFICATE_FILE, KEY_FILE
-from mltswitch.hostagent.security.keys import JobKeys, KeyFolder, make_keys
+from mltswitch.hostagent.security.keys import KeyFolder, make_keys
+from mltswitch.hostagent.security.tls import CERTIFICATE_FILE, KEY_FILE
 from mltswitch.plan import load_plan
 
+COLUMNS: Final = ("host", "folder", "valid until", "keys")
 _DAYS: Final[dict[str, Any]] = {"type": click.IntRange(1, 3650), "show_default": True}
 _FOLDER: Final = click.Path(path_type=Path, file_okay=False)
 
@@ -45,30 +46,21 @@ def keys(
     """
     planned = [host.name for host in load_plan(plan_file).topology.hosts] if plan_file else []
     made = make_keys(output, [*planned, *names], days=days, authority_days=authority_days, replace=force)
-    authority = made.authority
+    authority, hosts = made.authority, made.hosts
+    certificate, key = authority.folder / CERTIFICATE_FILE, authority.folder / KEY_FILE
     if as_json:
-        files: dict[str, object] = {
-            "certificate": authority.folder / CERTIFICATE_FILE,
-            "key": authority.folder / KEY_FILE,
-        }
-        print_json({"authority": files | _as_data(authority), "hosts": [*map(_as_data, made.hosts)]})
+        shown, *others = (
+            asdict(each) | {"expires": each.expires.isoformat()} for each in (authority, *hosts)
+        )
+        print_json({"authority": shown | {"certificate": certificate, "key": key}, "hosts": others})
     else:
-        _print(made)
-    progress(f"{authority.folder / KEY_FILE}: whoever has it can be any host; keep it off the training hosts")
-
-
-def _as_data(made: KeyFolder) -> dict[str, object]:
-    return asdict(made) | {"expires": made.expires.isoformat()}
-
-
-def _print(made: JobKeys) -> None:
-    rows = [
-        (host.name, host.folder, f"{host.expires:%Y-%m-%d %H:%M} UTC", _state(host)) for host in made.hosts
-    ]
-    console().print(table("Copy each folder to its host", ("host", "folder", "valid until", "keys"), rows))
-    state = "new" if made.authority.is_new else "as before"
-    file = made.authority.folder / CERTIFICATE_FILE
-    click.echo(f"CA ({state}): {file}, valid until {made.authority.expires:%Y-%m-%d}")
+        rows = [
+            (each.name, each.folder, f"{each.expires:%Y-%m-%d %H:%M} UTC", _state(each)) for each in hosts
+        ]
+        console().print(table("Copy each folder to its host", COLUMNS, rows))
+        state = "new" if authority.is_new else "as before"
+        click.echo(f"CA ({state}): {certificate}, valid until {authority.expires:%Y-%m-%d}")
+    progress(f"{key}: whoever has it can be any host; keep it off the training hosts")
 
 
 def _state(host: KeyFolder) -> str:

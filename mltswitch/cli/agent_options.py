@@ -1,26 +1,22 @@
-"""What the commands that open an agent share: options, settings, and how a run ends."""
+"""What the commands that open an agent share: options, and settings from them."""
 
 import re
-import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 
 from mltswitch.cli.numbers import NumberRange
-from mltswitch.cli.output import json_option, last_words, progress
-from mltswitch.errors import MltswitchError, UserInputError
-from mltswitch.hostagent import Agent, AgentConfig, AgentError, TraceWriter, serve_metrics
-from mltswitch.hostagent.endpoint import Endpoint, parse_endpoint
+from mltswitch.cli.output import json_option
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent import AgentConfig, Endpoint
 from mltswitch.hostagent.transport.description import transports
 
-SIGNAL_EXIT_CODE: Final = 128
-"""And the signal's number, as shells have it."""
 _FILE: Final = click.Path(path_type=Path)
 _SECONDS: Final[dict[str, Any]] = {"type": NumberRange(0, 1e6, min_open=True), "metavar": "SECONDS"}
 _FIELDS: Final = {*AgentConfig.model_fields, "line_rate"}
@@ -61,15 +57,25 @@ class RunOptions:
 
     def settings(self, default_name: str) -> AgentConfig:
         """What file and options say together; raises UserInputError naming the field or the option."""
-        given: dict[str, Any] = {
-            field: list(value) if isinstance(value, tuple) else value
-            for field, value in self.fields.items()
-            if value is not None and value is not False and value != ()
-        }
-        for field in {"plan", "keys"} & set(given):  # from this folder, not from the file's
-            given[field] = str(given[field].absolute())
-        with naming_options({field: option_name(field) for field in given}):
-            return AgentConfig.load(self.config, given, default_name=default_name)
+        return load_settings(self.config, self.fields, default_name=default_name)
+
+
+def load_settings(
+    config: Path | None, fields: Mapping[str, Any], *, default_name: str = "", **names: str
+) -> AgentConfig:
+    """Of a file and of fields that go before it; `names` are those of fields that are no option's own.
+
+    Raises UserInputError naming the field or the option.
+    """
+    given: dict[str, Any] = {
+        field: list(value) if isinstance(value, tuple) else value
+        for field, value in fields.items()
+        if value is not None and value is not False and value != ()
+    }
+    for field in {"plan", "keys"} & set(given):  # from this folder, not from the file's
+        given[field] = str(given[field].absolute())
+    with naming_options(*given, **names):
+        return AgentConfig.load(config, given, default_name=default_name)
 
 
 def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,13 +100,14 @@ def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def naming_options(options: Mapping[str, str]) -> Iterator[None]:
+def naming_options(*fields: str, **names: str) -> Iterator[None]:
     """Errors of the library name the place of a value; here that is an option."""
     try:
         yield
     except UserInputError as error:
         field = re.split(r"[.\[]", error.where.rpartition(": ")[2])[0]
-        error.where = options.get(field, error.where)
+        if field in {*fields, *names}:
+            error.where = names.get(field) or option_name(field)
         raise
 
 
@@ -124,57 +131,3 @@ def require_way_out(settings: AgentConfig, peer: str, there: Endpoint) -> None:
         what = f"data from {ours} does not leave this machine, and {peer} is at {there}"
         expected = "this host's address in that network, or `addresses` in the file (-c)"
         raise UserInputError(what, where="--address", expected=expected)
-
-
-@contextmanager
-def running(settings: AgentConfig, run: RunOptions, **more: Any) -> Iterator[Agent]:
-    """An agent, given `more`, with trace and metrics. Where the block ends early, peers are told why."""
-    require_together("open_metrics", "metrics")
-    try:
-        endpoint = None if run.metrics is None else parse_endpoint(run.metrics, default_port=0)
-    except ValueError as error:
-        raise UserInputError(str(error), where="--metrics") from None
-    with ExitStack() as stack:
-        writers = [] if run.trace is None else [stack.enter_context(TraceWriter(run.trace))]
-        observers = (*more.pop("observers", ()), *writers)
-        agent = stack.enter_context(Agent(settings, observers=observers, **more))
-        if endpoint is not None:
-            server = serve_metrics(agent, endpoint, beyond_loopback=run.open_metrics)
-            progress(f"metrics at http://{stack.enter_context(server)}/metrics")
-        for text in agent.warnings:
-            progress(f"warning: {text}")
-        try:
-            yield agent
-        except BaseException as error:
-            for peer in agent.peers:
-                agent.disconnect(peer, reason_of(error))
-            raise
-
-
-def reason_of(error: BaseException) -> str:
-    """Why a run has ended early, for others: names of this host's files are not among it."""
-    if isinstance(error, AgentError):
-        return str(error)
-    if isinstance(error, MltswitchError):
-        return f"{error.what} (expected {error.expected})" if error.expected else error.what
-    if isinstance(error, SystemExit):
-        return "it was told to end"
-    return "it was interrupted" if isinstance(error, KeyboardInterrupt) else "it failed"
-
-
-def _end(number: int, _frame: object) -> NoReturn:
-    raise SystemExit(SIGNAL_EXIT_CODE + number)
-
-
-@contextmanager
-def orderly_end() -> Iterator[None]:
-    """SIGTERM ends as an error does: peers are told, no part of a file stays, the last line says why."""
-    before = signal.signal(signal.SIGTERM, _end)
-    try:
-        yield
-    except SystemExit as error:
-        if error.code == SIGNAL_EXIT_CODE + signal.SIGTERM:
-            last_words("mltswitch: told to end (SIGTERM)")
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -1,7 +1,7 @@
 """`mltswitch agent paths`: the paths between two hosts of a plan, and what the hosts need for them."""
 
 from pathlib import Path as FilePath
-from typing import Final
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
@@ -9,10 +9,10 @@ from click.core import ParameterSource
 from mltswitch.cli.agent_options import option_name
 from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent.fields import Spraying
 from mltswitch.hostagent.spraying import FIRST_SOURCE_PORT, LARGEST_FIRST_SOURCE_PORT, MOST_PATHS
-from mltswitch.hostagent.spraying.paths import Path, PathOptions, SegmentList, SourcePort, paths_between
-from mltswitch.hostagent.spraying.setup import setup_commands
-from mltswitch.plan import Plan, load_plan
+from mltswitch.hostagent.spraying.paths import Path, SegmentList, SourcePort, paths_between, setup_commands
+from mltswitch.plan import load_plan
 from mltswitch.wire import SourceRoute
 
 OF_ONE_MODE: Final = {"sticky": "srv6", "source_ports": "entropy", "first_source_port": "entropy"}
@@ -44,28 +44,22 @@ COLUMNS: Final = ("path #", "by way of", "from", "to", "named by")
 )
 @json_option
 def paths(
-    plan_file: FilePath,
-    source: str,
-    destination: str,
-    setup: bool,
-    sticky: bool,
-    source_ports: int | None,
-    first_source_port: int,
-    as_json: bool,
+    plan_file: FilePath, source: str, destination: str, setup: bool, as_json: bool, **of_one_mode: Any
 ) -> None:
     """Print the paths from one host to another, as the plan's spray mode names them."""
     plan = load_plan(plan_file)
-    _refuse_of_another_mode(plan)
-    options = PathOptions(source_ports, first_source_port, sticky)
+    given = click.get_current_context().get_parameter_source
+    for parameter, mode in OF_ONE_MODE.items():
+        if given(parameter) is ParameterSource.COMMANDLINE and plan.paths.mode != mode:
+            what, expected = f"is of the spray mode {mode}", f"nothing: the plan's is {plan.paths.mode}"
+            raise UserInputError(what, where=option_name(parameter), expected=expected)
+    options = Spraying(**of_one_mode)
     found = paths_between(plan, source, destination, options)
     ends = ((source, destination), (destination, source))
     commands = {host: setup_commands(plan, host, peer, options) for host, peer in ends}
     if as_json:
-        shown = [
-            {"number": path.number, "name": path.name, "source": path.source, "destination": path.destination}
-            | _way(path)[1]
-            for path in found
-        ]
+        names = ("number", "name", "source", "destination")
+        shown = [{name: getattr(path, name) for name in names} | _way(path)[1] for path in found]
         data = {"mode": plan.paths.mode, "from": source, "to": destination, "paths": shown}
         print_json(data | ({"setup": commands} if setup else {}))
     elif setup:
@@ -74,16 +68,6 @@ def paths(
     else:
         rows = [(path.number, path.name, path.source, path.destination, _way(path)[0]) for path in found]
         console().print(table(f"{source} to {destination}: {plan.paths.mode}", COLUMNS, rows))
-
-
-def _refuse_of_another_mode(plan: Plan) -> None:
-    given = click.get_current_context().get_parameter_source
-    for parameter, mode in OF_ONE_MODE.items():
-        if given(parameter) is ParameterSource.COMMANDLINE and plan.paths.mode != mode:
-            expected = f"nothing: the plan's is {plan.paths.mode}"
-            raise UserInputError(
-                f"is of the spray mode {mode}", where=option_name(parameter), expected=expected
-            )
 
 
 def _way(path: Path) -> tuple[str, dict[str, object]]:

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from mltswitch.cli.agent_options import RunOptions, agent_options
 from mltswitch.cli.agent_transfer import FIRST_ROUND, MOST_ROUNDS, TENSOR, Announcement, Exchange, Round
 from mltswitch.cli.arrays import check_writable, write_array
-from mltswitch.cli.numbers import NumberRange
+from mltswitch.cli.numbers import SIZE, NumberRange
 from mltswitch.cli.output import last_words, progress
 from mltswitch.cli.strangers import Strangers
 from mltswitch.errors import UserInputError, printable
 from mltswitch.hostagent import CancelledError, Transfer
 from mltswitch.hostagent.endpoint import host_name_problem
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerConnected, PeerLost
-from mltswitch.units import format_bytes, parse_bytes
+from mltswitch.units import format_bytes
 
 BELOW_ONE: Final = NumberRange(0, 1, max_open=True)
 ROUND: Final = "{round}"
@@ -45,9 +45,9 @@ GOODBYE_SECONDS: Final = 5.0
 @click.option("--listen", metavar="ADDRESS[:PORT]", help="Where peers connect to.")
 @click.option("--loss-bound", type=BELOW_ONE, metavar="SHARE", help="Of packets that may be missing.")
 @click.option("--important-loss-bound", type=BELOW_ONE, metavar="SHARE", help="Of important packets.")
-@click.option("--maximum", default="1GiB", metavar="SIZE", help="Of memory for all tensors; by default 1GiB.")
+@click.option("--maximum", default="1GiB", **SIZE, help="Of memory for all tensors; by default 1GiB.")
 @agent_options
-def recv(output: str | None, hosts: tuple[str, ...], maximum: str, run: RunOptions, **bounds: Any) -> None:
+def recv(output: str | None, hosts: tuple[str, ...], maximum: int, run: RunOptions, **bounds: Any) -> None:
     """Receive the tensor that peers send with `mltswitch agent send`; they say its size and type.
 
     A file appears when a tensor is complete within its bound, or not at all; of several rounds it holds the
@@ -60,15 +60,11 @@ def recv(output: str | None, hosts: tuple[str, ...], maximum: str, run: RunOptio
     names = tuple(dict.fromkeys(hosts))
     if output is not None:
         check_output(output, names)
-    try:
-        most_bytes = parse_bytes(maximum)
-    except ValueError as error:
-        raise UserInputError(str(error), where="--maximum") from None
-    receiving = Receiving(
+    receiving = _Receiving(
         settings=run.settings("receiver"),
         options=run,
         pattern=output,
-        most_bytes=most_bytes,
+        most_bytes=maximum,
         names=names,
         takes_first=not names,
         bounds=bounds | {"deadline_seconds": run.deadline_seconds},
@@ -77,7 +73,7 @@ def recv(output: str | None, hosts: tuple[str, ...], maximum: str, run: RunOptio
 
 
 @dataclass(kw_only=True, eq=False)
-class Receiving(Exchange):
+class _Receiving(Exchange):
     """The receiver's end; observes its agent."""
 
     pattern: str | None
@@ -99,7 +95,6 @@ class Receiving(Exchange):
     _strangers: Strangers = field(default_factory=Strangers)
 
     def admit(self, peer: str) -> str | None:
-        """Why a peer that calls is refused."""
         if peer in self.names or not self.names:
             return None
         return f"{peer} " + ("comes too late" if self.takes_first else "is not expected here (--from)")
@@ -116,7 +111,6 @@ class Receiving(Exchange):
                     self.names = ()
 
     def begin(self) -> Mapping[str, int]:
-        """Wait for peers, and for what they say that they will send."""
         wait_seconds = self.options.wait_seconds
         until = time.monotonic() + wait_seconds
         progress(f"{self.agent.name} listens at {self.agent.listening_at}")
@@ -155,7 +149,6 @@ class Receiving(Exchange):
         return self.buffers[peer][number % len(self.buffers[peer])]
 
     def post(self, peer: str, number: int) -> Transfer:
-        """See Exchange."""
         options = {"element_type": self.announced[peer].element_type, **self.bounds}
         buffer = self._buffer(peer, number)
         return self.agent.post_receive(peer, buffer, tensor=TENSOR, round_number=number, **options)
@@ -165,7 +158,6 @@ class Receiving(Exchange):
         return self.pattern is not None and ROUND not in self.pattern
 
     def completed(self, peer: str, number: int) -> None:
-        """See Exchange; raises UserInputError where its file cannot be written."""
         if self._keeps_last:
             self._last[peer] = number
         elif self.pattern is not None:
@@ -196,7 +188,6 @@ class Receiving(Exchange):
             time.sleep(0.005)
 
     def described(self) -> dict[str, Any]:
-        """See Exchange."""
         peers: dict[str, dict[str, Any]] = {}
         for peer in () if self.is_waiting else self.names:
             found = self.announced[peer]

@@ -17,7 +17,7 @@ from mltswitch.cli.output import progress
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent import AgentConfig, Endpoint, SendRequest, Transfer
 from mltswitch.hostagent.elements import memory_of
-from mltswitch.hostagent.endpoint import host_name_problem, look_up
+from mltswitch.hostagent.endpoint import host_name_problem
 from mltswitch.hostagent.tagging.policies import POLICIES
 from mltswitch.units import parse_bytes
 from mltswitch.wire import ElementType
@@ -52,12 +52,12 @@ def send(
     data, kind = _tensor(**tensor)
     settings = run.settings("sender")
     number = int(layer) if layer.isascii() and layer.isdigit() and len(layer) <= 5 else layer
-    with naming_options({"layer": "--layer"}):
+    with naming_options("layer"):
         dscp = settings.dscp(number)
     # The port of the file is this host's receiver's.
     here = str(Endpoint(settings.listen_at.address, 0))
     about = {"element_type": kind.name.lower(), "dtype": data.dtype.str, "shape": data.shape}
-    Sending(
+    _Sending(
         settings=settings.model_copy(update={"listen": here}),
         options=run,
         announcement=Announcement.model_validate({"rounds": rounds, **about}),
@@ -75,7 +75,7 @@ def send(
 
 
 @dataclass(kw_only=True, eq=False)
-class Sending(Exchange):
+class _Sending(Exchange):
     """The sender's end."""
 
     announcement: Announcement
@@ -87,7 +87,6 @@ class Sending(Exchange):
     is_connected: bool = False
 
     def begin(self) -> Mapping[str, int]:
-        """Connect, and announce the tensor."""
         progress(f"connecting to {', '.join(f'{name} at {at}' for name, at in self.endpoints.items())}")
         until = time.monotonic() + self.options.wait_seconds
         for name, endpoint in self.endpoints.items():
@@ -98,16 +97,13 @@ class Sending(Exchange):
         return dict.fromkeys(self.endpoints, self.announcement.rounds)
 
     def post(self, peer: str, number: int) -> Transfer:
-        """See Exchange."""
         return self.agent.post_sends(peer, [replace(self.request, round_number=number)])[0]
 
     def completed(self, peer: str, number: int) -> None:
-        """A receiver waits to be left."""
-        if number == self.announcement.rounds:
+        if number == self.announcement.rounds:  # a receiver waits to be left
             self.agent.disconnect(peer, "done")
 
     def described(self) -> dict[str, Any]:
-        """See Exchange."""
         head = {"direction": "send", "dscp": self.dscp, "burst_packets": self.settings.burst_packets}
         return {**head, "peers": {name: {} for name in self.endpoints}} if self.is_connected else {}
 
@@ -115,12 +111,11 @@ class Sending(Exchange):
 def _endpoints(settings: AgentConfig, texts: tuple[str, ...]) -> Mapping[str, Endpoint]:
     """Of options `NAME`, `NAME=ADDRESS:PORT` or `NAME=HOST:PORT`; raises UserInputError."""
     found: dict[str, Endpoint] = {}
-    ours = settings.addresses[0]
     for name, separator, place in (text.partition("=") for text in texts):
         where = f"peer {name[:60]}"
         if problem := host_name_problem(name) or ("is named twice" if name in found else ""):
             raise UserInputError(problem, where=where)
-        there = look_up(place, where=where, like=ours) if separator else settings.endpoint(name)
+        there = settings.endpoint(name, place if separator else None)
         require_way_out(settings, name, there)
         found[name] = there
     return found

@@ -4,27 +4,38 @@ The sender announces its tensor by a message, JSON, before the first round. What
 checked against the receiver's own limit before memory is made.
 """
 
+import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from math import prod
 from statistics import median
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, NoReturn, Self
 
 import click
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mltswitch.cli import discard_output
-from mltswitch.cli.agent_options import RunOptions, orderly_end, reason_of, running
+from mltswitch.cli.agent_options import RunOptions, require_together
 from mltswitch.cli.bars import progress_bar
-from mltswitch.cli.output import console, last_words, print_json, table
-from mltswitch.errors import MltswitchError, printable
-from mltswitch.hostagent import Agent, AgentConfig, AgentError, Transfer, TransferStatistics
+from mltswitch.cli.output import console, last_words, print_json, progress, table
+from mltswitch.errors import MltswitchError, UserInputError, printable
+from mltswitch.hostagent import (
+    Agent,
+    AgentConfig,
+    AgentError,
+    TraceWriter,
+    Transfer,
+    TransferMismatchError,
+    TransferStatistics,
+    serve_metrics,
+)
 from mltswitch.hostagent.elements import MOST_ELEMENTS
-from mltswitch.hostagent.errors import TransferMismatchError
+from mltswitch.hostagent.endpoint import parse_endpoint
+from mltswitch.hostagent.telemetry.events import Observer
 from mltswitch.hostagent.telemetry.trace import plain
 from mltswitch.units import format_ratio
 from mltswitch.wire import ElementType
@@ -33,6 +44,8 @@ FIRST_ROUND: Final = 1
 LEAVING_SECONDS: Final = 2.0
 """For open transfers to end once their peers have been told to go."""
 MOST_ROUNDS: Final = 1_000_000
+SIGNAL_EXIT_CODE: Final = 128
+"""And the signal's number, as shells have it."""
 TENSOR: Final = 0
 """The number that the tensor has at both ends."""
 SUMS: Final = ("important_packets", "packets_resent", "packets_duplicate", "packets_marked")
@@ -125,26 +138,53 @@ class Exchange(ABC):
 
     def run(self, **more: Any) -> None:
         """All of it, by an agent that is given `more`; prints what came of it, and raises the first error."""
-        with orderly_end():
-            try:
-                with running(self.settings, self.options, **more) as self.agent:
-                    try:
-                        self._all_rounds(self.begin())
-                    finally:
-                        self.end()
-            except (MltswitchError, KeyboardInterrupt, SystemExit) as error:
-                for peer, transfer in self._waiting.items():  # ended by now: the agent is closed
-                    self.note(peer, Round.of(transfer))
+        # SIGTERM ends as an error does: peers are told, no part of a file stays, the last line says why.
+        before = signal.signal(signal.SIGTERM, _end)
+        try:
+            with ExitStack() as stack:
+                self.agent = self._opened(stack, **more)
                 try:
-                    self._print(error)
-                except OSError:  # why a run ends early is more than that nobody takes what it has come to
-                    discard_output()
-                raise
+                    self._all_rounds(self.begin())
+                except BaseException as error:
+                    self._leave(error)
+                    raise
+                finally:
+                    self.end()
+        except (MltswitchError, KeyboardInterrupt, SystemExit) as error:
+            for peer, transfer in self._waiting.items():  # ended by now: the agent is closed
+                self.note(peer, Round.of(transfer))
+            try:
+                self._print(error)
+            except OSError:  # why a run ends early is more than that nobody takes what it has come to
+                discard_output()
+            if isinstance(error, SystemExit) and error.code == SIGNAL_EXIT_CODE + signal.SIGTERM:
+                last_words("mltswitch: told to end (SIGTERM)")
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, before)
         failed = [rounds[-1] for rounds in self.rounds.values() if rounds[-1].error is not None]
         first = min(failed, key=lambda entry: entry.round).error if failed else None
         self._print(first)
         if first is not None:
             raise first
+
+    def _opened(self, stack: ExitStack, *, observers: Sequence[Observer] = (), **more: Any) -> Agent:
+        """An agent with trace and metrics, which end with the stack."""
+        options = self.options
+        require_together("open_metrics", "metrics")
+        try:
+            endpoint = None if options.metrics is None else parse_endpoint(options.metrics, default_port=0)
+        except ValueError as error:
+            raise UserInputError(str(error), where="--metrics") from None
+        if options.trace is not None:
+            observers = (*observers, stack.enter_context(TraceWriter(options.trace)))
+        agent = stack.enter_context(Agent(self.settings, observers=observers, **more))
+        if endpoint is not None:
+            server = serve_metrics(agent, endpoint, beyond_loopback=options.open_metrics)
+            progress(f"metrics at http://{stack.enter_context(server)}/metrics")
+        for text in agent.warnings:
+            progress(f"warning: {text}")
+        return agent
 
     def note(self, peer: str, result: Round) -> None:
         """A round has ended, or cannot begin."""
@@ -155,28 +195,31 @@ class Exchange(ABC):
         left = dict(left)
         done, total = 0, sum(left.values())
         self._began = time.monotonic(), time.process_time()
-        try:
-            with progress_bar() as advance:
-                for number in range(FIRST_ROUND, FIRST_ROUND + max(left.values(), default=0)):
-                    for peer in [peer for peer, most in left.items() if number < FIRST_ROUND + most]:
-                        try:
-                            self._waiting[peer] = self.post(peer, number)
-                        except AgentError as error:  # it is not connected any more
-                            self.note(peer, Round(number, error))
-                            del left[peer]
-                    for peer in list(self._waiting):
-                        if not self._is_complete(peer):
-                            del left[peer]
-                        done += 1
-                        advance("rounds", done, total)
-        except BaseException as error:
-            for peer in self.agent.peers:  # from here on nothing completes
-                self.agent.disconnect(peer, reason_of(error))
-            for peer, transfer in self._waiting.items():
-                with suppress(AgentError):
-                    transfer.wait(LEAVING_SECONDS)
-                    self.completed(peer, transfer.round_number)
-            raise
+        with progress_bar() as advance:
+            for number in range(FIRST_ROUND, FIRST_ROUND + max(left.values(), default=0)):
+                for peer in [peer for peer, most in left.items() if number < FIRST_ROUND + most]:
+                    try:
+                        self._waiting[peer] = self.post(peer, number)
+                    except AgentError as error:  # it is not connected any more
+                        self.note(peer, Round(number, error))
+                        del left[peer]
+                for peer in list(self._waiting):
+                    if not self._is_complete(peer):
+                        del left[peer]
+                    done += 1
+                    advance("rounds", done, total)
+
+    def _leave(self, error: BaseException) -> None:
+        """Tell peers why the run ends early, and take what completes meanwhile; after that nothing does."""
+        for peer in self.agent.peers:
+            self.agent.disconnect(peer, reason_of(error))
+        until = time.monotonic() + LEAVING_SECONDS
+        while self.agent.peers and time.monotonic() < until:  # else they hear that the agent was closed
+            time.sleep(0.005)
+        for peer, transfer in self._waiting.items():
+            with suppress(AgentError):
+                transfer.wait(LEAVING_SECONDS)
+                self.completed(peer, transfer.round_number)
 
     def _is_complete(self, peer: str) -> bool:
         transfer = self._waiting[peer]
@@ -232,3 +275,18 @@ def _row(rounds: Sequence[Round]) -> tuple[str, ...]:
     share = f"{lost:,} ({format_ratio(lost / packets)})" if lost and packets else "0"
     result = "failed" if is_failed else "within the bound" if lost else "complete"
     return (str(len(rounds)), *times, f"{packets:,}", *sums, share, result)
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a run has ended early, for others: names of this host's files are not among it."""
+    if isinstance(error, AgentError):
+        return str(error)
+    if isinstance(error, MltswitchError):
+        return f"{error.what} (expected {error.expected})" if error.expected else error.what
+    if isinstance(error, SystemExit):
+        return "it was told to end"
+    return "it was interrupted" if isinstance(error, KeyboardInterrupt) else "it failed"
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    raise SystemExit(SIGNAL_EXIT_CODE + number)

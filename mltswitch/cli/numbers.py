@@ -1,9 +1,12 @@
 """Numbers as options of commands."""
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import click
+
+from mltswitch.errors import UserInputError
+from mltswitch.units import parse_bytes
 
 
 class NumberRange(click.FloatRange):
@@ -14,3 +17,14 @@ class NumberRange(click.FloatRange):
         if not math.isfinite(number := click.FLOAT.convert(value, param, ctx)):
             self.fail(f"{number} is no number that can be used here", param, ctx)
         return super().convert(value, param, ctx)
+
+
+def _parsed_size(_context: click.Context, option: click.Parameter, text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise UserInputError(str(error), where=max(option.opts, key=len)) from None
+
+
+SIZE: Final[dict[str, Any]] = {"callback": _parsed_size, "metavar": "SIZE"}
+"""Of an option with a default that takes `25MB`: bytes; raises UserInputError naming the option."""

@@ -40,20 +40,13 @@ class StreamFigures:
     """Of the packets."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchResult:
-    """All of it measured, and true of this machine and of loopback alone."""
-
-    size_bytes: int
-    """Of one tensor."""
-    mtu_bytes: int
-    streams: tuple[StreamFigures, ...]
-
-
 def run_bench(
-    *, size_bytes: int, mtu_bytes: int, seconds: float, advance: Callable[[str, int, int], None]
-) -> BenchResult:
-    """Everything, in about so many seconds; raises MachineError. `advance` is told what is measured."""
+    *, elements: int, mtu_bytes: int, seconds: float, advance: Callable[[str, int, int], None]
+) -> list[StreamFigures]:
+    """A stream for each case, in about so many seconds, true of this machine and of loopback alone.
+
+    Raises MachineError. `advance` is told what is measured.
+    """
     streams = []
     for number, (transport, burst, has_tags) in enumerate(CASES):
         advance(f"{transport}, bursts of {burst or 'many'}", number, len(CASES))
@@ -64,8 +57,8 @@ def run_bench(
             "mtu_bytes": mtu_bytes,
             "listen": "127.0.0.1:0",
         }
-        streams.append(_stream(AgentConfig.model_validate(own), size_bytes // 4, seconds / len(CASES)))
-    return BenchResult(size_bytes=size_bytes // 4 * 4, mtu_bytes=mtu_bytes, streams=tuple(streams))
+        streams.append(_stream(AgentConfig.model_validate(own), elements, seconds / len(CASES)))
+    return streams
 
 
 def _stream(config: AgentConfig, elements: int, seconds: float) -> StreamFigures:

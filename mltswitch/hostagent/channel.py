@@ -147,7 +147,7 @@ class Channel:
             self._agent.engine.connection(peer, self.name, max(0.0, until - time.monotonic()))
 
     def send_message(self, peer: str, message: bytes, timeout_seconds: float = 10.0) -> None:
-        """Small, reliable and in order, while both stay connected: what is not yet read is lost with a peer.
+        """Small, reliable and in order, while both stay connected.
 
         Raises DeadlineExceededError where the peer reads none, AgentError where it is gone.
         """
@@ -166,22 +166,26 @@ class Channel:
             time.sleep(_RETRY_SECONDS)
 
     def receive_message(self, peer: str, timeout_seconds: float = 10.0) -> bytes:
-        """The peer's next one; raises DeadlineExceededError where none comes, AgentError where it is gone."""
+        """The peer's next one, where it has left since, too, unless it is connected anew.
+
+        Raises DeadlineExceededError where none comes, AgentError where the peer is gone and all are read.
+        """
         engine = self._agent.engine
-        connection = engine.connection(peer, self.name, timeout_seconds)
         engine.check_wait()
         until = time.monotonic() + timeout_seconds
-        while True:
-            with engine.changed:
-                message = connection.take_message()
-                if message is not None:
-                    return message
-                left = until - time.monotonic()
-                if left <= 0:
+        with engine.changed:
+            left = engine.left(peer, self.name)
+            connection = left or engine.connection(peer, self.name, timeout_seconds)
+            while (message := connection.take_message()) is None:
+                if engine.connections.get((peer, self.name)) is not connection:
+                    connection = engine.connection(peer, self.name, 0.0)  # raises, unless it is a new one
+                    continue
+                if time.monotonic() >= until:
                     raise DeadlineExceededError(
                         f"has sent no message within {timeout_seconds:g} s", peer=peer
                     )
-                engine.changed.wait(left)
+                engine.changed.wait(max(0.0, until - time.monotonic()))
+        return message
 
     def set_rate(
         self, peer: str, *, cap_bps: float | None = None, controller: RateController | None = None

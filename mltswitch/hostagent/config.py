@@ -88,8 +88,6 @@ class AgentConfig(BaseModel):
     name: HostName | None = None
     """This host's, in the plan and to its peers; None: as its certificate says, or as it calls itself."""
     plan: FileName | None = None
-    plan_name: str | None = None
-    """Of the plan's fabric, in settings that came from one."""
     profile: FileName | None = None
     """The model profile that the plan was made for, so that layers and tensors have names."""
     keys: FileName | None = None
@@ -311,15 +309,9 @@ class AgentConfig(BaseModel):
         """From the keys; None: plain text. Raises UserInputError."""
         if self.keys is None:
             return None
-        from mltswitch.hostagent.security.credentials import Credentials
         from mltswitch.hostagent.security.tls import load_identity
 
-        return load_identity(Credentials.in_folder(Path(self.keys)))
-
-    @property
-    def is_authenticated(self) -> bool:
-        """Whether each datagram has a tag."""
-        return bool(self.authenticate)
+        return load_identity(Path(self.keys))
 
     @property
     def listen_at(self) -> Endpoint:
@@ -331,7 +323,7 @@ class AgentConfig(BaseModel):
         where = f"peer {peer[:60]}"
         if isinstance(remote, Endpoint):
             return self._check_plaintext(remote, where)
-        text = remote or self.peers.get(peer)
+        text = self.peers.get(peer) if remote is None else remote
         if text is None:
             known = shorten(", ".join(self.peers), 80, placeholder=" …")
             expected = f"NAME=ADDRESS:PORT{', or one of ' * bool(known)}{known}"
@@ -343,11 +335,6 @@ class AgentConfig(BaseModel):
     def section(self, transport: str) -> Any:
         """Of a transport, as its own model: its section of the file, or the defaults."""
         return (self.__pydantic_extra__ or {}).get(transport) or transports()[transport].settings()
-
-    @property
-    def path_count(self) -> int:
-        """To the peers that are farthest."""
-        return len(self.addresses)
 
     def path_socket(self, path: int) -> tuple[str, int]:
         """Local address and UDP port of a path; 0: any free port."""

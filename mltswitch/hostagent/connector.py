@@ -9,8 +9,7 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mltswitch.errors import MltswitchError
@@ -22,7 +21,6 @@ from mltswitch.hostagent.protocol.handshake import (
     checked_hello,
     goodbye_for,
     hello,
-    keeps_own_call,
 )
 from mltswitch.hostagent.security.tls import TlsIdentity
 from mltswitch.hostagent.session import Session, guarded
@@ -101,53 +99,45 @@ class Connector:
     async def _accept(self, accepted: socket.socket, address: str) -> None:
         """Somebody calls: from here to the session's end."""
         session: Session | None = None
-        with self._identifying(address):
-            writer: asyncio.StreamWriter | None = None
-            try:
-                async with asyncio.timeout(HELLO_SECONDS):
-                    set_up(accepted, self._engine.config.control_dscp)
-                    reader, writer = await streams_of(accepted, self._identity, is_server=True)
-                    certified = certified_name(writer, self._identity, is_client=True)
-                    frame = await read_frame(reader, address, MOST_HELLO_BYTES)
-                    theirs = checked_hello(frame, own_name=self._engine.name, certified=certified)
-                    self._check_caller(theirs.name)
-                ours = self._engine.offers(theirs.name)
-                session = Session(self._engine, theirs.name, reader, writer, ours)
-                send_frame(writer, hello(self._engine.name, ours))
-                self._engine.begin(session, theirs)
-            except (MltswitchError, OSError, TimeoutError) as problem:
-                error = as_agent_error(problem, address)
-                if writer is None:
-                    accepted.close()
-                else:
-                    if not isinstance(error, PeerUnreachableError) and session is None:
-                        send_frame(writer, goodbye_for(error))
-                    writer.close()
-                is_here = error.peer in self._engine.sessions  # by another call
-                if not is_here and session is None and not isinstance(error, CrossedCallError):
-                    self._engine.tell(
-                        PeerLost(peer=error.peer or address, result=error.result, reason=error.what)
-                    )
-                return
-        await session.run()
-
-    @contextmanager
-    def _identifying(self, address: str) -> Iterator[None]:
-        """Is one no longer when this ends."""
+        writer: asyncio.StreamWriter | None = None
         try:
-            yield
+            async with asyncio.timeout(HELLO_SECONDS):
+                set_up(accepted, self._engine.config.control_dscp)
+                reader, writer = await streams_of(accepted, self._identity, is_server=True)
+                certified = certified_name(writer, self._identity, is_client=True)
+                frame = await read_frame(reader, address, MOST_HELLO_BYTES)
+                theirs = checked_hello(frame, own_name=self._engine.name, certified=certified)
+                self._check_caller(theirs.name)
+            ours = self._engine.offers(theirs.name)
+            session = Session(self._engine, theirs.name, reader, writer, ours)
+            send_frame(writer, hello(self._engine.name, ours))
+            self._engine.begin(session, theirs)
+        except (MltswitchError, OSError, TimeoutError) as problem:
+            error = as_agent_error(problem, address)
+            if writer is None:
+                accepted.close()
+            else:
+                if not isinstance(error, PeerUnreachableError) and session is None:
+                    send_frame(writer, goodbye_for(error))
+                writer.close()
+            is_here = error.peer in self._engine.sessions  # by another call
+            if not is_here and session is None and not isinstance(error, CrossedCallError):
+                who = error.peer or address
+                self._engine.tell(PeerLost(peer=who, result=error.result, reason=error.what))
+            return
         finally:
             self._unidentified[address] -= 1
             if not self._unidentified[address]:
                 del self._unidentified[address]
             self._room.set()
+        await session.run()
 
     def _check_caller(self, peer: str) -> None:
         if peer in self._engine.sessions:
             raise PeerBusyError(f"{peer} is connected already", peer=peer)
         if len(self._engine.sessions) >= MOST_PEERS:
             raise PeerBusyError(f"{MOST_PEERS} peers are connected", peer=peer)
-        if self._handshaking[peer] and keeps_own_call(self._engine.name, peer):
+        if self._handshaking[peer] and self._engine.name < peer:
             raise CrossedCallError("our own call to you goes on", peer=peer)
         if self._admit is not None and not self._dialling[peer]:
             reasons: list[str | None] = []

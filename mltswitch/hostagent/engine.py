@@ -82,8 +82,8 @@ class Engine:
         """By peer and channel; changed under `changed`, in the engine's thread alone."""
         self.sessions: dict[str, Session] = {}
         self.changed = threading.Condition()
-        self._lost: dict[str, str] = {}
-        """Why peers went, the last ones."""
+        self._lost: dict[str, tuple[str, dict[str, Connection]]] = {}
+        """Why peers went, the last ones, and what they had open: their messages can still be read."""
         self.warnings: list[str] = []
         self.listening_at = Endpoint("127.0.0.1", 0)
         self.connector: Final = Connector(self, identity, admit)
@@ -163,9 +163,13 @@ class Engine:
                 return self.connections[peer, channel]
             if peer in self.sessions:
                 raise DeadlineExceededError(f"has not declared channel {channel}", peer=peer)
-            why = f": {self._lost[peer]}" if peer in self._lost else ""
+            why = f": {self._lost[peer][0]}" if peer in self._lost else ""
         what = "the agent is closed" if self.is_closed else f"is not connected{why}"
         raise PeerUnreachableError(what, peer=peer)
+
+    def left(self, peer: str, channel: str) -> Connection | None:
+        """The channel with a peer that is gone."""
+        return None if peer in self.sessions else self._lost.get(peer, ("", {}))[1].get(channel)
 
     def stop(self) -> None:
         """Say goodbye to all, close everything; at most STOP_SECONDS. In a forked child nothing happens."""
@@ -274,7 +278,7 @@ class Engine:
             if self.sessions.get(session.peer) is session:
                 del self.sessions[session.peer]
             self._lost.pop(session.peer, None)
-            self._lost[session.peer] = error.what
+            self._lost[session.peer] = error.what, session.connections.copy()
             if len(self._lost) > MOST_LOST:
                 del self._lost[next(iter(self._lost))]
             self.changed.notify_all()

@@ -33,6 +33,7 @@ class _Entry(BaseModel):
     """What a rank says of itself."""
 
     rank: Annotated[int, Field(ge=0)]
+    world: int
     name: Annotated[str, Field(min_length=1, max_length=63)]
     endpoint: Annotated[str, Field(max_length=100), AfterValidator(lambda text: str(parse_endpoint(text)))]
 
@@ -49,7 +50,8 @@ class Group:
             one host differ; without `listen` it takes any free port.
         timeout_seconds: until all are connected.
 
-    Raises UserInputError, MachineError, or DeadlineExceededError that names the ranks that did not come.
+    Raises UserInputError, also where a rank is there already or ranks disagree on the world's size,
+    MachineError, or DeadlineExceededError that names the ranks that did not come.
     """
 
     def __init__(
@@ -94,7 +96,9 @@ class Group:
         at = self.agent.listening_at
         address = self.agent.config.addresses[0] if at.ip.is_unspecified else at.address
         endpoint = str(Endpoint(address, at.port))
-        own = _Entry(rank=self.rank, name=self.agent.name, endpoint=endpoint).model_dump_json()
+        own = _Entry(
+            rank=self.rank, world=self.world, name=self.agent.name, endpoint=endpoint
+        ).model_dump_json()
         if callable(rendezvous):
             texts = rendezvous(own)
         elif rendezvous == "env://":
@@ -106,7 +110,7 @@ class Group:
         else:
             expected = "env://, file:///PATH or a function"
             raise UserInputError(f"{rendezvous!r:.60}", where="rendezvous", expected=expected)
-        entries = {entry.rank: entry for entry in map(_entry, texts)}
+        entries = {entry.rank: entry for entry in map(self._agreeing, texts)}
         if sorted(entries) != [*range(self.world)]:
             raise self._missing(entries)
         if len({entry.name for entry in entries.values()}) < self.world:
@@ -125,6 +129,16 @@ class Group:
             ranks = [entry.rank for entry in entries if entry.name in here]
             raise self._missing(ranks, f" ({error})") from None
 
+    def _agreeing(self, text: str) -> _Entry:
+        entry = _entry(text)
+        if entry.world != self.world:
+            raise UserInputError(
+                f"rank {self.rank} is one of {self.world}, rank {entry.rank} one of {entry.world}",
+                where="world",
+                expected="one size for all ranks",
+            )
+        return entry
+
     def _by_file(self, path: Path, own: str) -> list[str]:
         """A line for each rank."""
         while True:
@@ -133,7 +147,7 @@ class Group:
                 file.seek(0)
                 lines = file.read().splitlines()
                 if own not in lines:
-                    if any(_entry(line).rank == self.rank for line in lines):
+                    if any(self._agreeing(line).rank == self.rank for line in lines):
                         raise UserInputError(f"rank {self.rank} has been there already", where=str(path))
                     file.write(f"{own}\n")
                     lines.append(own)
@@ -144,19 +158,27 @@ class Group:
             time.sleep(PAUSE_SECONDS)
 
     async def _serve(self, host: str, port: int, own: str) -> list[str]:
-        """Rank 0 hears a line from each of the others, and answers with all of them."""
-        lines, is_complete, is_over = {0: own}, asyncio.Event(), asyncio.Event()
+        """Rank 0 hears a line from each of the others, and answers with all of them, or why not."""
+        lines, writers, is_complete = {0: own}, dict[int, asyncio.StreamWriter](), asyncio.Event()
 
         async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with closing(writer), suppress(ValueError, OSError, UserInputError):  # a stranger's
-                line = (await asyncio.wait_for(reader.readline(), LINE_SECONDS)).decode()
-                rank = _entry(line).rank
-                if 0 < rank < self.world:
-                    lines[rank] = line.strip()
-                    if len(lines) == self.world:
-                        is_complete.set()
-                    await is_over.wait()
-                    writer.write(json.dumps([*lines.values()]).encode() + b"\n")
+                line = (await asyncio.wait_for(reader.readline(), LINE_SECONDS)).decode().strip()
+                entry = _entry(line)
+                rank, problem = entry.rank, ""
+                if entry.world != self.world or rank >= self.world:
+                    problem = f"rank {rank} is one of {entry.world}, rank 0 one of {self.world}"
+                elif lines.get(rank, line) != line:  # the same one: it calls anew
+                    problem = f"rank {rank} is there already, as {_entry(lines[rank]).name}"
+                if problem:
+                    writer.write(json.dumps({"refused": problem}).encode() + b"\n")
+                    return
+                lines[rank], writers[rank] = line, writer
+                if len(lines) == self.world:
+                    is_complete.set()
+                await reader.read(1)  # until it leaves, or has its answer
+                if writers.get(rank) is writer and not is_complete.is_set():
+                    del lines[rank], writers[rank]
 
         try:
             server = await asyncio.start_server(hear, host, port, limit=4096)
@@ -166,9 +188,11 @@ class Group:
             if self.world > 1:
                 with suppress(TimeoutError):  # whoever is here is told who is missing
                     await asyncio.wait_for(is_complete.wait(), self._left())
-            is_over.set()
-            await asyncio.sleep(0)  # all answers are written
-        return [*lines.values()]
+            texts = [*lines.values()]
+            for writer in writers.values():
+                writer.write(json.dumps(texts).encode() + b"\n")
+                writer.close()
+        return texts
 
     async def _ask(self, host: str, port: int, own: str) -> list[str]:
         while self._left():
@@ -177,7 +201,10 @@ class Group:
                     reader, writer = await asyncio.open_connection(host, port, limit=MOST_ANSWER_BYTES)
                     with closing(writer):
                         writer.write(own.encode() + b"\n")
-                        return [str(line) for line in json.loads(await reader.readline())]
+                        answer = json.loads(await reader.readline())
+                        if isinstance(answer, dict):
+                            raise UserInputError(shorten(str(answer.get("refused")), 200), where="env://")
+                        return [str(line) for line in answer]
             await asyncio.sleep(PAUSE_SECONDS)
         raise DeadlineExceededError(f"rank 0 at {host}:{port} does not say who is there")
 

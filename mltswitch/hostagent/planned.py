@@ -9,7 +9,7 @@ from mltswitch.hostagent.config import MOST_BURST_PACKETS, AgentConfig
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.fields import Spraying
 from mltswitch.hostagent.spraying.paths import Path as FabricPath
-from mltswitch.hostagent.spraying.paths import PathOptions, SegmentList, host_of, paths_between
+from mltswitch.hostagent.spraying.paths import SegmentList, host_of, paths_between
 from mltswitch.hostagent.tagging.classes import Classes
 from mltswitch.plan import ClassKind, Host, Plan, load_plan
 from mltswitch.profile import ModelProfile, bundled_names, profile_sha256, resolve_profile
@@ -37,7 +37,6 @@ def planned_fields(config: AgentConfig, folder: Path, name: str) -> dict[str, An
         raise
     spraying, addresses = _spraying(plan, host, config.spraying)
     return _rate(plan, host) | {
-        "plan_name": plan.fabric.name,
         "addresses": addresses,
         "listen": str(Endpoint(str(host.address), AGENT_PORT)),
         "peers": {
@@ -88,11 +87,10 @@ def _spraying(plan: Plan, host: Host, given: Spraying) -> tuple[Spraying, tuple[
     mode = "alias" if plan.paths.mode == "packet" else plan.paths.mode
     if given.mode not in {None, mode}:
         raise UserInputError(f"the plan's is {mode}", where="spraying.mode", expected="nothing")
-    options = PathOptions(given.source_ports, given.first_source_port, given.sticky)
     peers, pods = [entry for entry in plan.topology.hosts if entry.name != host.name], plan.topology.pods
     peers.sort(key=lambda entry: (entry.leaf == host.leaf, pods[entry.leaf] == pods[host.leaf]))
     asked = peers if mode == "p4" else peers[:1]
-    paths = {peer.name: paths_between(plan, host.name, peer.name, options) for peer in asked}
+    paths = {peer.name: paths_between(plan, host.name, peer.name, given) for peer in asked}
     most: tuple[FabricPath, ...] = next(iter(paths.values()), ())
     found: dict[str, Any] = {"mode": mode}
     if mode == "entropy":

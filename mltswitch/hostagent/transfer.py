@@ -165,10 +165,10 @@ class Transfer:
                 self._ticket.finish()
 
     def cancel(self, reason: str = "cancelled") -> None:
-        """Give it up, here, and at the peer once both have posted it; nothing happens where it has ended.
+        """Give it up, here and at the peer; nothing happens where it has ended.
 
-        A send that is given up before the peer's memory is announced here has never been: who waits for it
-        waits on, for another send or until its deadline.
+        Where the peer has not posted its end yet, that fails as soon as it has, unless the same tensor and
+        round is posted here again before: over `mlt`, and for the last 4,096 such ends with each peer.
         """
         with self._lock:
             if self._ticket is not None:

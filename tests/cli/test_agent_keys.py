@@ -11,7 +11,6 @@ import pytest
 from mltswitch.cli.agent_keys import keys
 from mltswitch.documents import dump_yaml
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.security.credentials import Credentials
 from mltswitch.hostagent.security.tls import load_identity
 from mltswitch.plan import Plan
 
@@ -39,7 +38,7 @@ def test_named_hosts(capsys: pytest.CaptureFixture[str]) -> None:
     assert "job/ca/key.pem: whoever has it can be any host; keep it off the training hosts" in captured.err
     assert "PRIVATE" not in captured.out + captured.err
     for name in ("host1", "host2"):
-        assert load_identity(Credentials.in_folder(Path("job/hosts") / name)).name == name
+        assert load_identity(Path("job/hosts") / name).name == name
 
 
 def test_every_host_of_a_plan(capsys: pytest.CaptureFixture[str], lab_plan: Plan) -> None:

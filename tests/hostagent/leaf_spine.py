@@ -18,8 +18,7 @@ import numpy as np
 from mltswitch.hostagent import Agent, AgentConfig
 from mltswitch.hostagent.fields import Spraying
 from mltswitch.hostagent.planned import _spraying
-from mltswitch.hostagent.spraying.paths import PathOptions, host_of
-from mltswitch.hostagent.spraying.setup import setup_commands
+from mltswitch.hostagent.spraying.paths import host_of, setup_commands
 from mltswitch.hostagent.transport.description import PathSnapshot
 from mltswitch.lab.namespaces import NamespaceHandle
 from mltswitch.plan import Plan
@@ -42,7 +41,7 @@ ATTEMPTS: Final = 10
 CODE_POINTS: Final = range(0, 64, 9)
 
 
-def fabric(plan: Plan, options: PathOptions) -> Iterator[str]:
+def fabric(plan: Plan, options: Spraying) -> Iterator[str]:
     """Everything that root does."""
     yield from network(plan)
     for host, peer in (HOSTS, HOSTS[::-1]):
@@ -51,7 +50,7 @@ def fabric(plan: Plan, options: PathOptions) -> Iterator[str]:
                 yield f"ip netns exec {host} {command}"
     if plan.paths.mode == "entropy":
         yield from equal_cost_routes(plan)
-    if options.is_sticky:
+    if options.sticky:
         yield from control_addresses(plan)
 
 
@@ -197,7 +196,7 @@ def main(mode: str) -> None:
     """Print one line of JSON."""
     plan = plan_with(mode.removesuffix(" sticky"), spines=SPINES)
     is_sticky = mode.endswith("sticky")
-    options = PathOptions(source_ports=SOURCE_PORTS, is_sticky=is_sticky)
+    options = Spraying(source_ports=SOURCE_PORTS, sticky=is_sticky)
     script = "\n".join(fabric(plan, options))
     subprocess.run(["sh", "-eu"], input=script, text=True, check=True, capture_output=True)
     with ExitStack() as stack:

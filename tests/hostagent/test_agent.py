@@ -195,7 +195,7 @@ def jobs(tmp_path: Path) -> dict[str, Path]:
 
 def test_keys_of_one_job(make: Make, jobs: dict[str, Path]) -> None:
     one, other = make("one", keys=str(jobs["one"])), make("other", keys=str(jobs["other"]))
-    assert one.config.is_authenticated
+    assert one.config.authenticate
     connect(one, other)
     exchange(one, other)
     with pytest.raises(PeerRefusedError, match="third"):

@@ -174,14 +174,38 @@ def test_who_sends_more_than_is_read_waits(pair: tuple[Agent, Agent]) -> None:
     assert other.receive_message(one.name, PATIENCE_SECONDS) == b"last"
 
 
-def test_who_waits_for_a_message_hears_that_none_comes(pair: tuple[Agent, Agent]) -> None:
-    one, other = pair
+@pytest.mark.parametrize("transport", ["mlt", "tcp"])
+def test_what_has_arrived_can_be_read_when_the_peer_has_left(make: Make, transport: str) -> None:
+    one, other = joined(make, transport=transport)
+    texts = [b"first", b"second", b"third"]
+    for text in texts:
+        one.send_message(other.name, text)
+    assert other.receive_message(one.name, PATIENCE_SECONDS) == texts[0]
+    one.close()
+    eventually(lambda: other.peers == ())
+    assert other.receive_message(one.name, PATIENCE_SECONDS) == texts[1]
+    again = make(one.name, transport=transport)
+    connect(again, other)
+    with pytest.raises(DeadlineExceededError):
+        other.receive_message(one.name, 0.05)  # nothing of another connection
+    again.send_message(other.name, b"anew")
+    again.close()
+    eventually(lambda: other.peers == ())
+    assert other.receive_message(one.name, PATIENCE_SECONDS) == b"anew"
+    for _ in range(2):
+        with pytest.raises(PeerUnreachableError, match=r"peer worker: .*has left"):
+            other.receive_message(one.name, PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("transport", ["mlt", "tcp"])
+def test_who_waits_for_a_message_hears_that_none_comes(make: Make, transport: str) -> None:
+    one, other = joined(make, transport=transport)
     with pytest.raises(DeadlineExceededError, match=r"peer server: has sent no message within 0\.05 s"):
         one.receive_message(other.name, 0.05)
     with in_background(one.receive_message, other.name, PATIENCE_SECONDS) as waited:
         time.sleep(0.05)
         other.close()
-        with pytest.raises(PeerUnreachableError, match="peer server: has left"):
+        with pytest.raises(PeerUnreachableError, match=r"peer server: .*has left"):
             waited()
     for call in (one.send_message, one.default.send_message):
         with pytest.raises(PeerUnreachableError, match="peer server: is not connected"):

@@ -63,9 +63,9 @@ def in_mode(folder: Path, plan: Plan, mode: str, **fields: object) -> AgentConfi
 def test_a_plan_says_the_rest(folder: Path, lab_plan: Plan) -> None:
     found = loaded(folder, **(PLANNED | {"name": "host3"}))
     host = next(entry for entry in lab_plan.topology.hosts if entry.name == "host3")
-    assert (found.name, found.plan, found.plan_name) == ("host3", None, lab_plan.fabric.name)
+    assert (found.name, found.plan) == ("host3", None)
     assert found.addresses == tuple(str(alias) for _, alias in host.aliases)
-    assert [found.path_socket(path) for path in range(found.path_count)] == [
+    assert [found.path_socket(path) for path in range(len(found.addresses))] == [
         (address, 0) for address in found.addresses
     ]
     assert found.listen_at == Endpoint(str(host.address), AGENT_PORT)
@@ -109,7 +109,7 @@ def test_the_file_goes_before_the_plan_and_options_before_the_file(folder: Path)
     assert (found.listen_at, found.path_socket(0)) == (Endpoint("127.0.0.1", 0), ("127.0.0.1", 7))
     assert (found.datagram_bytes, found.buffer_bytes, found.burst_packets) == (8972, 1 << 20, 16)
     assert found.spraying.policy is Policy.LEAST_LOSS
-    assert found.is_authenticated
+    assert found.authenticate
     assert found.endpoint("host2") == Endpoint("127.0.0.2", 9)
     assert "host3" in found.peers
     changed = AgentConfig.load(folder / "agent.yaml", {"mtu_bytes": 1500, "name": "host2"})
@@ -121,14 +121,14 @@ def test_paths_by_source_port(folder: Path, lab_plan: Plan) -> None:
     spraying = {"source_ports": 3, "first_source_port": 5000}
     found = in_mode(folder, lab_plan, "entropy", spraying=spraying)
     address = str(lab_plan.topology.hosts[0].address)
-    assert [found.path_socket(path) for path in range(found.path_count)] == [
+    assert [found.path_socket(path) for path in range(len(found.addresses))] == [
         (address, port) for port in (5000, 5001, 5002)
     ]
-    assert in_mode(folder, lab_plan, "entropy").path_count == 16
+    assert len(in_mode(folder, lab_plan, "entropy").addresses) == 16
     with pytest.raises(UserInputError, match=r"agent\.yaml:4: data_port: paths of the mode entropy"):
         in_mode(folder, lab_plan, "entropy", data_port=7)
     by_hand = loaded(folder, spraying={"mode": "entropy", "source_ports": 2})
-    assert [by_hand.path_socket(path) for path in range(by_hand.path_count)] == [
+    assert [by_hand.path_socket(path) for path in range(len(by_hand.addresses))] == [
         ("127.0.0.1", 61_000),
         ("127.0.0.1", 61_001),
     ]
@@ -157,7 +157,7 @@ def test_source_routes(folder: Path, lab_plan: Plan) -> None:
 
 def test_where_the_switches_choose_there_is_one_path(folder: Path, lab_plan: Plan) -> None:
     found = in_mode(folder, lab_plan, "packet")
-    assert (found.path_count, found.spraying.mode) == (1, "alias")
+    assert (len(found.addresses), found.spraying.mode) == (1, "alias")
     with pytest.raises(UserInputError, match=r"spraying\.mode: the plan's is alias \(expected nothing\)"):
         in_mode(folder, lab_plan, "packet", spraying={"mode": "entropy"})
 
@@ -179,7 +179,7 @@ def test_a_laptop_needs_no_file() -> None:
     assert found.name
     assert found.addresses == ("127.0.0.1",)
     assert found.listen_at == Endpoint("127.0.0.1", AGENT_PORT)
-    assert (found.dscp(99), found.datagram_bytes, found.is_authenticated) == (34, 65_000, False)
+    assert (found.dscp(99), found.datagram_bytes, found.authenticate) == (34, 65_000, False)
     assert found.identity() is None
 
 
@@ -202,9 +202,9 @@ def test_keys_name_the_host_and_tag_its_datagrams(tmp_path: Path) -> None:
     identity = found.identity()
     assert identity is not None
     assert found.name == identity.name == "host7"
-    assert found.is_authenticated
+    assert found.authenticate
     assert found.keys == str(tmp_path / "job/hosts/host7")
-    assert not loaded(tmp_path, keys="job/hosts/host7", authenticate=False).is_authenticated
+    assert not loaded(tmp_path, keys="job/hosts/host7", authenticate=False).authenticate
     with pytest.raises(
         UserInputError, match=r"agent\.yaml:2: name: 'host8' is not the name .*expected host7"
     ):

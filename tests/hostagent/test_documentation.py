@@ -81,7 +81,7 @@ def listed(after: str, pattern: str) -> set[str]:
 
 def test_tables_have_every_field_error_and_call_and_no_other() -> None:
     fields = {field.alias or name for name, field in AgentConfig.model_fields.items()} | {*transports()}
-    assert listed("## The configuration file", r"^\| `([a-z_]+)` \|") == fields - {"schema", "plan_name"}
+    assert listed("## The configuration file", r"^\| `([a-z_]+)` \|") == fields - {"schema"}
     known = {
         name
         for name, entry in vars(errors).items()

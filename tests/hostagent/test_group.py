@@ -4,7 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent import AgentConfig, DeadlineExceededError, Group
+from tests.hostagent.background import eventually
 
 PATIENCE = 30.0
 TCP = AgentConfig(name="host", transport="tcp")
@@ -108,23 +109,27 @@ def test_without_rank_0_nobody_meets(environment: int) -> None:
 
 
 def test_a_rank_that_met_and_left_is_named(tmp_path: Path) -> None:
-    gone = f'{{"rank":1,"name":"host-1","endpoint":"127.0.0.1:{free_port()}"}}'
+    gone = f'{{"rank":1,"world":2,"name":"host-1","endpoint":"127.0.0.1:{free_port()}"}}'
     [problem] = problems(2, [0], lambda own: [own, gone], timeout_seconds=0.5)
     assert isinstance(problem, DeadlineExceededError)
     assert "ranks that did not come: 1 (peer host-1: cannot be reached" in str(problem)
 
 
+def call(port: int) -> socket.socket:
+    """Rank 0, as soon as it listens."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        except ConnectionRefusedError:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
 def test_strangers_at_the_rendezvous_do_no_harm(environment: int) -> None:
     with ThreadPoolExecutor(2) as pool:
         first = start(pool, 2, [0], "env://")
-        until = time.monotonic() + PATIENCE
-        strangers: list[socket.socket] = []
-        while len(strangers) < 3:
-            try:
-                strangers.append(socket.create_connection(("127.0.0.1", environment), timeout=PATIENCE))
-            except ConnectionRefusedError:
-                assert time.monotonic() < until
-                time.sleep(0.01)
+        strangers = [call(environment) for _ in range(3)]
         strangers[0].sendall(b"GET / HTTP/1.1\n")
         strangers[1].sendall(b"x" * 100_000)
         groups = [future.result(PATIENCE) for future in first + start(pool, 2, [1], "env://")]
@@ -132,6 +137,49 @@ def test_strangers_at_the_rendezvous_do_no_harm(environment: int) -> None:
         group.close()
     for stranger in strangers:
         stranger.close()
+
+
+def test_a_rank_that_is_started_twice_hears_so_at_once(environment: int) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        started = start(pool, 3, [0, 1, 1], "env://")
+        done, others = wait(started, PATIENCE, FIRST_COMPLETED)
+        [problem] = [future.exception() for future in done]
+        assert isinstance(problem, UserInputError)
+        assert str(problem) == "env://: rank 1 is there already, as host-1"
+        started = [*others, *start(pool, 3, [2], "env://")]
+        groups = [future.result(PATIENCE) for future in started]
+    for group in groups:
+        group.close()
+
+
+def test_a_rank_whose_first_process_has_gone_may_come_again(environment: int) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        first = start(pool, 3, [0], "env://")
+        with call(environment) as gone:
+            gone.sendall(b'{"rank":1,"world":3,"name":"gone","endpoint":"127.0.0.1:9"}\n')
+            gone.shutdown(socket.SHUT_WR)
+            assert gone.recv(1) == b""
+        groups = [future.result(PATIENCE) for future in first + start(pool, 3, [1, 2], "env://")]
+    for group in groups:
+        assert group.names == ("host-0", "host-1", "host-2")
+        group.close()
+
+
+@pytest.mark.parametrize("how", ["env", "file"])
+def test_who_counts_other_ranks_than_the_first_hears_so(how: str, environment: int, tmp_path: Path) -> None:
+    rendezvous = {"env": "env://", "file": f"file://{tmp_path}/ranks"}[how]
+    with ThreadPoolExecutor(2) as pool:
+        first = start(pool, 2, [0], rendezvous)
+        if how == "file":
+            place = tmp_path / "ranks"
+            eventually(lambda: place.exists() and "host-0" in place.read_text("utf-8"))
+        [wrong] = start(pool, 6, [5], rendezvous)
+        problem = wrong.exception(PATIENCE)
+        assert isinstance(problem, UserInputError)
+        assert "rank 5 is one of 6, rank 0 one of 2" in str(problem)
+        groups = [future.result(PATIENCE) for future in first + start(pool, 2, [1], rendezvous)]
+    for group in groups:
+        group.close()
 
 
 def test_a_file_serves_one_run(tmp_path: Path) -> None:
@@ -142,7 +190,7 @@ def test_a_file_serves_one_run(tmp_path: Path) -> None:
 
 
 def test_names_must_differ() -> None:
-    twin = '{"rank":1,"name":"host-0","endpoint":"127.0.0.1:1"}'
+    twin = '{"rank":1,"world":2,"name":"host-0","endpoint":"127.0.0.1:1"}'
     with pytest.raises(UserInputError, match="two ranks have one name"):
         Group(0, 2, lambda own: [own, twin], config=TCP)
 

@@ -257,6 +257,60 @@ def test_a_cancel_reaches_the_other_end_with_its_reason(make: Make, who: Directi
     exchange(sender, receiver, tensor=1, round_number=1)
 
 
+@pytest.mark.parametrize("how", ["finish", "take", "cancel", "deadline"])
+def test_a_send_that_comes_after_its_receive_ends_at_once(pair: tuple[Agent, Agent], how: str) -> None:
+    sender, receiver = pair
+    at_deadline: dict[str, Any] = {"deadline_seconds": 0.05, "at_deadline": how}
+    at_deadline["at_deadline"] = "take" if how == "take" else "fail"
+    there = receiver.post_receive(
+        SENDER, np.ones(10, np.float32), tensor=1, **(at_deadline if how in {"take", "deadline"} else {})
+    )
+    if how == "finish":
+        there.finish()
+    elif how == "cancel":
+        there.cancel("the step was skipped")
+    eventually(lambda: there.completion is not None)
+    late = sender.post_send(RECEIVER, values(10), tensor=1)
+    if how in {"finish", "take"}:
+        assert late.wait(PATIENCE_SECONDS / 2).missing == [(0, 10)]
+    else:
+        kind, what = {
+            "cancel": (CancelledError, "the peer gave it up: the step was skipped"),
+            "deadline": (DeadlineExceededError, "the peer's time for it was up"),
+        }[how]
+        with pytest.raises(kind, match=f"^peer server, tensor 1, round 0: {what}"):
+            late.wait(PATIENCE_SECONDS / 2)
+    exchange(sender, receiver, tensor=1)
+
+
+@pytest.mark.parametrize("how", ["cancel", "deadline"])
+def test_a_receive_that_comes_after_its_send_has_failed_hears_so_at_once(
+    pair: tuple[Agent, Agent], how: str
+) -> None:
+    sender, receiver = pair
+
+    def fail_a_send() -> None:
+        gone = sender.post_send(
+            RECEIVER, values(10), tensor=1, deadline_seconds=0.05 if how == "deadline" else None
+        )
+        if how == "cancel":
+            gone.cancel("the step was skipped")
+        eventually(lambda: gone.completion is not None)
+
+    fail_a_send()
+    kind, what = {
+        "cancel": (CancelledError, "the peer gave it up: the step was skipped"),
+        "deadline": (DeadlineExceededError, "the peer's time for it was up"),
+    }[how]
+    with pytest.raises(kind, match=f"^peer worker, tensor 1, round 0: {what}"):
+        receiver.post_receive(SENDER, np.zeros(10, np.float32), tensor=1).wait(PATIENCE_SECONDS / 2)
+    exchange(sender, receiver, tensor=1)
+    fail_a_send()
+    again = sender.post_send(RECEIVER, values(10), tensor=1)  # takes its place
+    receiver.post_receive(SENDER, np.zeros(10, np.float32), tensor=1).wait(PATIENCE_SECONDS / 2)
+    assert again.wait(PATIENCE_SECONDS).missing == []
+
+
 @pytest.mark.parametrize("buffer", [np.zeros(11, np.float32), np.zeros(10, np.int32)])
 def test_ends_that_disagree_both_hear_so(pair: tuple[Agent, Agent], buffer: Any) -> None:
     sender, receiver = pair

@@ -132,6 +132,7 @@ static struct flow *flow_new(struct mlt *core, uint64_t token, const struct mlt_
     }
     controller_init(&flow->controller, &options->rate);
     link_init(&flow->sending, NULL);
+    link_init(&flow->early_ends, NULL);
     link_init(&flow->active, flow);
     link_init(&flow->replying, flow);
     timer_init(&flow->control_timer, TIMER_CONTROL, flow);

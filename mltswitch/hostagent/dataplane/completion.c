@@ -70,13 +70,26 @@ static void zero_missing(const struct transfer *transfer)
                    packet == layout->packets - 1 ? layout->last_bytes : layout->full_bytes);
 }
 
+/* A receive has ended that the peer has not heard of, and a send may wait for it. Where the end of the one before is
+ * still to be said, that is enough. */
+static void cancel_silent(struct transfer *transfer, int status, const char *text)
+{
+    struct entry *entry = transfer->entry;
+    if (entry->ended || entry->says & SAY_CANCEL)
+        return;
+    link_remove(&entry->talk); /* it may wait for room for its announcement */
+    entry->was_silent = true;
+    entry_reason(entry, status, text);
+    entry_say(transfer->flow, entry, SAY_CANCEL);
+}
+
 void completion_end(struct transfer *transfer, uint8_t outcome)
 {
     struct flow *flow = transfer->flow;
     struct entry *entry = transfer->entry;
     zero_missing(transfer);
     transfer->outcome = outcome;
-    entry->says = (uint8_t)(entry->says & ~(SAY_READY | SAY_BITMAP));
+    entry->says = (uint8_t)(entry->says & ~(SAY_READY | (entry->ended ? 0 : SAY_BITMAP)));
     if (entry->has_announced) {
         bool is_whole = transfer->result.arrived_packets == transfer->layout.packets;
         entry_announced_no_more(flow, entry);
@@ -85,6 +98,8 @@ void completion_end(struct transfer *transfer, uint8_t outcome)
         transfer_hold(flow->core, transfer);
         transfer->bitmap_said = 0;
         entry_say(flow, entry, (uint8_t)(is_whole ? SAY_STOP : SAY_BITMAP | SAY_STOP));
+    } else {
+        cancel_silent(transfer, MLT_OK, "");
     }
     transfer_end(transfer, MLT_OK, NULL);
 }
@@ -196,18 +211,21 @@ void transfer_timeout(struct transfer *transfer)
         answer(transfer);
 }
 
-/* Fails it, and tells the peer if that knows of it. */
+/* Fails it, and tells the peer: of a send once the peer is ready for it. */
 void transfer_cancel(struct transfer *transfer, int status, const char *text)
 {
     struct entry *entry = transfer->entry;
     bool is_known = transfer->result.is_send ? transfer->result.ready_ns != 0 : entry->has_announced;
-    entry->says = (uint8_t)(entry->says & ~(SAY_READY | SAY_BITMAP | SAY_STATUS_REQUEST));
     if (is_known) {
         entry_announced_no_more(transfer->flow, entry);
         entry->is_closing = !transfer->result.is_send;
-        entry->reason = (uint8_t)-status;
-        snprintf(entry->text, sizeof entry->text, "%s", text);
+        entry->was_silent = false;
+        entry_reason(entry, status, text);
         entry_say(transfer->flow, entry, SAY_CANCEL);
+    } else if (transfer->result.is_send) {
+        entry_keep_end(transfer->flow, entry, EARLY_SEND, status, text);
+    } else {
+        cancel_silent(transfer, status, text);
     }
     transfer_end(transfer, status, text);
 }

@@ -281,6 +281,7 @@ void flow_fail(struct flow *flow, int status, const char *text)
             if (link_is_in(&entry->talk))
                 link_remove(&entry->talk);
             entry->is_offer = entry->is_closing = entry->has_announced = false;
+            entry_forget_end(flow, entry);
             if (entry->transfer)
                 transfer_end(entry->transfer, status, text);
             else

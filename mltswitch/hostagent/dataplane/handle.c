@@ -81,10 +81,6 @@ void mlt_destroy(struct mlt *core)
                 transfer_unhold(core, shared->slots[slot]);
     }
     sockets_free(core);
-    for (struct entry *entry = core->free_entries, *next; entry; entry = next) {
-        next = entry->next;
-        free(entry);
-    }
     if (shared->event_descriptor >= 0)
         close(shared->event_descriptor);
     if (shared->wake_descriptor >= 0)

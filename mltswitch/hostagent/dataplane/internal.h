@@ -34,6 +34,8 @@ enum limit {
     CHECKPOINTS = 128,       /* of a path: what had been sent when */
     CHECKPOINT_PACKETS = 8,  /* between two */
 
+    MOST_EARLY_ENDS = 4096, /* of a flow; older ones are forgotten */
+
     WATCHES = 4, /* looks at a silent flow before it has failed */
 
     MICROSECOND = 1000,
@@ -86,7 +88,9 @@ struct controller {
     struct mlt_rate_options options;
     /* TIMELY */
     double gradient_ns;
-    int64_t previous_rtt_ns, base_rtt_ns, older_base_rtt_ns, base_since_ns;
+    int64_t previous_rtt_ns, base_rtt_ns, newer_base_rtt_ns, older_base_rtt_ns, base_since_ns;
+    double falling_bps;    /* rate and round trip before the first of several decreases in a row; 0: none */
+    int64_t falling_rtt_ns;
     int64_t step_ns, step_rtt_ns; /* since when, and the least round trip since */
     int32_t increases;
     int64_t slowed_ns;   /* last decrease: what left before says nothing of it */
@@ -175,6 +179,10 @@ enum pending_message {
 /* In STOP: why the receiver has ended. */
 enum outcome { OUTCOME_COMPLETE = 0, OUTCOME_WITHIN_BOUNDS = 1, OUTCOME_TAKEN = 2 };
 
+/* An end that the other end's post comes too late for, and will hear of: our send failed before the peer's READY, or the
+ * peer's receive was over before our send. */
+enum early_end { EARLY_NONE, EARLY_SEND, EARLY_RECEIVE };
+
 enum sender_stage { WAITS_FOR_READY, SENDS, LINGERS, WAITS_FOR_BITMAP };
 
 struct transfer {
@@ -210,20 +218,22 @@ struct transfer {
     uint32_t bitmap_said; /* bytes of the bitmap in frames already */
 };
 
-/* What a flow knows of one (tensor, round, direction): a transfer of ours, an offer of the peer's, or that the last
- * transfer is not yet over at the peer. Also what is still to be said of it. */
+/* What a flow knows of one (tensor, round, direction): a transfer of ours, an offer of the peer's, that the last
+ * transfer is not yet over at the peer, or an early end. Also what is still to be said of it. */
 struct entry {
-    struct entry *next; /* of the same bucket, or free */
+    struct entry *next; /* of the same bucket */
     uint32_t tensor, round;
     bool is_send;
     bool is_offer;      /* the peer waits for our send */
     bool is_closing;    /* our receive is over, the peer has not yet said so */
     bool has_announced; /* our receive, to the peer */
+    bool was_silent;    /* what CANCEL is about: a receive that ended before it was announced */
+    uint8_t early_end;
     uint8_t offer_type;
     uint64_t offer_elements;
     uint8_t says; /* pending_message */
-    uint8_t reason;
-    struct link talk;
+    uint8_t reason; /* of CANCEL, or of the early end: a negative mlt_status */
+    struct link talk, early;
     struct transfer *transfer; /* open */
     struct transfer *ended;    /* of which there is something to say */
     char text[MLT_TEXT_BYTES];
@@ -288,7 +298,8 @@ struct flow {
     struct control control;
     struct entry_table table;
     struct entry *last_entry; /* that got data */
-    uint32_t offers, announced;
+    struct link early_ends;   /* entries, the oldest first */
+    uint32_t offers, announced, early_count;
     uint32_t open;            /* transfers */
     struct link sending;      /* sends with something to send, by priority */
     struct link active;       /* in core->active: may send now */
@@ -376,7 +387,6 @@ struct mlt {
     struct flow **flows; /* the core's view, by number */
     uint64_t token_random;
     bool is_seeded, has_more, is_in_bulk; /* the last: much of a tensor is on its way to us */
-    struct entry *free_entries;
     struct mlt_counters counters;
     struct sockets *sockets;
     pthread_mutex_t turn;       /* of the thread, or of a caller that does its own command while the thread sleeps */
@@ -438,6 +448,9 @@ void entry_say(struct flow *flow, struct entry *entry, uint8_t message);
 void entry_withdraw(struct flow *flow, struct entry *entry); /* the peer's offer */
 void entry_announced_no_more(struct flow *flow, struct entry *entry);
 void entry_reopen(struct flow *flow, struct entry *entry); /* the peer has said that the last transfer is over */
+void entry_reason(struct entry *entry, int status, const char *text);
+void entry_keep_end(struct flow *flow, struct entry *entry, enum early_end early_end, int status, const char *text);
+void entry_forget_end(struct flow *flow, struct entry *entry);
 void entry_table_free(struct flow *flow);
 bool layout_of(struct layout *layout, uint8_t element_type, uint64_t elements, uint32_t body_bytes);
 static inline bool bit_is_set(const uint8_t *bits, uint32_t number) { return bits[number >> 3] >> (number & 7) & 1; }

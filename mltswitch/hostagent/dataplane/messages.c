@@ -9,7 +9,7 @@
  *   BITMAP           tensor, round, attempt (2^32-1: the last), byte offset, bytes of the bitmap: 1 = has arrived
  *   STOP             tensor, round, outcome, arrived packets, arrived important packets
  *   STOPPED          tensor, round, packets sent (64)
- *   CANCEL           tensor, round, whether by the sender, reason (8 each), text
+ *   CANCEL           tensor, round, by whom (enum canceller), reason (8 each), text
  *   USER             bytes
  *   USER_CREDIT      bytes of USER messages that may have been sent in all (64)
  */
@@ -45,6 +45,8 @@ enum {
     LEAST_BITMAP_PIECE = 32,
     MILLION = 1000000,
 };
+/* The last one has not said READY; its reason may be 0: it takes nothing. */
+enum canceller { BY_RECEIVER = 0, BY_SENDER = 1, BY_SILENT_RECEIVER = 2 };
 static const uint32_t FINAL = UINT32_MAX; /* as attempt of a bitmap */
 
 /* ------------------------------------------------------------------------------------------------------- writing */
@@ -170,7 +172,7 @@ static bool say_cancel(struct writer *writer, const struct entry *entry)
     uint8_t *body = put_keyed(writer, CANCEL, CANCEL_BYTES + length, entry);
     if (!body)
         return false;
-    body[8] = entry->is_send;
+    body[8] = entry->is_send ? BY_SENDER : entry->was_silent ? BY_SILENT_RECEIVER : BY_RECEIVER;
     body[9] = entry->reason;
     memcpy(body + CANCEL_BYTES, entry->text, length);
     return true;
@@ -268,6 +270,12 @@ static bool take_ready(struct flow *flow, const struct body *body)
         return false;
     if (entry->transfer && entry->transfer->stage != WAITS_FOR_READY)
         return false;
+    bool is_too_late = entry->early_end == EARLY_SEND;
+    entry_forget_end(flow, entry);
+    if (is_too_late) {
+        entry_say(flow, entry, SAY_CANCEL);
+        return true;
+    }
     flow->offers += !entry->is_offer;
     entry->is_offer = true;
     entry->offer_type = body->at[8];
@@ -307,13 +315,21 @@ static bool take_bitmap(struct flow *flow, const struct body *body)
     return true;
 }
 
+/* The peer's, which it had announced. */
+static void receive_is_over(struct flow *flow, struct entry *entry, int status, const char *text)
+{
+    if (entry->is_offer)
+        entry_keep_end(flow, entry, EARLY_RECEIVE, status, text);
+    entry_withdraw(flow, entry);
+    entry_say(flow, entry, SAY_STOPPED);
+}
+
 static bool take_stop(struct flow *flow, const struct body *body)
 {
     struct entry *entry = entry_take(flow, body->tensor, body->round, true, NULL);
     if (!entry)
         return false;
-    entry_withdraw(flow, entry);
-    entry_say(flow, entry, SAY_STOPPED);
+    receive_is_over(flow, entry, MLT_OK, "");
     struct transfer *transfer = entry->transfer;
     if (!transfer || transfer->stage == WAITS_FOR_READY)
         return true;
@@ -336,12 +352,13 @@ static bool take_stopped(struct flow *flow, const struct body *body)
 
 static bool take_cancel(struct flow *flow, const struct body *body)
 {
-    bool is_by_sender = body->at[8];
+    bool is_by_sender = body->at[8] == BY_SENDER, is_by_silent = body->at[8] == BY_SILENT_RECEIVER;
     char text[MLT_TEXT_BYTES] = {0};
     for (uint32_t at = CANCEL_BYTES; at < body->length && at - CANCEL_BYTES < MLT_TEXT_BYTES - 1; at++)
         text[at - CANCEL_BYTES] = body->at[at] >= ' ' && body->at[at] <= '~' ? (char)body->at[at] : '?';
     int status = body->at[9] == -MLT_DEADLINE ? MLT_PEER_DEADLINE
         : body->at[9] == -MLT_MISMATCH        ? MLT_MISMATCH
+        : !body->at[9] && is_by_silent        ? MLT_OK
                                               : MLT_PEER_CANCELLED;
     struct entry *entry = is_by_sender ? entry_find(flow, body->tensor, body->round, false)
                                        : entry_take(flow, body->tensor, body->round, true, NULL);
@@ -357,8 +374,19 @@ static bool take_cancel(struct flow *flow, const struct body *body)
         }
         return true;
     }
-    entry_withdraw(flow, entry);
-    entry_say(flow, entry, SAY_STOPPED);
+    if (is_by_silent) {
+        bool are_both_over = entry->early_end == EARLY_SEND;
+        if (transfer && transfer->stage == WAITS_FOR_READY)
+            transfer_end(transfer, status, text);
+        else if (!transfer && !are_both_over)
+            entry_keep_end(flow, entry, EARLY_RECEIVE, status, text);
+        if (are_both_over) {
+            entry_forget_end(flow, entry);
+            entry_settle(flow, entry);
+        }
+        return true;
+    }
+    receive_is_over(flow, entry, status, text);
     if (transfer && transfer->stage != WAITS_FOR_READY)
         transfer_end(transfer, status, text);
     return true;
@@ -436,7 +464,7 @@ bool messages_take(struct flow *flow, const uint8_t *bytes, uint32_t length)
             return false;
         if (is_known && (body.length < KINDS[type].least_bytes || !KINDS[type].take(flow, &body)))
             return false;
-        if (flow->table.count > flow->open + 2 * MLT_MOST_OFFERS)
+        if (flow->table.count > flow->open + flow->early_count + 2 * MLT_MOST_OFFERS)
             return false; /* entries that only this peer's messages have made */
         bytes += MESSAGE_HEADER_BYTES + body.length;
         length -= MESSAGE_HEADER_BYTES + body.length;

@@ -161,6 +161,15 @@ static void advance(struct flow *flow, struct path *path, uint64_t stamp)
     path->echoed_bytes = bytes;
 }
 
+/* What was sent on a path counts as lost, and not as on its way. */
+static void write_off(struct flow *flow, struct path *path)
+{
+    uint64_t gone_bytes = path->sent_bytes - path->echoed_bytes;
+    flow->in_flight_bytes -= gone_bytes < flow->in_flight_bytes ? gone_bytes : flow->in_flight_bytes;
+    path->echoed_packets = path->sent_packets;
+    path->echoed_bytes = path->sent_bytes;
+}
+
 static void set_state(struct flow *flow, int number, uint8_t state)
 {
     struct path *path = &flow->paths[number];
@@ -297,11 +306,8 @@ static void look_at_flight(struct flow *flow)
     int64_t now_ns = flow->core->now_ns;
     if (!flow->in_flight_bytes || now_ns - flow->flight_since_ns <= patience_ns(flow))
         return;
-    for (int number = 0; number < flow->path_count; number++) {
-        struct path *path = &flow->paths[number];
-        path->echoed_packets = path->sent_packets;
-        path->echoed_bytes = path->sent_bytes;
-    }
+    for (int number = 0; number < flow->path_count; number++)
+        write_off(flow, &flow->paths[number]);
     flow->in_flight_bytes = 0;
     flow->statistics.timeouts++;
     flow->controller.law->on_timeout(&flow->controller, now_ns);
@@ -335,6 +341,7 @@ static void probe_unused(struct flow *flow, int number)
     if (flow->core->now_ns < path->probe_ns)
         return;
     path_probe(flow, number, NULL, 0, flow->options.control_tos);
+    write_off(flow, path); /* or its silence would look like that of all paths, and slow the flow */
     path->probe_wait_ns = 2 * path->probe_wait_ns < LAST_PROBE_NS ? 2 * path->probe_wait_ns : LAST_PROBE_NS;
     path->probe_ns = flow->core->now_ns + path->probe_wait_ns;
 }
@@ -362,8 +369,7 @@ void paths_look(struct flow *flow)
         }
         if (path->state != MLT_PATH_USED) {
             has_unused = true;
-            if (flow->open)
-                probe_unused(flow, number);
+            probe_unused(flow, number);
         }
     }
     begin_period(flow);

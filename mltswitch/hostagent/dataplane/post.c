@@ -247,7 +247,11 @@ static void post(struct mlt *core, struct transfer *transfer)
         return;
     }
     entry->transfer = transfer;
-    if (result->is_send)
+    uint8_t early_end = entry->early_end;
+    entry_forget_end(flow, entry);
+    if (early_end == EARLY_RECEIVE)
+        transfer_end(transfer, -entry->reason, entry->text);
+    else if (result->is_send)
         send_begin(transfer);
     else
         completion_begin(transfer);

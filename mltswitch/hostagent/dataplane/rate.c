@@ -24,6 +24,8 @@ static const double CAUTION = 0.03;            /* of the rate, by one step, near
 static const double COURAGE = 0.10;
 static const double APPROACH = 0.25;           /* of the way back to it, by one step */
 static const double LOST_KEPT = 0.7;           /* of that rate, when packets are lost again: it may be slow by then */
+static const double FALLEN = 0.1;              /* of the rate, by decreases in a row, while */
+static const double STAYED = 0.75;             /* of the round trip is left */
 static const double TEST_RATE = 0.5;           /* of what was sent before, */
 static const double TEST_SHARE = 0.7;          /* and so much of the losses before: no queue of ours */
 static const double RANDOM_MARGIN = 1.5;       /* times such losses */
@@ -68,14 +70,31 @@ static double limited(const struct controller *controller, double rate_bps)
 static void learn_base(struct controller *controller, const struct ack *ack)
 {
     if (ack->now_ns - controller->base_since_ns >= BASE_WINDOW_NS) {
-        controller->older_base_rtt_ns = controller->base_rtt_ns;
-        controller->base_rtt_ns = 0;
+        controller->older_base_rtt_ns = controller->newer_base_rtt_ns;
+        controller->newer_base_rtt_ns = 0;
         controller->base_since_ns = ack->now_ns;
     }
-    if (!controller->base_rtt_ns || ack->rtt_ns < controller->base_rtt_ns)
-        controller->base_rtt_ns = ack->rtt_ns;
+    if (!controller->newer_base_rtt_ns || ack->rtt_ns < controller->newer_base_rtt_ns)
+        controller->newer_base_rtt_ns = ack->rtt_ns;
+    controller->base_rtt_ns = controller->newer_base_rtt_ns;
     if (controller->older_base_rtt_ns && controller->older_base_rtt_ns < controller->base_rtt_ns)
         controller->base_rtt_ns = controller->older_base_rtt_ns;
+}
+
+/* A delay that stays while the flow slows down to a fraction is no queue of its own: the route has become longer, the
+ * queue is others', or a base was measured wrongly. To slow down further would help nobody. */
+static void doubt_base(struct controller *controller, int64_t rtt_ns)
+{
+    if (controller->falling_bps <= 0) {
+        controller->falling_bps = controller->rate_bps;
+        controller->falling_rtt_ns = rtt_ns;
+    } else if (controller->rate_bps < FALLEN * controller->falling_bps) {
+        if ((double)rtt_ns > STAYED * (double)controller->falling_rtt_ns) {
+            controller->base_rtt_ns = controller->newer_base_rtt_ns = rtt_ns;
+            controller->older_base_rtt_ns = 0;
+        }
+        controller->falling_bps = 0;
+    }
 }
 
 static int64_t low_ns(const struct controller *controller)
@@ -97,6 +116,7 @@ static int64_t high_ns(const struct controller *controller)
 static void increase(struct controller *controller, double least_bps)
 {
     bool is_hyperactive = controller->increases++ >= HYPERACTIVE_AFTER;
+    controller->falling_bps = 0;
     double step_bps = most(least_bps, controller->options.increase_bps * (is_hyperactive ? HYPERACTIVE_FACTOR : 1));
     if (controller->has_lost) {
         double careful_bps = controller->rate_bps * (controller->increases > COURAGE_AFTER ? COURAGE : CAUTION);
@@ -117,6 +137,7 @@ static void slow_down(struct controller *controller, double rate_bps, int64_t rt
 static void decrease(struct controller *controller, double severity, int64_t rtt_ns, int64_t now_ns)
 {
     double kept = most(LEAST_KEPT, 1 - controller->options.decrease * severity);
+    doubt_base(controller, rtt_ns);
     slow_down(controller, controller->rate_bps * kept, rtt_ns, now_ns);
 }
 

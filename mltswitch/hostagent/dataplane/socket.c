@@ -36,10 +36,12 @@ enum {
     WAKE = MLT_MOST_SOCKETS, /* as number of an epoll event */
     MOST_SENT = 64,          /* messages of one sendmmsg */
     DATAGRAM_PARTS = 3,      /* header, body, tag */
+    CLOCK_ATTEMPTS = 4,
 };
 static const int64_t NAP_NS = 100 * MICROSECOND;  /* in the middle of a long tensor, so that reads are worth their calls */
 static const int64_t URGENT_NS = 10 * MILLISECOND; /* after the last large piece */
 static const int URGENT_NICENESS = -20;
+static const int64_t CLOCKS_NS = 2 * MICROSECOND; /* to read three clocks */
 static const int64_t LONGEST_WAIT_NS = SECOND; /* in a socket: a stamp that says more is of a clock that was set */
 
 struct sockets {
@@ -311,6 +313,20 @@ static void take(struct mlt *core, int count, int64_t ahead_ns)
     }
 }
 
+/* How far the clock of the kernel's time stamps is ahead of ours, which is read, too. Who is preempted between two clocks
+ * reads them again: the error would be a round trip that is too short. */
+static int64_t realtime_ahead(struct mlt *core)
+{
+    int64_t realtime_ns, before_ns;
+    int attempts = 0;
+    do {
+        before_ns = clock_ns(CLOCK_MONOTONIC);
+        realtime_ns = clock_ns(CLOCK_REALTIME);
+        core->now_ns = clock_ns(CLOCK_MONOTONIC);
+    } while (core->now_ns - before_ns > CLOCKS_NS && ++attempts < CLOCK_ATTEMPTS);
+    return realtime_ns - core->now_ns;
+}
+
 static void read_socket(struct mlt *core, int number)
 {
     struct sockets *sockets = core->sockets;
@@ -327,12 +343,12 @@ static void read_socket(struct mlt *core, int number)
         core->counters.receive_calls++;
         if (count <= 0)
             return; /* nothing, or an error that an earlier datagram of ours has met: path health sees that */
-        core->now_ns = clock_ns(CLOCK_MONOTONIC);
+        int64_t ahead_ns = realtime_ahead(core);
         core->counters.receive_messages += (uint64_t)count;
         uint64_t bytes = 0;
         for (int slot = 0; slot < count; slot++)
             bytes += sockets->received[slot].msg_len;
-        take(core, count, clock_ns(CLOCK_REALTIME) - core->now_ns);
+        take(core, count, ahead_ns);
         read_bytes += bytes;
         bool is_full = count == core->slots_wanted;
         core->slots_wanted = bytes / (uint64_t)count > LARGE_BYTES ? LARGE_SLOTS : SLOTS;

@@ -1,4 +1,5 @@
 /* A flow's entries, found by (tensor, round, direction), and the layout of tensors in packets. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "internal.h"
@@ -41,39 +42,29 @@ static void table_grow(struct entry_table *table)
 /* Finds an entry or makes one, of `spare` if that is there; null: no memory. */
 struct entry *entry_take(struct flow *flow, uint32_t tensor, uint32_t round, bool is_send, struct entry *spare)
 {
-    struct mlt *core = flow->core;
     struct entry *entry = entry_find(flow, tensor, round, is_send);
     if (!entry && flow->table.count == flow->table.size)
         table_grow(&flow->table);
     if (!entry && flow->table.size) {
-        if (spare) {
-            entry = spare;
-            spare = NULL;
-        } else if (core->free_entries) {
-            entry = core->free_entries;
-            core->free_entries = entry->next;
-        } else {
-            entry = malloc(sizeof *entry);
-        }
+        entry = spare ? spare : malloc(sizeof *entry);
+        spare = NULL;
         if (entry) {
             *entry = (struct entry){.tensor = tensor, .round = round, .is_send = is_send};
             link_init(&entry->talk, entry);
+            link_init(&entry->early, entry);
             struct entry **bucket = &flow->table.buckets[bucket_of(&flow->table, tensor, round, is_send)];
             entry->next = *bucket;
             *bucket = entry;
             flow->table.count++;
         }
     }
-    if (spare) {
-        spare->next = core->free_entries;
-        core->free_entries = spare;
-    }
+    free(spare);
     return entry;
 }
 
 void entry_settle(struct flow *flow, struct entry *entry)
 {
-    if (entry->transfer || entry->ended || entry->is_offer || entry->is_closing || entry->says)
+    if (entry->transfer || entry->ended || entry->is_offer || entry->is_closing || entry->says || entry->early_end)
         return;
     struct entry **place = &flow->table.buckets[bucket_of(&flow->table, entry->tensor, entry->round, entry->is_send)];
     while (*place && *place != entry)
@@ -86,8 +77,7 @@ void entry_settle(struct flow *flow, struct entry *entry)
         link_remove(&entry->talk);
     if (flow->last_entry == entry)
         flow->last_entry = NULL;
-    entry->next = flow->core->free_entries;
-    flow->core->free_entries = entry;
+    free(entry);
 }
 
 void entry_say(struct flow *flow, struct entry *entry, uint8_t message)
@@ -128,6 +118,33 @@ void entry_reopen(struct flow *flow, struct entry *entry)
         entry_say(flow, entry, SAY_READY);
     else
         entry_settle(flow, entry);
+}
+
+void entry_reason(struct entry *entry, int status, const char *text)
+{
+    entry->reason = (uint8_t)-status;
+    snprintf(entry->text, sizeof entry->text, "%s", text);
+}
+
+/* Until the other end's post meets it, or too many others have come. */
+void entry_keep_end(struct flow *flow, struct entry *entry, enum early_end early_end, int status, const char *text)
+{
+    entry_forget_end(flow, entry);
+    entry->early_end = (uint8_t)early_end;
+    entry_reason(entry, status, text);
+    link_append(&flow->early_ends, &entry->early);
+    if (++flow->early_count <= MOST_EARLY_ENDS)
+        return;
+    struct entry *oldest = flow->early_ends.next->owner;
+    entry_forget_end(flow, oldest);
+    entry_settle(flow, oldest);
+}
+
+void entry_forget_end(struct flow *flow, struct entry *entry)
+{
+    flow->early_count -= entry->early_end != EARLY_NONE;
+    entry->early_end = EARLY_NONE;
+    link_remove(&entry->early);
 }
 
 void entry_table_free(struct flow *flow)

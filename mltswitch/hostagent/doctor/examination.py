@@ -8,8 +8,7 @@ tensors and messages crosses the network.
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from ipaddress import IPv4Address, IPv6Address
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
@@ -38,6 +37,9 @@ from mltswitch.hostagent.transport.description import ConnectionSnapshot
 from mltswitch.wire import AGENT_HEADER_BYTES, AUTHENTICATION_TAG_BYTES, Dscp
 from mltswitch.wire.internet import ip_udp_bytes
 
+if TYPE_CHECKING:
+    from mltswitch.hostagent.transport.mlt_flow import MltConnection
+
 CHANNEL: Final = "doctor"
 PACKETS: Final = 8
 """With each code point and importance."""
@@ -55,7 +57,6 @@ MOST_ANSWER_BYTES: Final = 1 << 20
 PIECE_BYTES: Final = 1000
 """Of a message."""
 _MORE, _LAST = b"+", b"."
-_Addresses = Annotated[tuple[IPv4Address | IPv6Address, ...], Field(min_length=1)]
 _DEAD: Final = Finding(
     Status.ERROR,
     "path",
@@ -77,12 +78,10 @@ class _Examine(BaseModel):
     """Examine the paths to whoever asks."""
 
     points: tuple[Annotated[Dscp, Field(ge=0, le=63)], ...] = Field(min_length=1, max_length=64)
-    addresses: _Addresses
 
 
 class _Examined(BaseModel):
     machine: tuple[Finding, ...]
-    addresses: _Addresses
     paths: tuple[PathReport, ...]
 
 
@@ -109,10 +108,10 @@ class Examiner:
         except DeadlineExceededError:
             what = "is an agent, and no doctor: there, run `mltswitch agent doctor --listen`"
             raise PeerRefusedError(what, peer=self._peer) from None
-        try:  # the way back first: with it the peer says its addresses
-            self._tell(_Examine.model_validate({"points": points, "addresses": self._addresses()}))
+        try:
+            self._tell(_Examine(points=tuple(points)))  # the way back first, while all our paths have weight
             theirs = self.serve(ANSWER_SECONDS)
-            paths = self._there(points, theirs.addresses)
+            paths = self._there(points)
         except DeadlineExceededError as error:  # messages take any path that answers
             what = f"no path carries messages both ways: {error.what}"
             raise PeerUnreachableError(what, peer=self._peer) from None
@@ -138,26 +137,20 @@ class Examiner:
                 case _Receive():
                     self._tell(self._received(request))
                 case _Examine():
-                    paths = self._there(request.points, request.addresses)
-                    about = {"machine": self._machine, "addresses": self._addresses(), "paths": paths}
-                    examined = _Examined.model_validate(about)
+                    examined = _Examined(machine=self._machine, paths=self._there(request.points))
                     self._tell(examined)
                 case _:
                     return request  # type: ignore[no-any-return]
 
-    def _addresses(self) -> list[str]:
-        config = self._agent.config
-        return [config.path_socket(path)[0] for path in range(config.path_count)]
-
     # The sender
 
-    def _there(self, points: Sequence[Dscp], remotes: _Addresses) -> tuple[PathReport, ...]:
-        count, connection, reports = len(self._snapshot().paths), self._channel.connection(self._peer), []
+    def _there(self, points: Sequence[Dscp]) -> tuple[PathReport, ...]:
+        connection, reports = cast("MltConnection", self._channel.connection(self._peer)), []
         with closing(Network()) as network:
-            for path in range(count):
-                local, remote = self._agent.config.path_socket(path)[0], str(remotes[path % len(remotes)])
+            for path, remote in enumerate(connection.remotes):
+                local, _ = self._agent.config.path_socket(path)
                 routes = route_findings(network, local, [remote])
-                connection.set_weights([int(number == path) for number in range(count)])  # type: ignore[attr-defined]  # mlt's has it
+                connection.set_weights([int(number == path) for number in range(len(connection.remotes))])
                 reports.append(self._path(path, local, remote, points, list(routes)))
         return tuple(reports)
 
@@ -166,7 +159,7 @@ class Examiner:
     ) -> PathReport:
         config = self._agent.config
         overhead = ip_udp_bytes(remote) + AGENT_HEADER_BYTES + config.spraying.header_bytes
-        overhead += AUTHENTICATION_TAG_BYTES if config.is_authenticated else 0
+        overhead += AUTHENTICATION_TAG_BYTES if config.authenticate else 0
         self._count()
         before, counted = self._snapshot().paths[path].sent_packets, self._counted.paths[path]
         first, completion = self._send(FIRST_PACKETS * (config.mtu_bytes or 0), points[0])

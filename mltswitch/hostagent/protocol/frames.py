@@ -73,7 +73,7 @@ class Goodbye(_Frame):
 
     type: Literal["goodbye"] = "goodbye"
     code: Annotated[str, Field(max_length=20)] = "left"
-    """Of `handshake.Code`; one that is unknown means `refused`."""
+    """`left`, or one of those of `handshake`; one that is unknown means `refused`."""
     reason: Annotated[str, Field(max_length=MOST_TEXT)] = ""
 
 
@@ -122,9 +122,13 @@ def decoded(body: bytes) -> Frame | None:
     try:
         return _FRAMES.validate_python(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ProtocolViolationError(text(f"a control frame of type {place}: {first['msg']}")) from None
+        raise ProtocolViolationError(text(f"a control frame of type {first_problem(error)}")) from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """Where something is wrong first, and what, but not what stands there: that may be a key."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def is_channel_name(name: str) -> bool:

@@ -1,7 +1,6 @@
 """What two agents agree on, and who may call whom: decisions without I/O."""
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Final
 
 from mltswitch import __version__
@@ -13,27 +12,17 @@ VERSIONS: Final = (2,)
 CAPABILITIES: Final = ("channels", "messages", "completion-policy", "last-bitmap")
 
 
-class Code(StrEnum):
-    """Why a connection ends, for the peer's program; the reason is for its user."""
-
-    LEFT = "left"
-    REFUSED = "refused"
-    BUSY = "busy"
-    CROSSED = "crossed"
-    PROTOCOL = "protocol"
-
-
 class CrossedCallError(AgentError):
     """The peer's own call to us goes on instead of ours."""
 
 
-_CODES: Final[dict[type[AgentError], Code]] = {
-    CrossedCallError: Code.CROSSED,
-    PeerBusyError: Code.BUSY,
-    PeerRefusedError: Code.REFUSED,
-    ProtocolViolationError: Code.PROTOCOL,
+_CODES: Final[dict[type[AgentError], str]] = {
+    CrossedCallError: "crossed",
+    PeerBusyError: "busy",
+    PeerRefusedError: "refused",
+    ProtocolViolationError: "protocol",
 }
-"""The first that fits: who is busy also refuses."""
+"""Why a connection ends, for the peer's program; the first that fits, for who is busy also refuses."""
 
 
 def hello(name: str, channels: Mapping[str, ChannelOffer]) -> Hello:
@@ -82,18 +71,13 @@ def checked_hello(frame: Frame | None, *, own_name: str, certified: str | None, 
 def refused(frame: Goodbye, peer: str) -> AgentError:
     """A GOODBYE in the place of HELLO."""
     reason = text(frame.reason) or "it says no reason"
-    if frame.code == Code.CROSSED:
+    if frame.code == "crossed":
         return CrossedCallError(reason, peer=peer)
-    kind = PeerBusyError if frame.code == Code.BUSY else PeerRefusedError
+    kind = PeerBusyError if frame.code == "busy" else PeerRefusedError
     return kind(f"refuses: {reason}", peer=peer)
-
-
-def keeps_own_call(own_name: str, peer: str) -> bool:
-    """Of two calls that cross, the one of the lesser name goes on."""
-    return own_name < peer
 
 
 def goodbye_for(error: AgentError) -> Goodbye:
     """What a peer hears of an error that ends its connection."""
-    code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), Code.LEFT)
+    code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), "left")
     return Goodbye(code=code, reason=text(error.what))

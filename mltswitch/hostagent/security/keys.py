@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.endpoint import host_name_problem
-from mltswitch.hostagent.security.credentials import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, opened_key
+from mltswitch.hostagent.security.tls import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, opened_key
 
 if TYPE_CHECKING:
     from mltswitch.hostagent.security.certificates import Signed

@@ -4,17 +4,24 @@ A context reads no environment (SSLKEYLOGFILE), no CA of the system, and resumes
 proves both certificates anew. Whoever uses one asks `peer_name` before a word is believed.
 """
 
+import os
 import ssl
-from contextlib import suppress
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.endpoint import host_name_problem
 from mltswitch.hostagent.errors import AgentError, PeerRefusedError
-from mltswitch.hostagent.security.credentials import Credentials, opened_key
 
+AUTHORITY_FILE: Final = "ca.pem"
+"""The job's CA, in the folder of each host."""
+CERTIFICATE_FILE: Final = "certificate.pem"
+KEY_FILE: Final = "key.pem"
 _FINDINGS: Final = {
     9: "its certificate is not valid yet: this host's clock or that of whoever signed it is wrong",
     10: "its certificate has expired, or this host's clock is wrong",
@@ -115,10 +122,10 @@ def refusal(error: ssl.SSLError, peer: str) -> AgentError:
     return PeerRefusedError(_REASONS.get(reason, why), peer=peer)
 
 
-def load_identity(credentials: Credentials) -> TlsIdentity:
+def load_identity(folder: Path) -> TlsIdentity:
     """Read a host's keys; raises UserInputError where no peer would accept them."""
-    client = _loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), credentials)
-    server = _loaded(_AcceptingContext(ssl.PROTOCOL_TLS_SERVER), credentials)
+    client = _loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), folder)
+    server = _loaded(_AcceptingContext(ssl.PROTOCOL_TLS_SERVER), folder)
     server.num_tickets = 0
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     accepting = server.wrap_bio(to_server, to_client, server_side=True)
@@ -134,25 +141,50 @@ def load_identity(credentials: Credentials) -> TlsIdentity:
         error = refusal(problem, "") if isinstance(problem, ssl.SSLError) else problem
         what = error.what.removeprefix("its certificate ").removeprefix("it ")
         hint = "`mltswitch agent keys` makes new ones"
-        raise UserInputError(what, where=str(credentials.certificate), hint=hint) from None
+        raise UserInputError(what, where=str(folder / CERTIFICATE_FILE), hint=hint) from None
     finally:
         client.check_hostname = True
     ends = ssl.cert_time_to_seconds(str((accepting.getpeercert() or {})["notAfter"]))
     return TlsIdentity(name, datetime.fromtimestamp(ends, UTC), client, server)
 
 
-def _loaded(context: ssl.SSLContext, credentials: Credentials) -> ssl.SSLContext:
+def _loaded(context: ssl.SSLContext, folder: Path) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT
-    with opened_key(credentials.key) as key:  # by descriptor: what is loaded is what was checked
-        file = credentials.authority
+    with opened_key(folder / KEY_FILE) as key:  # by descriptor: what is loaded is what was checked
+        file = folder / AUTHORITY_FILE
         try:
             context.load_verify_locations(file)
-            file = credentials.certificate
+            file = folder / CERTIFICATE_FILE
             context.load_cert_chain(file, f"/proc/self/fd/{key}", "")  # without password OpenSSL asks for one
         except (OSError, ValueError) as error:  # SSLError is an OSError
             why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
             what = f"cannot be used ({why.replace('_', ' ').lower()})"
             raise UserInputError(what, where=str(file), expected=_EXPECTED) from None
     return context
+
+
+@contextmanager
+def opened_key(path: Path) -> Iterator[int]:
+    """A descriptor of a key's file; raises UserInputError where it is not its owner's alone."""
+    try:
+        # a pipe without a writer must not block the opening
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        hint = "`mltswitch agent keys` makes a folder of keys for each host"
+        raise UserInputError(f"cannot be read: {error.strerror}", where=str(path), hint=hint) from None
+    try:
+        status = os.fstat(descriptor)
+        mode = stat.S_IMODE(status.st_mode)
+        if not stat.S_ISREG(status.st_mode):
+            raise UserInputError("is no regular file", where=str(path))
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            what = f"others than its owner may use this key (mode {mode:04o})"
+            hint = f"`chmod 600 {path}`; if somebody could read it, make a new one"
+            raise UserInputError(what, where=str(path), hint=hint)
+        if status.st_uid not in {0, os.geteuid()}:
+            raise UserInputError(f"this key belongs to another user ({status.st_uid})", where=str(path))
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,22 +1,31 @@
-"""The paths between two hosts of a plan, in its spray mode.
+"""The paths between two hosts of a plan, in its spray mode, and what root sets up for them once.
 
 Hosts below one leaf have one path, by that leaf alone. Between leaves there is one for each spine, between
 pods one for each core, in the order of `addressing.alias`. The mode `entropy` has one for each UDP source
 port, and the switches' hash decides where it leads; `packet` has one, because the switches choose.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from textwrap import shorten
 from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.hostagent.spraying import FIRST_SOURCE_PORT, LEAST_SOURCE_PORTS, MOST_PATHS
+from mltswitch.hostagent.fields import Spraying
+from mltswitch.hostagent.spraying import LEAST_SOURCE_PORTS, MOST_PATHS
 from mltswitch.plan import Host, PathName, Plan, Segments, Switch, trailing_number
 from mltswitch.wire import ETHERTYPE_IPV4, SourceRoute
 
 SOURCE_PORTS_PER_SPINE: Final = 4
 """A fair hash of 16 ports over 4 spines leaves one of these without any in 4 % of all cases: 4 · (3/4)¹⁶."""
+DEFAULT_OPTIONS: Final = Spraying()
+NOTHING: Final = ("# nothing: the host's own address does",)
+RAW_FRAMES: Final = (
+    "# nothing once; an agent that writes source routes sends whole Ethernet frames, and needs for that",
+    "# the capability CAP_NET_RAW and no other, which root gives it as it starts, for example:",
+    "# setpriv --reuid USER --init-groups --inh-caps +net_raw --ambient-caps +net_raw -- COMMAND",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +60,6 @@ class Path:
     """What names the path beside the addresses; None: nothing does."""
 
 
-@dataclass(frozen=True, slots=True)
-class PathOptions:
-    """What a plan leaves open."""
-
-    source_ports: int | None = None
-    """Mode `entropy`: how many, 1 to 64; None: 16, or 4 for each spine where that is more."""
-    first_source_port: int = FIRST_SOURCE_PORT
-    is_sticky: bool = False
-    """Mode `srv6`: a header for each socket instead of a route for each address."""
-
-
-DEFAULT_OPTIONS: Final = PathOptions()
-
-
 def host_of(plan: Plan, name: str) -> Host:
     """The plan's host of this name; raises UserInputError."""
     known = {host.name: host for host in plan.topology.hosts}
@@ -83,9 +78,9 @@ def segments_of(plan: Plan) -> Segments:
 
 
 def paths_between(
-    plan: Plan, source_name: str, destination_name: str, options: PathOptions = DEFAULT_OPTIONS
+    plan: Plan, source_name: str, destination_name: str, options: Spraying = DEFAULT_OPTIONS
 ) -> tuple[Path, ...]:
-    """All paths, as the source names them.
+    """All paths, as the source names them; of the options those count that the plan's mode leaves open.
 
     Raises:
         UserInputError: no such host, both are one, or the fabric file says no address of one.
@@ -130,7 +125,7 @@ def _below_one_leaf(plan: Plan, source: Host, destination: Host) -> Path:
 
 
 def _by_name(
-    plan: Plan, source: Host, destination: Host, number: int, path: PathName, options: PathOptions
+    plan: Plan, source: Host, destination: Host, number: int, path: PathName, options: Spraying
 ) -> Path:
     if plan.paths.mode == "p4":
         hops = plan.topology.walk(source, destination, path)
@@ -140,7 +135,7 @@ def _by_name(
         rules, spine = segments_of(plan), plan.topology.switch(path.top)
         ours, theirs = (rules.path_address(host, spine.index) for host in (source, destination))
         segments = (rules.locator(spine.index).network_address, theirs)
-        return Path(number, spine.name, ours, theirs, SegmentList(segments, options.is_sticky))
+        return Path(number, spine.name, ours, theirs, SegmentList(segments, options.sticky))
     first, last = (dict(host.aliases)[path.name] for host in (source, destination))
     return Path(number, path.name, first, last, None)
 
@@ -157,3 +152,50 @@ def _source_route(hops: list[tuple[Switch, str]]) -> SourceRoute:
             )
         numbers.append(number)
     return SourceRoute(tuple(numbers), ETHERTYPE_IPV4)
+
+
+def setup_commands(plan: Plan, name: str, peer: str, options: Spraying = DEFAULT_OPTIONS) -> tuple[str, ...]:
+    """What root does once on a host that exchanges tensors with this peer; lines with # explain.
+
+    The kernel forgets all of it when the host starts again. Each command may be given again: what is there
+    already stays as it is. Raises what `paths_between` raises.
+    """
+    host, paths = host_of(plan, name), paths_between(plan, name, peer, options)
+    match plan.paths.mode:
+        case "alias":
+            return tuple(_aliases(host))
+        case "srv6":
+            return tuple(_segments(plan, host, paths))
+        case "p4":
+            return RAW_FRAMES
+    return NOTHING
+
+
+def _aliases(host: Host) -> Iterator[str]:
+    """Addresses, and routes that leave by the fabric's interface with the source address of the same spine.
+
+    The routes matter on hosts that have another interface: without them the alias of a peer goes by the
+    default route, and strict reverse-path filtering (rp_filter 1) drops what comes from one.
+    """
+    for _, alias in host.aliases:
+        yield f"ip addr replace {alias}/32 dev {host.interface}"
+    for (_, prefix), (_, alias) in zip(host.alias_prefixes, host.aliases, strict=True):
+        yield f"ip route replace {prefix} via {host.gateway} dev {host.interface} src {alias}"
+
+
+def _segments(plan: Plan, host: Host, paths: tuple[Path, ...]) -> Iterator[str]:
+    rules, name = segments_of(plan), host.interface
+    # Of a host, the kernel takes a packet with a segment routing header only where both say so.
+    yield "sysctl -w net.ipv6.conf.all.seg6_enabled=1"
+    yield f"sysctl -w net.ipv6.conf.{name.replace('.', '/')}.seg6_enabled=1"
+    for path in plan.topology.paths:
+        address = rules.path_address(host, plan.topology.switch(path.top).index)
+        yield f"ip -6 addr replace {address}/64 dev {name} nodad"
+    port = plan.topology.switch(host.leaf).port(host.leaf_port)
+    yield f"ip -6 route replace {rules.block} via {rules.port_addresses(port)[0]} dev {name}"
+    for way, source in ((path.way, path.source) for path in paths):
+        if isinstance(way, SegmentList) and not way.is_sticky:
+            spine, destination = way.segments
+            # Inline, the kernel itself puts the packet's destination behind the segments that are listed.
+            inline = f"encap seg6 mode inline segs {spine} dev {name} src {source}"
+            yield f"ip -6 route replace {destination}/128 {inline}"

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -104,15 +103,14 @@ class ByFunction:
         return _flags(self.function(rows), len(rows), "importance function")
 
 
-BY_MAGNITUDE: Final = Compiled("magnitude")
-"""Packets whose mean |element| reaches the median of a sample of packet means (MLT, section 4.2.2, where the
-paper compares with the median gradient, which marks nearly all packets)."""
-ALL_IMPORTANT: Final = Compiled("all")
-"""For parameters, which are never dropped first (MLT, section 6.1)."""
-NONE_IMPORTANT: Final = Compiled("none")
-POLICIES: Final[Mapping[str, ImportancePolicy]] = MappingProxyType(
-    {"magnitude": BY_MAGNITUDE, "all": ALL_IMPORTANT, "none": NONE_IMPORTANT, "position": ByPosition()}
-)
+POLICIES: Final[Mapping[str, ImportancePolicy]] = {
+    # Packets whose mean |element| reaches the median of a sample of packet means (MLT, section 4.2.2, where
+    # the paper compares with the median gradient, which marks nearly all packets).
+    "magnitude": Compiled("magnitude"),
+    "all": Compiled("all"),  # for parameters, which are never dropped first (MLT, section 6.1)
+    "none": Compiled("none"),
+    "position": ByPosition(),
+}
 
 
 def policy_named(policy: ImportancePolicy | str) -> ImportancePolicy:

@@ -332,8 +332,6 @@ class Transport(Protocol):
     """The description that is registered."""
 
     name: str
-    is_datagram: bool
-    """Whether it has paths, importance and loss."""
     settings: type[BaseModel]
     """Its section of the agent's file, under its name."""
 

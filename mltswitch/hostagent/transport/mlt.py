@@ -30,7 +30,6 @@ class MltTransport:
     """The description."""
 
     name = NAME
-    is_datagram = True
     settings = MltSettings
 
     def open(self, host: TransportHost) -> "MltEngine":

@@ -4,12 +4,14 @@ It works in a thread of its own; posts and results are in mlt_flow.py.
 """
 
 import errno
+import fcntl
 import secrets
 import socket
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from ipaddress import ip_address
+from ipaddress import IPv4Address, ip_address
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -23,21 +25,28 @@ from mltswitch.hostagent.errors import (
     PeerUnreachableError,
     ProtocolViolationError,
 )
-from mltswitch.hostagent.protocol.frames import text
+from mltswitch.hostagent.fields import Spraying
+from mltswitch.hostagent.protocol.frames import first_problem, text
 from mltswitch.hostagent.session import guarded
-from mltswitch.hostagent.spraying.frames import frame_header
 from mltswitch.hostagent.spraying.shares import Policy
 from mltswitch.hostagent.telemetry.events import PacketsRefused, PathChanged
 from mltswitch.hostagent.transport.description import TransportHost
 from mltswitch.hostagent.transport.mlt import NAME, MltSettings
 from mltswitch.hostagent.transport.mlt_flow import ECT, MltConnection, path_state
-from mltswitch.wire import AGENT_HEADER_BYTES, AUTHENTICATION_TAG_BYTES
+from mltswitch.wire import (
+    AGENT_HEADER_BYTES,
+    AUTHENTICATION_TAG_BYTES,
+    ETHERTYPE_IPV4,
+    ETHERTYPE_SOURCE_ROUTE,
+    SourceRoute,
+)
 
 WEIGH_SECONDS: Final = 0.1
 """Between two looks at the paths, while something is on its way."""
 MOST_WINDOW_BYTES: Final = 1 << 30
 KEY_BYTES: Final = 16
 SALT_BYTES: Final = 4
+_SIOCGIFHWADDR: Final = 0x8927
 _ENDS: Final[dict[int, tuple[type[AgentError], str]]] = {
     lib.MLT_EVENT_SILENT: (PeerUnreachableError, "has been silent for too long"),
     lib.MLT_EVENT_PROTOCOL: (ProtocolViolationError, "breaks the protocol of the data plane"),
@@ -81,7 +90,7 @@ class MltEngine:
         self._frames: int | None = None
         self._receive_bytes = 1 << 30
         """Of the least of the sockets' buffers, as the kernel counts them: half of it is data."""
-        spraying, numbers = host.config.spraying, range(host.config.path_count)
+        spraying, numbers = host.config.spraying, range(len(host.config.addresses))
         try:
             # Where source routes name paths, answers to all of them come to one socket.
             shared = [self._bound(0)] * len(numbers) if spraying.mode == "p4" else None
@@ -151,7 +160,7 @@ class MltEngine:
             paths=[_PathOffer(address=address, port=port) for _, address, port in self._sockets],
             datagram_bytes=config.datagram_bytes,
             window_bytes=max(65_536, self._receive_bytes // 4),
-            authenticate=config.is_authenticated,
+            authenticate=bool(config.authenticate),
             key=secrets.token_hex(KEY_BYTES),
             salt=secrets.token_hex(SALT_BYTES),
         ).model_dump()
@@ -189,22 +198,20 @@ class MltEngine:
             for way, end in (("send", offer), ("receive", mine)):
                 options[f"{way}_key"] = bytes.fromhex(end.key)
                 options[f"{way}_salt"] = bytes.fromhex(end.salt)
-        paths = [self._path(peer, number, offer.paths) for number in range(self._count(peer, offer))]
+        # As many paths as ours, or as its source routes are; answers go by these, too.
+        most = max(len(offer.paths), len(config.spraying.routes.get(peer, ())))
+        ends = [offer.paths[number % len(offer.paths)] for number in range(min(len(self._sockets), most))]
+        paths = [self._path(peer, number, there) for number, there in enumerate(ends)]
         try:
             self.plane.open(mine.token, options, paths)
         except (OSError, DataPlaneError) as error:
             raise PeerRefusedError(_malformed(channel, error), peer=peer) from None
-        connection = MltConnection(self, peer, channel, mine.token, len(paths), body_bytes, window_bytes)
+        remotes = [there.address for there in ends]
+        connection = MltConnection(self, peer, channel, mine.token, remotes, body_bytes, window_bytes)
         self._by_token[mine.token] = connection
         return connection
 
-    def _count(self, peer: str, offer: _Offer) -> int:
-        """Paths to this peer: ours, or as many as its source routes are; answers go by these, too."""
-        routes = self.host.config.spraying.routes.get(peer, ())
-        return min(len(self._sockets), max(len(offer.paths), len(routes)))
-
-    def _path(self, peer: str, number: int, theirs: list[_PathOffer]) -> Fields:
-        there = theirs[number % len(theirs)]
+    def _path(self, peer: str, number: int, there: _PathOffer) -> Fields:
         place, address, port = self._sockets[number]
         spraying = self.host.config.spraying
         if self._frames is None:
@@ -215,13 +222,8 @@ class MltEngine:
         routes = spraying.routes.get(peer)
         if not routes:
             raise PeerRefusedError("no source route leads to it", peer=peer)
-        header = frame_header(
-            spraying.interface or "",
-            spraying.gateway or "",
-            routes[number % len(routes)],
-            source=(address, port),
-            destination=(there.address, there.port),
-        )
+        route = routes[number % len(routes)]
+        header = _frame_header(spraying, route, (address, port), (there.address, there.port))
         return path_fields(there.address, there.port, socket=self._frames, frame=header)
 
     # Events
@@ -291,10 +293,32 @@ class MltEngine:
             self.done(transfer)
 
 
+def _frame_header(
+    spraying: Spraying, ports: Sequence[int], source: tuple[str, int], destination: tuple[str, int]
+) -> bytes:
+    """All of a frame before its UDP payload, for packets that carry their route (docs/wire-format.md).
+
+    `ports` are the switches' egress ports in order; source and destination are IPv4 address and UDP port. The
+    data plane fills in what differs from packet to packet: lengths, DSCP/ECN and the checksum of IPv4.
+    Raises MachineError where the interface has no address.
+    """
+    interface, gateway = spraying.interface or "", spraying.gateway or ""
+    try:
+        # In sysfs a thread may see the interfaces of another network namespace.
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            answer = fcntl.ioctl(asking, _SIOCGIFHWADDR, struct.pack("256s", interface.encode()))
+    except OSError:
+        raise MachineError("has no MAC address", where=f"interface {interface}") from None
+    # Version and length, DSCP/ECN, total length, identification, don't fragment, time to live, UDP, checksum.
+    ip = struct.pack(">BBHHHBBH", 0x45, 0, 0, 0, 0x4000, 64, socket.IPPROTO_UDP, 0)
+    addresses = IPv4Address(source[0]).packed + IPv4Address(destination[0]).packed
+    udp = struct.pack(">HHHH", source[1], destination[1], 0, 0)
+    ethernet = bytes.fromhex(gateway.replace(":", "")) + answer[18:24]
+    route = ETHERTYPE_SOURCE_ROUTE.to_bytes(2, "big") + SourceRoute(tuple(ports), ETHERTYPE_IPV4).encode()
+    return ethernet + route + ip + addresses + udp
+
+
 def _malformed(channel: str, error: Exception) -> str:
     """Of a peer's offer: what is wrong, but not what it says, which may be a key."""
-    problem = str(error)
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False)[0]
-        problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    problem = first_problem(error) if isinstance(error, ValidationError) else str(error)
     return text(f"its offer of channel {channel} is malformed: {problem}")

@@ -1,9 +1,12 @@
 """One peer on one channel over `mlt`: posts become transfers of the data plane, results the agent's."""
 
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -88,17 +91,21 @@ class MltConnection:
         peer: str,
         channel: str,
         token: int,
-        paths: int,
+        remotes: Sequence[str],
         body_bytes: int,
         window_bytes: int,
     ) -> None:
         self.engine: Final = engine
         self.peer: Final = peer
         self.channel: Final = channel
-        self.paths: Final = paths
+        self.remotes: Final = remotes
+        """The peer's address of each path."""
         self.refused: Final[dict[int, str]] = {}
         """By path: why the kernel would not send."""
         self.closed_by: AgentError | None = None
+        self._unread: deque[bytes] = deque()
+        """Messages that had come when the connection was closed."""
+        self._taking = threading.Lock()
         self._weighed: tuple[PathSnapshot, ...] = ()
         self._controller: RateController | None = None
         self._rate: RateOptions = {}
@@ -107,11 +114,11 @@ class MltConnection:
         self._body_bytes = body_bytes
         """Of a datagram, elements alone."""
 
-    def post_sends(self, requests: Sequence[Send]) -> list["MltTicket"]:
+    def post_sends(self, requests: Sequence[Send]) -> list["_Ticket"]:
         """See Connection."""
         return self._posted(self.engine.plane.post_sends, requests, [self._send(entry) for entry in requests])
 
-    def post_receives(self, requests: Sequence[Receive]) -> list["MltTicket"]:
+    def post_receives(self, requests: Sequence[Receive]) -> list["_Ticket"]:
         """See Connection."""
         entries = [self._receive(entry) for entry in requests]
         return self._posted(self.engine.plane.post_receives, requests, entries)
@@ -164,7 +171,7 @@ class MltConnection:
 
     def _posted(
         self, post: Callable[[Any], list[int]], requests: Sequence[Send | Receive], entries: list[Fields]
-    ) -> list["MltTicket"]:
+    ) -> list["_Ticket"]:
         first = requests[0]
         try:
             numbers = post(entries)
@@ -178,7 +185,7 @@ class MltConnection:
                 problem = TooManyTransfersError("more transfers are open than there may be", peer=self.peer)
             raise problem.of_transfer(first.tensor, first.round_number) from None
         self.engine.posted()
-        return [MltTicket(self, request, number) for request, number in zip(requests, numbers, strict=True)]
+        return [_Ticket(self, request, number) for request, number in zip(requests, numbers, strict=True)]
 
     def send_message(self, message: bytes) -> bool:
         """See Connection."""
@@ -189,10 +196,13 @@ class MltConnection:
 
     def take_message(self) -> bytes | None:
         """See Connection."""
-        try:
-            return self.engine.plane.take_message(self._token)
-        except DataPlaneError:
-            raise self._closed_error() from None
+        with self._taking:
+            if self._unread:
+                return self._unread.popleft()
+            try:
+                return self.engine.plane.take_message(self._token)
+            except DataPlaneError:
+                raise self._closed_error() from None
 
     def _closed_error(self) -> AgentError:
         """A new one each time: errors keep the frames of who raises them."""
@@ -245,6 +255,8 @@ class MltConnection:
     def close(self, error: AgentError) -> None:
         """See Connection."""
         self.closed_by = error
+        with self._taking, suppress(DataPlaneError):  # closed by the data plane
+            self._unread.extend(iter(partial(self.engine.plane.take_message, self._token), None))
         self.engine.forget(self._token)
 
     def weigh(self) -> bool:
@@ -287,7 +299,7 @@ class MltConnection:
         )
 
 
-class MltTicket:
+class _Ticket:
     """One transfer of the data plane."""
 
     __slots__ = ("_connection", "_number", "_plane", "request")
@@ -299,7 +311,7 @@ class MltTicket:
         self._number = number
 
     def wait(self, timeout_seconds: float | None) -> bool:
-        """See Ticket: in C, and in slices, so that the user can interrupt."""
+        # in C, and in slices, so that the user can interrupt
         until = None if timeout_seconds is None else time.monotonic_ns() + round(timeout_seconds * 1e9)
         with suppress(DataPlaneError):  # another thread has taken the outcome meanwhile
             while True:
@@ -311,7 +323,6 @@ class MltTicket:
         return True
 
     def notify(self, callback: Callable[[], object]) -> None:
-        """See Ticket."""
         engine = self._connection.engine
         engine.callbacks[self._number] = callback
         try:
@@ -323,7 +334,6 @@ class MltTicket:
             engine.callbacks.pop(self._number, None)
 
     def outcome(self) -> Outcome | None:
-        """See Ticket."""
         try:
             result = self._plane.result(self._number)
         except DataPlaneError:  # after a fork: here it never ends
@@ -341,7 +351,6 @@ class MltTicket:
         return outcome
 
     def progress(self) -> Progress:
-        """See Ticket."""
         result = self._plane.result(self._number)
         return Progress(
             packets=result.packets,
@@ -351,17 +360,14 @@ class MltTicket:
         )
 
     def finish(self) -> None:
-        """See Ticket."""
         with suppress(DataPlaneError):
             self._plane.finish(self._number)
 
     def cancel(self, reason: str) -> None:
-        """See Ticket."""
         with suppress(DataPlaneError):
             self._plane.cancel(self._number, reason)
 
     def retag(self, dscp: int) -> None:
-        """See Ticket."""
         with suppress(DataPlaneError):
             self._plane.set_tos(self._number, dscp << 2 | ECT, dscp << 2)
 
@@ -380,7 +386,7 @@ class MltTicket:
             important_packets=_important_packets(result),
             important_received=result.arrived_important,
             passes=result.passes,
-            packets_by_path=tuple(result.by_path[0 : self._connection.paths]),
+            packets_by_path=tuple(result.by_path[0 : len(self._connection.remotes)]),
             **{name: getattr(result, name) for name in _TIMES},
         )
 

@@ -427,7 +427,6 @@ class _Engine:
 
 class _Transport:
     name = "tcp"
-    is_datagram = False
     settings: type[BaseModel] = TcpSettings
 
     def open(self, host: api.TransportHost) -> _Engine:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, IPvAnyAddress, TypeAdapter, ValidationError
 
 from mltswitch.hostagent.errors import PeerRefusedError, ProtocolViolationError
+from mltswitch.hostagent.protocol.frames import first_problem
 from mltswitch.wire import ElementType
 
 MAGIC: Final = b"MLT\x01"
@@ -72,7 +73,9 @@ def checked_offer(theirs: dict[str, Any], peer: str) -> TcpOffer:
     try:
         return TcpOffer.model_validate(theirs)
     except ValidationError as error:
-        raise PeerRefusedError(f"its offer for tcp makes no sense: {_first(error)}", peer=peer) from None
+        raise PeerRefusedError(
+            f"its offer for tcp makes no sense: {first_problem(error)}", peer=peer
+        ) from None
 
 
 def checked_entry(body: dict[str, Any], peer: str) -> tuple[str, tuple[Any, ...]]:
@@ -81,10 +84,5 @@ def checked_entry(body: dict[str, Any], peer: str) -> tuple[str, tuple[Any, ...]
         kind, *fields = body["entry"]
         return kind, _ENTRIES[kind].validate_python(fields)
     except (KeyError, TypeError, ValueError) as error:  # ValidationError is a ValueError
-        what = f": {_first(error)}" if isinstance(error, ValidationError) else ""
+        what = f": {first_problem(error)}" if isinstance(error, ValidationError) else ""
         raise ProtocolViolationError(f"a frame of tcp makes no sense{what}", peer=peer) from None
-
-
-def _first(error: ValidationError) -> str:
-    problem = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"

@@ -103,11 +103,28 @@ class Ends:
         **send: Any,
     ) -> tuple[int, int]:
         """A send at end 0, a receive at end 1."""
-        kind = {4: ElementType.FLOAT32, 1: ElementType.INT8}[data.itemsize]
-        common = {"element_count": data.size, "element_type": int(kind), "tensor": tensor, "round": round_}
-        receive = Fields(flow=self.tokens[1], elements=target, policy=policy or completion(), **common)
-        request = Fields(flow=self.tokens[0], elements=data, **common, **send)
-        return self.planes[0].post_sends([request])[0], self.planes[1].post_receives([receive])[0]
+        sent = self.send(data, tensor=tensor, round_=round_, **send)
+        return sent, self.receive(target, policy=policy, tensor=tensor, round_=round_)
+
+    def send(self, data: Any, *, tensor: int = 1, round_: int = 0, **send: Any) -> int:
+        """At end 0."""
+        return self.planes[0].post_sends([self._fields(0, data, tensor, round_) | send])[0]
+
+    def receive(self, target: Any, *, policy: Fields | None = None, tensor: int = 1, round_: int = 0) -> int:
+        """At end 1."""
+        fields = self._fields(1, target, tensor, round_)
+        return self.planes[1].post_receives([fields | {"policy": policy or completion()}])[0]
+
+    def _fields(self, end: int, elements: Any, tensor: int, round_: int) -> Fields:
+        kind = {4: ElementType.FLOAT32, 1: ElementType.INT8}[elements.itemsize]
+        return {
+            "flow": self.tokens[end],
+            "elements": elements,
+            "element_count": elements.size,
+            "element_type": int(kind),
+            "tensor": tensor,
+            "round": round_,
+        }
 
     def run(self, until: Callable[[], bool], seconds: float = 20) -> None:
         """Let time pass until something holds; fails where nothing is due any more."""

@@ -1,5 +1,6 @@
 """Transfers in virtual time: what is promised of bounds, order, bitmaps, deadlines, messages and paths."""
 
+import ctypes
 import re
 from collections import Counter
 from itertools import pairwise
@@ -25,6 +26,10 @@ from tests.hostagent.dataplane.ends import MILLISECOND, SECOND, SOURCES, Ends, b
 
 BOUND = completion(loss_bound=0.1)
 PAPER = completion(loss_bound=0.1, stop_rule=lib.MLT_PAPER)
+
+
+def still_due(ends: Ends) -> bool:
+    return bool(ends.flying) or any(plane.next_timer() is not None for plane in ends.planes)
 
 
 def number_at(data: bytes, name: str) -> int:
@@ -185,6 +190,89 @@ def test_the_same_tensor_and_round_again_gets_nothing_of_the_first() -> None:
     assert np.array_equal(second, again)
 
 
+@pytest.mark.parametrize("is_announced", [True, False])
+@pytest.mark.parametrize("how", ["finish", "cancel"])
+@pytest.mark.parametrize("is_send_first", [True, False])
+def test_a_receive_that_is_over_ends_its_send(is_announced: bool, how: str, is_send_first: bool) -> None:
+    ends = Ends()
+    data, target = gradients(358 * 10), np.ones(358 * 10, np.float32)
+    ends.carry = lambda _, __, datagram: number_at(datagram, "kind") != AgentKind.DATA
+    if is_send_first:
+        sent = ends.send(data)
+    received = ends.receive(target)
+    if is_announced:
+        ends.run(lambda: not ends.flying)
+    ends.planes[1].finish(received) if how == "finish" else ends.planes[1].cancel(received, "enough")
+    if not is_send_first:
+        ends.run(lambda: ends.now_ns > SECOND + 10 * MILLISECOND or not still_due(ends))
+        sent = ends.send(data)
+    results = ends.both(sent, received, seconds=0.1)
+    if how == "finish":
+        assert [result.status for result in results] == [0, 0]
+        assert not bits(DataPlane.arrived(results[0]), 10).any()
+        assert not target.any()
+    else:
+        assert [result.status for result in results] == [lib.MLT_PEER_CANCELLED, lib.MLT_CANCELLED]
+        assert DataPlane.text(results[0]) == "enough"
+    ends.carry = lambda *_: True
+    results = ends.both(*ends.post(data, target))
+    assert [result.status for result in results] == [0, 0]
+    assert np.array_equal(data, target)
+
+
+def test_the_last_ends_are_remembered_and_older_ones_forgotten() -> None:
+    ends = Ends()
+    data, many = gradients(10), 3000
+    for number in range(many):
+        ends.planes[0].cancel(ends.send(data, tensor=number))
+        ends.planes[1].cancel(ends.receive(np.zeros(10, np.float32), tensor=many + number))
+    ends.run(lambda: not still_due(ends))
+    forgotten, received = (ends.receive(np.zeros(10, np.float32), tensor=at) for at in (0, many - 1))
+    results = ends.both(ends.send(data, tensor=many), received, seconds=0.1)
+    assert [result.status for result in results] == [lib.MLT_PEER_CANCELLED] * 2
+    assert ends.planes[1].wait(forgotten, 0) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_ends_when_what_is_posted_next_meets(seed: int) -> None:
+    ends = Ends(paths=2)
+    random = np.random.default_rng(seed)
+    ends.carry = lambda *_: bool(random.random() > 0.2)
+    data, target = gradients(358 * 20), np.zeros(358 * 20, np.float32)
+    posted: list[tuple[int, int]] = []
+    for _ in range(300):
+        tensor, end = int(random.integers(3)), int(random.integers(2))
+        match random.integers(4):
+            case 0 | 1:
+                number = ends.receive(target.copy(), tensor=tensor) if end else ends.send(data, tensor=tensor)
+                posted.append((end, number))
+            case 2 if posted:
+                end, number = posted.pop(int(random.integers(len(posted))))
+                ends.planes[end].finish(number) if end else ends.planes[end].cancel(number)
+            case 3 if posted:
+                end, number = posted[int(random.integers(len(posted)))]
+                ends.planes[end].cancel(number)
+        if random.random() < 0.5:
+            until_ns = ends.now_ns + int(random.integers(500_000))
+            ends.run(lambda at_ns=until_ns: ends.now_ns >= at_ns or not still_due(ends))  # type: ignore[misc]
+    for end, number in posted:
+        ends.planes[end].cancel(number)
+    ends.run(lambda: not still_due(ends))
+    for tensor in range(3):
+        sent, received = ends.post(data, target, tensor=tensor)
+        ends.planes[0].step(ends.now_ns)
+        if ends.planes[0].wait(sent, 0) is not None:  # it has met a receive of before
+            sent = ends.send(data, tensor=tensor)
+        for _ in range(2):
+            assert [result.status for result in ends.both(sent, received)] == [0, 0]
+            assert np.array_equal(data, target)
+            target[:] = 0
+            ends.run(lambda: not still_due(ends))
+            sent, received = ends.post(data, target, tensor=tensor)
+    while (event := ends.planes[0].next_event() or ends.planes[1].next_event()) is not None:
+        assert event.kind != lib.MLT_EVENT_PROTOCOL
+
+
 def test_ends_that_disagree_on_the_tensor_are_told() -> None:
     ends = Ends()
     good = ends.post(gradients(100), np.zeros(100, np.float32))
@@ -214,6 +302,33 @@ def test_thousands_of_transfers_in_one_call() -> None:
     ends.run(lambda: all(ends.planes[1].wait(number, 0) is not None for number in received[-3:]))
     ends.run(lambda: all(ends.planes[1].wait(number, 0) is not None for number in received))
     assert np.array_equal(data, target)
+
+
+class _Allocated(ctypes.Structure):
+    """struct mallinfo2."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t) for name in ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks"]
+    ] + [(name, ctypes.c_size_t) for name in ["fsmblks", "uordblks", "fordblks", "keepcost"]]
+
+
+def test_transfers_that_are_over_keep_no_memory() -> None:
+    read = ctypes.CDLL(None).mallinfo2
+    read.restype = _Allocated
+    ends = Ends()
+    data, target = gradients(10), np.zeros(10, np.float32)
+
+    def exchange(rounds: int) -> int:
+        for round_ in range(rounds):
+            numbers = ends.post(data, target, round_=round_)
+            ends.both(*numbers)
+            for plane, number in zip(ends.planes, numbers, strict=True):
+                plane.release(number)
+            ends.outputs.clear()
+        return int(read().uordblks)
+
+    before = exchange(100)
+    assert exchange(2000) - before < 50_000
 
 
 def test_small_messages_arrive_in_order_and_wait_for_their_reader() -> None:
@@ -260,6 +375,33 @@ def test_a_dead_path_is_left_and_used_again() -> None:
     ends.carry = lambda *_: True
     assert any(transfer() for _ in range(100))
     assert states == [lib.MLT_PATH_USED]
+
+
+def test_a_dead_path_is_probed_by_short_transfers_too_and_its_silence_slows_nobody() -> None:
+    ends = Ends(paths=2)
+    ends.carry = lambda _, output, __: output.path != 1
+
+    def exchange_for(seconds: float, state: int) -> float:
+        """Until the path has this state: how long that took."""
+        began_ns = ends.now_ns
+        while ends.now_ns - began_ns < seconds * SECOND and statistics().path[1].state != state:
+            data, target = gradients(3580), np.zeros(3580, np.float32)
+            ends.both(*ends.post(data, target, burst_packets=1))
+            ends.run(lambda: not still_due(ends))
+            ends.now_ns += 30 * MILLISECOND
+        return (ends.now_ns - began_ns) / SECOND
+
+    def statistics() -> Any:
+        return ends.planes[0].flow_statistics(ends.tokens[0])
+
+    exchange_for(5, lib.MLT_PATH_DEAD)
+    exchange_for(1, lib.MLT_PATH_USED)
+    timeouts = statistics().timeouts
+    exchange_for(5, lib.MLT_PATH_USED)
+    assert statistics().path[1].state == lib.MLT_PATH_DEAD
+    assert statistics().timeouts == timeouts
+    ends.carry = lambda *_: True
+    assert exchange_for(5, lib.MLT_PATH_USED) < 2
 
 
 def test_a_gray_path_is_left() -> None:
@@ -392,6 +534,19 @@ def test_an_incast_begins_with_a_small_window_and_slows_down_on_loss() -> None:
     assert sent.sent_packets < 1.2 * sent.packets
 
 
+def test_a_route_that_becomes_longer_is_no_queue() -> None:
+    ends = Ends(rate=RateOptions(cap_bps=1e9))
+    elements = 358 * 2000
+    bits = elements * 32
+    for number, delay_ns in enumerate((50_000, 50_000, 2_000_000, 2_000_000)):
+        ends.delay_ns = delay_ns
+        sent, received = ends.both(
+            *ends.post(gradients(elements), np.zeros(elements, np.float32), round_=number)
+        )
+    goodput_bps = bits * SECOND / (received.ended_ns - sent.ready_ns)
+    assert goodput_bps > 0.3 * 1e9
+
+
 def test_an_external_controller_hears_samples_and_sets_the_rate() -> None:
     ends = Ends(rate=RateOptions(kind=lib.MLT_EXTERNAL, rate_bps=1e9, sample_ns=MILLISECOND))
     elements = 358 * 500
@@ -431,7 +586,7 @@ def test_closing_a_flow_fails_what_is_open_and_calls_are_refused_by_name() -> No
 def test_idle_flows_cost_nothing() -> None:
     ends = Ends()
     ends.both(*ends.post(gradients(100), np.zeros(100, np.float32)))
-    ends.run(lambda: not ends.flying and all(plane.next_timer() is None for plane in ends.planes))
+    ends.run(lambda: not still_due(ends))
 
 
 def numbers_of(file: str) -> dict[str, int]:

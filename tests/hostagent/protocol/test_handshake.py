@@ -17,7 +17,6 @@ from mltswitch.hostagent.protocol.handshake import (
     checked_hello,
     goodbye_for,
     hello,
-    keeps_own_call,
     refused,
 )
 
@@ -76,8 +75,3 @@ def test_an_error_reaches_the_other_end(error: AgentError, code: str, becomes: t
     heard = refused(said, "peer")
     assert type(heard) is becomes
     assert heard.peer == "peer"
-
-
-def test_of_two_names_one_keeps_its_call() -> None:
-    assert keeps_own_call("a", "b")
-    assert not keeps_own_call("b", "a")

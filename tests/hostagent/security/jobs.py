@@ -15,8 +15,14 @@ from cryptography.x509.oid import NameOID
 
 from mltswitch.hostagent.errors import AgentError, PeerUnreachableError
 from mltswitch.hostagent.security.certificates import Signed, issue
-from mltswitch.hostagent.security.credentials import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, Credentials
-from mltswitch.hostagent.security.tls import TlsIdentity, peer_name, refusal
+from mltswitch.hostagent.security.tls import (
+    AUTHORITY_FILE,
+    CERTIFICATE_FILE,
+    KEY_FILE,
+    TlsIdentity,
+    peer_name,
+    refusal,
+)
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 DAY = timedelta(days=1)
@@ -44,7 +50,7 @@ class Job:
         since: datetime = NOW,
         signer: Signed | None = None,
         believed: Signed | None = None,
-    ) -> Credentials:
+    ) -> Path:
         """Signed by the job's CA or another, believing in the job's CA or another."""
         return self.stored(issue(name, since, 30, signer or self.authority), believed)
 
@@ -54,7 +60,7 @@ class Job:
         usages: Sequence[x509.ObjectIdentifier],
         *,
         subject: str = "a",
-    ) -> Credentials:
+    ) -> Path:
         """A certificate of the job's CA as `make_keys` would never make it."""
         key = ec.generate_private_key(ec.SECP256R1())
         named = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
@@ -69,7 +75,7 @@ class Job:
             builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         return self.stored(Signed(builder.sign(self.authority.key, hashes.SHA256()), key))
 
-    def stored(self, host: Signed, believed: Signed | None = None) -> Credentials:
+    def stored(self, host: Signed, believed: Signed | None = None) -> Path:
         folder = self.root / secrets.token_hex(8)
         folder.mkdir()
         certificate, key = host.pem()
@@ -77,17 +83,17 @@ class Job:
         for name, content in ((AUTHORITY_FILE, authority), (CERTIFICATE_FILE, certificate), (KEY_FILE, key)):
             (folder / name).touch(0o600)
             (folder / name).write_bytes(content)
-        return Credentials.in_folder(folder)
+        return folder
 
 
-def unproved(keys: Credentials, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> TlsIdentity:
+def unproved(keys: Path, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> TlsIdentity:
     """Contexts of keys that `load_identity` would not take, or not of this version alone."""
     good = (ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     for context in good:
         context.minimum_version = context.maximum_version = version
         context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(keys.authority)
-        context.load_cert_chain(keys.certificate, keys.key)
+        context.load_verify_locations(keys / AUTHORITY_FILE)
+        context.load_cert_chain(keys / CERTIFICATE_FILE, keys / KEY_FILE)
     return TlsIdentity("", NOW, *good)
 
 

@@ -12,7 +12,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.security.certificates import CLOCK_TOLERANCE
-from mltswitch.hostagent.security.credentials import Credentials
 from mltswitch.hostagent.security.keys import JobKeys, make_keys
 from mltswitch.hostagent.security.tls import load_identity
 from tests.hostagent.security.jobs import DAY, NOW
@@ -31,7 +30,7 @@ def test_every_host_gets_what_its_peers_believe(tmp_path: Path) -> None:
     assert made.authority.is_new
     assert [host.name for host in made.hosts] == ["host1", "host2"]
     for host in made.hosts:
-        identity = load_identity(Credentials.in_folder(host.folder))
+        identity = load_identity(host.folder)
         assert identity.name == host.name
         assert identity.expires == host.expires == NOW + 30 * DAY
         assert (tmp_path / "job/ca/key.pem").read_bytes() not in content(host.folder).values()

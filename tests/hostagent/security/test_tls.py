@@ -13,8 +13,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.errors import AgentError, PeerRefusedError
-from mltswitch.hostagent.security.credentials import Credentials
 from mltswitch.hostagent.security.tls import (
+    AUTHORITY_FILE,
+    CERTIFICATE_FILE,
+    KEY_FILE,
     TlsIdentity,
     load_identity,
     peer_name,
@@ -62,7 +64,7 @@ def test_contexts_take_tls_1_3_and_the_jobs_ca_alone(
 def without_certificate(job: Job) -> TlsIdentity:
     identity = unproved(job.credentials("client"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(job.credentials("client").authority)
+    context.load_verify_locations(job.credentials("client") / AUTHORITY_FILE)
     return TlsIdentity("", NOW, context, identity.server)
 
 
@@ -205,7 +207,7 @@ def test_bytes_of_the_extension_elsewhere_are_no_extension(job: Job) -> None:
     keys = job.by_hand(
         ["host1"], [], subject="\x06\x03\x55\x1d\x25\x04\x0c0\x0a\x06\x08+\x06\x01\x05\x05\x07\x03\x01"
     )
-    assert b"\x06\x03\x55\x1d\x25" in ssl.PEM_cert_to_DER_cert(keys.certificate.read_text())
+    assert b"\x06\x03\x55\x1d\x25" in ssl.PEM_cert_to_DER_cert((keys / CERTIFICATE_FILE).read_text())
     with pytest.raises(UserInputError, match="has no extended key usage"):
         load_identity(keys)
 
@@ -213,7 +215,7 @@ def test_bytes_of_the_extension_elsewhere_are_no_extension(job: Job) -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o710])
 def test_a_key_that_others_may_use(job: Job, mode: int) -> None:
     keys = job.credentials("host1")
-    keys.key.chmod(mode)
+    (keys / KEY_FILE).chmod(mode)
     with pytest.raises(UserInputError, match=rf"key\.pem: others than its owner .*mode 0{mode:o}.*chmod 600"):
         load_identity(keys)
 
@@ -223,7 +225,7 @@ def test_a_key_of_another_user(job: Job) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give a file away")
     keys = job.credentials("host1")
-    os.chown(keys.key, 12345, -1)
+    os.chown((keys / KEY_FILE), 12345, -1)
     with pytest.raises(UserInputError, match=r"key\.pem: this key belongs to another user \(12345\)"):
         load_identity(keys)
 
@@ -243,39 +245,45 @@ def test_certificates_that_no_peer_would_accept(job: Job) -> None:
             load_identity(keys)
 
 
-def piped(keys: Credentials) -> None:
-    keys.key.unlink()
-    os.mkfifo(keys.key, 0o600)
+def piped(keys: Path) -> None:
+    (keys / KEY_FILE).unlink()
+    os.mkfifo(keys / KEY_FILE, 0o600)
 
 
-def locked(keys: Credentials) -> None:
+def locked(keys: Path) -> None:
     """Without a question on the terminal."""
-    key = serialization.load_pem_private_key(keys.key.read_bytes(), None)
+    key = serialization.load_pem_private_key((keys / KEY_FILE).read_bytes(), None)
     secret = serialization.BestAvailableEncryption(b"secret")
     form = serialization.PrivateFormat.PKCS8
-    keys.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, secret))
+    (keys / KEY_FILE).write_bytes(key.private_bytes(serialization.Encoding.PEM, form, secret))
 
 
 @pytest.mark.parametrize(
     ("spoil", "line"),
     [
-        (lambda keys: keys.key.unlink(), r"key\.pem: cannot be read: No such file.*agent keys` makes"),
-        (lambda keys: keys.authority.unlink(), r"ca\.pem: cannot be used \(no such file"),
-        (lambda keys: keys.authority.write_text(""), r"ca\.pem: cannot be used .*expected PEM: a CA"),
-        (lambda keys: keys.authority.write_bytes(b"\xff" * 100), r"ca\.pem: cannot be used"),
         (
-            lambda keys: keys.certificate.write_text("nonsense"),
+            lambda keys: (keys / KEY_FILE).unlink(),
+            r"key\.pem: cannot be read: No such file.*agent keys` makes",
+        ),
+        (lambda keys: (keys / AUTHORITY_FILE).unlink(), r"ca\.pem: cannot be used \(no such file"),
+        (
+            lambda keys: (keys / AUTHORITY_FILE).write_text(""),
+            r"ca\.pem: cannot be used .*expected PEM: a CA",
+        ),
+        (lambda keys: (keys / AUTHORITY_FILE).write_bytes(b"\xff" * 100), r"ca\.pem: cannot be used"),
+        (
+            lambda keys: (keys / CERTIFICATE_FILE).write_text("nonsense"),
             r"certificate\.pem: cannot be used .*expected PEM",
         ),
         (
-            lambda keys: keys.certificate.write_text(keys.authority.read_text()),
+            lambda keys: (keys / CERTIFICATE_FILE).write_text((keys / AUTHORITY_FILE).read_text()),
             r"certificate\.pem: cannot be used \(key values mismatch\)",
         ),
         (piped, r"key\.pem: is no regular file"),
         (locked, r"certificate\.pem: cannot be used .*without passphrase"),
     ],
 )
-def test_files_that_cannot_be_used(job: Job, spoil: Callable[[Credentials], None], line: str) -> None:
+def test_files_that_cannot_be_used(job: Job, spoil: Callable[[Path], None], line: str) -> None:
     keys = job.credentials("host1")
     spoil(keys)
     with pytest.raises(UserInputError, match=line) as caught:
@@ -285,7 +293,7 @@ def test_files_that_cannot_be_used(job: Job, spoil: Callable[[Credentials], None
 
 def test_keys_are_in_no_error_and_no_representation(job: Job, server: TlsIdentity) -> None:
     keys = job.credentials("host1")
-    secret = keys.key.read_text().splitlines()[1]
+    secret = (keys / KEY_FILE).read_text().splitlines()[1]
     near, far = meet(KEYS["expired"](job, "client").client, server.server)
     for shown in (repr(keys), repr(server), repr(near), repr(far), repr(job.authority), str(far.error)):
         assert secret not in shown

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
+from mltswitch.hostagent.fields import Spraying
 from mltswitch.hostagent.spraying import MOST_PATHS
 from mltswitch.hostagent.spraying.paths import (
     Path,
-    PathOptions,
     SegmentList,
     SourcePort,
     host_of,
@@ -105,7 +105,7 @@ def test_a_port_without_a_number_has_no_source_route() -> None:
 def test_a_segment_list_names_the_spine_then_the_host(is_sticky: bool) -> None:
     plan = plan_with("srv6")
     rules = segments_of(plan)
-    paths = paths_between(plan, "host1", "host3", PathOptions(is_sticky=is_sticky))
+    paths = paths_between(plan, "host1", "host3", Spraying(sticky=is_sticky))
     assert len({path.destination for path in paths}) == 4
     for path in paths:
         assert isinstance(path.way, SegmentList)
@@ -139,7 +139,7 @@ def test_source_ports_by_the_number_of_spines(spines: int, expected: int) -> Non
 
 
 def test_source_ports_by_setting() -> None:
-    options = PathOptions(source_ports=3, first_source_port=65_472)
+    options = Spraying(source_ports=3, first_source_port=65_472)
     paths = paths_between(plan_with("entropy"), "host1", "host3", options)
     assert [path.way for path in paths] == [SourcePort(65_472), SourcePort(65_473), SourcePort(65_474)]
 

@@ -10,8 +10,7 @@ import pytest
 
 from mltswitch.hostagent.config import AgentConfig
 from mltswitch.hostagent.fields import Spraying
-from mltswitch.hostagent.spraying.paths import Path, PathOptions, SegmentList, paths_between, segments_of
-from mltswitch.hostagent.spraying.setup import setup_commands
+from mltswitch.hostagent.spraying.paths import Path, SegmentList, paths_between, segments_of, setup_commands
 from mltswitch.plan import Plan, PortRole, Switch
 from tests.hostagent.spraying.test_paths import plan_with
 
@@ -116,7 +115,7 @@ def test_every_packet_crosses_its_spine_and_so_does_the_answer(mode: str) -> Non
         *(f"ip netns exec host1 {command}" for command in commands(plan, "host1", is_sticky=is_sticky)),
         *(f"ip netns exec host3 {command}" for command in commands(plan, "host3", is_sticky=False)),
     ]
-    paths = paths_between(plan, "host1", "host3", PathOptions(is_sticky=is_sticky))
+    paths = paths_between(plan, "host1", "host3", Spraying(sticky=is_sticky))
     spines = [plan.topology.switch(path.name) for path in paths]
     counters = [
         f"ip netns exec {spine.name} cat /sys/class/net/{port.name}/statistics/rx_bytes"
@@ -153,7 +152,7 @@ def test_every_packet_crosses_its_spine_and_so_does_the_answer(mode: str) -> Non
 
 def commands(plan: Plan, host: str, *, is_sticky: bool) -> tuple[str, ...]:
     peer = {"host1": "host3", "host3": "host1"}[host]
-    return setup_commands(plan, host, peer, PathOptions(is_sticky=is_sticky))
+    return setup_commands(plan, host, peer, Spraying(sticky=is_sticky))
 
 
 def send(path: Path, packets: int) -> str:

@@ -4,8 +4,8 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from mltswitch.hostagent.spraying.paths import PathOptions
-from mltswitch.hostagent.spraying.setup import setup_commands
+from mltswitch.hostagent.fields import Spraying
+from mltswitch.hostagent.spraying.paths import setup_commands
 from tests.hostagent.spraying.test_paths import plan_with
 
 
@@ -27,7 +27,7 @@ def test_setup_of_segments() -> None:
         "ip -6 route replace fd00:6d6c:2002:1::102/128 encap seg6 mode inline segs fd00:6d6c:2:: "
         "dev eth0 src fd00:6d6c:2001:1::102",
     )
-    sticky = setup_commands(plan_with("srv6", spines=2), "host1", "host3", PathOptions(is_sticky=True))
+    sticky = setup_commands(plan_with("srv6", spines=2), "host1", "host3", Spraying(sticky=True))
     assert sticky == lines[:-2]
 
 

@@ -15,8 +15,6 @@ from mltswitch.hostagent.transport.description import TransferStatistics, transp
 
 def test_those_of_the_package() -> None:
     assert list(transports()) == sorted(transports()) >= ["mlt", "tcp"]
-    assert transport_named("mlt").is_datagram
-    assert not transport_named("tcp").is_datagram
     for name, entry in transports().items():
         assert entry.name == name
         assert entry.settings().model_dump() is not None
@@ -25,7 +23,7 @@ def test_those_of_the_package() -> None:
 
 
 def test_one_of_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    pigeon: Any = SimpleNamespace(name="pigeon", is_datagram=True)
+    pigeon: Any = SimpleNamespace(name="pigeon")
     module: Any = ModuleType("pigeon_post")
     module.PIGEON = pigeon
     monkeypatch.setitem(sys.modules, "pigeon_post", module)
