@@ -352,11 +352,14 @@ class AgentNode:
         now_ns = time.monotonic_ns()
         match entry:
             case Completion():
+                if entry.error is not None:
+                    self._listen(self._names.index(entry.peer))
                 self.node.crossed(self._carrier.crossing(entry), now_ns)
             case _Ready(step, pieces, own, result):
                 self.node.ready(step, pieces, own, result, now_ns)
             case PeerLost(peer=peer) if peer in self._names:
                 number = self._names.index(peer)
+                self._listen(number)
                 self.node.lost(number, entry.reason)
 
     def _do(self) -> None:
@@ -383,9 +386,13 @@ class AgentNode:
                     self._message(name, word)
         for number, name in enumerate(self._names):
             if name != self._agent.name:
-                for word in self._heard(name):
-                    with self._changed:
-                        self.node.told(number, word)
+                with self._changed:
+                    self._listen(number)
+
+    def _listen(self, number: int) -> None:
+        """What a node has said; also the last words of one that has left."""
+        for word in self._heard(self._names[number]):
+            self.node.told(number, word)
 
     def _message(self, name: str, word: bytes) -> None:
         try:

@@ -38,6 +38,7 @@ class Ranks:
     def __init__(self, count: int) -> None:
         self.pipes: list[Connection] = []
         self.processes: list[Any] = []
+        self.jobs = 0
         for number in range(count):
             self.start(number)
 
@@ -51,8 +52,9 @@ class Ranks:
 
     def run(self, work: Work, *args: Any, store: Path, jobs: list[dict[str, Any]]) -> list[Any]:
         """What a function answers at each rank: its result, or an exception; None: the process has died."""
+        self.jobs += 1  # a store that is freed late works on the file of its name
         for pipe, job in zip(self.pipes, jobs, strict=False):
-            pipe.send((work, args, str(store / "store"), job))
+            pipe.send((work, args, str(store / f"store-{self.jobs}"), job))
         return [self._answer(pipe) for pipe, _ in zip(self.pipes, jobs, strict=False)]
 
     def results(self, world: int, work: Work, *args: Any, store: Path, **options: Any) -> list[Any]:

@@ -118,7 +118,6 @@ def _train(kind: str, options: dict[str, Any] | None, lost_share: float = 0.0) -
 @pytest.mark.parametrize("kind", STEP_KINDS)
 def test_a_lossless_job_trains_as_ddp_itself(ranks: Ranks, tmp_path: Path, kind: str) -> None:
     plain = ranks.results(2, _train, kind, None, store=tmp_path)
-    (tmp_path / "store").unlink()
     ours = ranks.results(2, _train, kind, {}, store=tmp_path)
     assert torch.equal(ours[0]["parameters"], ours[1]["parameters"])
     tolerance = 2e-2 if kind == "bfloat16" else 1e-9  # DDP adds bfloat16 in bfloat16
@@ -131,7 +130,6 @@ def test_a_lossless_job_trains_as_ddp_itself(ranks: Ranks, tmp_path: Path, kind:
 )
 def test_every_point_gives_the_same_sums(ranks: Ranks, tmp_path: Path, options: dict[str, Any]) -> None:
     plain = ranks.results(2, _train, "plain", None, store=tmp_path)
-    (tmp_path / "store").unlink()
     ours = ranks.results(2, _train, "plain", options, store=tmp_path)
     assert torch.equal(ours[0]["parameters"], ours[1]["parameters"])
     assert torch.allclose(ours[0]["parameters"], plain[0]["parameters"], rtol=1e-9, atol=1e-9)
@@ -145,7 +143,7 @@ def test_what_a_bound_leaves_out_is_told_and_ranks_stay_equal(ranks: Ranks, tmp_
     assert losses
     elements = sum(parameter.numel() for parameter in _model().parameters())
     assert sum(loss[-1] for loss in losses) < 0.3 * elements * STEPS * 2
-    lossless = ranks.results(2, _train, "plain", {}, store=_fresh(tmp_path))
+    lossless = ranks.results(2, _train, "plain", {}, store=tmp_path)
     assert not torch.equal(ours[0]["parameters"], lossless[0]["parameters"])
 
 
@@ -154,11 +152,6 @@ def _short_packets() -> Any:
     from mltswitch.hostagent import AgentConfig
 
     return AgentConfig(mtu_bytes=1500, burst_packets=1)
-
-
-def _fresh(folder: Path) -> Path:
-    (folder / "store").unlink(missing_ok=True)
-    return folder
 
 
 def _nan() -> int:
