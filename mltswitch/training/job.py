@@ -14,6 +14,8 @@ PIECE_BYTES: Final = 512 << 10
 """The most that a piece has: long enough to carry its fixed cost."""
 LEAST_PIECE_BYTES: Final = 16 << 10
 """Smaller neighbours travel together: a transfer costs as much as a dozen packets."""
+PIECES_A_ROOT: Final = 4
+"""Where the model is large enough: results of some pieces travel while others are still being added up."""
 ELEMENT_BYTES: Final = {"float32": 4, "float64": 8}
 """Types that gradients travel and are added in; shorter ones are widened first."""
 DEADLINE_SECONDS: Final = 300.0
@@ -151,7 +153,7 @@ def make_job(
         raise UserInputError(f"{divisor!r:.60} is unknown", where="divisor", expected=", ".join(Divisor))
     return Job(
         layers=entries,
-        pieces=cut(entries, ELEMENT_BYTES[element_type], piece_bytes, servers or world),
+        pieces=cut(entries, ELEMENT_BYTES[element_type], piece_bytes, PIECES_A_ROOT * (servers or world)),
         world=world,
         servers=servers,
         element_type=element_type,
