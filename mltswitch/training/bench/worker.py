@@ -158,7 +158,7 @@ class Worker:
 
 def _all_to_all_hook(
     _state: None,
-    bucket: dist.GradBucket,  # type: ignore[name-defined]
+    bucket: dist.GradBucket,
 ) -> torch.futures.Future[torch.Tensor]:
     """The traffic of parameter servers by gloo: each rank sums its share, and all send to all at once."""
     buffer, world = bucket.buffer(), dist.get_world_size()

@@ -130,7 +130,7 @@ def _check_reduction(kind: str, dtype: torch.dtype) -> None:
 
 def _pieces(part: Tensor) -> _Tensors:
     """Cut alike by the rank that sends and the one that adds."""
-    return part.split(max(PIECE_BYTES // part.element_size(), (part.numel() >> PIECE_BITS) + 1))  # type: ignore[no-untyped-call,no-any-return]  # torch's
+    return part.split(max(PIECE_BYTES // part.element_size(), (part.numel() >> PIECE_BITS) + 1))  # type: ignore[no-any-return]  # torch's
 
 
 def reduction(
@@ -377,7 +377,7 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
             raise UserInputError(
                 f"{tensor.shape[0]} for {world} ranks", where="tensor", expected="equal parts"
             )
-        return tensor.split([*sizes] or [tensor.shape[0] // world] * world)  # type: ignore[no-untyped-call,no-any-return]  # torch's
+        return tensor.split([*sizes] or [tensor.shape[0] // world] * world)  # type: ignore[no-any-return]  # torch's
 
 
 def _joined(works: Iterable[MltWork], tensors: _Tensors) -> MltWork:

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed import GradBucket  # type: ignore[attr-defined]  # torch lists it in no __all__
+from torch.distributed import GradBucket
 from torch.futures import Future
 
 from mltswitch.errors import UserInputError
@@ -235,7 +235,7 @@ class MltState:
             self.error = error
             buckets, self._buckets = self._buckets, []
         for bucket in buckets:
-            bucket.future.set_result(error)  # type: ignore[arg-type]  # `_value_or_error` raises it
+            bucket.future.set_result(error)
 
     def _vector(self) -> "np.ndarray[Any, np.dtype[np.floating[Any]]]":
         if torch.cuda.is_available():
@@ -255,7 +255,7 @@ def _value_or_error(done: Future[torch.Tensor]) -> torch.Tensor:
     value: Any = done.value()
     if isinstance(value, Exception):
         raise value
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _devices(tensor: torch.Tensor) -> list[int | str | torch.device] | None:
