@@ -96,7 +96,7 @@ def test_a_report_that_fails_takes_the_plan_with_it(
     def absent() -> str:
         raise MachineError("plotly is not installed", hint='pip install "mltswitch[report]"')
 
-    monkeypatch.setattr(page, "_plotly_script", absent)
+    monkeypatch.setattr(page, "plotly_script", absent)
     outcome = plan("--model", "paper", "-o", "plan.yaml", "--report", "report.html", *FEW)
     assert (outcome.code, outcome.out, outcome.files) == (3, "", ())
     assert "mltswitch[report]" in outcome.err
