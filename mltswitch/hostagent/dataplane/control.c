@@ -12,7 +12,7 @@ enum {
     REPLY_NS = 250 * MICROSECOND, /* an acknowledgement waits so long for a frame to go with */
     SLACK_NS = MILLISECOND,       /* that hosts take, beside the round trip */
     FIRST_TIMEOUT_NS = 5 * MILLISECOND,
-    MOST_DOUBLINGS = 6,
+    MOST_DOUBLINGS = 4,
     RESENT_AT_ONCE = 4,
     RTT_WEIGHT = 8,
 };

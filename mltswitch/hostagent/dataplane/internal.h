@@ -81,6 +81,10 @@ struct control_law {
     void (*on_timeout)(struct controller *, int64_t now_ns);
 };
 
+struct losses {
+    uint32_t lost, packets, looks;
+};
+
 struct controller {
     const struct control_law *law;
     double rate_bps, window_bytes;
@@ -101,9 +105,9 @@ struct controller {
     /* Loss, and what was delivered meanwhile */
     int64_t loss_since_ns;
     uint64_t loss_bytes;
-    double tested_bps, tested_share, random_share; /* of losses: when they began; those that are not ours */
+    double tested_bps, random_share; /* of losses: the rate when they began; those that are not ours */
+    struct losses tested, slower;    /* at about that rate, and at much less */
     int64_t random_until_ns, cut_ns;
-    int32_t tests;
     uint32_t loss_delivered, loss_lost;
     /* For an external controller */
     struct mlt_sample sample;

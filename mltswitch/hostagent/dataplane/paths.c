@@ -6,13 +6,15 @@
 #include "internal.h"
 
 static const int64_t LEAST_PATIENCE_NS = 20 * MILLISECOND; /* before silence means anything */
-static const int64_t LOOK_NS = 10 * MILLISECOND;
+static const int64_t PATH_PATIENCE_NS = 10 * MILLISECOND;  /* more, for one path of several */
+static const int64_t LOOK_NS = 5 * MILLISECOND;
 static const int64_t FIRST_PROBE_NS = 50 * MILLISECOND;
 static const int64_t LAST_PROBE_NS = SECOND;
 static const double GRAY_FACTOR = 3;    /* times the others' share of losses, */
 static const double GRAY_SHARE = 0.1;   /* and so much more: then a path is gray */
 enum {
     RTT_PATIENCE = 4,
+    QUESTIONS = 4,     /* parts of that time; after each but the last the peer is asked */
     RTT_WEIGHT = 8,
     DEAD_PACKETS = 8,  /* without an answer */
     GRAY_PACKETS = 50, /* of a look at losses */
@@ -258,7 +260,7 @@ static bool is_dead(const struct flow *flow, int number)
 {
     const struct path *path = &flow->paths[number];
     if (!path->waiting_since_ns || path->sent_since_heard < DEAD_PACKETS
-        || flow->core->now_ns - path->waiting_since_ns <= patience_ns(flow))
+        || flow->core->now_ns - path->waiting_since_ns <= patience_ns(flow) + PATH_PATIENCE_NS)
         return false;
     for (int other = 0; other < flow->path_count; other++)
         if (other != number && is_used(&flow->paths[other]) && flow->paths[other].heard_ns > path->waiting_since_ns)
@@ -300,12 +302,23 @@ static void begin_period(struct flow *flow)
     }
 }
 
-/* Nothing at all came back: what was on its way counts as lost, and sending begins anew. */
+/* Nothing came back for a while: the peer is asked, for an acknowledgement may be lost alone. Nothing at all: what was on
+ * its way counts as lost, and sending begins anew. */
 static void look_at_flight(struct flow *flow)
 {
-    int64_t now_ns = flow->core->now_ns;
-    if (!flow->in_flight_bytes || now_ns - flow->flight_since_ns <= patience_ns(flow))
+    int64_t now_ns = flow->core->now_ns, silent_ns = now_ns - flow->flight_since_ns;
+    int64_t part_ns = patience_ns(flow) / QUESTIONS;
+    if (!flow->in_flight_bytes)
         return;
+    if (silent_ns <= QUESTIONS * part_ns) {
+        if (silent_ns < part_ns || now_ns - flow->probed_ns < part_ns)
+            return;
+        flow->probed_ns = now_ns;
+        for (int number = 0; number < flow->path_count; number++)
+            if (is_used(&flow->paths[number]) && flow->paths[number].sent_packets > flow->paths[number].echoed_packets)
+                path_probe(flow, number, NULL, 0, flow->options.control_tos);
+        return;
+    }
     for (int number = 0; number < flow->path_count; number++)
         write_off(flow, &flow->paths[number]);
     flow->in_flight_bytes = 0;

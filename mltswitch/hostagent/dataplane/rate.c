@@ -163,22 +163,31 @@ static void timely_step(struct controller *controller, int64_t rtt_ns, int64_t n
                                              * (controller->has_lost ? LATER_WINDOW_GROWTH : WINDOW_GROWTH));
 }
 
-/* Whether losses stayed the same when much less was sent: then it is not our queue that loses, and to slow down further
+/* Whether losses stay the same when much less is sent: then it is not our queue that loses, and to slow down further
  * would help nobody. */
-static bool is_random(struct controller *controller, const struct ack *ack, double share, double offered_bps)
+static bool is_random(struct controller *controller, double offered_bps)
 {
-    if (controller->tested_bps <= 0) {
+    uint32_t lost = controller->loss_lost, packets = controller->loss_delivered + lost;
+    struct losses *before = &controller->tested, *since = &controller->slower;
+    if (controller->tested_bps <= 0 || offered_bps > controller->tested_bps) {
         controller->tested_bps = offered_bps;
-        controller->tested_share = share;
-        controller->tests = 0;
-    } else if (offered_bps < TEST_RATE * controller->tested_bps && share >= TEST_SHARE * controller->tested_share) {
-        if (++controller->tests < TESTS)
-            return false;
-        controller->random_share = share;
-        controller->random_until_ns = ack->now_ns + RANDOM_NS;
+        *before = (struct losses){lost, packets, 1};
+        *since = (struct losses){0};
+        return false;
+    }
+    struct losses *of = offered_bps < TEST_RATE * controller->tested_bps ? since : before;
+    *of = (struct losses){of->lost + lost, of->packets + packets, of->looks + 1};
+    if (since->looks < TESTS || since->packets < LOOK_PACKETS)
+        return false;
+    controller->random_share = (double)since->lost / since->packets;
+    if (controller->random_share * before->packets >= TEST_SHARE * before->lost) {
         controller->tested_bps = 0;
         return true;
     }
+    controller->tested_bps = offered_bps; /* it did help: once more from here */
+    *before = *since;
+    *since = (struct losses){0};
+    controller->random_share = 0;
     return false;
 }
 
@@ -205,11 +214,14 @@ static void look_at_losses(struct controller *controller, const struct ack *ack)
     double share = (double)controller->loss_lost / packets;
     if (ack->now_ns > controller->random_until_ns)
         controller->random_share = 0;
-    if (share < LOSS_SHARE)
+    if (share < LOSS_SHARE) {
         controller->tested_bps = 0;
-    else if (share > LOSS_SHARE + RANDOM_MARGIN * controller->random_share
-             && !is_random(controller, ack, share, delivered_bps / (1 - share + FLOOR_SHARE)))
-        cut(controller, ack, delivered_bps);
+    } else if (share > LOSS_SHARE + RANDOM_MARGIN * controller->random_share) {
+        if (is_random(controller, delivered_bps / (1 - share + FLOOR_SHARE)))
+            controller->random_until_ns = ack->now_ns + RANDOM_NS;
+        else
+            cut(controller, ack, delivered_bps);
+    }
     controller->loss_since_ns = ack->now_ns;
     controller->loss_bytes = controller->loss_delivered = controller->loss_lost = 0;
 }

@@ -12,7 +12,14 @@ from scapy.layers.l2 import Ether
 
 from bmv2_tests.layers import Hop, SourceRoute
 from mltswitch import wire
-from mltswitch.hostagent.dataplane.binding import DataPlane, DataPlaneError, Feature, Fields, lib, path_fields
+from mltswitch.hostagent.dataplane.binding import (
+    DataPlane,
+    DataPlaneError,
+    Feature,
+    Fields,
+    lib,
+    path_fields,
+)
 from tests.hostagent.dataplane.ends import gradients
 from tests.hostagent.dataplane.test_threads import exchange, options, udp_socket
 from tests.hostagent.namespaces import INTERFACE, Host, can_make_namespaces, two_hosts
@@ -112,7 +119,7 @@ def test_frames_are_those_of_the_definition(keys: bool) -> None:
             ]
             size = 1500 - 28 - 10
             sender.open(tokens[0], options(tokens[1], 0, keys=keys, datagram_bytes=size), paths)
-            back = [path_fields(address=one.address, port=ports[0])]
+            back = [path_fields(address=one.address, port=ports[0])] * len(PORTS)
             receiver.open(tokens[1], options(tokens[0], 1, keys=keys, datagram_bytes=size), back)
             elements = 100_000
             data, target = gradients(elements), np.zeros(elements, np.float32)

@@ -4,6 +4,7 @@ import ctypes
 import re
 from collections import Counter
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -545,6 +546,27 @@ def test_a_route_that_becomes_longer_is_no_queue() -> None:
         )
     goodput_bps = bits * SECOND / (received.ended_ns - sent.ready_ns)
     assert goodput_bps > 0.3 * 1e9
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.3])
+@pytest.mark.parametrize("delay_ns", [50_000, 300_000, MILLISECOND])
+@pytest.mark.parametrize("seed", range(4))
+def test_losses_that_a_lower_rate_does_not_change_do_not_slow_a_flow_to_nothing(
+    share: float, delay_ns: int, seed: int
+) -> None:
+    ends = Ends(rate=RateOptions(cap_bps=1e9))
+    ends.delay_ns = delay_ns
+    chance = np.random.default_rng(seed)
+    ends.carry = lambda *_: chance.random() >= share
+    elements = 358 * 4000
+    goodputs_bps = []
+    for number in range(4):
+        sent, received = ends.both(
+            *ends.post(gradients(elements), np.zeros(elements, np.float32), round_=number)
+        )
+        assert sent.status == received.status == 0
+        goodputs_bps.append(elements * 32 * SECOND / (received.ended_ns - sent.ready_ns))
+    assert median(goodputs_bps) > 0.1 * 1e9
 
 
 def test_an_external_controller_hears_samples_and_sets_the_rate() -> None:

@@ -32,10 +32,20 @@ PATIENCE = timedelta(seconds=30)
 Work = Callable[..., Any]
 
 
-class Ranks:
-    """Processes, each a rank of one job after another."""
+_needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=_needs_gpu)]
 
-    def __init__(self, count: int) -> None:
+
+def generator(seed: int) -> Any:
+    """Of random tensors on the device where tensors are made."""
+    return torch.Generator(torch.get_default_device()).manual_seed(seed)
+
+
+class Ranks:
+    """Processes, each a rank of one job after another, whose tensors are on a device."""
+
+    def __init__(self, count: int, device: str = "cpu") -> None:
+        self.device = device
         self.pipes: list[Connection] = []
         self.processes: list[Any] = []
         self.jobs = 0
@@ -44,7 +54,7 @@ class Ranks:
 
     def start(self, number: int) -> None:
         ours, theirs = mp.Pipe()
-        process = mp.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
+        process = mp.get_context("spawn").Process(target=_serve, args=(theirs, self.device), daemon=True)
         process.start()
         theirs.close()
         self.pipes[number : number + 1] = [ours]
@@ -76,8 +86,9 @@ def _jobs(world: int, **options: Any) -> list[dict[str, Any]]:
     return [{"rank": rank, "world_size": world, "timeout": PATIENCE} | options for rank in range(world)]
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection, device: str) -> None:
     torch.set_num_threads(1)
+    torch.set_default_device(device)
     while True:
         work, args, store, job = pipe.recv()
         try:
@@ -91,9 +102,9 @@ def _serve(pipe: Connection) -> None:
             dist.distributed_c10d._world.group_count = 0  # a start that failed counts, and names differ
 
 
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    found = Ranks(3)
+@pytest.fixture(scope="module", params=DEVICES)
+def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
+    found = Ranks(3, request.param)
     yield found
     for process in found.processes:
         process.kill()
@@ -105,7 +116,7 @@ def ranks() -> Iterator[Ranks]:
 
 def _values(seed: int, shape: tuple[int, ...], dtype: Any) -> Any:
     """Small whole numbers, which every type holds."""
-    return torch.randint(0, 3, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    return torch.randint(0, 3, shape, generator=generator(seed)).to(dtype)
 
 
 def _broadcast(own: Any, group: Any, world: int) -> Any:
@@ -120,7 +131,7 @@ def _all_gather(own: Any, group: Any, world: int) -> Any:
 
 
 def _all_gather_single(own: Any, group: Any, world: int) -> Any:
-    found = torch.zeros(world * own.numel(), dtype=own.dtype)
+    found = own.new_zeros(world * own.numel())
     dist.all_gather_into_tensor(found, own.contiguous(), group=group)
     return found
 
@@ -147,7 +158,7 @@ def _all_to_all(own: Any, group: Any, world: int) -> Any:
 def _all_to_all_single(own: Any, group: Any, world: int) -> Any:
     """Rank r sends s + 1 rows to rank s."""
     sizes, rank = list(range(1, world + 1)), dist.get_rank()
-    found = torch.zeros((world * (rank + 1), own.numel()), dtype=own.dtype)
+    found = own.new_zeros((world * (rank + 1), own.numel()))
     rows = own.reshape(1, -1).repeat(sum(sizes), 1)
     dist.all_to_all_single(found, rows, [rank + 1] * world, sizes, group=group)
     return found
@@ -179,7 +190,7 @@ def _reduce_scatter(own: Any, group: Any, world: int, op: Any) -> Any:
 
 
 def _reduce_scatter_single(own: Any, group: Any, world: int, op: Any) -> Any:
-    found = torch.zeros(own.numel(), dtype=own.dtype)
+    found = own.new_zeros(own.numel())
     dist.reduce_scatter_tensor(found, own.reshape(-1).repeat(world), op, group=group)
     return found
 
@@ -226,8 +237,8 @@ def _moved(move: Work) -> list[str]:
         for own in _inputs(dtype):
             found = move(own.clone(memory_format=torch.preserve_format), dist.group.WORLD, world)
             if own.numel():
-                expected = move(_bytes(own).clone(), reference, world)
-                if not torch.equal(_bytes(found), expected.flatten()):
+                expected = move(_bytes(own).cpu().clone(), reference, world)
+                if not torch.equal(_bytes(found).cpu(), expected.flatten()):
                     wrong.append(f"{dtype} {tuple(own.shape)}")
     return wrong
 
@@ -249,11 +260,11 @@ def _reduced(reduction: Work) -> list[str]:
         if own.numel():
             wide = torch.float64 if dtype in [*FLOATS, *COMPLEX] else torch.int64  # imaginary parts are 0
             other = _op("SUM" if kind == "AVG" else kind)
-            whole = (own.real if dtype in COMPLEX else own).to(wide, copy=True).contiguous()
+            whole = (own.real if dtype in COMPLEX else own).to("cpu", wide, copy=True).contiguous()
             expected = reduction(whole, reference, world, other)
             if kind == "AVG" and not (reduction is _reduce and dist.get_rank() != 1):
                 expected = torch.div(expected, world, rounding_mode="trunc" if wide is torch.int64 else None)
-            if not torch.allclose(found.to(torch.complex128), expected.to(dtype).to(torch.complex128)):
+            if not torch.allclose(found.to("cpu", torch.complex128), expected.to(dtype).to(torch.complex128)):
                 wrong.append(f"{kind} {dtype} {tuple(own.shape)}")
     return wrong
 
@@ -351,23 +362,23 @@ def _trained(wrap: str, group: Any, steps: int = 4) -> list[Any]:
     if wrap == "ddp":
         model = DistributedDataParallel(model, process_group=group, bucket_cap_mb=0.2)
     elif wrap == "fsdp1":
-        model = FullyShardedDataParallel(model, process_group=group, device_id=torch.device("cpu"))
+        model = FullyShardedDataParallel(model, process_group=group, device_id=torch.get_default_device())
     else:
-        mesh = dist.device_mesh.DeviceMesh.from_group(group, "cpu")
+        mesh = dist.device_mesh.DeviceMesh.from_group(group, torch.get_default_device().type)
         for layer in model:
             fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    draw = torch.Generator().manual_seed(dist.get_rank())
+    draw = generator(dist.get_rank())
     for _ in range(steps):
         optimizer.zero_grad()
         model(torch.randn(16, 20, generator=draw)).square().mean().backward()
         optimizer.step()
     if wrap == "fsdp1":
         with FullyShardedDataParallel.summon_full_params(model):
-            return [parameter.detach().clone() for parameter in model.parameters()]
+            return [parameter.detach().cpu().clone() for parameter in model.parameters()]
     found = [parameter.full_tensor() if wrap == "fsdp2" else parameter for parameter in model.parameters()]
-    return [parameter.detach().clone() for parameter in found]
+    return [parameter.detach().cpu().clone() for parameter in found]
 
 
 def _trained_alike(wrap: str) -> tuple[bool, Any]:

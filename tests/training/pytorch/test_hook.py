@@ -15,16 +15,16 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402  (torch may 
 
 from mltswitch.training.pytorch.hook import MltState, mlt_hook  # noqa: E402
 from tests.hostagent.ends import losing  # noqa: E402
-from tests.training.pytorch.test_backend import Ranks  # noqa: E402
+from tests.training.pytorch.test_backend import DEVICES, Ranks, generator  # noqa: E402
 
 pytestmark = pytest.mark.torch
 dist = torch.distributed
 STEPS = 6
 
 
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    found = Ranks(2)
+@pytest.fixture(scope="module", params=DEVICES)
+def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
+    found = Ranks(2, request.param)
     yield found
     for process in found.processes:
         process.kill()
@@ -40,49 +40,49 @@ def _model(dtype: Any = None) -> Any:
     return model.to(dtype or torch.float32)
 
 
-def _loss(model: Any, generator: Any, dtype: Any = None) -> Any:
-    inputs = torch.randn(32, 64, generator=generator).to(dtype or torch.float32)
-    labels = torch.randint(0, 10, (32,), generator=generator)
+def _loss(model: Any, draw: Any, dtype: Any = None) -> Any:
+    inputs = torch.randn(32, 64, generator=draw).to(dtype or torch.float32)
+    labels = torch.randint(0, 10, (32,), generator=draw)
     return torch.nn.functional.cross_entropy(model(inputs), labels)
 
 
 def _flat(model: Any) -> Any:
-    return torch.cat([parameter.detach().double().reshape(-1) for parameter in model.parameters()])
+    return torch.cat([parameter.detach().double().reshape(-1) for parameter in model.parameters()]).cpu()
 
 
-def _plain_step(model: Any, optimizer: Any, generator: Any) -> None:
+def _plain_step(model: Any, optimizer: Any, draw: Any) -> None:
     optimizer.zero_grad()
-    _loss(model, generator).backward()
+    _loss(model, draw).backward()
     optimizer.step()
 
 
-def _accumulating_step(model: Any, optimizer: Any, generator: Any) -> None:
+def _accumulating_step(model: Any, optimizer: Any, draw: Any) -> None:
     optimizer.zero_grad()
     for is_last in (False, True):
         with nullcontext() if is_last else model.no_sync():
-            _loss(model, generator).backward()
+            _loss(model, draw).backward()
     optimizer.step()
 
 
-def _amp_step(model: Any, optimizer: Any, generator: Any) -> None:
-    scaler = torch.amp.GradScaler("cpu")
+def _amp_step(model: Any, optimizer: Any, draw: Any) -> None:
+    scaler = torch.amp.GradScaler(torch.get_default_device().type)
     optimizer.zero_grad()
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = _loss(model, generator)
+    with torch.autocast(torch.get_default_device().type, torch.bfloat16):
+        loss = _loss(model, draw)
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
 
 
-def _double_step(model: Any, optimizer: Any, generator: Any) -> None:
+def _double_step(model: Any, optimizer: Any, draw: Any) -> None:
     optimizer.zero_grad()
-    _loss(model, generator, torch.float64).backward()
+    _loss(model, draw, torch.float64).backward()
     optimizer.step()
 
 
-def _short_step(model: Any, optimizer: Any, generator: Any) -> None:
+def _short_step(model: Any, optimizer: Any, draw: Any) -> None:
     optimizer.zero_grad()
-    _loss(model, generator, torch.bfloat16).backward()
+    _loss(model, draw, torch.bfloat16).backward()
     optimizer.step()
 
 
@@ -100,17 +100,17 @@ def _train(kind: str, options: dict[str, Any] | None, lost_share: float = 0.0) -
     step, dtype = STEP_KINDS[kind]
     model = DistributedDataParallel(_model(dtype), bucket_cap_mb=0.1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    generator = torch.Generator().manual_seed(dist.get_rank())
+    draw = generator(dist.get_rank())
     if options is None:
         for _ in range(STEPS):
-            step(model, optimizer, generator)
+            step(model, optimizer, draw)
         return {"parameters": _flat(model)}
     with MltState(model, **options) as state, ExitStack() as stack:
         model.register_comm_hook(state, mlt_hook)
         if lost_share:
             stack.enter_context(losing(state.agent, lost_share))
         for _ in range(STEPS):
-            step(model, optimizer, generator)
+            step(model, optimizer, draw)
         losses = [(loss.total.piece, loss.sender, loss.elements) for loss in state.take_losses()]
         return {"parameters": _flat(model), "losses": losses, "nonfinite": state.nonfinite_pieces}
 
@@ -158,7 +158,7 @@ def _nan() -> int:
     model = DistributedDataParallel(_model())
     with MltState(model) as state:
         model.register_comm_hook(state, mlt_hook)
-        (_loss(model, torch.Generator().manual_seed(0)) * float("nan")).backward()
+        (_loss(model, generator(0)) * float("nan")).backward()
         assert all(torch.isnan(parameter.grad).all() for parameter in model.parameters())
         return state.nonfinite_pieces
 
@@ -187,13 +187,13 @@ def _last_rank_closes_first(delays: list[int]) -> bool:
     """Ranks leave at different times after the last step, and nobody's last step fails."""
     model = DistributedDataParallel(_model(), bucket_cap_mb=0.1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    generator = torch.Generator().manual_seed(dist.get_rank())
+    draw = generator(dist.get_rank())
     with MltState(model) as state:
         model.register_comm_hook(state, mlt_hook)
         for _ in range(STEPS):
-            _plain_step(model, optimizer, generator)
+            _plain_step(model, optimizer, draw)
         for _ in range(delays[dist.get_rank()]):
-            _loss(model.module, generator)
+            _loss(model.module, draw)
     return state.error is None
 
 
@@ -204,14 +204,14 @@ def test_ranks_may_leave_at_different_times(ranks: Ranks, tmp_path: Path, delays
 
 def _dies(step: int) -> tuple[str, str]:
     model = DistributedDataParallel(_model(), bucket_cap_mb=0.1)
-    generator = torch.Generator().manual_seed(dist.get_rank())
+    draw = generator(dist.get_rank())
     with MltState(model, deadline_seconds=10) as state:
         model.register_comm_hook(state, mlt_hook)
         try:
             for number in range(2 * step):
                 if number == step and dist.get_rank() == 1:
                     os.kill(os.getpid(), signal.SIGKILL)
-                _loss(model, generator).backward()
+                _loss(model, draw).backward()
         except RuntimeError as error:
             return str(error), f"{type(state.error).__name__}: {state.error}"
     return "", ""
