@@ -11,7 +11,7 @@ nothing. Groups of cases:
     lossN            two workers, a perceptron of 564,000 parameters at 50 Mbit/s, random loss N % either way
     incast           four workers at 20 Mbit/s, ports with a buffer of 16 packets; gloo exchanges as parameter
                      servers do, too (every worker sends to all others at once); `gloo_ring` is its own way
-    loss1pct_rtt2ms  two workers at 300 Mbit/s, more than one TCP connection carries at this loss
+    loss1pct_rtt2ms  two workers at 200 Mbit/s, more than one TCP connection carries at this loss
     digitsN          two workers, the small perceptron, until it has learned: accuracy
 
 The processors carry all workers and the switch: where cpu_load is near 1, they are the limit, not the link.
@@ -55,7 +55,7 @@ STEPS: Final = {WIDE: 30, FOUR: 10, SMALL: 250}
 QUICK_STEPS: Final = {WIDE: 10, FOUR: 5, SMALL: 100}
 RATE: Final = 50_000_000
 INCAST_RATE: Final = 20_000_000
-LARGE_RATE: Final = 300_000_000
+LARGE_RATE: Final = 200_000_000
 BUFFER_BYTES: Final = 128_000
 INCAST_BUFFER_BYTES: Final = 16 * 1514
 LARGE_BUFFER_BYTES: Final = 256_000

@@ -91,7 +91,7 @@ def host(tensor: Tensor, *, is_read: bool = True) -> Tensor:
         return tensor.view(-1)
     if tensor.is_cuda:  # what the caller has queued may still write or read the tensor
         torch.cuda.current_stream(tensor.device).synchronize()
-    row = torch.empty(tensor.numel(), dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+    row = torch.empty(tensor.numel(), dtype=tensor.dtype, device="cpu", pin_memory=tensor.is_cuda)
     if is_read:
         row.view(tensor.shape).copy_(tensor)
     return row
@@ -122,7 +122,9 @@ def add_up(addends: _Tensors, out: Tensor, kind: str) -> None:
 @cache
 def _check_reduction(kind: str, dtype: torch.dtype) -> None:
     try:
-        add_up([torch.zeros(1, dtype=dtype)] * 2, torch.zeros(1, dtype=dtype), kind)
+        add_up(
+            [torch.zeros(1, dtype=dtype, device="cpu")] * 2, torch.zeros(1, dtype=dtype, device="cpu"), kind
+        )
     except (KeyError, RuntimeError):
         expected = f"one of {', '.join(_FUNCTIONS)}, of a type that has it"
         raise UserInputError(f"{kind} of {dtype}", where="reduction", expected=expected) from None
@@ -257,7 +259,7 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
         return self.alltoall(self._even(output, to), self._even(tensor, of), opts)
 
     def barrier(self, opts: Any = None) -> MltWork:
-        token, tokens = torch.zeros(1), torch.empty(len(self._world), 1)
+        token, tokens = torch.zeros(1, device="cpu"), torch.empty(len(self._world), 1, device="cpu")
         return self._exchange("barrier", dict.fromkeys(self._world, token), dict(enumerate(tokens)), opts)
 
     def send(self, tensors: _Tensors, dst: int, tag: int = 0) -> MltWork:

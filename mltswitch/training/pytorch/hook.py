@@ -240,8 +240,8 @@ class MltState:
     def _vector(self) -> "np.ndarray[Any, np.dtype[np.floating[Any]]]":
         if torch.cuda.is_available():
             kind = getattr(torch, self.job.element_type)
-            pinned: Any = torch.empty(self.job.elements, dtype=kind, pin_memory=True).numpy()
-            return pinned  # type: ignore[no-any-return]
+            pinned = torch.empty(self.job.elements, dtype=kind, device="cpu", pin_memory=True)
+            return pinned.numpy()  # type: ignore[no-any-return]
         return np.empty(self.job.elements, self.job.element_type)
 
 

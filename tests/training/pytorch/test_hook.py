@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402  (torch may be missing)
 
+from mltswitch.training.errors import TrainingError  # noqa: E402
 from mltswitch.training.pytorch.hook import MltState, mlt_hook  # noqa: E402
 from tests.hostagent.ends import losing  # noqa: E402
 from tests.training.pytorch.test_backend import DEVICES, Ranks, generator  # noqa: E402
@@ -212,7 +213,7 @@ def _dies(step: int) -> tuple[str, str]:
                 if number == step and dist.get_rank() == 1:
                     os.kill(os.getpid(), signal.SIGKILL)
                 _loss(model, draw).backward()
-        except RuntimeError as error:
+        except (RuntimeError, TrainingError) as error:  # of the backward pass that waits, or the next
             return str(error), f"{type(state.error).__name__}: {state.error}"
     return "", ""
 
