@@ -6,6 +6,7 @@ with Group(rank, world, "env://", config=config) as group:
     node.wait(step)
 """
 
+import logging
 import queue
 import threading
 import time
@@ -36,6 +37,7 @@ from mltswitch.training.job import Job
 from mltswitch.training.node import Node
 from mltswitch.training.sums import Loss
 
+_log: Final = logging.getLogger(__name__)
 CHANNEL: Final = "training"
 TURN_SECONDS: Final = 0.5
 """Between looks at deadlines and at what other nodes say."""
@@ -228,6 +230,7 @@ class AgentNode:
         self._is_closing = self._is_leaving = False
         self._has_told = False
         """Whether the others have been told that this node leaves."""
+        self._has_warned = False
         self._listened_seconds = 0.0
         others = [name for name in names if name != agent.name]
         try:
@@ -357,6 +360,10 @@ class AgentNode:
                 self.node.crossed(self._carrier.crossing(entry), now_ns)
             case _Ready(step, pieces, own, result):
                 self.node.ready(step, pieces, own, result, now_ns)
+                if self.node.nonfinite_pieces and not self._has_warned:
+                    self._has_warned = True
+                    name = self.job.node_name(self.node.number)
+                    _log.warning("%s, step %d: gradients with NaN or infinity are passed on", name, step)
             case PeerLost(peer=peer) if peer in self._names:
                 number = self._names.index(peer)
                 self._listen(number)

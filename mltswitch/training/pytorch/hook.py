@@ -143,6 +143,9 @@ class MltState:
         """What the hook does with one bucket."""
         if self.error is not None:
             raise type(self.error)(self.error.what, where=self.error.where)
+        if bucket.buffer().layout is not torch.strided:
+            hint = "make embeddings with sparse=False"
+            raise UserInputError("has sparse gradients", where="model", expected="dense ones", hint=hint)
         if bucket.index() == 0:
             self._begin_step()
         pairs = [
@@ -272,6 +275,9 @@ def _layers_of(
         forward = lambda: module(*arguments)  # noqa: E731
     profile = profile_of_module(type(module).__name__, module, forward)
     by_name = dict(module.named_parameters())
+    for name, parameter in by_name.items():
+        if not parameter.dtype.is_floating_point:
+            raise UserInputError(f"is {parameter.dtype}", where=name, expected="real floating-point numbers")
     names = [tensor.name for layer in profile.layers for tensor in layer.tensors]
     layers = [
         (layer.name, sum(by_name[tensor.name].numel() for tensor in layer.tensors))

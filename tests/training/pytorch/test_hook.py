@@ -1,5 +1,6 @@
 """DistributedDataParallel by the communication hook, against DDP's own all-reduce; ranks are processes."""
 
+import logging.handlers
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402  (torch may be missing)
 
+from mltswitch.errors import UserInputError  # noqa: E402
 from mltswitch.training.errors import TrainingError  # noqa: E402
 from mltswitch.training.pytorch.hook import MltState, mlt_hook  # noqa: E402
 from tests.hostagent.ends import losing  # noqa: E402
@@ -155,17 +157,49 @@ def _short_packets() -> Any:
     return AgentConfig(mtu_bytes=1500, burst_packets=1)
 
 
-def _nan() -> int:
+def _nan() -> tuple[int, list[str]]:
     model = DistributedDataParallel(_model())
+    said = logging.handlers.BufferingHandler(100)
+    logging.getLogger("mltswitch").addHandler(said)
     with MltState(model) as state:
         model.register_comm_hook(state, mlt_hook)
-        (_loss(model, generator(0)) * float("nan")).backward()
+        for _ in range(2):
+            (_loss(model, generator(0)) * float("nan")).backward()
         assert all(torch.isnan(parameter.grad).all() for parameter in model.parameters())
-        return state.nonfinite_pieces
+        return state.nonfinite_pieces, [record.getMessage() for record in said.buffer]
 
 
-def test_nan_gradients_are_passed_on_and_counted(ranks: Ranks, tmp_path: Path) -> None:
-    assert min(ranks.results(2, _nan, store=tmp_path)) > 0
+def test_nan_gradients_are_passed_on_and_counted_and_said_once(ranks: Ranks, tmp_path: Path) -> None:
+    for rank, (pieces, said) in enumerate(ranks.results(2, _nan, store=tmp_path)):
+        assert pieces > 0
+        assert said == [f"rank {rank}, step 0: gradients with NaN or infinity are passed on"]
+
+
+def _refused(kind: str) -> str:
+    module = torch.nn.Sequential(torch.nn.Embedding(50, 16, sparse=kind == "sparse"), torch.nn.Linear(16, 4))
+    if kind == "complex":
+        module.phase = torch.nn.Parameter(torch.zeros(3, dtype=torch.complex64))
+    model = DistributedDataParallel(module, find_unused_parameters=True)
+    try:
+        with MltState(model) as state:
+            model.register_comm_hook(state, mlt_hook)
+            model(torch.arange(8)).sum().backward()
+    except UserInputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("sparse", "model: has sparse gradients (expected dense ones). Make embeddings with sparse=False"),
+        ("complex", "phase: is torch.complex64 (expected real floating-point numbers)"),
+    ],
+)
+def test_gradients_that_cannot_travel_are_refused(
+    ranks: Ranks, tmp_path: Path, kind: str, expected: str
+) -> None:
+    assert ranks.results(2, _refused, kind, store=tmp_path) == [expected] * 2
 
 
 def _differing() -> str:
