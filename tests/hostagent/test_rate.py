@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mltswitch.hostagent import RateSample, UserInputError
-from tests.hostagent.ends import Make, joined, values
+from tests.hostagent.ends import Make, joined, losing, values
 
 PATIENCE_SECONDS = 30.0
 COUNT = 500_000
@@ -75,3 +75,20 @@ def test_who_closes_at_once_has_told_how_its_receive_ended(make: Make, size: int
         receiver.close()
         assert here.wait(PATIENCE_SECONDS).error is None
         sender.close()
+
+
+def test_bbr_goes_on_at_losses_that_no_queue_makes(make: Make) -> None:
+    options = {"mtu_bytes": 1500, "burst_packets": 8, "mlt": {"rate_control": "bbr"}}
+    sender, receiver = joined(make, **options)
+    memory, data = np.empty(COUNT, np.float32), values(COUNT)
+    with losing(receiver, 0.05):
+        for number in range(3):
+            there = receiver.post_receive(sender.name, memory, tensor=1, round_number=number)
+            here = sender.post_send(receiver.name, data, tensor=1, round_number=number)
+            there.wait(PATIENCE_SECONDS)
+            statistics = here.wait(PATIENCE_SECONDS).statistics
+    assert np.array_equal(memory, data)
+    assert statistics.packets_resent > 0
+    snapshot = sender.snapshot().peers[receiver.name]["default"]
+    assert snapshot.rate_bps is not None
+    assert snapshot.rate_bps > 20e6

@@ -41,6 +41,7 @@ class RateOptions(TypedDict, total=False):
     low_ns: int
     high_ns: int
     sample_ns: int
+    inflight_gain: float
     window_bytes: int
     initial_window_bytes: int
 

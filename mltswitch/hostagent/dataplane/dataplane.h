@@ -86,7 +86,7 @@ enum mlt_stop_rule {
 
 enum mlt_at_hard_time { MLT_FAIL = 0, MLT_TAKE = 1 };
 
-enum mlt_controller_kind { MLT_TIMELY = 0, MLT_EXTERNAL = 1 };
+enum mlt_controller_kind { MLT_TIMELY = 0, MLT_EXTERNAL = 1, MLT_BBR = 2 };
 
 enum mlt_path_state { MLT_PATH_USED = 0, MLT_PATH_DEAD = 1, MLT_PATH_GRAY = 2 };
 
@@ -128,6 +128,7 @@ struct mlt_rate_options {
     double increase_bps, decrease; /* TIMELY's delta (MLT's alpha) and beta; 0: 40 Mbit/s and 0.8 */
     int64_t low_ns, high_ns;       /* T_low and T_high above the least round trip seen; 0: a guess */
     int64_t sample_ns;             /* of an external controller: between two samples at least */
+    double inflight_gain;          /* of BBR: on the way, over what a round trip carries; 0: 2 */
     uint32_t window_bytes;         /* on the way at once at most, about half of the peer's socket buffer; 0: 2 MB */
     uint32_t initial_window_bytes; /* after a pause; 0: a millisecond's at the cap, 8 to 64 KB */
     uint8_t kind;

@@ -79,6 +79,32 @@ struct controller;
 struct control_law {
     void (*on_ack)(struct controller *, const struct ack *);
     void (*on_timeout)(struct controller *, int64_t now_ns);
+    void (*on_wake)(struct controller *, int64_t now_ns); /* there is something to send, maybe after a pause */
+};
+
+extern const struct control_law BBR; /* bbr.c */
+
+enum bbr_limits {
+    DELIVERIES = 64,       /* acknowledgements that are remembered, a sixteenth of a round trip apart */
+    BANDWIDTH_ROUNDS = 10, /* round trips of which the most delivered counts */
+};
+
+enum bbr_state { BBR_STARTUP, BBR_DRAIN, BBR_PROBE_BANDWIDTH, BBR_PROBE_RTT };
+
+struct delivery {
+    int64_t at_ns;
+    uint64_t bytes; /* delivered until then */
+    bool is_ours;   /* the sender had nothing more to send */
+};
+
+struct bbr {
+    enum bbr_state state, resumed; /* the latter: after PROBE_RTT */
+    int64_t state_ns, round_ns, base_rtt_ns, base_since_ns;
+    double bandwidth_bps, most_bps[BANDWIDTH_ROUNDS], full_bps; /* the last: when it last grew by a quarter */
+    uint64_t delivered_bytes;
+    struct delivery deliveries[DELIVERIES];
+    uint32_t next, count, round, full_rounds, cycle;
+    bool has_round;
 };
 
 struct losses {
@@ -109,6 +135,7 @@ struct controller {
     struct losses tested, slower;    /* at about that rate, and at much less */
     int64_t random_until_ns, cut_ns;
     uint32_t loss_delivered, loss_lost;
+    struct bbr bbr;
     /* For an external controller */
     struct mlt_sample sample;
     int64_t sampled_ns;
@@ -508,7 +535,6 @@ void paths_look(struct flow *flow); /* at their health */
 int64_t flow_rtt(const struct flow *flow);
 void controller_init(struct controller *controller, const struct mlt_rate_options *options);
 void controller_set(struct controller *controller, const struct mlt_rate_options *options);
-void controller_wake(struct controller *controller, int64_t now_ns); /* there is something to send, after a pause */
 
 /* socket.c */
 int sockets_emit(struct mlt *core, struct batch *batch);

@@ -271,7 +271,18 @@ static void timely_timeout(struct controller *controller, int64_t now_ns)
     controller->loss_bytes = controller->loss_delivered = controller->loss_lost = 0;
 }
 
-static const struct control_law TIMELY = {timely_ack, timely_timeout};
+/* Others may have begun meanwhile: the window does, too. The rate stays. */
+static void timely_wake(struct controller *controller, int64_t now_ns)
+{
+    int64_t idle_ns = now_ns - controller->acknowledged_ns;
+    if (idle_ns < IDLE_NS || idle_ns < IDLE_ROUND_TRIPS * controller->previous_rtt_ns)
+        return;
+    controller->window_bytes = least(controller->window_bytes, controller->initial_window_bytes);
+    controller->is_starting = true;
+    controller->has_lost = false;
+}
+
+static const struct control_law TIMELY = {timely_ack, timely_timeout, timely_wake};
 
 /* ------------------------------------------------------------------------------------------------------ external */
 
@@ -302,7 +313,7 @@ static void external_timeout(struct controller *controller, int64_t now_ns)
     controller->window_bytes = controller->initial_window_bytes;
 }
 
-static const struct control_law EXTERNAL = {external_ack, external_timeout};
+static const struct control_law EXTERNAL = {external_ack, external_timeout, timely_wake};
 
 /* ---------------------------------------------------------------------------------------------------------- both */
 
@@ -315,22 +326,11 @@ void controller_init(struct controller *controller, const struct mlt_rate_option
     controller->rate_bps = limited(controller, controller->rate_bps);
 }
 
-/* Others may have begun meanwhile: the window does, too. The rate stays. */
-void controller_wake(struct controller *controller, int64_t now_ns)
-{
-    int64_t idle_ns = now_ns - controller->acknowledged_ns;
-    if (idle_ns < IDLE_NS || idle_ns < IDLE_ROUND_TRIPS * controller->previous_rtt_ns)
-        return;
-    controller->window_bytes = least(controller->window_bytes, controller->initial_window_bytes);
-    controller->is_starting = true;
-    controller->has_lost = false;
-}
-
 /* While the flow is open: what was learned stays. */
 void controller_set(struct controller *controller, const struct mlt_rate_options *options)
 {
     controller->options = *options;
-    controller->law = options->kind == MLT_EXTERNAL ? &EXTERNAL : &TIMELY;
+    controller->law = options->kind == MLT_EXTERNAL ? &EXTERNAL : options->kind == MLT_BBR ? &BBR : &TIMELY;
     controller->cap_bps = options->cap_bps > 0 ? options->cap_bps : DEFAULT_CAP_BPS;
     controller->floor_bps = options->floor_bps > 0 ? options->floor_bps : FLOOR_SHARE * controller->cap_bps;
     controller->floor_bps = least(controller->floor_bps, controller->cap_bps);

@@ -21,7 +21,7 @@ static void join_sending(struct transfer *transfer)
 {
     struct link *list = &transfer->flow->sending, *before = list->previous;
     if (before == list && !transfer->flow->in_flight_bytes)
-        controller_wake(&transfer->flow->controller, transfer->flow->core->now_ns);
+        transfer->flow->controller.law->on_wake(&transfer->flow->controller, transfer->flow->core->now_ns);
     while (before != list && ((struct transfer *)before->owner)->send.priority > transfer->send.priority)
         before = before->previous;
     link_append(before->next, &transfer->sending);

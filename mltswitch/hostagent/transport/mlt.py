@@ -3,7 +3,7 @@
 Here is its description; the work is the compiled data plane's, which is loaded when it is first used.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -24,6 +24,9 @@ class MltSettings(BaseModel):
     """A peer of whom nothing is heard so long, while something is open, is gone."""
     acknowledgement_packets: int = Field(default=16, ge=1, le=1024, strict=True)
     """Of one path, between acknowledgements; a fifth of a millisecond at most."""
+    rate_control: Literal["timely", "bbr"] = "timely"
+    """`timely` slows down on delay, and on losses that slowing down lessens; `bbr` sends as fast as the
+    network has delivered of late, whatever is lost."""
 
 
 class MltTransport:

@@ -17,7 +17,15 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mltswitch.errors import MachineError
-from mltswitch.hostagent.dataplane.binding import DataPlane, DataPlaneError, Feature, Fields, lib, path_fields
+from mltswitch.hostagent.dataplane.binding import (
+    DataPlane,
+    DataPlaneError,
+    Feature,
+    Fields,
+    RateOptions,
+    lib,
+    path_fields,
+)
 from mltswitch.hostagent.errors import (
     AgentError,
     PeerBusyError,
@@ -32,7 +40,7 @@ from mltswitch.hostagent.spraying.shares import Policy
 from mltswitch.hostagent.telemetry.events import PacketsRefused, PathChanged
 from mltswitch.hostagent.transport.description import TransportHost
 from mltswitch.hostagent.transport.mlt import NAME, MltSettings
-from mltswitch.hostagent.transport.mlt_flow import ECT, MltConnection, path_state
+from mltswitch.hostagent.transport.mlt_flow import CONTROL_LAWS, ECT, MltConnection, path_state
 from mltswitch.wire import (
     AGENT_HEADER_BYTES,
     AUTHENTICATION_TAG_BYTES,
@@ -190,7 +198,7 @@ class MltEngine:
             "ack_packets": self.settings.acknowledgement_packets,
             "control_tos": config.control_dscp << 2 | ECT,
             "spray_random": config.spraying.policy is Policy.RANDOM,
-            "rate": config.rate_options(window_bytes),
+            "rate": self.rate_options(window_bytes),
         }
         body_bytes = datagram_bytes - AGENT_HEADER_BYTES
         if mine.authenticate or offer.authenticate:
@@ -210,6 +218,13 @@ class MltEngine:
         connection = MltConnection(self, peer, channel, mine.token, remotes, body_bytes, window_bytes)
         self._by_token[mine.token] = connection
         return connection
+
+    def rate_options(self, window_bytes: int) -> RateOptions:
+        """Of flows of whose bytes so many may be on the way."""
+        return {
+            **self.host.config.rate_options(window_bytes),
+            "kind": CONTROL_LAWS[self.settings.rate_control],
+        }
 
     def _path(self, peer: str, number: int, there: _PathOffer) -> Fields:
         place, address, port = self._sockets[number]

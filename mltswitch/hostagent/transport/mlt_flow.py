@@ -63,6 +63,7 @@ _CODES: Final[dict[str, int]] = {
     AtDeadline.TAKE: lib.MLT_TAKE,
 }
 """Of the data plane, by our words."""
+CONTROL_LAWS: Final = {"timely": lib.MLT_TIMELY, "bbr": lib.MLT_BBR}
 _ERRORS: Final[dict[int, tuple[type[AgentError], str]]] = {
     lib.MLT_CANCELLED: (CancelledError, "{said}"),
     lib.MLT_PEER_CANCELLED: (CancelledError, "the peer gave it up: {said}"),
@@ -220,7 +221,7 @@ class MltConnection:
 
     def set_rate(self, cap_bps: float | None, controller: RateController | None) -> None:
         """See Connection."""
-        options = self.engine.host.config.rate_options(self._window_bytes)
+        options = self.engine.rate_options(self._window_bytes)
         if cap_bps is not None:
             options["cap_bps"] = cap_bps
         if controller is not None:

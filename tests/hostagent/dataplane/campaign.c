@@ -220,7 +220,8 @@ static uint64_t scenario(uint64_t seed, uint64_t *succeeded)
         struct mlt_flow_options options = {.peer_token = tokens[1 - end], .send_datagram_bytes = datagram_bytes,
                                            .receive_datagram_bytes = datagram_bytes, .has_keys = has_keys,
                                            .spray_random = (uint8_t)(seed & 1),
-                                           .rate = {.cap_bps = chance(0.5) ? 1e9 : 0}};
+                                           .rate = {.cap_bps = chance(0.5) ? 1e9 : 0,
+                                                    .kind = chance(0.3) ? MLT_BBR : MLT_TIMELY}};
         memset(options.send_key, 'a' + end, sizeof options.send_key);
         memset(options.receive_key, 'b' - end, sizeof options.receive_key);
         for (int path = 0; path < paths; path++)

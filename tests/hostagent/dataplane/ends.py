@@ -1,7 +1,9 @@
 """Two data planes in virtual time with a network between them, and C programs of these tests."""
 
 import subprocess
+from bisect import insort
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -138,9 +140,8 @@ class Ends:
                     size = output.segment_bytes
                     for at in range(0, len(data), size):
                         if self.carry(end, output, data[at : at + size]):
-                            self.flying.append(
-                                (self.now_ns + self.delay_ns, end, output, data[at : at + size])
-                            )
+                            arrives = (self.now_ns + self.delay_ns, end, output, data[at : at + size])
+                            insort(self.flying, arrives, key=itemgetter(0))
                 timer = plane.next_timer()
                 if timer is not None:
                     due.append(timer)

@@ -569,6 +569,37 @@ def test_losses_that_a_lower_rate_does_not_change_do_not_slow_a_flow_to_nothing(
     assert median(goodputs_bps) > 0.1 * 1e9
 
 
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.05])
+@pytest.mark.parametrize("delay_ns", [100_000, MILLISECOND, 10 * MILLISECOND])
+def test_bbr_fills_a_link_at_any_loss_and_keeps_its_queue_short(share: float, delay_ns: int) -> None:
+    rate_bps = 100e6
+    ends = Ends(rate=RateOptions(cap_bps=1e9, kind=lib.MLT_BBR))
+    chance = np.random.default_rng(1)
+    free_ns, carried_bits, longest_ns = 0.0, 0.0, 0.0
+    begin_ns = ends.now_ns + max(20 * 2 * delay_ns, 100 * MILLISECOND)
+
+    def port(end: int, _: Any, datagram: bytes) -> bool:
+        nonlocal free_ns, carried_bits, longest_ns
+        ends.delay_ns = delay_ns
+        if chance.random() < share:
+            return False
+        if not end:
+            bits = 8 * (len(datagram) + 42)
+            free_ns = max(free_ns, ends.now_ns) + bits * SECOND / rate_bps
+            ends.delay_ns += int(free_ns - ends.now_ns)
+            if ends.now_ns > begin_ns:
+                carried_bits += bits
+                longest_ns = max(longest_ns, free_ns - ends.now_ns)
+        return True
+
+    ends.carry = port
+    elements = 358 * 9_000
+    _, received = ends.post(gradients(elements), np.zeros(elements, np.float32), burst_packets=2)
+    ends.run(lambda: ends.planes[1].result(received).arrived_packets > 0.9 * (1 - share) * 9_000)
+    assert carried_bits * SECOND / (ends.now_ns - begin_ns) > 0.9 * (1 - share) * rate_bps
+    assert longest_ns < max(1.5 * 2 * delay_ns, 6 * MILLISECOND)
+
+
 def test_an_external_controller_hears_samples_and_sets_the_rate() -> None:
     ends = Ends(rate=RateOptions(kind=lib.MLT_EXTERNAL, rate_bps=1e9, sample_ns=MILLISECOND))
     elements = 358 * 500

@@ -1,0 +1,196 @@
+/* BBR (Cardwell et al., ACM Queue 2016; LTP, section III-D): rate and window from the most that was delivered in a round
+ * trip, and the least round trip. Loss is no signal.
+ *
+ * Acknowledgements carry counts, so one sample is what was delivered between the acknowledgement that was the last one
+ * when a packet left, and the packet's own: an interval of a round trip at least, however acknowledgements are lumped.
+ */
+#include "internal.h"
+
+static const double STARTUP_GAIN = 2.885;   /* 2 / ln 2: the rate doubles in a round trip */
+static const double FULL_GROWTH = 1.25;     /* of three round trips: less, and the pipe is full */
+static const double CYCLE[] = {1.25, 0.75, 1, 1, 1, 1, 1, 1};
+static const double DEFAULT_INFLIGHT_GAIN = 2;
+static const int64_t BASE_NS = 10 * SECOND; /* a least round trip is believed in for so long */
+static const double QUANTUM_SECONDS = 0.001; /* three bursts of so long may be on the way beside that */
+static const int64_t PROBE_NS = 200 * MILLISECOND;
+enum {
+    LEAST_WINDOW_BYTES = 4 * 1500,
+    FULL_ROUNDS = 3,
+    QUANTA = 3,
+    CYCLES = sizeof CYCLE / sizeof *CYCLE,
+    BITS = 8,
+};
+
+static double bdp_bytes(const struct bbr *bbr)
+{
+    return bbr->bandwidth_bps / BITS * (double)bbr->base_rtt_ns / (double)SECOND;
+}
+
+static void remember(struct bbr *bbr, const struct ack *ack)
+{
+    struct delivery *last = &bbr->deliveries[(bbr->next + DELIVERIES - 1) % DELIVERIES];
+    if (bbr->count && ack->now_ns - last->at_ns < bbr->base_rtt_ns / (DELIVERIES / 4))
+        return; /* enough for a few round trips */
+    bbr->deliveries[bbr->next] = (struct delivery){ack->now_ns, bbr->delivered_bytes, !ack->is_limited};
+    bbr->next = (bbr->next + 1) % DELIVERIES;
+    bbr->count += bbr->count < DELIVERIES;
+}
+
+/* What was delivered since the newest packet that the acknowledgement speaks of left. */
+static void sample(struct bbr *bbr, const struct ack *ack)
+{
+    for (uint32_t back = 1; back <= bbr->count; back++) {
+        const struct delivery *then = &bbr->deliveries[(bbr->next + DELIVERIES - back) % DELIVERIES];
+        if (then->at_ns > ack->echoed_ns && back < bbr->count)
+            continue;
+        int64_t took_ns = ack->now_ns - then->at_ns;
+        if (took_ns < bbr->base_rtt_ns)
+            return;
+        double found_bps = (double)(bbr->delivered_bytes - then->bytes) * BITS * (double)SECOND / (double)took_ns;
+        double *most_bps = &bbr->most_bps[bbr->round % BANDWIDTH_ROUNDS];
+        if (found_bps > *most_bps && ((ack->is_limited && !then->is_ours) || found_bps > bbr->bandwidth_bps))
+            *most_bps = found_bps; /* where the sender itself was the limit, a sample never lowers */
+        return;
+    }
+}
+
+static void begin_round(struct bbr *bbr, const struct ack *ack)
+{
+    bool is_limited = ack->is_limited;
+    bbr->round_ns = ack->now_ns;
+    bbr->has_round = true;
+    if (is_limited || bbr->most_bps[bbr->round % BANDWIDTH_ROUNDS] > 0) { /* rounds without a sample age nothing */
+        bbr->round++;
+        bbr->most_bps[bbr->round % BANDWIDTH_ROUNDS] = 0;
+    }
+    if (bbr->state != BBR_STARTUP || !is_limited)
+        return;
+    if (bbr->bandwidth_bps >= FULL_GROWTH * bbr->full_bps) {
+        bbr->full_bps = bbr->bandwidth_bps;
+        bbr->full_rounds = 0;
+    } else if (++bbr->full_rounds >= FULL_ROUNDS) {
+        bbr->state = BBR_DRAIN;
+    }
+}
+
+static void learn_base(struct bbr *bbr, const struct ack *ack)
+{
+    bool is_old = ack->now_ns - bbr->base_since_ns > BASE_NS;
+    if (!bbr->base_rtt_ns || ack->rtt_ns <= bbr->base_rtt_ns || (is_old && bbr->state == BBR_PROBE_RTT)) {
+        bbr->base_rtt_ns = ack->rtt_ns;
+        bbr->base_since_ns = ack->now_ns;
+    } else if (is_old && bbr->state != BBR_PROBE_RTT) {
+        bbr->resumed = bbr->state == BBR_STARTUP ? BBR_STARTUP : BBR_PROBE_BANDWIDTH;
+        bbr->state = BBR_PROBE_RTT;
+        bbr->state_ns = ack->now_ns;
+    }
+}
+
+static void step(struct bbr *bbr, const struct ack *ack)
+{
+    int64_t since_ns = ack->now_ns - bbr->state_ns;
+    double in_flight = (double)ack->in_flight_bytes, bdp = bdp_bytes(bbr);
+    switch (bbr->state) {
+    case BBR_STARTUP:
+        return;
+    case BBR_DRAIN:
+        if (in_flight > bdp)
+            return;
+        bbr->state = BBR_PROBE_BANDWIDTH;
+        bbr->cycle = 2;
+        break;
+    case BBR_PROBE_BANDWIDTH:
+        if (since_ns <= bbr->base_rtt_ns && !(CYCLE[bbr->cycle] < 1 && in_flight <= bdp))
+            return;
+        if (CYCLE[bbr->cycle] > 1 && in_flight < CYCLE[bbr->cycle] * bdp && ack->is_limited && !ack->lost
+            && since_ns < 2 * bbr->base_rtt_ns)
+            return;
+        bbr->cycle = (bbr->cycle + 1) % CYCLES;
+        break;
+    case BBR_PROBE_RTT:
+        if (since_ns < PROBE_NS + bbr->base_rtt_ns)
+            return;
+        bbr->base_since_ns = ack->now_ns;
+        bbr->state = bbr->resumed;
+        bbr->cycle = 2;
+        break;
+    }
+    bbr->state_ns = ack->now_ns;
+}
+
+static double limited(double value, double low, double high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+/* What may be on the way: a share of what a round trip carries, and bursts, which acknowledgements speak of at once. */
+static double target_bytes(const struct bbr *bbr, double gain)
+{
+    double quantum = limited(QUANTUM_SECONDS * bbr->bandwidth_bps / BITS, 0, MLT_BURST_BYTES);
+    return gain * bdp_bytes(bbr) + QUANTA * quantum;
+}
+
+static void decide(struct controller *controller, uint64_t delivered_bytes)
+{
+    struct bbr *bbr = &controller->bbr;
+    double gain = controller->options.inflight_gain > 0 ? controller->options.inflight_gain : DEFAULT_INFLIGHT_GAIN;
+    double window = target_bytes(bbr, gain), rate_bps = CYCLE[bbr->cycle] * bbr->bandwidth_bps;
+    switch (bbr->state) {
+    case BBR_STARTUP: /* both only grow */
+        window = controller->window_bytes;
+        if (window < target_bytes(bbr, STARTUP_GAIN))
+            window += (double)delivered_bytes;
+        rate_bps = STARTUP_GAIN * bbr->bandwidth_bps;
+        if (rate_bps < controller->rate_bps)
+            rate_bps = controller->rate_bps;
+        break;
+    case BBR_DRAIN:
+        window = target_bytes(bbr, STARTUP_GAIN);
+        rate_bps = bbr->bandwidth_bps / STARTUP_GAIN;
+        break;
+    case BBR_PROBE_BANDWIDTH:
+        break;
+    case BBR_PROBE_RTT:
+        window = LEAST_WINDOW_BYTES;
+        rate_bps = bbr->bandwidth_bps;
+        break;
+    }
+    controller->window_bytes = limited(window, LEAST_WINDOW_BYTES, controller->most_window_bytes);
+    controller->rate_bps = limited(rate_bps, controller->floor_bps, controller->cap_bps);
+}
+
+static void bbr_ack(struct controller *controller, const struct ack *ack)
+{
+    struct bbr *bbr = &controller->bbr;
+    bbr->delivered_bytes += ack->delivered_bytes;
+    if (ack->rtt_ns) {
+        if (!bbr->base_rtt_ns) /* the rate was the cap until the first round trip is known */
+            controller->rate_bps = STARTUP_GAIN * controller->window_bytes * BITS * (double)SECOND / (double)ack->rtt_ns;
+        learn_base(bbr, ack);
+        sample(bbr, ack);
+        bbr->bandwidth_bps = 0;
+        for (int round = 0; round < BANDWIDTH_ROUNDS; round++)
+            if (bbr->most_bps[round] > bbr->bandwidth_bps)
+                bbr->bandwidth_bps = bbr->most_bps[round];
+        if (!bbr->has_round || ack->echoed_ns >= bbr->round_ns)
+            begin_round(bbr, ack);
+        step(bbr, ack);
+    }
+    remember(bbr, ack);
+    controller->base_rtt_ns = bbr->base_rtt_ns;
+    decide(controller, ack->delivered_bytes);
+}
+
+/* What is known of the network stays; the next acknowledgement sets the window again. */
+static void bbr_timeout(struct controller *controller, int64_t now_ns)
+{
+    (void)now_ns;
+    controller->window_bytes = controller->initial_window_bytes;
+}
+
+static void bbr_wake(struct controller *controller, int64_t now_ns)
+{
+    (void)controller, (void)now_ns;
+}
+
+const struct control_law BBR = {bbr_ack, bbr_timeout, bbr_wake};
