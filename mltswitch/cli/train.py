@@ -18,7 +18,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.lab import running_star
 from mltswitch.report import Training, TrainingCase, plotly_script, training_report
 from mltswitch.sweep import parse_numbers
-from mltswitch.training.agents import MEETING_SECONDS, serve
+from mltswitch.training.agents import serve
 from mltswitch.training.bench import GRADIENT_DSCP, TASKS, Case, CaseResult, Settings, running_team
 from mltswitch.units import format_bps, format_bytes, format_ratio, format_seconds, parse_bps, parse_bytes
 
@@ -143,16 +143,11 @@ def bench(
     "-c",
     "--config",
     type=click.Path(path_type=Path),
+    envvar="MLTSWITCH_AGENT_CONFIG",
     metavar="FILE",
-    help="This host's agent; without, loopback.",
+    help="This host's agent; MLTSWITCH_AGENT_CONFIG, or loopback.",
 )
-@click.option(
-    "--timeout",
-    type=NumberRange(0, 1e6, min_open=True),
-    default=MEETING_SECONDS,
-    metavar="SECONDS",
-    help=f"Until all have come; {MEETING_SECONDS:g}.",
-)
+@click.option("--timeout", type=NumberRange(0.001, 1e6), default=60.0, help="Until all have come [s]; 60.")
 @json_option
 def serve_command(
     server: int, world: int, servers: int, rendezvous: str, config: Path | None, timeout: float, as_json: bool
@@ -174,8 +169,8 @@ def serve_command(
         print_json(found)
     else:
         click.echo(
-            f"The ranks ({world}) have said goodbye: {job.elements:,} elements of {len(job.layers)} layers "
-            f"were added up for {format_seconds(found['seconds'])}"
+            f"The ranks ({world}) have said goodbye after {format_seconds(found['seconds'])}; "
+            f"the model has {len(job.layers)} layers, {job.elements:,} elements"
         )
 
 

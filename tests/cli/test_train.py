@@ -145,7 +145,7 @@ def test_what_no_server_can_be_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name in ("WORLD_SIZE", "MASTER_ADDR"):
+    for name in ("WORLD_SIZE", "MASTER_ADDR", "MLTSWITCH_AGENT_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     assert run(*(argument.format(tmp_path) for argument in arguments), command="serve") == code
     captured = capsys.readouterr()
