@@ -1,5 +1,6 @@
-"""`mltswitch train`: training jobs over the host agent; `bench` measures one on this machine."""
+"""`mltswitch train`: training jobs over the host agent; `bench` measures one, `serve` is one's server."""
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -8,6 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from mltswitch import __version__
+from mltswitch.cli.agent_options import load_settings
 from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.numbers import NumberRange
 from mltswitch.cli.output import console, json_option, print_json, progress, table
@@ -16,6 +18,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.lab import running_star
 from mltswitch.report import Training, TrainingCase, plotly_script, training_report
 from mltswitch.sweep import parse_numbers
+from mltswitch.training.agents import serve
 from mltswitch.training.bench import GRADIENT_DSCP, TASKS, Case, CaseResult, Settings, running_team
 from mltswitch.units import format_bps, format_bytes, format_ratio, format_seconds, parse_bps, parse_bytes
 
@@ -117,6 +120,58 @@ def bench(
         print_json(_document(settings, results))
     else:
         _print(settings, results, output)
+
+
+@train.command(
+    "serve",
+    epilog="\b\nExamples:\n"
+    "  mltswitch train serve --world 2 --rendezvous file:///shared/job-7\n"
+    "  MASTER_ADDR=host1 MASTER_PORT=29500 mltswitch train serve --world 8 -c agent.yaml --json",
+)
+@click.option("--server", type=click.IntRange(min=0), default=0, help="Number of this server, from 0; 0.")
+@click.option(
+    "--world", type=click.IntRange(min=1), envvar="WORLD_SIZE", required=True, help="Ranks; WORLD_SIZE."
+)
+@click.option("--servers", type=click.IntRange(min=1), default=1, help="Of the job, as MltState has it; 1.")
+@click.option(
+    "--rendezvous",
+    default="env://",
+    metavar="PLACE",
+    help="Where all meet: file:///PATH, or env://, the port after MASTER_PORT at MASTER_ADDR; env://.",
+)
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    envvar="MLTSWITCH_AGENT_CONFIG",
+    metavar="FILE",
+    help="This host's agent; MLTSWITCH_AGENT_CONFIG, or loopback.",
+)
+@click.option("--timeout", type=NumberRange(0.001, 1e6), default=60.0, help="Until all have come [s]; 60.")
+@json_option
+def serve_command(
+    server: int, world: int, servers: int, rendezvous: str, config: Path | None, timeout: float, as_json: bool
+) -> None:
+    """Be a parameter server of a training job, and no rank: add up gradients until the ranks say goodbye.
+
+    The ranks have `MltState(model, servers=…, rendezvous=…)` with the same values. Needs no torch.
+    """
+    if server >= servers:
+        raise UserInputError(f"is {server} of {servers}", where="--server", expected="0 to --servers - 1")
+    settings = None if config is None else load_settings(config, {})
+    progress(f"server {server} waits for the ranks ({world}) at {rendezvous}")
+    began = time.monotonic()
+    job = serve(server, world, servers, rendezvous, config=settings, timeout_seconds=timeout)
+    fields = ("world", "servers", "element_type", "loss_bound", "topology", "synchronization", "transport")
+    found = {"server": server, **{name: getattr(job, name) for name in fields}, "elements": job.elements}
+    found |= {"layers": len(job.layers), "pieces": len(job.pieces), "seconds": time.monotonic() - began}
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(
+            f"The ranks ({world}) have said goodbye after {format_seconds(found['seconds'])}; "
+            f"the model has {len(job.layers)} layers, {job.elements:,} elements"
+        )
 
 
 def _cases(losses: str, incast: bool, round_trip: float, rate: str, buffer_size: str) -> list[Case]:

@@ -103,6 +103,8 @@ class Group:
             texts = rendezvous(own)
         elif rendezvous == "env://":
             host, port = _variable("MASTER_ADDR"), _number("MASTER_PORT") + 1
+            if not 1 < port < 1 << 16:
+                raise UserInputError(f"is {port - 1}", where="MASTER_PORT", expected="1 to 65534")
             work = self._ask(host, port, own) if self.rank else self._serve(host, port, own)
             texts = self.agent.engine.run(work, self._left() + 2 * LINE_SECONDS)
         elif rendezvous.startswith("file:///"):
@@ -142,20 +144,29 @@ class Group:
     def _by_file(self, path: Path, own: str) -> list[str]:
         """A line for each rank."""
         while True:
-            with path.open("a+", encoding="utf-8") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                file.seek(0)
-                lines = file.read().splitlines()
-                if own not in lines:
-                    if any(self._agreeing(line).rank == self.rank for line in lines):
-                        raise UserInputError(f"rank {self.rank} has been there already", where=str(path))
-                    file.write(f"{own}\n")
-                    lines.append(own)
+            try:
+                lines = self._entered(path, own)
+            except (OSError, UnicodeDecodeError) as error:
+                what = getattr(error, "strerror", None) or "is no text"
+                raise UserInputError(f"cannot be used: {what}", where=str(path)) from None
             if len(lines) >= self.world:
                 return lines
             if not self._left():
                 raise self._missing(_entry(line).rank for line in lines)
             time.sleep(PAUSE_SECONDS)
+
+    def _entered(self, path: Path, own: str) -> list[str]:
+        """The lines of all that are in the file, this rank's with them."""
+        with path.open("a+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            lines = file.read().splitlines()
+            if own not in lines:
+                if any(self._agreeing(line).rank == self.rank for line in lines):
+                    raise UserInputError(f"rank {self.rank} has been there already", where=str(path))
+                file.write(f"{own}\n")
+                lines.append(own)
+        return lines
 
     async def _serve(self, host: str, port: int, own: str) -> list[str]:
         """Rank 0 hears a line from each of the others, and answers with all of them, or why not."""

@@ -103,6 +103,21 @@ def test_who_did_not_come_is_named(how: str, environment: int, tmp_path: Path) -
         assert "ranks that did not come: 1, 3" in text or text.endswith("does not say who is there")
 
 
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    [problem] = problems(2, [0], f"file://{tmp_path}/none/ranks")
+    assert str(problem) == f"{tmp_path}/none/ranks: cannot be used: No such file or directory"
+    (tmp_path / "picture").write_bytes(b"\xff\xfe")
+    [problem] = problems(2, [0], f"file://{tmp_path}/picture")
+    assert str(problem) == f"{tmp_path}/picture: cannot be used: is no text"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_port_that_is_none_is_named(rank: int, environment: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_PORT", "65535")
+    [problem] = problems(2, [rank], "env://")
+    assert str(problem) == "MASTER_PORT: is 65535 (expected 1 to 65534)"
+
+
 def test_without_rank_0_nobody_meets(environment: int) -> None:
     [problem] = problems(2, [1], "env://", timeout_seconds=0.5)
     assert f"rank 0 at 127.0.0.1:{environment} does not say who" in str(problem)

@@ -7,6 +7,7 @@ model, layer after layer, so that what crosses the network has its layer's prior
 and travels as float32 (float64 where the model has such parameters).
 """
 
+import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -27,6 +28,7 @@ from mltswitch.training.errors import TrainingError
 from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, Divisor, Job, make_job
 from mltswitch.training.sums import Loss
 
+CONFIG_VARIABLE: Final = "MLTSWITCH_AGENT_CONFIG"
 REASON_LENGTH: Final = 150
 GENERATIONS: Final = 2
 """Steps whose vectors exist at a time: the last packets of one may be on their way when the next begins."""
@@ -62,7 +64,8 @@ class MltState:
         synchronization: a registered name; `bsp`.
         topology: a registered name; `star` (each rank serves a part), `ring`.
         transport: a registered name; `mlt`, `tcp`.
-        config: of this rank's agent; None: one for loopback.
+        config: of this rank's agent, or its file; None: the file that MLTSWITCH_AGENT_CONFIG names, or one
+            for loopback.
         servers: parameter servers that are no ranks; they run `serve`. The nodes then meet by `rendezvous`.
         rendezvous: as `Group` takes it; None: the ranks meet by the process group.
         process_group: of the ranks; None: the default one.
@@ -83,7 +86,7 @@ class MltState:
         synchronization: str = "bsp",
         topology: str = "star",
         transport: str = "mlt",
-        config: AgentConfig | None = None,
+        config: AgentConfig | str | os.PathLike[str] | None = None,
         servers: int = 0,
         rendezvous: str | Callable[[str], list[str]] | None = None,
         process_group: dist.ProcessGroup | None = None,
@@ -110,6 +113,9 @@ class MltState:
         )
         if servers and rendezvous is None:
             raise UserInputError("is missing: servers are in no process group", where="rendezvous")
+        config = config or os.environ.get(CONFIG_VARIABLE) or None
+        if config is not None and not isinstance(config, AgentConfig):
+            config = AgentConfig.load(os.fspath(config))
         self.error: TrainingError | None = None
         """Why the job has ended."""
         self._places: Final = _places(order, self.job)

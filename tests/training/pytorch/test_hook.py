@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402  (torch may 
 
 from mltswitch.errors import UserInputError  # noqa: E402
 from mltswitch.training.errors import TrainingError  # noqa: E402
-from mltswitch.training.pytorch.hook import MltState, mlt_hook  # noqa: E402
+from mltswitch.training.pytorch.hook import CONFIG_VARIABLE, MltState, mlt_hook  # noqa: E402
 from tests.hostagent.ends import losing  # noqa: E402
 from tests.training.pytorch.test_backend import DEVICES, Ranks, generator  # noqa: E402
 
@@ -235,6 +235,32 @@ def _last_rank_closes_first(delays: list[int]) -> bool:
 @pytest.mark.parametrize("delays", [[0, 300], [300, 0]])
 def test_ranks_may_leave_at_different_times(ranks: Ranks, tmp_path: Path, delays: list[int]) -> None:
     assert ranks.results(2, _last_rank_closes_first, delays, store=tmp_path) == [True, True]
+
+
+def _short_of(config: str | None) -> tuple[int, str]:
+    """Longest packet of the agent that a file sets up, named by the argument or by the variable; an error."""
+    model = DistributedDataParallel(_model())
+    try:
+        with MltState(model, config=config) as state:
+            return state.agent.config.mtu_bytes, ""
+    except UserInputError as error:
+        return 0, str(error)
+
+
+def _short_by_variable(path: str) -> tuple[int, str]:
+    os.environ[CONFIG_VARIABLE] = path
+    try:
+        return _short_of(None)
+    finally:
+        del os.environ[CONFIG_VARIABLE]
+
+
+@pytest.mark.parametrize("work", [_short_of, _short_by_variable])
+def test_a_file_sets_up_the_agent(ranks: Ranks, tmp_path: Path, work: Callable[[str], object]) -> None:
+    (tmp_path / "agent.yaml").write_text("mtu_bytes: 1234\nlisten: 127.0.0.1:0\n")
+    assert ranks.results(2, work, str(tmp_path / "agent.yaml"), store=tmp_path) == [(1234, "")] * 2
+    answers = ranks.results(2, work, str(tmp_path / "none.yaml"), store=tmp_path)
+    assert all("none.yaml" in error for _, error in answers)
 
 
 def _dies(step: int) -> tuple[str, str]:
