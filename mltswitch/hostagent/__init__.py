@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mltswitch.hostagent.errors import PeerRefusedError as PeerRefusedError
     from mltswitch.hostagent.errors import PeerUnreachableError as PeerUnreachableError
     from mltswitch.hostagent.errors import ProtocolViolationError as ProtocolViolationError
+    from mltswitch.hostagent.errors import RanksMissingError as RanksMissingError
     from mltswitch.hostagent.errors import TooManyTransfersError as TooManyTransfersError
     from mltswitch.hostagent.errors import TransferMismatchError as TransferMismatchError
     from mltswitch.hostagent.group import Group as Group
@@ -44,8 +45,8 @@ _MODULES: Final = {
     "mltswitch.hostagent.config": "AgentConfig",
     "mltswitch.hostagent.endpoint": "Endpoint",
     "mltswitch.hostagent.errors": "AgentError CancelledError DeadlineExceededError PeerBusyError"
-    " PeerRefusedError PeerUnreachableError ProtocolViolationError TooManyTransfersError"
-    " TransferMismatchError",
+    " PeerRefusedError PeerUnreachableError ProtocolViolationError RanksMissingError"
+    " TooManyTransfersError TransferMismatchError",
     "mltswitch.hostagent.group": "Group",
     "mltswitch.hostagent.tagging.policies": "ByFunction ByPosition ImportancePolicy",
     "mltswitch.hostagent.telemetry.metrics": "serve_metrics",

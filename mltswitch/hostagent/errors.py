@@ -1,6 +1,8 @@
 """What can go wrong with a peer or a transfer, as types: each names the peer, the tensor and the reason."""
 
 import re
+from collections.abc import Sequence
+from textwrap import shorten
 from typing import ClassVar
 
 from mltswitch.errors import MltswitchError
@@ -55,6 +57,15 @@ class ProtocolViolationError(AgentError):
 
 class DeadlineExceededError(AgentError):
     """Something was not there in time."""
+
+
+class RanksMissingError(DeadlineExceededError):
+    """Not all ranks have come to a group; `ranks` says which have not."""
+
+    def __init__(self, ranks: Sequence[int], why: str = "") -> None:
+        names = shorten(", ".join(map(str, ranks)), 80, placeholder=" …")
+        super().__init__(f"ranks that did not come: {names}{why}")
+        self.ranks = ranks
 
 
 class CancelledError(AgentError):

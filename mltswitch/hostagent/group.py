@@ -17,11 +17,12 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from mltswitch.errors import UserInputError
+from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.config import AgentConfig
 from mltswitch.hostagent.endpoint import Endpoint, parse_endpoint
-from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
+from mltswitch.hostagent.errors import AgentError, DeadlineExceededError, RanksMissingError
+from mltswitch.hostagent.streams import CANNOT_LISTEN
 
 MOST_ANSWER_BYTES: Final = 8 << 20
 LINE_SECONDS: Final = 5.0
@@ -47,11 +48,11 @@ class Group:
         rendezvous: `env://` (rank 0 listens at MASTER_ADDR and the port after MASTER_PORT), `file:///PATH`
             (shared, new for each run), or a function that gets this rank's text and returns all ranks'.
         config: without keys and plan the agent's name is the host's with the rank behind it, so that ranks of
-            one host differ; without `listen` it takes any free port.
+            one host differ; without `listen`, or where its port is taken, the agent takes any free one.
         timeout_seconds: until all are connected.
 
     Raises UserInputError, also where a rank is there already or ranks disagree on the world's size,
-    MachineError, or DeadlineExceededError that names the ranks that did not come.
+    MachineError, RanksMissingError, or DeadlineExceededError where rank 0 does not answer.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Group:
         if not 0 <= self.rank < self.world:
             raise UserInputError(f"is {self.rank} of {self.world}", where="rank", expected="0 to world - 1")
         self._until = time.monotonic() + timeout_seconds
-        self.agent: Final = Agent(_of_rank(config or AgentConfig(), self.rank))
+        self.agent: Final = _agent_of(_of_rank(config or AgentConfig(), self.rank))
         try:
             entries = self._meet(rendezvous)
             self.names: Final = tuple(entry.name for entry in entries)
@@ -222,10 +223,19 @@ class Group:
     def _left(self) -> float:
         return max(0.0, self._until - time.monotonic())
 
-    def _missing(self, here: Iterable[int], why: str = "") -> DeadlineExceededError:
-        ranks = sorted(set(range(self.world)) - set(here))
-        names = shorten(", ".join(map(str, ranks)), 80, placeholder=" …")
-        return DeadlineExceededError(f"ranks that did not come: {names}{why}")
+    def _missing(self, here: Iterable[int], why: str = "") -> RanksMissingError:
+        return RanksMissingError(sorted(set(range(self.world)) - set(here)), why)
+
+
+def _agent_of(config: AgentConfig) -> Agent:
+    """At another port where the file's is taken, by another group of this process say: ranks tell theirs."""
+    try:
+        return Agent(config)
+    except MachineError as error:
+        if not error.what.startswith(CANNOT_LISTEN):
+            raise
+        address = config.resolved(Path()).listen_at.address
+        return Agent(config.model_copy(update={"listen": str(Endpoint(address, 0))}))
 
 
 def _of_rank(config: AgentConfig, rank: int) -> AgentConfig:

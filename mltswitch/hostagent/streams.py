@@ -29,6 +29,7 @@ KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 1), (socket.TCP_KEEPINTVL, 1), (socket
 """A question a second: a link that loses a fifth of all packets must not look dead."""
 SILENCE_MS: Final = 10_000
 """Without an acknowledgement by the peer's kernel the connection is over."""
+CANNOT_LISTEN: Final = "cannot listen"
 _sockets: Final[WeakSet[socket.socket]] = WeakSet()
 
 
@@ -50,7 +51,7 @@ def listening_socket(at: Endpoint, backlog: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise MachineError(
-            f"cannot listen: {error.strerror}",
+            f"{CANNOT_LISTEN}: {error.strerror}",
             where=str(at),
             hint="give an address of this host and a port that is free",
         ) from None

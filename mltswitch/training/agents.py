@@ -10,7 +10,7 @@ import logging
 import queue
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -47,6 +47,8 @@ PATIENCE: Final = 2.0
 MEETING_SECONDS: Final = 60.0
 LEAVING_SECONDS: Final = 10.0
 """For the others to be done, too, when a node leaves."""
+MOST_LOSSES: Final = 10_000
+"""Kept for `take_losses`, which nobody may call."""
 JOB_TENSOR: Final = (1 << 32) - 1
 MOST_JOB_BYTES: Final = 256 << 20
 
@@ -226,7 +228,7 @@ class AgentNode:
         self._failed = failed
         self._changed = threading.Condition()
         self._error: TrainingError | None = None
-        self._losses: list[Loss] = []
+        self._losses: deque[Loss] = deque(maxlen=MOST_LOSSES)
         self._is_closing = self._is_leaving = False
         self._has_told = False
         """Whether the others have been told that this node leaves."""
@@ -266,9 +268,10 @@ class AgentNode:
         self.close()
 
     def take_losses(self) -> list[Loss]:
-        """What bounds have left out of sums at this node since the last call."""
+        """What bounds have left out of sums at this node since the last call; of many the last ones."""
         with self._changed:
-            losses, self._losses = self._losses, []
+            losses = [*self._losses]
+            self._losses.clear()
         return losses
 
     def close(self, reason: str = "") -> None:
@@ -295,6 +298,10 @@ class AgentNode:
         self._inbox.entries.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join(MEETING_SECONDS)
+        with self._changed:
+            if self._error is None:  # whoever comes later, or still waits, must not wait for ever
+                self._error = NodeLostError("has left the job", where=self.job.node_name(self.node.number))
+            self._changed.notify_all()
 
     def observe(self, event: AgentEvent) -> None:
         """For the agent."""
@@ -326,7 +333,8 @@ class AgentNode:
             while not self._is_closing and self._error is None:
                 self._turn()
         except Exception as error:  # noqa: BLE001  (whoever waits must hear of it, whatever it is)
-            self.node.fail(NodeLateError(f"{type(error).__name__}: {error}", where="training"))
+            here = self.job.node_name(self.node.number)
+            self.node.fail(NodeLostError(f"{type(error).__name__}: {error}", where=here))
             self._end()
 
     def _turn(self) -> None:

@@ -75,6 +75,8 @@ class Job:
     transport: str = "mlt"
     deadline_seconds: float = DEADLINE_SECONDS
     """For an exchange, from when a node has begun it to its result."""
+    ranks: tuple[int, ...] = ()
+    """As errors name them, where they are some of a larger job's; else from 0."""
 
     @property
     def nodes(self) -> int:
@@ -88,7 +90,9 @@ class Job:
 
     def node_name(self, node: int) -> str:
         """As errors and reports call it."""
-        return f"rank {node}" if node < self.world else f"server {node - self.world}"
+        if node >= self.world:
+            return f"server {node - self.world}"
+        return f"rank {self.ranks[node] if self.ranks else node}"
 
     def fingerprints(self) -> dict[str, str]:
         """A short digest of each part that all nodes must agree on, by the part's name."""
@@ -107,6 +111,7 @@ def make_job(
     element_type: str = "float32",
     loss_bound: float = 0.0,
     deadline_seconds: float = DEADLINE_SECONDS,
+    ranks: Iterable[int] = (),
     servers: int = 0,
     divisor: str = Divisor.RANKS,
     synchronization: str = "bsp",
@@ -122,6 +127,7 @@ def make_job(
         element_type: `float32` or `float64`.
         loss_bound: see `Job`, as all that follows.
         deadline_seconds: above 0.
+        ranks: see `Job`.
         servers: 0 or more.
         divisor: `ranks` or `arrived`.
         synchronization: a registered name.
@@ -163,6 +169,7 @@ def make_job(
         topology=topology,
         transport=transport,
         deadline_seconds=float(deadline_seconds),
+        ranks=tuple(ranks),
     )
 
 

@@ -12,7 +12,8 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from textwrap import shorten
+from typing import Any, Final, NoReturn, Self
 
 import numpy as np
 import torch
@@ -20,11 +21,11 @@ import torch.distributed as dist
 from torch.distributed import GradBucket
 from torch.futures import Future
 
-from mltswitch.errors import UserInputError
-from mltswitch.hostagent import Agent, AgentConfig, Group
+from mltswitch.errors import MOST_LISTED, UserInputError
+from mltswitch.hostagent import Agent, AgentConfig, AgentError, Group, RanksMissingError
 from mltswitch.profile import profile_of_module
-from mltswitch.training.agents import AgentNode, share_job
-from mltswitch.training.errors import TrainingError
+from mltswitch.training.agents import MEETING_SECONDS, AgentNode, share_job
+from mltswitch.training.errors import NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, Divisor, Job, make_job
 from mltswitch.training.sums import Loss
 
@@ -71,6 +72,7 @@ class MltState:
         process_group: of the ranks; None: the default one.
         divisor: `ranks`, or `arrived` (see `Divisor`).
         deadline_seconds: for one exchange.
+        timeout_seconds: until all nodes have come.
         piece_bytes: the most that one tensor on the network has.
         example: arguments for one forward pass, which tells the order of the layers; without it they are in
             the order of registration.
@@ -92,6 +94,7 @@ class MltState:
         process_group: dist.ProcessGroup | None = None,
         divisor: str = Divisor.RANKS,
         deadline_seconds: float = DEADLINE_SECONDS,
+        timeout_seconds: float = MEETING_SECONDS,
         piece_bytes: int = PIECE_BYTES,
         example: Any = None,
     ) -> None:
@@ -110,6 +113,7 @@ class MltState:
             divisor=divisor,
             deadline_seconds=deadline_seconds,
             piece_bytes=piece_bytes,
+            ranks=() if process_group is None else dist.get_process_group_ranks(process_group),
         )
         if servers and rendezvous is None:
             raise UserInputError("is missing: servers are in no process group", where="rendezvous")
@@ -127,9 +131,19 @@ class MltState:
         """Elements of each piece of this step that no bucket has brought yet."""
         self._have_results: set[int] = set()
         self._buckets: list[_Bucket] = []
-        self._group = Group(
-            rank, world + servers, rendezvous or _meeting(process_group, world), config=config
-        )
+        try:
+            self._group = Group(
+                rank,
+                world + servers,
+                rendezvous or _meeting(process_group, world),
+                config=config,
+                timeout_seconds=timeout_seconds,
+            )
+        except RanksMissingError as error:
+            missing = ", ".join(map(self.job.node_name, error.ranks[:MOST_LISTED]))
+            raise NodeLateError("did not come to the start", where=missing) from None
+        except AgentError as error:
+            raise NodeLostError(str(error)) from None
         try:
             if rank == 0:
                 share_job(self.job, self._group)
@@ -140,6 +154,7 @@ class MltState:
                 self._group.names,
                 arrived=self._arrived,
                 failed=self._failed,
+                timeout_seconds=timeout_seconds,
             )
         except BaseException:
             self._group.close()
@@ -171,6 +186,10 @@ class MltState:
                         ready.append(piece)
             waiting.missing = {piece for _, place in pairs for piece in place.pieces} - self._have_results
             self._buckets.append(waiting)
+        if bucket.is_last() and any(self._left.values()):
+            missing = {number for number, count in self._left.items() if count}
+            names = {self.job.layers[self.job.pieces[number].layer].name for number in missing}
+            self._give_up(f"has no gradients of {shorten(', '.join(sorted(names)), 100, placeholder=' …')}")
         if ready:
             self._node.ready(self._step, ready, own, self._results[self._step % GENERATIONS])
         return future.then(_value_or_error)
@@ -192,6 +211,7 @@ class MltState:
     def close(self, reason: str = "") -> None:
         """Say goodbye to the other nodes, once they are done, too; with a reason they end with this error."""
         self._node.close(reason)
+        self._end_buckets(NodeLostError("has left the job", where=self.job.node_name(self._node.node.number)))
         self._group.close()
 
     def __enter__(self) -> Self:
@@ -202,12 +222,24 @@ class MltState:
 
     def _begin_step(self) -> None:
         """Waits for the step before: what is left of it is on its way to others."""
+        if any(self._left.values()):
+            self._give_up("was begun anew before all gradients of the one before had come")
         if self._step >= 0:
             self._node.wait(self._step)
         with self._lock:
             self._step += 1
             self._left = {number: piece.count for number, piece in enumerate(self.job.pieces)}
             self._have_results = set()
+
+    def _give_up(self, problem: str) -> NoReturn:
+        """This step can never end, here or elsewhere: all ranks hear of it."""
+        error = UserInputError(
+            f"step {self._step} {problem}",
+            where="model",
+            hint="make a new state after what freezes parameters, or leaves a backward pass unfinished",
+        )
+        self._node.close(str(error)[:REASON_LENGTH])
+        raise error
 
     def _place(self, parameter: torch.Tensor) -> _Place:
         place = self._places.get(id(parameter))
@@ -232,16 +264,25 @@ class MltState:
             done = [bucket for bucket in self._buckets if not bucket.missing]
             self._buckets = [bucket for bucket in self._buckets if bucket.missing]
         result = self._results[step % GENERATIONS]
-        for bucket in done:
-            for gradient, place in bucket.gradients:
+        while done:
+            for gradient, place in done[-1].gradients:
                 source = torch.from_numpy(result[place.first : place.end])
-                gradient.copy_(source.view(gradient.shape))
+                try:
+                    gradient.copy_(source.view(gradient.shape))
+                except BaseException:
+                    with self._lock:
+                        self._buckets += done  # whoever waits for them hears why
+                    raise
+            bucket = done.pop()
             bucket.future.set_result(bucket.buffer)
 
     def _failed(self, error: TrainingError) -> None:
         """In the node's thread: the backward passes that wait hear of it."""
+        self.error = error
+        self._end_buckets(error)
+
+    def _end_buckets(self, error: TrainingError) -> None:
         with self._lock:
-            self.error = error
             buckets, self._buckets = self._buckets, []
         for bucket in buckets:
             bucket.future.set_result(error)

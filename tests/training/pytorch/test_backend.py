@@ -24,6 +24,7 @@ from mltswitch.hostagent.telemetry.events import TransferEnded  # noqa: E402
 from mltswitch.training.errors import TrainingError  # noqa: E402
 from mltswitch.training.pytorch import MltOptions  # noqa: E402
 from mltswitch.training.pytorch.collectives import add_up, host  # noqa: E402
+from mltswitch.training.pytorch.hook import MltState, mlt_hook  # noqa: E402
 from tests.hostagent.ends import Notes, losing  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -459,6 +460,29 @@ def test_a_killed_rank_is_named_by_all_others(ranks: Ranks, tmp_path: Path) -> N
         assert kind == "NodeLostError"
         assert "rank 1" in text
         assert seconds < 15
+
+
+def _dies_in_a_part() -> str:
+    group = dist.new_group([1, 2])
+    if dist.get_rank() == 0:
+        return ""
+    model = DistributedDataParallel(_model(), process_group=group)
+    with MltState(model, process_group=group, deadline_seconds=10) as state:
+        model.register_comm_hook(state, mlt_hook)
+        for step in range(9):
+            if step == 3 and dist.get_rank() == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            try:
+                model(torch.ones(4, 20)).sum().backward()
+            except (RuntimeError, TrainingError):
+                break
+        return str(state.error)
+
+
+def test_ranks_of_a_part_have_the_numbers_of_the_whole(ranks: Ranks, tmp_path: Path) -> None:
+    answers = ranks.run(_dies_in_a_part, store=tmp_path, jobs=_jobs(3))
+    ranks.start(2)
+    assert str(answers[1]).startswith("rank 2: "), answers
 
 
 def _mismatched(case: str) -> tuple[str, str, float]:

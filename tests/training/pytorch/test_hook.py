@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402  (torch may be missing)
 
-from mltswitch.errors import UserInputError  # noqa: E402
+from mltswitch.errors import MltswitchError, UserInputError  # noqa: E402
 from mltswitch.training.errors import TrainingError  # noqa: E402
 from mltswitch.training.pytorch.hook import CONFIG_VARIABLE, MltState, mlt_hook  # noqa: E402
 from tests.hostagent.ends import losing  # noqa: E402
@@ -286,3 +286,80 @@ def test_a_rank_that_dies_ends_the_others_by_name(ranks: Ranks, tmp_path: Path) 
     text, state = answers[0]
     assert "rank 1" in text
     assert state.startswith("NodeLostError: rank 1")
+
+
+def _misused(case: str) -> list[str]:
+    """What a rank hears that goes on where the job cannot."""
+    module, said = _model(), []
+    model = DistributedDataParallel(module, bucket_cap_mb=0.1)
+    with MltState(model, deadline_seconds=5) as state:
+        model.register_comm_hook(state, mlt_hook)
+        draw = generator(dist.get_rank())
+        _loss(model, draw).backward()
+        if case == "frozen":
+            module[0].requires_grad_(False)
+            model = DistributedDataParallel(module)
+            model.register_comm_hook(state, mlt_hook)
+        elif case == "closed":
+            state.close()
+        for _ in range(2):
+            with pytest.raises((RuntimeError, MltswitchError)) as caught:
+                _loss(model, draw).backward()
+            said.append(str(caught.value).splitlines()[0])
+            model = DistributedDataParallel(module)  # the old one's step is not over for torch
+            model.register_comm_hook(state, mlt_hook)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"), [("frozen", "has no gradients of 0"), ("closed", "has left the job")]
+)
+def test_a_step_that_cannot_end_is_an_error(ranks: Ranks, tmp_path: Path, case: str, expected: str) -> None:
+    for said in ranks.results(2, _misused, case, store=tmp_path):
+        assert expected in said[0]
+        assert said[1]
+
+
+def _fails_inside() -> str:
+    model = DistributedDataParallel(_model(), bucket_cap_mb=0.1)
+    with MltState(model, deadline_seconds=5) as state:
+        model.register_comm_hook(state, mlt_hook)
+        if dist.get_rank() == 0:
+            state._results = [vector[:10] for vector in state._results]  # results do not fit any more
+        with pytest.raises((RuntimeError, MltswitchError)):
+            _loss(model, generator(0)).backward()
+        return str(state.error)
+
+
+def test_a_fault_in_the_nodes_thread_ends_the_job_everywhere(ranks: Ranks, tmp_path: Path) -> None:
+    for text in ranks.results(2, _fails_inside, store=tmp_path):
+        assert text.startswith("rank 0: ")
+
+
+def _second_agent() -> bool:
+    """The backend's agent has the port of the file; the hook's takes another."""
+    model = DistributedDataParallel(_model())
+    taken = dist.group.WORLD._family._agents.agent.listening_at
+    from mltswitch.hostagent import AgentConfig
+
+    with MltState(model, config=AgentConfig(listen=str(taken))) as state:
+        model.register_comm_hook(state, mlt_hook)
+        _loss(model, generator(0)).backward()
+        return state.agent.listening_at != taken
+
+
+def test_a_port_that_is_taken_is_no_obstacle(ranks: Ranks, tmp_path: Path) -> None:
+    assert ranks.results(2, _second_agent, store=tmp_path) == [True, True]
+
+
+def _without_its_server(folder: str) -> str:
+    try:
+        MltState(_model(), servers=1, rendezvous=f"file://{folder}/meeting", timeout_seconds=2)
+    except TrainingError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def test_a_server_that_does_not_come_is_named(ranks: Ranks, tmp_path: Path) -> None:
+    expected = "NodeLateError: server 0: did not come to the start"
+    assert ranks.results(2, _without_its_server, str(tmp_path), store=tmp_path) == [expected] * 2
