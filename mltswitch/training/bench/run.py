@@ -33,6 +33,8 @@ MARKED_SHARE: Final = 0.5
 BURST_SECONDS: Final = 0.5e-3
 MOST_BURST_PACKETS: Final = 8
 """A burst of ours is what leaves in that time: a wake-up for each packet costs more than the packet."""
+RATE_CONTROL: Final = "bbr"
+"""On processors that carry workers and switch alike, `timely` takes their delays for a queue's."""
 INTERFACE: Final = "path0"
 
 
@@ -185,6 +187,7 @@ class Team:
             "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": GRADIENT_DSCP},
             "queue": round(MARKED_SHARE * case.buffer_bytes),
             "plaintext": True,
+            "mlt": {"rate_control": RATE_CONTROL},
             "burst_packets": min(MOST_BURST_PACKETS, 1 + int(case.rate_bps * BURST_SECONDS / 8 / 1514)),
         }
         each = [
