@@ -29,7 +29,7 @@ from statistics import fmean, stdev
 from typing import Final
 
 import click
-from scipy import stats
+from scipy import stats  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.figures import print_figures
 from mltswitch.errors import MltswitchError

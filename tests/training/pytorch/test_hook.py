@@ -345,7 +345,7 @@ def _second_agent() -> bool:
     with MltState(model, config=AgentConfig(listen=str(taken))) as state:
         model.register_comm_hook(state, mlt_hook)
         _loss(model, generator(0)).backward()
-        return state.agent.listening_at != taken
+        return bool(state.agent.listening_at != taken)
 
 
 def test_a_port_that_is_taken_is_no_obstacle(ranks: Ranks, tmp_path: Path) -> None:
