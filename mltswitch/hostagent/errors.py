@@ -62,10 +62,15 @@ class DeadlineExceededError(AgentError):
 class RanksMissingError(DeadlineExceededError):
     """Not all ranks have come to a group; `ranks` says which have not."""
 
-    def __init__(self, ranks: Sequence[int], why: str = "") -> None:
+    ranks: Sequence[int] = ()
+
+    @classmethod
+    def named(cls, ranks: Sequence[int], why: str = "") -> "RanksMissingError":
+        """Of the ranks that have not come."""
         names = shorten(", ".join(map(str, ranks)), 80, placeholder=" …")
-        super().__init__(f"ranks that did not come: {names}{why}")
-        self.ranks = ranks
+        error = cls(f"ranks that did not come: {names}{why}")
+        error.ranks = ranks
+        return error
 
 
 class CancelledError(AgentError):

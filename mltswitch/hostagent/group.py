@@ -224,7 +224,7 @@ class Group:
         return max(0.0, self._until - time.monotonic())
 
     def _missing(self, here: Iterable[int], why: str = "") -> RanksMissingError:
-        return RanksMissingError(sorted(set(range(self.world)) - set(here)), why)
+        return RanksMissingError.named(sorted(set(range(self.world)) - set(here)), why)
 
 
 def _agent_of(config: AgentConfig) -> Agent:

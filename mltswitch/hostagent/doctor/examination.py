@@ -168,8 +168,8 @@ class Examiner:
         if first.data_packets <= 1:  # the last packet is shorter
             size = self._longest(full, points[0]) if first.paths[path] else 0
         else:
-            self._count()  # the last packets have come meanwhile
-            sent = self._snapshot().paths[path].sent_packets - before
+            sent = self._snapshot().paths[path].sent_packets - before  # a path without answers is asked on
+            self._count()
             lost = max(0, sent - (self._counted.paths[path] - counted))
         findings.append(mtu(size + overhead, full + overhead) if first.paths[path] else _DEAD)
         if size:
