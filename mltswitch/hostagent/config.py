@@ -64,6 +64,10 @@ LOW_SHARE: Final = 1 / 4
 """Of a full queue, which is no congestion yet."""
 BURST_SECONDS: Final = 125e-6
 """At the line rate: what others wait behind a burst."""
+ACKNOWLEDGED_TOGETHER: Final = 4
+"""Packets, as long as they need not wait long for each other."""
+LEAST_ACKNOWLEDGEMENT_DELAY_NS: Final = 200_000
+MOST_ACKNOWLEDGEMENT_DELAY_NS: Final = 1_000_000
 INCREASE_SHARE: Final = 0.01
 """TIMELY's step over the line rate."""
 
@@ -362,6 +366,13 @@ class AgentConfig(BaseModel):
             return self.burst_packets
         burst_bytes = BURST_SECONDS * (self.line_rate_bps or LOOPBACK_RATE_BPS) / BITS_PER_BYTE
         return min(MOST_BURST_PACKETS, max(1, int(burst_bytes / self.datagram_bytes)))
+
+    @property
+    def acknowledgement_delay_ns(self) -> int:
+        """The longest that a packet waits for others: on slow links an acknowledgement costs as much time."""
+        packets_bits = ACKNOWLEDGED_TOGETHER * self.mtu_bytes * BITS_PER_BYTE
+        packets_ns = round(packets_bits / (self.line_rate_bps or LOOPBACK_RATE_BPS) * NANOSECONDS)
+        return min(MOST_ACKNOWLEDGEMENT_DELAY_NS, max(LEAST_ACKNOWLEDGEMENT_DELAY_NS, packets_ns))
 
     def rate_options(self, window_bytes: int = 0) -> "RateOptions":
         """Of the rate control to one peer, from the line rate and the queue where that is known.

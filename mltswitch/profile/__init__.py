@@ -10,6 +10,7 @@ from mltswitch.profile.document import (
     queue_curves,
 )
 from mltswitch.profile.from_torch import (
+    call_with,
     import_torch,
     made_by,
     profile_from_torch,
@@ -29,6 +30,7 @@ __all__ = [
     "Tensor",
     "bundled_names",
     "bundled_profile",
+    "call_with",
     "default_sensitivity",
     "dump_profile",
     "import_torch",

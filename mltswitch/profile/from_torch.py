@@ -50,7 +50,7 @@ def profile_from_torch(factory: str) -> ModelProfile:
             where=factory,
             expected="a torch.nn.Module, or (module, example arguments)",
         )
-    return profile_of_module(factory, model, partial(_forward, model, example) if has_example else None)
+    return profile_of_module(factory, model, partial(call_with, model, example) if has_example else None)
 
 
 def made_by(factory: str) -> Any:
@@ -76,16 +76,16 @@ def profile_of_module(
     Args:
         factory: What made it, for its name and for errors.
         model: The module.
-        forward: Runs the module forward once, which gives the order of the layers; None: their order is that
-            of registration.
+        forward: Runs the module forward once, which gives the order of the layers; its buffers and random
+            numbers are afterwards as before. None: their order is that of registration.
 
     Raises:
-        UserInputError: it has no trainable parameters, or `forward` raises.
+        UserInputError: it has no trainable parameters, or the forward pass raises.
     """
     torch = import_torch()
     owners = _owners(model)
     if forward is not None:
-        with user_code(factory):
+        with user_code(factory), _unchanged(torch, model):
             owners = _in_order_of_execution(torch, forward, owners)
     if not owners:
         raise UserInputError("the module has no trainable parameters", where=factory)
@@ -155,11 +155,25 @@ def _owners(model: "Module") -> list[_Owner]:
     return owners
 
 
-def _forward(model: "Module", example: Any) -> None:
+def call_with(model: "Module", example: Any) -> None:
+    """One forward pass with a tuple of arguments, a dict of named ones, or a single argument."""
     if isinstance(example, dict):
         model(**example)
     else:
         model(*(example if isinstance(example, tuple | list) else (example,)))
+
+
+@contextlib.contextmanager
+def _unchanged(torch: Any, model: "Module") -> Iterator[None]:
+    """Batch statistics and random numbers are those of before: a pass to look is no step of training."""
+    devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
+    is_lazy = torch.nn.parameter.is_lazy
+    kept = [(buffer, buffer.clone()) for buffer in model.buffers() if not is_lazy(buffer)]
+    with torch.random.fork_rng(devices):
+        yield
+    with torch.no_grad():
+        for buffer, value in kept:
+            buffer.copy_(value)
 
 
 def _in_order_of_execution(torch: Any, forward: Callable[[], object], owners: list[_Owner]) -> list[_Owner]:

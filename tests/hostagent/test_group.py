@@ -13,6 +13,7 @@ import pytest
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent import AgentConfig, DeadlineExceededError, Group
+from mltswitch.hostagent.fields import Spraying
 from tests.hostagent.background import eventually
 
 PATIENCE = 30.0
@@ -202,6 +203,14 @@ def test_a_file_serves_one_run(tmp_path: Path) -> None:
     Group(0, 1, rendezvous, config=TCP).close()
     with pytest.raises(UserInputError, match="rank 0 has been there already"):
         Group(0, 1, rendezvous, config=TCP)
+
+
+def test_a_name_that_routes_name_stays() -> None:
+    routes = {"h2": ((1, 2),)}
+    for spraying, name in ((Spraying(), "h1-0"), (Spraying(mode="alias", routes=routes), "h1")):
+        config = AgentConfig(name="h1", transport="tcp", spraying=spraying)
+        with Group(0, 1, lambda own: [own], config=config) as group:
+            assert group.names == (name,)
 
 
 def test_names_must_differ() -> None:

@@ -8,7 +8,13 @@ from textwrap import dedent
 import pytest
 
 from mltswitch.errors import MachineError, UserInputError
-from mltswitch.profile import ModelProfile, bundled_profile, dump_profile, profile_from_torch
+from mltswitch.profile import (
+    ModelProfile,
+    bundled_profile,
+    dump_profile,
+    profile_from_torch,
+    profile_of_module,
+)
 
 _NUMBERS = count()
 
@@ -230,3 +236,15 @@ class TestWithTorch:
     def test_module_that_does_not_exist(self) -> None:
         with pytest.raises(UserInputError, match="ModuleNotFoundError: No module named 'nowhere_at_all'"):
             profile_from_torch("nowhere_at_all:make")
+
+
+def test_a_pass_to_look_changes_nothing() -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout())
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.manual_seed(5)
+    profile_of_module("model", model, lambda: model(torch.randn(16, 4)))
+    drawn = torch.rand(3)
+    torch.manual_seed(5)
+    assert torch.equal(drawn, torch.rand(3))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -10,13 +10,17 @@ static const double STARTUP_GAIN = 2.885;   /* 2 / ln 2: the rate doubles in a r
 static const double FULL_GROWTH = 1.25;     /* of three round trips: less, and the pipe is full */
 static const double CYCLE[] = {1.25, 0.75, 1, 1, 1, 1, 1, 1};
 static const double DEFAULT_INFLIGHT_GAIN = 2;
-static const int64_t BASE_NS = 10 * SECOND; /* a least round trip is believed in for so long */
-static const double QUANTUM_SECONDS = 0.001; /* three bursts of so long may be on the way beside that */
+static const int64_t BASE_NS = 10 * SECOND; /* the longest without an empty queue; round trips count for so long */
+static const double QUANTUM_SECONDS = 0.001; /* what is delivered in so long is a quantum */
+static const double MOST_LOST_SHARE = 0.02; /* of a look; more, and buffers are too small for many quanta */
+static const double QUANTA_GROWTH = 0.25;   /* a look */
 static const int64_t PROBE_NS = 200 * MILLISECOND;
 enum {
     LEAST_WINDOW_BYTES = 4 * 1500,
     FULL_ROUNDS = 3,
-    QUANTA = 3,
+    LEAST_QUANTA = 3, /* that may be on the way beside what the network holds */
+    MOST_QUANTA = 6,
+    LOOK_PACKETS = 64,
     CYCLES = sizeof CYCLE / sizeof *CYCLE,
     BITS = 8,
 };
@@ -73,17 +77,34 @@ static void begin_round(struct bbr *bbr, const struct ack *ack)
     }
 }
 
+static void begin_window(struct bbr *bbr, int64_t now_ns)
+{
+    bbr->older_base_rtt_ns = bbr->newer_base_rtt_ns;
+    bbr->newer_base_rtt_ns = 0;
+    bbr->window_ns = now_ns;
+}
+
+/* Whoever pauses sees an empty queue after each pause; only who never does empties it to look. */
 static void learn_base(struct bbr *bbr, const struct ack *ack)
 {
-    bool is_old = ack->now_ns - bbr->base_since_ns > BASE_NS;
-    if (!bbr->base_rtt_ns || ack->rtt_ns <= bbr->base_rtt_ns || (is_old && bbr->state == BBR_PROBE_RTT)) {
-        bbr->base_rtt_ns = ack->rtt_ns;
-        bbr->base_since_ns = ack->now_ns;
-    } else if (is_old && bbr->state != BBR_PROBE_RTT) {
-        bbr->resumed = bbr->state == BBR_STARTUP ? BBR_STARTUP : BBR_PROBE_BANDWIDTH;
-        bbr->state = BBR_PROBE_RTT;
-        bbr->state_ns = ack->now_ns;
-    }
+    if (!bbr->newer_base_rtt_ns || ack->rtt_ns < bbr->newer_base_rtt_ns)
+        bbr->newer_base_rtt_ns = ack->rtt_ns;
+    bool is_older = bbr->older_base_rtt_ns && bbr->older_base_rtt_ns < bbr->newer_base_rtt_ns;
+    bbr->base_rtt_ns = is_older ? bbr->older_base_rtt_ns : bbr->newer_base_rtt_ns;
+    if (!bbr->empty_ns)
+        bbr->empty_ns = ack->now_ns;
+    if (ack->now_ns - bbr->empty_ns <= BASE_NS || bbr->state == BBR_PROBE_RTT)
+        return;
+    begin_window(bbr, ack->now_ns);
+    bbr->resumed = bbr->state == BBR_STARTUP ? BBR_STARTUP : BBR_PROBE_BANDWIDTH;
+    bbr->state = BBR_PROBE_RTT;
+    bbr->state_ns = ack->now_ns;
+}
+
+static void end_probe(struct bbr *bbr)
+{
+    bbr->state = bbr->resumed;
+    bbr->cycle = 2;
 }
 
 static void step(struct bbr *bbr, const struct ack *ack)
@@ -110,9 +131,9 @@ static void step(struct bbr *bbr, const struct ack *ack)
     case BBR_PROBE_RTT:
         if (since_ns < PROBE_NS + bbr->base_rtt_ns)
             return;
-        bbr->base_since_ns = ack->now_ns;
-        bbr->state = bbr->resumed;
-        bbr->cycle = 2;
+        bbr->empty_ns = ack->now_ns;
+        bbr->older_base_rtt_ns = bbr->newer_base_rtt_ns;
+        end_probe(bbr);
         break;
     }
     bbr->state_ns = ack->now_ns;
@@ -123,11 +144,28 @@ static double limited(double value, double low, double high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* What may be on the way: a share of what a round trip carries, and bursts, which acknowledgements speak of at once. */
-static double target_bytes(const struct bbr *bbr, double gain)
+static double quanta_bytes(const struct bbr *bbr)
 {
     double quantum = limited(QUANTUM_SECONDS * bbr->bandwidth_bps / BITS, 0, MLT_BURST_BYTES);
-    return gain * bdp_bytes(bbr) + QUANTA * quantum;
+    return (LEAST_QUANTA + bbr->more_quanta) * quantum;
+}
+
+/* What may be on the way: a share of what a round trip carries, and what hosts hold that run a little late. */
+static double target_bytes(const struct bbr *bbr, double gain)
+{
+    return gain * bdp_bytes(bbr) + quanta_bytes(bbr);
+}
+
+/* Late hosts need many quanta, many flows into a small buffer have no room for them. */
+static void look_at_losses(struct bbr *bbr, const struct ack *ack)
+{
+    bbr->look_packets += ack->delivered + ack->lost;
+    bbr->look_lost += ack->lost;
+    if (bbr->look_packets < LOOK_PACKETS)
+        return;
+    bool is_much = bbr->look_lost > MOST_LOST_SHARE * bbr->look_packets;
+    bbr->more_quanta = limited(bbr->more_quanta + (is_much ? -1 : QUANTA_GROWTH), 0, MOST_QUANTA - LEAST_QUANTA);
+    bbr->look_packets = bbr->look_lost = 0;
 }
 
 static void decide(struct controller *controller, uint64_t delivered_bytes)
@@ -155,6 +193,7 @@ static void decide(struct controller *controller, uint64_t delivered_bytes)
         rate_bps = bbr->bandwidth_bps;
         break;
     }
+    controller->depth_bytes = quanta_bytes(bbr) / 2;
     controller->window_bytes = limited(window, LEAST_WINDOW_BYTES, controller->most_window_bytes);
     controller->rate_bps = limited(rate_bps, controller->floor_bps, controller->cap_bps);
 }
@@ -163,6 +202,7 @@ static void bbr_ack(struct controller *controller, const struct ack *ack)
 {
     struct bbr *bbr = &controller->bbr;
     bbr->delivered_bytes += ack->delivered_bytes;
+    look_at_losses(bbr, ack);
     if (ack->rtt_ns) {
         if (!bbr->base_rtt_ns) /* the rate was the cap until the first round trip is known */
             controller->rate_bps = STARTUP_GAIN * controller->window_bytes * BITS * (double)SECOND / (double)ack->rtt_ns;
@@ -190,7 +230,12 @@ static void bbr_timeout(struct controller *controller, int64_t now_ns)
 
 static void bbr_wake(struct controller *controller, int64_t now_ns)
 {
-    (void)controller, (void)now_ns;
+    struct bbr *bbr = &controller->bbr;
+    bbr->empty_ns = now_ns;
+    if (bbr->state == BBR_PROBE_RTT)
+        end_probe(bbr);
+    if (now_ns - bbr->window_ns > BASE_NS / 2)
+        begin_window(bbr, now_ns);
 }
 
 const struct control_law BBR = {bbr_ack, bbr_timeout, bbr_wake};

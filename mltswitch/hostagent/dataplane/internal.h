@@ -99,11 +99,15 @@ struct delivery {
 
 struct bbr {
     enum bbr_state state, resumed; /* the latter: after PROBE_RTT */
-    int64_t state_ns, round_ns, base_rtt_ns, base_since_ns;
+    int64_t state_ns, round_ns;
+    int64_t base_rtt_ns, newer_base_rtt_ns, older_base_rtt_ns; /* the least, since the window began, of the one before */
+    int64_t window_ns, empty_ns; /* since when it is; when nothing of ours was on the way, or nearly so */
     double bandwidth_bps, most_bps[BANDWIDTH_ROUNDS], full_bps; /* the last: when it last grew by a quarter */
     uint64_t delivered_bytes;
     struct delivery deliveries[DELIVERIES];
     uint32_t next, count, round, full_rounds, cycle;
+    double more_quanta;
+    uint32_t look_packets, look_lost;
     bool has_round;
 };
 
@@ -114,6 +118,7 @@ struct losses {
 struct controller {
     const struct control_law *law;
     double rate_bps, window_bytes;
+    double depth_bytes; /* that may leave at once after a pause of ours; 0: as always */
     double cap_bps, floor_bps, most_window_bytes, initial_window_bytes;
     struct mlt_rate_options options;
     /* TIMELY */

@@ -211,6 +211,8 @@ static void refill(struct flow *flow)
     int64_t now_ns = flow->core->now_ns;
     flow->credit_bytes += flow->controller.rate_bps / BITS / (double)SECOND * (double)(now_ns - flow->credit_ns);
     double most_bytes = DEPTH_LUMPS * lump_bytes(flow);
+    if (most_bytes < flow->controller.depth_bytes)
+        most_bytes = flow->controller.depth_bytes;
     if (flow->credit_bytes > most_bytes)
         flow->credit_bytes = most_bytes < MLT_WINDOW_BYTES ? most_bytes : MLT_WINDOW_BYTES;
     flow->credit_ns = now_ns;

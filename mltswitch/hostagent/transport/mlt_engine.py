@@ -196,6 +196,7 @@ class MltEngine:
             "receive_datagram_bytes": datagram_bytes,
             "silence_ns": round(self.settings.silence_seconds * 1e9),
             "ack_packets": self.settings.acknowledgement_packets,
+            "ack_delay_ns": config.acknowledgement_delay_ns,
             "control_tos": config.control_dscp << 2 | ECT,
             "spray_random": config.spraying.policy is Policy.RANDOM,
             "rate": self.rate_options(window_bytes),

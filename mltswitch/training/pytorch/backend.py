@@ -149,10 +149,7 @@ class Collective:
 
     def start(self, steps: Callable[[], None], tensors: Sequence[torch.Tensor]) -> MltWork:
         """Raises what has ended the family; what goes wrong later is the work's."""
-        self._family.check()
-        thread = threading.Thread(target=self._run, args=(steps,), name=self._what, daemon=True)
-        self._family.threads.add(thread)
-        thread.start()
+        self._family.start(threading.Thread(target=self._run, args=(steps,), name=self._what, daemon=True))
         return MltWork(self._what, [self._outcome], tensors)
 
     def _run(self, steps: Callable[[], None]) -> None:
@@ -271,7 +268,7 @@ class Family:
         self, options: MltOptions, store: Any, rank: int, ranks: Sequence[int], timeout: timedelta
     ) -> None:
         self.options, self._store, self._rank, self._ranks = options, store, rank, ranks
-        self.threads: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
+        self._threads: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
         """Of collectives."""
         self._changed = threading.Condition()
         self._groups: set[int] = set()
@@ -323,7 +320,9 @@ class Family:
             else:  # the others hear why before they hear that the agent closes
                 self._changed.wait_for(lambda: not self._agents.agent.peers, STOP_SECONDS)
         self._agents.close()
-        for thread in self.threads:
+        with self._changed:
+            threads = [*self._threads]
+        for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(STOP_SECONDS)
 
@@ -345,10 +344,13 @@ class Family:
         """Whether it has failed or closed."""
         return self._error is not None
 
-    def check(self) -> None:
-        """Raises what has ended it."""
-        if self._error is not None:
-            raise anew(self._error)
+    def start(self, thread: threading.Thread) -> None:
+        """A collective's; raises what has ended the family."""
+        with self._changed:
+            if self._error is not None:
+                raise anew(self._error)
+            self._threads.add(thread)
+            thread.start()
 
     def fail(self, error: BaseException) -> BaseException:
         """End all that is open, here and, with the reason, at the others; the first error, which says why."""

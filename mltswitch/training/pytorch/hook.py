@@ -12,6 +12,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from textwrap import shorten
 from typing import Any, Final, NoReturn, Self
 
@@ -23,7 +24,7 @@ from torch.futures import Future
 
 from mltswitch.errors import MOST_LISTED, UserInputError
 from mltswitch.hostagent import Agent, AgentConfig, AgentError, Group, RanksMissingError
-from mltswitch.profile import profile_of_module
+from mltswitch.profile import call_with, profile_of_module
 from mltswitch.training.agents import MEETING_SECONDS, AgentNode, share_job
 from mltswitch.training.errors import NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, Divisor, Job, make_job
@@ -74,8 +75,8 @@ class MltState:
         deadline_seconds: for one exchange.
         timeout_seconds: until all nodes have come.
         piece_bytes: the most that one tensor on the network has.
-        example: arguments for one forward pass, which tells the order of the layers; without it they are in
-            the order of registration.
+        example: arguments for one forward pass, a tuple, a dict or a single one, which tells the order of the
+            layers; without it they are in the order of registration.
 
     Raises UserInputError, MachineError, and TrainingError where the ranks do not agree, or do not come.
     """
@@ -122,6 +123,7 @@ class MltState:
             config = AgentConfig.load(os.fspath(config))
         self.error: TrainingError | None = None
         """Why the job has ended."""
+        self._parameters: Final = order  # as long as they live, no other parameter has their identity
         self._places: Final = _places(order, self.job)
         self._own = [self._vector() for _ in range(GENERATIONS)]
         self._results = [self._vector() for _ in range(GENERATIONS)]
@@ -316,10 +318,7 @@ def _layers_of(
     module: torch.nn.Module, example: Any
 ) -> tuple[list[tuple[str, int]], list[torch.nn.Parameter]]:
     """Layers with their elements in forward order, and the parameters in the order of the model's vector."""
-    forward = None
-    if example is not None:
-        arguments = example if isinstance(example, tuple) else (example,)
-        forward = lambda: module(*arguments)  # noqa: E731
+    forward = None if example is None else partial(call_with, module, example)
     profile = profile_of_module(type(module).__name__, module, forward)
     by_name = dict(module.named_parameters())
     for name, parameter in by_name.items():

@@ -600,6 +600,32 @@ def test_bbr_fills_a_link_at_any_loss_and_keeps_its_queue_short(share: float, de
     assert longest_ns < max(1.5 * 2 * delay_ns, 6 * MILLISECOND)
 
 
+def test_bbr_empties_no_queue_to_look_where_pauses_do_so() -> None:
+    rate_bps, delay_ns = 20e6, 5 * MILLISECOND
+    ends = Ends(rate=RateOptions(cap_bps=1e9, kind=lib.MLT_BBR))
+    free_ns = 0.0
+
+    def port(end: int, _: Any, datagram: bytes) -> bool:
+        nonlocal free_ns
+        ends.delay_ns = delay_ns
+        if not end:
+            free_ns = max(free_ns, ends.now_ns) + 8 * (len(datagram) + 42) * SECOND / rate_bps
+            ends.delay_ns += int(free_ns - ends.now_ns)
+        return True
+
+    ends.carry = port
+    elements, took_ns = 358 * 600, []
+    for number in range(36):
+        delay_ns += 250_000  # no round trip is as short as the least one was
+        ends.now_ns += 50 * MILLISECOND
+        began_ns = ends.now_ns
+        buffer = np.zeros(elements, np.float32)
+        ends.both(*ends.post(gradients(elements), buffer, round_=number, burst_packets=2))
+        took_ns.append(ends.now_ns - began_ns)
+    assert ends.now_ns > 12 * SECOND
+    assert max(after / before for before, after in pairwise(took_ns)) < 1.25
+
+
 def test_an_external_controller_hears_samples_and_sets_the_rate() -> None:
     ends = Ends(rate=RateOptions(kind=lib.MLT_EXTERNAL, rate_bps=1e9, sample_ns=MILLISECOND))
     elements = 358 * 500
