@@ -164,11 +164,11 @@ class MltState:
 
     def exchange(self, bucket: GradBucket) -> Future[torch.Tensor]:
         """What the hook does with one bucket."""
-        if self.error is not None:
-            raise type(self.error)(self.error.what, where=self.error.where)
         if bucket.buffer().layout is not torch.strided:
             hint = "make embeddings with sparse=False"
             raise UserInputError("has sparse gradients", where="model", expected="dense ones", hint=hint)
+        if self.error is not None:
+            raise type(self.error)(self.error.what, where=self.error.where)
         if bucket.index() == 0:
             self._begin_step()
         pairs = [
