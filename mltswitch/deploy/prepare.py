@@ -43,6 +43,7 @@ def prepare(plan: Plan, inventory: Inventory, limit: str | None) -> tuple[tuple[
 
 def _match(plan: Plan, inventory: Inventory) -> None:
     owners: dict[str, str] = {}
+    reached: dict[tuple[object, ...], str] = {}
     thrift_servers: dict[str, str] = {}
     for device in inventory.devices:
         where = f"{inventory.path}: {device.name}"
@@ -60,6 +61,13 @@ def _match(plan: Plan, inventory: Inventory) -> None:
             )
         if owners.setdefault(device.switch, device.name) != device.name:
             raise UserInputError(f"is switch {device.switch}, as {owners[device.switch]} is", where=where)
+        way = device.endpoint.casefold(), device.device_id, device.jump_hosts
+        if reached.setdefault(way, device.name) != device.name:
+            raise UserInputError(
+                f"its address is {device.endpoint}, as that of {reached[way]} is, and they are two switches",
+                where=where,
+                hint="set ansible_host and ansible_port to its own",
+            )
         thrift = f"{device.address} port {device.thrift_port}"
         is_alone = not device.thrift_port or device.address.startswith(UNIX_SOCKET)
         if not is_alone and thrift_servers.setdefault(thrift, device.name) != device.name:

@@ -95,7 +95,8 @@ def device(name: str, **changes: object) -> Device:
 
 def inventory(*names: str) -> Inventory:
     """Devices of these names."""
-    return Inventory(tuple(device(name) for name in names), Path("inventory"))
+    devices = tuple(device(name, address=f"127.0.0.{number}") for number, name in enumerate(names, 1))
+    return Inventory(devices, Path("inventory"))
 
 
 def state_of(port: str, limit_bytes: int) -> SwitchState:

@@ -1,4 +1,4 @@
-"""A real sshd on 127.0.0.1, thrown away after the test."""
+"""A real sshd on loopback, thrown away after the test."""
 
 import getpass
 import os
@@ -15,6 +15,8 @@ from mltswitch.inventory import Device
 
 PRIVILEGE_SEPARATION_FOLDER = Path("/run/sshd")
 START_SECONDS = 10.0
+ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+"""At each it can be a device of its own."""
 
 
 def sshd_program() -> str | None:
@@ -59,9 +61,11 @@ def running_sshd(folder: Path) -> Iterator[Sshd]:
     (folder / "authorized").write_text(make_key(folder / "id") + "\n")
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}\n")
+    names = ",".join(f"[{address}]:{port}" for address in ADDRESSES)
+    (folder / "known_hosts").write_text(f"{names} {host_key}\n")
+    listening = "".join(f"ListenAddress {address}\n" for address in ADDRESSES)
     (folder / "config").write_text(
-        f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {folder}/host\nPidFile none\n"
+        f"{listening}Port {port}\nHostKey {folder}/host\nPidFile none\n"
         f"AuthorizedKeysFile {folder}/authorized\nStrictModes no\nUsePAM no\n"
         "PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n"
         f"SetEnv PATH={folder}:{os.defpath}\n"

@@ -376,6 +376,10 @@ def rack_of(*devices: Device) -> Inventory:
             rack_of(device("leaf1"), device("tor", switch="leaf1")),
             "inventory: tor: is switch leaf1, as leaf1 is",
         ),
+        (
+            rack_of(device("leaf1", address="Rack1"), device("leaf2", address="rack1")),
+            "inventory: leaf2: its address is rack1:22, as that of leaf1 is",
+        ),
         (rack_of(device("leaf1", password=None)), "leaf1: has neither a key nor a password"),
     ],
 )

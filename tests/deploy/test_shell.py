@@ -14,7 +14,7 @@ from mltswitch.inventory import Device, Inventory, Secret
 from mltswitch.targets import Step
 from tests.deploy.doubles import PLANNED_LIMIT_BYTES, FileTarget, as_target, small_plan
 from tests.deploy.silent import silent_server
-from tests.deploy.sshd import Sshd, make_key
+from tests.deploy.sshd import ADDRESSES, Sshd, make_key
 
 
 def line(device: Device, target: FileTarget) -> str:
@@ -214,7 +214,8 @@ def test_a_password_reaches_no_message_and_no_log(
 
 def test_push_and_verify_over_ssh(sshd: Sshd, target: FileTarget) -> None:
     plan = small_plan()
-    rack = Inventory((sshd.device("leaf1"), sshd.device("leaf2"), sshd.device("spine1")), Path("inventory"))
+    places = zip(("leaf1", "leaf2", "spine1"), ADDRESSES, strict=True)
+    rack = Inventory(tuple(sshd.device(name, address=address) for name, address in places), Path("inventory"))
     for name in ("leaf1", "leaf2"):
         target.running(name).write_text("1\n")
     first = push(plan, rack)
