@@ -61,7 +61,7 @@ def _match(plan: Plan, inventory: Inventory) -> None:
             )
         if owners.setdefault(device.switch, device.name) != device.name:
             raise UserInputError(f"is switch {device.switch}, as {owners[device.switch]} is", where=where)
-        way = device.endpoint.casefold(), device.device_id, device.jump_hosts
+        way = _way_to(device)
         if reached.setdefault(way, device.name) != device.name:
             raise UserInputError(
                 f"its address is {device.endpoint}, as that of {reached[way]} is, and they are two switches",
@@ -76,6 +76,14 @@ def _match(plan: Plan, inventory: Inventory) -> None:
                 where=where,
                 hint="set mltswitch_thrift_port to the switch's --thrift-port",
             )
+
+
+def _way_to(device: Device) -> tuple[object, ...]:
+    """Equal where one switch answers."""
+    if not _is_p4runtime(device):
+        return device.endpoint.casefold(), device.jump_hosts
+    is_path = device.address.startswith(UNIX_SOCKET)
+    return device.endpoint if is_path else device.endpoint.casefold(), device.device_id
 
 
 def _is_p4runtime(device: Device) -> bool:

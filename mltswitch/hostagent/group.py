@@ -47,8 +47,8 @@ class Group:
         world: how many ranks there are; None: WORLD_SIZE.
         rendezvous: `env://` (rank 0 listens at MASTER_ADDR and the port after MASTER_PORT), `file:///PATH`
             (shared, new for each run), or a function that gets this rank's text and returns all ranks'.
-        config: without keys, plan and routes the agent's name is the host's with the rank behind it, so that
-            ranks of one host differ; without `listen`, or where its port is taken, it takes any free one.
+        config: without keys, plan and routes of `p4` the agent's name is the host's with the rank behind it,
+            so that ranks of one host differ; without `listen`, or where its port is taken, it takes any.
         timeout_seconds: until all are connected.
 
     Raises UserInputError, also where a rank is there already or ranks disagree on the world's size,
@@ -240,7 +240,9 @@ def _agent_of(config: AgentConfig) -> Agent:
 
 def _of_rank(config: AgentConfig, rank: int) -> AgentConfig:
     changes = {}
-    if config.keys is None and config.plan is None and not config.spraying.routes:  # which name hosts
+    if (
+        config.keys is None and config.plan is None and config.spraying.mode != "p4"
+    ):  # whose routes name hosts
         changes["name"] = f"{config.own_name}-{rank}"
     if config.listen is None and config.plan is None:
         changes["listen"] = str(Endpoint((*config.addresses, "127.0.0.1")[0], 0))

@@ -160,20 +160,38 @@ def call_with(model: "Module", example: Any) -> None:
     if isinstance(example, dict):
         model(**example)
     else:
-        model(*(example if isinstance(example, tuple | list) else (example,)))
+        model(*(example if isinstance(example, tuple) else (example,)))
 
 
 @contextlib.contextmanager
 def _unchanged(torch: Any, model: "Module") -> Iterator[None]:
-    """Batch statistics and random numbers are those of before: a pass to look is no step of training."""
-    devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
-    is_lazy = torch.nn.parameter.is_lazy
-    kept = [(buffer, buffer.clone()) for buffer in model.buffers() if not is_lazy(buffer)]
-    with torch.random.fork_rng(devices):
+    """Batch statistics and random numbers are those of before: a pass to look is no step of training.
+
+    But the first pass of a lazy module makes it: nothing is put back then.
+    """
+    if any(map(torch.nn.parameter.is_lazy, (*model.parameters(), *model.buffers()))):
         yield
-    with torch.no_grad():
-        for buffer, value in kept:
-            buffer.copy_(value)
+        return
+    devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
+    kept = [
+        (module, name, buffer, None if _overlaps_itself(buffer) else buffer.clone())
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+    ]
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        with torch.no_grad():
+            for module, name, buffer, value in kept:
+                setattr(module, name, buffer)  # the pass may have put another one in its place
+                if value is not None:
+                    buffer.resize_as_(value).copy_(value)
+
+
+def _overlaps_itself(buffer: Any) -> bool:
+    """Whether several elements are one, as after `expand`: nothing can write into it."""
+    return any(step == 0 and size > 1 for step, size in zip(buffer.stride(), buffer.shape, strict=True))
 
 
 def _in_order_of_execution(torch: Any, forward: Callable[[], object], owners: list[_Owner]) -> list[_Owner]:

@@ -206,9 +206,9 @@ def test_a_file_serves_one_run(tmp_path: Path) -> None:
 
 
 def test_a_name_that_routes_name_stays() -> None:
-    routes = {"h2": ((1, 2),)}
-    for spraying, name in ((Spraying(), "h1-0"), (Spraying(mode="alias", routes=routes), "h1")):
-        config = AgentConfig(name="h1", transport="tcp", spraying=spraying)
+    fields: dict[str, Any] = {"routes": {"h2": ((1, 2),)}, "interface": "lo", "gateway": "02:00:00:00:00:01"}
+    for mode, name in (("alias", "h1-0"), ("p4", "h1")):
+        config = AgentConfig(name="h1", transport="tcp", spraying=Spraying(mode=mode, **fields))
         with Group(0, 1, lambda own: [own], config=config) as group:
             assert group.names == (name,)
 

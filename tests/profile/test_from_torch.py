@@ -1,9 +1,11 @@
 """Profiles of real PyTorch modules, and one clear line for every factory that gives none."""
 
 import sys
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -240,11 +242,33 @@ class TestWithTorch:
 
 def test_a_pass_to_look_changes_nothing() -> None:
     torch = pytest.importorskip("torch")
-    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout())
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    torch.manual_seed(5)
-    profile_of_module("model", model, lambda: model(torch.randn(16, 4)))
-    drawn = torch.rand(3)
-    torch.manual_seed(5)
-    assert torch.equal(drawn, torch.rand(3))
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+    class Replacing(torch.nn.Module):  # type: ignore[misc,name-defined]  # torch may be missing
+        mean: Any
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 8)
+            self.register_buffer("mean", torch.zeros(8))
+            self.register_buffer("weight", torch.ones(1).expand(8))
+
+        def forward(self, rows: Any) -> Any:
+            self.mean = 0.9 * self.mean + 0.1 * rows.mean(0)
+            return self.layer(rows) * self.weight
+
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), Replacing(), torch.nn.Dropout(), torch.nn.Linear(8, 3)
+    )
+    buffers = [*model.buffers()]
+    before = [value.clone() for value in (*model.parameters(), *buffers)]
+    for width in (3, 9):  # the second pass fails behind the statistics
+        model[4] = torch.nn.Linear(8 if width == 3 else 9, 3)
+        before[-len(buffers) - 2 : -len(buffers)] = [value.clone() for value in model[4].parameters()]
+        torch.manual_seed(5)
+        with nullcontext() if width == 3 else pytest.raises(UserInputError):
+            profile_of_module("model", model, lambda: model(torch.randn(16, 4)))
+        drawn = torch.rand(3)
+        torch.manual_seed(5)
+        assert torch.equal(drawn, torch.rand(3))
+        assert all(map(torch.equal, (*model.parameters(), *model.buffers()), before))
+        assert all(one is other for one, other in zip(model.buffers(), buffers, strict=True))

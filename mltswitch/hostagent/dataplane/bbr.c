@@ -87,12 +87,12 @@ static void begin_window(struct bbr *bbr, int64_t now_ns)
 /* Whoever pauses sees an empty queue after each pause; only who never does empties it to look. */
 static void learn_base(struct bbr *bbr, const struct ack *ack)
 {
+    if (!bbr->empty_ns || !ack->in_flight_bytes || ack->rtt_ns <= bbr->base_rtt_ns)
+        bbr->empty_ns = ack->now_ns;
     if (!bbr->newer_base_rtt_ns || ack->rtt_ns < bbr->newer_base_rtt_ns)
         bbr->newer_base_rtt_ns = ack->rtt_ns;
     bool is_older = bbr->older_base_rtt_ns && bbr->older_base_rtt_ns < bbr->newer_base_rtt_ns;
     bbr->base_rtt_ns = is_older ? bbr->older_base_rtt_ns : bbr->newer_base_rtt_ns;
-    if (!bbr->empty_ns)
-        bbr->empty_ns = ack->now_ns;
     if (ack->now_ns - bbr->empty_ns <= BASE_NS || bbr->state == BBR_PROBE_RTT)
         return;
     begin_window(bbr, ack->now_ns);
@@ -232,8 +232,12 @@ static void bbr_wake(struct controller *controller, int64_t now_ns)
 {
     struct bbr *bbr = &controller->bbr;
     bbr->empty_ns = now_ns;
-    if (bbr->state == BBR_PROBE_RTT)
+    if (bbr->state == BBR_PROBE_RTT) {
         end_probe(bbr);
+        if (controller->window_bytes < controller->initial_window_bytes)
+            controller->window_bytes = controller->initial_window_bytes;
+        decide(controller, 0);
+    }
     if (now_ns - bbr->window_ns > BASE_NS / 2)
         begin_window(bbr, now_ns);
 }

@@ -331,6 +331,7 @@ void controller_set(struct controller *controller, const struct mlt_rate_options
 {
     controller->options = *options;
     controller->law = options->kind == MLT_EXTERNAL ? &EXTERNAL : options->kind == MLT_BBR ? &BBR : &TIMELY;
+    controller->depth_bytes = 0; /* a law that wants one sets it */
     controller->cap_bps = options->cap_bps > 0 ? options->cap_bps : DEFAULT_CAP_BPS;
     controller->floor_bps = options->floor_bps > 0 ? options->floor_bps : FLOOR_SHARE * controller->cap_bps;
     controller->floor_bps = least(controller->floor_bps, controller->cap_bps);
