@@ -65,8 +65,7 @@ LOW_SHARE: Final = 1 / 4
 BURST_SECONDS: Final = 125e-6
 """At the line rate: what others wait behind a burst."""
 ACKNOWLEDGED_TOGETHER: Final = 4
-"""Packets, as long as they need not wait long for each other."""
-LEAST_ACKNOWLEDGEMENT_DELAY_NS: Final = 200_000
+"""Packets: on a slow link, an acknowledgement for each would take much of it."""
 MOST_ACKNOWLEDGEMENT_DELAY_NS: Final = 1_000_000
 INCREASE_SHARE: Final = 0.01
 """TIMELY's step over the line rate."""
@@ -369,10 +368,10 @@ class AgentConfig(BaseModel):
 
     @property
     def acknowledgement_delay_ns(self) -> int:
-        """The longest that a packet waits for others: on slow links an acknowledgement costs as much time."""
+        """How long a packet may wait to be acknowledged together with later ones; 200 µs it always may."""
         packets_bits = ACKNOWLEDGED_TOGETHER * self.mtu_bytes * BITS_PER_BYTE
         packets_ns = round(packets_bits / (self.line_rate_bps or LOOPBACK_RATE_BPS) * NANOSECONDS)
-        return min(MOST_ACKNOWLEDGEMENT_DELAY_NS, max(LEAST_ACKNOWLEDGEMENT_DELAY_NS, packets_ns))
+        return min(MOST_ACKNOWLEDGEMENT_DELAY_NS, packets_ns)
 
     def rate_options(self, window_bytes: int = 0) -> "RateOptions":
         """Of the rate control to one peer, from the line rate and the queue where that is known.

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from textwrap import shorten
 from typing import ClassVar
 
 from mltswitch.errors import MltswitchError
@@ -63,14 +62,6 @@ class RanksMissingError(DeadlineExceededError):
     """Not all ranks have come to a group; `ranks` says which have not."""
 
     ranks: Sequence[int] = ()
-
-    @classmethod
-    def named(cls, ranks: Sequence[int], why: str = "") -> "RanksMissingError":
-        """Of the ranks that have not come."""
-        names = shorten(", ".join(map(str, ranks)), 80, placeholder=" …")
-        error = cls(f"ranks that did not come: {names}{why}")
-        error.ranks = ranks
-        return error
 
 
 class CancelledError(AgentError):

@@ -224,7 +224,11 @@ class Group:
         return max(0.0, self._until - time.monotonic())
 
     def _missing(self, here: Iterable[int], why: str = "") -> RanksMissingError:
-        return RanksMissingError.named(sorted(set(range(self.world)) - set(here)), why)
+        ranks = sorted(set(range(self.world)) - set(here))
+        names = shorten(", ".join(map(str, ranks)), 80, placeholder=" …")
+        error = RanksMissingError(f"ranks that did not come: {names}{why}")
+        error.ranks = ranks
+        return error
 
 
 def _agent_of(config: AgentConfig) -> Agent:
@@ -240,9 +244,8 @@ def _agent_of(config: AgentConfig) -> Agent:
 
 def _of_rank(config: AgentConfig, rank: int) -> AgentConfig:
     changes = {}
-    if (
-        config.keys is None and config.plan is None and config.spraying.mode != "p4"
-    ):  # whose routes name hosts
+    # The routes of p4 name hosts.
+    if config.keys is None and config.plan is None and config.spraying.mode != "p4":
         changes["name"] = f"{config.own_name}-{rank}"
     if config.listen is None and config.plan is None:
         changes["listen"] = str(Endpoint((*config.addresses, "127.0.0.1")[0], 0))

@@ -165,7 +165,7 @@ def call_with(model: "Module", example: Any) -> None:
 
 @contextlib.contextmanager
 def _unchanged(torch: Any, model: "Module") -> Iterator[None]:
-    """Batch statistics and random numbers are those of before: a pass to look is no step of training.
+    """Copies stand in for the buffers, and random numbers go on as before: a pass to look is no training.
 
     But the first pass of a lazy module makes it: nothing is put back then.
     """
@@ -173,25 +173,19 @@ def _unchanged(torch: Any, model: "Module") -> Iterator[None]:
         yield
         return
     devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
-    kept = [
-        (module, name, buffer, None if _overlaps_itself(buffer) else buffer.clone())
+    buffers = [
+        (module, name, buffer)
         for module in model.modules()
         for name, buffer in module.named_buffers(recurse=False)
     ]
     try:
+        for module, name, buffer in buffers:
+            setattr(module, name, buffer.clone())
         with torch.random.fork_rng(devices):
             yield
     finally:
-        with torch.no_grad():
-            for module, name, buffer, value in kept:
-                setattr(module, name, buffer)  # the pass may have put another one in its place
-                if value is not None:
-                    buffer.resize_as_(value).copy_(value)
-
-
-def _overlaps_itself(buffer: Any) -> bool:
-    """Whether several elements are one, as after `expand`: nothing can write into it."""
-    return any(step == 0 and size > 1 for step, size in zip(buffer.stride(), buffer.shape, strict=True))
+        for module, name, buffer in buffers:
+            setattr(module, name, buffer)
 
 
 def _in_order_of_execution(torch: Any, forward: Callable[[], object], owners: list[_Owner]) -> list[_Owner]:

@@ -10,7 +10,7 @@ static const double STARTUP_GAIN = 2.885;   /* 2 / ln 2: the rate doubles in a r
 static const double FULL_GROWTH = 1.25;     /* of three round trips: less, and the pipe is full */
 static const double CYCLE[] = {1.25, 0.75, 1, 1, 1, 1, 1, 1};
 static const double DEFAULT_INFLIGHT_GAIN = 2;
-static const int64_t BASE_NS = 10 * SECOND; /* the longest without an empty queue; round trips count for so long */
+static const int64_t BASE_NS = 10 * SECOND; /* the longest without a look at an empty queue */
 static const double QUANTUM_SECONDS = 0.001; /* what is delivered in so long is a quantum */
 static const double MOST_LOST_SHARE = 0.02; /* of a look; more, and buffers are too small for many quanta */
 static const double QUANTA_GROWTH = 0.25;   /* a look */
@@ -234,8 +234,6 @@ static void bbr_wake(struct controller *controller, int64_t now_ns)
     bbr->empty_ns = now_ns;
     if (bbr->state == BBR_PROBE_RTT) {
         end_probe(bbr);
-        if (controller->window_bytes < controller->initial_window_bytes)
-            controller->window_bytes = controller->initial_window_bytes;
         decide(controller, 0);
     }
     if (now_ns - bbr->window_ns > BASE_NS / 2)

@@ -9,7 +9,7 @@
 
 enum { DEFAULT_ACK_PACKETS = 16 };
 static const int64_t DEFAULT_SILENCE_NS = 10 * SECOND;
-static const int64_t DEFAULT_ACK_DELAY_NS = 200 * MICROSECOND;
+static const int64_t LEAST_ACK_DELAY_NS = 200 * MICROSECOND;
 
 /* Under the lock; puts the command last. Returns whether the core must be woken. */
 static bool queue(struct shared *shared, struct command *command)
@@ -103,8 +103,8 @@ static struct flow *flow_new(struct mlt *core, uint64_t token, const struct mlt_
     flow->options = *options;
     if (!flow->options.silence_ns)
         flow->options.silence_ns = DEFAULT_SILENCE_NS;
-    if (!flow->options.ack_delay_ns)
-        flow->options.ack_delay_ns = DEFAULT_ACK_DELAY_NS;
+    if (flow->options.ack_delay_ns < LEAST_ACK_DELAY_NS)
+        flow->options.ack_delay_ns = LEAST_ACK_DELAY_NS;
     if (!flow->options.ack_packets)
         flow->options.ack_packets = DEFAULT_ACK_PACKETS;
     uint32_t overhead_bytes = HEADER_BYTES + (options->has_keys ? TAG_BYTES : 0);

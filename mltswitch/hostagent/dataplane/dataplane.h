@@ -138,7 +138,7 @@ struct mlt_flow_options {
     uint64_t peer_token;
     uint32_t send_datagram_bytes, receive_datagram_bytes; /* UDP payload, the largest either way */
     int64_t silence_ns;    /* 0: 10 s */
-    int64_t ack_delay_ns;  /* 0: 200 us */
+    int64_t ack_delay_ns;  /* 200 us at least */
     uint32_t ack_packets;  /* of a path, between acknowledgements; 0: 16 */
     uint8_t control_tos;
     uint8_t has_keys;

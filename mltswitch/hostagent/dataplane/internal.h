@@ -101,7 +101,7 @@ struct bbr {
     enum bbr_state state, resumed; /* the latter: after PROBE_RTT */
     int64_t state_ns, round_ns;
     int64_t base_rtt_ns, newer_base_rtt_ns, older_base_rtt_ns; /* the least, since the window began, of the one before */
-    int64_t window_ns, empty_ns; /* since when it is; when nothing of ours was on the way, or nearly so */
+    int64_t window_ns, empty_ns; /* when the newer one began; when the queue was last empty, for all we know */
     double bandwidth_bps, most_bps[BANDWIDTH_ROUNDS], full_bps; /* the last: when it last grew by a quarter */
     uint64_t delivered_bytes;
     struct delivery deliveries[DELIVERIES];

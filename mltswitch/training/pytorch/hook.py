@@ -123,7 +123,6 @@ class MltState:
             config = AgentConfig.load(os.fspath(config))
         self.error: TrainingError | None = None
         """Why the job has ended."""
-        self._parameters: Final = order  # as long as they live, no other parameter has their identity
         self._places: Final = _places(order, self.job)
         self._own = [self._vector() for _ in range(GENERATIONS)]
         self._results = [self._vector() for _ in range(GENERATIONS)]
@@ -244,7 +243,7 @@ class MltState:
         raise error
 
     def _place(self, parameter: torch.Tensor) -> _Place:
-        place = self._places.get(id(parameter))
+        place = self._places.get(parameter)
         if place is None:
             shape = tuple(parameter.shape)
             raise UserInputError(
@@ -332,7 +331,7 @@ def _layers_of(
     return layers, [by_name[name] for name in names]
 
 
-def _places(order: Iterable[torch.nn.Parameter], job: Job) -> Mapping[int, _Place]:
+def _places(order: Iterable[torch.nn.Parameter], job: Job) -> Mapping[torch.Tensor, _Place]:
     holders: defaultdict[int, list[int]] = defaultdict(list)
     parameters, bounds, position = [*order], [], 0
     for parameter in parameters:
@@ -346,7 +345,7 @@ def _places(order: Iterable[torch.nn.Parameter], job: Job) -> Mapping[int, _Plac
             if bounds[at][0] >= cut.first + cut.count:
                 break
             holders[at].append(piece)
-    return {id(parameter): _Place(*bounds[at], tuple(holders[at])) for at, parameter in enumerate(parameters)}
+    return {parameter: _Place(*bounds[at], tuple(holders[at])) for at, parameter in enumerate(parameters)}
 
 
 def _meeting(process_group: dist.ProcessGroup | None, world: int) -> Callable[[str], list[str]]:
