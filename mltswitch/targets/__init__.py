@@ -1,6 +1,6 @@
 """One module per switch OS: a plan in its own language, and back."""
 
-from mltswitch.targets.base import Change, Quantised, Rounding, RunningState, Session, Step
+from mltswitch.targets.base import Change, Identity, Quantised, Rounding, RunningState, Session, Step
 from mltswitch.targets.registry import (
     RefusedHardware,
     hardware_capabilities,
@@ -20,6 +20,7 @@ from mltswitch.targets.target import Target
 
 __all__ = [
     "Change",
+    "Identity",
     "PortState",
     "Quantised",
     "QueueState",

@@ -66,6 +66,19 @@ class RunningState:
     """What the device undoes by itself unless a push confirms it, a sentence each; verify fails for it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a device says it is; a field is empty where its OS does not tell."""
+
+    hostname: str = ""
+    serial: str = ""
+    """Of the chassis; of a machine without one its machine-id, or its base MAC address."""
+    model: str = ""
+    """Hardware, in the vendor's words."""
+    release: str = ""
+    """Version of its OS."""
+
+
 class Rounding(NamedTuple):
     """One value that the device cannot express exactly."""
 

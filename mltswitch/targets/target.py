@@ -8,7 +8,15 @@ from types import MappingProxyType
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.plan import Plan, Switch
-from mltswitch.targets.base import Change, FileError, LineError, Quantised, RunningState, Session
+from mltswitch.targets.base import (
+    Change,
+    FileError,
+    Identity,
+    LineError,
+    Quantised,
+    RunningState,
+    Session,
+)
 from mltswitch.targets.expressible import check_state
 from mltswitch.targets.quantise import quantise
 from mltswitch.targets.state import SwitchState
@@ -55,6 +63,13 @@ class Target:
     """State of the wanted ports from the device's answers; raises DeviceError for what cannot be read."""
     diff: Callable[[RunningState, SwitchState, Capabilities], Change]
     """What takes the device from what runs to what is wanted, touching only what we own."""
+    restore: Callable[[Mapping[str, str], RunningState, SwitchState, Capabilities], Change] | None = None
+    """What takes the device from what runs back to what it answered before a push of the wanted state, as far
+    as that push may have changed it; empty where it runs that. Raises DeviceError for what cannot return."""
+    identity_queries: tuple[str, ...] = ()
+    """Commands whose answers `identify` needs; they change nothing."""
+    identify: Callable[[Mapping[str, str]], Identity] | None = None
+    """Who the device is, from its answers; raises DeviceError for answers that it cannot read."""
 
     def hardware(self, name: str | None) -> Capabilities:
         """Capabilities of a hardware model (None: the default); raises UserInputError for unknown ones."""
