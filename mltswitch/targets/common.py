@@ -42,6 +42,10 @@ class PortSetting:
         """The port with this set."""
         return replace(port, **{self.field: self.value})
 
+    def former(self, port: Any) -> "Iterator[PortSetting]":
+        """What sets the same field to what the port has."""
+        yield PortSetting(self.field, getattr(port, self.field))
+
 
 @dataclass(frozen=True, slots=True)
 class QueueSetting:
@@ -55,6 +59,10 @@ class QueueSetting:
         """The port with this set."""
         queue = replace(port.queues[self.queue], **{self.field: self.value})
         return replace(port, queues=with_item(port.queues, self.queue, queue))
+
+    def former(self, port: Any) -> "Iterator[QueueSetting]":
+        """What sets the same field to what the port's queue has."""
+        yield QueueSetting(self.queue, self.field, getattr(port.queues[self.queue], self.field))
 
 
 def each_line(text: str, parse: Callable[[str], _Item | None]) -> Iterator[tuple[int, _Item]]:

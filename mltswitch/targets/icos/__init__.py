@@ -3,7 +3,8 @@
 Ours on a device: trust, queue of priority 0, scheduling, guarantees and RED/ECN with its averaging on the
 plan's ports; the DSCP map of the whole switch (it has one, and a foreign port that trusts ip-dscp follows
 it); the DiffServ policy of hosts' ports with its classes; static routes within the plan's prefixes.
-Addresses, `ip routing`, PFC, other policies and all else stay as they are.
+Addresses, `ip routing`, PFC, other policies and all else stay as they are. The way back gives all of it the
+values that the switch showed before, and takes away policies and classes that were not there.
 """
 
 from mltswitch.targets.base import Session
@@ -14,6 +15,7 @@ from mltswitch.targets.icos.grammar import PORT_NAME
 from mltswitch.targets.icos.parse import read_files
 from mltswitch.targets.icos.read import queries_for, read_answers
 from mltswitch.targets.icos.render import FILE, check_expressible, write_files
+from mltswitch.targets.icos.restore import restoring_change
 from mltswitch.targets.target import Target
 
 TARGET = Target(
@@ -33,4 +35,5 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    restore=restoring_change,
 )

@@ -17,7 +17,7 @@ removed and added again, because the line that removes a route does not name its
 without a route for one line at most. Routes of ours that are not planned are removed last.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby
@@ -29,6 +29,7 @@ from mltswitch.targets.base import Change, RunningState, Step
 from mltswitch.targets.common import NO_NEXT_HOP, NULL_INTERFACE, PortSetting, QueueSetting
 from mltswitch.targets.icos.capabilities import QUEUE_COUNT
 from mltswitch.targets.icos.grammar import (
+    Line,
     MapLine,
     MapPriority,
     Minimums,
@@ -84,7 +85,9 @@ _ANY_MOMENT: Final[tuple[Moment, int]] = ((0, 0, 0), 0)
 """Of a line whose place among the moves does not matter."""
 
 
-class _Phase(IntEnum):
+class Phase(IntEnum):
+    """When a line is sent: a phase covers all ports before the next begins."""
+
     LOOSEN = 0
     BACKGROUND = 1
     DISTRUST = 2
@@ -101,10 +104,10 @@ class _Phase(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class Placed:
     """A line and where it belongs; a phase or a moment of it covers all ports before the next begins."""
 
-    phase: _Phase
+    phase: Phase
     line: str
     port: str = ""
     rank: int = 0
@@ -115,30 +118,66 @@ class _Placed:
 
 def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
     """Lines of the rendered file that would change something, and removals of routes that are not planned."""
-    ports = {port.name: read_port(running.answers, port.name) for port in wanted.ports}
     lines = [line for _, line in parse_lines(render_text(wanted, capabilities))]
-    classification = _Classification(
-        ports,
+    percents = {port.name: guaranteed_percents(port.queues) for port in wanted.ports}
+    goal = Goal(
+        lines,
+        {port.name: {queue.queue: queue.minimum is None for queue in port.queues} for port in wanted.ports},
+        {name: given or (0,) * QUEUE_COUNT for name, given in percents.items()},
+        {port.name: policy_of(port) for port in wanted.ports},
+    )
+    classification = classify(running, wanted, goal)
+    return change_to(goal, running, wanted, classification, _policy(running.answers, wanted, classification))
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a change leads to, the contents of policies apart; mappings are by port."""
+
+    lines: Iterable[Line]
+    """Of ports, map and routes; those of scheduling, guarantees and policies do not count."""
+    strict: Mapping[str, Mapping[int, bool]]
+    """Queues that are strict, and that are not."""
+    percents: Mapping[str, Sequence[int]]
+    """Guarantees of all queues; those of the plan's count."""
+    attached: Mapping[str, str]
+    """Policy, or nothing."""
+
+
+def classify(running: RunningState, wanted: SwitchState, goal: Goal) -> "_Classification":
+    """What leads packets to queues, now and in the end."""
+    return _Classification(
+        {port.name: read_port(running.answers, port.name) for port in wanted.ports},
         read_dscp_map(running.answers),
-        {line.dscp: line.queue for line in lines if isinstance(line, MapLine)},
+        {line.dscp: line.queue for line in goal.lines if isinstance(line, MapLine)},
         read_own_policies(running.answers),
         rewriting_map(wanted, "FASTPATH"),
     )
-    placed = [*_map(classification), *_policy(running.answers, wanted, classification)]
+
+
+def change_to(
+    goal: Goal,
+    running: RunningState,
+    wanted: SwitchState,
+    classification: "_Classification",
+    policies: Iterable["Placed"],
+) -> Change:
+    """Lines of the goal that change something, those of the policies among them, in a safe order."""
+    ports = classification.ports
+    placed = [*_map(classification), *policies, *_attachments(goal.attached, classification)]
     placed += (
-        _Placed(_phase(line, ports[line.port]), line.text, line.port)
-        for line in lines
+        Placed(_phase(line, ports[line.port]), line.text, line.port)
+        for line in goal.lines
         if isinstance(line, PortLine)
         and not _is_placed_apart(line.setting)
         and line.setting.apply(ports[line.port]) != ports[line.port]
     )
-    moves = classification.moves() if any(each.phase is _Phase.MOVE for each in placed) else set()
-    for port in wanted.ports:
-        placed += _scheduling(port, ports[port.name], classification.occupied(), moves)
-    placed += _minimums(wanted, ports)
-    routes = [line for line in lines if isinstance(line, RouteLine)]
-    names = [port.name for port in wanted.ports]
-    commands = [*_in_modes(placed, names), *_routes(running.state, wanted, routes)]
+    moves = classification.moves() if any(each.phase is Phase.MOVE for each in placed) else set()
+    for name, strict in goal.strict.items():
+        placed += _scheduling(name, strict, ports[name], classification.occupied(), moves)
+    placed += _minimums(wanted, ports, goal.percents)
+    routes = [line for line in goal.lines if isinstance(line, RouteLine)]
+    commands = [*_in_modes(placed, list(ports)), *_routes(running.state, routes)]
     if not commands:
         return Change((), SAVE)
     return Change(tuple(map(Step, commands)), SAVE, "\n".join(commands) + "\n")
@@ -191,36 +230,35 @@ class _Classification:
         return found
 
 
-def _map(classification: _Classification) -> Iterator[_Placed]:
+def _map(classification: _Classification) -> Iterator[Placed]:
     for dscp, queue in classification.planned.items():
         if queue != (old := classification.now[dscp]):
             line = f"classofservice ip-dscp-mapping {dscp} {queue}"
-            yield _Placed(_Phase.MOVE, line, moment=(moment_of(old, queue), 0))
+            yield Placed(Phase.MOVE, line, moment=(moment_of(old, queue), 0))
 
 
 def _scheduling(
-    port: PortState, settings: PortSettings, occupied: set[int], moves: set[Move]
-) -> Iterator[_Placed]:
+    name: str, planned: Mapping[int, bool], settings: PortSettings, occupied: set[int], moves: set[Move]
+) -> Iterator[Placed]:
     """Strict service of the plan's queues; where code points move, some after that, and weights meanwhile."""
     strict = {number for number, queue in enumerate(settings.queues) if queue.strict}
-    planned = {queue.queue: queue.minimum is None for queue in port.queues}
     highest = boundary(strict, occupied, planned.keys(), moves) if moves else NO_BOUNDARY
     levelled = {queue for queue in strict & (occupied | planned.keys()) if queue <= highest}
     for queue in levelled:
-        yield _Placed(_Phase.LEVEL, f"no cos-queue strict {queue}", port.name, queue)
+        yield Placed(Phase.LEVEL, f"no cos-queue strict {queue}", name, queue)
     present = strict - levelled
-    for queue, is_strict in (dict.fromkeys(levelled, True) | planned).items():
+    for queue, is_strict in {**dict.fromkeys(levelled, True), **planned}.items():
         if is_strict and queue not in present:
-            phase = _Phase.SCHEDULE if queue > highest else _Phase.SCHEDULE_LATE
-            yield _Placed(phase, f"cos-queue strict {queue}", port.name, -queue)
+            phase = Phase.SCHEDULE if queue > highest else Phase.SCHEDULE_LATE
+            yield Placed(phase, f"cos-queue strict {queue}", name, -queue)
         elif not is_strict and queue in present:
-            phase = _Phase.SCHEDULE_LATE if moves else _Phase.SCHEDULE
-            yield _Placed(phase, f"no cos-queue strict {queue}", port.name, 1)
+            phase = Phase.SCHEDULE_LATE if moves else Phase.SCHEDULE
+            yield Placed(phase, f"no cos-queue strict {queue}", name, 1)
 
 
-def _routes(running: SwitchState, wanted: SwitchState, lines: Iterable[RouteLine]) -> Iterator[str]:
-    present = set(running.routes)
-    surplus = [route for route in running.routes if route not in wanted.routes]
+def _routes(running: SwitchState, lines: Sequence[RouteLine]) -> Iterator[str]:
+    present, planned = set(running.routes), {line.route for line in lines}
+    surplus = [route for route in running.routes if route not in planned]
     for line in lines:
         old = [route for route in surplus if route.prefix == line.route.prefix]
         same = [route for route in old if route.next_hop == line.route.next_hop]
@@ -233,13 +271,14 @@ def _routes(running: SwitchState, wanted: SwitchState, lines: Iterable[RouteLine
     yield from dict.fromkeys(map(_removal, surplus))
 
 
-def _minimums(wanted: SwitchState, ports: Mapping[str, PortSettings]) -> Iterator[_Placed]:
+def _minimums(
+    wanted: SwitchState, ports: Mapping[str, PortSettings], planned: Mapping[str, Sequence[int]]
+) -> Iterator[Placed]:
     """One line sets the guarantees of all queues of a port; those that are not the plan's stay."""
     for port in wanted.ports:
         percents = [queue.minimum_percent for queue in ports[port.name].queues]
-        planned = guaranteed_percents(port.queues)
         for queue in port.queues:
-            percents[queue.queue] = planned[queue.queue] if planned else 0
+            percents[queue.queue] = planned[port.name][queue.queue]
         if sum(percents) > CERTAIN:
             raise DeviceError(
                 f"minimum bandwidths of queues that are not the plan's leave no room for background's: "
@@ -249,7 +288,7 @@ def _minimums(wanted: SwitchState, ports: Mapping[str, PortSettings]) -> Iterato
             )
         setting = Minimums(tuple(percents))
         if setting.apply(ports[port.name]) != ports[port.name]:
-            yield _Placed(_Phase.SCHEDULE, str(setting), port.name, 1)
+            yield Placed(Phase.SCHEDULE, str(setting), port.name, 1)
 
 
 def _foreign_percents(port: PortState, settings: PortSettings) -> str:
@@ -263,8 +302,8 @@ def _foreign_percents(port: PortState, settings: PortSettings) -> str:
 
 def _policy(
     answers: Mapping[str, str], wanted: SwitchState, classification: _Classification
-) -> Iterator[_Placed]:
-    """The policies, their classes, and where they are attached."""
+) -> Iterator[Placed]:
+    """The policies and their classes."""
     found, planned = classification.policies, planned_entrances(wanted, classification.own)
     needed: set[str] = set()
     for policy in POLICIES:
@@ -276,16 +315,15 @@ def _policy(
         if policy in planned:
             needed.update(class_names(planned[policy].dscps))
             for line in _policy_repairs(found, policy, planned[policy]):
-                yield _Placed(_Phase.POLICY, line)
+                yield Placed(Phase.POLICY, line)
             yield from _policy_changes(classification, policy, planned[policy])
         elif ports_with_policy(answers, policy) - detached:
             needed.update(found.instances(policy))
         elif policy in found.defined:
-            yield _Placed(_Phase.FORGET, f"no policy-map {policy}", rank=0)
-    yield from _attachments(wanted, classification)
+            yield Placed(Phase.FORGET, f"no policy-map {policy}", rank=0)
     for name in found.classes:
         if name not in needed and name not in found.lent:
-            yield _Placed(_Phase.FORGET, f"no class-map {name}", rank=1)
+            yield Placed(Phase.FORGET, f"no class-map {name}", rank=1)
 
 
 def _policy_repairs(found: OwnPolicies, policy: str, planned: Entrance) -> Iterator[str]:
@@ -318,7 +356,7 @@ def _instance_lines(policy: str, names: Iterable[str], planned: Entrance) -> Ite
     yield LEAVE
 
 
-def _policy_changes(classification: _Classification, policy: str, planned: Entrance) -> Iterator[_Placed]:
+def _policy_changes(classification: _Classification, policy: str, planned: Entrance) -> Iterator[Placed]:
     """Classes that a policy lacks and those that it should not have.
 
     Those of hosts come when the last of their code points would move in the map, and go when the first would.
@@ -326,40 +364,40 @@ def _policy_changes(classification: _Classification, policy: str, planned: Entra
     found, names = classification.policies.instances(policy), tuple(class_names(planned.dscps))
     missing = [name for name in names if name not in found]
     surplus = [name for name in found if name not in names]
-    phase, coming, going = _Phase.POLICY, _ANY_MOMENT, _ANY_MOMENT
+    phase, coming, going = Phase.POLICY, _ANY_MOMENT, _ANY_MOMENT
     if policy == HOST_POLICY:
         freed = {classification.then(dscp) for dscp in map(dscp_of, surplus) if dscp is not None}
-        phase, coming = _Phase.MOVE, (classification.moment_down(map(dscp_of, missing)), 1)
+        phase, coming = Phase.MOVE, (classification.moment_down(map(dscp_of, missing)), 1)
         going = (moment_up(planned.queue, max(freed, default=planned.queue)), 1)
     if missing:
         for line in _instance_lines(policy, missing, planned):
-            yield _Placed(phase, line, moment=coming)
+            yield Placed(phase, line, moment=coming)
     if surplus:
         for line in (policy_line(policy), *(f"no class {name}" for name in surplus), LEAVE):
-            yield _Placed(phase, line, moment=going)
+            yield Placed(phase, line, moment=going)
 
 
-def _attachments(wanted: SwitchState, classification: _Classification) -> Iterator[_Placed]:
+def _attachments(attached: Mapping[str, str], classification: _Classification) -> Iterator[Placed]:
     """Policies that leave ports or come to them: that of hosts as its code points would move in the map.
 
     A port has that of untrusted ports while it trusts nothing, which leads its packets to the same queue.
     """
     queue = classification.remap.queue
     freed = max((classification.then(dscp) for dscp, _ in classification.policies.queues()), default=0)
-    for port in wanted.ports:
-        old, new = classification.ports[port.name].policy, policy_of(port)
-        phase = _Phase.POLICY if new == UNTRUSTED_POLICY else _Phase.TRUST
+    for name, new in attached.items():
+        old = classification.ports[name].policy
+        phase = Phase.POLICY if new == UNTRUSTED_POLICY else Phase.TRUST
         leaving = coming = _ANY_MOMENT
         if UNTRUSTED_POLICY not in {old, new}:
-            phase, leaving = _Phase.MOVE, (moment_up(queue, freed), 2)
+            phase, leaving = Phase.MOVE, (moment_up(queue, freed), 2)
             coming = (classification.moment_down(classification.remap.dscps), 2)
         if old in POLICIES and old != new:
-            yield _Placed(phase, f"no {attach_line(old)}", port.name, -2, leaving)
+            yield Placed(phase, f"no {attach_line(old)}", name, -2, leaving)
         if new and old != new:
-            yield _Placed(phase, attach_line(new), port.name, -1, coming)
+            yield Placed(phase, attach_line(new), name, -1, coming)
 
 
-def _in_modes(placed: Iterable[_Placed], names: Iterable[str]) -> list[str]:
+def _in_modes(placed: Iterable[Placed], names: Iterable[str]) -> list[str]:
     """The lines by phase, then by port in the plan's order, each port's between `interface` and `exit`."""
     order = {port: index for index, port in enumerate(("", *names))}
     ranked = sorted(placed, key=lambda each: (each.phase, each.moment, order[each.port], each.rank))
@@ -370,27 +408,32 @@ def _in_modes(placed: Iterable[_Placed], names: Iterable[str]) -> list[str]:
     return lines
 
 
+def route_start(route: RouteState) -> str:
+    """Command, address and mask."""
+    return f"ip route {route.prefix.network_address} {route.prefix.netmask}"
+
+
 def _removal(route: RouteState) -> str:
-    command = f"no ip route {route.prefix.network_address} {route.prefix.netmask}"
+    command = f"no {route_start(route)}"
     if route.next_hop != NO_NEXT_HOP:
         return f"{command} {route.next_hop}"
     words = route.port.split() or [NULL_INTERFACE]
     return f"{command} {' '.join(words[:2] if words[0] == 'interface' else words[:1])}"
 
 
-def _phase(line: PortLine, port: PortSettings) -> _Phase:
+def _phase(line: PortLine, port: PortSettings) -> Phase:
     match line.setting:
         case QueueSetting(queue, "curve", curve):
             old = port.queues[queue]
             loosens = old.random_detect and _loosens(curve, old.curve)
-            return _Phase.LOOSEN if loosens else _Phase.TIGHTEN
+            return Phase.LOOSEN if loosens else Phase.TIGHTEN
         case QueueSetting(_, "random_detect", on):
-            return _Phase.DETECT if on else _Phase.LOOSEN
+            return Phase.DETECT if on else Phase.LOOSEN
         case MapPriority():
-            return _Phase.BACKGROUND
+            return Phase.BACKGROUND
         case PortSetting("trust", mode):
-            return _Phase.TRUST if mode == TRUSTED else _Phase.DISTRUST
-    return _Phase.AVERAGE
+            return Phase.TRUST if mode == TRUSTED else Phase.DISTRUST
+    return Phase.AVERAGE
 
 
 def _loosens(new: DropCurve, old: DropCurve) -> bool:

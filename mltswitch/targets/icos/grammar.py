@@ -70,6 +70,13 @@ class MapPriority:
         """The port with this set."""
         return replace(port, priorities=with_item(port.priorities, 0, self.queue))
 
+    def former(self, port: PortSettings) -> Iterator["MapPriority"]:
+        """What leads priority 0 where the port does."""
+        yield MapPriority(port.priorities[0])
+
+    def __str__(self) -> str:
+        return f"classofservice dot1p-mapping 0 {self.queue}"
+
 
 @dataclass(frozen=True, slots=True)
 class Minimums:
@@ -97,6 +104,21 @@ class PortLine:
     text: str
     port: str
     setting: Setting
+
+
+def line_of(port: str, setting: Setting) -> PortLine:
+    """The line that sets this on a port, also to a value of somebody else's; no service, no policy."""
+    text = str(setting)
+    match setting:
+        case PortSetting("trust", mode):
+            text = f"classofservice trust {mode}"
+        case PortSetting("weighting_exponent", exponent):
+            text = f"random-detect exponential-weighting-constant {exponent}"
+        case QueueSetting(queue, "random_detect", on):
+            text = f"{'' if on else 'no '}cos-queue random-detect {queue}"
+        case QueueSetting(queue, "curve", curve):
+            text = f"random-detect queue-parms {queue} {curve}"
+    return PortLine(text, port, setting)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 Ours on a device: trust, DSCP map, bindings, RED/ECN and scheduling of the used traffic classes on the plan's
 ports, and static routes within the plan's prefixes. Unused traffic classes, bandwidths, buffers, addresses,
 PFC and `ip routing` stay as they are. One setting that is not ours changes: prefix modes are switched off for
-the whole switch, and stay so (`grammar.PREAMBLE`).
+the whole switch, and stay so (`grammar.PREAMBLE`). The way back gives the same settings the values that the
+switch showed before; only prefix modes stay off, for no show command tells whether they were on.
 """
 
 from mltswitch.targets.base import Session
 from mltswitch.targets.common import NO_PORT, without_route_ports
 from mltswitch.targets.onyx.capabilities import HARDWARE
-from mltswitch.targets.onyx.diff import change_between
+from mltswitch.targets.onyx.diff import change_between, restoring_change
 from mltswitch.targets.onyx.grammar import PORT_NAME
 from mltswitch.targets.onyx.parse import read_files
 from mltswitch.targets.onyx.read import queries_for, read_answers
@@ -31,4 +32,5 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    restore=restoring_change,
 )

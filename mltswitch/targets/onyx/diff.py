@@ -12,15 +12,19 @@ service is weighted yet.
 
 A route of ours with another distance, say, is removed and added again by two lines in a row, for no source
 says whether Onyx keeps both; other routes within our prefixes are removed last.
+
+The way back has the same lines with the values that the switch answered before, in the same order of phases:
+service becomes weighted again last of all.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import IPv4Network
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
+from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
 from mltswitch.targets.common import NO_NEXT_HOP, PortSetting, QueueSetting
 from mltswitch.targets.onyx.capabilities import TRAFFIC_CLASSES
@@ -31,11 +35,19 @@ from mltswitch.targets.onyx.grammar import (
     MapDscp,
     PortLine,
     RouteLine,
+    line_of,
     parse_lines,
 )
-from mltswitch.targets.onyx.read import read_port
+from mltswitch.targets.onyx.read import read_port, read_routes
 from mltswitch.targets.onyx.render import render_text
-from mltswitch.targets.onyx.settings import ABSOLUTE, TRUSTED, CongestionControl, PortSettings
+from mltswitch.targets.onyx.settings import (
+    ABSOLUTE,
+    PLANNED_CONTROL,
+    STRICT,
+    TRUSTED,
+    CongestionControl,
+    PortSettings,
+)
 from mltswitch.targets.service_order import boundary
 from mltswitch.targets.state import RouteState, SwitchState
 
@@ -60,15 +72,51 @@ _Placed = tuple[_Phase, int, str]
 def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
     """Lines of the rendered file that would change something, and removals of routes that are not planned."""
     del capabilities
+    return _change(running, wanted, [line for _, line in parse_lines(render_text(wanted))])
+
+
+def restoring_change(
+    before: Mapping[str, str], running: RunningState, wanted: SwitchState, capabilities: Capabilities
+) -> Change:
+    """Lines that give everything that the rendered file sets the value that it had before.
+
+    Raises DeviceError for a value that no line sets, also where it is still in force.
+    """
+    del capabilities
+    return _change(running, wanted, list(_former_lines(before, wanted)))
+
+
+def _former_lines(before: Mapping[str, str], wanted: SwitchState) -> Iterator[PortLine | RouteLine]:
+    """The lines of the rendered file with the values of before, and the routes of before."""
+    ports = {port.name: read_port(before, port.name) for port in wanted.ports}
+    for _, line in parse_lines(render_text(wanted)):
+        if isinstance(line, PortLine):
+            for setting in line.setting.former(ports[line.port]):
+                try:
+                    yield line_of(line.port, setting)
+                except ValueError as error:
+                    raise DeviceError(
+                        f"it has {error}, for which no command is known: no way back to it",
+                        where=f"port {line.port}",
+                        hint="change it by hand before the push, if it need not come back",
+                    ) from None
+    for route in read_routes(before, wanted):
+        prefix, hop = _key(route)
+        distance = route.port if route.next_hop != NO_NEXT_HOP else route.port.partition(" ")[2]
+        yield RouteLine(f"ip route vrf default {prefix} {hop} {distance}".rstrip(), route)
+
+
+def _change(running: RunningState, wanted: SwitchState, target: Iterable[PortLine | RouteLine]) -> Change:
+    """Those of the target's lines that change something, in a safe order, and removals of other routes."""
     present = set(running.state.routes)
-    planned = set(wanted.routes)
+    planned = {line.route for line in target if isinstance(line, RouteLine)}
     # A removal names no distance, so one line removes whatever goes to this next hop.
     removals = {_key(route): _removal(route) for route in running.state.routes if route not in planned}
     ports = {port.name: read_port(running.answers, port.name) for port in wanted.ports}
     order = _order(wanted, ports)
     settings: list[_Placed] = []
     routes: list[str] = []
-    for _, line in parse_lines(render_text(wanted)):
+    for line in target:
         if isinstance(line, RouteLine):
             removal = removals.pop(_key(line.route), None)
             if removal is not None:
@@ -126,8 +174,8 @@ def _order(wanted: SwitchState, ports: Mapping[str, PortSettings]) -> _Order:
 def _place(line: PortLine, port: PortSettings, order: _Order) -> Iterator[_Placed]:
     rank = 0
     match line.setting:
-        case QueueSetting(traffic_class, "scheduling", _):
-            is_late = traffic_class <= order.boundaries[line.port]
+        case QueueSetting(traffic_class, "scheduling", service):
+            is_late = service != STRICT or traffic_class <= order.boundaries[line.port]
             phase, rank = _Phase.SCHEDULE_LAST if is_late else _Phase.SCHEDULE_FIRST, -traffic_class
         case Bind():
             phase = _Phase.BIND
@@ -137,7 +185,7 @@ def _place(line: PortLine, port: PortSettings, order: _Order) -> Iterator[_Place
         case MapDscp():
             phase = _Phase.MAP
         case PortSetting("trust", mode):
-            phase = _Phase.TRUST if mode == TRUSTED else _Phase.DISTRUST
+            phase = _Phase.TRUST if mode in {TRUSTED, "both"} else _Phase.DISTRUST
         case PortSetting():
             phase = _Phase.LOOSEN
         case QueueSetting(traffic_class, _, new):
@@ -153,14 +201,14 @@ def _moves(line: PortLine, setting: MapDscp, port: PortSettings) -> Iterator[_Pl
     up = [dscp for dscp in setting.dscps if port.switch_priorities[dscp] < new]
     for dscps, rank in ((down, new - TRAFFIC_CLASSES), (up, TRAFFIC_CLASSES - new)):
         if dscps:
-            numbers = " ".join(map(str, dscps if down and up else setting.dscps))
-            text = f"interface ethernet {line.port} qos map dscp {numbers} to switch-priority {new}"
-            yield _Phase.MAP, rank, text
+            moving = tuple(dscps) if down and up else setting.dscps
+            yield _Phase.MAP, rank, line_of(line.port, MapDscp(moving, new)).text
 
 
 def _loosens(new: CongestionControl | None, old: CongestionControl | None) -> bool:
     """Whether the queue drops no packet that it keeps now."""
     if new is None or old is None:
         return new is None
-    comparable = old.control != "ecn" and old.threshold_mode == ABSOLUTE
+    comparable = new.threshold_mode == old.threshold_mode == ABSOLUTE
+    comparable = comparable and old.control != "ecn" and new.control in {PLANNED_CONTROL, old.control}
     return comparable and new.minimum >= old.maximum

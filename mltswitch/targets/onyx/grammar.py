@@ -17,6 +17,7 @@ from mltswitch.targets.onyx.settings import (
     CongestionControl,
     PortSettings,
 )
+from mltswitch.targets.remap import code_points
 from mltswitch.targets.state import RouteState
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -26,6 +27,8 @@ PREAMBLE: Final = "no cli default prefix-modes enable"
 Not ours, and saved with the rest: it changes the command line of all later sessions, not what is forwarded.
 """
 
+_INTERFACE: Final = "interface ethernet "
+_SERVICE: Final = re.compile(f"{STRICT}|wrr [1-9][0-9]{{0,2}}")
 PORT_NAME: Final = re.compile(r"[1-9][0-9]?/[1-9][0-9]?(?:/[1-4])?")
 
 
@@ -43,6 +46,15 @@ class MapDscp:
             priorities[dscp] = self.switch_priority
         return replace(port, switch_priorities=tuple(priorities))
 
+    def former(self, port: PortSettings) -> Iterator["MapDscp"]:
+        """What sets the same code points to what the port has."""
+        for priority, dscps in code_points(port.switch_priorities).items():
+            if moved := tuple(dscp for dscp in dscps if dscp in self.dscps):
+                yield MapDscp(moved, priority)
+
+    def __str__(self) -> str:
+        return f"qos map dscp {' '.join(map(str, self.dscps))} to switch-priority {self.switch_priority}"
+
 
 @dataclass(frozen=True, slots=True)
 class Bind:
@@ -54,6 +66,13 @@ class Bind:
     def apply(self, port: PortSettings) -> PortSettings:
         """The port with this set."""
         return replace(port, bindings=with_item(port.bindings, self.switch_priority, self.queue))
+
+    def former(self, port: PortSettings) -> Iterator["Bind"]:
+        """What binds the same switch-priority as the port does."""
+        yield Bind(port.bindings[self.switch_priority], self.switch_priority)
+
+    def __str__(self) -> str:
+        return f"traffic-class {self.queue} bind switch-priority {self.switch_priority}"
 
 
 Setting = PortSetting | QueueSetting | MapDscp | Bind
@@ -69,6 +88,28 @@ class PortLine(NamedTuple):
     setting: Setting
 
 
+def line_of(port: str, setting: Setting) -> PortLine:
+    """The line that sets this on a port, also to a value of somebody else's; raises ValueError."""
+    match setting:
+        case PortSetting("trust", "L2" | "L3" | "both" | "port"):
+            words = f"qos trust {setting.value}"
+        case PortSetting("rewrites_dscp", on):
+            words = "qos rewrite dscp" if on else "no qos rewrite dscp"
+        case QueueSetting(queue, "congestion_control", None):
+            words = f"no traffic-class {queue} congestion-control"
+        case QueueSetting(queue, "congestion_control", control):
+            words = f"traffic-class {queue} {control}"
+        case QueueSetting(queue, "scheduling", service) if _SERVICE.fullmatch(service):
+            words = f"traffic-class {queue} dcb ets {service}"
+        case PortSetting(field, value):
+            raise ValueError(f"{field} {value}")
+        case QueueSetting(queue, field, value):
+            raise ValueError(f"traffic-class {queue} {field} {value}")
+        case MapDscp() | Bind():
+            words = str(setting)
+    return PortLine(f"{_INTERFACE}{port} {words}", port, words, setting)
+
+
 class RouteLine(NamedTuple):
     """One line that adds a route."""
 
@@ -76,7 +117,6 @@ class RouteLine(NamedTuple):
     route: RouteState
 
 
-_INTERFACE: Final = "interface ethernet "
 _ROUTE: Final = re.compile(r"ip route vrf default ([0-9.]{7,15}/[0-9]{1,2}) ([0-9.]{7,15}|null0)")
 DISCARD: Final = "null0"
 _COMMENT: Final = re.compile(r"##[ -~]*|")

@@ -1,0 +1,152 @@
+"""The way back from a push to exactly what ran before, on the emulated switch."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mltswitch.errors import DeviceError
+from mltswitch.lab.emulators.icos import IcosDevice
+from mltswitch.lab.emulators.icos_state import IcosConfiguration
+from mltswitch.plan import Plan
+from mltswitch.targets import PortState, SwitchState
+from mltswitch.targets.base import Step
+from mltswitch.targets.icos import TARGET
+from mltswitch.targets.remap import HOST_POLICY, UNTRUSTED_POLICY, policy_of
+from tests.targets.icos.device import apply, read
+from tests.targets.icos.test_laws import CAPABILITIES, PLANS, early_drops, few, planned, state_of
+from tests.targets.strategies import LAW_EXAMPLES
+
+QUEUES = st.integers(0, 6)
+ROW = st.lists(st.integers(0, 100), min_size=4, max_size=4).map(sorted)
+
+
+@st.composite
+def foreign_lines(draw: st.DrawFn, wanted: SwitchState) -> list[str]:
+    """What somebody else may have configured where the plan goes."""
+    lines = [
+        f"classofservice ip-dscp-mapping {dscp} {draw(QUEUES)}"
+        for dscp in draw(st.lists(st.integers(0, 63), max_size=4))
+    ]
+    lines += ["class-map match-all voice ipv4", "match vlan 7", "exit"]
+    lines += ["policy-map theirs in", "class voice", "assign-queue 5", "exit", "exit"]
+    # Names of ours with contents of somebody else.
+    dscp = draw(st.sampled_from([8, 48, 56]))
+    strange = [f"class-map match-all mltswitch-{dscp}-ipv4 ipv4", f"match ip dscp {draw(QUEUES)}", "exit"]
+    lines += draw(st.sampled_from([[], strange]))
+    for policy in (HOST_POLICY, UNTRUSTED_POLICY):
+        action = draw(st.sampled_from([[], ["assign-queue 3"], ["assign-queue 3", "mark ip-dscp 9"]]))
+        strange = [f"policy-map {policy} in", "class voice", *action, "exit", "exit"]
+        lines += draw(st.sampled_from([[], strange]))
+    for port in draw(st.lists(st.sampled_from(wanted.ports), unique=True)):
+        low, high, scale = (" ".join(map(str, draw(ROW))) for _ in range(3))
+        words = [
+            f"classofservice trust {draw(st.sampled_from(['dot1p', 'ip-dscp', 'untrusted']))}",
+            f"classofservice dot1p-mapping {draw(st.integers(0, 7))} {draw(QUEUES)}",
+            f"cos-queue strict {draw(QUEUES)}",
+            f"no cos-queue strict {draw(QUEUES)}",
+            f"cos-queue random-detect {draw(QUEUES)}",
+            f"random-detect queue-parms {draw(QUEUES)} min-thresh {low} max-thresh {high} "
+            f"drop-prob-scale {scale}{draw(st.sampled_from(['', ' ecn']))}",
+            f"random-detect exponential-weighting-constant {draw(st.integers(0, 15))}",
+            "no cos-queue min-bandwidth",
+            "traffic-shape 50",
+        ]
+        chosen = draw(st.lists(st.sampled_from(words), max_size=6))
+        if not policy_of(port) and draw(st.booleans()):
+            chosen += [f"no service-policy in {HOST_POLICY}", f"no service-policy in {UNTRUSTED_POLICY}"]
+            chosen.append("service-policy in theirs")
+        lines += [f"interface {port.name}", *chosen, "exit"]
+    if wanted.routes:
+        for route in draw(st.lists(st.sampled_from(wanted.routes), unique=True, max_size=3)):
+            hop, preference = draw(st.sampled_from(["192.0.2.1", "Null0"])), draw(st.sampled_from(["", " 7"]))
+            prefix = f"{route.prefix.network_address} {route.prefix.netmask}"
+            lines.append(f"ip route {prefix} {hop}{preference}")
+    return lines
+
+
+def comparable(configuration: IcosConfiguration) -> tuple[object, ...]:
+    """Routes and classes have no order; the classes of a policy do."""
+    policies = {name: list(classes.items()) for name, classes in configuration.diffserv.policies.items()}
+    return replace(configuration, routes=tuple(sorted(configuration.routes, key=str))), policies
+
+
+def apply_some(device: IcosDevice, steps: tuple[Step, ...]) -> None:
+    session = device.open_session("admin")
+    for line in ("enable", "configure", *(step.command for step in steps)):
+        assert session.enter(line).text == "", line
+
+
+@few
+@given(st.data(), st.lists(PLANS, max_size=2), PLANS, st.none() | PLANS)
+def test_the_way_back_is_exact_from_every_step(
+    data: st.DataObject, former: list[Plan], plan: Plan, over: Plan | None
+) -> None:
+    """From every step of a push, and of the push of a plan with the same settings over it."""
+    assert TARGET.restore is not None
+    device = IcosDevice()
+    for old in former:
+        planned(device, state_of(data, old))
+    wanted = state_of(data, plan)
+    device.configure(*data.draw(foreign_lines(wanted)))
+    start, before = device.configuration, read(device, wanted)
+    pushed = [wanted]
+    if over is not None:
+        pushed.append(retold(state_of(data, over), wanted))
+    for state in pushed:
+        steps = TARGET.diff(read(device, state), state, CAPABILITIES).steps
+        apply_some(device, steps[: data.draw(st.integers(0, len(steps)) | st.just(len(steps)), "steps")])
+    back = TARGET.restore(before.answers, read(device, wanted), wanted, CAPABILITIES)
+    # It may be broken off, too.
+    apply_some(device, back.steps[: data.draw(st.integers(0, len(back.steps)), "steps back")])
+    apply(device, TARGET.restore(before.answers, read(device, wanted), wanted, CAPABILITIES))
+    assert comparable(device.configuration) == comparable(start)
+    assert device.saved == device.configuration
+    assert TARGET.restore(before.answers, read(device, wanted), wanted, CAPABILITIES).is_empty
+
+
+def retold(state: SwitchState, wanted: SwitchState) -> SwitchState:
+    """The ports of the plan that have the same settings as the wanted one, so that the way back owns them."""
+    owned = {port.name: owned_settings(port) for port in wanted.ports}
+    ports = tuple(port for port in state.ports if owned_settings(port) == owned.get(port.name))
+    return replace(state, ports=ports, routes=wanted.routes[::2])
+
+
+def owned_settings(port: PortState) -> tuple[set[int], set[int]]:
+    return {queue.queue for queue in port.queues}, {dscp for queue in port.queues for dscp in queue.dscps}
+
+
+@settings(few, max_examples=max(10, LAW_EXAMPLES // 4))
+@given(st.data(), st.none() | PLANS, PLANS)
+def test_no_step_back_drops_what_neither_end_drops(
+    data: st.DataObject, former: Plan | None, plan: Plan
+) -> None:
+    assert TARGET.restore is not None
+    device = IcosDevice()
+    if former is not None:
+        planned(device, state_of(data, former))
+    wanted = state_of(data, plan)
+    before, names = read(device, wanted).answers, [port.name for port in wanted.ports]
+    planned(device, wanted)
+    seen = [early_drops(device, names)]
+    session = device.open_session("admin")
+    for line in ("enable", "configure"):
+        session.enter(line)
+    for step in TARGET.restore(before, read(device, wanted), wanted, CAPABILITIES).steps:
+        assert session.enter(step.command).text == ""
+        seen.append(early_drops(device, names))
+    for between in seen[1:-1]:
+        assert all(map(int.__ge__, between, map(min, seen[0], seen[-1])))
+
+
+def test_the_systems_queue_is_named_before_the_push() -> None:
+    assert TARGET.restore is not None
+    text = Path(__file__).with_name("example.txt").read_text()
+    device, wanted = IcosDevice(), TARGET.parse({"mltswitch.txt": text}, CAPABILITIES)
+    running = read(device, wanted)
+    shown = "show classofservice ip-dscp-mapping"
+    mapped = running.answers[shown].replace("56(cs7)            3", "56(cs7)            7")
+    with pytest.raises(DeviceError, match="DSCP 56 leads to queue 7"):
+        TARGET.restore({**running.answers, shown: mapped}, running, wanted, CAPABILITIES)
