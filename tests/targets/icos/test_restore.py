@@ -114,8 +114,10 @@ def retold(state: SwitchState, wanted: SwitchState) -> SwitchState:
     return replace(state, ports=ports, routes=wanted.routes[::2])
 
 
-def owned_settings(port: PortState) -> tuple[set[int], set[int]]:
-    return {queue.queue for queue in port.queues}, {dscp for queue in port.queues for dscp in queue.dscps}
+def owned_settings(port: PortState) -> tuple[set[tuple[int, bool]], set[int], str]:
+    """Of a queue without a threshold the curve is not ours."""
+    queues = {(queue.queue, queue.ecn_threshold_bytes is None) for queue in port.queues}
+    return queues, {dscp for queue in port.queues for dscp in queue.dscps}, policy_of(port)
 
 
 @settings(few, max_examples=max(10, LAW_EXAMPLES // 4))
