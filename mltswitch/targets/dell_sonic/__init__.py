@@ -3,7 +3,8 @@
 Ours on a device: the policies, maps, class-maps and policy-maps whose names begin with `mltswitch-`; on the
 plan's ports the bound scheduler policy, dscp-tc and tc-queue map, our policy-map, and the wred-policies of
 the plan's queues; static routes within the plan's prefixes. Buffers, tc-pg and flow control maps and all else
-stay as they are.
+stay as they are. A push is undone by binding what was bound before it; objects of ours that are gone by then
+are made anew.
 """
 
 from mltswitch.targets.base import Session
@@ -12,6 +13,7 @@ from mltswitch.targets.dell_sonic.diff import change_between
 from mltswitch.targets.dell_sonic.parse import read_files
 from mltswitch.targets.dell_sonic.read import queries_for, read_answers
 from mltswitch.targets.dell_sonic.render import FILE, PORT_NAME, check_expressible, write_files
+from mltswitch.targets.dell_sonic.restore import restore_to
 from mltswitch.targets.target import Target
 
 TARGET = Target(
@@ -29,4 +31,5 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    restore=restore_to,
 )

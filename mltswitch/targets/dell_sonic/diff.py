@@ -65,10 +65,12 @@ from mltswitch.targets.state import SwitchState
 SAVE_SECONDS: Final = 120.0
 SAVE: Final = (Step("end"), Step("write memory", seconds=SAVE_SECONDS), Step("configure terminal"))
 """Saving is a command of the EXEC mode: the configuration mode is left for it."""
-_ENTRY_WORDS: Final = {DSCP_MAP_KIND: ("dscp", "traffic-class"), QUEUE_MAP_KIND: ("traffic-class", "queue")}
+ENTRY_WORDS: Final = {DSCP_MAP_KIND: ("dscp", "traffic-class"), QUEUE_MAP_KIND: ("traffic-class", "queue")}
 
 
-class _Phase(IntEnum):
+class Phase(IntEnum):
+    """Where a line stands: a phase covers all ports before the next begins."""
+
     CREATE = 0
     MARK = 1
     LOOSEN = 2
@@ -83,8 +85,10 @@ class _Phase(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
-    phase: _Phase
+class Line:
+    """One line, with the modes in which it stands."""
+
+    phase: Phase
     path: Path
     words: str
 
@@ -101,10 +105,15 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
                 where=f"port {name}",
                 hint="`show interface status` lists them; `interface-naming standard` names them Eth1/1",
             )
-    lines = sorted(_Changes(now, then, wanted).lines(), key=lambda line: line.phase)
-    if not lines:
+    return change_of(_Changes(now, then, wanted).lines())
+
+
+def change_of(lines: Iterable[Line]) -> Change:
+    """The lines by phase, and what opens and leaves their modes."""
+    ordered = sorted(lines, key=lambda line: line.phase)
+    if not ordered:
         return Change((), SAVE)
-    shown = list(with_modes((line.path, line.words) for line in lines))
+    shown = list(with_modes((line.path, line.words) for line in ordered))
     text = "\n".join(" " * len(path) + words for path, words in shown) + "\n"
     return Change(tuple(Step(words) for _, words in shown), SAVE, text)
 
@@ -117,7 +126,7 @@ class _Changes:
     then: Configuration
     wanted: SwitchState
 
-    def lines(self) -> Iterator[_Line]:
+    def lines(self) -> Iterator[Line]:
         """Every line, its phase beside it; within a phase in the order in which they are to be entered."""
         yield from self._wred_policies()
         traffic = traffic_between(self.now, self.then)
@@ -125,44 +134,47 @@ class _Changes:
         yield from self._scheduler_policies()
         yield from self._policies_between(passages)
         for kind in (QUEUE_MAP_KIND, DSCP_MAP_KIND):
-            yield from self._maps(kind)
+            yield from map_lines(self.now, self.then, kind)
         for name, flow_lines in self.then.flows.items():
-            phase = _Phase.MAP if name in self.now.flows else _Phase.CREATE
+            phase = Phase.MAP if name in self.now.flows else Phase.CREATE
             running = self.now.flows.get(name, ())
-            yield from (_Line(phase, *line) for line in flow_lines if line not in running)
+            yield from (Line(phase, *line) for line in flow_lines if line not in running)
         for port in self.then.ports:
             yield from self._port(port, sheltered=traffic.anywhere)
             yield from self._bindings_of_scheduler(port, *passages[port])
-        yield from self._routes()
-        yield from self._removals()
+        own = OwnPrefixes(self.wanted.routes)
+        present = [route for route in self.now.routes if route.prefix in own]
+        yield from route_lines(present, self.then.routes)
+        used = {name for port in self.now.ports for name in self._bound_afterwards(port)}
+        yield from removals(self.now, self.then, used)
 
-    def _wred_policies(self) -> Iterator[_Line]:
+    def _wred_policies(self) -> Iterator[Line]:
         for name, policy in self.then.wred.items():
             path = (f"qos wred-policy {name}",)
             running = self.now.wred.get(name)
             if running is None:
-                yield from (_Line(_Phase.CREATE, path, words) for words in attributes_text(policy))
+                yield from (Line(Phase.CREATE, path, words) for words in attributes_text(policy))
                 continue
             if running.get("ecn") not in MARKING:
-                yield _Line(_Phase.MARK, path, f"ecn {policy['ecn']}")
+                yield Line(Phase.MARK, path, f"ecn {policy['ecn']}")
             for colour in ("yellow", "red"):
                 if colour in running:
-                    yield _Line(_Phase.MARK, path, f"no {colour}")
-            yield from (_Line(phase, path, words) for phase, words in _curve_lines(running, policy))
+                    yield Line(Phase.MARK, path, f"no {colour}")
+            yield from (Line(phase, path, words) for phase, words in curve_lines(running, policy))
 
-    def _scheduler_policies(self) -> Iterator[_Line]:
+    def _scheduler_policies(self) -> Iterator[Line]:
         """Those of the plan; what somebody changed is mended in two steps, and harsher only by the second."""
         for name, policy in self.then.schedulers.items():
             path = (f"qos scheduler-policy {name}",)
             running = self.now.schedulers.get(name)
             if running is None:
-                yield from _policy_lines(_Phase.CREATE, path, {}, policy.queues)
+                yield from policy_lines(Phase.CREATE, path, {}, policy.queues)
                 continue
             first = mended_first(running.queues, policy.queues)
-            yield from _policy_lines(_Phase.SCHEDULE, path, running.queues, first)
-            yield from _policy_lines(_Phase.REFINE, path, first, policy.queues)
+            yield from policy_lines(Phase.SCHEDULE, path, running.queues, first)
+            yield from policy_lines(Phase.REFINE, path, first, policy.queues)
             if running.port is not None:
-                yield _Line(_Phase.SCHEDULE, path, "no port")
+                yield Line(Phase.SCHEDULE, path, "no port")
 
     def _passage(self, name: str, traffic: Traffic) -> tuple[Moment, Queues]:
         now, then = self.now.ports[name], self.then.ports[name]
@@ -171,7 +183,7 @@ class _Changes:
             return Moment.BEFORE, new.queues
         return passage(old, new, traffic)
 
-    def _policies_between(self, passages: Mapping[str, tuple[Moment, Queues]]) -> Iterator[_Line]:
+    def _policies_between(self, passages: Mapping[str, tuple[Moment, Queues]]) -> Iterator[Line]:
         needed = {
             between_policy_name(queues): queues
             for moment, queues in passages.values()
@@ -180,89 +192,40 @@ class _Changes:
         for name, queues in needed.items():
             running = self.now.schedulers.get(name)
             present = {} if running is None else running.queues
-            yield from _policy_lines(_Phase.CREATE, (f"qos scheduler-policy {name}",), present, queues)
+            yield from policy_lines(Phase.CREATE, (f"qos scheduler-policy {name}",), present, queues)
             if running is None:
-                yield _Line(_Phase.REMOVE, (), f"no qos scheduler-policy {name}")
+                yield Line(Phase.REMOVE, (), f"no qos scheduler-policy {name}")
 
-    def _bindings_of_scheduler(self, name: str, moment: Moment, queues: Queues) -> Iterator[_Line]:
+    def _bindings_of_scheduler(self, name: str, moment: Moment, queues: Queues) -> Iterator[Line]:
         path = (f"interface {name}",)
         bound, wanted = self.now.ports[name].scheduler, self.then.ports[name].scheduler
         if moment is Moment.NEITHER:
-            yield _Line(_Phase.SCHEDULE, path, f"scheduler-policy {between_policy_name(queues)}")
-            yield _Line(_Phase.SETTLE, path, f"scheduler-policy {wanted}")
+            yield Line(Phase.SCHEDULE, path, f"scheduler-policy {between_policy_name(queues)}")
+            yield Line(Phase.SETTLE, path, f"scheduler-policy {wanted}")
         elif bound != wanted:
-            phase = _Phase.SCHEDULE if moment is Moment.BEFORE else _Phase.SETTLE
-            yield _Line(phase, path, f"scheduler-policy {wanted}")
+            phase = Phase.SCHEDULE if moment is Moment.BEFORE else Phase.SETTLE
+            yield Line(phase, path, f"scheduler-policy {wanted}")
 
-    def _maps(self, kind: str) -> Iterator[_Line]:
-        first, second = _ENTRY_WORDS[kind]
-        for name, entries in self.then.maps.get(kind, {}).items():
-            running = self.now.maps.get(kind, {}).get(name)
-            phase = _Phase.CREATE if running is None else _Phase.MAP
-            groups: dict[int, list[int]] = {}
-            for number, target in entries.items():
-                if (running or {}).get(number) != target:
-                    groups.setdefault(target, []).append(number)
-            for target, numbers in groups.items():
-                words = f"{first} {number_list(sorted(numbers))} {second} {target}"
-                yield _Line(phase, (f"qos map {kind} {name}",), words)
-
-    def _port(self, name: str, *, sheltered: bool) -> Iterator[_Line]:
+    def _port(self, name: str, *, sheltered: bool) -> Iterator[Line]:
         path = (f"interface {name}",)
         now, then = self.now.ports[name], self.then.ports[name]
         queues = self.then.schedulers[then.scheduler].queues
         for queue in _left_bindings(now, queues):
-            yield _Line(_Phase.LOOSEN, path, f"no queue {queue} wred-policy")
+            yield Line(Phase.LOOSEN, path, f"no queue {queue} wred-policy")
         for queue in queues:
-            yield from (
-                _Line(phase, path, words) for phase, words in self._binding(queue, now, then, sheltered)
-            )
+            yield from binding_lines(self.now, self.then, name, queue, sheltered=sheltered)
         if now.maps.get(QUEUE_MAP_KIND) != QUEUE_MAP:
-            yield _Line(_Phase.MAP, path, f"qos-map {QUEUE_MAP_KIND} {QUEUE_MAP}")
+            yield Line(Phase.MAP, path, f"qos-map {QUEUE_MAP_KIND} {QUEUE_MAP}")
         classification = then.maps[DSCP_MAP_KIND]
         if now.maps.get(DSCP_MAP_KIND) != classification:
-            phase = _Phase.DISTRUST if classification.startswith(UNTRUSTED) else _Phase.MAP
-            yield _Line(phase, path, f"qos-map {DSCP_MAP_KIND} {classification}")
+            phase = Phase.DISTRUST if classification.startswith(UNTRUSTED) else Phase.MAP
+            yield Line(phase, path, f"qos-map {DSCP_MAP_KIND} {classification}")
         if now.policy != then.policy and (then.policy or now.policy.startswith(PREFIX)):
-            phase = _Phase.MAP if then.policy else _Phase.DISTRUST
+            phase = Phase.MAP if then.policy else Phase.DISTRUST
             if now.policy:
-                yield _Line(phase, path, "no service-policy type qos in")
+                yield Line(phase, path, "no service-policy type qos in")
             if then.policy:
-                yield _Line(phase, path, f"service-policy type qos in {then.policy}")
-
-    def _binding(
-        self, queue: int, now: PortSettings, then: PortSettings, sheltered: bool
-    ) -> Iterator[tuple[_Phase, str]]:
-        bound, name = now.wred.get(queue), then.wred.get(queue)
-        if bound is not None and (name is None or sheltered):
-            yield _Phase.LOOSEN, f"no queue {queue} wred-policy"
-            bound = None
-        elif bound is not None and name is not None and bound != name:
-            old, new = self.now.wred.get(bound, {}), self.then.wred[name]
-            if _spares(new, old):
-                yield _Phase.LOOSEN, f"queue {queue} wred-policy {name}"
-                return
-            if not _spares(old, new):
-                yield _Phase.LOOSEN, f"no queue {queue} wred-policy"
-        if name is not None and name != bound:
-            yield _Phase.TIGHTEN, f"queue {queue} wred-policy {name}"
-
-    def _routes(self) -> Iterator[_Line]:
-        own = OwnPrefixes(self.wanted.routes)
-        found = [route for route in self.now.routes if route.prefix in own]
-        present = {route_state(route) for route in found}
-        foreign: dict[IPv4Network, list[StaticRoute]] = {}
-        for route in found:
-            if route_state(route) not in self.wanted.routes:
-                foreign.setdefault(route.prefix, []).append(route)
-        planned: dict[IPv4Network, list[StaticRoute]] = {}
-        for route in self.then.routes:
-            planned.setdefault(route.prefix, []).append(route)
-        for prefix, routes in planned.items():
-            missing = [route for route in routes if route_state(route) not in present]
-            yield from _replacement(foreign.pop(prefix, []), missing)
-        for routes in foreign.values():
-            yield from _replacement(routes, [])
+                yield Line(phase, path, f"service-policy type qos in {then.policy}")
 
     def _bound_afterwards(self, name: str) -> Iterator[str]:
         now, then = self.now.ports[name], self.then.ports.get(name)
@@ -274,31 +237,76 @@ class _Changes:
         yield from (then.scheduler, then.policy, *then.wred.values(), *{**now.maps, **then.maps}.values())
         yield from (bound for queue, bound in now.wred.items() if queue not in changed)
 
-    def _removals(self) -> Iterator[_Line]:
-        """Objects of ours to which, after all this, no port refers."""
-        used = {name for port in self.now.ports for name in self._bound_afterwards(port)}
-        for word, present, needed in (
-            ("wred-policy", self.now.wred, self.then.wred),
-            ("scheduler-policy", self.now.schedulers, self.then.schedulers),
-            *(
-                (f"map {kind}", self.now.maps.get(kind, {}), self.then.maps.get(kind, {}))
-                for kind in _ENTRY_WORDS
-            ),
-        ):
-            yield from (
-                _Line(_Phase.REMOVE, (), f"no qos {word} {name}") for name in _left(present, needed, used)
-            )
-        yield from self._flow_removals(used)
 
-    def _flow_removals(self, used: set[str]) -> Iterator[_Line]:
-        """Policy-maps that no port refers to, then class-maps that no policy-map does."""
-        left = set(used)
-        for name in sorted(self.now.flows.keys() - self.then.flows.keys(), reverse=True):
-            _, _, own = name.partition(" ")
-            if own.startswith(PREFIX) and own not in left:
-                yield _Line(_Phase.REMOVE, (), f"no {name}")
-            else:
-                left |= {path[1].split()[1] for path, _ in self.now.flows[name] if len(path) > 1}
+def map_lines(now: Configuration, then: Configuration, kind: str) -> Iterator[Line]:
+    """Entries that the maps lack or have otherwise."""
+    first, second = ENTRY_WORDS[kind]
+    for name, entries in then.maps.get(kind, {}).items():
+        running = now.maps.get(kind, {}).get(name)
+        phase = Phase.CREATE if running is None else Phase.MAP
+        groups: dict[int, list[int]] = {}
+        for number, target in entries.items():
+            if (running or {}).get(number) != target:
+                groups.setdefault(target, []).append(number)
+        for target, numbers in groups.items():
+            words = f"{first} {number_list(sorted(numbers))} {second} {target}"
+            yield Line(phase, (f"qos map {kind} {name}",), words)
+
+
+def route_lines(running: Sequence[StaticRoute], wanted: Sequence[StaticRoute]) -> Iterator[Line]:
+    """What makes of routes of ours the wanted ones."""
+    present, kept = set(map(route_state, running)), set(map(route_state, wanted))
+    foreign: dict[IPv4Network, list[StaticRoute]] = {}
+    for route in running:
+        if route_state(route) not in kept:
+            foreign.setdefault(route.prefix, []).append(route)
+    planned: dict[IPv4Network, list[StaticRoute]] = {}
+    for route in wanted:
+        planned.setdefault(route.prefix, []).append(route)
+    for prefix, routes in planned.items():
+        missing = [route for route in routes if route_state(route) not in present]
+        yield from _replacement(foreign.pop(prefix, []), missing)
+    for routes in foreign.values():
+        yield from _replacement(routes, [])
+
+
+def removals(now: Configuration, then: Configuration, used: set[str]) -> Iterator[Line]:
+    """Objects of ours to which, after all this, no port refers."""
+    for word, present, needed in (
+        ("wred-policy", now.wred, then.wred),
+        ("scheduler-policy", now.schedulers, then.schedulers),
+        *((f"map {kind}", now.maps.get(kind, {}), then.maps.get(kind, {})) for kind in ENTRY_WORDS),
+    ):
+        yield from (Line(Phase.REMOVE, (), f"no qos {word} {name}") for name in _left(present, needed, used))
+    # Policy-maps that no port refers to, then class-maps that no policy-map does.
+    left = set(used)
+    for name in sorted(now.flows.keys() - then.flows.keys(), reverse=True):
+        _, _, own = name.partition(" ")
+        if own.startswith(PREFIX) and own not in left:
+            yield Line(Phase.REMOVE, (), f"no {name}")
+        else:
+            left |= {path[1].split()[1] for path, _ in now.flows[name] if len(path) > 1}
+
+
+def binding_lines(
+    now: Configuration, then: Configuration, name: str, queue: int, *, sheltered: bool
+) -> Iterator[Line]:
+    """How one queue of a port gets its wred-policy; `sheltered`: it has none while packets move."""
+    path = (f"interface {name}",)
+    bound, wanted = now.ports[name].wred.get(queue), then.ports[name].wred.get(queue)
+    taken_off = Line(Phase.LOOSEN, path, f"no queue {queue} wred-policy")
+    if bound is not None and (wanted is None or sheltered):
+        yield taken_off
+        bound = None
+    elif bound is not None and wanted is not None and bound != wanted:
+        old, new = now.wred.get(bound, {}), then.wred.get(wanted, {})
+        if _spares(new, old):
+            yield Line(Phase.LOOSEN, path, f"queue {queue} wred-policy {wanted}")
+            return
+        if not _spares(old, new):
+            yield taken_off
+    if wanted is not None and wanted != bound:
+        yield Line(Phase.TIGHTEN, path, f"queue {queue} wred-policy {wanted}")
 
 
 def _left_bindings(port: PortSettings, queues: Iterable[int]) -> Iterator[int]:
@@ -315,28 +323,29 @@ def _left(present: Mapping[str, object], needed: Mapping[str, object], used: set
             yield name
 
 
-def _policy_lines(phase: _Phase, path: Path, now: Queues, then: Queues) -> Iterator[_Line]:
+def policy_lines(phase: Phase, path: Path, now: Queues, then: Queues) -> Iterator[Line]:
+    """Lines that make one scheduler policy of another."""
     for queue, scheduler in then.items():
         for words in scheduler_lines(now.get(queue, {}), scheduler):
-            yield _Line(phase, (*path, f"queue {queue}"), words)
-    yield from (_Line(phase, path, f"no queue {queue}") for queue in now if queue not in then)
+            yield Line(phase, (*path, f"queue {queue}"), words)
+    yield from (Line(phase, path, f"no queue {queue}") for queue in now if queue not in then)
 
 
-def _curve_lines(running: Attributes, policy: Attributes) -> Iterator[tuple[_Phase, str]]:
+def curve_lines(running: Attributes, policy: Attributes) -> Iterator[tuple[Phase, str]]:
     """The step of a policy that exists; where neither curve spares what the other does, by a higher one."""
     old, new = curve_of(running), curve_of(policy)
     if old == new or new is None:
         return
     words = f"green {policy['green']}"
     if old is not None and new.minimum >= old.maximum:
-        yield _Phase.LOOSEN, words
+        yield Phase.LOOSEN, words
         return
     if old is not None and old.minimum < new.minimum:
         yield (
-            _Phase.LOOSEN,
+            Phase.LOOSEN,
             (f"green minimum-threshold {old.maximum} maximum-threshold {old.maximum} drop-probability 100"),
         )
-    yield _Phase.TIGHTEN, words
+    yield Phase.TIGHTEN, words
 
 
 def _spares(one: Attributes, other: Attributes) -> bool:
@@ -349,7 +358,7 @@ def _spares(one: Attributes, other: Attributes) -> bool:
     return one.get("ecn") in MARKING or other.get("ecn") not in MARKING
 
 
-def _replacement(old: Sequence[StaticRoute], new: Sequence[StaticRoute]) -> Iterator[_Line]:
+def _replacement(old: Sequence[StaticRoute], new: Sequence[StaticRoute]) -> Iterator[Line]:
     """Lines of one prefix: its new routes, and no old one before there is a new one, as far as may be."""
     targets = {route.target for route in new}
     first = [route for route in old if new and (route.target in targets or route.target == BLACKHOLE)]
@@ -358,9 +367,9 @@ def _replacement(old: Sequence[StaticRoute], new: Sequence[StaticRoute]) -> Iter
     for route in sorted(new, key=lambda route: route.target in {each.target for each in first}):
         yield from (_removal(each) for each in first if each.target in {route.target, BLACKHOLE})
         first = [each for each in first if each.target not in {route.target, BLACKHOLE}]
-        yield _Line(_Phase.ROUTE, (), f"ip route {route.prefix} {route.target}")
+        yield Line(Phase.ROUTE, (), f"ip route {route.prefix} {route.way}")
     yield from map(_removal, kept)
 
 
-def _removal(route: StaticRoute) -> _Line:
-    return _Line(_Phase.ROUTE, (), f"no ip route {route.prefix} {route.target}")
+def _removal(route: StaticRoute) -> Line:
+    return Line(Phase.ROUTE, (), f"no ip route {route.prefix} {route.target}")

@@ -275,7 +275,7 @@ class _Builder:
         if not way or way.isspace():
             raise DeviceError(f"cannot read {words!r}: it has no next hop")
         next_hop, port, target = _way(way)
-        self._routes.append(StaticRoute(network, next_hop, port, target))
+        self._routes.append(StaticRoute(network, next_hop, port, target, way))
 
 
 def _kind_and_name(opener: str) -> str:

@@ -108,6 +108,8 @@ class StaticRoute:
     """Port, and whatever else stands behind the next hop."""
     target: str
     """The words that name the next hop where the route is removed."""
+    way: str
+    """All words behind the prefix."""
 
 
 @dataclass(frozen=True, slots=True)

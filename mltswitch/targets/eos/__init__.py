@@ -4,7 +4,8 @@ Ours on a device: the DSCP map of the whole switch, and how traffic classes 0 to
 queues; trust, RED/ECN with its counter, priority, guarantee and rate of the used queues on the plan's ports;
 CoS and DSCP of ports that are not trusted; the policy maps of these and of hosts' ports with all that they
 name; static routes within the plan's prefixes. QoS profiles, the CoS map, buffers, queue 7, PFC, addresses
-and `ip routing` stay as they are.
+and `ip routing` stay as they are. A push goes back by aborting its commit while that waits, else by the lines
+that ran before, in a session of their own.
 """
 
 from mltswitch.targets.base import Session
@@ -14,6 +15,7 @@ from mltswitch.targets.eos.grammar import PORT_NAME
 from mltswitch.targets.eos.parse import read_files
 from mltswitch.targets.eos.read import queries_for, read_answers
 from mltswitch.targets.eos.render import FILE, check_expressible, write_files
+from mltswitch.targets.eos.restore import restore_to
 from mltswitch.targets.target import Target
 
 TARGET = Target(
@@ -31,4 +33,5 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    restore=restore_to,
 )

@@ -12,7 +12,7 @@ Sessions of ours that a broken push left behind are thrown away. One that waits 
 confirmed where the switch runs the plan; else nobody can know which of both the operator wants.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -44,15 +44,17 @@ from mltswitch.targets.state import RouteState, SwitchState
 
 CONFIRM_WITHIN: Final = "00:10:00"
 """After which the switch restores what ran before: longer than reading back takes."""
-_LEAVE: Final = "end"
+LEAVE: Final = "end"
 _SAVE: Final = "write memory"
 _COMMIT_SECONDS: Final = 120.0
 """A commit programs the chip before the prompt comes back."""
 
-_Placed = tuple[tuple[str, ...], str]
+Placed = tuple[tuple[str, ...], str]
 
 
-class _Phase(IntEnum):
+class Phase(IntEnum):
+    """Where a line stands: a phase covers all ports before the next begins."""
+
     LOOSEN = 0
     SCHEDULE = 1
     DISTRUST = 2
@@ -66,7 +68,7 @@ class _Phase(IntEnum):
     FORGET = 10
 
 
-_Ranked = tuple[_Phase, int, _Placed]
+Ranked = tuple[Phase, int, Placed]
 """Phase, rank within it, line with its modes."""
 
 
@@ -78,34 +80,40 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     settings = read_settings(running.answers, wanted, capabilities)
     lines = [
         *_settings(planned, settings, wanted, queue_word(capabilities)),
-        *(((), text) for text in _routes(running.state, wanted, planned)),
+        *(((), text) for text in route_lines(running.state.routes, wanted.routes)),
     ]
     if not lines:
-        return Change((), _save(waiting))
+        return Change((), save_steps(waiting))
     if waiting:
         raise DeviceError(
             f"a push waits to be confirmed, in config session {waiting[0]}, and what runs is not the plan",
             hint=f"`configure session {waiting[0]} commit` keeps it, `configure session {waiting[0]} abort` "
             f"undoes it, and after at most {CONFIRM_WITHIN} the switch undoes it by itself",
         )
+    return session_change(lines, sessions)
+
+
+def session_change(lines: Iterable[Placed], sessions: Mapping[str, str]) -> Change:
+    """The lines in a config session of their own, which is committed with a timer."""
     stale = [name for name in sessions if OWN_SESSION.fullmatch(name) and sessions[name] == "pending"]
     name = _next_name(sessions)
     commit = f"configure session {name} commit timer {CONFIRM_WITHIN}"
-    before = [_LEAVE, *(f"configure session {old} abort" for old in stale), f"configure session {name}"]
+    before = [LEAVE, *(f"configure session {old} abort" for old in stale), f"configure session {name}"]
     commands = list(_with_modes(lines))
     steps = (
         *(Step(line) for line in before),
         *(Step(text) for _, text in commands),
-        Step(_LEAVE),
+        Step(LEAVE),
         Step(commit, seconds=_COMMIT_SECONDS),
     )
     shown = [*before[1:], *(indented(("", *modes), text) for modes, text in commands), commit]
-    return Change(steps, _save([name]), "\n".join(shown) + "\n")
+    return Change(steps, save_steps([name]), "\n".join(shown) + "\n")
 
 
-def _save(waiting: Iterable[str]) -> tuple[Step, ...]:
+def save_steps(waiting: Iterable[str]) -> tuple[Step, ...]:
+    """What confirms the sessions that wait, and saves."""
     confirm = (Step(f"configure session {name} commit") for name in waiting)
-    return (Step(_LEAVE), *confirm, Step(_SAVE))
+    return (Step(LEAVE), *confirm, Step(_SAVE))
 
 
 def _next_name(sessions: Iterable[str]) -> str:
@@ -116,21 +124,24 @@ def _next_name(sessions: Iterable[str]) -> str:
 
 def _settings(
     lines: Iterable[Line], found: RunningSettings, wanted: SwitchState, word: str
-) -> Iterator[_Placed]:
-    ranked = [*_additions(lines, found), *_removals(lines, found, wanted, word)]
-    # The sort is stable: within a phase the ports keep their order.
+) -> Iterator[Placed]:
+    yield from in_order([*_additions(lines, found), *_removals(lines, found, wanted, word)])
+
+
+def in_order(ranked: Iterable[Ranked]) -> Iterator[Placed]:
+    """Lines by phase and rank; the sort is stable, so within a phase the ports keep their order."""
     for _, _, placed in sorted(ranked, key=lambda entry: entry[:2]):
         yield placed
 
 
-def _additions(lines: Iterable[Line], found: RunningSettings) -> Iterator[_Ranked]:
+def _additions(lines: Iterable[Line], found: RunningSettings) -> Iterator[Ranked]:
     """Rendered lines that would change something."""
     for line in lines:
         placed = (line.modes, line.text)
         match line.setting:
             case MapDscp() | MapClass():
                 if line.setting.apply(found.maps) != found.maps:
-                    yield _Phase.QUEUE if isinstance(line.setting, MapClass) else _Phase.MAP, 0, placed
+                    yield Phase.QUEUE if isinstance(line.setting, MapClass) else Phase.MAP, 0, placed
             case PolicyText():
                 if line.setting.apply(found.policies) != found.policies:
                     yield _policy_phase(line, found.policies), 0, placed
@@ -142,34 +153,34 @@ def _additions(lines: Iterable[Line], found: RunningSettings) -> Iterator[_Ranke
                     yield *_place(line.setting, port), placed
 
 
-def _policy_phase(line: Line, found: OwnPolicies) -> _Phase:
+def _policy_phase(line: Line, found: OwnPolicies) -> Phase:
     """Where a class leads is changed with the maps; all else in a policy only adds to what it moves."""
     names = CLASSES[POLICY_OF_HEAD[line.modes[0]]]
     leads = line.text.startswith("set traffic-class ") and any(
         (name, "traffic-class") in found.actions for name in names
     )
-    return _Phase.MAP if leads else _Phase.POLICY
+    return Phase.MAP if leads else Phase.POLICY
 
 
-def _place(setting: OwnSetting, port: PortSettings) -> tuple[_Phase, int]:
+def _place(setting: OwnSetting, port: PortSettings) -> tuple[Phase, int]:
     match setting:
         case QueueSetting(queue, "detection", detection):
-            loosens = _loosens(detection, port.queues[queue].detection)
-            phase, rank = _Phase.LOOSEN if loosens else _Phase.TIGHTEN, 0
+            spares = loosens(detection, port.queues[queue].detection)
+            phase, rank = Phase.LOOSEN if spares else Phase.TIGHTEN, 0
         case QueueSetting(_, "maximum", _):
-            phase, rank = _Phase.TIGHTEN, 0
+            phase, rank = Phase.TIGHTEN, 0
         case QueueSetting(queue, field, _):
-            phase, rank = _Phase.SCHEDULE, -queue if field == "strict" else 0
+            phase, rank = Phase.SCHEDULE, -queue if field == "strict" else 0
         case PortSetting("policy", _):
-            phase, rank = _Phase.ATTACH, 0
+            phase, rank = Phase.ATTACH, 0
         case PortSetting("trust", mode):
-            phase, rank = _Phase.TRUST if mode == TRUSTED else _Phase.DISTRUST, 1
+            phase, rank = Phase.TRUST if mode == TRUSTED else Phase.DISTRUST, 1
         case PortSetting():
-            phase, rank = _Phase.DISTRUST, 0
+            phase, rank = Phase.DISTRUST, 0
     return phase, rank
 
 
-def _loosens(new: Detection | None, old: Detection | None) -> bool:
+def loosens(new: Detection | None, old: Detection | None) -> bool:
     """Whether the queue drops no packet that it keeps now."""
     if new is None:
         return True
@@ -180,7 +191,7 @@ def _loosens(new: Detection | None, old: Detection | None) -> bool:
 
 def _removals(
     lines: Iterable[Line], found: RunningSettings, wanted: SwitchState, word: str
-) -> Iterator[_Ranked]:
+) -> Iterator[Ranked]:
     """What ports have and should not: guarantees, rates, our policies; and what these move too much."""
     for port in wanted.ports:
         settings = found.ports[port.name]
@@ -190,11 +201,11 @@ def _removals(
                 continue
             modes = (interface, f"{word} {queue.queue}")
             if queue.maximum is None and settings.queues[queue.queue].maximum is not None:
-                yield _Phase.LOOSEN, 0, (modes, "no shape rate")
+                yield Phase.LOOSEN, 0, (modes, "no shape rate")
             if queue.minimum is None and settings.queues[queue.queue].minimum is not None:
-                yield _Phase.TIGHTEN, 0, (modes, "no bandwidth guaranteed")
+                yield Phase.TIGHTEN, 0, (modes, "no bandwidth guaranteed")
         if settings.policy in CLASSES and settings.policy != policy_of(port):
-            phase, rank = (_Phase.ATTACH, -1) if policy_of(port) else (_Phase.DETACH, 0)
+            phase, rank = (Phase.ATTACH, -1) if policy_of(port) else (Phase.DETACH, 0)
             yield phase, rank, ((interface,), f"no service-policy type qos input {settings.policy}")
     policies = OwnPolicies()
     for line in lines:
@@ -204,21 +215,21 @@ def _removals(
     yield from _policy_removals(found.policies, policies, attached)
     for head, policy in POLICY_OF_HEAD.items():
         if head in found.policies.heads and policy not in attached | found.policies_used_elsewhere:
-            yield _Phase.FORGET, 0, ((), f"no {head}")
+            yield Phase.FORGET, 0, ((), f"no {head}")
 
 
-def _policy_removals(found: OwnPolicies, wanted: OwnPolicies, attached: set[str]) -> Iterator[_Ranked]:
+def _policy_removals(found: OwnPolicies, wanted: OwnPolicies, attached: set[str]) -> Iterator[Ranked]:
     surplus = found.permits - wanted.permits
     for head, name in LIST_HEADS.items():
         if POLICY_OF_HEAD[head] in attached:
             numbers = sorted(sequence_number(dscp) for its_list, dscp in surplus if its_list == name)
-            yield from ((_Phase.DETACH, 0, ((head,), f"no {number}")) for number in numbers)
+            yield from ((Phase.DETACH, 0, ((head,), f"no {number}")) for number in numbers)
     for modes, text in found.others:
         if POLICY_OF_HEAD[modes[0]] in attached and (modes[:-1], modes[-1]) not in found.others:
-            yield _Phase.POLICY, -1, (modes, f"no {_named(text)}")
+            yield Phase.POLICY, -1, (modes, f"no {name_of(text)}")
 
 
-def _named(text: str) -> str:
+def name_of(text: str) -> str:
     """As much of a line as names it: an entry's number, an action without its value."""
     words = text.split()
     if words[0].isdecimal():
@@ -226,17 +237,15 @@ def _named(text: str) -> str:
     return " ".join(words[:2] if words[0] == "set" else words)
 
 
-def _routes(running: SwitchState, wanted: SwitchState, lines: Iterable[Line]) -> Iterator[str]:
+def route_lines(running: Sequence[RouteState], wanted: Sequence[RouteState]) -> Iterator[str]:
     """A route of ours with another distance, say, goes before it is added again; other routes go last."""
-    planned = {(route.prefix, route.next_hop) for route in wanted.routes}
-    removed = [route for route in running.routes if route not in wanted.routes]
+    planned = {(route.prefix, route.next_hop) for route in wanted}
+    kept, present = set(wanted), set(running)
+    removed = [route for route in running if route not in kept]
     for route in removed:
         if (route.prefix, route.next_hop) in planned:
             yield f"no {_spelled(route)}"
-    present = set(running.routes)
-    for line in lines:
-        if isinstance(line.setting, RouteState) and line.setting not in present:
-            yield line.text
+    yield from (_spelled(route) for route in wanted if route not in present)
     for route in removed:
         if (route.prefix, route.next_hop) not in planned:
             yield f"no {_spelled(route)}"
@@ -253,7 +262,7 @@ def _spelled(route: RouteState) -> str:
     return " ".join(filter(None, ("ip route", str(route.prefix), target, hop, others)))
 
 
-def _with_modes(lines: Iterable[_Placed]) -> Iterator[_Placed]:
+def _with_modes(lines: Iterable[Placed]) -> Iterator[Placed]:
     """The lines, and before each the ones that open its modes where they are not open."""
     current: tuple[str, ...] = ()
     for modes, text in lines:
