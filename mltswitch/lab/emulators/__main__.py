@@ -37,6 +37,9 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--kind", choices=sorted(_KINDS), required=True)
     parser.add_argument("--name", required=True, help="host name, as in the prompt")
     parser.add_argument("--ports", type=int, default=16, help="number of Ethernet ports (default 16)")
+    parser.add_argument(
+        "--release", help="of its OS, where the emulator knows several: sonic (default 202511)"
+    )
     parser.add_argument("--listen", required=True, metavar="ADDRESS:PORT", help="port 0 takes a free one")
     parser.add_argument("--host-key", type=Path, required=True, help="OpenSSH private key of the switch")
     parser.add_argument("--authorized-keys", type=Path, required=True, help="public keys that may log in")
@@ -49,9 +52,14 @@ def _server(arguments: argparse.Namespace) -> EmulatorServer:
     if not (address and port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise UserInputError(f"{arguments.listen!r} is no address", where="--listen", expected="ADDRESS:PORT")
     try:
-        device = _KINDS[arguments.kind](arguments.name, arguments.ports)
+        if arguments.release is None:
+            device = _KINDS[arguments.kind](arguments.name, arguments.ports)
+        elif arguments.kind == "sonic":
+            device = SonicDevice(arguments.name, arguments.ports, release=arguments.release)
+        else:
+            raise UserInputError(f"{arguments.kind} has one release only", where="--release")
     except ValueError as error:
-        raise UserInputError(str(error), where="--ports") from None
+        raise UserInputError(str(error), where="--ports, --release") from None
     return EmulatorServer(
         device,
         address.strip("[]"),

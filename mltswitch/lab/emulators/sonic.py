@@ -7,6 +7,7 @@ files with a remote command (`ssh host 'tee FILE > /dev/null' < file`).
 
 import json
 import posixpath
+import re
 import threading
 from collections.abc import Callable
 from types import MappingProxyType
@@ -21,6 +22,8 @@ from mltswitch.lab.emulators.sonic_programs import PROGRAMS
 from mltswitch.lab.emulators.sonic_shell import Pipeline, ShellSyntaxError, SimpleCommand, parse
 from mltswitch.lab.emulators.sonic_yang import Database, Entry
 
+DEFAULT_RELEASE: Final = "202511"
+VERSION_FILE: Final = "/etc/sonic/sonic_version.yml"
 _NOT_FOUND: Final = 127
 _SYNTAX: Final = 2
 _BGP: Final = (
@@ -31,16 +34,24 @@ _BGP: Final = (
 class SonicDevice:
     """One switch, ports Ethernet0, Ethernet4, …; `config_db` is what runs, replaced whole by each change."""
 
-    def __init__(self, name: str = "sonic1", ports: int = 16, box: str = DEFAULT_BOX) -> None:
+    def __init__(
+        self, name: str = "sonic1", ports: int = 16, box: str = DEFAULT_BOX, release: str = DEFAULT_RELEASE
+    ) -> None:
         if not 1 <= ports <= MAX_PORTS:
             raise ValueError(f"{ports} ports, expected 1 to {MAX_PORTS}")
         if box not in BOXES:
             raise ValueError(f"box {box}, expected one of {', '.join(BOXES)}")
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", release):
+            raise ValueError(f"release {release}, expected for example {DEFAULT_RELEASE}")
         self._name = name
+        self.build = f"{release}.0-emulator"
+        """What it runs, as /etc/sonic/sonic_version.yml names it."""
         self._lock = threading.RLock()
         self.config_db: Database = default_database(name, ports, box)
         self.files = Filesystem()
         self.files.write(CONFIG_FILE, self.print_data().encode(), as_root=True)
+        version = f"---\nbuild_version: '{self.build}'\nasic_type: {BOXES[box].maker}\n"
+        self.files.write(VERSION_FILE, version.encode(), as_root=True)
         self.restarts = 0
         """How often `config reload` restarted the services."""
 

@@ -97,7 +97,7 @@ def _apply_patch(process: Process, arguments: Sequence[str]) -> CommandResult:
     is_dry = not chosen.keys().isdisjoint({"-d", "--dry-run"})
     patch = parse_patch(_read(process, path))
     database = process.device.config_db
-    target = patched(database, patch)
+    target = patched(database, patch, process.device.build)
     if not is_dry:
         process.device.config_db = target
     return output(
@@ -113,7 +113,7 @@ def _apply_patch(process: Process, arguments: Sequence[str]) -> CommandResult:
 def _replace(process: Process, arguments: Sequence[str]) -> CommandResult:
     chosen, operands = options(arguments, {"-v", "-d"}, set())
     target = _document(_read(process, _one(operands, "TARGET_FILE_PATH")))
-    check_transition(process.device.config_db, target)
+    check_transition(process.device.config_db, target, process.device.build)
     if "-d" in chosen:
         return output(_DRY_RUN + process.coloured("Config replaced successfully.") + "\n")
     process.device.config_db = target
@@ -212,7 +212,7 @@ def _rollback(process: Process, arguments: Sequence[str]) -> CommandResult:
     chosen, operands = options(arguments, {"-v", "--verbose", "-d", "--dry-run"}, set())
     path = _existing_checkpoint(process, _one(operands, "CHECKPOINT_NAME"))
     target = _document(process.device.files.read(path))
-    check_transition(process.device.config_db, target)
+    check_transition(process.device.config_db, target, process.device.build)
     is_dry = not chosen.keys().isdisjoint({"-d", "--dry-run"})
     if not is_dry:
         process.device.config_db = target

@@ -12,7 +12,7 @@ from mltswitch.lab.emulators.sonic_process import Process, Program, UsageError, 
 from mltswitch.lab.emulators.sonic_yang import Database, Entry
 
 _VERSION: Final = """
-SONiC Software Version: SONiC.master.0-emulator
+SONiC Software Version: SONiC.{build}
 Distribution: Debian 12
 Platform: {platform}
 HwSKU: {hwsku}
@@ -29,7 +29,7 @@ def _show(process: Process) -> CommandResult:
             metadata = process.device.config_db.get("DEVICE_METADATA", {}).get("localhost", {})
             asic = "mellanox" if "mlnx" in str(metadata.get("platform")) else "broadcom"
             names = {name: metadata.get(name) for name in ("platform", "hwsku")}
-            return output(_VERSION.format(asic=asic, **names))
+            return output(_VERSION.format(build=process.device.build, asic=asic, **names))
         case arguments:
             usage = 'Usage: show [OPTIONS] COMMAND [ARGS]...\nTry "show -h" for help.\n'
             return failure(f'{usage}\nError: No such command "{" ".join(arguments)}".\n', 2)

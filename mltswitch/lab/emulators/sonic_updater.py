@@ -1,8 +1,8 @@
 """SONiC's generic configuration updater: RFC 6902 patches, checked and applied whole or not at all.
 
 Order of the checks, rules and texts follow generic_config_updater of sonic-utilities (generic_updater.py,
-gu_common.py, field_operation_validators.py). Not emulated: the search for an order of small steps, the
-SONICYANG format, several ASICs.
+gu_common.py); what the validators of a release let change says mltswitch/targets/sonic/releases.py. Not
+emulated: the search for an order of small steps, the SONICYANG format, several ASICs.
 """
 
 import json
@@ -14,20 +14,16 @@ import jsonpointer
 
 from mltswitch.lab.emulators import sonic_orchagent, sonic_yang
 from mltswitch.lab.emulators.sonic_yang import Database, Entry, FieldValue
+from mltswitch.targets.sonic.releases import refusals
 
 MAX_OPERATIONS: Final = 100_000
 
 _VALIDATORS: Final = "generic_config_updater.field_operation_validators"
-_TUNABLE_SKUS: Final = frozenset(
-    {
-        *("ACS-MSN2700", "ACS-MSN2740", "ACS-MSN2100", "ACS-MSN2410", "ACS-MSN2010"),
-        *("Mellanox-SN2700", "Mellanox-SN2700-C28D8", "Mellanox-SN2700-D40C8S8", "Mellanox-SN2700-D44C10"),
-        *("ACS-MSN3700", "ACS-MSN3700C", "Arista-7060CX-32S-C32", "Arista-7260CX3-C64"),
-        *("Arista-7050CX3-32S-C32", "Arista-7050CX3-32S-D48C8"),
-    }
-)
-"""Some of the hardware for which the updater allows single fields of a buffer profile."""
-_TUNABLE_FIELDS: Final = frozenset({"dynamic_th", "xoff"})
+_FUNCTIONS: Final = {
+    "BUFFER_PROFILE": "buffer_profile_config_update_validator",
+    "WRED_PROFILE": "wred_profile_config_update_validator",
+}
+"""Validators with a name of their own, in the newest release that has them."""
 
 
 class UpdateError(Exception):
@@ -52,21 +48,21 @@ def parse_patch(text: bytes) -> jsonpatch.JsonPatch:
         raise UpdateError(str(error)) from None
 
 
-def patched(current: Database, patch: jsonpatch.JsonPatch) -> Database:
-    """The database after the patch, checked as the updater checks; raises UpdateError."""
+def patched(current: Database, patch: jsonpatch.JsonPatch, build: str) -> Database:
+    """The database after the patch, checked as the updater of this build checks; raises UpdateError."""
     try:
         target = patch.apply(current)
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, KeyError) as error:
         raise UpdateError(str(error)) from None
     checked = as_database(target)
-    check_transition(current, checked)
+    check_transition(current, checked, build)
     return checked
 
 
-def check_transition(current: Database, target: Database) -> None:
+def check_transition(current: Database, target: Database, build: str) -> None:
     """Refuse what the updater's validators, the YANG models or orchagent refuse; raises UpdateError."""
     for operation in jsonpatch.JsonPatch.from_diff(current, target):
-        _check_operation(operation, _hardware(current))
+        _check_operation(operation, _hardware(current), build)
     empty = [table for table, entries in target.items() if not entries]
     if empty:
         raise UpdateError(
@@ -88,22 +84,13 @@ def _hardware(database: Database) -> str:
     return str(database.get("DEVICE_METADATA", {}).get("localhost", {}).get("hwsku", ""))
 
 
-def _check_operation(operation: dict[str, object], hardware: str) -> None:
-    """BUFFER_POOL may not change; of BUFFER_PROFILE only whole entries, or some fields on known hardware."""
-    table, *rest = jsonpointer.JsonPointer(str(operation["path"])).parts
-    verb = operation["op"]
-    if table == "BUFFER_POOL":
-        raise UpdateError(_illegal(table, "rdma_config_update_validator"))
-    if table == "BUFFER_PROFILE":
-        is_whole_entry = len(rest) == 1 and verb in {"add", "remove", "replace"}
-        is_tunable = len(rest) == 2 and rest[1] in _TUNABLE_FIELDS and verb == "replace"
-        if not is_whole_entry and not (is_tunable and hardware in _TUNABLE_SKUS):
-            raise UpdateError(_illegal(table, "buffer_profile_config_update_validator"))
-
-
-def _illegal(table: str, function: str) -> str:
-    validator = f"validating function {_VALIDATORS}.{function}"
-    return f"Modification of {table} table is illegal- {validator} returned False"
+def _check_operation(operation: dict[str, object], hardware: str, build: str) -> None:
+    if refusals([operation], build, hardware):
+        table = str(operation["path"]).split("/")[1]
+        function = f"{_VALIDATORS}.{_FUNCTIONS.get(table, 'rdma_config_update_validator')}"
+        raise UpdateError(
+            f"Modification of {table} table is illegal- validating function {function} returned False"
+        )
 
 
 def as_database(document: object) -> Database:

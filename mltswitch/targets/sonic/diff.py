@@ -1,4 +1,7 @@
-"""The commands that take a SONiC switch to the plan: a checkpoint, then patches, each all or nothing."""
+"""The commands that take a SONiC switch to the plan: a checkpoint, then patches, each all or nothing.
+
+What the release's updater refuses is not sent. What nothing refers to any more stays where it may not go.
+"""
 
 import hashlib
 import json
@@ -7,11 +10,14 @@ from typing import Final
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
+from mltswitch.targets.sonic.capabilities import model_of
 from mltswitch.targets.sonic.database import QUEUE_TABLES, Database
 from mltswitch.targets.sonic.document import document
 from mltswitch.targets.sonic.merge import merged
 from mltswitch.targets.sonic.patch import Operation, is_removal, patches_between
-from mltswitch.targets.sonic.read import running_database
+from mltswitch.targets.sonic.read import running_build, running_database
+from mltswitch.targets.sonic.releases import differences_made, first_to_accept, release_of
+from mltswitch.targets.sonic.releases import refusals as updater_refusals
 from mltswitch.targets.sonic.rules import refusals, transition_refusals
 from mltswitch.targets.state import SwitchState
 
@@ -24,12 +30,12 @@ _PORT_TABLES: Final = (*QUEUE_TABLES, "PORT_QOS_MAP")
 
 
 def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
-    """Patch of our objects alone; raises DeviceError for what it lacks or would ignore."""
+    """Patch of our objects alone; raises DeviceError for what it lacks, would ignore or refuses to change."""
     del capabilities
     before = running_database(running.answers)
     after = merged(before, wanted)
     _check(before, wanted)
-    patches = patches_between(before, after)
+    patches = _accepted(patches_between(before, after), before, running_build(running.answers))
     if not patches:
         return Change((), SAVE)
     checkpoints = [checkpoint_of(before)]
@@ -56,6 +62,28 @@ def _check(before: Database, wanted: SwitchState) -> None:
             where=refusal.where,
             hint="remove the object by hand, or go back to a checkpoint, and push again",
         )
+
+
+def _accepted(patches: list[list[Operation]], before: Database, build: str) -> list[list[Operation]]:
+    """The patches without removals that the release refuses; raises DeviceError for all else that it does."""
+    metadata = before.get("DEVICE_METADATA", {}).get("localhost", {})
+    hwsku = str(metadata.get("hwsku", ""))
+    judged = hwsku if model_of(str(metadata.get("platform", "")), hwsku) is not None else None
+    others = [operation for patch in patches if not is_removal(patch) for operation in patch]
+    changes = list(differences_made(others, before))
+    if refused := updater_refusals(changes, build, judged):
+        first = first_to_accept(changes, judged)
+        raise DeviceError(
+            f"SONiC {release_of(build) or build} refuses the {refused[0]}, so nothing was sent",
+            where=f"build {build}, hwsku {hwsku}",
+            expected=f"release {first} or later" if first else "hardware that its updater lists",
+            hint="upgrade the switch: `config apply-patch` of this release lets few fields change",
+        )
+    accepted = [
+        [each for each in patch if not is_removal(patch) or not updater_refusals([each], build, judged)]
+        for patch in patches
+    ]
+    return [patch for patch in accepted if patch]
 
 
 def _checkpoint(name: str) -> Step:

@@ -18,11 +18,13 @@ from mltswitch.targets.sonic.interpret import (
     route_of,
     routes_of,
 )
+from mltswitch.targets.sonic.releases import build_of, release_of
 from mltswitch.targets.sonic.segments import OwnSegmentPrefixes, locator_of
 from mltswitch.targets.sonic.segments import in_order_of as segments_in_order_of
 from mltswitch.targets.state import PortState, RouteState, SegmentRouteState, SegmentRouting, SwitchState
 
 QUERY: Final = "show runningconfiguration all"
+VERSION: Final = "cat /etc/sonic/sonic_version.yml"
 
 
 def running_database(answers: Mapping[str, str]) -> Database:
@@ -38,9 +40,16 @@ def running_database(answers: Mapping[str, str]) -> Database:
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
-    """The one command whose answer `read_answers` needs."""
+    """The commands whose answers `read_answers` and `change_between` need."""
     del wanted
-    return (QUERY,)
+    return (QUERY, VERSION)
+
+
+def running_build(answers: Mapping[str, str]) -> str:
+    """The build that the device runs; raises DeviceError."""
+    if build := build_of(answers[VERSION]):
+        return build
+    raise DeviceError("cannot read which release it runs", where=VERSION, expected="a line build_version")
 
 
 def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
@@ -73,7 +82,13 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
         locator_of(database), segments_in_order_of(wanted.segment_routing, segment_routes)
     )
     is_used = wanted.segment_routing is not None or routing != SegmentRouting(None, ())
-    return RunningState(SwitchState(ports, routes, routing if is_used else None), answers)
+    build = running_build(answers)
+    notes = (
+        f"SONiC build {build} is none of the public releases that are known: what its updater lets change is "
+        "taken to be what SONiC's master lets",
+    )
+    state = SwitchState(ports, routes, routing if is_used else None)
+    return RunningState(state, answers, () if release_of(build) is not None else notes)
 
 
 def _check_hardware(database: Database, hardware: str) -> None:

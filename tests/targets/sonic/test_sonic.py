@@ -399,7 +399,8 @@ def test_another_buffer_pool_is_refused() -> None:
 
 def test_text_among_the_tables_is_left_out_of_an_answer_alone() -> None:
     answer = json.dumps(pushed().config_db | {"bgpraw": "!\n"})
-    assert TARGET.read({"show runningconfiguration all": answer}, STATE, CAPABILITIES).state == STATE
+    answers = {**read(pushed(), STATE).answers, "show runningconfiguration all": answer}
+    assert TARGET.read(answers, STATE, CAPABILITIES).state == STATE
     with pytest.raises(UserInputError, match="bgpraw is no table"):
         TARGET.parse({FILE: answer}, CAPABILITIES)
 
