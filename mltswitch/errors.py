@@ -97,6 +97,10 @@ class DeviceError(MltswitchError):
     exit_code: ClassVar[int] = 4
 
 
+class UnreachableError(DeviceError):
+    """The network, or a device that is busy or restarts, broke a connection: a second try may succeed."""
+
+
 class VerificationError(MltswitchError):
     """What runs differs from the plan."""
 

@@ -1,5 +1,6 @@
 """Fixtures that several rooms share."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,15 @@ READ_BY_ANSIBLE = {"inventory", "errors"}
 def _small_inventory_loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not READ_BY_ANSIBLE.intersection(request.path.parts):
         monkeypatch.setattr("mltswitch.inventory.load.ansible_program", lambda: None)
+
+
+@pytest.fixture(autouse=True)
+def _own_journal(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each test begins without a change on record, and leaves none in the user's own directory."""
+    name = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16]
+    monkeypatch.setenv("MLTSWITCH_STATE", str(tmp_path_factory.getbasetemp() / "state" / name))
 
 
 @pytest.fixture

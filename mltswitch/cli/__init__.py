@@ -32,6 +32,11 @@ COMMANDS: Final = {
     "diff": ("mltswitch.cli.deploy", "diff", "Show what a push would change."),
     "push": ("mltswitch.cli.deploy", "push", "Make the switches run a plan."),
     "verify": ("mltswitch.cli.deploy", "verify", "Compare what the switches run with a plan."),
+    "status": ("mltswitch.cli.changes", "status", "What the switches of a change run now."),
+    "resume": ("mltswitch.cli.changes", "resume", "Finish a change that broke off."),
+    "rollback": ("mltswitch.cli.changes", "rollback", "Take a change back."),
+    "history": ("mltswitch.cli.changes", "history", "List the changes that pushes made."),
+    "show": ("mltswitch.cli.changes", "show", "What became of a change, step by step."),
     "acceptance": (
         "mltswitch.cli.acceptance",
         "acceptance",

@@ -18,7 +18,7 @@ from mltswitch.cli.render import (
     print_shortfalls,
     unverified,
 )
-from mltswitch.deploy import DeviceDifference, DeviceReport, FleetReport, Status
+from mltswitch.deploy import DeviceDifference, DeviceReport, Fleet, FleetReport, Rollout, Status
 from mltswitch.inventory import Inventory, load_inventory
 from mltswitch.plan import Plan, load_plan
 
@@ -28,16 +28,21 @@ SHOWN_PORTS: Final = 3
 """Of those that differ alike."""
 
 
+def concurrency_option(command: Command) -> Command:
+    """`--concurrency`."""
+    return click.option(
+        "--concurrency",
+        default=DEFAULT_CONCURRENCY,
+        show_default=True,
+        type=click.IntRange(1, 500),
+        help="Devices at once.",
+    )(command)
+
+
 def _arguments(command: Command) -> Command:
     for decorate in (
         json_option,
-        click.option(
-            "--concurrency",
-            default=DEFAULT_CONCURRENCY,
-            show_default=True,
-            type=click.IntRange(1, 500),
-            help="Devices at once.",
-        ),
+        concurrency_option,
         inventory_options,
         click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN"),
     ):
@@ -52,51 +57,66 @@ def diff(
 ) -> int:
     """Show, device by device, what a push of PLAN would send. Sends nothing."""
     plan, inventory = _load(plan_file, inventory_paths, limit)
-    with _Bar("comparing", len(inventory.select(limit))) as bar:
-        report = deploy.diff(plan, inventory, limit=limit, concurrency=concurrency, progress=bar.done)
-    return _print(report, as_json, with_changes=True, untested=unverified(plan, inventory.select(limit)))
+    with Bar("comparing", len(inventory.select(limit)), concurrency) as bar:
+        report = deploy.diff(plan, inventory, limit=limit, fleet=bar.fleet)
+    return print_report(
+        report, as_json, with_changes=True, untested=unverified(plan, inventory.select(limit))
+    )
 
 
 @click.command(
     epilog="\b\nExamples:\n  mltswitch push plan.yaml -i inventories/lab\n"
-    "  mltswitch push plan.yaml -i inventories/lab --dry-run"
+    "  mltswitch push plan.yaml -i inventories/lab --check --diff\n"
+    "  mltswitch push plan.yaml -i inventories/rack --serial 1,10%,50% --max-fail-percentage 5\n"
+    "  mltswitch push plan.yaml -i inventories/rack --atomic"
 )
 @_arguments
-@click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
+@click.option("--check", is_flag=True, help="Show what would be sent, and send nothing.")
+@click.option("--diff", "with_changes", is_flag=True, help="Show every line that is sent.")
 @click.option(
     "--accept",
     is_flag=True,
     help="Push to switches, too, that let DSCPs pass which a port may not use.",
 )
 @click.option(
-    "--keep",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder in which to keep what each device answers before it is changed.",
+    "--serial",
+    default="100%",
+    show_default=True,
+    help="Sizes of the waves: 1,10%,50%. The last one repeats.",
 )
+@click.option(
+    "--max-fail-percentage",
+    default=0.0,
+    show_default=True,
+    type=click.FloatRange(0, 100),
+    help="Of a wave's devices; where more fail, no further wave begins.",
+)
+@click.option("--atomic", is_flag=True, help="One failure takes all devices back.")
 def push(
     plan_file: Path,
     inventory_paths: tuple[Path, ...],
     limit: str | None,
     concurrency: int,
     as_json: bool,
-    dry_run: bool,
+    check: bool,
+    with_changes: bool,
     accept: bool,
-    keep: Path | None,
+    serial: str,
+    max_fail_percentage: float,
+    atomic: bool,
 ) -> int:
-    """Make the switches run PLAN: change, read back, compare, save."""
+    """Make the switches run PLAN: change, read back, compare, save; a switch that fails is taken back."""
     plan, inventory = _load(plan_file, inventory_paths, limit)
-    with _Bar("pushing", len(inventory.select(limit))) as bar:
-        report = deploy.push(
-            plan,
-            inventory,
-            limit=limit,
-            dry_run=dry_run,
-            accept=accept,
-            keep=keep,
-            concurrency=concurrency,
-            progress=bar.done,
-        )
-    return _print(report, as_json, with_changes=dry_run, untested=unverified(plan, inventory.select(limit)))
+    rollout = Rollout(serial=serial, max_fail_percentage=max_fail_percentage, atomic=atomic)
+    with Bar("comparing" if check else "pushing", len(inventory.select(limit)), concurrency) as bar:
+        if check:
+            report = deploy.diff(plan, inventory, limit=limit, fleet=bar.fleet)
+        else:
+            report = deploy.push(
+                plan, inventory, limit=limit, accept=accept, rollout=rollout, fleet=bar.fleet
+            )
+    untested = unverified(plan, inventory.select(limit))
+    return print_report(report, as_json, with_changes=check or with_changes, untested=untested)
 
 
 @click.command(epilog="\b\nExample:\n  mltswitch verify plan.yaml -i inventories/lab --json")
@@ -106,9 +126,11 @@ def verify(
 ) -> int:
     """Compare what the switches run with PLAN; exit code 5 when something differs."""
     plan, inventory = _load(plan_file, inventory_paths, limit)
-    with _Bar("verifying", len(inventory.select(limit))) as bar:
-        report = deploy.verify(plan, inventory, limit=limit, concurrency=concurrency, progress=bar.done)
-    return _print(report, as_json, with_changes=False, untested=unverified(plan, inventory.select(limit)))
+    with Bar("verifying", len(inventory.select(limit)), concurrency) as bar:
+        report = deploy.verify(plan, inventory, limit=limit, fleet=bar.fleet)
+    return print_report(
+        report, as_json, with_changes=False, untested=unverified(plan, inventory.select(limit))
+    )
 
 
 def _load(plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None) -> tuple[Plan, Inventory]:
@@ -119,10 +141,11 @@ def _load(plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None)
     return plan, inventory
 
 
-class _Bar:
+class Bar:
     """Progress on standard error; nothing where that is no terminal."""
 
-    def __init__(self, title: str, total: int) -> None:
+    def __init__(self, title: str, total: int, concurrency: int) -> None:
+        self.fleet = Fleet(concurrency=concurrency, progress=self._done)
         self._progress = Progress(
             TextColumn(title),
             BarColumn(),
@@ -133,20 +156,25 @@ class _Bar:
         )
         self._task = self._progress.add_task("", total=total)
 
-    def __enter__(self) -> "_Bar":
+    def __enter__(self) -> "Bar":
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def done(self, report: DeviceReport) -> None:
+    def _done(self, report: DeviceReport) -> None:
         self._progress.update(self._task, advance=1, description=f"{report.device}: {report.status}")
 
 
-def _print(
-    report: FleetReport, as_json: bool, *, with_changes: bool, untested: Mapping[str, tuple[Unverified, ...]]
+def print_report(
+    report: FleetReport,
+    as_json: bool,
+    *,
+    with_changes: bool,
+    untested: Mapping[str, tuple[Unverified, ...]],
 ) -> int:
+    """What came of each device, and the exit code."""
     if as_json:
         counts = {status.value: len(report.with_status(status)) for status in Status}
         print_json(
@@ -154,6 +182,7 @@ def _print(
                 "summary": counts,
                 "warnings": report.warnings,
                 "unverified": untested,
+                "change": report.change,
                 "devices": report.devices,
             }
         )
@@ -170,8 +199,6 @@ def _print(
             click.echo(f"  note: {note}")
         if device.way_back:
             click.echo(f"  way back: {device.way_back}")
-        if device.before_file:
-            click.echo(f"  before: {device.before_file}")
         if with_changes or device.status in (Status.DIFFERS, Status.FAILED):
             for line in _grouped(device.differences):
                 click.echo(f"  {line}")
@@ -181,12 +208,13 @@ def _print(
         print_roundings(
             {device.device: (device.platform, device.hardware, device.roundings) for device in report.devices}
         )
-    _print_way_back(report)
     click.echo(
         ", ".join(
             f"{len(report.with_status(status))} {status}" for status in Status if report.with_status(status)
         )
     )
+    if report.change and report.with_status(Status.CHANGED):
+        click.echo(f"change {report.change}; `mltswitch rollback {report.change}` takes it back")
     return report.exit_code
 
 
@@ -199,9 +227,3 @@ def _grouped(differences: Iterable[DeviceDifference]) -> Iterator[str]:
         more = f" and {len(names) - SHOWN_PORTS} more ports" if len(names) > SHOWN_PORTS else ""
         place = f"{device} {', '.join(names[:SHOWN_PORTS])}{more}".rstrip()
         yield f"{place}, {queue}: {change}" if queue else f"{place}: {change}"
-
-
-def _print_way_back(report: FleetReport) -> None:
-    stuck = [device.device for device in report.with_status(Status.CHANGED) if not device.way_back]
-    if stuck:
-        click.echo(f"way back of {', '.join(stuck)}: push the plan that ran before, if there was one")

@@ -1,49 +1,103 @@
-"""Diff, push and verify: what is done with one device, and the three operations over a fleet."""
+"""What is done with a whole inventory: compare, push in waves, finish or undo what a push began."""
 
-import time
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
-from mltswitch.deploy.conversation import Connector, Conversation, explained, place, quoted
-from mltswitch.deploy.fleet import DEFAULT_CONCURRENCY, Progress, run_fleet
-from mltswitch.deploy.keep import Kept, kept
+from mltswitch.deploy import journal as journals
+from mltswitch.deploy.comparison import Diff, Verify
+from mltswitch.deploy.conversation import Connector
+from mltswitch.deploy.fleet import DEFAULT_CONCURRENCY, Progress, Work, failed, run_fleet
+from mltswitch.deploy.journal import OPEN, UNDOABLE, Journal, State, counted, working
 from mltswitch.deploy.prepare import Job, prepare
-from mltswitch.deploy.results import PUSH, DeviceDifference, DeviceReport, FleetReport, Status
+from mltswitch.deploy.results import DeviceReport, FleetReport, Status
 from mltswitch.deploy.ssh import connect
-from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
+from mltswitch.deploy.transaction import Transaction, where_it_stands
+from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.inventory import Inventory
 from mltswitch.plan import Plan
-from mltswitch.targets import Change, RunningState, Step
-from mltswitch.targets.state import differences
 
-_SHOWN_LINES: Final = 3
-"""Lines of a change that a difference quotes; `mltswitch diff` shows them all."""
-_NOTHING_SENT: Final = "Nothing was sent"
-_HALF_DONE: Final = (
-    "Nothing is saved; the change may be partly in effect, and `mltswitch diff` shows what is left"
-)
-_NOT_SAVED: Final = (
-    "The plan is applied and read back, but not saved, so a reboot may lose it; the next push saves it"
-)
+_WAVE: Final = re.compile(r"([1-9][0-9]*)(%?)")
 
 
-def diff(
-    plan: Plan,
-    inventory: Inventory,
-    *,
-    limit: str | None = None,
-    concurrency: int = DEFAULT_CONCURRENCY,
-    progress: Progress | None = None,
-    connector: Connector = connect,
-) -> FleetReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """How devices are worked on."""
+
+    concurrency: int = DEFAULT_CONCURRENCY
+    """At once."""
+    progress: Progress | None = None
+    """Hears of each device as it ends."""
+    connector: Connector = connect
+
+    def run(self, jobs: Sequence[Job], work: Work) -> tuple[DeviceReport, ...]:
+        """A report per job, in order."""
+        return run_fleet(jobs, work, self.concurrency, self.progress)
+
+
+_ALONE: Final = Fleet()
+
+
+def diff(plan: Plan, inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _ALONE) -> FleetReport:
     """What a push would change; sends nothing.
 
     Raises what `prepare` raises; a device's failure is reported.
     """
     jobs, warnings = prepare(plan, inventory, limit)
-    return FleetReport(run_fleet(jobs, _Diff(connector), concurrency, progress), warnings)
+    return FleetReport(fleet.run(jobs, Diff(fleet.connector)), warnings)
+
+
+def verify(
+    plan: Plan, inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _ALONE
+) -> FleetReport:
+    """Compare what the devices run with the plan, value by value; sends nothing.
+
+    Where every value is the plan's and a push would still send something or be refused, that is a difference.
+    Raises what `prepare` raises; a device's failure is reported.
+    """
+    jobs, warnings = prepare(plan, inventory, limit)
+    return FleetReport(fleet.run(jobs, Verify(fleet.connector)), warnings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """In which order a push takes the devices, and when it stops, in Ansible's words."""
+
+    serial: str = "100%"
+    """Sizes of the waves, in devices or per cent of all of them: `1,10%,50%`; the last one repeats."""
+    max_fail_percentage: float = 0.0
+    """Of a wave's devices; where more fail, no further wave begins."""
+    atomic: bool = False
+    """One failure takes all devices back, and none is saved before all of them run the plan."""
+
+    def waves(self, jobs: Sequence[Job]) -> list[Sequence[Job]]:
+        """The jobs, wave by wave; raises UserInputError."""
+        sizes = []
+        for word in self.serial.split(","):
+            match = _WAVE.fullmatch(word.strip())
+            if match is None:
+                raise UserInputError(
+                    f"{word.strip()!r} is no size of a wave", where="serial", expected="such as 1,10%,50%"
+                )
+            number = int(match[1])
+            sizes.append(max(1, len(jobs) * min(number, 100) // 100) if match[2] else number)
+        waves: list[Sequence[Job]] = []
+        begin = 0
+        while begin < len(jobs):
+            size = sizes[min(len(waves), len(sizes) - 1)]
+            waves.append(jobs[begin : begin + size])
+            begin += size
+        return waves
+
+    def is_failure(self, reports: Sequence[DeviceReport]) -> bool:
+        """Whether a wave went so badly that no other one begins."""
+        bad = sum(report.status is Status.FAILED for report in reports)
+        return bad > 0 if self.atomic else 100 * bad > self.max_fail_percentage * len(reports)
+
+
+_AT_ONCE: Final = Rollout()
 
 
 def push(
@@ -51,26 +105,80 @@ def push(
     inventory: Inventory,
     *,
     limit: str | None = None,
-    dry_run: bool = False,
     accept: bool = False,
-    keep: Path | None = None,
-    concurrency: int = DEFAULT_CONCURRENCY,
-    progress: Progress | None = None,
-    connector: Connector = connect,
+    rollout: Rollout = _AT_ONCE,
+    fleet: Fleet = _ALONE,
 ) -> FleetReport:
     """Make the devices run the plan: change, read back, compare, and only then save.
 
     Nothing is sent to any device before the plan was rendered for all of them, nor, unless `accept` is true,
-    where one of them cannot rewrite code points that its ports may not use. A device that already runs the
-    plan is only told to save it: the push before may have ended between change and save. What a
-    device answered before a change is written into the folder `keep`; where it cannot be, nothing is sent.
-    Raises what `prepare` raises; a device's failure is reported and stops no other.
+    where one of them cannot rewrite code points that its ports may not use. A device that fails is taken back
+    to what it ran before; one that already runs the plan is only told to save it. Where an earlier change is
+    unfinished, this one takes it over. Every step is in the journal before it is begun. Raises what `prepare`
+    raises, and MachineError where the journal cannot be written; a device's failure is reported.
     """
     jobs, warnings = prepare(plan, inventory, limit)
-    if not dry_run and not accept:
+    if not accept:
         _check_leaks(jobs)
-    work = _Diff(connector) if dry_run else _Push(connector, keep)
-    return FleetReport(run_fleet(jobs, work, concurrency, progress), warnings)
+    waves = rollout.waves(jobs)
+    with working("push", _addresses(jobs)) as work:
+        earlier = journals.open_changes(work.devices, journals.changes())
+        journal = journals.begin(work, plan, inventory.sources)
+        transaction = Transaction(fleet.connector, journal, not rollout.atomic, earlier)
+        reports = _in_waves(transaction, waves, rollout, fleet)
+        _drop(journal, reports)
+    return FleetReport(reports, warnings, journal.identifier)
+
+
+def _in_waves(
+    transaction: Transaction, waves: Sequence[Sequence[Job]], rollout: Rollout, fleet: Fleet
+) -> tuple[DeviceReport, ...]:
+    reports: list[DeviceReport] = []
+    jobs = [job for wave in waves for job in wave]
+    for wave in waves:
+        reports += fleet.run(wave, transaction.forward)
+        if rollout.is_failure(reports[-len(wave) :]):
+            break
+    else:
+        return _saved(transaction, jobs, reports, fleet) if rollout.atomic else tuple(reports)
+    if rollout.atomic:
+        reports = [*_taken_back(transaction, jobs[: len(reports)], reports, fleet)]
+    untouched = (failed(job, "", 0.0) for job in jobs[len(reports) :])
+    return (*reports, *(replace(report, status=Status.NOT_BEGUN) for report in untouched))
+
+
+def _saved(
+    transaction: Transaction, jobs: Sequence[Job], reports: Sequence[DeviceReport], fleet: Fleet
+) -> tuple[DeviceReport, ...]:
+    """Every device runs the plan: save them all, or take all back where one of them does not save it."""
+    waiting = [job for job in jobs if transaction.journal.state(job.device.name) in OPEN]
+    ends = {end.device: end for end in run_fleet(waiting, transaction.confirm, fleet.concurrency, None)}
+    saved = tuple(_ended(report, ends.get(report.device)) for report in reports)
+    if any(end.status is Status.FAILED for end in ends.values()):
+        return _taken_back(transaction, jobs, saved, fleet)
+    return saved
+
+
+def _taken_back(
+    transaction: Transaction, jobs: Sequence[Job], reports: Sequence[DeviceReport], fleet: Fleet
+) -> tuple[DeviceReport, ...]:
+    """One device failed: take all that were changed back."""
+    changed = [job for job in jobs if transaction.journal.state(job.device.name) in UNDOABLE]
+    ends = {end.device: end for end in run_fleet(changed, transaction.back, fleet.concurrency, None)}
+    return tuple(_ended(report, ends.get(report.device)) for report in reports)
+
+
+def _ended(report: DeviceReport, end: DeviceReport | None) -> DeviceReport:
+    if end is None or report.status is Status.FAILED:
+        return report
+    seconds = report.seconds + end.seconds
+    return replace(report, status=end.status, error=end.error, seconds=seconds)
+
+
+def _drop(journal: Journal, reports: Iterable[DeviceReport]) -> None:
+    for report in reports:
+        if report.status is Status.NOT_BEGUN:
+            journal.record(report.device, State.DROPPED, "an earlier wave failed")
 
 
 def _check_leaks(jobs: Iterable[Job]) -> None:
@@ -83,199 +191,83 @@ def _check_leaks(jobs: Iterable[Job]) -> None:
             )
 
 
-def verify(
-    plan: Plan,
-    inventory: Inventory,
-    *,
-    limit: str | None = None,
-    concurrency: int = DEFAULT_CONCURRENCY,
-    progress: Progress | None = None,
-    connector: Connector = connect,
+def status(
+    journal: Journal, inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _ALONE
 ) -> FleetReport:
-    """Compare what the devices run with the plan, value by value; sends nothing.
+    """What the devices of a change run now, by their own answers; sends nothing."""
+    jobs, warnings = _jobs(journal, inventory, limit, set(State))
+    work = partial(where_it_stands, fleet.connector, journal)
+    return FleetReport(fleet.run(jobs, work), warnings, journal.identifier)
 
-    Where every value is the plan's and a push would still send something or be refused, that is a difference.
-    Raises what `prepare` raises; a device's failure is reported.
+
+def resume(
+    journal: Journal, inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _ALONE
+) -> FleetReport:
+    """Finish a change: forward where it went forward, back where it went back."""
+    jobs, warnings = _jobs(journal, inventory, limit, {*OPEN, State.PLANNED})
+    transaction = Transaction(fleet.connector, journal)
+
+    def work(job: Job) -> DeviceReport:
+        goes_back = journal.state(job.device.name) is State.ROLLING_BACK
+        return (transaction.back if goes_back else transaction.forward)(job)
+
+    with working(f"resume {journal.identifier}", _addresses(jobs)):
+        return FleetReport(fleet.run(jobs, work), warnings, journal.identifier)
+
+
+def rollback(
+    journal: Journal, inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _ALONE
+) -> FleetReport:
+    """Take the devices of a change back to what they ran before it.
+
+    Later changes of a device are taken back before it, the latest first: they began from what this one left.
     """
-    jobs, warnings = prepare(plan, inventory, limit)
-    return FleetReport(run_fleet(jobs, _Verify(connector), concurrency, progress), warnings)
+    jobs, warnings = _jobs(journal, inventory, limit, UNDOABLE)
+    with working(f"rollback {journal.identifier}", _addresses(jobs)) as own:
+        undone: dict[str, list[tuple[Journal, Job]]] = {}
+        for each in journals.changes():
+            there = each.header.work.devices
+            is_this = each.identifier == journal.identifier
+            concerned = [
+                name
+                for name, address in own.devices.items()
+                if each.last.get(name) in UNDOABLE and (is_this or there[name] == address)
+            ]
+            if each.identifier >= journal.identifier and concerned:
+                for job in prepare(each.plan(), inventory, ",".join(concerned))[0]:
+                    undone.setdefault(job.device.name, []).append((each, job))
+
+        def work(job: Job) -> DeviceReport:
+            reports = [Transaction(fleet.connector, each).back(own) for each, own in undone[job.device.name]]
+            change = "".join(report.change for report in reports)
+            return replace(reports[-1], change=change, seconds=sum(report.seconds for report in reports))
+
+        return FleetReport(fleet.run(jobs, work), warnings, journal.identifier)
 
 
-@dataclass(frozen=True, slots=True)
-class _Diff:
-    connector: Connector
-
-    def __call__(self, job: Job) -> DeviceReport:
-        started = time.monotonic()
-        with self.connector(job.device, job.target) as conversation:
-            running = _read(conversation, job)
-        change = job.target.diff(running, job.quantised.state, job.quantised.capabilities)
-        found = (*_differences(job, running), *_unconfirmed(job, running))
-        status = Status.WOULD_CHANGE
-        if change.is_empty:
-            status = Status.DIFFERS if found else Status.OK
-        return _report(job, status, started, change=change.text, differences=found, notes=running.notes)
+def abandon(journal: Journal, devices: Iterable[str]) -> None:
+    """Record that nobody will finish the change on these devices, and look at none of them."""
+    addresses = journal.header.work.devices
+    names = {name: addresses[name] for name in devices if journal.last.get(name) in OPEN}
+    with working(f"abandon {journal.identifier}", names):
+        for name in names:
+            journal.record(name, State.ABANDONED)
 
 
-@dataclass(frozen=True, slots=True)
-class _Verify:
-    connector: Connector
-
-    def __call__(self, job: Job) -> DeviceReport:
-        started = time.monotonic()
-        with self.connector(job.device, job.target) as conversation:
-            running = _read(conversation, job)
-        found = (*_all_differences(job, running), *_unconfirmed(job, running))
-        status = Status.DIFFERS if found else Status.OK
-        return _report(job, status, started, differences=found, notes=running.notes)
+def _addresses(jobs: Iterable[Job]) -> dict[str, str]:
+    """What a process has to itself: several P4Runtime devices may stand behind one address."""
+    devices = (job.device for job in jobs)
+    return {device.name: f"{device.endpoint} {device.device_id}" for device in devices}
 
 
-@dataclass(frozen=True, slots=True)
-class _Push:
-    connector: Connector
-    keep: Path | None
-
-    def __call__(self, job: Job) -> DeviceReport:
-        started = time.monotonic()
-        with self.connector(job.device, job.target) as conversation:
-            running = _read(conversation, job)
-            before = _differences(job, running)
-            change = job.target.diff(running, job.quantised.state, job.quantised.capabilities)
-            record = None if self.keep is None else kept(self.keep, job.device, running.answers)
-            left, error = _change(conversation, job, change, before, record)
-        file = "" if record is None or change.is_empty or not record.path.is_file() else str(record.path)
-        if error:
-            return _report(
-                job, Status.FAILED, started, change=change.text, differences=left, error=error, file=file
-            )
-        status = Status.OK if change.is_empty else Status.CHANGED
-        # What was just saved is what the notes missed; where nothing could be saved, they stand.
-        notes = () if change.save else running.notes
-        return _report(
-            job,
-            status,
-            started,
-            change=change.text,
-            differences=before,
-            notes=notes,
-            way_back="" if change.is_empty else change.way_back,
-            file=file,
+def _jobs(
+    journal: Journal, inventory: Inventory, limit: str | None, states: Collection[State]
+) -> tuple[tuple[Job, ...], tuple[str, ...]]:
+    """The change's devices that stand in one of these states; raises UserInputError where none does."""
+    selected = {device.name for device in inventory.select(limit)}
+    names = [name for name, state in journal.last.items() if name in selected and state in states]
+    if not names:
+        raise UserInputError(
+            "there is nothing to do: " + counted(journal.last.values()), where=f"change {journal.identifier}"
         )
-
-
-def _change(
-    conversation: Conversation,
-    job: Job,
-    change: Change,
-    before: tuple[DeviceDifference, ...],
-    record: Kept | None,
-) -> tuple[tuple[DeviceDifference, ...], str]:
-    """Apply, read back, and save if it is right; returns what is not, and why it failed where it did."""
-    left, state = before, _NOTHING_SENT
-    try:
-        _check_steps((*change.steps, *change.save))
-        if not change.is_empty:
-            if record is not None:
-                record.write()
-            state = _HALF_DONE
-            conversation.apply(change.steps)
-            left = _all_differences(job, _read(conversation, job))
-        if left:
-            return left, f"{place(job.device)}: runs something else than the plan. {state}"
-        state = _NOT_SAVED
-        conversation.apply(change.save)
-    except Exception as error:  # noqa: BLE001 (whatever it is, the operator must learn how far it came)
-        return (), f"{explained(job.device, error)}. {state}"
-    return left, ""
-
-
-def _check_steps(steps: Iterable[Step]) -> None:
-    """The last gate before the wire: a line end would make two commands of one."""
-    for step in steps:
-        if not step.command.isprintable():
-            raise UserInputError(
-                f"the line {step.command!r} has a control character in it, so it is not sent"
-            )
-
-
-def _read(conversation: Conversation, job: Job) -> RunningState:
-    wanted = job.quantised.state
-    answers = {query: conversation.ask(query) for query in job.target.queries(wanted)}
-    return job.target.read(answers, wanted, job.quantised.capabilities)
-
-
-def _all_differences(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
-    """Values that are not the plan's; where there are none, what a push would send all the same."""
-    found = _differences(job, running)
-    if found:
-        return found
-    try:
-        change = job.target.diff(running, job.quantised.state, job.quantised.capabilities)
-    except DeviceError as error:
-        unstated = f"a refusal: {quoted(str(error))}"
-    else:
-        if change.is_empty:
-            return ()
-        unstated = _shortened(change)
-    return (DeviceDifference(job.device.name, "", None, None, PUSH, "nothing to send", unstated),)
-
-
-def _unconfirmed(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
-    """What the device undoes by itself; a push reads it back before it confirms, so there it is no fault."""
-    return tuple(
-        DeviceDifference(job.device.name, "", None, None, PUSH, "confirmed", text)
-        for text in running.unconfirmed
-    )
-
-
-def _shortened(change: Change) -> str:
-    """The first lines of a change, on one line."""
-    lines = change.text.splitlines() or [step.command for step in change.steps]
-    shown = quoted("; ".join(line.strip() for line in lines[:_SHOWN_LINES]))
-    more = len(lines) - _SHOWN_LINES
-    return f"{shown}; and {more} more" if more > 0 else shown
-
-
-def _differences(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
-    class_of = {queue: name for name, queue in job.quantised.class_queues.items()}
-    return tuple(
-        DeviceDifference(
-            job.device.name,
-            found.port,
-            found.queue,
-            None if found.queue is None else class_of.get(found.queue),
-            found.field,
-            found.expected,
-            found.found,
-        )
-        for found in differences(job.quantised.state, running.state)
-    )
-
-
-def _report(
-    job: Job,
-    status: Status,
-    started: float,
-    *,
-    change: str = "",
-    differences: tuple[DeviceDifference, ...] = (),
-    error: str = "",
-    notes: tuple[str, ...] = (),
-    way_back: str = "",
-    file: str = "",
-) -> DeviceReport:
-    return DeviceReport(
-        device=job.device.name,
-        platform=job.device.platform,
-        hardware=job.quantised.capabilities.hardware,
-        status=status,
-        seconds=time.monotonic() - started,
-        change=change,
-        differences=differences,
-        roundings=job.quantised.roundings,
-        error=error,
-        notes=notes,
-        shortfalls=job.quantised.shortfalls,
-        way_back=way_back,
-        before_file=file,
-    )
+    return prepare(journal.plan(), inventory, ",".join(names))

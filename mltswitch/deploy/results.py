@@ -29,6 +29,14 @@ class Status(StrEnum):
     """It runs something else than the plan, which a push does not mend in the case of `diff`."""
     FAILED = "failed"
     """See `error`."""
+    ROLLED_BACK = "rolled-back"
+    """It runs again what it ran before the change, read back."""
+    RUNS_NEW = "runs-the-plan"
+    """What a device of a change runs now is the plan."""
+    RUNS_OLD = "runs-what-ran-before"
+    """What a device of a change runs now is what it ran before it."""
+    NOT_BEGUN = "not-begun"
+    """An earlier wave of the change failed, so nothing was asked of this device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +109,9 @@ class DeviceReport:
     shortfalls: tuple[str, ...] = ()
     """What the plan asks for and the device cannot do, a sentence each."""
     way_back: str = ""
-    """After a change: what to enter on the device to undo it; empty: it keeps no state to return to."""
+    """After a change: what to enter on the device itself to undo it; empty: it keeps no state for that."""
     hardware: str = ""
     """Model for which the plan was made."""
-    before_file: str = ""
-    """Where a push wrote what the device answered before the change; empty: nowhere."""
 
     def __post_init__(self) -> None:
         """The change quotes what the device runs, and it has more than one line."""
@@ -121,6 +127,8 @@ class FleetReport:
 
     devices: tuple[DeviceReport, ...]
     warnings: tuple[str, ...] = ()
+    change: str = ""
+    """The change in the journal that these devices belong to; empty where nothing was to be sent."""
 
     def with_status(self, status: Status) -> tuple[DeviceReport, ...]:
         """The devices that stand like this."""

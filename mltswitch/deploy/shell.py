@@ -15,6 +15,8 @@ from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device
 from mltswitch.targets import Step
 
+CHANNEL_SECONDS: Final = 60.0
+"""For a busy switch to open a channel on a connection that stands."""
 COMMAND_SECONDS: Final = 120.0
 """For one command, from start to exit status, where its step says nothing else."""
 MAXIMUM_ANSWER_BYTES: Final = 32 * 2**20
@@ -77,7 +79,7 @@ class ShellConversation:
         with (
             translated(self._device),
             bounded(seconds, self._transport.close, late),
-            self._transport.open_session(timeout=self._device.connect_seconds) as channel,
+            self._transport.open_session(timeout=CHANNEL_SECONDS) as channel,
         ):
             if self._device.become:
                 command, stdin = self._as_root(command, stdin)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mltswitch.deploy.conversation import Conversation, place, quoted
-from mltswitch.errors import DeviceError, MachineError, UserInputError
+from mltswitch.errors import DeviceError, MachineError, UnreachableError, UserInputError
 from mltswitch.inventory import Device
 from mltswitch.targets import Session, Target
 
@@ -257,7 +257,8 @@ def _explained(device: Device, error: Exception) -> DeviceError:
     if "not found in known_hosts" in str(error):
         return _unknown_host_key(device)
     what, hint = _reason(error)
-    return DeviceError(what, where=place(device), hint=hint)
+    kind = DeviceError if isinstance(error, socket.gaierror) else UnreachableError
+    return kind(what, where=place(device), hint=hint)
 
 
 def _reason(error: Exception) -> tuple[str, str]:

@@ -98,6 +98,8 @@ class Inventory:
 
     devices: tuple[Device, ...]
     path: Path
+    sources: tuple[Path, ...] = ()
+    """Files and folders that it was read from."""
 
     def select(self, limit: str | None = None) -> tuple[Device, ...]:
         """Devices that match `limit`, by Ansible's patterns of names and groups; None: all.

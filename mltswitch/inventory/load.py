@@ -40,7 +40,7 @@ def load_inventory(*paths: Path) -> Inventory:
         more = f" (and {len(others)} more hosts have errors: {', '.join(others[:5])})" if others else ""
         errors[first].what += more
         raise errors[first]
-    return Inventory(tuple(devices), source)
+    return Inventory(tuple(devices), source, tuple(path.absolute() for path in paths))
 
 
 def read_hosts(*paths: Path) -> dict[str, Listed]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mltswitch.cli.deploy import _print
+from mltswitch.cli.deploy import print_report
 from mltswitch.cli.render import name_ranges, print_roundings
 from mltswitch.deploy import DeviceDifference, DeviceReport, FleetReport, Status
 from mltswitch.targets import Rounding
@@ -20,7 +20,7 @@ def test_what_a_device_cannot_do_is_printed_once_and_first(capsys: pytest.Captur
         )
     )
     for with_changes in (False, True):
-        assert _print(report, as_json=False, with_changes=with_changes, untested={}) == 0
+        assert print_report(report, as_json=False, with_changes=with_changes, untested={}) == 0
         lines = capsys.readouterr().out.splitlines()
         assert lines[:4] == [
             "not done: no cap for control (leaf1)",
@@ -29,7 +29,7 @@ def test_what_a_device_cannot_do_is_printed_once_and_first(capsys: pytest.Captur
             "leaf2 (linux): ok, 1.0 s",
         ]
         assert sum("not done" in line for line in lines) == 2
-    _print(report, as_json=True, with_changes=False, untested={})
+    print_report(report, as_json=True, with_changes=False, untested={})
     devices = json.loads(capsys.readouterr().out)["devices"]
     assert [device["shortfalls"] for device in devices] == [list(SHORTFALLS), []]
 
@@ -37,19 +37,19 @@ def test_what_a_device_cannot_do_is_printed_once_and_first(capsys: pytest.Captur
 def test_the_way_back_of_a_change_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     report = FleetReport(
         (
-            DeviceReport("leaf1", "onyx", Status.CHANGED, 1.0, before_file="old/leaf1-0.txt"),
+            DeviceReport("leaf1", "onyx", Status.CHANGED, 1.0),
             DeviceReport("leaf2", "sonic", Status.CHANGED, 1.0, way_back="sudo config rollback one"),
             DeviceReport("leaf3", "onyx", Status.OK, 1.0),
-        )
+        ),
+        change="20261126-120501-347561",
     )
-    _print(report, as_json=False, with_changes=False, untested={})
-    told = [line for line in capsys.readouterr().out.splitlines() if "way back" in line or "before:" in line]
+    print_report(report, as_json=False, with_changes=False, untested={})
+    told = [line for line in capsys.readouterr().out.splitlines() if "back" in line]
     assert told == [
-        "  before: old/leaf1-0.txt",
         "  way back: sudo config rollback one",
-        "way back of leaf1: push the plan that ran before, if there was one",
+        "change 20261126-120501-347561; `mltswitch rollback 20261126-120501-347561` takes it back",
     ]
-    _print(report, as_json=True, with_changes=False, untested={})
+    print_report(report, as_json=True, with_changes=False, untested={})
     devices = json.loads(capsys.readouterr().out)["devices"]
     assert [device["way_back"] for device in devices] == ["", "sudo config rollback one", ""]
 
@@ -78,7 +78,7 @@ def test_a_difference_is_told_in_words_once_for_ports_that_differ_alike(
     )
     route = DeviceDifference("leaf1", "", None, None, "route 10.0.0.0/8", "via 10.1.0.1", "absent")
     report = FleetReport((DeviceReport("leaf1", "eos", Status.DIFFERS, 1.0, differences=(*found, route)),))
-    assert _print(report, as_json=False, with_changes=False, untested={}) == 5
+    assert print_report(report, as_json=False, with_changes=False, untested={}) == 5
     lines = capsys.readouterr().out.splitlines()
     change = "gradient-2: ECN threshold 96,000 B → 128,000 B"
     assert f"  leaf1 Ethernet0, Ethernet4, Ethernet8 and 2 more ports, {change}" in lines

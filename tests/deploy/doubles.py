@@ -174,6 +174,16 @@ class FileTarget:
             f"-limit {old}\n+limit {new}\n",
         )
 
+    def restore(
+        self,
+        before: Mapping[str, str],
+        running: RunningState,
+        wanted: SwitchState,
+        capabilities: Capabilities,
+    ) -> Change:
+        """Write the former number into the file, and copy it."""
+        return self.diff(running, self.read(before, wanted, capabilities).state, capabilities)
+
 
 def as_target(target: FileTarget) -> Target:
     """The same for who asks for a `Target`: it has all that operations use."""
@@ -196,16 +206,30 @@ class ScriptedSwitches:
     """Take every step and change nothing."""
     refusing: Mapping[str, str] = field(default_factory=dict)
     """Switch → beginning of the command that it refuses."""
+    vanishing: set[str] = field(default_factory=set)
+    """Switches that nobody reaches once something was sent to them."""
     log: list[tuple[str, str]] = field(default_factory=list)
 
     @contextmanager
     def connect(self, device: Device, target: Target) -> Iterator["_ScriptedConversation"]:
         """A `Connector`."""
-        if device.name not in self.limits:
+        if device.name not in self.limits or device.name in self.vanishing & self.changed():
             raise DeviceError("cannot be reached", where=device.name)
         self.log.append((device.name, "connected"))
-        yield _ScriptedConversation(self, device.name, lambda said: self.log.append((device.name, said)))
-        self.log.append((device.name, "closed"))
+        try:
+            yield _ScriptedConversation(self, device.name, lambda said: self.log.append((device.name, said)))
+        finally:
+            self.log.append((device.name, "closed"))
+
+    def changed(self) -> set[str]:
+        """Switches to which something was sent."""
+        return {device for device, said in self.log if said == "changed"}
+
+    def take(self, name: str, step: Step) -> None:
+        """Do what a step says."""
+        self.log.append((name, "saved" if step.command.startswith("cp ") else "changed"))
+        if step.stdin and name not in self.deaf:
+            self.limits[name] = int(step.stdin)
 
     def said(self, name: str) -> list[str]:
         """What one device heard."""
@@ -227,6 +251,4 @@ class _ScriptedConversation:
             refused = self.switches.refusing.get(self.name)
             if refused and step.command.startswith(refused):
                 raise DeviceError(f"refuses {step.command!r}", where=self.name)
-            self.note("saved" if step.command.startswith("cp ") else "changed")
-            if step.stdin and self.name not in self.switches.deaf:
-                self.switches.limits[self.name] = int(step.stdin)
+            self.switches.take(self.name, step)

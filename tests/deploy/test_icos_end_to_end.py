@@ -97,10 +97,10 @@ def test_push_is_idempotent_and_verify_finds_a_change_by_hand(tmp_path: Path) ->
         assert mended.status is Status.OK
 
 
-def test_a_refused_line_leaves_the_change_unsaved_and_visible(tmp_path: Path) -> None:
+def test_a_refused_line_takes_the_switch_back(tmp_path: Path) -> None:
     plan = icos_plan()
     with icos(tmp_path, RefuseLine("ip route")) as (switch, leaf):
-        before = switch.saved
+        before, running = switch.saved, switch.configuration
         rack = Inventory((leaf,), Path("inventory"))
         report = push(plan, rack)
         [failed] = report.devices
@@ -111,7 +111,9 @@ def test_a_refused_line_leaves_the_change_unsaved_and_visible(tmp_path: Path) ->
         assert switch.saved == before
         [left] = diff(plan, rack).devices
         assert left.status is Status.WOULD_CHANGE
-        assert 0 < len(left.change.splitlines()) < len(failed.change.splitlines())
+        assert failed.error.endswith("It runs again what it ran before")
+        assert switch.configuration == running
+        assert left.change == failed.change
 
 
 def test_a_port_that_the_switch_lacks_stops_before_anything_is_sent(tmp_path: Path) -> None:

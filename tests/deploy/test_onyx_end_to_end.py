@@ -55,10 +55,10 @@ def test_push_is_idempotent_and_verify_finds_a_change_by_hand(tmp_path: Path) ->
         )
 
 
-def test_a_refused_line_leaves_the_change_unsaved_and_visible(tmp_path: Path) -> None:
+def test_a_refused_line_takes_the_switch_back(tmp_path: Path) -> None:
     plan = onyx_plan()
     with onyx(tmp_path, RefuseLine("1/2 .* congestion-control")) as (switch, reached):
-        before = switch.files["initial"]
+        before, running = switch.files["initial"], switch.configuration
         leaf = dataclasses.replace(reached, platform="onyx", switch="leaf1")
         rack = Inventory((leaf,), Path("inventory"))
         report = push(plan, rack, accept=True)
@@ -70,7 +70,10 @@ def test_a_refused_line_leaves_the_change_unsaved_and_visible(tmp_path: Path) ->
         assert switch.files["initial"] == before
         [left] = diff(plan, rack).devices
         assert left.status is Status.WOULD_CHANGE
-        assert 0 < len(left.change.splitlines()) < len(failed.change.splitlines())
+        assert failed.error.endswith("It runs again what it ran before")
+        # No show tells the mode of prefixes, so it stays as the push has set it.
+        assert switch.configuration == dataclasses.replace(running, prefix_modes=False)
+        assert left.change == failed.change
 
 
 def test_code_points_that_get_in_have_to_be_accepted(tmp_path: Path) -> None:
@@ -82,6 +85,6 @@ def test_code_points_that_get_in_have_to_be_accepted(tmp_path: Path) -> None:
             push(plan, rack)
         assert refused.value.where == leaf.name
         assert "packets that come by 1/1 keep code points" in str(refused.value)
-        [shown] = push(plan, rack, dry_run=True).devices
+        [shown] = diff(plan, rack).devices
         assert shown.status is Status.WOULD_CHANGE
         assert any("keep code points" in text for text in shown.shortfalls)

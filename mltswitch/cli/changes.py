@@ -1,0 +1,164 @@
+"""`mltswitch history`, `show`, `status`, `resume` and `rollback`: the changes that pushes made."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from mltswitch import deploy
+from mltswitch.cli.deploy import Bar, concurrency_option, print_report
+from mltswitch.cli.output import console, json_option, print_json, table
+from mltswitch.deploy import Fleet, FleetReport, Journal
+from mltswitch.deploy.journal import counted
+from mltswitch.errors import printable
+from mltswitch.inventory import Inventory, load_inventory
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_Operation = Callable[[Journal, Inventory, str | None, Fleet], FleetReport]
+
+
+def _arguments(command: Command) -> Command:
+    for decorate in (
+        json_option,
+        concurrency_option,
+        click.option("--limit", help="Devices or groups of the change, by Ansible's patterns."),
+        click.option(
+            "-i",
+            "--inventory",
+            "inventory_paths",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            help="In place of the inventory of the push.",
+        ),
+        click.argument("identifier", required=False, metavar="[CHANGE]"),
+    ):
+        command = decorate(command)
+    return command
+
+
+@click.command(epilog="\b\nExample:\n  mltswitch history --json")
+@json_option
+def history(as_json: bool) -> None:
+    """List the changes that pushes from this machine made, the latest first."""
+    journals = deploy.changes()
+    if as_json:
+        print_json([_summary(journal) for journal in journals])
+        return
+    rows = [
+        (
+            journal.identifier,
+            journal.header.work.user,
+            len(journal.header.devices),
+            counted(journal.last.values()),
+        )
+        for journal in journals
+    ]
+    console().print(table("Changes", ("change", "by", "devices #", "how they stand"), rows))
+
+
+@click.command(epilog="\b\nExample:\n  mltswitch show 20261126-120501 --limit leaf1")
+@click.argument("identifier", required=False, metavar="[CHANGE]")
+@click.option("--limit", "device", help="One device: what was sent to it, too.")
+@json_option
+def show(identifier: str | None, device: str | None, as_json: bool) -> None:
+    """Show what became of CHANGE, step by step; the latest, where none is named."""
+    journal = deploy.change(identifier)
+    entries = [entry for entry in journal.entries if device in (None, entry.device)]
+    sent = journal.backup(device).change if device and journal.has_backup(device) else ""
+    if as_json:
+        print_json({**_summary(journal), "entries": entries, "sent": sent})
+        return
+    click.echo(f"change {journal.identifier}: {counted(journal.last.values())}")
+    click.echo(f"  by {journal.header.work}, plan {journal.folder / 'plan.json'}")
+    for entry in entries:
+        note = f": {printable(entry.note)}" if entry.note else ""
+        click.echo(f"  {entry.at} {entry.device} {entry.state}{note}")
+    for line in sent.splitlines():
+        click.echo(f"    {printable(line)}")
+
+
+@click.command(epilog="\b\nExample:\n  mltswitch status")
+@_arguments
+def status(
+    identifier: str | None,
+    inventory_paths: tuple[Path, ...],
+    limit: str | None,
+    concurrency: int,
+    as_json: bool,
+) -> int:
+    """Ask the switches of CHANGE what they run: the plan, what ran before, or neither. Sends nothing."""
+
+    def look(journal: Journal, inventory: Inventory, limit: str | None, fleet: Fleet) -> FleetReport:
+        return deploy.status(journal, inventory, limit=limit, fleet=fleet)
+
+    return _carried_out("looking", look, identifier, inventory_paths, limit, concurrency, as_json)
+
+
+@click.command(epilog="\b\nExample:\n  mltswitch resume 20261126-120501 --limit 'leaf*'")
+@_arguments
+def resume(
+    identifier: str | None,
+    inventory_paths: tuple[Path, ...],
+    limit: str | None,
+    concurrency: int,
+    as_json: bool,
+) -> int:
+    """Finish CHANGE where it broke off: forward where it went forward, back where it went back."""
+
+    def go_on(journal: Journal, inventory: Inventory, limit: str | None, fleet: Fleet) -> FleetReport:
+        return deploy.resume(journal, inventory, limit=limit, fleet=fleet)
+
+    return _carried_out("resuming", go_on, identifier, inventory_paths, limit, concurrency, as_json)
+
+
+@click.command(epilog="\b\nExample:\n  mltswitch rollback 20261126-120501 --limit leaf1")
+@_arguments
+@click.option(
+    "--abandon", is_flag=True, help="Ask no switch: only record that nobody will finish the change."
+)
+def rollback(
+    identifier: str | None,
+    inventory_paths: tuple[Path, ...],
+    limit: str | None,
+    concurrency: int,
+    as_json: bool,
+    abandon: bool,
+) -> int:
+    """Take the switches of CHANGE back to what they ran before it, and before all later changes of theirs."""
+
+    def undo(journal: Journal, inventory: Inventory, limit: str | None, fleet: Fleet) -> FleetReport:
+        if abandon:
+            deploy.abandon(journal, [device.name for device in inventory.select(limit)])
+            return FleetReport((), change=journal.identifier)
+        return deploy.rollback(journal, inventory, limit=limit, fleet=fleet)
+
+    return _carried_out("rolling back", undo, identifier, inventory_paths, limit, concurrency, as_json)
+
+
+def _carried_out(
+    title: str,
+    operation: _Operation,
+    identifier: str | None,
+    inventory_paths: tuple[Path, ...],
+    limit: str | None,
+    concurrency: int,
+    as_json: bool,
+) -> int:
+    journal = deploy.change(identifier)
+    inventory = load_inventory(*(inventory_paths or journal.header.inventory_paths))
+    with Bar(title, len(journal.header.devices), concurrency) as bar:
+        report = operation(journal, inventory, limit, bar.fleet)
+    code = print_report(report, as_json, with_changes=False, untested={})
+    if not as_json:
+        click.echo(f"change {journal.identifier}: {counted(journal.last.values())}")
+    return code
+
+
+def _summary(journal: Journal) -> dict[str, Any]:
+    return {
+        "change": journal.identifier,
+        "work": journal.header.work,
+        "inventories": journal.header.inventory_paths,
+        "devices": journal.last,
+    }

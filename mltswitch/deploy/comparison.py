@@ -1,0 +1,165 @@
+"""What one device runs, held against what it should run; nothing here changes a device."""
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from mltswitch.deploy.conversation import Connector, Conversation, quoted
+from mltswitch.deploy.prepare import Job
+from mltswitch.deploy.results import PUSH, DeviceDifference, DeviceReport, Status
+from mltswitch.errors import DeviceError, UnreachableError
+from mltswitch.targets import Change, RunningState
+from mltswitch.targets.state import differences
+
+CONNECTION_TRIES: Final = 3
+RETRY_SECONDS: Final = 2.0
+"""Longest wait before the second try; each further one may be twice as long."""
+_SHOWN_LINES: Final = 3
+"""Lines of a change that a difference quotes; `mltswitch diff` shows them all."""
+
+
+@contextmanager
+def reached(connector: Connector, job: Job) -> Iterator[Conversation]:
+    """A session with the device, which has said that it is the one of the inventory; raises DeviceError.
+
+    A connection that the network breaks while it is opened is tried again, after a random wait, so that a
+    thousand do not come back at once. Nothing has been sent then.
+    """
+    with ExitStack() as stack:
+        for attempt in range(1, CONNECTION_TRIES + 1):
+            try:
+                session = stack.enter_context(connector(job.device, job.target))
+                break
+            except UnreachableError:
+                if attempt == CONNECTION_TRIES:
+                    raise
+                share = random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
+                time.sleep(share * RETRY_SECONDS * 2 ** (attempt - 1))
+        yield session
+
+
+def read(session: Conversation, job: Job) -> RunningState:
+    """What the device runs of what the plan concerns; raises DeviceError."""
+    wanted = job.quantised.state
+    answers = {query: session.ask(query) for query in job.target.queries(wanted)}
+    return job.target.read(answers, wanted, job.quantised.capabilities)
+
+
+def remaining(job: Job, running: RunningState) -> Change:
+    """What a push would send; raises DeviceError where it would be refused."""
+    return job.target.diff(running, job.quantised.state, job.quantised.capabilities)
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What a push would change on one device."""
+
+    connector: Connector
+
+    def __call__(self, job: Job) -> DeviceReport:
+        """Connect, read, compare."""
+        started = time.monotonic()
+        with reached(self.connector, job) as session:
+            running = read(session, job)
+        change = remaining(job, running)
+        found = (*value_differences(job, running), *_unconfirmed(job, running))
+        status = Status.WOULD_CHANGE
+        if change.is_empty:
+            status = Status.DIFFERS if found else Status.OK
+        return report(job, status, started, change=change.text, differences=found, notes=running.notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Whether one device runs the plan."""
+
+    connector: Connector
+
+    def __call__(self, job: Job) -> DeviceReport:
+        """Connect, read, compare."""
+        started = time.monotonic()
+        with reached(self.connector, job) as session:
+            running = read(session, job)
+        found = (*all_differences(job, running), *_unconfirmed(job, running))
+        status = Status.DIFFERS if found else Status.OK
+        return report(job, status, started, differences=found, notes=running.notes)
+
+
+def value_differences(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
+    """Values that are not the plan's."""
+    class_of = {queue: name for name, queue in job.quantised.class_queues.items()}
+    return tuple(
+        DeviceDifference(
+            job.device.name,
+            found.port,
+            found.queue,
+            None if found.queue is None else class_of.get(found.queue),
+            found.field,
+            found.expected,
+            found.found,
+        )
+        for found in differences(job.quantised.state, running.state)
+    )
+
+
+def all_differences(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
+    """Values that are not the plan's; where there are none, what a push would send all the same."""
+    found = value_differences(job, running)
+    if found:
+        return found
+    try:
+        change = remaining(job, running)
+    except DeviceError as error:
+        unstated = f"a refusal: {quoted(str(error))}"
+    else:
+        if change.is_empty:
+            return ()
+        unstated = _shortened(change)
+    return (DeviceDifference(job.device.name, "", None, None, PUSH, "nothing to send", unstated),)
+
+
+def _unconfirmed(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
+    """What the device undoes by itself; a push reads it back before it confirms, so there it is no fault."""
+    return tuple(
+        DeviceDifference(job.device.name, "", None, None, PUSH, "confirmed", text)
+        for text in running.unconfirmed
+    )
+
+
+def _shortened(change: Change) -> str:
+    """The first lines of a change, on one line."""
+    lines = change.text.splitlines() or [step.command for step in change.steps]
+    shown = quoted("; ".join(line.strip() for line in lines[:_SHOWN_LINES]))
+    more = len(lines) - _SHOWN_LINES
+    return f"{shown}; and {more} more" if more > 0 else shown
+
+
+def report(
+    job: Job,
+    status: Status,
+    started: float,
+    *,
+    change: str = "",
+    differences: tuple[DeviceDifference, ...] = (),
+    error: str = "",
+    notes: tuple[str, ...] = (),
+    way_back: str = "",
+) -> DeviceReport:
+    """What came of one device since `started`, of the monotonic clock."""
+    return DeviceReport(
+        device=job.device.name,
+        platform=job.device.platform,
+        hardware=job.quantised.capabilities.hardware,
+        status=status,
+        seconds=time.monotonic() - started,
+        change=change,
+        differences=differences,
+        roundings=job.quantised.roundings,
+        error=error,
+        notes=notes,
+        shortfalls=job.quantised.shortfalls,
+        way_back=way_back,
+    )

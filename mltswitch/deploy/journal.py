@@ -1,0 +1,448 @@
+"""What becomes of every change, on the disk before it happens; `status`, `resume` and `rollback` read it.
+
+A change has a folder of its own in the state directory:
+
+    changes/20261126-120501-347561/change.json     who, when, which inventory and devices
+                                   plan.json       what they were to run
+                                   journal.jsonl   a line for each step of each device, flushed to the disk
+                                   leaf1.json      what leaf1 answered before anything was sent to it
+    running/…                      a file for each process at work, locked as long as it lives
+
+A step is written, and on the disk, before it is begun. So whatever ends the process, the last line of a
+device says the most that can have happened to it.
+"""
+
+import errno
+import fcntl
+import getpass
+import hashlib
+import json
+import os
+import platform
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from mltswitch.documents import load_document, write_together
+from mltswitch.errors import MachineError, UserInputError
+from mltswitch.plan import Plan
+
+STATE_VARIABLE: Final = "MLTSWITCH_STATE"
+_OTHERS: Final = 0o007
+"""Permissions that the state directory must not give: a configuration may hold hashes of passwords."""
+
+
+class State(StrEnum):
+    """How far one device has come in one change."""
+
+    PLANNED = "planned"
+    """It belongs to the change, and nothing was sent."""
+    STAGED = "staged"
+    """What ran before is on the disk; any part of the change may be in effect."""
+    APPLIED = "applied"
+    """It has taken every line."""
+    VERIFIED = "verified"
+    """It was read back and runs the plan; from now on it may be saved."""
+    CONFIRMED = "confirmed"
+    """It runs the plan, and saved it where it can."""
+    UNCHANGED = "unchanged"
+    """It ran the plan already, and was only told to save it."""
+    ROLLING_BACK = "rolling-back"
+    """Any part of the way back may be in effect."""
+    ROLLED_BACK = "rolled-back"
+    """It runs again what it ran before, read back."""
+    DROPPED = "dropped"
+    """Nothing was sent, and nothing will be."""
+    CONTINUED = "continued"
+    """A later change has taken it over, and goes back to what ran before this one."""
+    ABANDONED = "abandoned"
+    """The operator has said that nobody will finish it."""
+
+
+_GIVEN_AWAY: Final = (State.CONTINUED, State.ABANDONED)
+TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
+    {
+        State.PLANNED: frozenset({State.STAGED, State.UNCHANGED, State.DROPPED}),
+        State.STAGED: frozenset({State.APPLIED, State.ROLLING_BACK, *_GIVEN_AWAY}),
+        State.APPLIED: frozenset({State.VERIFIED, State.STAGED, State.ROLLING_BACK, *_GIVEN_AWAY}),
+        State.VERIFIED: frozenset({State.CONFIRMED, State.STAGED, State.ROLLING_BACK, *_GIVEN_AWAY}),
+        State.CONFIRMED: frozenset({State.ROLLING_BACK}),
+        State.ROLLING_BACK: frozenset({State.ROLLED_BACK, *_GIVEN_AWAY}),
+        State.UNCHANGED: frozenset(),
+        State.ROLLED_BACK: frozenset(),
+        State.DROPPED: frozenset(),
+        **dict.fromkeys(_GIVEN_AWAY, frozenset[State]()),
+    }
+)
+"""What may follow what; a change that is resumed may send lines again, and is STAGED once more."""
+OPEN: Final = frozenset({State.STAGED, State.APPLIED, State.VERIFIED, State.ROLLING_BACK})
+"""States in which the device may run neither the old nor the new configuration, or has not saved it."""
+
+UNDOABLE: Final = OPEN | {State.CONFIRMED}
+"""States from which the device can go back to what it ran before."""
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Work(_Document):
+    """A process at work on devices: what a second operator is told."""
+
+    command: str
+    user: str
+    host: str
+    process: int
+    since: str
+    """UTC, as ISO 8601 writes it."""
+    devices: dict[str, str]
+    """Name → address and port, in the inventory's order."""
+
+    def __str__(self) -> str:
+        what = f"process {self.process}, `mltswitch {self.command}`, since {self.since}"
+        return f"{self.user} on {self.host} ({what})"
+
+
+class Header(_Document):
+    """What a change is, written before anything is sent."""
+
+    identifier: str
+    work: Work
+    inventory_paths: tuple[Path, ...]
+    plan_sha256: str
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names in the inventory's order."""
+        return tuple(self.work.devices)
+
+
+class Entry(_Document):
+    """A line of the journal."""
+
+    at: str
+    """UTC, as ISO 8601 writes it."""
+    device: str
+    state: State
+    note: str = ""
+    """Why, where something went wrong."""
+
+
+class Backup(_Document):
+    """What one device ran before a change, and what the change was to send."""
+
+    device: str
+    answers: dict[str, str]
+    """Query → what the device answered."""
+    change: str
+    """In the device's own language."""
+    sha256: str
+    """Of the answers: a file that somebody has changed is not sent to a switch."""
+
+    @classmethod
+    def of(cls, device: str, answers: Mapping[str, str], change: str) -> "Backup":
+        """The record with its checksum."""
+        return cls(device=device, answers=dict(answers), change=change, sha256=_digest(answers))
+
+
+def state_directory() -> Path:
+    """$MLTSWITCH_STATE, else `mltswitch` in the directory that XDG's specification gives a user's state."""
+    if given := os.environ.get(STATE_VARIABLE):
+        return Path(given).absolute()
+    home = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(home) if home.startswith("/") else Path.home() / ".local" / "state") / "mltswitch"
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """One change, as far as it is on the disk; threads may record at once."""
+
+    folder: Path
+    header: Header
+    entries: list[Entry]
+    last: dict[str, State]
+    """Device → how far it has come."""
+    _writing: threading.Lock
+
+    @property
+    def identifier(self) -> str:
+        """Name of the change, later ones sort behind earlier ones."""
+        return self.header.identifier
+
+    def state(self, device: str) -> State:
+        """How far one device has come."""
+        return self.last[device]
+
+    def came_to(self, device: str, state: State) -> bool:
+        """Whether the device was ever in this state."""
+        return any(entry.device == device and entry.state is state for entry in self.entries)
+
+    def plan(self) -> Plan:
+        """What the devices were to run; raises UserInputError where the file is not the one of the header."""
+        path = self.folder / "plan.json"
+        if hashlib.sha256(_read(path)).hexdigest() != self.header.plan_sha256:
+            raise UserInputError("is not the plan of this change any more", where=str(path))
+        return load_document(path, Plan)
+
+    def record(self, device: str, state: State, note: str = "") -> None:
+        """Write one step of one device, and return when it is on the disk; raises MachineError."""
+        present = self.state(device)
+        if state is present is State.ROLLING_BACK or state is present is State.STAGED:
+            return  # taken up again
+        if state not in TRANSITIONS[present]:
+            raise ValueError(f"{device}: {state} after {present}")
+        entry = Entry(at=_now(), device=device, state=state, note=note)
+        line = entry.model_dump_json(exclude_defaults=True) + "\n"
+        with self._writing:
+            _append(self.folder / "journal.jsonl", line.encode())
+            self.entries.append(entry)
+            self.last[device] = state
+
+    def stage(self, device: str, answers: Mapping[str, str], change: str) -> None:
+        """Keep what the device runs, then say that it may run something else from now on."""
+        if not self.has_backup(device):  # a resumed change goes back to what ran before its first try
+            self._keep(Backup.of(device, answers, change))
+        self.record(device, State.STAGED)
+
+    def _keep(self, backup: Backup) -> None:
+        path = self.folder / f"{backup.device}.json"
+        try:
+            write_together([(path, backup.model_dump_json(indent=1) + "\n")])
+        except UserInputError as error:
+            raise MachineError(error.what, where=error.where) from None
+        path.chmod(0o600)
+
+    def backup(self, device: str) -> Backup:
+        """What a device ran before; raises UserInputError where the file is missing or was changed."""
+        path = self.folder / f"{device}.json"
+        try:
+            backup = Backup.model_validate_json(_read(path))
+        except ValidationError:
+            backup = None
+        if backup is None or backup.sha256 != _digest(backup.answers):
+            raise UserInputError(
+                "is damaged, so what ran before is not known",
+                where=str(path),
+                hint="push a plan that you trust",
+            )
+        return backup
+
+    def has_backup(self, device: str) -> bool:
+        """Whether something may have been sent to the device."""
+        return (self.folder / f"{device}.json").is_file()
+
+
+def begin(work: Work, plan: Plan, inventory_paths: Iterable[Path]) -> Journal:
+    """A new change, every device of it planned; raises MachineError where it cannot be written."""
+    identifier = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
+    latest = max((path.name for path in _folder("changes").iterdir()), default="")
+    if identifier <= latest:  # the clock was set back, and a later change must sort behind
+        identifier = f"{latest}a"
+    folder = _folder("changes") / identifier
+    text = plan.model_dump_json(by_alias=True, indent=1) + "\n"
+    header = Header(
+        identifier=identifier,
+        work=work,
+        inventory_paths=tuple(inventory_paths),
+        plan_sha256=hashlib.sha256(text.encode()).hexdigest(),
+    )
+    files = ((folder / "plan.json", text), (folder / "change.json", header.model_dump_json(indent=1) + "\n"))
+    with _named(folder):
+        folder.mkdir(mode=0o700)
+    try:
+        write_together(files)
+    except UserInputError as error:
+        raise MachineError(error.what, where=error.where) from None
+    _flush(folder.parent)
+    return _journal(folder, header, [])
+
+
+def changes() -> list[Journal]:
+    """Every change on record, the latest first."""
+    folder = state_directory() / "changes"
+    names = sorted((path.name for path in folder.glob("*") if (path / "change.json").is_file()), reverse=True)
+    return [_load(folder / name) for name in names]
+
+
+def change(identifier: str | None) -> Journal:
+    """One change by its name or the beginning of it, None: the latest; raises UserInputError."""
+    folder = state_directory() / "changes"
+    names = sorted(path.name for path in folder.glob("*") if (path / "change.json").is_file())
+    matches = [name for name in names if name.startswith(identifier or "")]
+    if not names or not matches:
+        what = f"there is no change {identifier!r}" if names else "there is no change on record"
+        raise UserInputError(what, where=str(folder), hint="`mltswitch history` lists them" if names else "")
+    if identifier is not None and len(matches) > 1 and identifier not in matches:
+        raise UserInputError(f"{len(matches)} changes begin with {identifier!r}", where=str(folder))
+    return _load(folder / (identifier if identifier in matches else matches[-1]))
+
+
+def counted(states: Iterable[State]) -> str:
+    """`3 confirmed, 1 staged`, in the order of the states."""
+    counts = Counter(states)
+    return ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
+
+
+def open_changes(devices: Mapping[str, str], journals: Iterable[Journal]) -> dict[str, Journal]:
+    """Device → the change that is unfinished on it; asked for by name and address."""
+    found: dict[str, Journal] = {}
+    for journal in journals:
+        for name, address in journal.header.work.devices.items():
+            if devices.get(name) == address and journal.last[name] in OPEN:
+                found.setdefault(name, journal)
+    return found
+
+
+@contextmanager
+def working(command: str, devices: Mapping[str, str]) -> Iterator[Work]:
+    """Have these devices to oneself as long as the process lives; raises UserInputError naming who has them.
+
+    The lock is the kernel's (flock), so it ends with its process, however that ends.
+    """
+    work = Work(
+        command=command,
+        user=getpass.getuser(),
+        host=platform.node(),
+        process=os.getpid(),
+        since=_now(),
+        devices=dict(devices),
+    )
+    folder = _folder("running")
+    path = folder / f"{os.getpid()}-{secrets.token_hex(4)}"
+    with _named(path), _locked(folder / ".lock"):
+        for other in folder.glob("[0-9]*"):
+            _check_free(other, work)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(file, work.model_dump_json().encode())
+        except OSError:
+            os.close(file)
+            path.unlink()
+            raise
+    try:
+        yield work
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(file)
+
+
+def _check_free(path: Path, work: Work) -> None:
+    """Raise UserInputError where a living process has one of the devices; forget those that have died."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            other = Work.model_validate_json(file.read())
+        else:
+            path.unlink()
+            return
+    taken = set(other.devices.values())
+    shared = [name for name, address in work.devices.items() if address in taken]
+    if shared:
+        more = f" and {len(shared) - 1} more" if len(shared) > 1 else ""
+        raise UserInputError(
+            f"{other} works on it{more}",
+            where=shared[0],
+            hint="wait for it, or end that process: `mltswitch status` tells then how far it came",
+        )
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _load(folder: Path) -> Journal:
+    header = load_document(folder / "change.json", Header)
+    entries: list[Entry] = []
+    path = folder / "journal.jsonl"
+    lines = _read(path).split(b"\n") if path.exists() else []
+    # What stands behind the last line end was never finished, so what it announces was never begun.
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            entries.append(Entry.model_validate_json(line))
+        except ValidationError:
+            raise UserInputError("is no line of a journal", where=f"{path}:{number}") from None
+    return _journal(folder, header, entries)
+
+
+def _journal(folder: Path, header: Header, entries: list[Entry]) -> Journal:
+    last = dict.fromkeys(header.devices, State.PLANNED) | {entry.device: entry.state for entry in entries}
+    return Journal(folder, header, entries, last, threading.Lock())
+
+
+def _folder(name: str) -> Path:
+    folder = state_directory() / name
+    with _named(folder):
+        for path in (folder.parent, folder):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.parent.stat().st_mode & _OTHERS:
+            raise UserInputError(
+                "others may read or write it, and configurations of switches will lie there",
+                where=str(folder.parent),
+                hint=f"`chmod o-rwx {folder.parent}`, or name another folder in {STATE_VARIABLE}",
+            )
+    return folder
+
+
+def _append(path: Path, line: bytes) -> None:
+    """Add the line, whole and flushed to the disk, or leave the file as it is; raises MachineError."""
+    with _named(path), path.open("ab", buffering=0) as file:
+        path.chmod(0o600)
+        size = file.tell()
+        try:
+            written = file.write(line)
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise
+        if written != len(line):  # half a line would spoil the next one
+            file.truncate(size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _digest(answers: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(dict(answers), sort_keys=True).encode()).hexdigest()
+
+
+def _read(path: Path) -> bytes:
+    with _named(path):
+        return path.read_bytes()
+
+
+def _flush(folder: Path) -> None:
+    """A new file's name is on the disk when its folder is."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise MachineError(
+            f"cannot be used: {error.strerror}",
+            where=str(path),
+            hint=f"what becomes of switches is written there; {STATE_VARIABLE} names another folder",
+        ) from None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

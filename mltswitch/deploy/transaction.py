@@ -1,0 +1,226 @@
+"""One device's part of a change: forward, saved, and back; each step is in the journal before it is begun.
+
+    planned ─ staged ─ applied ─ verified ─ confirmed
+                 └─────────┴─────────┴──────────┴─ rolling back ─ rolled back
+
+A device that refuses a line, or reads back wrong, is taken back to what it ran before, at once. Where it
+cannot be reached for that, the journal keeps its state, and `resume`, `rollback` or another push goes on from
+there: they read what the device runs first, so they do not depend on how far the change came.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from mltswitch.deploy.comparison import (
+    all_differences,
+    reached,
+    read,
+    remaining,
+    report,
+    value_differences,
+)
+from mltswitch.deploy.conversation import Connector, Conversation, explained, place
+from mltswitch.deploy.journal import OPEN, Journal, State
+from mltswitch.deploy.prepare import Job
+from mltswitch.deploy.results import DeviceDifference, DeviceReport, Status
+from mltswitch.errors import DeviceError, UserInputError
+from mltswitch.targets import Change, RunningState, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Carries one change out, device by device."""
+
+    connector: Connector
+    journal: Journal
+    saves: bool = True
+    """Whether each device is saved as soon as it is verified; else `confirm` does it."""
+    earlier: Mapping[str, Journal] = field(default_factory=dict)
+    """Device → a change that is unfinished on it, which this one takes over."""
+
+    def forward(self, job: Job) -> DeviceReport:
+        """Change the device, read it back, save it; where that fails, take it back, and report why."""
+        progress = _Progress(time.monotonic())
+        try:
+            with reached(self.connector, job) as session:
+                self._change(session, job, progress)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the operator must learn how far it came)
+            return self._broken_off(job, progress, error)
+        change = progress.change
+        return report(
+            job,
+            Status.OK if change.is_empty else Status.CHANGED,
+            progress.started,
+            change=change.text,
+            differences=progress.before,
+            # What was just saved is what the notes missed; where nothing could be saved, they stand.
+            notes=() if change.save and self.saves else progress.notes,
+            way_back="" if change.is_empty else change.way_back,
+        )
+
+    def _change(self, session: Conversation, job: Job, progress: "_Progress") -> None:
+        name = job.device.name
+        running = read(session, job)
+        progress.notes = running.notes
+        progress.before = progress.left = value_differences(job, running)
+        progress.change = change = remaining(job, running)
+        _check_steps((*change.steps, *change.save))
+        earlier = self.earlier.get(name)
+        if not change.is_empty or earlier is not None:
+            answers = running.answers if earlier is None else _inherited(earlier, job)
+            self.journal.stage(name, answers, change.text)
+            if earlier is not None:
+                earlier.record(name, State.CONTINUED, self.journal.identifier)
+        if not change.is_empty:
+            session.apply(change.steps)
+            self.journal.record(name, State.APPLIED)
+            progress.left = all_differences(job, read(session, job))
+        if progress.left:
+            raise DeviceError("runs something else than the plan", where=place(job.device))
+        self._save(session, job, change)
+
+    def confirm(self, job: Job) -> DeviceReport:
+        """Save a device that runs the plan; one that does not any more fails, and stays as it is."""
+        started = time.monotonic()
+        with reached(self.connector, job) as session:
+            running = read(session, job)
+            left = all_differences(job, running)
+            if left:
+                error = f"{place(job.device)}: runs something else than the plan by now. Nothing is saved"
+                return report(job, Status.FAILED, started, differences=left, error=error)
+            self._confirm(session, job.device.name, remaining(job, running))
+        return report(job, Status.CHANGED, started)
+
+    def back(self, job: Job) -> DeviceReport:
+        """Take the device back to what it ran before, read it back, and save it where the change may have
+        saved; raises MltswitchError."""
+        started, name = time.monotonic(), job.device.name
+        backup = self.journal.backup(name)
+        was_saved = self.journal.came_to(name, State.VERIFIED)
+        self.journal.record(name, State.ROLLING_BACK)
+        with reached(self.connector, job) as session:
+            change = _way_back(job, backup.answers, read(session, job))
+            _check_steps((*change.steps, *change.save))
+            session.apply(change.steps)
+            left = change if change.is_empty else _way_back(job, backup.answers, read(session, job))
+            if not left.is_empty:
+                raise DeviceError(
+                    f"does not run what it ran before: still to be sent are {len(left.steps)} lines, "
+                    f"{left.steps[0].command!r} first",
+                    where=place(job.device),
+                )
+            if was_saved:
+                session.apply(change.save)
+        self.journal.record(name, State.ROLLED_BACK)
+        return report(job, Status.ROLLED_BACK, started, change=change.text)
+
+    def _save(self, session: Conversation, job: Job, change: Change) -> None:
+        name = job.device.name
+        if change.is_empty and self.journal.state(name) is State.PLANNED:
+            session.apply(change.save)  # it ran the plan already; the change before may not have been saved
+            self.journal.record(name, State.UNCHANGED)
+            return
+        if self.journal.state(name) is State.STAGED:  # resumed, and all lines had been taken
+            self.journal.record(name, State.APPLIED)
+        if self.saves:
+            self._confirm(session, name, change)
+
+    def _confirm(self, session: Conversation, name: str, change: Change) -> None:
+        if self.journal.state(name) is State.APPLIED:
+            self.journal.record(name, State.VERIFIED)
+        session.apply(change.save)
+        self.journal.record(name, State.CONFIRMED)
+
+    def _broken_off(self, job: Job, progress: "_Progress", error: Exception) -> DeviceReport:
+        """The report of a device that failed, after it was taken back where something was sent."""
+        why = explained(job.device, error)
+        return report(
+            job,
+            Status.FAILED,
+            progress.started,
+            change=progress.change.text,
+            differences=progress.left,
+            error=f"{why}. {self._ending(job, why)}",
+        )
+
+    def _ending(self, job: Job, why: str) -> str:
+        """How the device stands after its change has failed, as a sentence."""
+        name, identifier = job.device.name, self.journal.identifier
+        state = self.journal.state(name)
+        if state is State.PLANNED:
+            self.journal.record(name, State.DROPPED, why)
+        if state not in OPEN:
+            return "Nothing was sent"
+        if state is State.VERIFIED:
+            return (
+                "The plan is applied and read back, but not saved, so a reboot may lose it; "
+                f"`mltswitch resume {identifier}` or the next push saves it"
+            )
+        try:
+            self.back(job)
+        except Exception as second:  # noqa: BLE001 (the first error is what the operator must see)
+            return (
+                "The change may be partly in effect, and nothing is saved; the way back failed: "
+                f"{explained(job.device, second)}. `mltswitch status {identifier}` tells what it runs, "
+                f"`mltswitch resume {identifier}` and `mltswitch rollback {identifier}` finish it"
+            )
+        return "It runs again what it ran before"
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What the report of one device will say, as far as its change has come."""
+
+    started: float
+    change: Change = field(default_factory=lambda: Change(()))
+    before: tuple[DeviceDifference, ...] = ()
+    left: tuple[DeviceDifference, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _inherited(earlier: Journal, job: Job) -> dict[str, str]:
+    """What ran before an unfinished change, which this one takes over; raises DeviceError."""
+    answers = earlier.backup(job.device.name).answers
+    if not answers.keys() >= set(job.target.queries(job.quantised.state)):
+        raise DeviceError(
+            f"change {earlier.identifier} is unfinished on it, and this plan concerns other ports or queues",
+            where=place(job.device),
+            hint=f"finish it first: `mltswitch resume {earlier.identifier}`, or `rollback` in its place",
+        )
+    return answers
+
+
+def _way_back(job: Job, answers: dict[str, str], running: RunningState) -> Change:
+    if job.target.restore is None:
+        raise DeviceError("has no way back: push the plan that ran before", where=place(job.device))
+    missing = [query for query in job.target.queries(job.quantised.state) if query not in answers]
+    if missing:
+        raise UserInputError(
+            f"another version of mltswitch has recorded what it ran before, without {missing[0]!r}",
+            where=place(job.device),
+        )
+    return job.target.restore(answers, running, job.quantised.state, job.quantised.capabilities)
+
+
+def where_it_stands(connector: Connector, journal: Journal, job: Job) -> DeviceReport:
+    """What a device of a change runs now, by its own answers: the plan, what it ran before, or neither."""
+    started, name = time.monotonic(), job.device.name
+    with reached(connector, job) as session:
+        running = read(session, job)
+    left = all_differences(job, running)
+    if not left:
+        return report(job, Status.RUNS_NEW, started, notes=running.notes)
+    is_old = journal.has_backup(name) and _way_back(job, journal.backup(name).answers, running).is_empty
+    untouched = not journal.has_backup(name)
+    status = Status.RUNS_OLD if is_old or untouched else Status.DIFFERS
+    return report(job, status, started, differences=left, notes=running.notes)
+
+
+def _check_steps(steps: Iterable[Step]) -> None:
+    """The last gate before the wire: a line end would make two commands of one."""
+    for step in steps:
+        if not step.command.isprintable():
+            raise UserInputError(
+                f"the line {step.command!r} has a control character in it, so it is not sent"
+            )
