@@ -31,7 +31,12 @@ def check_identity(device: Device, target: Target, conversation: Conversation) -
 
 
 def _check_hostname(device: Device, identity: Identity) -> None:
-    """Compares first labels: a switch may call itself leaf1 or leaf1.example.net."""
+    """Compares first labels: a switch may call itself leaf1 or leaf1.example.net.
+
+    A box without a name is known by its serial number, where the inventory has that.
+    """
+    if not identity.hostname and device.serial:
+        return
     wanted = dict.fromkeys((device.hostname,) if device.hostname else (device.name, device.switch))
     if _label(identity.hostname) not in map(_label, wanted):
         raise _stranger(

@@ -18,6 +18,8 @@ from mltswitch.lab.emulators import (
     EmulatorServer,
     EosDevice,
     Faults,
+    IcosDevice,
+    OnyxDevice,
     SonicDevice,
     load_authorized_keys,
     load_host_key,
@@ -31,6 +33,8 @@ from tests.deploy.sshd import Sshd, make_key
 KINDS: dict[str, Callable[[str], EmulatedDevice]] = {
     "cumulus": CumulusDevice,
     "eos": EosDevice,
+    "icos": IcosDevice,
+    "onyx": OnyxDevice,
     "sonic": SonicDevice,
 }
 READERS = {name: target for name, target in targets().items() if target.identify is not None}
