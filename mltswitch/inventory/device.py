@@ -77,6 +77,12 @@ class Device:
     become: bool = False
     """Whether commands in a shell run as root, by sudo; a command line always enters its privileged mode."""
     become_password: Secret | None = None
+    hostname: str = ""
+    """What the device calls itself; empty: its name here or in the fabric."""
+    serial: str = ""
+    """Its serial number, where the inventory says which; empty: any."""
+    model: str = ""
+    """Its hardware in the vendor's words, where the inventory says which; empty: any."""
 
     @property
     def secrets(self) -> tuple[Secret, ...]:

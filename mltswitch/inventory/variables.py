@@ -105,6 +105,9 @@ _Address = Annotated[
     AfterValidator(_whole_path),
 ]
 """Or gRPC's name for a Unix socket (unix(7): a path of at most 107 bytes)."""
+_Serial = Annotated[_Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9:._/-]{0,63}$")]
+_Model = Annotated[_Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 +()._/-]{0,63}$")]
+"""Both are the vendor's words: `MT1822K07815` or a MAC address, and `DCS-7050CX3-32S-F`."""
 _User = Annotated[_Text, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}$")]
 _Number = Annotated[int, BeforeValidator(_whole_number)]
 _Port = Annotated[_Number, Field(ge=1, le=65535)]
@@ -149,6 +152,9 @@ class Used(BaseModel):
     mltswitch_platform: _Name | None = None
     mltswitch_known_hosts_file: _File = Field(default="~/.ssh/known_hosts", validate_default=True)
     mltswitch_switch: _Name | None = None
+    mltswitch_hostname: _Name | None = None
+    mltswitch_serial: _Serial | None = None
+    mltswitch_model: _Model | None = None
     mltswitch_password_env: _VariableName | None = None
     mltswitch_key_passphrase_env: _VariableName | None = None
     mltswitch_become_password_env: _VariableName | None = None
@@ -192,6 +198,9 @@ def device_from(host: str, listed: Listed, source: Path, folder: Path | None) ->
         ),
         connect_seconds=used.ansible_ssh_timeout,
         become=used.ansible_become,
+        hostname=used.mltswitch_hostname or "",
+        serial=used.mltswitch_serial or "",
+        model=used.mltswitch_model or "",
         become_password=_secret(used, "mltswitch_become_password_env", "ansible_become_password", where),
     )
 

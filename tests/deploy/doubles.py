@@ -116,6 +116,9 @@ class FileTarget:
     platform = "file"
     session = Session.SHELL
     netmiko_type = "linux"
+    identity_queries = ()
+    identify = None
+    """A file says nothing about the switch that it stands for."""
 
     def running(self, switch: str) -> Path:
         """Where a switch keeps what it runs."""

@@ -132,7 +132,7 @@ class CumulusSession:
     def _programs(self, words: list[str], contents: bytes) -> CommandResult:
         match words:
             case ["nv", *arguments]:
-                return nv(self._device.revisions, self._device.files, arguments)
+                return nv(self._device.name, self._device.revisions, self._device.files, arguments)
             case ["tee", *paths]:
                 return self._store(paths, CommandResult(contents), shows=True)
             case ["cat"]:

@@ -13,7 +13,7 @@ import yaml
 from mltswitch.lab.emulators.cumulus_revisions import RefusedConfigError, Revisions
 from mltswitch.lab.emulators.cumulus_schema import SchemaError
 from mltswitch.lab.emulators.cumulus_tree import Tree, difference, joined, leaves
-from mltswitch.lab.emulators.device import CommandResult
+from mltswitch.lab.emulators.device import CommandResult, mac_address, serial_number
 
 VERSION: Final = "Cumulus Linux 5.9.2"
 _HEADER: Final[Tree] = {
@@ -24,8 +24,10 @@ _HEADER: Final[Tree] = {
 }
 
 
-def nv(revisions: Revisions, files: Mapping[str, bytes], arguments: Sequence[str]) -> CommandResult:
-    """Run `nv` with these arguments."""
+def nv(
+    name: str, revisions: Revisions, files: Mapping[str, bytes], arguments: Sequence[str]
+) -> CommandResult:
+    """Run `nv` of the switch `name` with these arguments."""
     try:
         match list(arguments):
             case ["set", *words] if words:
@@ -36,9 +38,24 @@ def nv(revisions: Revisions, files: Mapping[str, bytes], arguments: Sequence[str
                 return CommandResult()
             case ["config", *words] if words:
                 return _config(revisions, files, words)
+            case ["show", "system" | "platform" as part, "-o", "json"]:
+                hostname = revisions.applied["system"]["hostname"]
+                system = {"build": VERSION, "hostname": hostname}
+                shown = system if part == "system" else _platform(name)
+                return _output(json.dumps(shown, indent=2) + "\n")
     except SchemaError as error:
         return _failure(f"Invalid Command: {arguments[0]} {error}\n")
     return _failure(f"Invalid Command: {' '.join(arguments)}\n")
+
+
+def _platform(name: str) -> Tree:
+    """As release 5.9 and later print it; earlier ones list the software."""
+    return {
+        "manufacturer": "Mellanox",
+        "product-name": _HEADER["model"],
+        "serial-number": serial_number(name),
+        "system-mac": mac_address(name),
+    }
 
 
 def _config(revisions: Revisions, files: Mapping[str, bytes], words: list[str]) -> CommandResult:

@@ -1,5 +1,6 @@
 """What the SSH server needs to know about an emulated switch."""
 
+import hashlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,6 +52,16 @@ class EmulatedDevice(Protocol):
     def execute(self, username: str, command: str, read_stdin: Callable[[], bytes]) -> CommandResult | None:
         """Run `ssh host command`; None where the switch offers no such thing."""
         ...
+
+
+def serial_number(name: str) -> str:
+    """Serial number of an emulated switch: different for each name, the same at each start."""
+    return f"EMU{hashlib.sha256(name.encode()).hexdigest()[:9].upper()}"
+
+
+def mac_address(name: str) -> str:
+    """Base MAC address of an emulated switch, locally administered (IEEE 802), different for each name."""
+    return f"02:{hashlib.sha256(name.encode()).digest()[:5].hex(':')}"
 
 
 class NamedDevice:

@@ -405,7 +405,11 @@ def _show_unsaved(session: EosSession, _: Values) -> Answer:
 
 
 def _show_version(session: EosSession, _: Values) -> Answer:
-    return Answer(json.dumps(eos_show.version(session.device.model), indent=4) + "\n")
+    return Answer(json.dumps(eos_show.version(session.device.model, session.device.name), indent=4) + "\n")
+
+
+def _show_hostname(session: EosSession, _: Values) -> Answer:
+    return Answer(json.dumps(eos_show.hostname(session.device.name), indent=4) + "\n")
 
 
 def _show_sessions(session: EosSession, _: Values) -> Answer:
@@ -477,6 +481,7 @@ _EXEC: Final[tuple[Command[Action], ...]] = (
     Command(("show", "running-config"), _show_running_config),
     Command(("show", "running-config", "diffs"), _show_unsaved),
     Command(("show", "version", "|", "json"), _show_version),
+    Command(("show", "hostname", "|", "json"), _show_hostname),
     Command(("show", "configuration", "sessions", "detail", "|", "json"), _show_sessions),
 )
 _CONFIG: Final[tuple[Command[Action], ...]] = (

@@ -2,14 +2,16 @@
 
 The running configuration follows the order and the indentation of the configurations that aristanetworks/avd
 tests against switches; what is as delivered is left out. The JSON of the config sessions is the part of which
-napalm's driver reads the states, that of the version the part of which ANTA reads the model. Ours: several
-code points of one traffic class stand on one line, and the differences to what is saved are a unified diff.
+napalm's driver reads the states, those of version and host name the part of which it reads its facts. Ours:
+several code points of one traffic class stand on one line, and the differences to what is saved are a unified
+diff.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 from typing import Final
 
+from mltswitch.lab.emulators.device import mac_address, serial_number
 from mltswitch.lab.emulators.eos_state import (
     LOW_ORDER,
     EosConfiguration,
@@ -54,9 +56,20 @@ def unsaved(saved: str, running: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def version(model: str) -> dict[str, object]:
+def version(model: str, name: str) -> dict[str, object]:
     """`show version | json`."""
-    return {"mfgName": "Arista", "modelName": model, "version": RELEASE}
+    return {
+        "mfgName": "Arista",
+        "modelName": model,
+        "serialNumber": serial_number(name),
+        "systemMacAddress": mac_address(name),
+        "version": RELEASE,
+    }
+
+
+def hostname(name: str) -> dict[str, object]:
+    """`show hostname | json`; the emulator has no domain."""
+    return {"hostname": name, "fqdn": name}
 
 
 def sessions(states: Mapping[str, str]) -> dict[str, object]:

@@ -285,7 +285,11 @@ def _show_port(show: Callable[[str, Port], str]) -> Action:
 
 
 def _show_version(session: IcosSession, _values: Values) -> Answer:
-    return Answer(icos_show.version(session.device.model))
+    return Answer(icos_show.version(session.device.model, session.device.name))
+
+
+def _show_hosts(session: IcosSession, _values: Values) -> Answer:
+    return Answer(icos_show.hosts(session.device.name))
 
 
 _INTERFACE: Final = Argument("interface", str.lower)
@@ -302,6 +306,7 @@ _EXEC: Final[tuple[Command[Action], ...]] = (
     Command(("write", "memory"), _ask),
     Command(("write", "memory", "confirm"), _save),
     Command(("show", "version"), _show_version),
+    Command(("show", "hosts"), _show_hosts),
     Command(("show", "running-config"), _show(icos_show.running_config)),
     Command(
         ("show", "classofservice", "ip-dscp-mapping"),

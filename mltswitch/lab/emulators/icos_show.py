@@ -9,6 +9,7 @@ the one that many public configurations have.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from mltswitch.lab.emulators.device import mac_address, serial_number
 from mltswitch.lab.emulators.icos_state import (
     DEFAULT_DSCP_TO_QUEUE,
     Curve,
@@ -18,6 +19,7 @@ from mltswitch.lab.emulators.icos_state import (
     Trust,
 )
 
+RELEASE: Final = "3.4.3.7"
 _LABEL_WIDTH: Final = 47
 _TRUST_WORDS: Final = {Trust.DOT1P: "Dot1P", Trust.IP_DSCP: "IP DSCP", Trust.UNTRUSTED: "Untrusted"}
 _NAMED: Final[Mapping[int, str]] = {
@@ -32,13 +34,21 @@ def _field(label: str, value: object) -> str:
     return f"{label.ljust(_LABEL_WIDTH, '.')} {value}\n"
 
 
-def version(model: str) -> str:
+def hosts(name: str) -> str:
+    """`show hosts` without any host that it knows."""
+    return "\n" + _field("Host name", name)
+
+
+def version(model: str, name: str) -> str:
     """`show version`."""
     return (
         "\n"
         + _field("Machine Description", "Dell Networking Switch")
         + _field("System Model ID", model)
         + _field("Machine Type", f"Dell Networking {model}")
+        + _field("Serial Number", serial_number(name))
+        + _field("Burned In MAC Address", mac_address(name))
+        + _field("Software Version", RELEASE)
     )
 
 
@@ -113,7 +123,7 @@ def running_config(name: str, configuration: IcosConfiguration) -> str:
         "!Current Configuration:",
         "!",
         f'!System Description "{name}, emulator, Linux"',
-        '!System Software Version "3.4.3.7"',
+        f'!System Software Version "{RELEASE}"',
         "!",
         "configure",
         *(["ip routing"] if configuration.ip_routing else []),

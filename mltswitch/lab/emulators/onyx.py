@@ -186,6 +186,16 @@ def _show_version(_session: OnyxSession, values: Values) -> Answer:
     return _print(onyx_show.version(), values)
 
 
+def _show_hostname(session: OnyxSession, values: Values) -> Answer:
+    _no_json(values)
+    return Answer(f"Hostname: {session.device.name}\n")
+
+
+def _show_inventory(session: OnyxSession, values: Values) -> Answer:
+    _no_json(values)
+    return Answer(onyx_show.inventory(session.device.name))
+
+
 def _print(shown: onyx_show.JsonValue, values: Values) -> Answer:
     if values.raw.get("json-print"):
         return Answer(json.dumps(shown, indent=4) + "\n")
@@ -236,6 +246,8 @@ _USER: Final[tuple[Command[Action], ...]] = (
     Command(("no", "cli", "session", "paging", "enable"), _ignore),
     Command(("cli", "session", "paging", "enable"), _ignore),
     Command(("show", "version"), _show_version),
+    Command(("show", "hosts"), _show_hostname),
+    Command(("show", "inventory"), _show_inventory),
     Command(
         ("show", "interfaces", "ethernet", argument.PORT, "congestion-control"),
         _show_port(onyx_show.congestion_control),

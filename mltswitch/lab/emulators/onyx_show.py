@@ -12,6 +12,7 @@ from ipaddress import IPv4Address
 from itertools import groupby
 from typing import Final
 
+from mltswitch.lab.emulators.device import serial_number
 from mltswitch.lab.emulators.onyx_state import (
     DEFAULT_MTU_BYTES,
     DEFAULT_WEIGHTS,
@@ -43,6 +44,17 @@ def version() -> dict[str, JsonValue]:
         "Version summary": f"X86_64 {RELEASE} emulator x86_64",
         "Product model": "x86onie",
     }
+
+
+def inventory(name: str) -> str:
+    """`show inventory`: the row of the box."""
+    row = "{:16} {:20} {}\n"
+    return (
+        f"{_RULE}\n"
+        + row.format("Module", "Part Number", "Serial Number")
+        + f"{_RULE}\n"
+        + row.format("CHASSIS", "MSN2700-CS2F", serial_number(name))
+    )
 
 
 def congestion_control(name: str, port: Port) -> list[JsonValue]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from mltswitch.lab.emulators.device import mac_address
 from mltswitch.lab.emulators.sonic_yang import Database, Entry, Table
 
 MAX_PORTS: Final = 64
@@ -125,7 +126,7 @@ def default_database(hostname: str, port_count: int, box_name: str = DEFAULT_BOX
                 "hostname": hostname,
                 "hwsku": box.hwsku,
                 "platform": box.platform,
-                "mac": "02:00:00:00:00:01",
+                "mac": mac_address(hostname),
                 "type": "ToRRouter",
                 "bgp_asn": "65100",
                 "buffer_model": "traditional",

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from mltswitch.lab.emulators.device import CommandResult
+from mltswitch.lab.emulators.device import CommandResult, serial_number
 from mltswitch.lab.emulators.sonic_config import config
 from mltswitch.lab.emulators.sonic_filesystem import FileError
 from mltswitch.lab.emulators.sonic_process import Process, Program, UsageError, failure, options, output
@@ -18,6 +18,7 @@ Platform: {platform}
 HwSKU: {hwsku}
 ASIC: {asic}
 ASIC Count: 1
+Serial Number: {serial}
 """
 
 
@@ -29,10 +30,16 @@ def _show(process: Process) -> CommandResult:
             metadata = process.device.config_db.get("DEVICE_METADATA", {}).get("localhost", {})
             asic = "mellanox" if "mlnx" in str(metadata.get("platform")) else "broadcom"
             names = {name: metadata.get(name) for name in ("platform", "hwsku")}
-            return output(_VERSION.format(build=process.device.build, asic=asic, **names))
+            serial = serial_number(process.device.name)
+            return output(_VERSION.format(build=process.device.build, asic=asic, serial=serial, **names))
         case arguments:
             usage = 'Usage: show [OPTIONS] COMMAND [ARGS]...\nTry "show -h" for help.\n'
             return failure(f'{usage}\nError: No such command "{" ".join(arguments)}".\n', 2)
+
+
+def _hostname(process: Process) -> CommandResult:
+    metadata = process.device.config_db.get("DEVICE_METADATA", {}).get("localhost", {})
+    return output(f"{metadata.get('hostname', 'sonic')}\n")
 
 
 def _sonic_cfggen(process: Process) -> CommandResult:
@@ -172,6 +179,7 @@ def _false(_process: Process) -> CommandResult:
 PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
     {
         "show": _show,
+        "hostname": _hostname,
         "config": config,
         "counterpoll": _counterpoll,
         "sonic-cfggen": _sonic_cfggen,

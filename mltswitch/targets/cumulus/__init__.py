@@ -12,7 +12,7 @@ from mltswitch.targets.cumulus.commands import PORT_NAME
 from mltswitch.targets.cumulus.diff import change_between
 from mltswitch.targets.cumulus.document import check_expressible
 from mltswitch.targets.cumulus.parse import read_files
-from mltswitch.targets.cumulus.read import queries_for, read_answers
+from mltswitch.targets.cumulus.read import PLATFORM, SYSTEM, identify, queries_for, read_answers
 from mltswitch.targets.cumulus.render import COMMANDS, YAML, write_files
 from mltswitch.targets.target import Target
 
@@ -32,4 +32,9 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    identity_queries=(
+        PLATFORM,
+        SYSTEM,
+    ),
+    identify=identify,
 )

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
-from mltswitch.targets.base import RunningState
+from mltswitch.targets.base import Identity, RunningState
 from mltswitch.targets.common import known_form
 from mltswitch.targets.cumulus.ingress import INBOUND, foreign_acls
 from mltswitch.targets.cumulus.interpret import Interpreter, lossless_priorities, routes_of, static_routes
@@ -21,6 +21,8 @@ from mltswitch.targets.state import RouteState, SwitchState
 
 CONFIG: Final = "nv config show -o json"
 PENDING: Final = "nv config diff -o json"
+SYSTEM: Final = "nv show system -o json"
+PLATFORM: Final = "nv show platform -o json"
 OLDEST_RELEASE: Final = (5, 4)
 """Its successors say `profile` where a port is bound, and `min-threshold` without `-bytes`."""
 
@@ -54,6 +56,25 @@ def pending_changes(answers: Mapping[str, str]) -> tuple[Tree, Tree]:
                     raise ValueError(f"more than one `{verb}`")
                 trees[verb] = expanded(tree or {})
         return trees["set"], trees["unset"]
+
+
+def identify(answers: Mapping[str, str]) -> Identity:
+    """Who the switch says it is; raises DeviceError.
+
+    NVIDIA's NVUE reference shows both commands. Before release 5.9 `nv show platform` lists the software
+    instead, so serial number and model are not known there.
+    """
+    with known_form(SYSTEM):
+        system = json.loads(answers[SYSTEM])
+        name, build = str(system["hostname"]), str(system.get("build", ""))
+    with known_form(PLATFORM):
+        platform = json.loads(answers[PLATFORM])
+        return Identity(
+            name,
+            str(platform.get("serial-number") or platform.get("system-mac", "")),
+            str(platform.get("product-name", "")),
+            build,
+        )
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from mltswitch.capabilities import Bandwidth, BitRate, Capabilities, PortShare
 from mltswitch.errors import DeviceError
-from mltswitch.targets.base import RunningState
+from mltswitch.targets.base import Identity, RunningState
 from mltswitch.targets.common import NO_NEXT_HOP, NULL_INTERFACE, as_discarding, known_form
 from mltswitch.targets.eos.capabilities import BOX_CHIPS, RATE_STEP_BPS, TRAFFIC_CLASSES, queue_word
 from mltswitch.targets.eos.hazards import check_hazards
@@ -37,6 +37,7 @@ from mltswitch.wire.tos import DSCP_COUNT
 RUNNING_CONFIG: Final = "show running-config"
 SESSIONS: Final = "show configuration sessions detail | json"
 VERSION: Final = "show version | json"
+HOSTNAME: Final = "show hostname | json"
 UNSAVED: Final = "show running-config diffs"
 """What runs and is not in the startup configuration; nothing where all is saved."""
 OWN_SESSION: Final = re.compile(r"mltswitch-([0-9]{1,6})")
@@ -87,6 +88,24 @@ class RunningSettings:
     """By name, the wanted ones."""
     policies_used_elsewhere: frozenset[str]
     """Those of ours that a port or a profile has that is not wanted."""
+
+
+def identify(answers: Mapping[str, str]) -> Identity:
+    """Who the switch says it is; raises DeviceError.
+
+    The fields are those that napalm's driver reads for its facts. A vEOS has no serial number and answers an
+    empty one: its system MAC address stands there.
+    """
+    with known_form(HOSTNAME):
+        name = str(_json(answers[HOSTNAME])["hostname"])
+    with known_form(VERSION):
+        shown = _json(answers[VERSION])
+        return Identity(
+            name,
+            str(shown.get("serialNumber") or shown.get("systemMacAddress", "")),
+            str(shown["modelName"]),
+            str(shown["version"]),
+        )
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from mltswitch.targets.icos.capabilities import HARDWARE, PLATFORM, REFUSED
 from mltswitch.targets.icos.diff import change_between
 from mltswitch.targets.icos.grammar import PORT_NAME
 from mltswitch.targets.icos.parse import read_files
-from mltswitch.targets.icos.read import queries_for, read_answers
+from mltswitch.targets.icos.read import HOSTS, VERSION, identify, queries_for, read_answers
 from mltswitch.targets.icos.render import FILE, check_expressible, write_files
 from mltswitch.targets.icos.restore import restoring_change
 from mltswitch.targets.target import Target
@@ -35,5 +35,10 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    identity_queries=(
+        HOSTS,
+        VERSION,
+    ),
+    identify=identify,
     restore=restoring_change,
 )

@@ -14,7 +14,7 @@ from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
-from mltswitch.targets.base import RunningState
+from mltswitch.targets.base import Identity, RunningState
 from mltswitch.targets.common import known_form, static_route
 from mltswitch.targets.icos.capabilities import HARDWARE, QUEUE_COUNT, USER_PRIORITIES, model_of
 from mltswitch.targets.icos.policy import OwnPolicies, attach_line, read_policies
@@ -25,7 +25,8 @@ from mltswitch.targets.state import RouteState, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
 
 RUNNING_CONFIG: Final = "show running-config"
-_VERSION: Final = "show version"
+HOSTS: Final = "show hosts"
+VERSION: Final = "show version"
 _MODEL_FIELDS: Final = ("system model id", "machine model")
 """Of Dell's N-series, and of other FASTPATHs."""
 _DSCP_MAP: Final = "show classofservice ip-dscp-mapping"
@@ -61,13 +62,37 @@ _MANAGEMENTS: Final = {
 }
 
 
+def identify(answers: Mapping[str, str]) -> Identity:
+    """Who the switch says it is; raises DeviceError.
+
+    Manuals of NETGEAR and Dell name the field `Host name` of `show hosts`, public captures have the fields
+    of `show version`. Dell's N-series prints its release in a table by unit, which is not read.
+    """
+    name = _fields(answers[HOSTS]).get("host name", "")
+    shown = _fields(answers[VERSION])
+    if not shown:
+        raise DeviceError(
+            "has no line that is known", where=VERSION, expected="lines `System Model ID... N4032F`"
+        )
+    return Identity(
+        name,
+        shown.get("serial number") or shown.get("burned in mac address", ""),
+        _model(shown),
+        shown.get("software version", ""),
+    )
+
+
+def _model(fields: Mapping[str, str]) -> str:
+    return next((fields[field] for field in _MODEL_FIELDS if field in fields), "")
+
+
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
     """Four shows for each port, the DSCP map, the running configuration, and the model."""
     return (
         *(show.format(port.name) for port in wanted.ports for show in _PORT_SHOWS),
         _DSCP_MAP,
         RUNNING_CONFIG,
-        _VERSION,
+        VERSION,
     )
 
 
@@ -118,8 +143,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
 
 def _model_notes(answers: Mapping[str, str], wanted: Capabilities) -> Iterator[str]:
     """A sentence where nothing tells the scale; raises DeviceError where it is another one."""
-    fields = _fields(answers[_VERSION])
-    name = next((fields[field] for field in _MODEL_FIELDS if field in fields), "")
+    name = _model(_fields(answers[VERSION]))
     model = model_of(name)
     if model is None:
         yield (

@@ -7,10 +7,11 @@ than systemd runs, nothing survives a reboot, and verify and push say so.
 """
 
 from mltswitch.targets.base import Session
+from mltswitch.targets.linux.answers import IDENTITY_QUERY
 from mltswitch.targets.linux.capabilities import HARDWARE, PLATFORM
 from mltswitch.targets.linux.diff import change_between
 from mltswitch.targets.linux.parse import PORT_NAME, read_files
-from mltswitch.targets.linux.read import queries_for, read_answers
+from mltswitch.targets.linux.read import identify, queries_for, read_answers
 from mltswitch.targets.linux.render import QDISC_FILE, ROUTE_FILE, check_expressible, write_files
 from mltswitch.targets.target import Target
 
@@ -28,4 +29,6 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    identity_queries=(IDENTITY_QUERY,),
+    identify=identify,
 )

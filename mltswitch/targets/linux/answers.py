@@ -13,6 +13,11 @@ from mltswitch.targets.state import SwitchState
 QDISC_QUERY: Final = "tc -j -d qdisc show"
 ROUTE_QUERY: Final = "ip -j -d -N route show"
 SEGMENT_QUERY: Final = "ip -j -d -N -6 route show"
+IDENTITY_QUERY: Final = (
+    "grep -s . /proc/sys/kernel/hostname /etc/machine-id /etc/os-release /sys/class/dmi/id/product_name "
+    "|| true"
+)
+"""Each line that there is, behind the name of its file and a colon."""
 FORWARDING_QUERY: Final = "cat /proc/sys/net/ipv6/conf/all/forwarding || true"
 INGRESS_PARENT: Final = "ffff:fff1"
 """Where ingress and clsact stand, and stay when the root is replaced (linux pkt_sched.h, TC_H_INGRESS)."""

@@ -5,10 +5,12 @@ from dataclasses import replace
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.targets.base import RunningState
+from mltswitch.errors import DeviceError
+from mltswitch.targets.base import Identity, RunningState
 from mltswitch.targets.linux.answers import (
     CLSACT,
     FORWARDING_QUERY,
+    IDENTITY_QUERY,
     INGRESS_PARENT,
     QDISC_QUERY,
     QDISCS,
@@ -30,7 +32,29 @@ from mltswitch.targets.linux.tree import Tree, switch_state
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.state import SwitchState
 
+OS_RELEASE: Final = "/etc/os-release"
+_PRETTY_NAME: Final = "PRETTY_NAME="
 NOT_FORWARDING: Final = "IPv6 is not forwarded"
+
+
+def identify(answers: Mapping[str, str]) -> Identity:
+    """Who the host says it is; raises DeviceError.
+
+    The machine-id (machine-id(5)) stands for its serial number: that of the board (DMI) is often a filler
+    such as `To be filled by O.E.M.`, and virtual machines have none.
+    """
+    lines = [line.partition(":")[::2] for line in answers[IDENTITY_QUERY].splitlines()]
+    files = dict(lines)
+    name = files.get("/proc/sys/kernel/hostname", "").strip()
+    if not name:
+        raise DeviceError("does not tell its host name", where=IDENTITY_QUERY)
+    release = next((text for file, text in lines if file == OS_RELEASE and text.startswith(_PRETTY_NAME)), "")
+    return Identity(
+        name,
+        files.get("/etc/machine-id", "").strip(),
+        files.get("/sys/class/dmi/id/product_name", "").strip(),
+        release.removeprefix(_PRETTY_NAME).strip("\"' "),
+    )
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:

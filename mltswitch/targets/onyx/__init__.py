@@ -13,7 +13,7 @@ from mltswitch.targets.onyx.capabilities import HARDWARE
 from mltswitch.targets.onyx.diff import change_between, restoring_change
 from mltswitch.targets.onyx.grammar import PORT_NAME
 from mltswitch.targets.onyx.parse import read_files
-from mltswitch.targets.onyx.read import queries_for, read_answers
+from mltswitch.targets.onyx.read import HOSTS, INVENTORY, VERSION, identify, queries_for, read_answers
 from mltswitch.targets.onyx.render import FILE, write_files
 from mltswitch.targets.target import Target
 
@@ -32,5 +32,11 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    identity_queries=(
+        HOSTS,
+        INVENTORY,
+        VERSION,
+    ),
+    identify=identify,
     restore=restoring_change,
 )

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
-from mltswitch.targets.base import RunningState
+from mltswitch.targets.base import Identity, RunningState
 from mltswitch.targets.common import known_form, static_route
 from mltswitch.targets.onyx.capabilities import TRAFFIC_CLASSES
 from mltswitch.targets.onyx.grammar import PORT_NAME
@@ -32,6 +32,12 @@ from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.state import PortState, RouteState, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
 
+HOSTS: Final = "show hosts"
+_HOSTNAME: Final = re.compile(r"^\s*Hostname\s*:\s*(\S+)", re.MULTILINE)
+VERSION: Final = "show version | json-print"
+INVENTORY: Final = "show inventory"
+_CHASSIS: Final = re.compile(r"(?:CHASSIS|SYSTEM)\s+(\S+)\s+(\S+)", re.IGNORECASE)
+"""Module, part number and serial number of the whole box."""
 RUNNING_CONFIG: Final = "show running-config"
 _QOS: Final = "show qos interface ethernet {} | json-print"
 _SCHEDULING: Final = "show dcb ets interface ethernet {} | json-print"
@@ -70,6 +76,23 @@ _MEMBER_LINE: Final = re.compile(
     rf"interface ethernet ({PORT_NAME.pattern})(?:-({PORT_NAME.pattern}))? "
     r"((?:mlag-)?channel-group [0-9]+)(?: .*)?"
 )
+
+
+def identify(answers: Mapping[str, str]) -> Identity:
+    """Who the switch says it is; raises DeviceError.
+
+    The cliconf plugin of mellanox.onyx reads the same line of `show hosts`. `Product model` of `show version`
+    is the same for many boxes, so the model is the part number in the first row of `show inventory` that
+    NVIDIA's manuals print (CHASSIS or SYSTEM, part number, serial number).
+    """
+    name = _HOSTNAME.search(answers[HOSTS])
+    if name is None:
+        raise DeviceError("does not tell its host name", where=HOSTS, expected="a line `Hostname: leaf1`")
+    with known_form(VERSION):
+        release = str(json.loads(answers[VERSION])["Product release"])
+    box = next(filter(None, map(_CHASSIS.match, map(str.strip, answers[INVENTORY].splitlines()))), None)
+    model, serial = box.groups() if box else ("", "")
+    return Identity(name[1], serial, model, release)
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:

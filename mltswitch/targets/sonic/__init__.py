@@ -12,7 +12,7 @@ from mltswitch.targets.sonic.capabilities import HARDWARE
 from mltswitch.targets.sonic.diff import change_between
 from mltswitch.targets.sonic.document import document
 from mltswitch.targets.sonic.parse import FILE, read_files, write_files
-from mltswitch.targets.sonic.read import queries_for, read_answers
+from mltswitch.targets.sonic.read import HOSTNAME, SHOW_VERSION, identify, queries_for, read_answers
 from mltswitch.targets.target import Target
 
 TARGET = Target(
@@ -30,4 +30,9 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    identity_queries=(
+        HOSTNAME,
+        SHOW_VERSION,
+    ),
+    identify=identify,
 )

@@ -1,12 +1,13 @@
 """What a SONiC switch answers, as state."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
-from mltswitch.targets.base import RunningState
+from mltswitch.targets.base import Identity, RunningState
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.sonic.capabilities import MODELS, POOL, model_of
 from mltswitch.targets.sonic.database import Database, load
@@ -24,7 +25,10 @@ from mltswitch.targets.sonic.segments import in_order_of as segments_in_order_of
 from mltswitch.targets.state import PortState, RouteState, SegmentRouteState, SegmentRouting, SwitchState
 
 QUERY: Final = "show runningconfiguration all"
+HOSTNAME: Final = "hostname"
+SHOW_VERSION: Final = "show version"
 VERSION: Final = "cat /etc/sonic/sonic_version.yml"
+_FIELD: Final = re.compile(r"^([A-Za-z][A-Za-z ]*?): *(\S.*?)\s*$", re.MULTILINE)
 
 
 def running_database(answers: Mapping[str, str]) -> Database:
@@ -37,6 +41,26 @@ def running_database(answers: Mapping[str, str]) -> Database:
         return load(text[max(text.find("{"), 0) :], skip_text=True)
     except (ValueError, RecursionError) as error:
         raise DeviceError(f"cannot read the configuration: {error}", where=QUERY) from None
+
+
+def identify(answers: Mapping[str, str]) -> Identity:
+    """Who the switch says it is; raises DeviceError.
+
+    The fields of `show version` are those that the SONiC command reference prints; the serial number is N/A
+    on a virtual switch, and missing in old releases.
+    """
+    shown = dict(_FIELD.findall(answers[SHOW_VERSION]))
+    if "SONiC Software Version" not in shown:
+        raise DeviceError(
+            "is no answer of SONiC", where=SHOW_VERSION, expected="a line SONiC Software Version"
+        )
+    serial = shown.get("Serial Number", "")
+    return Identity(
+        answers[HOSTNAME].strip(),
+        "" if serial == "N/A" else serial,
+        shown.get("HwSKU", ""),
+        shown["SONiC Software Version"].removeprefix("SONiC."),
+    )
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
