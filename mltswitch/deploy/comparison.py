@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mltswitch.deploy.conversation import Connector, Conversation, quoted
+from mltswitch.deploy.identity import check_identity
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import PUSH, DeviceDifference, DeviceReport, Status
 from mltswitch.errors import DeviceError, UnreachableError
@@ -38,6 +39,7 @@ def reached(connector: Connector, job: Job) -> Iterator[Conversation]:
                     raise
                 share = random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
                 time.sleep(share * RETRY_SECONDS * 2 ** (attempt - 1))
+        check_identity(job.device, job.target, session)
         yield session
 
 

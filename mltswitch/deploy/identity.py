@@ -43,7 +43,7 @@ def _check_hostname(device: Device, identity: Identity) -> None:
             device,
             identity,
             f"the name {' or '.join(wanted)}",
-            "set mltswitch_hostname to what it calls itself",
+            "set mltswitch_hostname to what it calls itself" if identity.hostname else "set mltswitch_serial",
         )
 
 

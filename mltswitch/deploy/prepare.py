@@ -59,6 +59,12 @@ def _match(plan: Plan, inventory: Inventory) -> None:
                 f"its platform is {device.platform} in the inventory, {switch.platform} in the plan's fabric",
                 where=where,
             )
+        if device.name != device.switch and device.name in plan.topology.by_name:
+            raise UserInputError(
+                f"is switch {device.switch} by mltswitch_switch, and the fabric has a switch {device.name}",
+                where=where,
+                hint="name the host as its switch, or as none: else nobody knows which box is meant",
+            )
         if owners.setdefault(device.switch, device.name) != device.name:
             raise UserInputError(f"is switch {device.switch}, as {owners[device.switch]} is", where=where)
         way = _way_to(device)

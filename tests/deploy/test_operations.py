@@ -339,6 +339,10 @@ def rack_of(*devices: Device) -> Inventory:
             "inventory: leaf1: its platform is onyx in the inventory, file in the plan's fabric",
         ),
         (
+            rack_of(device("leaf1", switch="leaf2")),
+            "inventory: leaf1: is switch leaf2 by mltswitch_switch, and the fabric has a switch leaf1",
+        ),
+        (
             rack_of(device("leaf1"), device("tor", switch="leaf1")),
             "inventory: tor: is switch leaf1, as leaf1 is",
         ),
