@@ -129,7 +129,7 @@ def rollback(
 
     def undo(journal: Journal, inventory: Inventory, limit: str | None, fleet: Fleet) -> FleetReport:
         if abandon:
-            deploy.abandon(journal, [device.name for device in inventory.select(limit)])
+            deploy.abandon(journal, limit)
             return FleetReport((), change=journal.identifier)
         return deploy.rollback(journal, inventory, limit=limit, fleet=fleet)
 
@@ -150,6 +150,7 @@ def _carried_out(
     with Bar(title, len(journal.header.devices), concurrency) as bar:
         report = operation(journal, inventory, limit, bar.fleet)
     code = print_report(report, as_json, with_changes=False, untested={})
+    journal = deploy.change(journal.identifier)
     if not as_json:
         click.echo(f"change {journal.identifier}: {counted(journal.last.values())}")
     return code

@@ -24,6 +24,7 @@ from mltswitch.plan import Plan, load_plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_CONCURRENCY: Final = 20
+MAXIMUM_CONCURRENCY: Final = 256
 SHOWN_PORTS: Final = 3
 """Of those that differ alike."""
 
@@ -34,7 +35,7 @@ def concurrency_option(command: Command) -> Command:
         "--concurrency",
         default=DEFAULT_CONCURRENCY,
         show_default=True,
-        type=click.IntRange(1, 500),
+        type=click.IntRange(1, MAXIMUM_CONCURRENCY),
         help="Devices at once.",
     )(command)
 

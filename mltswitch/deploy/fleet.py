@@ -14,6 +14,8 @@ DEFAULT_CONCURRENCY: Final = 20
 MAXIMUM_CONCURRENCY: Final = 256
 """Connections at once; each costs a thread, and the jump host's files are not without limit."""
 
+_TICK_SECONDS: Final = 0.05
+
 Work = Callable[[Job], DeviceReport]
 Progress = Callable[[DeviceReport], None]
 
@@ -37,12 +39,18 @@ def run_fleet(
     by_name = {job.device.name: job for job in jobs}
     reports: dict[str, DeviceReport] = {}
     interrupted = threading.Event()
+    busy: set[str] = set()
     reporting = threading.Lock()
 
     def task(task: Task) -> Result:
-        if interrupted.is_set():
-            return Result(host=task.host)
-        report = reports[task.host.name] = _guarded(work, by_name[task.host.name])
+        name = task.host.name
+        busy.add(name)  # before the look at `interrupted`, which is set before the look at `busy`
+        try:
+            if interrupted.is_set():
+                return Result(host=task.host)
+            report = reports[name] = _guarded(work, by_name[name])
+        finally:
+            busy.discard(name)
         if progress is not None:
             with reporting:
                 progress(report)
@@ -53,6 +61,8 @@ def run_fleet(
         fleet.run(task)
     except KeyboardInterrupt:
         interrupted.set()
+        while busy:  # whoever holds the devices' lock must not leave while one of them is worked on
+            time.sleep(_TICK_SECONDS)
         raise
     return tuple(reports[job.device.name] for job in jobs)
 

@@ -120,6 +120,10 @@ class Header(_Document):
     work: Work
     inventory_paths: tuple[Path, ...]
     plan_sha256: str
+    serial: str
+    """Sizes of the waves."""
+    max_fail_percentage: float
+    atomic: bool
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -146,13 +150,10 @@ class Backup(_Document):
     """Query → what the device answered."""
     change: str
     """In the device's own language."""
+    may_be_saved: bool
+    """Whether an earlier change, which this one takes over, may have saved something else than this."""
     sha256: str
     """Of the answers: a file that somebody has changed is not sent to a switch."""
-
-    @classmethod
-    def of(cls, device: str, answers: Mapping[str, str], change: str) -> "Backup":
-        """The record with its checksum."""
-        return cls(device=device, answers=dict(answers), change=change, sha256=_digest(answers))
 
 
 def state_directory() -> Path:
@@ -208,10 +209,24 @@ class Journal:
             self.entries.append(entry)
             self.last[device] = state
 
-    def stage(self, device: str, answers: Mapping[str, str], change: str) -> None:
+    def may_be_saved(self, device: str) -> bool:
+        """Whether a reboot may bring something else than what ran before the change."""
+        return self.came_to(device, State.VERIFIED) or self.backup(device).may_be_saved
+
+    def stage(
+        self, device: str, answers: Mapping[str, str], change: str, *, may_be_saved: bool = False
+    ) -> None:
         """Keep what the device runs, then say that it may run something else from now on."""
         if not self.has_backup(device):  # a resumed change goes back to what ran before its first try
-            self._keep(Backup.of(device, answers, change))
+            self._keep(
+                Backup(
+                    device=device,
+                    answers=dict(answers),
+                    change=change,
+                    may_be_saved=may_be_saved,
+                    sha256=_digest(answers),
+                )
+            )
         self.record(device, State.STAGED)
 
     def _keep(self, backup: Backup) -> None:
@@ -242,7 +257,15 @@ class Journal:
         return (self.folder / f"{device}.json").is_file()
 
 
-def begin(work: Work, plan: Plan, inventory_paths: Iterable[Path]) -> Journal:
+def begin(
+    work: Work,
+    plan: Plan,
+    inventory_paths: Iterable[Path],
+    *,
+    serial: str = "100%",
+    max_fail_percentage: float = 0.0,
+    atomic: bool = False,
+) -> Journal:
     """A new change, every device of it planned; raises MachineError where it cannot be written."""
     identifier = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
     latest = max((path.name for path in _folder("changes").iterdir()), default="")
@@ -255,6 +278,9 @@ def begin(work: Work, plan: Plan, inventory_paths: Iterable[Path]) -> Journal:
         work=work,
         inventory_paths=tuple(inventory_paths),
         plan_sha256=hashlib.sha256(text.encode()).hexdigest(),
+        serial=serial,
+        max_fail_percentage=max_fail_percentage,
+        atomic=atomic,
     )
     files = ((folder / "plan.json", text), (folder / "change.json", header.model_dump_json(indent=1) + "\n"))
     with _named(folder):
@@ -293,13 +319,13 @@ def counted(states: Iterable[State]) -> str:
     return ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
 
 
-def open_changes(devices: Mapping[str, str], journals: Iterable[Journal]) -> dict[str, Journal]:
-    """Device → the change that is unfinished on it; asked for by name and address."""
-    found: dict[str, Journal] = {}
+def open_changes(devices: Mapping[str, str], journals: Iterable[Journal]) -> dict[str, list[Journal]]:
+    """Device → the changes that are unfinished on it, the latest first; asked for by name and address."""
+    found: dict[str, list[Journal]] = {}
     for journal in journals:
         for name, address in journal.header.work.devices.items():
             if devices.get(name) == address and journal.last[name] in OPEN:
-                found.setdefault(name, journal)
+                found.setdefault(name, []).append(journal)
     return found
 
 
@@ -339,13 +365,17 @@ def working(command: str, devices: Mapping[str, str]) -> Iterator[Work]:
 
 def _check_free(path: Path, work: Work) -> None:
     """Raise UserInputError where a living process has one of the devices; forget those that have died."""
-    with path.open("rb") as file:
+    try:
+        file = path.open("r+b")  # NFS locks only what is open for writing
+    except FileNotFoundError:
+        return  # its process has just ended
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             other = Work.model_validate_json(file.read())
         else:
-            path.unlink()
+            path.unlink(missing_ok=True)
             return
     taken = set(other.devices.values())
     shared = [name for name, address in work.devices.items() if address in taken]
@@ -399,10 +429,15 @@ def _folder(name: str) -> Path:
 
 
 def _append(path: Path, line: bytes) -> None:
-    """Add the line, whole and flushed to the disk, or leave the file as it is; raises MachineError."""
-    with _named(path), path.open("ab", buffering=0) as file:
+    """Add the line, whole and flushed to the disk, or leave the file as it is; raises MachineError.
+
+    What a power loss left of a line before it, without its end, goes: it would spoil this one.
+    """
+    with _named(path), path.open("a+b", buffering=0) as file:
         path.chmod(0o600)
-        size = file.tell()
+        file.seek(0)
+        size = file.read().rfind(b"\n") + 1
+        file.truncate(size)
         try:
             written = file.write(line)
             os.fsync(file.fileno())

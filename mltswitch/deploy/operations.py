@@ -1,8 +1,8 @@
 """What is done with a whole inventory: compare, push in waves, finish or undo what a push began."""
 
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -17,8 +17,10 @@ from mltswitch.deploy.ssh import connect
 from mltswitch.deploy.transaction import Transaction, where_it_stands
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.inventory import Inventory
+from mltswitch.inventory.patterns import matching
 from mltswitch.plan import Plan
 
+_GOES_BACK: Final = frozenset({State.ROLLING_BACK, State.ROLLED_BACK})
 _WAVE: Final = re.compile(r"([1-9][0-9]*)(%?)")
 
 
@@ -61,7 +63,7 @@ def verify(
     return FleetReport(fleet.run(jobs, Verify(fleet.connector)), warnings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Rollout:
     """In which order a push takes the devices, and when it stops, in Ansible's words."""
 
@@ -121,9 +123,11 @@ def push(
     if not accept:
         _check_leaks(jobs)
     waves = rollout.waves(jobs)
+    if rollout.atomic:
+        _check_ways_back(jobs)
     with working("push", _addresses(jobs)) as work:
         earlier = journals.open_changes(work.devices, journals.changes())
-        journal = journals.begin(work, plan, inventory.sources)
+        journal = journals.begin(work, plan, inventory.sources, **asdict(rollout))
         transaction = Transaction(fleet.connector, journal, not rollout.atomic, earlier)
         reports = _in_waves(transaction, waves, rollout, fleet)
         _drop(journal, reports)
@@ -169,10 +173,23 @@ def _taken_back(
 
 
 def _ended(report: DeviceReport, end: DeviceReport | None) -> DeviceReport:
-    if end is None or report.status is Status.FAILED:
+    if end is None:
         return report
     seconds = report.seconds + end.seconds
+    if report.status is Status.FAILED:
+        then = f"Then: {end.error}" if end.error else "It runs again what it ran before"
+        return replace(report, error=f"{report.error}. {then}", seconds=seconds)
     return replace(report, status=end.status, error=end.error, seconds=seconds)
+
+
+def _check_ways_back(jobs: Iterable[Job]) -> None:
+    for job in jobs:
+        if job.target.restore is None:
+            raise UnsupportedPlanError(
+                f"platform {job.device.platform} has no way back, which `--atomic` needs",
+                where=job.device.name,
+                hint="`--limit` leaves it out, and `--serial` goes on with care",
+            )
 
 
 def _drop(journal: Journal, reports: Iterable[DeviceReport]) -> None:
@@ -203,16 +220,45 @@ def status(
 def resume(
     journal: Journal, inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _ALONE
 ) -> FleetReport:
-    """Finish a change: forward where it went forward, back where it went back."""
-    jobs, warnings = _jobs(journal, inventory, limit, {*OPEN, State.PLANNED})
-    transaction = Transaction(fleet.connector, journal)
+    """Finish a change: back where it went back, forward where it went forward, in the waves of the push.
 
-    def work(job: Job) -> DeviceReport:
-        goes_back = journal.state(job.device.name) is State.ROLLING_BACK
-        return (transaction.back if goes_back else transaction.forward)(job)
+    A device on which nothing was begun and a later change has worked is left alone. Raises UserInputError
+    where some devices of an atomic change went back, for then the others have to.
+    """
+    unfinished = {*OPEN, State.PLANNED}
+    jobs, warnings = _jobs(journal, inventory, limit, unfinished)
+    with working(f"resume {journal.identifier}", _addresses(jobs)) as own:
+        journal = journals.change(journal.identifier)  # as it is now that nobody else writes it
+        header = journal.header
+        _drop_overtaken(journal, own.devices)
+        rollout = Rollout(header.serial, header.max_fail_percentage, header.atomic)
+        transaction = Transaction(fleet.connector, journal, not header.atomic)
+        goes_back = [job for job in jobs if journal.state(job.device.name) is State.ROLLING_BACK]
+        forward = [
+            job for job in jobs if job not in goes_back and journal.state(job.device.name) in unfinished
+        ]
+        if header.atomic and forward and _GOES_BACK & set(journal.last.values()):
+            raise UserInputError(
+                "devices of it went back, and it is atomic",
+                where=f"change {journal.identifier}",
+                hint=f"`mltswitch rollback {journal.identifier}` takes the others back, too",
+            )
+        reports = fleet.run(goes_back, transaction.back)
+        reports += _in_waves(transaction, rollout.waves(forward), rollout, fleet)
+    return FleetReport(reports, warnings, journal.identifier)
 
-    with working(f"resume {journal.identifier}", _addresses(jobs)):
-        return FleetReport(fleet.run(jobs, work), warnings, journal.identifier)
+
+def _drop_overtaken(journal: Journal, addresses: Mapping[str, str]) -> None:
+    """What a later change has reached is not for this one to begin."""
+    later = [each for each in journals.changes() if each.identifier > journal.identifier]
+    for name, address in addresses.items():
+        touched = any(
+            each.header.work.devices.get(name) == address
+            and each.last[name] not in {State.PLANNED, State.DROPPED}
+            for each in later
+        )
+        if touched and journal.state(name) is State.PLANNED:
+            journal.record(name, State.DROPPED, "a later change has worked on it")
 
 
 def rollback(
@@ -242,16 +288,23 @@ def rollback(
             change = "".join(report.change for report in reports)
             return replace(reports[-1], change=change, seconds=sum(report.seconds for report in reports))
 
-        return FleetReport(fleet.run(jobs, work), warnings, journal.identifier)
+        concerned_jobs = [job for job in jobs if job.device.name in undone]
+        return FleetReport(fleet.run(concerned_jobs, work), warnings, journal.identifier)
 
 
-def abandon(journal: Journal, devices: Iterable[str]) -> None:
-    """Record that nobody will finish the change on these devices, and look at none of them."""
+def abandon(journal: Journal, limit: str | None = None) -> None:
+    """Record that nobody will finish the change on these devices, and look at none of them.
+
+    `limit` selects from the change's own names: a device that is gone is in no inventory.
+    """
     addresses = journal.header.work.devices
-    names = {name: addresses[name] for name in devices if journal.last.get(name) in OPEN}
+    chosen = addresses.keys() if limit is None else matching(limit, dict.fromkeys(addresses, ()))
+    names = {name: address for name, address in addresses.items() if name in chosen}
     with working(f"abandon {journal.identifier}", names):
+        journal = journals.change(journal.identifier)
         for name in names:
-            journal.record(name, State.ABANDONED)
+            if journal.state(name) in OPEN:
+                journal.record(name, State.ABANDONED)
 
 
 def _addresses(jobs: Iterable[Job]) -> dict[str, str]:
@@ -265,6 +318,13 @@ def _jobs(
 ) -> tuple[tuple[Job, ...], tuple[str, ...]]:
     """The change's devices that stand in one of these states; raises UserInputError where none does."""
     selected = {device.name for device in inventory.select(limit)}
+    gone = [name for name in journal.last if name not in {device.name for device in inventory.devices}]
+    if gone and limit is None:
+        raise UserInputError(
+            f"device {gone[0]} of change {journal.identifier} is not in it",
+            where=str(inventory.path),
+            hint="`--limit` leaves it out; where it is no more, `mltswitch rollback --abandon` closes it",
+        )
     names = [name for name, state in journal.last.items() if name in selected and state in states]
     if not names:
         raise UserInputError(

@@ -9,8 +9,9 @@ there: they read what the device runs first, so they do not depend on how far th
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from mltswitch.deploy.comparison import (
     all_differences,
@@ -27,6 +28,9 @@ from mltswitch.deploy.results import DeviceDifference, DeviceReport, Status
 from mltswitch.errors import DeviceError, UserInputError
 from mltswitch.targets import Change, RunningState, Step
 
+_ROUNDS: Final = 2
+"""Of the way back: EOS first aborts what waits to be confirmed, and then sees what else is to be undone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
@@ -36,8 +40,8 @@ class Transaction:
     journal: Journal
     saves: bool = True
     """Whether each device is saved as soon as it is verified; else `confirm` does it."""
-    earlier: Mapping[str, Journal] = field(default_factory=dict)
-    """Device → a change that is unfinished on it, which this one takes over."""
+    earlier: Mapping[str, Sequence[Journal]] = field(default_factory=dict)
+    """Device → the changes that are unfinished on it, which this one takes over."""
 
     def forward(self, job: Job) -> DeviceReport:
         """Change the device, read it back, save it; where that fails, take it back, and report why."""
@@ -66,12 +70,15 @@ class Transaction:
         progress.before = progress.left = value_differences(job, running)
         progress.change = change = remaining(job, running)
         _check_steps((*change.steps, *change.save))
-        earlier = self.earlier.get(name)
-        if not change.is_empty or earlier is not None:
-            answers = running.answers if earlier is None else _inherited(earlier, job)
-            self.journal.stage(name, answers, change.text)
-            if earlier is not None:
-                earlier.record(name, State.CONTINUED, self.journal.identifier)
+        earlier = [each for each in self.earlier.get(name, ()) if each.state(name) in OPEN]
+        if not change.is_empty or earlier:
+            answers = running.answers
+            for each in earlier:
+                answers = _inherited(each, job)
+            may_be_saved = any(each.may_be_saved(name) for each in earlier)
+            self.journal.stage(name, answers, change.text, may_be_saved=may_be_saved)
+            for each in earlier:
+                each.record(name, State.CONTINUED, self.journal.identifier)
         if not change.is_empty:
             session.apply(change.steps)
             self.journal.record(name, State.APPLIED)
@@ -96,24 +103,27 @@ class Transaction:
         """Take the device back to what it ran before, read it back, and save it where the change may have
         saved; raises MltswitchError."""
         started, name = time.monotonic(), job.device.name
-        backup = self.journal.backup(name)
-        was_saved = self.journal.came_to(name, State.VERIFIED)
-        self.journal.record(name, State.ROLLING_BACK)
+        backup, sent = self.journal.backup(name), ""
         with reached(self.connector, job) as session:
             change = _way_back(job, backup.answers, read(session, job))
-            _check_steps((*change.steps, *change.save))
-            session.apply(change.steps)
-            left = change if change.is_empty else _way_back(job, backup.answers, read(session, job))
-            if not left.is_empty:
+            for _ in range(_ROUNDS):
+                _check_steps((*change.steps, *change.save))
+                self.journal.record(name, State.ROLLING_BACK)
+                if change.is_empty:
+                    break
+                sent += change.text
+                session.apply(change.steps)
+                change = _way_back(job, backup.answers, read(session, job))
+            if not change.is_empty:
                 raise DeviceError(
-                    f"does not run what it ran before: still to be sent are {len(left.steps)} lines, "
-                    f"{left.steps[0].command!r} first",
+                    f"does not run what it ran before: still to be sent are {len(change.steps)} lines, "
+                    f"{change.steps[0].command!r} first",
                     where=place(job.device),
                 )
-            if was_saved:
+            if self.journal.may_be_saved(name):
                 session.apply(change.save)
         self.journal.record(name, State.ROLLED_BACK)
-        return report(job, Status.ROLLED_BACK, started, change=change.text)
+        return report(job, Status.ROLLED_BACK, started, change=sent)
 
     def _save(self, session: Conversation, job: Job, change: Change) -> None:
         name = job.device.name
@@ -180,11 +190,20 @@ class _Progress:
 
 
 def _inherited(earlier: Journal, job: Job) -> dict[str, str]:
-    """What ran before an unfinished change, which this one takes over; raises DeviceError."""
+    """What ran before an unfinished change, which this one takes over; raises DeviceError.
+
+    It must concern all that the earlier one did: else a part of that would stay half in effect for ever.
+    """
     answers = earlier.backup(job.device.name).answers
-    if not answers.keys() >= set(job.target.queries(job.quantised.state)):
+    old, new = job.target.quantise(earlier.plan(), job.device.switch).state, job.quantised.state
+    is_covered = (
+        answers.keys() >= set(job.target.queries(new))
+        and {port.name for port in old.ports} <= {port.name for port in new.ports}
+        and {route.prefix for route in old.routes} <= {route.prefix for route in new.routes}
+    )
+    if not is_covered:
         raise DeviceError(
-            f"change {earlier.identifier} is unfinished on it, and this plan concerns other ports or queues",
+            f"change {earlier.identifier} is unfinished on it, and this plan concerns other ports or routes",
             where=place(job.device),
             hint=f"finish it first: `mltswitch resume {earlier.identifier}`, or `rollback` in its place",
         )
@@ -211,10 +230,16 @@ def where_it_stands(connector: Connector, journal: Journal, job: Job) -> DeviceR
     left = all_differences(job, running)
     if not left:
         return report(job, Status.RUNS_NEW, started, notes=running.notes)
-    is_old = journal.has_backup(name) and _way_back(job, journal.backup(name).answers, running).is_empty
-    untouched = not journal.has_backup(name)
-    status = Status.RUNS_OLD if is_old or untouched else Status.DIFFERS
-    return report(job, status, started, differences=left, notes=running.notes)
+    status, notes = Status.DIFFERS, running.notes
+    if journal.state(name) in {State.PLANNED, State.DROPPED}:
+        status = Status.RUNS_OLD
+    elif journal.has_backup(name):
+        try:
+            if _way_back(job, journal.backup(name).answers, running).is_empty:
+                status = Status.RUNS_OLD
+        except DeviceError as error:
+            notes = (*notes, str(error))
+    return report(job, status, started, differences=left, notes=notes)
 
 
 def _check_steps(steps: Iterable[Step]) -> None:

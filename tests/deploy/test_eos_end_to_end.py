@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mltswitch.deploy import Status, command_line, diff, push, verify
+from mltswitch.deploy import Status, change, command_line, diff, push, rollback, verify
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.lab.emulators.eos import EosDevice
@@ -89,6 +89,18 @@ def test_push_is_idempotent_and_verify_finds_a_change_by_hand(tmp_path: Path, pl
             "configure session mltswitch-2 commit timer 00:10:00",
         ]
         assert [report.status for report in verify(plan, rack).devices] == [Status.OK]
+
+
+def test_a_rollback_stays_after_the_timer(tmp_path: Path, plan: Plan) -> None:
+    with eos(tmp_path) as (switch, rack, clock):
+        report = push(plan, rack)
+        pushed = switch.configuration
+        assert pushed == switch.startup
+        [gone_back] = rollback(change(report.change), rack).devices
+        assert (gone_back.status, gone_back.error) == (Status.ROLLED_BACK, "")
+        clock[0] += 601
+        assert switch.configuration == switch.startup != pushed
+        assert diff(plan, rack).devices[0].differences == report.devices[0].differences
 
 
 def test_a_refused_line_changes_nothing_and_the_next_push_cleans_up(tmp_path: Path, plan: Plan) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,13 @@ import pytest
 from mltswitch import deploy
 from mltswitch.deploy import Fleet, Journal, Rollout, State, Status, push, resume, rollback, status
 from mltswitch.deploy.journal import OPEN, TRANSITIONS, UNDOABLE, working
+from mltswitch.deploy.prepare import Job
+from mltswitch.deploy.results import DeviceReport
+from mltswitch.deploy.transaction import Transaction
 from mltswitch.errors import DeviceError, MachineError, UserInputError
 from mltswitch.inventory import Inventory
+from mltswitch.plan import Plan
+from mltswitch.targets import Quantised
 from tests.deploy.doubles import (
     PLANNED_LIMIT_BYTES,
     SWITCHES,
@@ -21,6 +27,7 @@ from tests.deploy.doubles import (
     device,
     inventory,
     small_plan,
+    state_of,
 )
 
 PLAN = small_plan()
@@ -151,12 +158,69 @@ def test_a_device_that_cannot_be_reached_for_its_way_back_stays_open(target: Fil
     failed, changed = report.devices
     assert (failed.status, changed.status) == (Status.FAILED, Status.CHANGED)
     assert f"`mltswitch status {report.change}`" in failed.error
-    assert deploy.change(None).last == {"leaf1": State.ROLLING_BACK, "leaf2": State.CONFIRMED}
+    assert deploy.change(None).last == {"leaf1": State.APPLIED, "leaf2": State.CONFIRMED}
     switches.vanishing = set()
-    assert resume(deploy.change(None), rack, fleet=fleet).exit_code == 0
-    assert deploy.change(None).last["leaf1"] is State.ROLLED_BACK
-    deploy.abandon(deploy.change(None), ["leaf1", "leaf2"])
-    assert deploy.change(None).last["leaf1"] is State.ROLLED_BACK
+    assert rollback(deploy.change(None), rack, limit="leaf1", fleet=fleet).exit_code == 0
+    assert deploy.change(None).last == {"leaf1": State.ROLLED_BACK, "leaf2": State.CONFIRMED}
+    assert switches.limits == {"leaf1": OLD, "leaf2": PLANNED_LIMIT_BYTES}
+
+
+def test_what_nobody_will_finish_is_abandoned(target: FileTarget) -> None:
+    switches = ScriptedSwitches(dict.fromkeys(SWITCHES, OLD), frozenset(SWITCHES), vanishing=set(SWITCHES))
+    push(PLAN, inventory(*SWITCHES), fleet=fleet_of(switches))
+    deploy.abandon(deploy.change(None), "leaf*:!leaf2")
+    states = deploy.change(None).last
+    assert {name for name, state in states.items() if state is State.ABANDONED} == {"leaf1"}
+    with pytest.raises(UserInputError, match="device spine1 of change"):
+        rollback(deploy.change(None), inventory("leaf2"), fleet=fleet_of(switches))
+    switches.vanishing = set()
+    assert push(PLAN, inventory("leaf1"), fleet=fleet_of(switches)).devices[0].status is Status.FAILED
+
+
+def test_a_smaller_plan_does_not_take_over(target: FileTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    switches = ScriptedSwitches({"leaf1": OLD}, deaf=frozenset({"leaf1"}), vanishing={"leaf1"})
+    rack, fleet = inventory("leaf1"), fleet_of(switches)
+    first = push(PLAN, rack, fleet=fleet).change
+    switches.vanishing, switches.deaf = set(), frozenset()
+    quantise, seen = target.quantise, []
+
+    def other_ports(plan: Plan, switch: str) -> Quantised:
+        """The plan of the second push names another port; that on record, the first one."""
+        seen.append(switch)
+        name = "other" if len(seen) == 1 else switch
+        return replace(quantise(plan, switch), state=state_of(name, PLANNED_LIMIT_BYTES))
+
+    monkeypatch.setattr(target, "quantise", other_ports)
+    [refused] = push(PLAN, rack, fleet=fleet).devices
+    assert f"change {first} is unfinished on it" in refused.error
+    assert refused.error.endswith("Nothing was sent")
+    assert deploy.change(first).last["leaf1"] in OPEN
+
+
+def test_an_atomic_change_is_not_resumed_by_halves(
+    target: FileTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switches = ScriptedSwitches({"leaf1": OLD, "leaf2": OLD, "spine1": OLD}, refusing={"spine1": "cat >"})
+    rack, fleet = inventory("leaf1", "leaf2", "spine1"), fleet_of(switches)
+    backs = []
+    back = Transaction.back
+
+    def killed_at_the_third(transaction: Transaction, job: Job) -> DeviceReport:
+        backs.append(job.device.name)
+        if len(backs) == 3:
+            raise Killed
+        return back(transaction, job)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Transaction, "back", killed_at_the_third)
+        with pytest.raises(Killed):
+            push(PLAN, rack, rollout=Rollout(atomic=True), fleet=fleet)
+    switches.refusing = {}
+    assert PLANNED_LIMIT_BYTES in switches.limits.values()
+    with pytest.raises(UserInputError, match="devices of it went back, and it is atomic"):
+        resume(deploy.change(None), rack, fleet=fleet)
+    assert rollback(deploy.change(None), rack, fleet=fleet).exit_code == 0
+    assert set(switches.limits.values()) == {OLD}
 
 
 @pytest.mark.parametrize(
@@ -244,6 +308,10 @@ def test_a_torn_line_was_never_written(target: FileTarget) -> None:
         path.write_bytes(whole[:end])
         count = whole[:end].count(b"\n")
         assert len(deploy.change(None).entries) == count
+    path.write_bytes(b"".join(lines[:-1]) + lines[-1][:9])
+    resume(deploy.change(None), inventory("leaf1"), fleet=fleet_of(switches))
+    assert path.read_bytes().count(b"\n") == len(lines)
+    assert deploy.change(None).last == {"leaf1": State.CONFIRMED}
     path.write_bytes(lines[0] + b"{}\n" + lines[1])
     with pytest.raises(UserInputError, match=r"journal\.jsonl:2"):
         deploy.change(None)

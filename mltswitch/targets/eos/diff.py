@@ -93,11 +93,11 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     return session_change(lines, sessions)
 
 
-def session_change(lines: Iterable[Placed], sessions: Mapping[str, str]) -> Change:
-    """The lines in a config session of their own, which is committed with a timer."""
+def session_change(lines: Iterable[Placed], sessions: Mapping[str, str], *, timed: bool = True) -> Change:
+    """The lines in a config session of their own; a timed one is undone by the switch unless it is saved."""
     stale = [name for name in sessions if OWN_SESSION.fullmatch(name) and sessions[name] == "pending"]
     name = _next_name(sessions)
-    commit = f"configure session {name} commit timer {CONFIRM_WITHIN}"
+    commit = f"configure session {name} commit" + (f" timer {CONFIRM_WITHIN}" if timed else "")
     before = [LEAVE, *(f"configure session {old} abort" for old in stale), f"configure session {name}"]
     commands = list(_with_modes(lines))
     steps = (
@@ -107,7 +107,7 @@ def session_change(lines: Iterable[Placed], sessions: Mapping[str, str]) -> Chan
         Step(commit, seconds=_COMMIT_SECONDS),
     )
     shown = [*before[1:], *(indented(("", *modes), text) for modes, text in commands), commit]
-    return Change(steps, save_steps([name]), "\n".join(shown) + "\n")
+    return Change(steps, save_steps([name] if timed else []), "\n".join(shown) + "\n")
 
 
 def save_steps(waiting: Iterable[str]) -> tuple[Step, ...]:

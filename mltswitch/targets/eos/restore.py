@@ -2,7 +2,8 @@
 
 A commit of the push that still waits to be confirmed is aborted, and nothing else: the switch itself keeps
 what ran before. If an earlier push has to be undone too, the answers after the abort show that. All else goes
-back in one config session, line by line as the switch printed it, in the phases of diff.py.
+back in one config session, line by line as the switch printed it, in the phases of diff.py. It is committed
+without a timer: who takes a change back does not want the switch to return to it.
 """
 
 import re
@@ -72,7 +73,7 @@ def restore_to(
     ]
     routes = route_lines(read_routes(running.answers, wanted), read_routes(before, wanted))
     lines: list[Placed] = [*in_order(ranked), *(((), text) for text in routes)]
-    return session_change(lines, sessions) if lines else Change((), save_steps([]))
+    return session_change(lines, sessions, timed=False) if lines else Change((), save_steps([]))
 
 
 def _places(wanted: SwitchState, word: str) -> dict[tuple[str, ...], tuple[str, int | None]]:
