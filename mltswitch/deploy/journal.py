@@ -435,9 +435,12 @@ def _append(path: Path, line: bytes) -> None:
     """
     with _named(path), path.open("a+b", buffering=0) as file:
         path.chmod(0o600)
-        file.seek(0)
-        size = file.read().rfind(b"\n") + 1
-        file.truncate(size)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 1, 0))
+        if file.read(1) not in {b"", b"\n"}:
+            file.seek(0)
+            size = file.read().rfind(b"\n") + 1
+            file.truncate(size)
         try:
             written = file.write(line)
             os.fsync(file.fileno())
