@@ -1,0 +1,113 @@
+"""What an operator confirms once about a switch: its host key, and the serial number of the box."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mltswitch.deploy.conversation import Connector
+from mltswitch.deploy.identity import check_identity
+from mltswitch.deploy.ssh import BANNER_SECONDS, connect, require_packages, route, translated
+from mltswitch.documents import read_text, write_together
+from mltswitch.errors import UserInputError
+from mltswitch.inventory import Device, Inventory
+from mltswitch.inventory.yaml_files import SUFFIXES
+from mltswitch.targets import Identity, Session, target_for
+
+if TYPE_CHECKING:
+    import paramiko
+
+
+@dataclass(frozen=True, slots=True)
+class HostKey:
+    """The key by which a device proves that it is the same as the last time."""
+
+    device: str
+    fingerprint: str
+    """`SHA256:…`, as OpenSSH prints it on a switch's console."""
+    line: str
+    """For the known hosts; empty where it stands there."""
+
+
+def host_key(device: Device) -> HostKey | None:
+    """The device's key: the known one, else the one that answers, which nobody has confirmed yet.
+
+    None where nobody logs in. Raises DeviceError where it does not answer.
+    """
+    require_packages()
+    import paramiko
+
+    if target_for(device.platform, where=device.name).session is Session.P4RUNTIME:
+        return None
+    name = device.address if device.port == 22 else f"[{device.address}]:{device.port}"
+    if device.known_hosts_file.is_file():
+        known = paramiko.HostKeys(str(device.known_hosts_file)).lookup(name)
+        if known:
+            return HostKey(device.name, next(iter(known.values())).fingerprint, "")
+    with translated(device), _transport(device) as transport:
+        transport.start_client(timeout=BANNER_SECONDS)
+        key = transport.get_remote_server_key()
+    return HostKey(device.name, key.fingerprint, f"{name} {key.get_name()} {key.get_base64()}\n")
+
+
+@contextmanager
+def _transport(device: Device) -> "Iterator[paramiko.Transport]":
+    import paramiko
+
+    with route(device) as channel:
+        address = (device.address, device.port)
+        through = channel or socket.create_connection(address, timeout=device.connect_seconds)
+        transport = paramiko.Transport(through)
+        try:
+            yield transport
+        finally:
+            transport.close()
+
+
+def add_host_key(device: Device, key: HostKey) -> None:
+    """Write the key behind those that are known; raises UserInputError."""
+    path = device.known_hosts_file
+    text = read_text(path) if path.is_file() else ""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    separator = "" if not text or text.endswith("\n") else "\n"
+    write_together([(path, f"{text}{separator}{key.line}")])
+
+
+def identity(device: Device, connector: Connector = connect) -> Identity | None:
+    """Who the device says it is, whatever serial number the inventory has; None where it has no words for it.
+
+    Raises DeviceError where it calls itself otherwise than the inventory.
+    """
+    target = target_for(device.platform, where=device.name)
+    if target.identify is None:
+        return None
+    with connector(device, target) as session:
+        return check_identity(replace(device, serial=""), target, session)
+
+
+def record_serial(inventory: Inventory, device: Device, serial: str) -> Path:
+    """Write the serial number into the device's file in `host_vars`, and leave all else in that as it stands.
+
+    Raises UserInputError where it is not clear which file that is, or where another number stands there.
+    """
+    folders = {path if path.is_dir() else path.parent for path in inventory.sources}
+    line = f'mltswitch_serial: "{serial}"'
+    by_hand = f"add the line `{line}` to the variables of {device.name}"
+    if len(folders) != 1:
+        raise UserInputError("there are several inventories", where=str(inventory.path), hint=by_hand)
+    folder = folders.pop() / "host_vars"
+    present = [path for suffix in SUFFIXES if (path := folder / f"{device.name}{suffix}").exists()]
+    path = present[0] if present else folder / f"{device.name}.yaml"
+    text = read_text(path) if present else ""
+    if (folder / device.name).exists() or text.startswith("$ANSIBLE_VAULT") or device.serial:
+        raise UserInputError(
+            "holds another serial number, or variables that are not for us to change",
+            where=str(path),
+            hint=by_hand,
+        )
+    separator = "" if not text or text.endswith("\n") else "\n"
+    folder.mkdir(exist_ok=True)
+    write_together([(path, f"{text}{separator}{line}\n")])
+    return path
