@@ -71,7 +71,7 @@ def test_trust_records_key_and_serial_number_once(
         variables.write_text("mltswitch_serial: another\n")
         refused = run("verify", *pushed, code=4)
         assert f"says that it is eos1 (serial {seen['serial']}" in refused
-        with pytest.raises(UserInputError, match="its serial number is .*, not another"):
+        with pytest.raises(UserInputError, match="its serial number is "):
             run("trust", *words, "--yes")
 
 
@@ -83,7 +83,7 @@ def test_trust_never_replaces_a_key(tmp_path: Path) -> None:
         kind, blob, *_ = (tmp_path / "other.pub").read_text().split()
         other = f"[127.0.0.1]:{leaf.port} {kind} {blob}\n"
         leaf.known_hosts_file.write_text(other)
-        with pytest.raises(DeviceError, match="its host key .* is not the one in"):
+        with pytest.raises(DeviceError, match="is not the one in"):
             run("trust", "-i", str(rack_file), "--yes")
         assert leaf.known_hosts_file.read_text() == other
 
