@@ -28,7 +28,8 @@ def trust(inventory_paths: tuple[Path, ...], limit: str | None, yes: bool, as_js
     inventory = load_inventory(*inventory_paths)
     devices = inventory.select(limit)
     if not yes and (as_json or not sys.stdin.isatty()):
-        raise UserInputError("nobody can be asked: standard input is no terminal, or `--json` is given", hint="add `--yes`")
+        why = "`--json` is given" if as_json else "standard input is no terminal"
+        raise UserInputError(f"nobody can be asked: {why}", hint="add `--yes`")
     keys = {device.name: key for device in devices if (key := host_key(device)) is not None}
     _confirm_keys(devices, keys, yes=yes, quiet=as_json)
     unlock_keys([device for device in devices if device.name in keys])

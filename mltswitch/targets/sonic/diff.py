@@ -5,6 +5,7 @@ What the release's updater refuses is not sent. What nothing refers to any more 
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
@@ -13,7 +14,7 @@ from mltswitch.targets.base import Change, RunningState, Step
 from mltswitch.targets.sonic.capabilities import model_of
 from mltswitch.targets.sonic.database import QUEUE_TABLES, Database
 from mltswitch.targets.sonic.document import document
-from mltswitch.targets.sonic.merge import merged
+from mltswitch.targets.sonic.merge import merged, unmerged
 from mltswitch.targets.sonic.patch import Operation, is_removal, patches_between
 from mltswitch.targets.sonic.read import running_build, running_database
 from mltswitch.targets.sonic.releases import differences_made, first_to_accept, release_of
@@ -33,8 +34,20 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     """Patch of our objects alone; raises DeviceError for what it lacks, would ignore or refuses to change."""
     del capabilities
     before = running_database(running.answers)
-    after = merged(before, wanted)
     _check(before, wanted)
+    return _change(before, merged(before, wanted), running, wanted)
+
+
+def restoring_change(
+    before: Mapping[str, str], running: RunningState, wanted: SwitchState, capabilities: Capabilities
+) -> Change:
+    """Patch back of what a push of the wanted state changes in what ran before; raises DeviceError."""
+    del capabilities
+    was, now = running_database(before), running_database(running.answers)
+    return _change(now, unmerged(now, was, wanted), running, wanted)
+
+
+def _change(before: Database, after: Database, running: RunningState, wanted: SwitchState) -> Change:
     patches = _accepted(patches_between(before, after), before, running_build(running.answers))
     if not patches:
         return Change((), SAVE)

@@ -51,6 +51,26 @@ def merged(running: Database, wanted: SwitchState) -> Database:
     return {table: entries for table, entries in target.items() if entries or table in running}
 
 
+def unmerged(running: Database, was: Database, wanted: SwitchState) -> Database:
+    """`running` with all as it was that `merged` changes there; raises DeviceError where a port is gone."""
+    pushed = merged(was, wanted)
+    target = {table: dict(entries) for table, entries in running.items()}
+    for table in dict.fromkeys((*was, *pushed)):
+        old, new = was.get(table, {}), pushed.get(table, {})
+        entries = target.setdefault(table, {})
+        for key in dict.fromkeys((*old, *new)):
+            if old.get(key) == new.get(key):
+                continue
+            fields = dict(old.get(key, {}))
+            if table in FIELD_TABLES:
+                others = {name: value for name, value in entries.get(key, {}).items() if name not in new[key]}
+                fields = others | {name: value for name, value in fields.items() if name in new[key]}
+            entries[key] = fields
+            if not fields and key not in old:
+                del entries[key]
+    return {table: entries for table, entries in target.items() if entries or table in was}
+
+
 def check_ports(running: Database, wanted: SwitchState) -> None:
     """Ports must exist: SONiC's own message about them is hard to read."""
     known = running.get("PORT", {})

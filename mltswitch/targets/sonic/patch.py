@@ -131,6 +131,9 @@ def _changes(table: str, key: str, old: Entry, new: Entry) -> Iterator[Operation
         if old.get(name) != value:
             verb = "replace" if name in old else "add"
             yield {"op": verb, "path": _pointer(table, key, name), "value": value}
+    for name in old:
+        if name not in new:
+            yield {"op": "remove", "path": _pointer(table, key, name)}
 
 
 def _removals(table: str, old: Table, new: Table) -> Iterator[Operation]:
