@@ -59,6 +59,34 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     return Change((*steps, Step(APPLY, seconds=APPLY_SECONDS)), SAVE, "\n".join(text) + "\n", WAY_BACK)
 
 
+def restoring_change(
+    before: Mapping[str, str], running: RunningState, wanted: SwitchState, capabilities: Capabilities
+) -> Change:
+    """Commands that bring back what a push of the wanted state changes in what ran before.
+
+    What is pending is dropped where it is of that push, or of a way back that broke off; raises DeviceError
+    for other pending changes.
+    """
+    del capabilities
+    config = running_config(before)
+    was, now = _known_leaves(config), _known_leaves(running_config(running.answers))
+    pushed, ports = _merged(config, was, wanted), {port.name for port in wanted.ports}
+    changed = {path for path in was.keys() | pushed.keys() if was.get(path) != pushed.get(path)}
+    after = {path: value for path, value in now.items() if path not in changed}
+    after |= {path: value for path, value in was.items() if path in changed}
+    commands = commands_between(now, after)
+    try:
+        drops_pending = _drops_pending(running.answers, now, pushed, ports)
+    except DeviceError:
+        drops_pending = _drops_pending(running.answers, now, after, ports)
+    steps = [Step(command) for command in commands]
+    if commands:
+        steps.append(Step(APPLY, seconds=APPLY_SECONDS))
+    if drops_pending:
+        steps.insert(0, Step(DETACH))
+    return Change(tuple(steps), SAVE, "".join(f"{step.command}\n" for step in steps))
+
+
 def _drops_pending(answers: Mapping[str, str], before: Leaves, after: Leaves, ports: Set[str]) -> bool:
     """Whether there is a revision to drop, as a push of ours left it; raises DeviceError for any other."""
     set_tree, unset_tree = pending_changes(answers)
