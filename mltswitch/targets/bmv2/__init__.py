@@ -9,7 +9,7 @@ from mltswitch.targets.base import Session
 from mltswitch.targets.bmv2.adapt import as_programmed
 from mltswitch.targets.bmv2.capabilities import HARDWARE, PLATFORM
 from mltswitch.targets.bmv2.contents import contents_of
-from mltswitch.targets.bmv2.diff import change_between
+from mltswitch.targets.bmv2.diff import change_between, restoring_change
 from mltswitch.targets.bmv2.parse import read_files
 from mltswitch.targets.bmv2.ports import STATE_NAME
 from mltswitch.targets.bmv2.read import queries_for, read_answers
@@ -30,4 +30,5 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    restore=restoring_change,
 )

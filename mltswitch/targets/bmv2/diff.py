@@ -10,9 +10,10 @@ planned one, and takes no less than the one of both that takes less:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, count
 from operator import itemgetter
+from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
@@ -31,7 +32,7 @@ from mltswitch.targets.bmv2.entries import (
     queue_entry,
 )
 from mltswitch.targets.bmv2.read import tables_in
-from mltswitch.targets.p4runtime import LOAD_PROGRAM, OUR_PROGRAM, PIPELINE, SET_QUEUE_DEPTH
+from mltswitch.targets.p4runtime import LOAD_PROGRAM, NO_PROGRAM, OUR_PROGRAM, PIPELINE, SET_QUEUE_DEPTH
 from mltswitch.targets.routes import OwnPrefixes
 from mltswitch.targets.service_order import Moment, moment_of
 from mltswitch.targets.state import SwitchState
@@ -60,6 +61,47 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
         steps=tuple(map(Step, writer.lines)),
         text="".join(f"{line}\n" for line in writer.shown),
     )
+
+
+def restoring_change(
+    before: Mapping[str, str], running: RunningState, wanted: SwitchState, capabilities: Capabilities
+) -> Change:
+    """The entries that a push of the wanted state changes in what ran before, as they were.
+
+    A moved code point may find a queue that is shorter than at both ends until the last entry is back. The
+    program, the depth of BMv2's queues and the rates of meters that had none stay: P4Runtime removes none of
+    them, and without entries they do nothing. Raises DeviceError where another program ran, or runs now.
+    """
+    del capabilities
+    ran, runs = before[PIPELINE].strip(), running.answers[PIPELINE].strip()
+    if ran not in {OUR_PROGRAM, NO_PROGRAM} or runs != OUR_PROGRAM:
+        if runs == ran:
+            return Change(())
+        raise DeviceError(
+            f"program {ran} ran before, and {runs} runs now",
+            expected=f"{OUR_PROGRAM}, whose entries can go back",
+            hint="load the program that shall run, and push again",
+        )
+    was, pushed, writer = tables_in(before), _Writer(tables_in(before)), _Writer(tables_in(running.answers))
+    _write(pushed, contents_of(wanted), OwnPrefixes(wanted.routes))
+    entries = pushed.tables.entries
+    changed = {place for place in {**was.entries, **entries} if was.entries.get(place) != entries.get(place)}
+    for place, meter in was.meters.items():
+        if pushed.tables.meters.get(place) != meter and writer.tables.meters.get(place) != meter:
+            writer.send(meter_line(place, meter))
+    for table in _REFERRED_FIRST:
+        for entry in was.of(table):
+            if (table, entry.key) in changed:
+                writer.put(entry)
+    for table in reversed(_REFERRED_FIRST):
+        for entry in list(writer.tables.of(table)):
+            if (table, entry.key) in changed and (table, entry.key) not in was.entries:
+                writer.remove(entry)
+    return Change(tuple(map(Step, writer.lines)), text="".join(f"{line}\n" for line in writer.shown))
+
+
+_REFERRED_FIRST: Final = ("queues", "neighbours", "groups", "classes", "ports", "ipv4_routes")
+"""Tables, those that others name first."""
 
 
 class _Writer:
