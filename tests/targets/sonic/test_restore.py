@@ -9,10 +9,11 @@ from mltswitch.capabilities import Capabilities
 from mltswitch.lab.emulators.sonic import SonicDevice
 from mltswitch.targets import Change
 from mltswitch.targets.sonic import TARGET
+from mltswitch.targets.sonic.database import Entry
 from tests.targets.sonic.device import apply, read
 from tests.targets.sonic.test_laws import BOXES, FOREIGN_ROUTE, PORTS, drawn, few
 
-FOREIGN = (
+FOREIGN: tuple[tuple[str, str, Entry], ...] = (
     ("QUEUE", "Ethernet0|0-2", {"scheduler": "scheduler.0"}),
     ("PORT_QOS_MAP", "Ethernet0", {"pfc_enable": "3,4", "tc_to_queue_map": "AZURE"}),
     ("PORT_QOS_MAP", "Ethernet4", {"dscp_to_tc_map": "AZURE"}),
@@ -37,7 +38,7 @@ def test_the_way_back_leads_to_what_ran(
     wanted = drawn(data, capabilities)
     for route in wanted.routes:
         if data.draw(st.booleans()):
-            hop = {"nexthop": "192.0.2.9", "ifname": "Ethernet0", "distance": "7"}
+            hop: Entry = {"nexthop": "192.0.2.9", "ifname": "Ethernet0", "distance": "7"}
             device.config_db["STATIC_ROUTE"].setdefault(f"default|{route.prefix}", hop)
     before, at_start = read(device, wanted, capabilities).answers, copy.deepcopy(device.config_db)
 
