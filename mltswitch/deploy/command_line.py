@@ -1,11 +1,13 @@
 """A conversation with a vendor's command line, through netmiko."""
 
+import inspect
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from netmiko import BaseConnection, ConnectHandler, ReadTimeout
+from netmiko import BaseConnection, ConnectHandler
 from paramiko import Channel
 
 from mltswitch.deploy.conversation import place, quoted, refusal, too_late
@@ -33,25 +35,39 @@ REFUSAL: Final = re.compile(
     re.MULTILINE,
 )
 """How command lines begin a refusal: `% Invalid input`, `Error: ...`, `Command not found / ...`."""
+PROMPT_CHARACTERS: Final = 16
+"""Of the host name and what surrounds it: in configuration modes, some platforms shorten longer ones."""
+MAXIMUM_MODES: Final = 12
+"""Modes inside one another; `exit` leaves one."""
+
+_CHUNK_BYTES: Final = 1 << 16
+_END_BYTES: Final = 256
+_MAY_END: Final = re.compile(rb"[>#](?:\s|\x1b\[[0-9;?]*[A-Za-z])*\Z")
+"""A prompt's last character, and what a terminal may get after it."""
 
 
 class CommandLineConversation:
-    """Shows and configuration lines over one netmiko connection; see `Conversation`."""
+    """Shows and configuration lines over the terminal that netmiko has opened; see `Conversation`.
+
+    One line a round trip: the next one leaves only after the prompt behind the last one's answer has come, so
+    nothing is on its way when a line is refused. netmiko's own calls do the same, but sleep between.
+    """
 
     def __init__(self, device: Device, connection: BaseConnection) -> None:
+        assert isinstance(connection.remote_conn, Channel)  # noqa: S101 (netmiko also knows serial lines)
         self._device = device
         self._connection = connection
-        self._configuring = False
+        self._channel = connection.remote_conn
+        self._is_prompt = re.compile(rf"{re.escape(connection.base_prompt[:PROMPT_CHARACTERS])}.*[>#]\s*")
+        self._prompt = ""
+        self._send("", LINE_SECONDS)
+        self._privileged_prompt = self._prompt
 
     def ask(self, command: str) -> str:
         """Answer to a show command in privileged mode; raises DeviceError where it is refused."""
-        with _spoken(self._device):
+        with translated(self._device):
             self._leave_configuration()
-            # The prompt ends the answer only where nothing follows it: show commands may quote it.
-            prompt = rf"(?m:^){re.escape(self._connection.base_prompt)}[^\n]*[>#]\s*\Z"
-            answer = str(
-                self._connection.send_command(command, expect_string=prompt, read_timeout=SHOW_SECONDS)
-            )
+            answer = self._send(command, SHOW_SECONDS)
         # Some put a line with a caret under the faulty word before the refusal.
         first = answer.lstrip().removeprefix("^").lstrip()
         if REFUSAL.match(first):
@@ -60,39 +76,79 @@ class CommandLineConversation:
 
     def apply(self, steps: Sequence[Step]) -> None:
         """Enter configuration lines one by one; raises DeviceError at the first that is refused."""
-        for index, step in enumerate(steps):
-            with _spoken(self._device):
+        with translated(self._device):
+            if steps:
                 self._enter_configuration()
+            for index, step in enumerate(steps):
                 answer = self._send(step.command, LINE_SECONDS if step.seconds is None else step.seconds)
-            if REFUSAL.search(answer):
-                raise refusal(self._device, steps, index, quoted(self._without_frame(answer)))
+                if REFUSAL.search(answer):
+                    raise refusal(self._device, steps, index, quoted(answer))
 
     def _send(self, line: str, seconds: float) -> str:
+        """What the device answers to a line, without the echo before it and the prompt after it."""
+        deadline = time.monotonic() + seconds
+        received = bytearray()
+        self._channel.settimeout(seconds)
         try:
-            return self._connection.send_config_set(
-                [line],
-                enter_config_mode=False,
-                exit_config_mode=False,
-                read_timeout=seconds,
-                bypass_commands="",
-            )
-        except ReadTimeout:
+            self._channel.sendall(f"{line}\n".encode())
+            while True:
+                self._channel.settimeout(max(0.0, deadline - time.monotonic()))
+                data = self._channel.recv(_CHUNK_BYTES)
+                if not data:
+                    raise EOFError
+                received += data
+                if _MAY_END.search(received, len(received) - _END_BYTES):
+                    answer = self._complete(line, received)
+                    if answer is not None:
+                        return answer
+        except TimeoutError:
             raise too_late(self._device, line, seconds) from None
 
+    def _complete(self, line: str, received: bytearray) -> str | None:
+        """The answer, once the line's echo and the prompt behind the answer are there.
+
+        A prompt counts only after the echo, for the device may write messages, and its prompt anew, before it
+        reads the line; and only where nothing follows, for shows may quote prompts.
+        """
+        text = received.decode("utf-8", "ignore")
+        if "\x1b" in text:
+            text = self._connection.strip_ansi_escape_codes(text)
+        text = self._connection.normalize_linefeeds(text)
+        echo_end = _echo_end(line, text)
+        begin = text.find("\n", echo_end) + 1
+        answer, _, prompt = text[begin:].rpartition("\n")
+        if echo_end < 0 or begin == 0 or self._is_prompt.fullmatch(prompt) is None:
+            return None
+        self._prompt = prompt
+        return answer
+
     def _enter_configuration(self) -> None:
-        if not self._configuring:
-            self._connection.config_mode()
-            self._configuring = True
+        if self._prompt == self._privileged_prompt:
+            # netmiko knows how each platform is told, but its method waits in silence to learn the mode.
+            parameters = inspect.signature(self._connection.config_mode).parameters
+            answer = self._send(parameters["config_command"].default, LINE_SECONDS)
+            if self._prompt == self._privileged_prompt:
+                raise DeviceError(
+                    f"does not enter configuration mode: {quoted(answer)}", where=place(self._device)
+                )
 
     def _leave_configuration(self) -> None:
-        if self._configuring:
-            self._connection.exit_config_mode()
-            self._configuring = False
+        for _ in range(MAXIMUM_MODES):
+            if self._prompt == self._privileged_prompt:
+                return
+            answer = self._send("exit", LINE_SECONDS)
+        raise DeviceError(f"does not leave configuration mode: {quoted(answer)}", where=place(self._device))
 
-    def _without_frame(self, answer: str) -> str:
-        """The answer without the echo before it and the prompt after it."""
-        lines = answer.splitlines()[1:]
-        return "\n".join(line for line in lines if not line.startswith(self._connection.base_prompt))
+
+def _echo_end(line: str, text: str) -> int:
+    """Where the echo of a line ends in what was received; -1: it is not there yet."""
+    begin = text.find(line)
+    if begin >= 0:
+        return begin + len(line)
+    # A terminal breaks a line that is longer than it is wide, with line ends, blanks or backspaces.
+    broken = r"[\s\b]*".join(re.escape(character) for character in line if not character.isspace())
+    match = re.search(broken, text)
+    return -1 if match is None else match.end()
 
 
 @contextmanager
@@ -122,8 +178,10 @@ def open_command_line(device: Device, netmiko_type: str) -> Iterator[CommandLine
             with _spoken(device), bounded(OPEN_SECONDS, hang_up, late):
                 connection._open()
                 connection.enable()
-            yield CommandLineConversation(device, connection)
+                conversation = CommandLineConversation(device, connection)
+            yield conversation
         finally:
+            hang_up()  # first, for netmiko would ask the device for its mode once more
             connection.disconnect()
 
 

@@ -4,19 +4,21 @@ import dataclasses
 import json
 import logging
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from netmiko import ReadTimeout
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mltswitch.deploy import command_line
 from mltswitch.deploy.command_line import CommandLineConversation, open_command_line
 from mltswitch.deploy.ssh import connect
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Secret
-from mltswitch.lab.emulators.faults import DropBeforeLine, Faults, RefuseLine
+from mltswitch.lab.emulators.faults import DropBeforeLine, Fault, Faults, RefuseLine
 from mltswitch.lab.emulators.keys import load_authorized_keys, load_host_key
 from mltswitch.lab.emulators.onyx import OnyxDevice
 from mltswitch.lab.emulators.ssh_server import EmulatorServer
@@ -122,14 +124,12 @@ def test_every_way_of_refusing_is_noticed(tmp_path: Path, text: str) -> None:
         assert [switch.ports[f"1/{port}"].trust == "L3" for port in (1, 2, 3)] == [True, False, False]
 
 
-def test_a_lost_connection_is_a_device_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # netmiko does not notice that the channel is closed; it waits for the prompt.
-    monkeypatch.setattr(command_line, "LINE_SECONDS", 2.0)
+def test_a_lost_connection_is_a_device_error_at_once(tmp_path: Path) -> None:
     with (
         onyx(tmp_path, DropBeforeLine(pattern="1/2 qos trust")) as (switch, reached),
         open_command_line(reached, NETMIKO_TYPE) as conversation,
     ):
-        with pytest.raises(DeviceError, match=r"^onyx1 \("):
+        with pytest.raises(DeviceError, match=r"^onyx1 \(.*\): it closed the connection$"):
             conversation.apply((ONE_LINE_MODE, trust(1), trust(2), trust(3)))
         assert switch.ports["1/1"].trust == "L3"
         assert switch.ports["1/3"].trust == "L2"
@@ -181,20 +181,70 @@ def test_a_session_that_never_opens_is_given_up(tmp_path: Path, monkeypatch: pyt
         pass
 
 
+@dataclasses.dataclass
+class Slow(Faults):
+    """Lines with this in them take so long."""
+
+    pattern: str
+    seconds: float
+
+    def on_line(self, number: int, line: str) -> Fault | None:
+        time.sleep(self.seconds if self.pattern in line else 0.0)
+        return None
+
+
+@pytest.mark.parametrize("own", [None, 0.5])
 def test_a_line_has_the_time_that_its_step_says(
-    conversation: CommandLineConversation, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: float | None
 ) -> None:
-    given: list[float] = []
+    monkeypatch.setattr(command_line, "LINE_SECONDS", 1.0)
+    with (
+        onyx(tmp_path, Slow("1/2 qos trust", 1.5)) as (switch, reached),
+        open_command_line(reached, NETMIKO_TYPE) as conversation,
+    ):
+        conversation.apply((ONE_LINE_MODE, trust(1), dataclasses.replace(trust(2, "both"), seconds=5.0)))
+        assert switch.ports["1/2"].trust == "both"
+        with pytest.raises(DeviceError, match=f"after {own or 1.0:g} s; it may still be running$"):
+            conversation.apply((dataclasses.replace(trust(2), seconds=own), trust(3)))
+        assert switch.ports["1/3"].trust == "L2"
 
-    def send_config_set(lines: list[str], *, read_timeout: float, **_: object) -> str:
-        given.append(read_timeout)
-        raise ReadTimeout("a page of advice")
 
-    monkeypatch.setattr(conversation._connection, "send_config_set", send_config_set)
-    for step, seconds in ((trust(1), "30"), (dataclasses.replace(trust(1), seconds=900.0), "900")):
-        with pytest.raises(DeviceError, match=f"after {seconds} s; it may still be running$"):
-            conversation.apply((step,))
-    assert given == [30.0, 900.0]
+PROMPT = "onyx1 [standalone: master] (config) # "
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a notice of one line",
+        f"{PROMPT}show running-config\n{PROMPT}\nand more",
+        f"\nNov 26 14:00:00 onyx1 mgmtd: a message in between\n{PROMPT}",
+        "\x1b[32mgreen\x1b[m\x1b[K",
+        "ends like a prompt #",
+        "x" * 200_000,
+    ],
+)
+def test_each_answer_stays_with_its_line(tmp_path: Path, text: str) -> None:
+    """Whatever is printed between, the next refusal is that of the line that is refused."""
+    with (
+        onyx(tmp_path, RefuseLine("1/2 qos trust", text)) as (switch, reached),
+        open_command_line(reached, NETMIKO_TYPE) as conversation,
+    ):
+        steps = (ONE_LINE_MODE, trust(2), trust(1), trust(2), Step("nonsense"), trust(3))
+        with pytest.raises(DeviceError, match=r"refuses step 5 of 6, 'nonsense': % Unrecognized command"):
+            conversation.apply(steps)
+        assert [switch.ports[f"1/{port}"].trust for port in (1, 2, 3)] == ["L3", "L2", "L2"]
+        assert "Unsaved changes : yes" in conversation.ask("show configuration files")
+
+
+@given(
+    line=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1).filter(str.strip),
+    width=st.integers(1, 40),
+    mark=st.sampled_from(["\n", " \n", " \b", "\n  "]),
+)
+def test_a_line_broken_at_the_terminal_s_edge_is_known_again(line: str, width: int, mark: str) -> None:
+    echo = mark.join(line[begin : begin + width] for begin in range(0, len(line), width))
+    assert command_line._echo_end(line, f"{echo}\nanswer") == len(echo)
+    assert command_line._echo_end(f"{line}~", echo) == -1
 
 
 def test_the_operator_s_own_keys_are_not_offered(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mltswitch.deploy import Status, change, command_line, diff, push, rollback, verify
+from mltswitch.deploy import Status, change, diff, push, rollback, verify
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.lab.emulators.eos import EosDevice
@@ -122,11 +122,8 @@ def test_a_refused_line_changes_nothing_and_the_next_push_cleans_up(tmp_path: Pa
         assert list(switch.sessions.by_name) == ["mltswitch-2"]
 
 
-def test_a_connection_lost_before_the_confirmation(
-    tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_lost_before_the_confirmation(tmp_path: Path, plan: Plan) -> None:
     """The switch undoes the change by itself; a push in time confirms it."""
-    monkeypatch.setattr(command_line, "LINE_SECONDS", 2.0)  # netmiko waits for a connection that is gone
     with eos(tmp_path, DropBeforeLine(pattern="commit$", times=2)) as (switch, rack, clock):
         before = switch.configuration
         [failed] = push(plan, rack).devices

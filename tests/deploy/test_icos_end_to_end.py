@@ -5,10 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-from netmiko.broadcom import BroadcomIcosSSH
-from netmiko.cisco_base_connection import CiscoSSHConnection
-
 from mltswitch.deploy import Status, diff, push, verify
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Inventory
@@ -23,16 +19,6 @@ from mltswitch.targets import hardware_capabilities
 from tests.deploy.doubles import device
 from tests.deploy.sshd import make_key
 from tests.plan.examples import SMALL
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """netmiko's driver waits 2 s in silence whenever it asks for the mode; the prompt tells it at once."""
-
-    def check(self: BroadcomIcosSSH, check_string: str = ")#", **_: object) -> bool:
-        return CiscoSSHConnection.check_config_mode(self, check_string=check_string, pattern="[>#]")
-
-    monkeypatch.setattr(BroadcomIcosSSH, "check_config_mode", check)
 
 
 def icos_plan() -> Plan:
