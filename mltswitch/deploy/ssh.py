@@ -157,6 +157,9 @@ def logged_in(
         if transport is None:
             raise EOFError
         transport.set_keepalive(KEEPALIVE_SECONDS)
+        if isinstance(transport.sock, socket.socket):
+            # Else a command waits 40 ms for the acknowledgement of the packet that opened its channel.
+            transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield transport
 
 
