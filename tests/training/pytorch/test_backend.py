@@ -1,5 +1,6 @@
 """Process groups of the backend `mlt`: ranks are processes on loopback, and gloo is the reference."""
 
+import faulthandler
 import multiprocessing as mp
 import os
 import signal
@@ -66,7 +67,7 @@ class Ranks:
         self.jobs += 1  # a store that is freed late works on the file of its name
         for pipe, job in zip(self.pipes, jobs, strict=False):
             pipe.send((work, args, str(store / f"store-{self.jobs}"), job))
-        return [self._answer(pipe) for pipe, _ in zip(self.pipes, jobs, strict=False)]
+        return [self._answer(number) for number, _ in enumerate(jobs)]
 
     def results(self, world: int, work: Work, *args: Any, store: Path, **options: Any) -> list[Any]:
         """What it answers where no rank fails."""
@@ -74,10 +75,16 @@ class Ranks:
         assert not [each for each in found if isinstance(each, Exception)], found
         return found
 
-    def _answer(self, pipe: Connection) -> Any:
-        assert pipe.poll(150), "no answer"  # the first one comes when torch has been loaded
+    def _answer(self, number: int) -> Any:
+        if not self.pipes[number].poll(150):  # the first one comes when torch has been loaded
+            process = self.processes[number]
+            os.kill(process.pid, signal.SIGUSR1)  # where it hangs, on standard error
+            process.join(2)
+            process.kill()
+            self.start(number)  # else the tests behind this one would wait for it, too
+            pytest.fail(f"rank {number} gives no answer")
         try:
-            return pipe.recv()
+            return self.pipes[number].recv()
         except EOFError:
             return None
 
@@ -88,6 +95,7 @@ def _jobs(world: int, **options: Any) -> list[dict[str, Any]]:
 
 
 def _serve(pipe: Connection, device: str) -> None:
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     torch.set_num_threads(1)
     torch.set_default_device(device)
     while True:
