@@ -9,8 +9,8 @@ from mltswitch.targets import Identity, Target
 def check_identity(device: Device, target: Target, conversation: Conversation) -> Identity | None:
     """Ask the device who it is, and return that; None where its target has no words for it.
 
-    Only queries are sent. Raises DeviceError where the device is not the one that the inventory names, or
-    does not say who it is.
+    Only queries are sent. Raises DeviceError where the device is not the one that the inventory names, runs a
+    release of which its target knows nothing, or does not say who it is.
     """
     if target.identify is None:
         return None
@@ -24,10 +24,26 @@ def check_identity(device: Device, target: Target, conversation: Conversation) -
     for variable, wanted, given in (
         ("mltswitch_serial", device.serial, identity.serial),
         ("mltswitch_model", device.model, identity.model),
+        ("mltswitch_release", device.release, identity.release),
     ):
         if wanted and given.casefold() != wanted.casefold():
             raise _stranger(device, identity, f"{variable} {wanted}", f"correct {variable}")
+    _check_release(device, target, identity.release)
     return identity
+
+
+def _check_release(device: Device, target: Target, release: str) -> None:
+    """A device that tells no release, and one that runs the inventory's, are not held against the list."""
+    known = [each for each in target.releases if each.pattern.match(release)]
+    if not target.releases or not release or device.release or known:
+        return
+    shown = quoted(release)
+    raise DeviceError(
+        f"runs {target.platform} {shown}, a release of which mltswitch knows nothing; nothing was sent",
+        where=place(device),
+        expected=" or ".join(each.versions for each in target.releases),
+        hint=f"where you have tried it: mltswitch_release: {shown} in the inventory",
+    )
 
 
 def _check_hostname(device: Device, identity: Identity) -> None:
@@ -52,7 +68,7 @@ def _label(hostname: str) -> str:
 
 
 def _stranger(device: Device, identity: Identity, expected: str, change: str) -> DeviceError:
-    parts = (("serial", identity.serial), ("model", identity.model))
+    parts = (("serial", identity.serial), ("model", identity.model), ("release", identity.release))
     details = ", ".join(f"{word} {quoted(value)}" for word, value in parts if value)
     name = quoted(identity.hostname) or "a box without a name"
     return DeviceError(

@@ -1,6 +1,6 @@
 """One module per switch OS: a plan in its own language, and back."""
 
-from mltswitch.targets.base import Change, Identity, Quantised, Rounding, RunningState, Session, Step
+from mltswitch.targets.base import Change, Identity, Quantised, Release, Rounding, RunningState, Session, Step
 from mltswitch.targets.registry import (
     RefusedHardware,
     hardware_capabilities,
@@ -25,6 +25,7 @@ __all__ = [
     "Quantised",
     "QueueState",
     "RefusedHardware",
+    "Release",
     "Rounding",
     "RouteState",
     "RunningState",

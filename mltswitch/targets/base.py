@@ -1,5 +1,6 @@
 """What a target takes and gives: steps, changes, what runs, and a plan rounded to a device."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -77,6 +78,17 @@ class Identity:
     """Hardware, in the vendor's words."""
     release: str = ""
     """Version of its OS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Versions of an OS whose commands have been read: what a target sends and reads is there, it says."""
+
+    versions: str
+    """In words, such as 5.4 to 5.14."""
+    pattern: re.Pattern[str]
+    """Matches the beginning of what the device calls such a version."""
+    source: str
 
 
 class Rounding(NamedTuple):

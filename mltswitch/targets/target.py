@@ -14,6 +14,7 @@ from mltswitch.targets.base import (
     Identity,
     LineError,
     Quantised,
+    Release,
     RunningState,
     Session,
 )
@@ -70,6 +71,8 @@ class Target:
     """Commands whose answers `identify` needs; they change nothing."""
     identify: Callable[[Mapping[str, str]], Identity] | None = None
     """Who the device is, from its answers; raises DeviceError for answers that it cannot read."""
+    releases: tuple[Release, ...] = ()
+    """Versions of the OS that a device may run; none: any, or the target finds out what each one takes."""
 
     def hardware(self, name: str | None) -> Capabilities:
         """Capabilities of a hardware model (None: the default); raises UserInputError for unknown ones."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from mltswitch.lab.emulators.cumulus_nv import nv
+from mltswitch.lab.emulators.cumulus_nv import MODEL, RELEASE, nv
 from mltswitch.lab.emulators.cumulus_revisions import Revisions
 from mltswitch.lab.emulators.cumulus_tree import Tree
 from mltswitch.lab.emulators.device import Answer, CommandResult
@@ -29,6 +29,7 @@ class CumulusDevice:
         if not 1 <= ports <= MAX_PORTS:
             raise ValueError(f"{ports} ports, expected 1 to {MAX_PORTS}")
         self._name = name
+        self.model, self.release = MODEL, RELEASE
         self._lock = threading.RLock()
         names = tuple(f"swp{number}" for number in range(1, ports + 1))
         config: Tree = {
@@ -132,7 +133,7 @@ class CumulusSession:
     def _programs(self, words: list[str], contents: bytes) -> CommandResult:
         match words:
             case ["nv", *arguments]:
-                return nv(self._device.name, self._device.revisions, self._device.files, arguments)
+                return nv(self._device, arguments)
             case ["tee", *paths]:
                 return self._store(paths, CommandResult(contents), shows=True)
             case ["cat"]:

@@ -26,9 +26,9 @@ RELEASE: Final = "4.32.0F-emulator"
 _LEVEL: Final = "   "
 
 
-def running_config(hostname: str, queue_word: str, configuration: EosConfiguration) -> str:
+def running_config(hostname: str, release: str, queue_word: str, configuration: EosConfiguration) -> str:
     """`show running-config`."""
-    text = f"! Command: show running-config\n! device: {hostname} (emulator, EOS-{RELEASE})\n!\n"
+    text = f"! Command: show running-config\n! device: {hostname} (emulator, EOS-{release})\n!\n"
     text += f"hostname {hostname}\n!\n"
     flags = sorted(configuration.flags - {"ip routing"})
     if lines := [*flags, *_map_lines(configuration)]:
@@ -56,14 +56,14 @@ def unsaved(saved: str, running: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def version(model: str, name: str) -> dict[str, object]:
+def version(model: str, release: str, name: str) -> dict[str, object]:
     """`show version | json`."""
     return {
         "mfgName": "Arista",
         "modelName": model,
         "serialNumber": serial_number(name),
         "systemMacAddress": mac_address(name),
-        "version": RELEASE,
+        "version": release,
     }
 
 

@@ -19,7 +19,7 @@ from mltswitch.lab.emulators.icos_state import (
     Trust,
 )
 
-RELEASE: Final = "3.4.3.7"
+RELEASE: Final = "6.6.3.10"
 _LABEL_WIDTH: Final = 47
 _TRUST_WORDS: Final = {Trust.DOT1P: "Dot1P", Trust.IP_DSCP: "IP DSCP", Trust.UNTRUSTED: "Untrusted"}
 _NAMED: Final[Mapping[int, str]] = {
@@ -39,7 +39,7 @@ def hosts(name: str) -> str:
     return "\n" + _field("Host name", name)
 
 
-def version(model: str, name: str) -> str:
+def version(model: str, release: str, name: str) -> str:
     """`show version`."""
     return (
         "\n"
@@ -48,7 +48,7 @@ def version(model: str, name: str) -> str:
         + _field("Machine Type", f"Dell Networking {model}")
         + _field("Serial Number", serial_number(name))
         + _field("Burned In MAC Address", mac_address(name))
-        + _field("Software Version", RELEASE)
+        + _field("Software Version", release)
     )
 
 

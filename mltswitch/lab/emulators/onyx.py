@@ -28,6 +28,7 @@ class OnyxDevice(NamedDevice):
 
     def __init__(self, name: str = "onyx1", ports: int = 16) -> None:
         super().__init__(name, ports, argument.MAX_PORTS)
+        self.model, self.release = "MSN2700-CS2F", onyx_show.RELEASE
         self.configuration = default_configuration(ports)
         self.files: dict[str, OnyxConfiguration] = {ACTIVE_FILE: self.configuration}
 
@@ -182,8 +183,8 @@ def _show_flow_control(session: OnyxSession, values: Values) -> Answer:
     return _print(onyx_show.priority_flow_control(session.device.configuration), values)
 
 
-def _show_version(_session: OnyxSession, values: Values) -> Answer:
-    return _print(onyx_show.version(), values)
+def _show_version(session: OnyxSession, values: Values) -> Answer:
+    return _print(onyx_show.version(session.device.release), values)
 
 
 def _show_hostname(session: OnyxSession, values: Values) -> Answer:
@@ -193,7 +194,7 @@ def _show_hostname(session: OnyxSession, values: Values) -> Answer:
 
 def _show_inventory(session: OnyxSession, values: Values) -> Answer:
     _no_json(values)
-    return Answer(onyx_show.inventory(session.device.name))
+    return Answer(onyx_show.inventory(session.device.model, session.device.name))
 
 
 def _print(shown: onyx_show.JsonValue, values: Values) -> Answer:

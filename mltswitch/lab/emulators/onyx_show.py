@@ -33,27 +33,27 @@ _RULE: Final = "-" * 94
 _NO_GATEWAY: Final = str(IPv4Address(0))
 
 
-def version() -> dict[str, JsonValue]:
+def version(release: str) -> dict[str, JsonValue]:
     """`show version`."""
     return {
         "Product name": "Onyx",
-        "Product release": RELEASE,
+        "Product release": release,
         "Build ID": "#1-emulator",
         "Target arch": "x86_64",
         "Target hw": "x86_64",
-        "Version summary": f"X86_64 {RELEASE} emulator x86_64",
+        "Version summary": f"X86_64 {release} emulator x86_64",
         "Product model": "x86onie",
     }
 
 
-def inventory(name: str) -> str:
+def inventory(model: str, name: str) -> str:
     """`show inventory`: the row of the box."""
     row = "{:16} {:20} {}\n"
     return (
         f"{_RULE}\n"
         + row.format("Module", "Part Number", "Serial Number")
         + f"{_RULE}\n"
-        + row.format("CHASSIS", "MSN2700-CS2F", serial_number(name))
+        + row.format("CHASSIS", model, serial_number(name))
     )
 
 

@@ -5,7 +5,9 @@ classes of the plan's switch priorities, and static routes within the plan's pre
 and all other profiles and access lists stay as they are.
 """
 
-from mltswitch.targets.base import Session
+import re
+
+from mltswitch.targets.base import Release, Session
 from mltswitch.targets.common import NO_PORT, without_route_ports
 from mltswitch.targets.cumulus.capabilities import HARDWARE
 from mltswitch.targets.cumulus.commands import PORT_NAME
@@ -38,4 +40,12 @@ TARGET = Target(
         SYSTEM,
     ),
     identify=identify,
+    releases=(
+        Release(
+            "5.4 to 5.14",
+            # 5.3 and earlier bind profiles and name thresholds in other words.
+            re.compile(r"(?:Cumulus Linux )?5\.(?:[4-9]|1[0-4])(?!\d)"),
+            "Cumulus Linux user guides 5.4 to 5.14, Quality of Service; NVUE reference",
+        ),
+    ),
 )

@@ -8,7 +8,9 @@ and `ip routing` stay as they are. A push goes back by aborting its commit while
 that ran before, in a session of their own.
 """
 
-from mltswitch.targets.base import Session
+import re
+
+from mltswitch.targets.base import Release, Session
 from mltswitch.targets.eos.capabilities import HARDWARE, REFUSED
 from mltswitch.targets.eos.diff import change_between
 from mltswitch.targets.eos.grammar import PORT_NAME
@@ -36,4 +38,12 @@ TARGET = Target(
     restore=restore_to,
     identity_queries=(HOSTNAME, VERSION),
     identify=identify,
+    releases=(
+        Release(
+            "4.21 to 4.35",
+            re.compile(r"4\.(?:2[1-9]|3[0-5])\D"),
+            "aristanetworks/avd, whose tested configurations have the lines, asks for 4.21.8M or later; "
+            "napalm's driver eos for config sessions with a commit timer",
+        ),
+    ),
 )

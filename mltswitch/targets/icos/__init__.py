@@ -7,7 +7,9 @@ Addresses, `ip routing`, PFC, other policies and all else stay as they are. The 
 values that the switch showed before, and takes away policies and classes that were not there.
 """
 
-from mltswitch.targets.base import Session
+import re
+
+from mltswitch.targets.base import Release, Session
 from mltswitch.targets.common import NO_PORT, without_route_ports
 from mltswitch.targets.icos.capabilities import HARDWARE, PLATFORM, REFUSED
 from mltswitch.targets.icos.diff import change_between
@@ -40,5 +42,12 @@ TARGET = Target(
         VERSION,
     ),
     identify=identify,
+    releases=(
+        Release(
+            "6.x",
+            re.compile(r"6\.\d"),
+            "Dell EMC Networking N-Series User's Configuration Guide and command reference, DNOS 6",
+        ),
+    ),
     restore=restoring_change,
 )
