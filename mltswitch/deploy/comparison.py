@@ -39,7 +39,7 @@ def reached(connector: Connector, job: Job) -> Iterator[Conversation]:
                     raise
                 share = random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
                 time.sleep(share * RETRY_SECONDS * 2 ** (attempt - 1))
-        check_identity(job.device, job.target, session)
+        check_identity(job.device, job.target, session, job.quantised.capabilities.hardware)
         yield session
 
 

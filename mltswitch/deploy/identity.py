@@ -6,11 +6,14 @@ from mltswitch.inventory import Device
 from mltswitch.targets import Identity, Target
 
 
-def check_identity(device: Device, target: Target, conversation: Conversation) -> Identity | None:
+def check_identity(
+    device: Device, target: Target, conversation: Conversation, hardware: str = ""
+) -> Identity | None:
     """Ask the device who it is, and return that; None where its target has no words for it.
 
-    Only queries are sent. Raises DeviceError where the device is not the one that the inventory names, runs a
-    release of which its target knows nothing, or does not say who it is.
+    Only queries are sent. Raises DeviceError where the device is not the one that the inventory names, is
+    known to be other hardware than the plan was made for (empty: no plan), runs a release of which its target
+    knows nothing, or does not say who it is. A model that no source names is not refused.
     """
     if target.identify is None:
         return None
@@ -28,6 +31,14 @@ def check_identity(device: Device, target: Target, conversation: Conversation) -
     ):
         if wanted and given.casefold() != wanted.casefold():
             raise _stranger(device, identity, f"{variable} {wanted}", f"correct {variable}")
+    told = target.hardware_of(identity.model)
+    if hardware and told and hardware not in told:
+        raise DeviceError(
+            f"is a {quoted(identity.model)}, hardware {' or '.join(sorted(told))}; nothing was sent",
+            where=place(device),
+            expected=f"{hardware}, for which the plan was made",
+            hint="correct ansible_host if another box answers there; else `hardware` in the fabric file",
+        )
     _check_release(device, target, identity.release)
     return identity
 

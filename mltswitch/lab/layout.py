@@ -76,6 +76,8 @@ class LabEmulator:
 
     name: str
     kind: str
+    hardware: str
+    """As the fabric names it; empty: the kind's own."""
     ports: int
 
 
@@ -145,7 +147,7 @@ def lay_out(fabric: Fabric, devices: Sequence[DeviceAddress], *, with_switches: 
         for host in topology.hosts
     )
     emulators = tuple(
-        LabEmulator(switch.name, switch.platform, _emulated_ports(switch))
+        LabEmulator(switch.name, switch.platform, switch.hardware or "", _emulated_ports(switch))
         for switch in topology.switches
         if switch.platform in EMULATED_PLATFORMS
     )

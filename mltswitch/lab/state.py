@@ -44,6 +44,7 @@ class Emulator(_Record):
 
     name: str
     kind: str
+    hardware: str = ""
     ports: int
     address: str
     port: int
@@ -113,6 +114,7 @@ def describe(
             Emulator(
                 name=emulator.name,
                 kind=emulator.kind,
+                hardware=emulator.hardware,
                 ports=emulator.ports,
                 address=places[emulator.name].address,
                 port=places[emulator.name].port,

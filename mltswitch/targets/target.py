@@ -1,7 +1,7 @@
 """The contract between one switch OS and everything above it."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -29,6 +29,10 @@ def _adapt_nothing(quantised: Quantised, _plan: Plan, _switch: Switch) -> Quanti
 
 def _check_nothing(_state: SwitchState) -> None:
     """Its capabilities say all."""
+
+
+def _knows_no_model(_model: str) -> tuple[str, ...]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,8 @@ class Target:
     """Commands whose answers `identify` needs; they change nothing."""
     identify: Callable[[Mapping[str, str]], Identity] | None = None
     """Who the device is, from its answers; raises DeviceError for answers that it cannot read."""
+    hardware_of: Callable[[str], Collection[str]] = _knows_no_model
+    """Model in the vendor's words → the hardware that it is in plans; empty for one that no source names."""
     releases: tuple[Release, ...] = ()
     """Versions of the OS that a device may run; none: any, or the target finds out what each one takes."""
 

@@ -179,6 +179,33 @@ def test_a_release_that_nobody_has_read_needs_the_operators_word(
     assert check_identity(meant(platform), target, Typed(emulated)) is not None
 
 
+@pytest.mark.parametrize(
+    ("platform", "models"),
+    [
+        ("cumulus", {"sn2700": "MSN2700", "sn3700": "MSN3700C", "sn2100": "SN2100", "sn5600": "SN5600"}),
+        ("eos", {"trident3": "DCS-7050CX3-32S-F", "tomahawk": "DCS-7060CX-32S-R"}),
+        ("icos", {"n4000": "N4064F", "n3000": "N3048ET-ON"}),
+        ("onyx", {"sn2100": "MSN2100-CB2F", "sn2700": "MSN2700-CS2R", "sn3700": "MSN3700-VS2FO"}),
+    ],
+)
+def test_a_plan_for_other_hardware_is_refused_by_name(platform: str, models: dict[str, str]) -> None:
+    emulated, target = KINDS[platform]("leaf1"), target_for(platform)
+    for hardware, model in models.items():
+        setattr(emulated, "model", model)  # noqa: B010 (each kind of emulator has it)
+        for planned in target.models:
+            if planned == hardware:
+                assert check_identity(meant(platform), target, Typed(emulated), planned) is not None
+                continue
+            with pytest.raises(DeviceError) as refused:
+                check_identity(meant(platform), target, Typed(emulated), planned)
+            assert f"is a {model}, hardware {hardware}; nothing was sent (expected {planned}," in str(
+                refused.value
+            )
+    setattr(emulated, "model", "VX")  # noqa: B010 (a model that nobody has named)
+    for planned in target.models:
+        assert check_identity(meant(platform), target, Typed(emulated), planned) is not None
+
+
 def test_a_linux_host_is_known_by_its_host_name_and_machine_id(sshd: Sshd) -> None:
     here = Path("/proc/sys/kernel/hostname").read_text().strip()
     identity = asked(sshd.device("leaf1", platform="linux", hostname=here))

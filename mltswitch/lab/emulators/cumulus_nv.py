@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from mltswitch.lab.emulators.cumulus import CumulusDevice
 
 RELEASE: Final = "Cumulus Linux 5.9.2"
-MODEL: Final = "MSN2700"
 
 
 def nv(device: "CumulusDevice", arguments: Sequence[str]) -> CommandResult:

@@ -26,9 +26,9 @@ MAX_FILES: Final = 16
 class OnyxDevice(NamedDevice):
     """One switch with ports 1/1 to 1/`ports`; `configuration` is what runs, `files` what is saved."""
 
-    def __init__(self, name: str = "onyx1", ports: int = 16) -> None:
+    def __init__(self, name: str = "onyx1", ports: int = 16, model: str = "MSN2100-CB2F") -> None:
         super().__init__(name, ports, argument.MAX_PORTS)
-        self.model, self.release = "MSN2700-CS2F", onyx_show.RELEASE
+        self.model, self.release = model, onyx_show.RELEASE
         self.configuration = default_configuration(ports)
         self.files: dict[str, OnyxConfiguration] = {ACTIVE_FILE: self.configuration}
 

@@ -8,7 +8,7 @@ and all other profiles and access lists stay as they are.
 import re
 
 from mltswitch.targets.base import Release, Session
-from mltswitch.targets.common import NO_PORT, without_route_ports
+from mltswitch.targets.common import NO_PORT, spectrum_hardware, without_route_ports
 from mltswitch.targets.cumulus.capabilities import HARDWARE
 from mltswitch.targets.cumulus.commands import PORT_NAME
 from mltswitch.targets.cumulus.diff import change_between, restoring_change
@@ -40,6 +40,7 @@ TARGET = Target(
         SYSTEM,
     ),
     identify=identify,
+    hardware_of=spectrum_hardware,
     releases=(
         Release(
             "5.4 to 5.14",

@@ -15,7 +15,7 @@ from mltswitch.targets.eos.capabilities import HARDWARE, REFUSED
 from mltswitch.targets.eos.diff import change_between
 from mltswitch.targets.eos.grammar import PORT_NAME
 from mltswitch.targets.eos.parse import read_files
-from mltswitch.targets.eos.read import HOSTNAME, VERSION, identify, queries_for, read_answers
+from mltswitch.targets.eos.read import HOSTNAME, VERSION, hardware_of, identify, queries_for, read_answers
 from mltswitch.targets.eos.render import FILE, check_expressible, write_files
 from mltswitch.targets.eos.restore import restore_to
 from mltswitch.targets.target import Target
@@ -38,6 +38,7 @@ TARGET = Target(
     restore=restore_to,
     identity_queries=(HOSTNAME, VERSION),
     identify=identify,
+    hardware_of=hardware_of,
     releases=(
         Release(
             "4.21 to 4.35",

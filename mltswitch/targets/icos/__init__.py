@@ -15,7 +15,7 @@ from mltswitch.targets.icos.capabilities import HARDWARE, PLATFORM, REFUSED
 from mltswitch.targets.icos.diff import change_between
 from mltswitch.targets.icos.grammar import PORT_NAME
 from mltswitch.targets.icos.parse import read_files
-from mltswitch.targets.icos.read import HOSTS, VERSION, identify, queries_for, read_answers
+from mltswitch.targets.icos.read import HOSTS, VERSION, hardware_of, identify, queries_for, read_answers
 from mltswitch.targets.icos.render import FILE, check_expressible, write_files
 from mltswitch.targets.icos.restore import restoring_change
 from mltswitch.targets.target import Target
@@ -42,6 +42,7 @@ TARGET = Target(
         VERSION,
     ),
     identify=identify,
+    hardware_of=hardware_of,
     releases=(
         Release(
             "6.x",

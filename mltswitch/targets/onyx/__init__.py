@@ -10,7 +10,7 @@ switch showed before; only prefix modes stay off, for no show command tells whet
 import re
 
 from mltswitch.targets.base import Release, Session
-from mltswitch.targets.common import NO_PORT, without_route_ports
+from mltswitch.targets.common import NO_PORT, spectrum_hardware, without_route_ports
 from mltswitch.targets.onyx.capabilities import HARDWARE
 from mltswitch.targets.onyx.diff import change_between, restoring_change
 from mltswitch.targets.onyx.grammar import PORT_NAME
@@ -40,6 +40,7 @@ TARGET = Target(
         VERSION,
     ),
     identify=identify,
+    hardware_of=spectrum_hardware,
     releases=(
         Release(
             "3.6 to 3.10",
