@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from mltswitch.deploy.cabling import cabling_differences, check_cabling
 from mltswitch.deploy.conversation import Connector, Conversation, quoted
 from mltswitch.deploy.identity import check_identity
 from mltswitch.deploy.prepare import Job
@@ -65,6 +66,7 @@ class Diff:
         """Connect, read, compare."""
         started = time.monotonic()
         with reached(self.connector, job) as session:
+            check_cabling(job, session)
             running = read(session, job)
         change = remaining(job, running)
         found = (*value_differences(job, running), *_unconfirmed(job, running))
@@ -84,10 +86,11 @@ class Verify:
         """Connect, read, compare."""
         started = time.monotonic()
         with reached(self.connector, job) as session:
+            cables, not_told = cabling_differences(job, session)
             running = read(session, job)
-        found = (*all_differences(job, running), *_unconfirmed(job, running))
+        found = (*cables, *all_differences(job, running), *_unconfirmed(job, running))
         status = Status.DIFFERS if found else Status.OK
-        return report(job, status, started, differences=found, notes=running.notes)
+        return report(job, status, started, differences=found, notes=(*running.notes, *not_told))
 
 
 def value_differences(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:

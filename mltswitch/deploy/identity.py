@@ -65,7 +65,7 @@ def _check_hostname(device: Device, identity: Identity) -> None:
     if not identity.hostname and device.serial:
         return
     wanted = dict.fromkeys((device.hostname,) if device.hostname else (device.name, device.switch))
-    if _label(identity.hostname) not in map(_label, wanted):
+    if label(identity.hostname) not in map(label, wanted):
         raise _stranger(
             device,
             identity,
@@ -74,7 +74,8 @@ def _check_hostname(device: Device, identity: Identity) -> None:
         )
 
 
-def _label(hostname: str) -> str:
+def label(hostname: str) -> str:
+    """A host name as names are compared: a switch may call itself leaf1 or Leaf1.example.net."""
     return hostname.partition(".")[0].casefold()
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from mltswitch.deploy.cabling import check_cabling
 from mltswitch.deploy.comparison import (
     all_differences,
     reached,
@@ -65,6 +66,7 @@ class Transaction:
 
     def _change(self, session: Conversation, job: Job, progress: "_Progress") -> None:
         name = job.device.name
+        check_cabling(job, session)
         running = read(session, job)
         progress.notes = running.notes
         progress.before = progress.left = value_differences(job, running)

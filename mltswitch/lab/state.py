@@ -46,6 +46,7 @@ class Emulator(_Record):
     kind: str
     hardware: str = ""
     ports: int
+    neighbours: tuple[tuple[str, str, str], ...] = ()
     address: str
     port: int
 
@@ -116,6 +117,7 @@ def describe(
                 kind=emulator.kind,
                 hardware=emulator.hardware,
                 ports=emulator.ports,
+                neighbours=emulator.neighbours,
                 address=places[emulator.name].address,
                 port=places[emulator.name].port,
             )

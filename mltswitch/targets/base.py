@@ -81,6 +81,18 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Who is at the other end of a port's cable, as it says by LLDP: untrusted text."""
+
+    port: str
+    """Of the device that is asked."""
+    system: str
+    """The neighbour's host name."""
+    ports: tuple[str, ...]
+    """What it calls its port, its identifier before its description."""
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """Versions of an OS whose commands have been read: what a target sends and reads is there, it says."""
 

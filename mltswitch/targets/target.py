@@ -1,7 +1,7 @@
 """The contract between one switch OS and everything above it."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -13,6 +13,7 @@ from mltswitch.targets.base import (
     FileError,
     Identity,
     LineError,
+    Neighbour,
     Quantised,
     Release,
     RunningState,
@@ -75,6 +76,12 @@ class Target:
     """Commands whose answers `identify` needs; they change nothing."""
     identify: Callable[[Mapping[str, str]], Identity] | None = None
     """Who the device is, from its answers; raises DeviceError for answers that it cannot read."""
+    neighbour_query: str = ""
+    """Command that tells the neighbours by LLDP."""
+    neighbours: Callable[[str], Iterable[Neighbour]] | None = None
+    """Those in its answer; what it does with an answer of another form raises what `known_form` takes."""
+    tells_port_names: bool = True
+    """Whether its neighbours hear its own port names by LLDP, and not aliases of them."""
     hardware_of: Callable[[str], Collection[str]] = _knows_no_model
     """Model in the vendor's words → the hardware that it is in plans; empty for one that no source names."""
     releases: tuple[Release, ...] = ()

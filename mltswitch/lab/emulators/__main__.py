@@ -58,6 +58,14 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
         "--release", help="of its OS, where the emulator knows several: sonic (default 202511)"
     )
     parser.add_argument("--hardware", default="", help="as a fabric file names it (default: one of the kind)")
+    parser.add_argument(
+        "--neighbour",
+        nargs=3,
+        action="append",
+        default=[],
+        metavar=("PORT", "SWITCH", "ITS-PORT"),
+        help="what it hears by LLDP",
+    )
     parser.add_argument("--listen", required=True, metavar="ADDRESS:PORT", help="port 0 takes a free one")
     parser.add_argument("--host-key", type=Path, required=True, help="OpenSSH private key of the switch")
     parser.add_argument("--authorized-keys", type=Path, required=True, help="public keys that may log in")
@@ -84,6 +92,7 @@ def _server(arguments: argparse.Namespace) -> EmulatorServer:
         given["release"] = arguments.release
     try:
         device = _KINDS[kind](arguments.name, arguments.ports, **given)
+        device.neighbours = {port: (switch, name) for port, switch, name in arguments.neighbour}
     except ValueError as error:
         raise UserInputError(str(error), where="--ports, --release") from None
     return EmulatorServer(

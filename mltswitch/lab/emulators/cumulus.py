@@ -11,7 +11,7 @@ from typing import Final
 from mltswitch.lab.emulators.cumulus_nv import RELEASE, nv
 from mltswitch.lab.emulators.cumulus_revisions import Revisions
 from mltswitch.lab.emulators.cumulus_tree import Tree
-from mltswitch.lab.emulators.device import Answer, CommandResult
+from mltswitch.lab.emulators.device import Answer, CommandResult, Neighbours
 from mltswitch.lab.emulators.sonic_shell import ShellSyntaxError, SimpleCommand, parse
 
 MAX_PORTS: Final = 64
@@ -31,6 +31,7 @@ class CumulusDevice:
         self._name = name
         self.model, self.release = model, RELEASE
         self._lock = threading.RLock()
+        self.neighbours: Neighbours = {}
         names = tuple(f"swp{number}" for number in range(1, ports + 1))
         config: Tree = {
             "interface": {

@@ -13,12 +13,13 @@ import yaml
 from mltswitch.lab.emulators.cumulus_revisions import RefusedConfigError, Revisions
 from mltswitch.lab.emulators.cumulus_schema import SchemaError
 from mltswitch.lab.emulators.cumulus_tree import Tree, difference, joined, leaves
-from mltswitch.lab.emulators.device import CommandResult, mac_address, serial_number
+from mltswitch.lab.emulators.device import CommandResult, column_table, mac_address, serial_number
 
 if TYPE_CHECKING:
     from mltswitch.lab.emulators.cumulus import CumulusDevice
 
 RELEASE: Final = "Cumulus Linux 5.9.2"
+_LLDP_COLUMNS: Final = ("Interface", "Speed", "Type", "Remote Host", "Remote Port")
 
 
 def nv(device: "CumulusDevice", arguments: Sequence[str]) -> CommandResult:
@@ -34,14 +35,26 @@ def nv(device: "CumulusDevice", arguments: Sequence[str]) -> CommandResult:
                 return CommandResult()
             case ["config", *words] if words:
                 return _config(device, words)
-            case ["show", "system" | "platform" as part, "-o", "json"]:
-                hostname = revisions.applied["system"]["hostname"]
-                system = {"build": device.release, "hostname": hostname}
-                shown = system if part == "system" else _platform(device)
-                return _output(json.dumps(shown, indent=2) + "\n")
+            case ["show", *words]:
+                if (shown := _operational(device, words)) is not None:
+                    return _output(shown)
     except SchemaError as error:
         return _failure(f"Invalid Command: {arguments[0]} {error}\n")
     return _failure(f"Invalid Command: {' '.join(arguments)}\n")
+
+
+def _operational(device: "CumulusDevice", words: list[str]) -> str | None:
+    """What `nv show` prints of the switch's state; None for what is not emulated."""
+    match words:
+        case ["interface", "lldp"]:
+            rows = [(port, "100G", "swp", *peer) for port, peer in device.neighbours.items()]
+            return column_table(_LLDP_COLUMNS, rows)
+        case ["system" | "platform" as part, "-o", "json"]:
+            hostname = device.revisions.applied["system"]["hostname"]
+            system = {"build": device.release, "hostname": hostname}
+            return json.dumps(system if part == "system" else _platform(device), indent=2) + "\n"
+        case _:
+            return None
 
 
 def _platform(device: "CumulusDevice") -> Tree:

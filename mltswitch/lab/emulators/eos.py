@@ -415,6 +415,10 @@ def _show_hostname(session: EosSession, _: Values) -> Answer:
     return _json(eos_show.hostname(session.device.name))
 
 
+def _show_neighbours(session: EosSession, _: Values) -> Answer:
+    return _json(eos_show.neighbours(session.device.neighbours))
+
+
 def _show_sessions(session: EosSession, _: Values) -> Answer:
     sessions = session.device.sessions
     sessions.expire()
@@ -489,6 +493,7 @@ _EXEC: Final[tuple[Command[Action], ...]] = (
     Command(("show", "running-config", "diffs"), _show_unsaved),
     Command(("show", "version", "|", "json"), _show_version),
     Command(("show", "hostname", "|", "json"), _show_hostname),
+    Command(("show", "lldp", "neighbors", "|", "json"), _show_neighbours),
     Command(("show", "configuration", "sessions", "detail", "|", "json"), _show_sessions),
 )
 _CONFIG: Final[tuple[Command[Action], ...]] = (

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 from typing import Final
 
-from mltswitch.lab.emulators.device import mac_address, serial_number
+from mltswitch.lab.emulators.device import Neighbours, mac_address, serial_number
 from mltswitch.lab.emulators.eos_state import (
     LOW_ORDER,
     EosConfiguration,
@@ -70,6 +70,15 @@ def version(model: str, release: str, name: str) -> dict[str, object]:
 def hostname(name: str) -> dict[str, object]:
     """`show hostname | json`; the emulator has no domain."""
     return {"hostname": name, "fqdn": name}
+
+
+def neighbours(found: Neighbours) -> dict[str, object]:
+    """`show lldp neighbors | json`."""
+    entries = [
+        {"port": port, "neighborDevice": system, "neighborPort": name, "ttl": 120}
+        for port, (system, name) in found.items()
+    ]
+    return {"tablesInserts": len(entries), "lldpNeighbors": entries}
 
 
 def sessions(states: Mapping[str, str]) -> dict[str, object]:

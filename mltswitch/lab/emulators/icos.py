@@ -289,6 +289,10 @@ def _show_version(session: IcosSession, _values: Values) -> Answer:
     return Answer(icos_show.version(device.model, device.release, device.name))
 
 
+def _show_neighbours(session: IcosSession, _values: Values) -> Answer:
+    return Answer(icos_show.neighbours(session.device.neighbours))
+
+
 def _show_hosts(session: IcosSession, _values: Values) -> Answer:
     return Answer(icos_show.hosts(session.device.name))
 
@@ -308,6 +312,7 @@ _EXEC: Final[tuple[Command[Action], ...]] = (
     Command(("write", "memory", "confirm"), _save),
     Command(("show", "version"), _show_version),
     Command(("show", "hosts"), _show_hosts),
+    Command(("show", "lldp", "remote-device", "all"), _show_neighbours),
     Command(("show", "running-config"), _show(icos_show.running_config)),
     Command(
         ("show", "classofservice", "ip-dscp-mapping"),

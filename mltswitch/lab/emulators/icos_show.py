@@ -9,7 +9,7 @@ the one that many public configurations have.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from mltswitch.lab.emulators.device import mac_address, serial_number
+from mltswitch.lab.emulators.device import Neighbours, column_table, mac_address, serial_number
 from mltswitch.lab.emulators.icos_state import (
     DEFAULT_DSCP_TO_QUEUE,
     Curve,
@@ -50,6 +50,16 @@ def version(model: str, release: str, name: str) -> str:
         + _field("Burned In MAC Address", mac_address(name))
         + _field("Software Version", release)
     )
+
+
+def neighbours(found: Neighbours) -> str:
+    """`show lldp remote-device all`."""
+    titles = ("Interface", "RemID", "Chassis ID", "Port ID", "System Name")
+    rows = [
+        (port, str(number), mac_address(system), name, system)
+        for number, (port, (system, name)) in enumerate(found.items(), start=1)
+    ]
+    return f"\nLLDP Remote Device Summary\n\nLocal\n{column_table(titles, rows)}"
 
 
 def trust(port: Port) -> str:

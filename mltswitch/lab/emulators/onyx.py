@@ -187,6 +187,10 @@ def _show_version(session: OnyxSession, values: Values) -> Answer:
     return _print(onyx_show.version(session.device.release), values)
 
 
+def _show_neighbours(session: OnyxSession, values: Values) -> Answer:
+    return _print(onyx_show.neighbours(session.device.neighbours), values)
+
+
 def _show_hostname(session: OnyxSession, values: Values) -> Answer:
     _no_json(values)
     return Answer(f"Hostname: {session.device.name}\n")
@@ -248,6 +252,7 @@ _USER: Final[tuple[Command[Action], ...]] = (
     Command(("cli", "session", "paging", "enable"), _ignore),
     Command(("show", "version"), _show_version),
     Command(("show", "hosts"), _show_hostname),
+    Command(("show", "lldp", "interfaces", "ethernet", "remote"), _show_neighbours),
     Command(("show", "inventory"), _show_inventory),
     Command(
         ("show", "interfaces", "ethernet", argument.PORT, "congestion-control"),

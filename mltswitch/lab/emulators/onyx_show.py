@@ -12,7 +12,7 @@ from ipaddress import IPv4Address
 from itertools import groupby
 from typing import Final
 
-from mltswitch.lab.emulators.device import serial_number
+from mltswitch.lab.emulators.device import Neighbours, mac_address, serial_number
 from mltswitch.lab.emulators.onyx_state import (
     DEFAULT_MTU_BYTES,
     DEFAULT_WEIGHTS,
@@ -55,6 +55,26 @@ def inventory(model: str, name: str) -> str:
         + f"{_RULE}\n"
         + row.format("CHASSIS", model, serial_number(name))
     )
+
+
+def neighbours(found: Neighbours) -> list[JsonValue]:
+    """`show lldp interfaces ethernet remote`, as HPE's CANU records it."""
+    if not found:
+        return [{"Lines": ["", "No lldp remote information.", ""]}]
+    return [
+        {
+            f"Eth{port}": [
+                {
+                    "port id subtype": "Interface Name (5)",
+                    "Remote chassis id": mac_address(system),
+                    "Remote port-id": name,
+                    "Remote port description": "Not Advertised",
+                    "Remote system name": system,
+                }
+            ]
+        }
+        for port, (system, name) in found.items()
+    ]
 
 
 def congestion_control(name: str, port: Port) -> list[JsonValue]:

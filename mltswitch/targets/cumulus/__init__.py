@@ -16,6 +16,7 @@ from mltswitch.targets.cumulus.document import check_expressible
 from mltswitch.targets.cumulus.parse import read_files
 from mltswitch.targets.cumulus.read import PLATFORM, SYSTEM, identify, queries_for, read_answers
 from mltswitch.targets.cumulus.render import COMMANDS, YAML, write_files
+from mltswitch.targets.lldp import nvue_neighbours
 from mltswitch.targets.target import Target
 
 TARGET = Target(
@@ -40,6 +41,8 @@ TARGET = Target(
         SYSTEM,
     ),
     identify=identify,
+    neighbour_query="nv show interface lldp",
+    neighbours=nvue_neighbours,
     hardware_of=spectrum_hardware,
     releases=(
         Release(

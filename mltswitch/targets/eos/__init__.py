@@ -18,6 +18,7 @@ from mltswitch.targets.eos.parse import read_files
 from mltswitch.targets.eos.read import HOSTNAME, VERSION, hardware_of, identify, queries_for, read_answers
 from mltswitch.targets.eos.render import FILE, check_expressible, write_files
 from mltswitch.targets.eos.restore import restore_to
+from mltswitch.targets.lldp import eos_neighbours
 from mltswitch.targets.target import Target
 
 TARGET = Target(
@@ -38,6 +39,8 @@ TARGET = Target(
     restore=restore_to,
     identity_queries=(HOSTNAME, VERSION),
     identify=identify,
+    neighbour_query="show lldp neighbors | json",
+    neighbours=eos_neighbours,
     hardware_of=hardware_of,
     releases=(
         Release(

@@ -18,6 +18,7 @@ from mltswitch.targets.icos.parse import read_files
 from mltswitch.targets.icos.read import HOSTS, VERSION, hardware_of, identify, queries_for, read_answers
 from mltswitch.targets.icos.render import FILE, check_expressible, write_files
 from mltswitch.targets.icos.restore import restoring_change
+from mltswitch.targets.lldp import fastpath_neighbours
 from mltswitch.targets.target import Target
 
 TARGET = Target(
@@ -42,6 +43,8 @@ TARGET = Target(
         VERSION,
     ),
     identify=identify,
+    neighbour_query="show lldp remote-device all",
+    neighbours=fastpath_neighbours,
     hardware_of=hardware_of,
     releases=(
         Release(

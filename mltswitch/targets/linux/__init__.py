@@ -13,6 +13,7 @@ from mltswitch.targets.linux.diff import change_between
 from mltswitch.targets.linux.parse import PORT_NAME, read_files
 from mltswitch.targets.linux.read import identify, queries_for, read_answers
 from mltswitch.targets.linux.render import QDISC_FILE, ROUTE_FILE, check_expressible, write_files
+from mltswitch.targets.lldp import lldpd_neighbours
 from mltswitch.targets.target import Target
 
 TARGET = Target(
@@ -31,4 +32,6 @@ TARGET = Target(
     diff=change_between,
     identity_queries=(IDENTITY_QUERY,),
     identify=identify,
+    neighbour_query="lldpctl -f json0 2>/dev/null || true",
+    neighbours=lldpd_neighbours,
 )

@@ -11,6 +11,7 @@ import re
 
 from mltswitch.targets.base import Release, Session
 from mltswitch.targets.common import NO_PORT, spectrum_hardware, without_route_ports
+from mltswitch.targets.lldp import onyx_neighbours
 from mltswitch.targets.onyx.capabilities import HARDWARE
 from mltswitch.targets.onyx.diff import change_between, restoring_change
 from mltswitch.targets.onyx.grammar import PORT_NAME
@@ -40,6 +41,8 @@ TARGET = Target(
         VERSION,
     ),
     identify=identify,
+    neighbour_query="show lldp interfaces ethernet remote | json-print",
+    neighbours=onyx_neighbours,
     hardware_of=spectrum_hardware,
     releases=(
         Release(
