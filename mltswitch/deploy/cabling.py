@@ -73,9 +73,9 @@ def _spelled(port: str) -> str:
 
 def cabling_differences(job: "Job", session: Conversation) -> tuple[list[DeviceDifference], tuple[str, ...]]:
     """(ports that lead elsewhere than the plan says, a note where the device does not tell)."""
-    query = job.target.neighbour_query
     if job.target.neighbours is None:
         return [], ()
+    query = job.target.neighbour_query
     try:
         with known_form(query):
             told = tuple(job.target.neighbours(session.ask(query)))

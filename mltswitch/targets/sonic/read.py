@@ -8,6 +8,7 @@ from typing import Final
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Identity, RunningState
+from mltswitch.targets.common import NOT_SAVED
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.sonic.capabilities import MODELS, POOL, model_of
 from mltswitch.targets.sonic.database import Database, load
@@ -28,6 +29,8 @@ QUERY: Final = "show runningconfiguration all"
 HOSTNAME: Final = "hostname"
 SHOW_VERSION: Final = "show version"
 VERSION: Final = "cat /etc/sonic/sonic_version.yml"
+SAVED: Final = "sudo cat /etc/sonic/config_db.json || true"
+"""With which it starts (`config save`); where it is not there, nothing tells."""
 _FIELD: Final = re.compile(r"^([A-Za-z][A-Za-z ]*?): *(\S.*?)\s*$", re.MULTILINE)
 
 
@@ -66,7 +69,7 @@ def identify(answers: Mapping[str, str]) -> Identity:
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
     """The commands whose answers `read_answers` and `change_between` need."""
     del wanted
-    return (QUERY, VERSION)
+    return (QUERY, VERSION, SAVED)
 
 
 def running_build(answers: Mapping[str, str]) -> str:
@@ -86,6 +89,27 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     if wanted.ports:
         _check_hardware(database, capabilities.hardware)
     _check_flow_control(database, wanted)
+    state, notes = _state_of(database, wanted), []
+    build = running_build(answers)
+    if release_of(build) is None:
+        notes.append(
+            f"SONiC build {build} is none of the public releases that are known: what its updater lets "
+            "change is taken to be what SONiC's master lets"
+        )
+    if answers[SAVED].strip() and _saved_state(answers[SAVED], wanted) != state:
+        notes.append(NOT_SAVED)
+    return RunningState(state, answers, tuple(notes))
+
+
+def _saved_state(text: str, wanted: SwitchState) -> SwitchState | None:
+    """What a start would bring of the wanted ports and routes; None for what no switch would start with."""
+    try:
+        return _state_of(load(text, skip_text=True), wanted)
+    except (ValueError, RecursionError, DeviceError):
+        return None
+
+
+def _state_of(database: Database, wanted: SwitchState) -> SwitchState:
     reader = PortReader(database)
     ports = tuple(
         reader.port_state(port.name, [queue.queue for queue in port.queues])
@@ -106,13 +130,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
         locator_of(database), segments_in_order_of(wanted.segment_routing, segment_routes)
     )
     is_used = wanted.segment_routing is not None or routing != SegmentRouting(None, ())
-    build = running_build(answers)
-    notes = (
-        f"SONiC build {build} is none of the public releases that are known: what its updater lets change is "
-        "taken to be what SONiC's master lets",
-    )
-    state = SwitchState(ports, routes, routing if is_used else None)
-    return RunningState(state, answers, () if release_of(build) is not None else notes)
+    return SwitchState(ports, routes, routing if is_used else None)
 
 
 def _check_hardware(database: Database, hardware: str) -> None:
