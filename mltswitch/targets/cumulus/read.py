@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError
+from mltswitch.errors import HazardError
 from mltswitch.targets.base import Identity, RunningState
 from mltswitch.targets.common import NOT_SAVED, known_form
 from mltswitch.targets.cumulus.ingress import INBOUND, foreign_acls
@@ -120,7 +120,7 @@ def _check_flow_control(config: Tree, interpreter: Interpreter, wanted: SwitchSt
                 use = f"which leads to traffic class {traffic_class} of the plan"
             else:
                 continue
-            raise DeviceError(
+            raise HazardError(
                 f"PFC is on for switch priority {priority}, {use}: RED on a lossless queue drops "
                 "packets that are not ECN-capable",
                 where=f"port {port.name}",
@@ -133,7 +133,7 @@ def _check_acls(config: Tree, wanted: SwitchState) -> None:
     for port in wanted.ports:
         for name, direction in foreign_acls(config, port.name):
             if port.rewritten and direction == INBOUND:
-                raise DeviceError(
+                raise HazardError(
                     f"has the access list {name} inbound, as the plan's own has to be: of the rules of both, "
                     "only the first acts that matches a packet",
                     where=f"port {port.name}",

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError
+from mltswitch.errors import DeviceError, HazardError
 from mltswitch.targets.base import Identity, RunningState
 from mltswitch.targets.common import NOT_SAVED, known_form, static_route
 from mltswitch.targets.onyx.capabilities import TRAFFIC_CLASSES
@@ -183,7 +183,7 @@ def _check_members(config: str, wanted: SwitchState) -> None:
             continue
         for port in wanted.ports:
             if _foreign_line(line, match, None).concerns(port.name):
-                raise DeviceError(
+                raise HazardError(
                     f"is a member of a LAG, {match[3]}: queues and maps are those of the port-channel, which "
                     "the plan cannot name",
                     where=f"port {port.name}",
@@ -247,7 +247,7 @@ def _check_flow_control(
                 use = f"which leads to traffic class {traffic_class} of the plan"
             else:
                 continue
-            raise DeviceError(
+            raise HazardError(
                 f"PFC is on for switch-priority {priority}, {use}: RED on a lossless queue drops "
                 "packets that are not ECN-capable",
                 where=f"port {port.name}",

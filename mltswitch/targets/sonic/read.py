@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError
+from mltswitch.errors import DeviceError, HazardError
 from mltswitch.targets.base import Identity, RunningState
 from mltswitch.targets.common import NOT_SAVED
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
@@ -137,7 +137,7 @@ def _check_hardware(database: Database, hardware: str) -> None:
     """The predicted losses hold for one model and pool; the dynamic buffer model leaves the size out."""
     pool = database.get("BUFFER_POOL", {}).get(POOL, {})
     if pool.get("mode") != "dynamic":
-        raise DeviceError(
+        raise HazardError(
             f"buffer pool {POOL} is {pool.get('mode', 'missing')}",
             expected="dynamic",
             hint="load the vendor's buffers with `config qos reload`, before mltswitch",
@@ -153,7 +153,7 @@ def _check_hardware(database: Database, hardware: str) -> None:
             hint=f"give the device hardware {model.capabilities.hardware} in the fabric file",
         )
     if "size" in pool and pool["size"] != str(planned.pool_size_bytes):
-        raise DeviceError(
+        raise HazardError(
             f"buffer pool {POOL} has {pool['size']} B, so the plan's limits and predicted losses do not hold",
             expected=f"{planned.pool_size_bytes} B",
             hint="load the buffers of a top-of-rack switch, before mltswitch",
@@ -183,14 +183,14 @@ def _check_flow_control(database: Database, wanted: SwitchState) -> None:
             if queue.is_lossless:
                 continue
             if queue.queue in lossless and is_asymmetric(database, port.name):
-                raise DeviceError(
+                raise HazardError(
                     f"asymmetric PFC heeds pause frames of every priority, for queue {queue.queue}, too, "
                     "which the plan uses: whoever sends them stops it",
                     where=f"port {port.name}",
                     hint=f"switch it off first: `sudo pfc config asymmetric off {port.name}`",
                 )
             if queue.queue in lossless:
-                raise DeviceError(
+                raise HazardError(
                     f"PFC is on for queue {queue.queue}, which the plan uses: WRED on a lossless queue drops "
                     "packets that are not ECN-capable",
                     where=f"port {port.name}",
