@@ -124,6 +124,8 @@ class Header(_Document):
     """Sizes of the waves."""
     max_fail_percentage: float
     atomic: bool
+    confirm_seconds: int | None = None
+    """After which the devices go back by themselves unless they are confirmed; None: never."""
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -265,6 +267,7 @@ def begin(
     serial: str = "100%",
     max_fail_percentage: float = 0.0,
     atomic: bool = False,
+    confirm_seconds: int | None = None,
 ) -> Journal:
     """A new change, every device of it planned; raises MachineError where it cannot be written."""
     identifier = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
@@ -281,6 +284,7 @@ def begin(
         serial=serial,
         max_fail_percentage=max_fail_percentage,
         atomic=atomic,
+        confirm_seconds=confirm_seconds,
     )
     files = ((folder / "plan.json", text), (folder / "change.json", header.model_dump_json(indent=1) + "\n"))
     with _named(folder):

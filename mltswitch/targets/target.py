@@ -16,6 +16,7 @@ from mltswitch.targets.base import (
     Quantised,
     RunningState,
     Session,
+    Timer,
 )
 from mltswitch.targets.expressible import check_state
 from mltswitch.targets.quantise import quantise
@@ -66,6 +67,10 @@ class Target:
     restore: Callable[[Mapping[str, str], RunningState, SwitchState, Capabilities], Change] | None = None
     """What takes the device from what runs back to what it answered before a push of the wanted state, as far
     as that push may have changed it; empty where it runs that. Raises DeviceError for what cannot return."""
+    takes_down: bool = False
+    """Whether ports may stop forwarding while a change is made; which ones, the change says."""
+    timer: Timer | None = None
+    """How the device goes back by itself; None where it cannot."""
     identity_queries: tuple[str, ...] = ()
     """Commands whose answers `identify` needs; they change nothing."""
     identify: Callable[[Mapping[str, str]], Identity] | None = None

@@ -10,7 +10,7 @@ that ran before, in a session of their own.
 
 from mltswitch.targets.base import Session
 from mltswitch.targets.eos.capabilities import HARDWARE, REFUSED
-from mltswitch.targets.eos.diff import change_between
+from mltswitch.targets.eos.diff import TIMER, change_between
 from mltswitch.targets.eos.grammar import PORT_NAME
 from mltswitch.targets.eos.parse import read_files
 from mltswitch.targets.eos.read import HOSTNAME, VERSION, identify, queries_for, read_answers
@@ -34,6 +34,7 @@ TARGET = Target(
     read=read_answers,
     diff=change_between,
     restore=restore_to,
+    timer=TIMER,
     identity_queries=(HOSTNAME, VERSION),
     identify=identify,
 )
