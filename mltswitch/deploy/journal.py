@@ -85,6 +85,12 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
     }
 )
 """What may follow what; a change that is resumed may send lines again, and is STAGED once more."""
+def state_diagram() -> str:
+    """The transitions as Mermaid draws them."""
+    arrows = [f"    {state} --> {later}" for state, after in TRANSITIONS.items() for later in sorted(after)]
+    return "\n".join(["stateDiagram-v2", "    [*] --> planned", *arrows]) + "\n"
+
+
 OPEN: Final = frozenset({State.STAGED, State.APPLIED, State.VERIFIED, State.ROLLING_BACK})
 """States in which the device may run neither the old nor the new configuration, or has not saved it."""
 
