@@ -23,7 +23,10 @@ from tests.cli.test_confirm import small_plan
 from tests.deploy.sshd import make_key
 
 CANARIES = {"RACK_PASSWORD": "kanarienvogel-1ogin", "RACK_ENABLE": "kanarienvogel-enab1e"}
-RUN = "import logging, runpy; logging.basicConfig(level=logging.DEBUG); runpy.run_module('mltswitch', run_name='__main__')"
+RUN = (
+    "import logging, runpy; logging.basicConfig(level=logging.DEBUG); "
+    "runpy.run_module('mltswitch', run_name='__main__')"
+)
 """The command with every library's log on standard error."""
 
 
