@@ -123,8 +123,6 @@ def push(
     if not accept:
         _check_leaks(jobs)
     waves = rollout.waves(jobs)
-    if rollout.atomic:
-        _check_ways_back(jobs)
     with working("push", _addresses(jobs)) as work:
         earlier = journals.open_changes(work.devices, journals.changes())
         journal = journals.begin(work, plan, inventory.sources, **asdict(rollout))
@@ -180,16 +178,6 @@ def _ended(report: DeviceReport, end: DeviceReport | None) -> DeviceReport:
         then = f"Then: {end.error}" if end.error else "It runs again what it ran before"
         return replace(report, error=f"{report.error}. {then}", seconds=seconds)
     return replace(report, status=end.status, error=end.error, seconds=seconds)
-
-
-def _check_ways_back(jobs: Iterable[Job]) -> None:
-    for job in jobs:
-        if job.target.restore is None:
-            raise UnsupportedPlanError(
-                f"platform {job.device.platform} has no way back, which `--atomic` needs",
-                where=job.device.name,
-                hint="`--limit` leaves it out, and `--serial` goes on with care",
-            )
 
 
 def _drop(journal: Journal, reports: Iterable[DeviceReport]) -> None:

@@ -211,8 +211,6 @@ def _inherited(earlier: Journal, job: Job) -> dict[str, str]:
 
 
 def _way_back(job: Job, answers: dict[str, str], running: RunningState) -> Change:
-    if job.target.restore is None:
-        raise DeviceError("has no way back: push the plan that ran before", where=place(job.device))
     missing = [query for query in job.target.queries(job.quantised.state) if query not in answers]
     if missing:
         raise UserInputError(

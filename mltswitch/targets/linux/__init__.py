@@ -13,6 +13,7 @@ from mltswitch.targets.linux.diff import change_between
 from mltswitch.targets.linux.parse import PORT_NAME, read_files
 from mltswitch.targets.linux.read import identify, queries_for, read_answers
 from mltswitch.targets.linux.render import QDISC_FILE, ROUTE_FILE, check_expressible, write_files
+from mltswitch.targets.linux.restore import restoring_change
 from mltswitch.targets.target import Target
 
 TARGET = Target(
@@ -29,6 +30,7 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    restore=restoring_change,
     identity_queries=(IDENTITY_QUERY,),
     identify=identify,
 )
