@@ -85,6 +85,8 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
     }
 )
 """What may follow what; a change that is resumed may send lines again, and is STAGED once more."""
+
+
 def state_diagram() -> str:
     """The transitions as Mermaid draws them."""
     arrows = [f"    {state} --> {later}" for state, after in TRANSITIONS.items() for later in sorted(after)]

@@ -70,8 +70,6 @@ def push(
     if not accept:
         _check_leaks(jobs)
     waves = rollout.waves(jobs)
-    if rollout.atomic:
-        _check_ways_back(jobs)
     with working("push", addresses(job.device for job in jobs)) as work:
         earlier = journals.open_changes(work.devices, journals.changes())
         left = left_behind(plan, (job.device for job in jobs), inventory)
@@ -81,16 +79,6 @@ def push(
         reports = in_waves(transaction, waves, rollout, fleet)
         _drop(journal, reports)
     return FleetReport(reports, warnings, journal.identifier)
-
-
-def _check_ways_back(jobs: Iterable[Job]) -> None:
-    for job in jobs:
-        if job.target.restore is None:
-            raise UnsupportedPlanError(
-                f"platform {job.device.platform} has no way back, which `--atomic` needs",
-                where=job.device.name,
-                hint="`--limit` leaves it out, and `--serial` goes on with care",
-            )
 
 
 def _check_rollout(

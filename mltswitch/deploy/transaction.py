@@ -113,7 +113,7 @@ class Transaction:
             answers = self.journal.backup(name).answers
             _stop_timer(session, self.journal, job)
         seconds = self.journal.header.confirm_seconds
-        return timer.arm(change, answers, job.quantised.state, self.journal.identifier, seconds)
+        return timer.arm(change, answers, job.quantised.state, _timer_name(self.journal, job), seconds)
 
     def confirm(self, job: Job) -> DeviceReport:
         """Save a device that runs the plan; one that does not any more fails, and stays as it is."""
@@ -125,7 +125,7 @@ class Transaction:
                 error = f"{place(job.device)}: {self._gone(job, running)}. Nothing is saved"
                 return report(job, Status.FAILED, started, differences=left, error=error)
             if self.journal.header.confirm_seconds and job.target.timer:
-                session.apply(job.target.timer.keep(self.journal.identifier))
+                session.apply(job.target.timer.keep(_timer_name(self.journal, job)))
             self._confirm(session, job.device.name, remaining(job, running))
         return report(job, Status.CHANGED, started)
 
@@ -257,11 +257,16 @@ def check_timer(job: Job) -> None:
         )
 
 
+def _timer_name(journal: Journal, job: Job) -> str:
+    """Switches of a lab may share what they run on."""
+    return f"{journal.identifier}-{job.device.name}"
+
+
 def _stop_timer(session: Conversation, journal: Journal, job: Job) -> None:
     """What follows must not be undone; a device that refuses has gone back already, and is read again."""
     if journal.header.confirm_seconds and job.target.timer:
         with suppress(DeviceError):
-            session.apply(job.target.timer.keep(journal.identifier))
+            session.apply(job.target.timer.keep(_timer_name(journal, job)))
 
 
 def _inherited(earlier: Journal, job: Job) -> dict[str, str]:
@@ -286,8 +291,6 @@ def _inherited(earlier: Journal, job: Job) -> dict[str, str]:
 
 
 def _way_back(job: Job, answers: dict[str, str], running: RunningState) -> Change:
-    if job.target.restore is None:
-        raise DeviceError("has no way back: push the plan that ran before", where=place(job.device))
     missing = [query for query in job.target.queries(job.quantised.state) if query not in answers]
     if missing:
         raise UserInputError(

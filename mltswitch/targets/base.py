@@ -61,8 +61,8 @@ class Timer:
     """How a device takes a change back by itself, unless it is told in time to keep it."""
 
     arm: Callable[[Change, Mapping[str, str], SwitchState, str, int], Change]
-    """A change, what the device answered before it, the wanted state, a name that no other change has,
-    seconds → the same change, which the device undoes after that time."""
+    """A change, what the device answered before it, the wanted state, a name that nothing else has, seconds →
+    the same change, which the device undoes after that time."""
     keep: Callable[[str], tuple[Step, ...]]
     """What keeps the change of this name; the device refuses it where it has begun to go back."""
 

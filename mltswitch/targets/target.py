@@ -64,7 +64,7 @@ class Target:
     """State of the wanted ports from the device's answers; raises DeviceError for what cannot be read."""
     diff: Callable[[RunningState, SwitchState, Capabilities], Change]
     """What takes the device from what runs to what is wanted, touching only what we own."""
-    restore: Callable[[Mapping[str, str], RunningState, SwitchState, Capabilities], Change] | None = None
+    restore: Callable[[Mapping[str, str], RunningState, SwitchState, Capabilities], Change]
     """What takes the device from what runs back to what it answered before a push of the wanted state, as far
     as that push may have changed it; empty where it runs that. Raises DeviceError for what cannot return."""
     takes_down: bool = False
