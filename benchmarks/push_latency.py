@@ -34,10 +34,9 @@ import click
 from netmiko import ConnectHandler
 
 from benchmarks.figures import print_figures
-from mltswitch.deploy import Status, push
+from mltswitch.deploy import Fleet, Status, push
 from mltswitch.deploy.conversation import Conversation
 from mltswitch.deploy.journal import STATE_VARIABLE
-from mltswitch.deploy.operations import Fleet
 from mltswitch.deploy.ssh import connect
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Inventory

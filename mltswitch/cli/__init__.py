@@ -35,7 +35,9 @@ COMMANDS: Final = {
     "verify": ("mltswitch.cli.deploy", "verify", "Compare what the switches run with a plan."),
     "status": ("mltswitch.cli.changes", "status", "What the switches of a change run now."),
     "resume": ("mltswitch.cli.changes", "resume", "Finish a change that broke off."),
+    "confirm": ("mltswitch.cli.changes", "confirm", "Keep a change that has a timer."),
     "rollback": ("mltswitch.cli.changes", "rollback", "Take a change back."),
+    "remove": ("mltswitch.cli.changes", "remove", "Take everything of ours off the switches."),
     "history": ("mltswitch.cli.changes", "history", "List the changes that pushes made."),
     "show": ("mltswitch.cli.changes", "show", "What became of a change, step by step."),
     "acceptance": (

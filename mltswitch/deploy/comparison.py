@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -61,6 +61,8 @@ class Diff:
     """What a push would change on one device."""
 
     connector: Connector
+    strays: Mapping[str, tuple[DeviceDifference, ...]]
+    """Device → what earlier changes left on ports that are not the plan's; a push takes those back."""
 
     def __call__(self, job: Job) -> DeviceReport:
         """Connect, read, compare."""
@@ -69,18 +71,28 @@ class Diff:
             check_cabling(job, session)
             running = read(session, job)
         change = remaining(job, running)
-        found = (*value_differences(job, running), *_unconfirmed(job, running))
+        left = self.strays.get(job.device.name, ())
+        found = (*value_differences(job, running), *_unconfirmed(job, running), *left)
         status = Status.WOULD_CHANGE
-        if change.is_empty:
+        if change.is_empty and not left:
             status = Status.DIFFERS if found else Status.OK
-        return report(job, status, started, change=change.text, differences=found, notes=running.notes)
+        return report(
+            job,
+            status,
+            started,
+            change=change.text,
+            differences=found,
+            notes=running.notes,
+            takes_down=change.takes_down,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Whether one device runs the plan."""
+    """Whether one device runs the plan, and nothing of ours beside it."""
 
     connector: Connector
+    strays: Mapping[str, tuple[DeviceDifference, ...]]
 
     def __call__(self, job: Job) -> DeviceReport:
         """Connect, read, compare."""
@@ -92,7 +104,8 @@ class Verify:
             except HazardError as error:
                 found = (*cables, _refusal(job, error))
                 return report(job, Status.DIFFERS, started, differences=found, notes=not_told)
-        found = (*cables, *all_differences(job, running), *_unconfirmed(job, running))
+        left = self.strays.get(job.device.name, ())
+        found = (*cables, *all_differences(job, running), *_unconfirmed(job, running), *left)
         status = Status.DIFFERS if found else Status.OK
         return report(job, status, started, differences=found, notes=(*running.notes, *not_told))
 
@@ -160,6 +173,7 @@ def report(
     error: str = "",
     notes: tuple[str, ...] = (),
     way_back: str = "",
+    takes_down: tuple[str, ...] = (),
 ) -> DeviceReport:
     """What came of one device since `started`, of the monotonic clock."""
     return DeviceReport(
@@ -175,4 +189,5 @@ def report(
         notes=notes,
         shortfalls=job.quantised.shortfalls,
         way_back=way_back,
+        takes_down=takes_down,
     )

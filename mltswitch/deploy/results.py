@@ -114,6 +114,8 @@ class DeviceReport:
     """What the plan asks for and the device cannot do, a sentence each."""
     way_back: str = ""
     """After a change: what to enter on the device itself to undo it; empty: it keeps no state for that."""
+    takes_down: tuple[str, ...] = ()
+    """Ports that stop forwarding for a while when the change is pushed."""
     hardware: str = ""
     """Model for which the plan was made."""
 

@@ -1,7 +1,7 @@
 """What a target takes and gives: steps, changes, what runs, and a plan rounded to a device."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -48,11 +48,24 @@ class Change:
     """The change as the operator sees it, in the device's own language."""
     way_back: str = ""
     """What the operator enters on the device to return to the state before; empty: it keeps none."""
+    takes_down: tuple[str, ...] = ()
+    """Ports that stop forwarding for a while."""
 
     @property
     def is_empty(self) -> bool:
         """Whether the device already runs the plan."""
         return not self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """How a device takes a change back by itself, unless it is told in time to keep it."""
+
+    arm: Callable[[Change, Mapping[str, str], SwitchState, str, int], Change]
+    """A change, what the device answered before it, the wanted state, a name that nothing else has, seconds →
+    the same change, which the device undoes after that time."""
+    keep: Callable[[str], tuple[Step, ...]]
+    """What keeps the change of this name; the device refuses it where it has begun to go back."""
 
 
 @dataclass(frozen=True, slots=True)

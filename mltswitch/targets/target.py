@@ -18,6 +18,7 @@ from mltswitch.targets.base import (
     Release,
     RunningState,
     Session,
+    Timer,
 )
 from mltswitch.targets.expressible import check_state
 from mltswitch.targets.quantise import quantise
@@ -69,9 +70,13 @@ class Target:
     """State of the wanted ports from the device's answers; raises DeviceError for what cannot be read."""
     diff: Callable[[RunningState, SwitchState, Capabilities], Change]
     """What takes the device from what runs to what is wanted, touching only what we own."""
-    restore: Callable[[Mapping[str, str], RunningState, SwitchState, Capabilities], Change] | None = None
+    restore: Callable[[Mapping[str, str], RunningState, SwitchState, Capabilities], Change]
     """What takes the device from what runs back to what it answered before a push of the wanted state, as far
     as that push may have changed it; empty where it runs that. Raises DeviceError for what cannot return."""
+    takes_down: bool = False
+    """Whether ports may stop forwarding while a change is made; which ones, the change says."""
+    timer: Timer | None = None
+    """How the device goes back by itself; None where it cannot."""
     identity_queries: tuple[str, ...] = ()
     """Commands whose answers `identify` needs; they change nothing."""
     identify: Callable[[Mapping[str, str]], Identity] | None = None

@@ -119,6 +119,7 @@ class FileTarget:
     identity_queries = ()
     identify = None
     neighbours = None
+    timer = None
     """A file says nothing about the switch that it stands for."""
 
     def running(self, switch: str) -> Path:

@@ -1,4 +1,4 @@
-"""Neighbours that an emulated switch hears by LLDP, against the plan's cabling and hazards set by hand: what stops a push."""
+"""What stops a push: cables that lead elsewhere than the plan says, by LLDP, and hazards set by hand."""
 
 import dataclasses
 from collections.abc import Callable

@@ -5,6 +5,7 @@ Its refusals begin as NVUE's do where a source shows them (`Invalid Command`, `I
 
 import copy
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
 RELEASE: Final = "Cumulus Linux 5.9.2"
 _LLDP_COLUMNS: Final = ("Interface", "Speed", "Type", "Remote Host", "Remote Port")
+
+
+_DURATION: Final = re.compile(r"([0-9]{1,6})([smh]?)")
+_SECONDS: Final = {"s": 1, "m": 60, "": 60, "h": 3600}
+"""Minutes without a unit (NVUE reference)."""
 
 
 def nv(device: "CumulusDevice", arguments: Sequence[str]) -> CommandResult:
@@ -73,7 +79,7 @@ def _config(device: "CumulusDevice", words: list[str]) -> CommandResult:
         case ["show" | "diff" as verb, *options]:
             return _show(device, options, pending=verb == "diff")
         case ["apply", *options]:
-            return _apply(revisions, options)
+            return _trial(revisions, options)
         case ["patch" | "replace" as verb, path]:
             return _from_file(revisions, device.files, path, replaces=verb == "replace")
         case ["save"] | ["save", "-y"]:
@@ -115,7 +121,24 @@ def _printed(parts: list[dict[str, Tree]], tree: Tree, options: list[str]) -> Co
             return _failure(f"Invalid Command: {' '.join(options)}\n")
 
 
-def _apply(revisions: Revisions, options: list[str]) -> CommandResult:
+def _trial(revisions: Revisions, options: list[str]) -> CommandResult:
+    """`nv config apply` with what concerns a confirmation."""
+    if options in (["--confirm-yes"], ["--confirm-no"]):
+        ended = revisions.end_trial(keep=options == ["--confirm-yes"])
+        return _output("Confirmed\n") if ended else _failure("Error: no configuration waits [emulator]\n")
+    if revisions.trial is not None:
+        return _failure("Error: a configuration waits to be confirmed [emulator]\n")
+    if "--confirm" not in options:
+        return _apply(revisions, options, None)
+    place = options.index("--confirm")
+    match = _DURATION.fullmatch(" ".join(options[place + 1 : place + 2]))
+    if match is None:
+        return _failure(f"Invalid Command: config apply {' '.join(options)}\n")
+    seconds = int(match[1]) * _SECONDS[match[2]]
+    return _apply(revisions, options[:place] + options[place + 2 :], seconds)
+
+
+def _apply(revisions: Revisions, options: list[str], seconds: int | None) -> CommandResult:
     rest = [option for option in options if option not in {"-y", "--assume-yes"}]
     if rest:
         if len(rest) > 1 or not (rest[0].isdigit() and 1 <= int(rest[0]) <= len(revisions.history)):
@@ -129,7 +152,7 @@ def _apply(revisions: Revisions, options: list[str]) -> CommandResult:
     else:
         config = revisions.pending
     try:
-        number = revisions.apply(config)
+        number = revisions.apply(config, seconds)
     except RefusedConfigError as error:
         rev_id = len(revisions.history) + 1
         return _failure(f"Invalid config [rev_id: {rev_id}]\n  Config invalid at {error}\n")

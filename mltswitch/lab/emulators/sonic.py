@@ -55,6 +55,8 @@ class SonicDevice:
         self.files.write(VERSION_FILE, version.encode(), as_root=True)
         self.restarts = 0
         """How often `config reload` restarted the services."""
+        self.timers: dict[str, threading.Timer] = {}
+        """Transient units of systemd that wait for their time."""
 
     @property
     def name(self) -> str:

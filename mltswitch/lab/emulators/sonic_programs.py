@@ -2,6 +2,7 @@
 
 import fnmatch
 import json
+import threading
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -145,6 +146,42 @@ def _counterpoll(process: Process) -> CommandResult:
             return failure(f'{usage}\nError: No such command "{" ".join(arguments)}". [emulator]\n', 2)
 
 
+def _systemd_run(process: Process) -> CommandResult:
+    """A command line at a later time, as systemd-run(1) makes a timer for it."""
+    device = process.device
+    match list(process.arguments):
+        case [after, unit, "sh", "-c", line] if process.is_root:
+            seconds, name = after.removeprefix("--on-active="), unit.removeprefix("--unit=")
+            if seconds == after or not seconds.isdigit() or name == unit:
+                return failure("Failed to parse arguments [emulator]\n")
+        case _:
+            return failure("Interactive authentication required.\n")
+    if name in device.timers:
+        return failure(f"Unit {name}.timer was already loaded or has a fragment file.\n")
+
+    def fire() -> None:
+        with device.exclusively():
+            if device.timers.pop(name, None) is not None:
+                device.execute("root", line)
+
+    device.timers[name] = timer = threading.Timer(int(seconds), fire)
+    timer.daemon = True
+    timer.start()
+    return CommandResult(stderr=f"Running timer as unit: {name}.timer\n".encode())
+
+
+def _systemctl(process: Process) -> CommandResult:
+    match list(process.arguments):
+        case ["stop", unit] if process.is_root:
+            timer = process.device.timers.pop(unit.removesuffix(".timer"), None)
+            if timer is None:
+                return failure(f"Failed to stop {unit}: Unit {unit} not loaded.\n", 5)
+            timer.cancel()
+            return CommandResult()
+        case _:
+            return failure("Access denied\n")
+
+
 def _cat(process: Process) -> CommandResult:
     contents: list[bytes] = []
     errors = ""
@@ -205,6 +242,8 @@ PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
         "sonic-cfggen": _sonic_cfggen,
         "sonic-db-cli": _sonic_db_cli,
         "cat": _cat,
+        "systemctl": _systemctl,
+        "systemd-run": _systemd_run,
         "tee": _tee,
         "rm": _rm,
         "echo": _echo,

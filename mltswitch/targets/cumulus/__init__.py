@@ -11,7 +11,7 @@ from mltswitch.targets.base import Release, Session
 from mltswitch.targets.common import NO_PORT, spectrum_hardware, without_route_ports
 from mltswitch.targets.cumulus.capabilities import HARDWARE
 from mltswitch.targets.cumulus.commands import PORT_NAME
-from mltswitch.targets.cumulus.diff import change_between, restoring_change
+from mltswitch.targets.cumulus.diff import TIMER, change_between, restoring_change
 from mltswitch.targets.cumulus.document import check_expressible
 from mltswitch.targets.cumulus.parse import read_files
 from mltswitch.targets.cumulus.read import PLATFORM, SYSTEM, identify, queries_for, read_answers
@@ -36,6 +36,7 @@ TARGET = Target(
     read=read_answers,
     diff=change_between,
     restore=restoring_change,
+    timer=TIMER,
     identity_queries=(
         PLATFORM,
         SYSTEM,

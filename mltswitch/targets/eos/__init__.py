@@ -12,7 +12,7 @@ import re
 
 from mltswitch.targets.base import Release, Session
 from mltswitch.targets.eos.capabilities import HARDWARE, REFUSED
-from mltswitch.targets.eos.diff import change_between
+from mltswitch.targets.eos.diff import TIMER, change_between
 from mltswitch.targets.eos.grammar import PORT_NAME
 from mltswitch.targets.eos.parse import read_files
 from mltswitch.targets.eos.read import HOSTNAME, VERSION, hardware_of, identify, queries_for, read_answers
@@ -37,6 +37,7 @@ TARGET = Target(
     read=read_answers,
     diff=change_between,
     restore=restore_to,
+    timer=TIMER,
     identity_queries=(HOSTNAME, VERSION),
     identify=identify,
     neighbour_query="show lldp neighbors | json",

@@ -10,7 +10,7 @@ import re
 from mltswitch.targets.base import Session
 from mltswitch.targets.lldp import lldpd_neighbours
 from mltswitch.targets.sonic.capabilities import HARDWARE
-from mltswitch.targets.sonic.diff import change_between, restoring_change
+from mltswitch.targets.sonic.diff import TIMER, change_between, restoring_change
 from mltswitch.targets.sonic.document import document
 from mltswitch.targets.sonic.parse import FILE, read_files, write_files
 from mltswitch.targets.sonic.read import HOSTNAME, SHOW_VERSION, identify, queries_for, read_answers
@@ -32,6 +32,8 @@ TARGET = Target(
     read=read_answers,
     diff=change_between,
     restore=restoring_change,
+    takes_down=True,
+    timer=TIMER,
     identity_queries=(
         HOSTNAME,
         SHOW_VERSION,
