@@ -192,12 +192,12 @@ def test_a_hazard_set_by_hand_is_a_difference_and_stops_a_push(
 
     for line in by_hand:
         typed.ask(line)
-    report = Verify(connected)(job)
+    report = Verify(connected, {})(job)
     assert report.status is Status.DIFFERS
     [difference] = report.differences
     assert "a refusal: " in difference.found
     with pytest.raises(HazardError):
-        Diff(connected)(job)
+        Diff(connected, {})(job)
 
 
 @pytest.mark.parametrize("platform", [name for name, target in targets().items() if target.neighbours])
