@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from mltswitch.deploy.cabling import cabling_differences, check_cabling
 from mltswitch.deploy.conversation import Connector, Conversation, quoted
 from mltswitch.deploy.identity import check_identity
 from mltswitch.deploy.prepare import Job
@@ -39,7 +40,7 @@ def reached(connector: Connector, job: Job) -> Iterator[Conversation]:
                     raise
                 share = random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
                 time.sleep(share * RETRY_SECONDS * 2 ** (attempt - 1))
-        check_identity(job.device, job.target, session)
+        check_identity(job.device, job.target, session, job.quantised.capabilities.hardware)
         yield session
 
 
@@ -67,6 +68,7 @@ class Diff:
         """Connect, read, compare."""
         started = time.monotonic()
         with reached(self.connector, job) as session:
+            check_cabling(job, session)
             running = read(session, job)
         change = remaining(job, running)
         left = self.strays.get(job.device.name, ())
@@ -96,11 +98,12 @@ class Verify:
         """Connect, read, compare."""
         started = time.monotonic()
         with reached(self.connector, job) as session:
+            cables, not_told = cabling_differences(job, session)
             running = read(session, job)
         left = self.strays.get(job.device.name, ())
-        found = (*all_differences(job, running), *_unconfirmed(job, running), *left)
+        found = (*cables, *all_differences(job, running), *_unconfirmed(job, running), *left)
         status = Status.DIFFERS if found else Status.OK
-        return report(job, status, started, differences=found, notes=running.notes)
+        return report(job, status, started, differences=found, notes=(*running.notes, *not_told))
 
 
 def value_differences(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from mltswitch.deploy.cabling import check_cabling
 from mltswitch.deploy.comparison import (
     all_differences,
     reached,
@@ -72,10 +73,12 @@ class Transaction:
 
     def _change(self, session: Conversation, job: Job, progress: "_Progress") -> None:
         name = job.device.name
+        check_cabling(job, session)
         running = read(session, job)
         progress.notes = running.notes
         progress.before = progress.left = value_differences(job, running)
         progress.change = change = remaining(job, running)
+        _check_steps((*change.steps, *change.save))
         if change.takes_down and not self.takes_down:
             raise DeviceError(
                 f"takes down ports for a while: {', '.join(change.takes_down)}",
@@ -92,10 +95,10 @@ class Transaction:
                 _stop_timer(session, each, job)
             if not change.is_empty:
                 change = self._timed(session, job, answers, change)
+                _check_steps(change.steps)
             self.journal.stage(name, answers, change.text, may_be_saved=may_be_saved)
             for each in earlier:
                 each.record(name, State.CONTINUED, self.journal.identifier)
-        _check_steps((*change.steps, *change.save))
         if not change.is_empty:
             session.apply(change.steps)
             self.journal.record(name, State.APPLIED)

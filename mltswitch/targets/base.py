@@ -1,5 +1,6 @@
 """What a target takes and gives: steps, changes, what runs, and a plan rounded to a device."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -90,6 +91,29 @@ class Identity:
     """Hardware, in the vendor's words."""
     release: str = ""
     """Version of its OS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Who is at the other end of a port's cable, as it says by LLDP: untrusted text."""
+
+    port: str
+    """Of the device that is asked."""
+    system: str
+    """The neighbour's host name."""
+    ports: tuple[str, ...]
+    """What it calls its port, its identifier before its description."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Versions of an OS whose commands have been read: what a target sends and reads is there, it says."""
+
+    versions: str
+    """In words, such as 5.4 to 5.14."""
+    pattern: re.Pattern[str]
+    """Matches the beginning of what the device calls such a version."""
+    source: str
 
 
 class Rounding(NamedTuple):

@@ -1,7 +1,7 @@
 """The contract between one switch OS and everything above it."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -13,7 +13,9 @@ from mltswitch.targets.base import (
     FileError,
     Identity,
     LineError,
+    Neighbour,
     Quantised,
+    Release,
     RunningState,
     Session,
     Timer,
@@ -29,6 +31,10 @@ def _adapt_nothing(quantised: Quantised, _plan: Plan, _switch: Switch) -> Quanti
 
 def _check_nothing(_state: SwitchState) -> None:
     """Its capabilities say all."""
+
+
+def _knows_no_model(_model: str) -> tuple[str, ...]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +81,16 @@ class Target:
     """Commands whose answers `identify` needs; they change nothing."""
     identify: Callable[[Mapping[str, str]], Identity] | None = None
     """Who the device is, from its answers; raises DeviceError for answers that it cannot read."""
+    neighbour_query: str = ""
+    """Command that tells the neighbours by LLDP."""
+    neighbours: Callable[[str], Iterable[Neighbour]] | None = None
+    """Those in its answer; what it does with an answer of another form raises what `known_form` takes."""
+    tells_port_names: bool = True
+    """Whether its neighbours hear its own port names by LLDP, and not aliases of them."""
+    hardware_of: Callable[[str], Collection[str]] = _knows_no_model
+    """Model in the vendor's words → the hardware that it is in plans; empty for one that no source names."""
+    releases: tuple[Release, ...] = ()
+    """Versions of the OS that a device may run; none: any, or the target finds out what each one takes."""
 
     def hardware(self, name: str | None) -> Capabilities:
         """Capabilities of a hardware model (None: the default); raises UserInputError for unknown ones."""

@@ -1,12 +1,13 @@
 """The programs of an emulated SONiC switch other than `config`: show, counters, database and file tools."""
 
 import fnmatch
+import json
 import threading
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from mltswitch.lab.emulators.device import CommandResult, serial_number
+from mltswitch.lab.emulators.device import CommandResult, mac_address, serial_number
 from mltswitch.lab.emulators.sonic_config import config
 from mltswitch.lab.emulators.sonic_filesystem import FileError
 from mltswitch.lab.emulators.sonic_process import Process, Program, UsageError, failure, options, output
@@ -41,6 +42,24 @@ def _show(process: Process) -> CommandResult:
 def _hostname(process: Process) -> CommandResult:
     metadata = process.device.config_db.get("DEVICE_METADATA", {}).get("localhost", {})
     return output(f"{metadata.get('hostname', 'sonic')}\n")
+
+
+def _docker(process: Process) -> CommandResult:
+    """The daemon in the container lldp, whose `json0` has a list for everything (lldpctl(8))."""
+    if not process.is_root:
+        return failure("permission denied while trying to connect to the docker API\n")
+    if list(process.arguments) != ["exec", "lldp", "lldpctl", "-f", "json0"]:
+        return failure("docker: only exec lldp lldpctl -f json0 is emulated [emulator]\n")
+    entries = [
+        {
+            "name": port,
+            "via": "LLDP",
+            "chassis": [{"id": [{"type": "mac", "value": mac_address(system)}], "name": [{"value": system}]}],
+            "port": [{"id": [{"type": "ifname", "value": name}], "descr": [{"value": name}]}],
+        }
+        for port, (system, name) in process.device.neighbours.items()
+    ]
+    return output(json.dumps({"lldp": [{"interface": entries} if entries else {}]}, indent=2) + "\n")
 
 
 def _sonic_cfggen(process: Process) -> CommandResult:
@@ -218,6 +237,7 @@ PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
         "show": _show,
         "hostname": _hostname,
         "config": config,
+        "docker": _docker,
         "counterpoll": _counterpoll,
         "sonic-cfggen": _sonic_cfggen,
         "sonic-db-cli": _sonic_db_cli,

@@ -5,9 +5,8 @@ into the files below NVUE by hand does not show here: `nv config apply` overwrit
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
@@ -23,10 +22,6 @@ CONFIG: Final = "nv config show -o json"
 PENDING: Final = "nv config diff -o json"
 SYSTEM: Final = "nv show system -o json"
 PLATFORM: Final = "nv show platform -o json"
-OLDEST_RELEASE: Final = (5, 4)
-"""Its successors say `profile` where a port is bound, and `min-threshold` without `-bytes`."""
-
-_RELEASE: Final = re.compile(r"Cumulus Linux ([0-9]{1,3})\.([0-9]{1,3})")
 
 
 def running_config(answers: Mapping[str, str]) -> Tree:
@@ -37,8 +32,6 @@ def running_config(answers: Mapping[str, str]) -> Tree:
         sets = [part["set"] for part in parts if "set" in part]
         if len(sets) > 1:
             raise ValueError("more than one `set`")
-        for part in parts:
-            _check_release(part.get("header") or {})
         return expanded(sets[0] or {}) if sets else {}
 
 
@@ -86,7 +79,7 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
 def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
     """State of the wanted ports and queues, and our routes.
 
-    Raises DeviceError for what cannot be read, for a release that speaks otherwise, for PFC on a switch
+    Raises DeviceError for what cannot be read, for PFC on a switch
     priority that the plan uses or that leads to a traffic class of the plan, and for another access list on
     a port that rewrites what arrives.
     """
@@ -143,12 +136,3 @@ def _check_acls(config: Tree, wanted: SwitchState) -> None:
                     where=f"port {port.name}",
                     hint=f"take it off the port first, with nv unset interface {port.name} acl {name}",
                 )
-
-
-def _check_release(header: Mapping[str, Any]) -> None:
-    match = _RELEASE.search(str(header.get("version", "")))
-    if match and (int(match[1]), int(match[2])) < OLDEST_RELEASE:
-        raise DeviceError(
-            f"runs {match[0]}, whose NVUE has other names for these settings",
-            expected=f"Cumulus Linux {OLDEST_RELEASE[0]}.{OLDEST_RELEASE[1]} or later",
-        )

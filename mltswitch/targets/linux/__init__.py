@@ -15,6 +15,7 @@ from mltswitch.targets.linux.parse import PORT_NAME, read_files
 from mltswitch.targets.linux.read import identify, queries_for, read_answers
 from mltswitch.targets.linux.render import QDISC_FILE, ROUTE_FILE, check_expressible, write_files
 from mltswitch.targets.linux.restore import restoring_change
+from mltswitch.targets.lldp import lldpd_neighbours
 from mltswitch.targets.target import Target
 
 TARGET = Target(
@@ -35,4 +36,6 @@ TARGET = Target(
     timer=TIMER,
     identity_queries=(IDENTITY_QUERY,),
     identify=identify,
+    neighbour_query="lldpctl -f json0 2>/dev/null || true",
+    neighbours=lldpd_neighbours,
 )

@@ -8,6 +8,7 @@ run those before, never after.
 import re
 
 from mltswitch.targets.base import Session
+from mltswitch.targets.lldp import lldpd_neighbours
 from mltswitch.targets.sonic.capabilities import HARDWARE
 from mltswitch.targets.sonic.diff import TIMER, change_between, restoring_change
 from mltswitch.targets.sonic.document import document
@@ -38,4 +39,8 @@ TARGET = Target(
         SHOW_VERSION,
     ),
     identify=identify,
+    neighbour_query="sudo docker exec lldp lldpctl -f json0 || true",
+    neighbours=lldpd_neighbours,
+    # lldpmgrd makes the port's alias its identifier (sonic-buildimage, dockers/docker-lldp).
+    tells_port_names=False,
 )

@@ -809,12 +809,6 @@ def test_names() -> None:
         expand_names("swp3-1")
 
 
-@pytest.mark.parametrize("version", ["Cumulus Linux 5.3.1", "Cumulus Linux 4.4.5"])
-def test_an_old_release_is_refused(version: str) -> None:
-    with pytest.raises(DeviceError, match=r"expected Cumulus Linux 5\.4 or later"):
-        TARGET.read(shown({}, version), STATE, CAPABILITIES)
-
-
 @pytest.mark.parametrize(
     "answer",
     [

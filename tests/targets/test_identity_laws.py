@@ -1,7 +1,7 @@
-"""A device is held against the inventory before anything is sent: each emulated switch is only itself."""
+"""A device is held against the inventory and the plan before anything is sent, by what it says of itself."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from mltswitch.lab.emulators import (
 )
 from mltswitch.lab.emulators.device import EmulatedDevice, serial_number
 from mltswitch.lab.emulators.faults import Fault
-from mltswitch.targets import Identity, target_for, targets
+from mltswitch.targets import Identity, Step, target_for, targets
 from tests.deploy.doubles import device
 from tests.deploy.sshd import Sshd, make_key
 
@@ -55,12 +55,12 @@ class Heard(Faults):
 
 
 @contextmanager
-def reached(folder: Path, platform: str, calls_itself: str) -> Iterator[tuple[Device, Heard]]:
-    """A switch that calls itself so, as the inventory's device leaf1."""
+def reached(folder: Path, platform: str, emulated: EmulatedDevice) -> Iterator[tuple[Device, Heard]]:
+    """An emulated switch, as the inventory's device leaf1."""
     host_key, heard = make_key(folder / "host"), Heard()
     make_key(folder / "id")
     server = EmulatorServer(
-        KINDS[platform](calls_itself),
+        emulated,
         host_key=load_host_key(folder / "host"),
         authorized_keys=load_authorized_keys(folder / "id.pub"),
         faults=heard,
@@ -89,7 +89,7 @@ def asked(reached_by: Device) -> Identity | None:
 
 @pytest.mark.parametrize("platform", KINDS)
 def test_each_switch_is_accepted_as_itself_and_refused_as_another(tmp_path: Path, platform: str) -> None:
-    with reached(tmp_path, platform, "leaf1") as (leaf, heard):
+    with reached(tmp_path, platform, KINDS[platform]("leaf1")) as (leaf, heard):
         serial = serial_number("leaf1")
         identity = asked(leaf)
         assert identity is not None
@@ -102,7 +102,7 @@ def test_each_switch_is_accepted_as_itself_and_refused_as_another(tmp_path: Path
             change(leaf, switch="tor1"),
             change(leaf, name="LEAF1.example.net", switch="tor1"),
             change(leaf, name="tor1", switch="tor1", hostname="leaf1"),
-            change(leaf, serial=serial.lower(), model=identity.model),
+            change(leaf, serial=serial.lower(), model=identity.model, release=identity.release),
         ):
             assert asked(same) == identity
         for other, told in (
@@ -110,6 +110,7 @@ def test_each_switch_is_accepted_as_itself_and_refused_as_another(tmp_path: Path
             (change(leaf, hostname="spine1"), "mltswitch_hostname"),
             (change(leaf, serial=serial_number("spine1")), "mltswitch_serial"),
             (change(leaf, model="another"), "mltswitch_model"),
+            (change(leaf, release="another"), "mltswitch_release"),
         ):
             with pytest.raises(DeviceError) as refused:
                 asked(other)
@@ -130,10 +131,84 @@ def test_each_switch_is_accepted_as_itself_and_refused_as_another(tmp_path: Path
         assert not unknown
 
 
+class Typed:
+    """A conversation with an emulated switch by its own command line, without SSH."""
+
+    def __init__(self, emulated: EmulatedDevice) -> None:
+        self._emulated = emulated
+        self._session = emulated.open_session("admin")
+        self._session.enter("enable")
+
+    def ask(self, command: str) -> str:
+        """What the command prints."""
+        result = self._emulated.execute("admin", command, bytes)
+        return self._session.enter(command).text if result is None else result.stdout.decode()
+
+    def apply(self, steps: Sequence[Step]) -> None:
+        """Nothing that is tested here may change a device."""
+        raise AssertionError(steps)
+
+
+def meant(platform: str, **said: str) -> Device:
+    """The device leaf1 of an inventory that nobody connects to."""
+    return device("leaf1", platform=platform, switch="leaf1", port=1, key_file=None, **said)
+
+
+@pytest.mark.parametrize(
+    ("platform", "unknown", "known"),
+    [
+        ("cumulus", ("Cumulus Linux 5.3.1", "Cumulus Linux 4.4.5", "Cumulus Linux 5.40.0"), "5.14.0"),
+        ("eos", ("4.18.1F", "4.2.1", "5.21.1F"), "4.21.8M"),
+        ("icos", ("3.4.3.7", "16.1"), "6.2.0.5"),
+        ("onyx", ("3.4.3002", "3.1.10", "3.100.1"), "3.10.4100"),
+    ],
+)
+def test_a_release_that_nobody_has_read_needs_the_operators_word(
+    platform: str, unknown: tuple[str, ...], known: str
+) -> None:
+    emulated, target = KINDS[platform]("leaf1"), target_for(platform)
+    for release in unknown:
+        setattr(emulated, "release", release)  # noqa: B010 (each kind of emulator has it)
+        with pytest.raises(DeviceError, match=f"runs {platform} {release}, .*nothing was sent") as refused:
+            check_identity(meant(platform), target, Typed(emulated))
+        assert f"mltswitch_release: {release}" in str(refused.value)
+        identity = check_identity(meant(platform, release=release), target, Typed(emulated))
+        assert identity is not None
+        assert identity.release == release
+    setattr(emulated, "release", known)  # noqa: B010
+    assert check_identity(meant(platform), target, Typed(emulated)) is not None
+
+
+@pytest.mark.parametrize(
+    ("platform", "models"),
+    [
+        ("cumulus", {"sn2700": "MSN2700", "sn3700": "MSN3700C", "sn2100": "SN2100", "sn5600": "SN5600"}),
+        ("eos", {"trident3": "DCS-7050CX3-32S-F", "tomahawk": "DCS-7060CX-32S-R"}),
+        ("icos", {"n4000": "N4064F", "n3000": "N3048ET-ON"}),
+        ("onyx", {"sn2100": "MSN2100-CB2F", "sn2700": "MSN2700-CS2R", "sn3700": "MSN3700-VS2FO"}),
+    ],
+)
+def test_a_plan_for_other_hardware_is_refused_by_name(platform: str, models: dict[str, str]) -> None:
+    emulated, target = KINDS[platform]("leaf1"), target_for(platform)
+    for hardware, model in models.items():
+        setattr(emulated, "model", model)  # noqa: B010 (each kind of emulator has it)
+        for planned in target.models:
+            if planned == hardware:
+                assert check_identity(meant(platform), target, Typed(emulated), planned) is not None
+                continue
+            with pytest.raises(DeviceError) as refused:
+                check_identity(meant(platform), target, Typed(emulated), planned)
+            assert f"is a {model}, hardware {hardware}; nothing was sent (expected {planned}," in str(
+                refused.value
+            )
+    setattr(emulated, "model", "VX")  # noqa: B010 (a model that nobody has named)
+    for planned in target.models:
+        assert check_identity(meant(platform), target, Typed(emulated), planned) is not None
+
+
 def test_a_linux_host_is_known_by_its_host_name_and_machine_id(sshd: Sshd) -> None:
     here = Path("/proc/sys/kernel/hostname").read_text().strip()
-    meant = sshd.device("leaf1", platform="linux", hostname=here)
-    identity = asked(meant)
+    identity = asked(sshd.device("leaf1", platform="linux", hostname=here))
     assert identity is not None
     assert identity.hostname == here
     machine_id = Path("/etc/machine-id")
