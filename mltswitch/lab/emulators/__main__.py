@@ -4,37 +4,21 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.lab.emulators import (
-    CumulusDevice,
-    DellSonicDevice,
+    KINDS,
     EmulatorServer,
-    EosDevice,
-    IcosDevice,
-    OnyxDevice,
     SonicDevice,
     load_authorized_keys,
     load_host_key,
 )
-from mltswitch.lab.emulators.device import EmulatedDevice
-
-_KINDS: Final[dict[str, Callable[[str, int], EmulatedDevice]]] = {
-    "cumulus": CumulusDevice,
-    "dell-sonic": DellSonicDevice,
-    "eos": EosDevice,
-    "icos": IcosDevice,
-    "onyx": OnyxDevice,
-    "sonic": SonicDevice,
-}
 
 
 def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m mltswitch.lab.emulators", description=__doc__)
-    parser.add_argument("--kind", choices=sorted(_KINDS), required=True)
+    parser.add_argument("--kind", choices=sorted(KINDS), required=True)
     parser.add_argument("--name", required=True, help="host name, as in the prompt")
     parser.add_argument("--ports", type=int, default=16, help="number of Ethernet ports (default 16)")
     parser.add_argument(
@@ -53,7 +37,7 @@ def _server(arguments: argparse.Namespace) -> EmulatorServer:
         raise UserInputError(f"{arguments.listen!r} is no address", where="--listen", expected="ADDRESS:PORT")
     try:
         if arguments.release is None:
-            device = _KINDS[arguments.kind](arguments.name, arguments.ports)
+            device = KINDS[arguments.kind](arguments.name, arguments.ports)
         elif arguments.kind == "sonic":
             device = SonicDevice(arguments.name, arguments.ports, release=arguments.release)
         else:
