@@ -12,7 +12,7 @@ from mltswitch.deploy.conversation import Connector, Conversation, quoted
 from mltswitch.deploy.identity import check_identity
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import PUSH, DeviceDifference, DeviceReport, Status
-from mltswitch.errors import DeviceError, UnreachableError
+from mltswitch.errors import DeviceError, HazardError, UnreachableError
 from mltswitch.targets import Change, RunningState
 from mltswitch.targets.state import differences
 
@@ -99,7 +99,11 @@ class Verify:
         started = time.monotonic()
         with reached(self.connector, job) as session:
             cables, not_told = cabling_differences(job, session)
-            running = read(session, job)
+            try:
+                running = read(session, job)
+            except HazardError as error:
+                found = (*cables, _refusal(job, error))
+                return report(job, Status.DIFFERS, started, differences=found, notes=not_told)
         left = self.strays.get(job.device.name, ())
         found = (*cables, *all_differences(job, running), *_unconfirmed(job, running), *left)
         status = Status.DIFFERS if found else Status.OK
@@ -131,12 +135,16 @@ def all_differences(job: Job, running: RunningState) -> tuple[DeviceDifference, 
     try:
         change = remaining(job, running)
     except DeviceError as error:
-        unstated = f"a refusal: {quoted(str(error))}"
-    else:
-        if change.is_empty:
-            return ()
-        unstated = _shortened(change)
-    return (DeviceDifference(job.device.name, "", None, None, PUSH, "nothing to send", unstated),)
+        return (_refusal(job, error),)
+    return () if change.is_empty else (_unsent(job, _shortened(change)),)
+
+
+def _refusal(job: Job, error: DeviceError) -> DeviceDifference:
+    return _unsent(job, f"a refusal: {quoted(str(error))}")
+
+
+def _unsent(job: Job, found: str) -> DeviceDifference:
+    return DeviceDifference(job.device.name, "", None, None, PUSH, "nothing to send", found)
 
 
 def _unconfirmed(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:

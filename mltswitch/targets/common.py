@@ -23,6 +23,8 @@ NO_NEXT_HOP: Final = IPv4Address(0)
 NULL_INTERFACE: Final = "Null0"
 """Where routes that discard lead, in whichever case an OS writes it."""
 _SPECTRUM_BOX: Final = re.compile(r"M?SN([2-5][0-9]{3})(?![0-9])")
+NOT_SAVED: Final = "what runs is not saved: a reboot brings something else; a push saves it"
+"""A note, of any OS that can tell."""
 Key = tuple[tuple[str, ...], str]
 """A line with the modes in which it stands, outermost first."""
 

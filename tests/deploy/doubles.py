@@ -118,8 +118,8 @@ class FileTarget:
     netmiko_type = "linux"
     identity_queries = ()
     identify = None
-    timer = None
     neighbours = None
+    timer = None
     """A file says nothing about the switch that it stands for."""
 
     def running(self, switch: str) -> Path:

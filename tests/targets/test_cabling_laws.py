@@ -1,7 +1,8 @@
-"""Neighbours that an emulated switch hears by LLDP, against the plan's cabling before a push sends a line."""
+"""What stops a push: cables that lead elsewhere than the plan says, by LLDP, and hazards set by hand."""
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import cast
@@ -12,16 +13,18 @@ from hypothesis import strategies as st
 
 from mltswitch.deploy import Status, push, verify
 from mltswitch.deploy.cabling import Cabling, cabling_differences, check_cabling
+from mltswitch.deploy.comparison import Diff, Verify
+from mltswitch.deploy.conversation import Conversation
 from mltswitch.deploy.prepare import Job
-from mltswitch.errors import DeviceError
-from mltswitch.inventory import Inventory
+from mltswitch.errors import DeviceError, HazardError
+from mltswitch.inventory import Device, Inventory
 from mltswitch.lab.emulators import CumulusDevice, EosDevice, IcosDevice, OnyxDevice, SonicDevice
 from mltswitch.lab.emulators.device import EmulatedDevice
 from mltswitch.plan import Fabric, Plan, resolve_fabric
 from mltswitch.plan.topology import Topology
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
-from mltswitch.targets import Quantised, hardware_capabilities, target_for, targets
+from mltswitch.targets import Quantised, Target, hardware_capabilities, target_for, targets
 from tests.plan.examples import SMALL
 from tests.targets.test_identity_laws import Typed, meant, reached
 
@@ -144,6 +147,57 @@ def test_push_sends_nothing_and_verify_tells_the_difference(
             f"leaf1 {first.name}: leads to spine2 {first.peer_port} by LLDP, "
             f"to spine1 {first.peer_port} by the plan's cabling"
         )
+
+
+@pytest.mark.parametrize(
+    ("platform", "by_hand"),
+    [
+        ("cumulus", ("nv set qos pfc default-global switch-priority 7", "nv config apply -y")),
+        ("eos", ("configure", "qos rewrite dscp", "end")),
+        (
+            "icos",
+            (
+                "configure",
+                "interface te1/0/1",
+                "datacenter-bridging",
+                "priority-flow-control mode on",
+                "priority-flow-control priority 7 no-drop",
+                "exit",
+                "exit",
+                "exit",
+            ),
+        ),
+        (
+            "onyx",
+            (
+                "configure terminal",
+                "interface ethernet 1/1-1/16 dcb priority-flow-control mode on force",
+                "dcb priority-flow-control priority 6 enable",
+                "dcb priority-flow-control enable force",
+            ),
+        ),
+        ("sonic", ("sudo sonic-db-cli CONFIG_DB hset 'PORT_QOS_MAP|Ethernet0' pfc_enable 3,6",)),
+    ],
+)
+def test_a_hazard_set_by_hand_is_a_difference_and_stops_a_push(
+    platform: str, by_hand: tuple[str, ...], tmp_path: Path
+) -> None:
+    plan = build_plan(resolve_profile("resnet50"), fabric(platform), hardware_capabilities, "paper")
+    leaf, target, typed = meant(platform), target_for(platform), Typed(KINDS[platform]("leaf1"))
+    cabling = Cabling.of(plan, Inventory((leaf,), tmp_path))
+    job = Job(leaf, target, target.quantise(plan, "leaf1"), cabling)
+
+    def connected(_device: Device, _target: Target) -> AbstractContextManager[Conversation]:
+        return nullcontext(typed)
+
+    for line in by_hand:
+        typed.ask(line)
+    report = Verify(connected)(job)
+    assert report.status is Status.DIFFERS
+    [difference] = report.differences
+    assert "a refusal: " in difference.found
+    with pytest.raises(HazardError):
+        Diff(connected)(job)
 
 
 @pytest.mark.parametrize("platform", [name for name, target in targets().items() if target.neighbours])

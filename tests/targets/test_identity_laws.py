@@ -26,7 +26,8 @@ from mltswitch.lab.emulators import (
 )
 from mltswitch.lab.emulators.device import EmulatedDevice, serial_number
 from mltswitch.lab.emulators.faults import Fault
-from mltswitch.targets import Identity, Step, target_for, targets
+from mltswitch.targets import Identity, PortState, Step, SwitchState, target_for, targets
+from mltswitch.targets.common import NOT_SAVED
 from tests.deploy.doubles import device
 from tests.deploy.sshd import Sshd, make_key
 
@@ -204,6 +205,43 @@ def test_a_plan_for_other_hardware_is_refused_by_name(platform: str, models: dic
     setattr(emulated, "model", "VX")  # noqa: B010 (a model that nobody has named)
     for planned in target.models:
         assert check_identity(meant(platform), target, Typed(emulated), planned) is not None
+
+
+@pytest.mark.parametrize(
+    ("platform", "port", "by_hand", "save"),
+    [
+        ("cumulus", "swp1", ("nv set interface swp9 link mtu 9000", "nv config apply -y"), "nv config save"),
+        (
+            "eos",
+            "Ethernet1/1",
+            ("configure", "interface Ethernet9/1", "mtu 9214", "end"),
+            "write memory",
+        ),
+        (
+            "onyx",
+            "1/1",
+            ("configure terminal", "interface ethernet 1/9 mtu 9216 force"),
+            "configuration write",
+        ),
+        ("sonic", "Ethernet0", ("sudo counterpoll wredqueue enable",), "sudo config save -y"),
+    ],
+)
+def test_what_runs_and_is_not_saved_is_a_note_until_it_is_saved(
+    platform: str, port: str, by_hand: tuple[str, ...], save: str
+) -> None:
+    target = target_for(platform)
+    typed, wanted = Typed(KINDS[platform]("leaf1")), SwitchState((PortState(port, True, None, ()),), ())
+
+    def notes() -> tuple[str, ...]:
+        answers = {query: typed.ask(query) for query in target.queries(wanted)}
+        return target.read(answers, wanted, target.hardware(None)).notes
+
+    assert NOT_SAVED not in notes()
+    for line in by_hand:
+        typed.ask(line)
+    assert NOT_SAVED in notes()
+    typed.ask(save)
+    assert NOT_SAVED not in notes()
 
 
 def test_a_linux_host_is_known_by_its_host_name_and_machine_id(sshd: Sshd) -> None:

@@ -102,6 +102,8 @@ def _show(device: "CumulusDevice", options: list[str], *, pending: bool) -> Comm
         }
         parts = [{"header": header}, {"set": joined(revisions.applied)}]
         return _printed(parts, revisions.applied, options)
+    if options[:2] == ["startup", "applied"]:
+        return _printed(difference(revisions.saved, revisions.applied), revisions.applied, options[2:])
     candidate = revisions.applied if revisions.pending is None else revisions.pending
     return _printed(difference(revisions.applied, candidate), candidate, options)
 

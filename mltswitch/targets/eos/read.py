@@ -15,7 +15,7 @@ from typing import Any, Final
 from mltswitch.capabilities import Bandwidth, BitRate, Capabilities, PortShare
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Identity, RunningState
-from mltswitch.targets.common import NO_NEXT_HOP, NULL_INTERFACE, as_discarding, known_form
+from mltswitch.targets.common import NO_NEXT_HOP, NOT_SAVED, NULL_INTERFACE, as_discarding, known_form
 from mltswitch.targets.eos.capabilities import BOX_CHIPS, RATE_STEP_BPS, TRAFFIC_CLASSES, queue_word
 from mltswitch.targets.eos.hazards import check_hazards
 from mltswitch.targets.eos.policy import CLASSES, NAMED, POLICY_OF_HEAD, OwnPolicies, with_line
@@ -156,7 +156,7 @@ def _unconfirmed(session: str) -> str:
 
 def _unsaved_notes(answers: Mapping[str, str]) -> Iterator[str]:
     if any(line.strip() for line in answers[UNSAVED].splitlines()):
-        yield "what runs is not all saved, a reboot would undo it: see `show running-config diffs`"
+        yield NOT_SAVED
 
 
 def hardware_of(model: str) -> set[str]:

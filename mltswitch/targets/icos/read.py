@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError
+from mltswitch.errors import DeviceError, HazardError
 from mltswitch.targets.base import Identity, RunningState
 from mltswitch.targets.common import known_form, static_route
 from mltswitch.targets.icos.capabilities import QUEUE_COUNT, USER_PRIORITIES, model_of
@@ -107,7 +107,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     if any(map(policy_of, wanted.ports)) and "no diffserv" in map(
         str.strip, answers[RUNNING_CONFIG].splitlines()
     ):
-        raise DeviceError(
+        raise HazardError(
             "DiffServ is off for the whole switch, so no policy holds",
             hint="switch it on first: `diffserv`; policies of others then hold, too",
         )
@@ -118,7 +118,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
         queues = [queue.queue for queue in port.queues]
         _check_flow_control(answers, port.name, settings, queues)
         if policy_of(port) and settings.policy not in {"", *POLICIES}:
-            raise DeviceError(
+            raise HazardError(
                 f"it has the policy {settings.policy} where the plan needs its own: a port takes one",
                 where=f"port {port.name}",
                 hint=f"take it off first: `no service-policy in {settings.policy}`",
@@ -296,7 +296,7 @@ def _check_flow_control(
         return
     for priority in control.lossless:
         if priority < USER_PRIORITIES and settings.priorities[priority] in queues:
-            raise DeviceError(
+            raise HazardError(
                 f"PFC is on for 802.1p priority {priority}, which leads to queue "
                 f"{settings.priorities[priority]} of the plan: RED on a lossless queue drops packets that "
                 "are not ECN-capable",

@@ -12,6 +12,7 @@ from typing import Final
 
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Step
+from mltswitch.targets.common import NOT_SAVED
 from mltswitch.targets.linux.render import FORWARDING, QDISC_FILE, ROUTE_FILE, render_files
 from mltswitch.targets.state import SwitchState
 
@@ -36,7 +37,6 @@ _NOT_PERSISTENT: Final = (
 _SAVED_ANEW: Final = (
     f"# {FOLDER}: what was saved before cannot be written again; the way back saves what ran before\n"
 )
-_NOT_SAVED: Final = "not saved as the plan has it: a reboot brings something else; a push saves it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def save_notes(saved: Saved, wanted: SwitchState) -> tuple[str, ...]:
     """What the operator has to know about the next reboot."""
     if not saved.has_systemd:
         return (_NOT_PERSISTENT,)
-    return () if _is_current(saved, saved_files(wanted)) else (_NOT_SAVED,)
+    return () if _is_current(saved, saved_files(wanted)) else (NOT_SAVED,)
 
 
 def save_steps(answers: Mapping[str, str], wanted: SwitchState) -> tuple[Step, ...]:
