@@ -1,6 +1,6 @@
 """Fleets of switches that are all different: what `benchmarks.render_fleet` renders."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -54,16 +54,20 @@ def fleet() -> Iterator[Member]:
         number += 1
 
 
-def one_plan(leaves: int) -> tuple[Plan, tuple[Device, ...]]:
-    """One plan for a fabric of so many leaves, the platforms in turn; (plan, leaves)."""
+def one_plan(
+    leaves: int, platforms: Collection[str] = (), *, ports: int = PORTS, spines: int = SPINES
+) -> tuple[Plan, tuple[Device, ...]]:
+    """One plan for a fabric of so many leaves, the platforms in turn (none named: all); (plan, leaves)."""
     random = Random(leaves)  # noqa: S311  (no secret)
-    known = [target.hardware(None) for target in targets().values()]
+    known = [
+        target.hardware(None) for name, target in targets().items() if not platforms or name in platforms
+    ]
     switches = [(f"leaf{number + 1}", known[number % len(known)]) for number in range(leaves)]
-    fabric = _wide_fabric(switches)
+    fabric = _wide_fabric(switches, ports, spines)
     classes = _classes(fabric)
     roles = (PortRole.LEAF_DOWN, PortRole.LEAF_UP)
     profiles = [_profile(random, entry, fabric, classes, role) for entry in known for role in roles]
-    [spine] = [entry for entry in known if entry.platform == SPINE_PLATFORM]
+    spine = targets()[SPINE_PLATFORM].hardware(None)
     profiles.append(_profile(random, spine, fabric, classes, PortRole.SPINE_DOWN))
     plan = _plan(fabric, classes, tuple(profiles), "completion", leaves)
     return plan, tuple(_device(name, entry, name) for name, entry in switches)
@@ -173,10 +177,10 @@ def _fabric(random: Random, number: int, capabilities: Capabilities, *, is_spine
     return fabric.model_copy(update={"trusted_ports": trusted})
 
 
-def _wide_fabric(leaves: Sequence[tuple[str, Capabilities]]) -> Fabric:
+def _wide_fabric(leaves: Sequence[tuple[str, Capabilities]], ports: int, spines: int) -> Fabric:
     switches = [
         {"name": f"spine{n + 1}", "role": "spine", "platform": SPINE_PLATFORM, "hardware": None}
-        for n in range(SPINES)
+        for n in range(spines)
     ]
     hosts: list[dict[str, str]] = []
     links: list[dict[str, str]] = []
@@ -184,10 +188,10 @@ def _wide_fabric(leaves: Sequence[tuple[str, Capabilities]]) -> Fabric:
         switches.append(
             {"name": leaf, "role": "leaf", "platform": entry.platform, "hardware": entry.hardware}
         )
-        for place in range(_port_count(entry)):
+        for place in range(_port_count(entry, ports)):
             numbering = entry.port_numbering
             name = numbering.name(place)
-            if place < SPINES:
+            if place < spines:
                 links.append({"a": f"{leaf}:{name}", "b": f"spine{place + 1}:eth{number}"})
             else:
                 hosts.append({"name": f"host{len(hosts) + 1}"})
@@ -200,7 +204,7 @@ def _wide_fabric(leaves: Sequence[tuple[str, Capabilities]]) -> Fabric:
             "addressing": {
                 "hosts": "10.0.0.0/8",
                 "links": "172.16.0.0/12",
-                "alias": {f"spine{n + 1}": f"{20 + n}.0.0.0/12" for n in range(SPINES)},
+                "alias": {f"spine{n + 1}": f"{20 + n}.0.0.0/12" for n in range(spines)},
                 "leaf_stride": 32,
             },
             "ports": {"rate": "25Gbps", "buffer": BUFFER_BYTES},
@@ -210,8 +214,8 @@ def _wide_fabric(leaves: Sequence[tuple[str, Capabilities]]) -> Fabric:
     )
 
 
-def _port_count(capabilities: Capabilities) -> int:
-    return min(PORTS, capabilities.ports[0].count if capabilities.ports else PORTS)
+def _port_count(capabilities: Capabilities, ports: int = PORTS) -> int:
+    return min(ports, capabilities.ports[0].count if capabilities.ports else ports)
 
 
 def _gradient_count(devices: Sequence[Capabilities]) -> int:

@@ -149,6 +149,10 @@ class Timed:
         """As the session does."""
         return self.session.ask(command)
 
+    def hang_up(self) -> None:
+        """As the session does."""
+        self.session.hang_up()
+
     def apply(self, steps: Sequence[Step]) -> None:
         """As the session does, timed."""
         started = time.perf_counter()

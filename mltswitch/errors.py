@@ -44,6 +44,8 @@ class MltswitchError(Exception):
 
 def printable(text: str) -> str:
     """Escape what is no printable character, line ends too: what a device says must not steer a terminal."""
+    if text.isprintable():  # as nearly all is
+        return text
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
     )

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "loss": ("mltswitch.cli.loss", "loss", "What a loss model expects of a plan or a problem."),
     "sweep": ("mltswitch.cli.sweep", "sweep", "A grid of loads, bursts and buffers into one table."),
     "render": ("mltswitch.cli.render", "render", "Write a plan in the language of every switch."),
+    "export": ("mltswitch.cli.export", "export", "Write a plan for Ansible."),
     "trust": ("mltswitch.cli.trust", "trust", "Record which box stands at each address."),
     "diff": ("mltswitch.cli.deploy", "diff", "Show what a push would change."),
     "push": ("mltswitch.cli.deploy", "push", "Make the switches run a plan."),

@@ -17,6 +17,7 @@ from mltswitch.deploy.ssh import (
     KEEPALIVE_SECONDS,
     bounded,
     credentials,
+    knowing_client,
     route,
     translated,
 )
@@ -192,7 +193,7 @@ def open_command_line(device: Device, netmiko_type: str) -> Iterator[CommandLine
 
 def _unconnected(device: Device, netmiko_type: str, channel: Channel | None) -> BaseConnection:
     secret = None if device.become_password is None else device.become_password.read(device.name)
-    return ConnectHandler(
+    connection: BaseConnection = ConnectHandler(
         device_type=netmiko_type,
         host=device.address,
         port=device.port,
@@ -203,11 +204,12 @@ def _unconnected(device: Device, netmiko_type: str, channel: Channel | None) -> 
         sock=channel,
         ssh_strict=True,
         system_host_keys=False,
-        alt_host_keys=True,
-        alt_key_file=str(device.known_hosts_file),
         conn_timeout=device.connect_seconds,
         banner_timeout=BANNER_SECONDS,
         auth_timeout=AUTHENTICATION_SECONDS,
         keepalive=KEEPALIVE_SECONDS,
         auto_connect=False,  # so that there is something to hang up while it connects
     )
+    # With a file, netmiko would read all of it for each device.
+    connection._get_ssh_client_instance = lambda: knowing_client(device)  # type: ignore[method-assign]
+    return connection

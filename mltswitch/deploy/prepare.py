@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mltswitch.deploy.cabling import Cabling
 from mltswitch.deploy.p4runtime import check_p4runtime
-from mltswitch.deploy.ssh import require_packages, unlock_keys
+from mltswitch.deploy.ssh import host_keys, require_packages, unlock_keys
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.inventory.device import UNIX_SOCKET
@@ -102,13 +102,12 @@ def _is_p4runtime(device: Device) -> bool:
 
 
 def _check_known_hosts(devices: Iterable[Device]) -> None:
-    from paramiko import HostKeys
     from paramiko.hostkeys import InvalidHostKey
 
     for path in sorted({device.known_hosts_file for device in devices}):
         if path.is_file():  # where there is none, every host key is unknown, and each device says so
             try:
-                HostKeys(str(path))
+                host_keys(path)
             except (OSError, ValueError, InvalidHostKey):
                 raise UserInputError(
                     "cannot be read",

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -138,9 +139,7 @@ def logged_in(
     """An SSH connection, through the channel where there is one; its host key is checked first."""
     import paramiko
 
-    with closing(paramiko.SSHClient()) as client:
-        if device.known_hosts_file.is_file():
-            client.load_host_keys(str(device.known_hosts_file))
+    with closing(knowing_client(device)) as client:
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
         client.connect(
             device.address,
@@ -161,6 +160,34 @@ def logged_in(
             # Else a command waits 40 ms for the acknowledgement of the packet that opened its channel.
             transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield transport
+
+
+def knowing_client(device: Device) -> "paramiko.SSHClient":
+    """An SSH client that knows the device's host keys, and no others."""
+    import paramiko
+
+    client = paramiko.SSHClient()
+    name = device.address if device.port == paramiko.config.SSH_PORT else f"[{device.address}]:{device.port}"
+    if device.known_hosts_file.is_file():
+        known = host_keys(device.known_hosts_file).lookup(name)
+        if known is not None:
+            client.get_host_keys()[name] = known
+    return client
+
+
+def host_keys(path: Path) -> "paramiko.HostKeys":
+    """Host keys of a file; raises what paramiko's HostKeys raises.
+
+    The file is read again only after a change: paramiko takes a quarter of a second for a thousand lines.
+    """
+    return _host_keys(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _host_keys(path: Path, _changed_ns: int) -> "paramiko.HostKeys":
+    import paramiko
+
+    return paramiko.HostKeys(str(path))
 
 
 def _private_key(path: Path, device: Device) -> "paramiko.PKey":

@@ -78,6 +78,7 @@ class Transaction:
         progress.notes = running.notes
         progress.before = progress.left = value_differences(job, running)
         progress.change = change = remaining(job, running)
+        _check_steps((*change.steps, *change.save))
         if change.takes_down and not self.takes_down:
             raise DeviceError(
                 f"takes down ports for a while: {', '.join(change.takes_down)}",
@@ -94,10 +95,10 @@ class Transaction:
                 _stop_timer(session, each, job)
             if not change.is_empty:
                 change = self._timed(session, job, answers, change)
+                _check_steps(change.steps)
             self.journal.stage(name, answers, change.text, may_be_saved=may_be_saved)
             for each in earlier:
                 each.record(name, State.CONTINUED, self.journal.identifier)
-        _check_steps((*change.steps, *change.save))
         if not change.is_empty:
             session.apply(change.steps)
             self.journal.record(name, State.APPLIED)

@@ -247,6 +247,9 @@ class _ScriptedConversation:
     name: str
     note: Callable[[str], None]
 
+    def hang_up(self) -> None:
+        raise AssertionError("nobody waits for a switch that never leaves the process")
+
     def ask(self, command: str) -> str:
         self.note("asked")
         return f"{self.switches.limits[self.name]}\n"

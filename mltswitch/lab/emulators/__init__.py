@@ -8,8 +8,13 @@ A public fixture, for users' own tests, too:
         ...  # connect to server.address, server.port; look at server.device.ports["1/1"]
 """
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
 from mltswitch.lab.emulators.cumulus import CumulusDevice
 from mltswitch.lab.emulators.dell_sonic import DellSonicDevice
+from mltswitch.lab.emulators.device import EmulatedDevice
 from mltswitch.lab.emulators.eos import EosDevice
 from mltswitch.lab.emulators.faults import Drop, DropBeforeLine, Faults, Refuse, RefuseLine
 from mltswitch.lab.emulators.icos import IcosDevice
@@ -18,7 +23,20 @@ from mltswitch.lab.emulators.onyx import OnyxDevice
 from mltswitch.lab.emulators.sonic import SonicDevice
 from mltswitch.lab.emulators.ssh_server import EmulatorServer
 
+KINDS: Final[Mapping[str, Callable[..., EmulatedDevice]]] = MappingProxyType(
+    {
+        "cumulus": CumulusDevice,
+        "dell-sonic": DellSonicDevice,
+        "eos": EosDevice,
+        "icos": IcosDevice,
+        "onyx": OnyxDevice,
+        "sonic": SonicDevice,
+    }
+)
+"""Platform → what makes a switch of it, from a host name, a number of ports and what makes it another box."""
+
 __all__ = [
+    "KINDS",
     "CumulusDevice",
     "DellSonicDevice",
     "Drop",

@@ -4,34 +4,18 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.lab.emulators import (
-    CumulusDevice,
-    DellSonicDevice,
+    KINDS,
     EmulatorServer,
-    EosDevice,
-    IcosDevice,
-    OnyxDevice,
-    SonicDevice,
     load_authorized_keys,
     load_host_key,
 )
-from mltswitch.lab.emulators.device import EmulatedDevice
 from mltswitch.lab.emulators.sonic_defaults import BOXES
-
-_KINDS: Final[dict[str, Callable[..., EmulatedDevice]]] = {
-    "cumulus": CumulusDevice,
-    "dell-sonic": DellSonicDevice,
-    "eos": EosDevice,
-    "icos": IcosDevice,
-    "onyx": OnyxDevice,
-    "sonic": SonicDevice,
-}
-
 
 _MODELS: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = {
     "cumulus": {name: {"model": f"M{name.upper()}"} for name in ("sn2100", "sn2700", "sn3700")},
@@ -51,7 +35,7 @@ _MODELS: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = {
 
 def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m mltswitch.lab.emulators", description=__doc__)
-    parser.add_argument("--kind", choices=sorted(_KINDS), required=True)
+    parser.add_argument("--kind", choices=sorted(KINDS), required=True)
     parser.add_argument("--name", required=True, help="host name, as in the prompt")
     parser.add_argument("--ports", type=int, default=16, help="number of Ethernet ports (default 16)")
     parser.add_argument(
@@ -91,7 +75,7 @@ def _server(arguments: argparse.Namespace) -> EmulatorServer:
             raise UserInputError(f"{kind} has one release only", where="--release")
         given["release"] = arguments.release
     try:
-        device = _KINDS[kind](arguments.name, arguments.ports, **given)
+        device = KINDS[kind](arguments.name, arguments.ports, **given)
         device.neighbours = {port: (switch, name) for port, switch, name in arguments.neighbour}
     except ValueError as error:
         raise UserInputError(str(error), where="--ports, --release") from None
