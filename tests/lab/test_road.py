@@ -157,6 +157,28 @@ def test_a_device_that_refuses_a_line_is_reported(run: Run, rack: Rack) -> None:
     assert "eth3" in report["devices"][0]["error"]
 
 
+def test_a_linux_switch_is_taken_back(run: Run, rack: Rack, lab_plan: Plan) -> None:
+    """After a push that breaks off in its routes, and after another switch has failed."""
+    band = next(n for n, entry in enumerate(lab_plan.classes, 1) if entry.kind is ClassKind.GRADIENT) + 2
+    red = "red limit 200000 min 30280 max 30280 avpkt 1000 burst 31 bandwidth 10gbit probability 1 ecn"
+    assert rack.running.ssh("leaf2", _by_hand(lab_plan, band, red)).returncode == 0
+    show = "tc -j -d qdisc show; ip -j -N route show proto 173"
+    address = rack.running.ssh("leaf2", "ip -4 -o addr show dev eth3").stdout.split()[3]
+    assert rack.running.ssh("leaf2", "ip addr flush dev eth3").returncode == 0
+    before = rack.running.ssh("leaf2", show).stdout
+    try:
+        code, report, _ = run("push", "--limit", "leaf2")
+        assert (code, rack.running.ssh("leaf2", show).stdout) == (4, before)
+        assert "It runs again what it ran before" in report["devices"][0]["error"]
+    finally:
+        rack.running.ssh("leaf2", f"ip addr add {address} dev eth3")
+    rack.write(spine2={"ansible_port": 2})
+    code, report, _ = run("push", "--accept", "--atomic", "--limit", "leaf2,spine2")
+    assert (code, rack.running.ssh("leaf2", show).stdout) == (4, before)
+    assert {entry["device"]: entry["status"] for entry in report["devices"]}["leaf2"] == "rolled-back"
+    assert run("push", "--limit", "leaf2")[0] == 0
+
+
 def test_the_probe_sees_the_plan_and_a_sabotaged_one(run: Run, rack: Rack, lab_plan: Plan) -> None:
     assert run("push", "--limit", "leaf2")[0] == 0
     bottleneck = lab_bottleneck(rack.running.lab, lab_plan, None)
