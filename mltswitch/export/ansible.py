@@ -47,7 +47,7 @@ _LINE_BY_LINE: Final = {
         "MODULE_SAVE": "MODULE_config: {save: true}",
         "MODULE": "dellemc.enterprise_sonic.sonic",
         "SHOW": "show running-configuration",
-        # Unlike the others' action plugins, this one's reads no file: the module takes the path for a command.
+        # Unlike the others, its action plugin reads no file: the module takes the path for a command.
         # A switch refuses to bind a policy that a port has: such lines go where all are bound already.
         "SOURCE": "lookup('ansible.builtin.file', file) | regex_replace('(?m)^ *service-policy .*$', '') if "
         "before.stdout[0] | regex_findall(bound) | sort == lookup('ansible.builtin.file', file) | "
